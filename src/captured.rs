@@ -8,9 +8,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The log, in memory.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Log {
+impl Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
         Ok(bytes.len())
@@ -21,7 +21,7 @@ impl Write for Log {
     }
 }
 
-impl<'a> MakeWriter<'a> for Log {
+impl<'a> MakeWriter<'a> for CapturedLog {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -30,20 +30,21 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 /// The log is captured until it is dropped.
-pub(crate) struct Guard {
+pub(crate) struct CaptureGuard {
     _captured: DefaultGuard,
     _other: Dispatch,
 }
 
-impl Log {
+impl CapturedLog {
     /// Captures what this thread logs.
-    pub(crate) fn capture() -> (Self, Guard) {
+    pub(crate) fn capture() -> (Self, CaptureGuard) {
         let log = Self::default();
         // With a single subscriber in the process, tracing asks that of whichever test comes to a
         // line first, which has none.
         let other = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
         let own = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-        let guard = Guard { _captured: tracing::subscriber::set_default(own), _other: other };
+        let guard =
+            CaptureGuard { _captured: tracing::subscriber::set_default(own), _other: other };
         (log, guard)
     }
 

@@ -13,7 +13,7 @@ const TASK: &str = "task";
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LetterMessageKind {
     /// A dead letter of this task.
     Letter(TaskId),
     /// All letters of this task before it are handled.
@@ -22,13 +22,13 @@ pub(crate) enum Kind {
 
 /// Tells what a message is; `None` for what is neither. Letters of other programs may have no key,
 /// and name the task by a property alone.
-pub(crate) fn kind(message: &Message) -> Option<Kind> {
+pub(crate) fn kind(message: &Message) -> Option<LetterMessageKind> {
     let of_key = || message.key.as_deref()?.parse().ok();
     if message.null {
-        return of_key().map(Kind::Mark);
+        return of_key().map(LetterMessageKind::Mark);
     }
     let named = message.properties.get("ORIGIN_MESSAGE_ID").and_then(|id| id.parse().ok());
-    named.or_else(of_key).map(Kind::Letter)
+    named.or_else(of_key).map(LetterMessageKind::Letter)
 }
 
 /// The mark that the letters of a task are handled: who has done what, why, and the task that came

@@ -93,7 +93,7 @@ pub use lease::{
 };
 pub use longhaul_core::protocol::config::{LedgerConfigError, LedgerTimes};
 pub use longhaul_core::protocol::retry::RetryPolicy;
-pub use longhaul_core::protocol::seal::Counts as EndedCounts;
+pub use longhaul_core::protocol::seal::EndedCounts;
 pub use longhaul_core::protocol::waits::AfterFailed;
 #[cfg(feature = "schedules")]
 pub use longhaul_core::schedule::{Overlap, Schedule, ScheduleError};

@@ -9,8 +9,8 @@
 #[cfg(feature = "admin")]
 pub use longhaul_admin::{
     Admin, AdminError, AdminErrorKind, AdminOptions, CompactionState, CompactionStatus,
-    FAILOVER_TIME_MAX, Finding, FindingKind, HistoryRetention, LEDGER_RETENTION_MAX,
-    PARTITIONS_MAX, Policy, QuotaAction, QuotaKind, SetupError, SetupReport, Severity, Step,
+    FAILOVER_TIME_MAX, FindingKind, HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, Policy,
+    QuotaAction, QuotaKind, SetupError, SetupReport, SetupStep, Severity, TopicFinding,
     TopicSettings, TopicSettingsError, check, compact, compactions, dry_run, queues, remove, setup,
     setup_levels,
 };

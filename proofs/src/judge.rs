@@ -5,8 +5,8 @@
 //! cloned, compared and hashed), because the model carries one in each of its states.
 
 use longhaul::TaskId;
-use longhaul_core::protocol::dead_letters::Letters;
-use longhaul_core::protocol::entry::{After, Claim, ClaimKind, Entry, Outcome};
+use longhaul_core::protocol::dead_letters::DeadLetterKinds;
+use longhaul_core::protocol::entry::{AttemptCause, Claim, ClaimKind, Entry, Outcome};
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::invariants::{
     ACK, Breach, DEAD_LETTER, Judgement, OWNER, SEAL, SEALED, START, TERMINAL, VIEW, Violation,
@@ -24,7 +24,7 @@ pub const SUPERSEDED_START: &str = "a superseded attempt started after the termi
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Judge {
     max_attempts: u32,
-    letters: Letters,
+    letters: DeadLetterKinds,
     tasks: BTreeMap<TaskId, Deeds>,
     violations: Vec<Violation>,
 }
@@ -76,7 +76,7 @@ impl Judge {
 
     /// The same of a queue in which other ends get a dead letter.
     #[must_use]
-    pub fn with_letters(self, letters: Letters) -> Self {
+    pub fn with_letters(self, letters: DeadLetterKinds) -> Self {
         Self { letters, ..self }
     }
 
@@ -122,7 +122,7 @@ impl Judge {
                     self.released(task, done.key.epoch);
                 }
                 if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome
-                    && next.after == After::Other
+                    && next.after == AttemptCause::Other
                 {
                     self.waits(task, done.key.epoch);
                 }

@@ -1,10 +1,10 @@
 //! What a client does through the admin API.
 
-use super::{Client, ClientBuilder, Settings};
+use super::{Client, ClientBuilder, ClientSettings};
 use crate::topics::{
-    Admin, AdminError, AdminOptions, CompactionState, Finding, Priority, SetupError, SetupReport,
-    Step, TopicNameError, TopicNames, TopicSettings, check, compact, compactions, dry_run, queues,
-    setup, setup_levels,
+    Admin, AdminError, AdminOptions, CompactionState, Priority, SetupError, SetupReport, SetupStep,
+    TopicFinding, TopicNameError, TopicNames, TopicSettings, check, compact, compactions, dry_run,
+    queues, setup, setup_levels,
 };
 use longhaul_session::ConnectOptions;
 
@@ -45,7 +45,7 @@ impl Client {
         &self,
         task_topic: &str,
         settings: TopicSettings,
-    ) -> Result<Vec<Finding>, SetupTopicsError> {
+    ) -> Result<Vec<TopicFinding>, SetupTopicsError> {
         let names = self.names(task_topic)?;
         let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
         let subscription = self.inner.settings.subscription.clone();
@@ -61,7 +61,7 @@ impl Client {
         &self,
         task_topic: &str,
         settings: TopicSettings,
-    ) -> Result<Vec<Step>, SetupTopicsError> {
+    ) -> Result<Vec<SetupStep>, SetupTopicsError> {
         let names = self.names(task_topic)?;
         let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
         let subscription = self.inner.settings.subscription.clone();
@@ -178,7 +178,7 @@ impl ClientBuilder {
     }
 }
 
-impl Settings {
+impl ClientSettings {
     /// The admin API, if its URL is known: with the same credentials, and the own certificate
     /// authorities if there are any.
     pub(super) fn admin(&self) -> Result<Option<Admin>, AdminError> {

@@ -3,7 +3,7 @@
 use super::Client;
 use super::submit::{Submission, SubmitError};
 use super::task_ref::TaskRef;
-use longhaul_core::protocol::waits::{AfterFailed, Name, WaitsFor};
+use longhaul_core::protocol::waits::{AfterFailed, DependencyName, WaitsFor};
 use longhaul_core::task::text;
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Submission {
                 let problem = format!("{task} is a task of another topic");
                 return self.refuse(SubmitError::Property { name: text::AFTER, problem });
             }
-            names.push(Name::Task(task.id));
+            names.push(DependencyName::Task(task.id));
         }
         self.names(names)
     }
@@ -46,7 +46,7 @@ impl Submission {
     ///
     /// A key that no task has taken a day later counts as a task without a result.
     pub fn after_key(self, key: impl Into<String>) -> Self {
-        let name = Name::Key(key.into().into());
+        let name = DependencyName::Key(key.into().into());
         if name.keys().is_none() {
             let problem = "a key has 1 to 256 bytes".to_owned();
             return self.refuse(SubmitError::Property { name: text::AFTER, problem });
@@ -59,7 +59,7 @@ impl Submission {
         self.property(text::AFTER_FAILED, policy.word())
     }
 
-    fn names(self, names: impl IntoIterator<Item = Name>) -> Self {
+    fn names(self, names: impl IntoIterator<Item = DependencyName>) -> Self {
         let before = self.properties.get(text::AFTER).map(|before| WaitsFor::read(before, None));
         let mut list = before.and_then(Result::ok).unwrap_or_default();
         list.names.extend(names);
@@ -79,7 +79,7 @@ impl Client {
         let failed = properties.get(text::AFTER_FAILED).map(String::as_str);
         let list = WaitsFor::read(names, failed).map_err(|error| refused(error.to_string()))?;
         for name in &list.names {
-            let Name::Task(id) = name else { continue };
+            let DependencyName::Task(id) = name else { continue };
             if let Some(cause) = self.inner.existence.objection(topic, *id).await {
                 return Err(refused(format!("no task {id}: {cause}")));
             }
@@ -129,8 +129,8 @@ mod tests {
         let own = submission().client.names("tasks").unwrap().task;
         let task = TaskRef { topic: own, id: id(7) };
         let waits = submission().after(&[task]).after_key("a, b").after_key("c");
-        let key = |text: &str| Name::Key(text.into());
-        let expected = [Name::Task(id(7)), key("a, b"), key("c")].into();
+        let key = |text: &str| DependencyName::Key(text.into());
+        let expected = [DependencyName::Task(id(7)), key("a, b"), key("c")].into();
         assert_eq!(list(&waits), WaitsFor { names: expected, failed: AfterFailed::Fail });
         for wrong in [String::new(), "k".repeat(257)] {
             let told = submission().after_key(wrong).refused().unwrap().to_string();

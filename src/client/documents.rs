@@ -3,11 +3,13 @@
 
 use super::Client;
 use super::publishers::PublishFailure;
-use super::registers::Followed;
+use super::registers::FollowedRegister;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{PublishError, TransportError};
 use bytes::Bytes;
-use longhaul_core::protocol::register::{Document, DocumentKey, DocumentName, Entry, Key, Verdict};
+use longhaul_core::protocol::register::{
+    Document, DocumentKey, DocumentName, RegisterEntry, RegisterKey, RegisterVerdict,
+};
 
 /// The longest content of a document: every worker of the queue keeps it in memory.
 const CONTENT_BYTES_MAX: usize = 256 * 1024;
@@ -47,7 +49,10 @@ pub enum DocumentError {
 
 impl Client {
     /// The register of a queue, read to its end.
-    pub(super) async fn register_of(&self, names: &TopicNames) -> Result<Followed, DocumentError> {
+    pub(super) async fn register_of(
+        &self,
+        names: &TopicNames,
+    ) -> Result<FollowedRegister, DocumentError> {
         let read = self.inner.registers.read(&names.register).await;
         read.map_err(DocumentError::Transport)
     }
@@ -56,7 +61,7 @@ impl Client {
     /// was accepted. Empty content deletes the document. Returns the new version.
     pub(super) async fn change_document(
         &self,
-        register: &Followed,
+        register: &FollowedRegister,
         name: &DocumentName,
         (expected, content): (u64, Bytes),
     ) -> Result<u64, DocumentError> {
@@ -69,14 +74,14 @@ impl Client {
         let inner = &self.inner;
         let stamp = inner.registers.next_stamp();
         let key = DocumentKey { name: name.clone(), version, stamp };
-        let entry = Entry::Document(Document { key, content });
+        let entry = RegisterEntry::Document(Document { key, content });
         let read_back = inner.registers.publish(&inner.publishers, register, &entry).await;
         match read_back.map_err(DocumentError::from)? {
-            Some(Verdict::Accepted) => {
+            Some(RegisterVerdict::Accepted) => {
                 self.remove_outdated(register, name).await;
                 Ok(version)
             }
-            Some(Verdict::Ignored(_) | Verdict::Lost(_)) => {
+            Some(RegisterVerdict::Ignored(_) | RegisterVerdict::Lost(_)) => {
                 let current = register.look_at_documents(|documents| documents.version(name));
                 Err(DocumentError::VersionConflict { current })
             }
@@ -86,9 +91,9 @@ impl Client {
 
     /// Publishes tombstones for the entries of a document that say nothing any more. Should one get
     /// lost the next change publishes it again.
-    async fn remove_outdated(&self, register: &Followed, name: &DocumentName) {
+    async fn remove_outdated(&self, register: &FollowedRegister, name: &DocumentName) {
         for key in register.look_at_documents(|documents| documents.removable(name)) {
-            let tombstone = Entry::Tombstone(Key::Document(key));
+            let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
             if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
                 tracing::debug!(document = %name, ?error, "an outdated version of the document stays on the register");
             }

@@ -6,12 +6,14 @@
 //! removes it when it has drained. If it dies before that, whoever drains another worker of the
 //! queue does, a day later.
 
-use super::registers::Followed;
+use super::registers::FollowedRegister;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
 use super::{Client, DocumentError};
 use crate::clock::Clock;
 use bytes::Bytes;
-use longhaul_core::protocol::register::{DocumentKey, DocumentKind, DocumentName, Entry, Key};
+use longhaul_core::protocol::register::{
+    DocumentKey, DocumentKind, DocumentName, RegisterEntry, RegisterKey,
+};
 use longhaul_core::task::Priority;
 use longhaul_core::task::{WorkerIdentity, text};
 use serde::{Deserialize, Serialize};
@@ -167,7 +169,7 @@ impl Client {
     }
 
     /// Removes requests to workers that went without removing them.
-    async fn remove_old_requests(&self, register: &Followed, workers: &[WorkerInfo]) {
+    async fn remove_old_requests(&self, register: &FollowedRegister, workers: &[WorkerInfo]) {
         let instance = |worker: &WorkerInfo| Some(worker.identity.as_ref()?.instance.clone());
         let alive: BTreeSet<String> = workers.iter().filter_map(instance).collect();
         let now_ms = self.wall_ms();
@@ -182,7 +184,7 @@ impl Client {
             old.flat_map(|(name, ..)| documents.entries(name)).collect()
         });
         for key in old {
-            let tombstone = Entry::Tombstone(Key::Document(key));
+            let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
             if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
                 tracing::debug!(
                     ?error,

@@ -23,9 +23,9 @@ const QUEUE_KNOWN_FOR: Duration = Duration::from_secs(30);
 
 /// What a client knows of the ids of task topics.
 #[derive(Debug)]
-pub(super) struct Existence {
+pub(super) struct ExistenceCache {
     transport: Arc<dyn Transport>,
-    known: Mutex<HashMap<TopicPartition, Known>>,
+    known: Mutex<HashMap<TopicPartition, PartitionIds>>,
     /// Task topics that exist, and when that was last known.
     queues: Mutex<HashMap<String, Instant>>,
     /// Held while a broker is asked: many waits at once ask once.
@@ -34,22 +34,22 @@ pub(super) struct Existence {
 
 /// What is known of one partition.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    told: Option<Told>,
+struct PartitionIds {
+    told: Option<AssignedIds>,
     /// How often nobody has answered.
     failures: u64,
 }
 
 /// What was told of one partition.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum AssignedIds {
     /// Ids were given up to this one at least.
     UpTo(EntryId),
     /// The broker does not tell, or the topic is empty, which it may also be after it had tasks.
     Nothing,
 }
 
-impl Existence {
+impl ExistenceCache {
     pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
         let (known, queues) = (Mutex::default(), Mutex::default());
         Self { transport, known, queues, asking: tokio::sync::Mutex::new(()) }
@@ -103,14 +103,14 @@ impl Existence {
         self.note_queue(&topic.topic);
         let entry = position.entry_id();
         let mut known = self.known();
-        let Some(Known { told, .. }) = known.get_mut(topic) else {
-            let told = Some(Told::UpTo(entry));
-            known.insert(topic.clone(), Known { told, failures: 0 });
+        let Some(PartitionIds { told, .. }) = known.get_mut(topic) else {
+            let told = Some(AssignedIds::UpTo(entry));
+            known.insert(topic.clone(), PartitionIds { told, failures: 0 });
             return;
         };
         match told {
-            Some(Told::UpTo(last)) => *last = (*last).max(entry),
-            Some(Told::Nothing) | None => *told = Some(Told::UpTo(entry)),
+            Some(AssignedIds::UpTo(last)) => *last = (*last).max(entry),
+            Some(AssignedIds::Nothing) | None => *told = Some(AssignedIds::UpTo(entry)),
         }
     }
 
@@ -131,8 +131,8 @@ impl Existence {
             return None;
         }
         match self.ask(&place).await {
-            Ok(Answer::NoSuchPartition(text)) => Some(text),
-            Ok(Answer::Last(last)) => {
+            Ok(LastIdLookup::NoSuchPartition(text)) => Some(text),
+            Ok(LastIdLookup::Last(last)) => {
                 self.note(&place, last);
                 self.beyond(&place, id)
             }
@@ -141,8 +141,8 @@ impl Existence {
                 None
             }
             // Who may watch need not be allowed to read tasks.
-            Ok(Answer::Nothing) | Err(_) => {
-                self.known().entry(place).or_default().told.get_or_insert(Told::Nothing);
+            Ok(LastIdLookup::Nothing) | Err(_) => {
+                self.known().entry(place).or_default().told.get_or_insert(AssignedIds::Nothing);
                 None
             }
         }
@@ -156,18 +156,18 @@ impl Existence {
     /// What is known without asking; the outer `None` if the broker has to be asked.
     fn judge(&self, place: &TopicPartition, id: TaskId) -> Option<Option<String>> {
         match self.known().get(place)?.told? {
-            Told::Nothing => Some(None),
-            Told::UpTo(last) => (id.entry_id() <= last).then_some(None),
+            AssignedIds::Nothing => Some(None),
+            AssignedIds::UpTo(last) => (id.entry_id() <= last).then_some(None),
         }
     }
 
     fn beyond(&self, place: &TopicPartition, id: TaskId) -> Option<String> {
-        let Told::UpTo(last) = self.known().get(place)?.told? else { return None };
+        let AssignedIds::UpTo(last) = self.known().get(place)?.told? else { return None };
         let EntryId { ledger, entry } = last;
         (id.entry_id() > last).then(|| format!("the last id of {place} is {ledger}:{entry}"))
     }
 
-    async fn ask(&self, place: &TopicPartition) -> Result<Answer, TransportError> {
+    async fn ask(&self, place: &TopicPartition) -> Result<LastIdLookup, TransportError> {
         let partitions = self.transport.partitions(&place.topic).await?;
         let exists = match partitions {
             None => place.partition == -1,
@@ -178,25 +178,25 @@ impl Existence {
                 None => "no partitions, so that its ids end with -1".to_owned(),
                 Some(count) => format!("{count} partitions, from 0 on"),
             };
-            return Ok(Answer::NoSuchPartition(format!("{} has {has}", place.topic)));
+            return Ok(LastIdLookup::NoSuchPartition(format!("{} has {has}", place.topic)));
         }
         let follow = Follow { start: Start::Latest, compacted: false };
         let mut follower = self.transport.follower(place, follow).await?;
         let last = follower.last_position().await?;
-        Ok(last.map_or(Answer::Nothing, Answer::Last))
+        Ok(last.map_or(LastIdLookup::Nothing, LastIdLookup::Last))
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<TopicPartition, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<TopicPartition, PartitionIds>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What the broker tells.
-enum Answer {
+enum LastIdLookup {
     NoSuchPartition(String),
     Last(Position),
     Nothing,

@@ -3,7 +3,8 @@
 
 use crate::transport::{
     Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, PublishError, Publisher,
-    Schema, Start, SubscriptionType, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Start, SubscriptionType, TopicPartition, TopicSchema, Transport, TransportError,
+    TransportErrorKind,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 
 /// What becomes of the next publish.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fate {
+pub(super) enum ScriptedFate {
     /// As without a script.
     Stored,
     /// Stored, but the receipt is lost.
@@ -28,20 +29,20 @@ pub(super) enum Fate {
 
 #[derive(Debug)]
 pub(super) struct Fake {
-    world: Mutex<World>,
+    world: Mutex<FakeBroker>,
     /// Rings at every change.
     bell: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct World {
+pub(super) struct FakeBroker {
     pub(super) logs: HashMap<TopicPartition, Vec<Message>>,
     pub(super) partitions: HashMap<String, u32>,
     /// Topics that do not exist.
     pub(super) missing: HashSet<String>,
     /// What was opened of any topic, by publishers, followers and fetches.
     pub(super) opened: Vec<String>,
-    pub(super) fates: VecDeque<Fate>,
+    pub(super) fates: VecDeque<ScriptedFate>,
     /// Errors of the next followers to be opened.
     pub(super) refusals: VecDeque<TransportErrorKind>,
     pub(super) publishers_opened: usize,
@@ -66,7 +67,7 @@ pub(super) fn error(kind: TransportErrorKind) -> TransportError {
     TransportError { kind, address: "fake".to_owned(), cause: "scripted".to_owned() }
 }
 
-impl World {
+impl FakeBroker {
     /// A follower of a task topic is opened. Returns the error that it gets, if any.
     fn refuse_looker(&mut self) -> Option<TransportErrorKind> {
         self.lookers_opened += 1;
@@ -79,7 +80,7 @@ impl Fake {
         Arc::new(Self { world: Mutex::default(), bell: watch::channel(()).0 })
     }
 
-    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+    pub(super) fn world(&self) -> MutexGuard<'_, FakeBroker> {
         self.world.lock().unwrap()
     }
 
@@ -167,7 +168,7 @@ impl Transport for FakeTransport {
         &self,
         topic: &TopicPartition,
         batching: Batching,
-        _: Schema,
+        _: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
         assert_eq!(batching, Batching::Off);
         let mut world = self.0.world();
@@ -247,7 +248,7 @@ impl Publisher for FakePublisher {
 
     async fn ready(&mut self) -> Result<(), TransportError> {
         let mut world = self.0.world();
-        if let Some(Fate::PublisherLost) = world.fates.front() {
+        if let Some(ScriptedFate::PublisherLost) = world.fates.front() {
             world.fates.pop_front();
             return Err(error(TransportErrorKind::Unreachable));
         }
@@ -256,14 +257,14 @@ impl Publisher for FakePublisher {
 
     fn put(&mut self, outgoing: Outgoing, on_receipt: OnReceipt) -> bool {
         let fate = self.0.world().fates.pop_front();
-        if let Some(Fate::Refused) = fate {
+        if let Some(ScriptedFate::Refused) = fate {
             on_receipt.tell(Err(PublishError::Refused("scripted".to_owned())));
             return true;
         }
         let Outgoing { key, properties, payload, null, .. } = outgoing;
         let stored = self.0.append(&self.1, Message { properties, null, ..message(key, payload) });
         let unknown = PublishError::Unknown("scripted".to_owned());
-        let known = matches!(fate, None | Some(Fate::Stored));
+        let known = matches!(fate, None | Some(ScriptedFate::Stored));
         on_receipt.tell(if known { Ok(stored) } else { Err(unknown) });
         true
     }

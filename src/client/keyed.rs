@@ -9,7 +9,7 @@ mod turns;
 pub(super) use turns::Turns;
 
 use super::publishers::PublishFailure;
-use super::registers::Followed;
+use super::registers::FollowedRegister;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
 use super::{Client, Submission};
@@ -218,7 +218,12 @@ impl Client {
 }
 
 /// Whether the task that holds the key is known to have another payload.
-fn has_other_payload(register: &Followed, name: &KeyName, task: QueueTask, own: Digest) -> bool {
+fn has_other_payload(
+    register: &FollowedRegister,
+    name: &KeyName,
+    task: QueueTask,
+    own: Digest,
+) -> bool {
     let holding = register.look(|keys| keys.holder(name));
     let of_task = holding.filter(|holding| holding.task == task).and_then(|holding| holding.digest);
     of_task.is_some_and(|digest| digest != own)

@@ -39,7 +39,6 @@ mod terms;
 mod tests;
 mod view;
 mod watch;
-
 #[cfg(feature = "admin")]
 pub use admin::SetupTopicsError;
 pub use cancel::CancelError;
@@ -77,7 +76,7 @@ use crate::topics::AdminError;
 use crate::topics::{DEFAULT_SUBSCRIPTION, Priority, TopicNameError, TopicNames, TopicOverrides};
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
-use existence::Existence;
+use existence::ExistenceCache;
 use longhaul_core::task::{Codec, Codecs, PayloadError, TaskMetadata, decode, text};
 #[cfg(feature = "oauth2")]
 use longhaul_session::OAuth2;
@@ -89,7 +88,7 @@ use publishers::Publishers;
 use reach::Watched;
 use registers::Registers;
 use routes::Routes;
-use shared_view::Views;
+use shared_view::SharedViews;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -119,14 +118,14 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<ClientCore>,
     /// Who acts upon tasks by this client.
     operator: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    settings: Settings,
+struct ClientCore {
+    settings: ClientSettings,
     /// What workers do before they start.
     preflight: Preflight,
     transport: Arc<dyn Transport>,
@@ -134,8 +133,8 @@ struct Inner {
     connections: Arc<Connections>,
     routes: Routes,
     publishers: Publishers,
-    views: Views,
-    existence: Existence,
+    views: SharedViews,
+    existence: ExistenceCache,
     registers: Registers,
     operator: Operator,
     reach: Watched,
@@ -159,11 +158,11 @@ struct Inner {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
-    settings: Settings,
+    settings: ClientSettings,
 }
 
 #[derive(Clone, Debug)]
-struct Settings {
+struct ClientSettings {
     options: ConnectOptions,
     #[cfg(feature = "admin")]
     admin_url: Option<String>,
@@ -207,7 +206,7 @@ impl Client {
     pub fn builder(service_url: impl Into<String>) -> ClientBuilder {
         let options = ConnectOptions::new(service_url);
         let (subscription, overrides) = (DEFAULT_SUBSCRIPTION.to_owned(), BTreeMap::new());
-        let settings = Settings {
+        let settings = ClientSettings {
             options,
             #[cfg(feature = "admin")]
             admin_url: None,
@@ -236,7 +235,7 @@ impl Client {
         task_topic: impl Into<String>,
         processor: P,
     ) -> WorkerBuilder<P> {
-        let Settings { options, subscription, codecs, .. } = &self.inner.settings;
+        let ClientSettings { options, subscription, codecs, .. } = &self.inner.settings;
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides.clone();
         let preflight = self.inner.preflight.clone();
@@ -279,16 +278,17 @@ impl Client {
         Ok(metadata)
     }
 
-    fn new(settings: Settings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
+    fn new(settings: ClientSettings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
         let connections = Arc::new(Connections::of_client());
         let routes = Routes::new(Arc::clone(&transport), Arc::clone(&connections));
         let publishers = Publishers::new(Arc::clone(&transport));
         let java_attempts = settings.java_attempts;
-        let views = Views::new(Arc::clone(&transport), Arc::clone(&connections), java_attempts);
-        let existence = Existence::new(Arc::clone(&transport));
+        let views =
+            SharedViews::new(Arc::clone(&transport), Arc::clone(&connections), java_attempts);
+        let existence = ExistenceCache::new(Arc::clone(&transport));
         let registers = Registers::new(Arc::clone(&transport), Arc::clone(&connections));
         let operator = settings.operator.as_deref().map_or_else(this_user, text::word).into();
-        let inner = Inner {
+        let inner = ClientCore {
             settings,
             preflight,
             transport,
@@ -323,7 +323,7 @@ impl Client {
     }
 }
 
-impl Settings {
+impl ClientSettings {
     /// What was said about this task topic.
     fn overrides_of(&self, task_topic: &str) -> TopicOverrides {
         TopicOverrides::of(&self.overrides, task_topic)

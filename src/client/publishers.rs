@@ -4,10 +4,10 @@
 //! over once: what was handed over and has no receipt is of unknown fate, and only the caller can
 //! know whether sending it again does harm.
 
-use super::service::Tasks;
-use crate::supervise::{Connections, KeptPublisher, Service};
+use super::service::BackgroundTasks;
+use crate::supervise::{Connections, KeptPublisher, SessionSupervisor};
 use crate::transport::{
-    Batching, OnReceipt, Outgoing, PublishError, Published, Schema, TopicPartition, Transport,
+    Batching, OnReceipt, Outgoing, PublishError, Published, TopicPartition, TopicSchema, Transport,
     TransportError,
 };
 use longhaul_core::task::Position;
@@ -33,12 +33,12 @@ pub(super) struct Publishers {
     transport: Arc<dyn Transport>,
     /// The log tells no outage of them: whoever publishes is told.
     connections: Arc<Connections>,
-    queues: Mutex<HashMap<TopicPartition, mpsc::Sender<Job>>>,
-    tasks: Tasks,
+    queues: Mutex<HashMap<TopicPartition, mpsc::Sender<PublishJob>>>,
+    tasks: BackgroundTasks,
 }
 
 #[derive(Debug)]
-struct Job {
+struct PublishJob {
     message: Outgoing,
     answer: oneshot::Sender<Result<Position, PublishFailure>>,
 }
@@ -46,7 +46,7 @@ struct Job {
 impl Publishers {
     pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
         let connections = Arc::new(Connections::untold());
-        Self { transport, connections, queues: Mutex::default(), tasks: Tasks::default() }
+        Self { transport, connections, queues: Mutex::default(), tasks: BackgroundTasks::default() }
     }
 
     /// Publishes a message and waits for its receipt. A caller that gives up leaves the fate of the
@@ -61,18 +61,18 @@ impl Publishers {
             let cause = "the runtime that the publisher ran on has ended".to_owned();
             PublishFailure::Sent(PublishError::Unknown(cause))
         };
-        self.queue(topic).send(Job { message, answer }).await.map_err(|_| gone())?;
+        self.queue(topic).send(PublishJob { message, answer }).await.map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    fn queue(&self, topic: &TopicPartition) -> mpsc::Sender<Job> {
+    fn queue(&self, topic: &TopicPartition) -> mpsc::Sender<PublishJob> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queue) = queues.get(topic).filter(|queue| !queue.is_closed()) {
             return queue.clone();
         }
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
-        let service = Service::of_client(&self.transport, topic, &self.connections);
-        let publisher = KeptPublisher::new(service, Batching::Off, Schema::None);
+        let service = SessionSupervisor::of_client(&self.transport, topic, &self.connections);
+        let publisher = KeptPublisher::new(service, Batching::Off, TopicSchema::None);
         self.tasks.spawn(serve(publisher, jobs));
         queues.insert(topic.clone(), queue.clone());
         queue
@@ -80,8 +80,8 @@ impl Publishers {
 }
 
 /// The service of one partition.
-async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<Job>) {
-    while let Some(Job { message, answer }) = jobs.recv().await {
+async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<PublishJob>) {
+    while let Some(PublishJob { message, answer }) = jobs.recv().await {
         if answer.is_closed() {
             continue;
         }

@@ -1,7 +1,7 @@
 //! The settings of a queue, read and changed by people: limits, and what applies to tasks that do
 //! not say it.
 
-use super::registers::Followed;
+use super::registers::FollowedRegister;
 use super::{Client, DocumentError};
 use bytes::Bytes;
 use longhaul_core::protocol::register::DocumentName;
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    async fn register(&self) -> Result<(Followed, DocumentName), DocumentError> {
+    async fn register(&self) -> Result<(FollowedRegister, DocumentName), DocumentError> {
         let names = self.client.names(&self.topic)?;
         Ok((self.client.register_of(&names).await?, DocumentName::queue_settings()))
     }

@@ -2,7 +2,7 @@
 //! next ones, without asking.
 
 use super::Client;
-use super::service::Tasks;
+use super::service::BackgroundTasks;
 use crate::clock::Clock;
 use crate::supervise::{Backoff, ConnectionState};
 use crate::transport::{Transport, TransportError};
@@ -32,11 +32,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Reach(watch::Receiver<Option<Outage>>);
+pub struct Reach(watch::Receiver<Option<ClusterOutage>>);
 
 /// The cluster is not reached.
 #[derive(Clone, Debug)]
-struct Outage {
+struct ClusterOutage {
     since: Moment,
     cause: TransportError,
 }
@@ -44,8 +44,8 @@ struct Outage {
 /// Whether a client reaches its cluster, for all who have asked.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    told: OnceLock<watch::Receiver<Option<Outage>>>,
-    tasks: Tasks,
+    told: OnceLock<watch::Receiver<Option<ClusterOutage>>>,
+    tasks: BackgroundTasks,
 }
 
 impl Client {
@@ -80,8 +80,8 @@ impl Reach {
     }
 }
 
-fn state(outage: Option<&Outage>) -> ConnectionState {
-    let Some(Outage { since, cause }) = outage else { return ConnectionState::Connected };
+fn state(outage: Option<&ClusterOutage>) -> ConnectionState {
+    let Some(ClusterOutage { since, cause }) = outage else { return ConnectionState::Connected };
     let (elapsed, cause) = (Clock::System.now().since(*since), cause.clone());
     if cause.kind.is_permanent() {
         return ConnectionState::Refused { elapsed, cause };
@@ -90,7 +90,7 @@ fn state(outage: Option<&Outage>) -> ConnectionState {
 }
 
 /// Holds one connection after the other.
-async fn keep(transport: Arc<dyn Transport>, tell: watch::Sender<Option<Outage>>) {
+async fn keep(transport: Arc<dyn Transport>, tell: watch::Sender<Option<ClusterOutage>>) {
     let mut backoff = Backoff::up_to(fastrand::Rng::new(), PAUSE_MAX);
     loop {
         let cause = match transport.connected().await {
@@ -105,7 +105,7 @@ async fn keep(transport: Arc<dyn Transport>, tell: watch::Sender<Option<Outage>>
         };
         tell.send_modify(|outage| {
             let since = outage.as_ref().map_or_else(|| Clock::System.now(), |outage| outage.since);
-            *outage = Some(Outage { since, cause });
+            *outage = Some(ClusterOutage { since, cause });
         });
         backoff.wait().await;
     }

@@ -4,11 +4,12 @@
 use super::keyed::Turns;
 use super::partition;
 use super::publishers::{PublishFailure, Publishers};
-use super::service::Tasks;
+use super::service::BackgroundTasks;
 use crate::chance::system_random;
 use crate::clock::Clock;
 use crate::supervise::{
-    Connections, KeptFollower, Landmark, Reading, Service, WholeFollower, no_answer,
+    Connections, KeptFollower, Landmark, SessionSupervisor, TopicReadEvent, WholeFollower,
+    no_answer,
 };
 use crate::transport::{
     Follow, Message, PublishError, Start, TopicPartition, Transport, TransportError,
@@ -16,7 +17,8 @@ use crate::transport::{
 };
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
-    Digest, Documents, Entry, Key, KeyName, Keys, QueueTask, Register, Stamp, Verdict,
+    Digest, Documents, KeyName, Keys, QueueTask, Register, RegisterEntry, RegisterKey,
+    RegisterVerdict, Stamp,
 };
 use longhaul_core::register;
 use longhaul_core::task::Position;
@@ -35,8 +37,8 @@ const READ_BACK_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Registers {
     transport: Arc<dyn Transport>,
     connections: Arc<Connections>,
-    followed: Mutex<HashMap<String, Followed>>,
-    tasks: Tasks,
+    followed: Mutex<HashMap<String, FollowedRegister>>,
+    tasks: BackgroundTasks,
     writer: OwnerId,
     serial: AtomicU64,
     /// Of submits with keys.
@@ -45,24 +47,24 @@ pub(super) struct Registers {
 
 /// One register that is followed.
 #[derive(Clone, Debug)]
-pub(super) struct Followed {
+pub(super) struct FollowedRegister {
     topic: TopicPartition,
-    read: Arc<Mutex<Read>>,
-    seen: watch::Receiver<Seen>,
+    read: Arc<Mutex<RegisterView>>,
+    seen: watch::Receiver<RegisterProgress>,
 }
 
 /// What it says.
 #[derive(Debug, Default)]
-struct Read {
+struct RegisterView {
     fold: Register,
     /// Documents that this client has published and that are not read back yet, or were, and what
     /// came of them.
-    awaited: BTreeMap<Stamp, Option<Verdict>>,
+    awaited: BTreeMap<Stamp, Option<RegisterVerdict>>,
 }
 
 /// How far it was read.
 #[derive(Clone, Debug)]
-enum Seen {
+enum RegisterProgress {
     /// Not to its end.
     NotYet,
     /// To its end, and up to here.
@@ -77,7 +79,7 @@ impl Registers {
             transport,
             connections,
             followed: Mutex::default(),
-            tasks: Tasks::default(),
+            tasks: BackgroundTasks::default(),
             writer: OwnerId(system_random()),
             serial: AtomicU64::new(1),
             turns: Turns::default(),
@@ -85,19 +87,19 @@ impl Registers {
     }
 
     /// The register of this name, read to its end.
-    pub(super) async fn read(&self, topic: &str) -> Result<Followed, TransportError> {
+    pub(super) async fn read(&self, topic: &str) -> Result<FollowedRegister, TransportError> {
         let mut followed = self.follow(topic);
-        let seen = followed.seen.wait_for(|seen| !matches!(seen, Seen::NotYet)).await;
+        let seen = followed.seen.wait_for(|seen| !matches!(seen, RegisterProgress::NotYet)).await;
         match seen.as_deref() {
-            Ok(Seen::To(_)) => {}
-            Ok(Seen::Failed(error)) => return Err(error.clone()),
-            Ok(Seen::NotYet) | Err(_) => return Err(no_answer(topic)),
+            Ok(RegisterProgress::To(_)) => {}
+            Ok(RegisterProgress::Failed(error)) => return Err(error.clone()),
+            Ok(RegisterProgress::NotYet) | Err(_) => return Err(no_answer(topic)),
         }
         drop(seen);
         Ok(followed)
     }
 
-    fn follow(&self, topic: &str) -> Followed {
+    fn follow(&self, topic: &str) -> FollowedRegister {
         let mut all = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         // Its service ends when the first read has failed.
         if let Some(followed) =
@@ -105,11 +107,11 @@ impl Registers {
         {
             return followed.clone();
         }
-        let (sender, seen) = watch::channel(Seen::NotYet);
+        let (sender, seen) = watch::channel(RegisterProgress::NotYet);
         let place = partition(topic.to_owned(), -1);
-        let followed = Followed { topic: place.clone(), read: Arc::default(), seen };
-        let service = Service::of_client(&self.transport, &place, &self.connections);
-        let reader = Reader {
+        let followed = FollowedRegister { topic: place.clone(), read: Arc::default(), seen };
+        let service = SessionSupervisor::of_client(&self.transport, &place, &self.connections);
+        let reader = RegisterReader {
             transport: Arc::clone(&self.transport),
             connections: Arc::clone(&self.connections),
             place,
@@ -127,7 +129,7 @@ impl Registers {
     pub(super) async fn bind(
         &self,
         publishers: &Publishers,
-        followed: &Followed,
+        followed: &FollowedRegister,
         (name, task, digest, overwrites): (&KeyName, QueueTask, Digest, bool),
     ) -> Result<(), PublishFailure> {
         let stamp = self.next_stamp();
@@ -146,13 +148,14 @@ impl Registers {
     pub(super) async fn publish(
         &self,
         publishers: &Publishers,
-        followed: &Followed,
-        entry: &Entry,
-    ) -> Result<Option<Verdict>, PublishFailure> {
+        followed: &FollowedRegister,
+        entry: &RegisterEntry,
+    ) -> Result<Option<RegisterVerdict>, PublishFailure> {
         let awaited = followed.awaited(entry);
         let stored = followed.put(publishers, entry).await?;
         let mut seen = followed.seen.clone();
-        let read = seen.wait_for(|seen| matches!(seen, Seen::To(to) if *to >= Some(stored)));
+        let read =
+            seen.wait_for(|seen| matches!(seen, RegisterProgress::To(to) if *to >= Some(stored)));
         match timeout(READ_BACK_MAX, read).await {
             Ok(Ok(_)) => Ok(awaited.and_then(|awaited| awaited.verdict())),
             Ok(Err(_)) | Err(_) => {
@@ -164,24 +167,24 @@ impl Registers {
 }
 
 /// A document of this client that is not read back yet. What came of it is kept while this lives.
-struct Awaited {
-    read: Arc<Mutex<Read>>,
+struct AwaitedDocument {
+    read: Arc<Mutex<RegisterView>>,
     stamp: Stamp,
 }
 
-impl Awaited {
-    fn verdict(&self) -> Option<Verdict> {
+impl AwaitedDocument {
+    fn verdict(&self) -> Option<RegisterVerdict> {
         lock(&self.read).awaited.get(&self.stamp).copied().flatten()
     }
 }
 
-impl Drop for Awaited {
+impl Drop for AwaitedDocument {
     fn drop(&mut self) {
         lock(&self.read).awaited.remove(&self.stamp);
     }
 }
 
-impl Followed {
+impl FollowedRegister {
     /// Looks at what it says of keys.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Keys) -> T) -> T {
         look(lock(&self.read).fold.keys())
@@ -206,40 +209,40 @@ impl Followed {
     pub(super) async fn put(
         &self,
         publishers: &Publishers,
-        entry: &Entry,
+        entry: &RegisterEntry,
     ) -> Result<Position, PublishFailure> {
         publishers.publish(&self.topic, register::message(entry)).await
     }
 
-    fn awaited(&self, entry: &Entry) -> Option<Awaited> {
-        let Key::Document(key) = entry.key() else { return None };
+    fn awaited(&self, entry: &RegisterEntry) -> Option<AwaitedDocument> {
+        let RegisterKey::Document(key) = entry.key() else { return None };
         lock(&self.read).awaited.insert(key.stamp, None);
-        Some(Awaited { read: Arc::clone(&self.read), stamp: key.stamp })
+        Some(AwaitedDocument { read: Arc::clone(&self.read), stamp: key.stamp })
     }
 }
 
-fn lock(read: &Mutex<Read>) -> MutexGuard<'_, Read> {
+fn lock(read: &Mutex<RegisterView>) -> MutexGuard<'_, RegisterView> {
     read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The service of one register.
-struct Reader {
+struct RegisterReader {
     transport: Arc<dyn Transport>,
     connections: Arc<Connections>,
     place: TopicPartition,
-    read: Arc<Mutex<Read>>,
-    seen: watch::Sender<Seen>,
+    read: Arc<Mutex<RegisterView>>,
+    seen: watch::Sender<RegisterProgress>,
     landmark: Landmark,
 }
 
-impl Reader {
+impl RegisterReader {
     /// The first read is tried for a while; from then on the register is followed until the client
     /// has gone.
-    async fn run(self, first: Service) {
+    async fn run(self, first: SessionSupervisor) {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let mut follower = KeptFollower::new(first, from_start);
         if let Err(error) = follower.open_persistently().await {
-            self.seen.send_replace(Seen::Failed(error));
+            self.seen.send_replace(RegisterProgress::Failed(error));
             return;
         }
         follower = follower.only_where(Some(self.landmark.clone()));
@@ -248,8 +251,9 @@ impl Reader {
             // Another register has taken its place.
             lock(&self.read).fold = Register::default();
             self.landmark.set(None);
-            self.seen.send_replace(Seen::NotYet);
-            let service = Service::of_client(&self.transport, &self.place, &self.connections);
+            self.seen.send_replace(RegisterProgress::NotYet);
+            let service =
+                SessionSupervisor::of_client(&self.transport, &self.place, &self.connections);
             follower =
                 KeptFollower::new(service, from_start).only_where(Some(self.landmark.clone()));
         }
@@ -260,8 +264,8 @@ impl Reader {
         let mut to_end = false;
         loop {
             match follower.next().await {
-                Ok(Reading::Messages(messages)) => self.take(&messages),
-                Ok(Reading::ToEnd) => {
+                Ok(TopicReadEvent::Messages(messages)) => self.take(&messages),
+                Ok(TopicReadEvent::ToEnd) => {
                     lock(&self.read).fold.read_to_end(Clock::System.wall_ms());
                     to_end = true;
                 }
@@ -272,7 +276,7 @@ impl Reader {
             }
             if to_end {
                 let position = lock(&self.read).fold.position();
-                self.seen.send_replace(Seen::To(position));
+                self.seen.send_replace(RegisterProgress::To(position));
             }
         }
     }
@@ -282,12 +286,12 @@ impl Reader {
         for message in messages {
             match register::read(message) {
                 Ok(entry) => {
-                    if matches!(entry, Entry::Start(_)) {
+                    if matches!(entry, RegisterEntry::Start(_)) {
                         self.landmark.set(Some(message));
                     }
                     let verdict =
                         read.fold.apply_at(&entry, message.position, message.publish_time_ms);
-                    if let Entry::Document(document) = &entry
+                    if let RegisterEntry::Document(document) = &entry
                         && let Some(awaited) = read.awaited.get_mut(&document.key.stamp)
                     {
                         *awaited = verdict;

@@ -4,7 +4,7 @@
 //! One service per task topic looks the number up, however many callers submit, and goes on with
 //! the last known number when a later look fails.
 
-use super::service::Tasks;
+use super::service::BackgroundTasks;
 use crate::clock::Clock;
 use crate::supervise::{Connections, Monitor, count, no_answer, recount};
 use crate::transport::{Transport, TransportError};
@@ -18,24 +18,24 @@ use tokio::sync::watch;
 pub(super) struct Routes {
     transport: Arc<dyn Transport>,
     connections: Arc<Connections>,
-    routes: Mutex<HashMap<String, Route>>,
-    tasks: Tasks,
+    routes: Mutex<HashMap<String, TopicRoute>>,
+    tasks: BackgroundTasks,
 }
 
 #[derive(Clone, Debug)]
-struct Route {
-    count: watch::Receiver<Count>,
+struct TopicRoute {
+    count: watch::Receiver<PartitionLookup>,
     turn: Arc<AtomicU32>,
 }
 
 #[derive(Clone, Debug)]
-enum Count {
+enum PartitionLookup {
     NotYet,
     Known(Option<u32>),
     Failed(TransportError),
 }
 
-impl Route {
+impl TopicRoute {
     /// Whether its service runs.
     fn is_alive(&self) -> bool {
         self.count.has_changed().is_ok()
@@ -44,7 +44,7 @@ impl Route {
 
 impl Routes {
     pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
-        Self { transport, connections, routes: Mutex::default(), tasks: Tasks::default() }
+        Self { transport, connections, routes: Mutex::default(), tasks: BackgroundTasks::default() }
     }
 
     /// The partition for the next task; -1 on a topic that has none.
@@ -63,28 +63,28 @@ impl Routes {
         topic: &str,
         number: impl FnOnce(&AtomicU32) -> u32,
     ) -> Result<i32, TransportError> {
-        let Route { mut count, turn } = self.route(topic);
+        let TopicRoute { mut count, turn } = self.route(topic);
         // The service sets a value before it ends, unless its runtime is gone.
-        let known = count.wait_for(|count| !matches!(count, Count::NotYet)).await;
+        let known = count.wait_for(|count| !matches!(count, PartitionLookup::NotYet)).await;
         match known.as_deref() {
-            Ok(Count::Known(None)) => Ok(-1),
-            Ok(Count::Known(Some(count))) => {
+            Ok(PartitionLookup::Known(None)) => Ok(-1),
+            Ok(PartitionLookup::Known(Some(count))) => {
                 Ok(i32::try_from(number(&turn) % (*count).max(1)).unwrap_or_default())
             }
-            Ok(Count::Failed(error)) => Err(error.clone()),
-            Ok(Count::NotYet) | Err(_) => Err(no_answer(topic)),
+            Ok(PartitionLookup::Failed(error)) => Err(error.clone()),
+            Ok(PartitionLookup::NotYet) | Err(_) => Err(no_answer(topic)),
         }
     }
 
-    fn route(&self, topic: &str) -> Route {
+    fn route(&self, topic: &str) -> TopicRoute {
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(route) = routes.get(topic).filter(|route| route.is_alive()) {
             return route.clone();
         }
-        let (sender, count) = watch::channel(Count::NotYet);
+        let (sender, count) = watch::channel(PartitionLookup::NotYet);
         let monitor = Monitor::new(&self.connections);
         self.tasks.spawn(look(Arc::clone(&self.transport), topic.to_owned(), sender, monitor));
-        let route = Route { count, turn: Arc::default() };
+        let route = TopicRoute { count, turn: Arc::default() };
         routes.insert(topic.to_owned(), route.clone());
         route
     }
@@ -94,20 +94,20 @@ impl Routes {
 async fn look(
     transport: Arc<dyn Transport>,
     topic: String,
-    known: watch::Sender<Count>,
+    known: watch::Sender<PartitionLookup>,
     monitor: Monitor,
 ) {
     match count(&transport, &topic).await {
-        Ok(first) => known.send_replace(Count::Known(first)),
+        Ok(first) => known.send_replace(PartitionLookup::Known(first)),
         Err(error) => {
-            known.send_replace(Count::Failed(error));
+            known.send_replace(PartitionLookup::Failed(error));
             return;
         }
     };
     loop {
         let (transport, topics) = (Arc::clone(&transport), [topic.clone()]);
         let [again] = recount(transport, Clock::System, topics, Some(&monitor)).await;
-        known.send_replace(Count::Known(again));
+        known.send_replace(PartitionLookup::Known(again));
     }
 }
 

@@ -3,14 +3,14 @@
 
 use super::Client;
 use super::documents::DocumentError;
-use super::registers::Followed;
-use super::submit::{Prepared, Submission, SubmitError};
+use super::registers::FollowedRegister;
+use super::submit::{PreparedSubmission, Submission, SubmitError};
 use super::task_ref::TaskRef;
-use super::terms::Delivery;
+use super::terms::DeliveryTime;
 use crate::topics::TopicNames;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
-use longhaul_core::schedule::firing::{FiringKey, Slot};
+use longhaul_core::schedule::firing::{FiringKey, FiringSlot};
 use longhaul_core::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplate, check_name};
 use longhaul_core::task::text;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -117,7 +117,7 @@ impl Client {
 }
 
 /// A schedule as it stands on the register.
-struct Found {
+struct VersionedSchedule {
     version: u64,
     schedule: Schedule,
 }
@@ -201,7 +201,7 @@ impl Schedules {
         task: Submission,
     ) -> Result<u64, SchedulesError> {
         let (names, register, document) = self.open(name).await?;
-        let Found { schedule, .. } =
+        let VersionedSchedule { schedule, .. } =
             self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
         let task = self.template(&names, task)?;
         if task.priority() != schedule.task.priority() {
@@ -233,7 +233,7 @@ impl Schedules {
     /// When there is none, and as [`DocumentError`].
     pub async fn resume(&self, name: &str) -> Result<u64, SchedulesError> {
         let now = self.client.wall_ms();
-        let resume = move |schedule: Schedule, _: &Followed| {
+        let resume = move |schedule: Schedule, _: &FollowedRegister| {
             let since = if schedule.paused { now } else { schedule.since };
             Ok(Some(Schedule { paused: false, since, ..schedule }))
         };
@@ -248,10 +248,10 @@ impl Schedules {
     /// When there is none, and as [`DocumentError`].
     pub async fn trigger(&self, name: &str) -> Result<u64, SchedulesError> {
         let now = self.client.wall_ms();
-        let trigger = |mut schedule: Schedule, register: &Followed| {
-            schedule
-                .triggers
-                .retain(|ms| holder(register, name, Slot { ms: *ms, by_hand: true }).is_none());
+        let trigger = |mut schedule: Schedule, register: &FollowedRegister| {
+            schedule.triggers.retain(|ms| {
+                holder(register, name, FiringSlot { ms: *ms, by_hand: true }).is_none()
+            });
             if schedule.triggers.len() >= TRIGGERS_MAX {
                 return Err(SchedulesError::TooManyTriggers);
             }
@@ -285,7 +285,7 @@ impl Schedules {
                 .collect()
         });
         let info = |(name, version, content): (String, u64, Bytes)| {
-            let found = Found { version, schedule: Schedule::read(&content).ok()? };
+            let found = VersionedSchedule { version, schedule: Schedule::read(&content).ok()? };
             self.info(&names, &register, &name, found).ok()
         };
         Ok(all.into_iter().filter_map(info).collect())
@@ -294,7 +294,7 @@ impl Schedules {
     async fn open(
         &self,
         name: &str,
-    ) -> Result<(TopicNames, Followed, DocumentName), SchedulesError> {
+    ) -> Result<(TopicNames, FollowedRegister, DocumentName), SchedulesError> {
         check_name(name)?;
         let document = DocumentName::new(DocumentKind::Schedule, name)
             .map_err(|error| DocumentError::Name(error.0))?;
@@ -305,21 +305,21 @@ impl Schedules {
 
     fn find(
         &self,
-        register: &Followed,
+        register: &FollowedRegister,
         document: &DocumentName,
-    ) -> Result<Option<Found>, SchedulesError> {
+    ) -> Result<Option<VersionedSchedule>, SchedulesError> {
         let found = register.look_at_documents(|documents| {
             documents.get(document).map(|bytes| (documents.version(document), bytes.clone()))
         });
         let Some((version, content)) = found else { return Ok(None) };
-        Ok(Some(Found { version, schedule: Schedule::read(&content)? }))
+        Ok(Some(VersionedSchedule { version, schedule: Schedule::read(&content)? }))
     }
 
     /// Changes a schedule whatever its version; `None` deletes it.
     async fn change(
         &self,
         name: &str,
-        change: impl Fn(Schedule, &Followed) -> Result<Option<Schedule>, SchedulesError>,
+        change: impl Fn(Schedule, &FollowedRegister) -> Result<Option<Schedule>, SchedulesError>,
     ) -> Result<u64, SchedulesError> {
         let (_, register, document) = self.open(name).await?;
         for attempt in 1.. {
@@ -343,7 +343,7 @@ impl Schedules {
 
     async fn put(
         &self,
-        register: &Followed,
+        register: &FollowedRegister,
         document: &DocumentName,
         version: u64,
         schedule: &Schedule,
@@ -372,11 +372,11 @@ impl Schedules {
             return Err(SchedulesError::OtherTopic { task, queue });
         }
         let prepared = task.prepare().map_err(SchedulesError::Task)?;
-        let Prepared { payload, properties, key, priority, delivery } = prepared;
+        let PreparedSubmission { payload, properties, key, priority, delivery } = prepared;
         if key.is_some() {
             return Err(SchedulesError::OwnTerms("idempotency key or dedupe key"));
         }
-        if let Delivery::At(_) = delivery {
+        if let DeliveryTime::At(_) = delivery {
             return Err(SchedulesError::OwnTerms("start time"));
         }
         if properties.contains_key(text::AFTER) {
@@ -388,9 +388,9 @@ impl Schedules {
     fn info(
         &self,
         names: &TopicNames,
-        register: &Followed,
+        register: &FollowedRegister,
         name: &str,
-        Found { version, schedule }: Found,
+        VersionedSchedule { version, schedule }: VersionedSchedule,
     ) -> Result<ScheduleInfo, SchedulesError> {
         let now = self.client.wall_ms();
         let last = register.look(|keys| {
@@ -402,7 +402,7 @@ impl Schedules {
             });
             lasts.max_by_key(|(slot, _)| slot.ms)
         });
-        let firing = |(slot, task): (Slot, QueueTask)| {
+        let firing = |(slot, task): (FiringSlot, QueueTask)| {
             let level = self.client.level_names(names, task.level);
             let topic = level.map_err(DocumentError::Topic)?.task;
             let task = TaskRef { topic, id: task.id };
@@ -415,7 +415,7 @@ impl Schedules {
     }
 }
 
-fn holder(register: &Followed, name: &str, slot: Slot) -> Option<QueueTask> {
+fn holder(register: &FollowedRegister, name: &str, slot: FiringSlot) -> Option<QueueTask> {
     let key = FiringKey(name, slot).to_string();
     let key = KeyName::new(KeyKind::Idempotency, key).ok()?;
     register.look(|keys| keys.holder(&key)).map(|holding| holding.task)

@@ -5,9 +5,9 @@ use tokio::task::JoinSet;
 
 /// Tasks that end when their owner is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Tasks(Mutex<JoinSet<()>>);
+pub(super) struct BackgroundTasks(Mutex<JoinSet<()>>);
 
-impl Tasks {
+impl BackgroundTasks {
     /// Spawns a task on the current runtime.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,10 +10,12 @@
 //! again without end: a task may take hours, and a wait has the time limit that its caller gives
 //! it. What is no matter of time, such as missing rights, ends the service and every wait.
 
-use super::service::Tasks;
-use super::view::{Change, ShownTask, ShownTasks};
+use super::service::BackgroundTasks;
+use super::view::{ShownTask, ShownTasks, ViewChange};
 use super::watch::WatchEvent;
-use crate::supervise::{Backoff, Connections, KeptFollower, Service, no_answer, persistently};
+use crate::supervise::{
+    Backoff, Connections, KeptFollower, SessionSupervisor, no_answer, persistently,
+};
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
@@ -31,11 +33,11 @@ const LOOK_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The views of a client.
 #[derive(Debug)]
-pub(super) struct Views {
+pub(super) struct SharedViews {
     transport: Arc<dyn Transport>,
     connections: Arc<Connections>,
-    views: Mutex<HashMap<TopicPartition, View>>,
-    tasks: Tasks,
+    views: Mutex<HashMap<TopicPartition, ViewHandle>>,
+    tasks: BackgroundTasks,
     java_attempts: Option<u32>,
 }
 
@@ -49,19 +51,19 @@ pub(super) enum Unseen {
 }
 
 type End = Result<Arc<TaskMetadata>, Unseen>;
-type Look = Result<Option<ShownTask>, TransportError>;
+type TaskLookupResult = Result<Option<ShownTask>, TransportError>;
 
 #[derive(Clone, Debug)]
-struct View {
-    shared: Arc<Shared>,
-    questions: mpsc::Sender<Question>,
+struct ViewHandle {
+    shared: Arc<SharedView>,
+    questions: mpsc::Sender<TaskLookup>,
 }
 
 #[derive(Debug)]
-struct Shared(Mutex<State>);
+struct SharedView(Mutex<SharedViewState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedViewState {
     tasks: ShownTasks,
     /// Who waits for the end of a task, each under a number of its own.
     waiters: HashMap<TaskId, HashMap<u64, oneshot::Sender<End>>>,
@@ -72,18 +74,18 @@ struct State {
 
 /// What is shown of a task once everything is read that the topic holds now.
 #[derive(Debug)]
-struct Question {
+struct TaskLookup {
     id: TaskId,
-    answer: oneshot::Sender<Look>,
+    answer: oneshot::Sender<TaskLookupResult>,
 }
 
-impl Views {
+impl SharedViews {
     pub(super) fn new(
         transport: Arc<dyn Transport>,
         connections: Arc<Connections>,
         java_attempts: Option<u32>,
     ) -> Self {
-        let (views, tasks) = (Mutex::default(), Tasks::default());
+        let (views, tasks) = (Mutex::default(), BackgroundTasks::default());
         Self { transport, connections, views, tasks, java_attempts }
     }
 
@@ -92,13 +94,13 @@ impl Views {
         let mut backoff = Backoff::new(fastrand::Rng::new());
         loop {
             let ended = match self.wait(topic, id) {
-                Waiting::Ended(at) => at,
-                Waiting::Until(waiter, end) => {
+                EndWait::Ended(at) => at,
+                EndWait::Until(waiter, end) => {
                     let end = end.await;
                     drop(waiter);
                     return end.unwrap_or_else(|_| Err(Unseen::Broken(no_answer(&topic.topic))));
                 }
-                Waiting::Broken(error) => return Err(Unseen::Broken(error)),
+                EndWait::Broken(error) => return Err(Unseen::Broken(error)),
             };
             match self.fetch(topic, id, ended).await {
                 Ok(Some(metadata)) => return Ok(Arc::new(metadata)),
@@ -144,11 +146,11 @@ impl Views {
     }
 
     /// Where the topic shows a task now.
-    pub(super) async fn look(&self, topic: &TopicPartition, id: TaskId) -> Look {
-        let View { questions, .. } = self.view(topic);
+    pub(super) async fn look(&self, topic: &TopicPartition, id: TaskId) -> TaskLookupResult {
+        let ViewHandle { questions, .. } = self.view(topic);
         let asking = async {
             let (answer, told) = oneshot::channel();
-            questions.send(Question { id, answer }).await.ok()?;
+            questions.send(TaskLookup { id, answer }).await.ok()?;
             told.await.ok()
         };
         let told = timeout(LOOK_TIME_MAX, asking).await.ok().flatten();
@@ -175,31 +177,34 @@ impl Views {
         Ok((shown == id).then_some(metadata))
     }
 
-    fn wait(&self, topic: &TopicPartition, id: TaskId) -> Waiting {
-        let View { shared, .. } = self.view(topic);
+    fn wait(&self, topic: &TopicPartition, id: TaskId) -> EndWait {
+        let ViewHandle { shared, .. } = self.view(topic);
         let mut state = shared.lock();
         if let Some(shown) = state.tasks.get(id).filter(|shown| shown.ended) {
-            return Waiting::Ended(shown.at);
+            return EndWait::Ended(shown.at);
         }
         if let Some(error) = &state.broken {
-            return Waiting::Broken(error.clone());
+            return EndWait::Broken(error.clone());
         }
         // Under the lock that the service takes entries in, so that none is missed.
         let (waiter, end) = state.enlist(&shared, id);
-        Waiting::Until(waiter, end)
+        EndWait::Until(waiter, end)
     }
 
-    fn view(&self, topic: &TopicPartition) -> View {
+    fn view(&self, topic: &TopicPartition) -> ViewHandle {
         let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = views.get(topic).filter(|view| !view.questions.is_closed()) {
             return view.clone();
         }
         let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
         let tasks = ShownTasks::with_java_attempts(self.java_attempts);
-        let shared = Arc::new(Shared(Mutex::new(State { tasks, ..State::default() })));
-        let service = Service::of_client(&self.transport, topic, &self.connections);
+        let shared = Arc::new(SharedView(Mutex::new(SharedViewState {
+            tasks,
+            ..SharedViewState::default()
+        })));
+        let service = SessionSupervisor::of_client(&self.transport, topic, &self.connections);
         let from_start = Follow { start: Start::Earliest, compacted: true };
-        let reader = Reader {
+        let reader = ViewReader {
             follower: KeptFollower::new(service, from_start),
             topic: topic.clone(),
             shared: Arc::clone(&shared),
@@ -207,25 +212,29 @@ impl Views {
             open: Vec::new(),
         };
         self.tasks.spawn(reader.run());
-        let view = View { shared, questions };
+        let view = ViewHandle { shared, questions };
         views.insert(topic.clone(), view.clone());
         view
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedView {
+    fn lock(&self) -> MutexGuard<'_, SharedViewState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn enlist(&mut self, shared: &Arc<Shared>, id: TaskId) -> (Waiter, oneshot::Receiver<End>) {
+impl SharedViewState {
+    fn enlist(
+        &mut self,
+        shared: &Arc<SharedView>,
+        id: TaskId,
+    ) -> (WaiterGuard, oneshot::Receiver<End>) {
         let (sender, end) = oneshot::channel();
         let number = self.next_waiter;
         self.next_waiter += 1;
         self.waiters.entry(id).or_default().insert(number, sender);
-        (Waiter { shared: Arc::clone(shared), id, number }, end)
+        (WaiterGuard { shared: Arc::clone(shared), id, number }, end)
     }
 
     fn tell(&mut self, id: TaskId, end: &End) {
@@ -237,23 +246,23 @@ impl State {
 }
 
 /// What a wait begins with.
-enum Waiting {
+enum EndWait {
     /// The task has ended: this entry says so.
     Ended(Position),
     /// The end will be told.
-    Until(Waiter, oneshot::Receiver<End>),
+    Until(WaiterGuard, oneshot::Receiver<End>),
     /// Nobody follows the topic any more.
     Broken(TransportError),
 }
 
 /// A place among the waiters, given up when dropped.
-struct Waiter {
-    shared: Arc<Shared>,
+struct WaiterGuard {
+    shared: Arc<SharedView>,
     id: TaskId,
     number: u64,
 }
 
-impl Drop for Waiter {
+impl Drop for WaiterGuard {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         if let Some(waiters) = state.waiters.get_mut(&self.id) {
@@ -266,17 +275,17 @@ impl Drop for Waiter {
 }
 
 /// Reads the partition for all who wait and look.
-struct Reader {
+struct ViewReader {
     follower: KeptFollower,
     topic: TopicPartition,
-    shared: Arc<Shared>,
-    asked: mpsc::Receiver<Question>,
+    shared: Arc<SharedView>,
+    asked: mpsc::Receiver<TaskLookup>,
     /// Questions that are answered when the follower has come to the end that the topic had when
     /// they were taken up.
-    open: Vec<Question>,
+    open: Vec<TaskLookup>,
 }
 
-impl Reader {
+impl ViewReader {
     async fn run(mut self) {
         let mut opened = self.follower.open_persistently().await.map(drop);
         let mut has_followed = false;
@@ -332,9 +341,9 @@ impl Reader {
     fn take(&self, message: &Message) {
         let mut state = self.shared.lock();
         match state.tasks.read(message) {
-            Change::Nothing => {}
-            Change::Ended(id, metadata) => state.tell(id, &Ok(Arc::from(metadata))),
-            Change::Evicted(id) => state.tell(id, &Err(Unseen::Evicted)),
+            ViewChange::Nothing => {}
+            ViewChange::Ended(id, metadata) => state.tell(id, &Ok(Arc::from(metadata))),
+            ViewChange::Evicted(id) => state.tell(id, &Err(Unseen::Evicted)),
         }
     }
 
@@ -344,7 +353,7 @@ impl Reader {
         }
         let state = self.shared.lock();
         if state.tasks.has_read(until) {
-            for Question { id, answer } in self.open.drain(..) {
+            for TaskLookup { id, answer } in self.open.drain(..) {
                 drop(answer.send(Ok(state.tasks.get(id))));
             }
         }

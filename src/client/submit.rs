@@ -7,7 +7,7 @@
 use super::keyed::key_of;
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
-use super::terms::Delivery;
+use super::terms::DeliveryTime;
 use super::{Client, partition};
 use crate::clock::Clock;
 use crate::telemetry::{self, spans};
@@ -116,7 +116,7 @@ pub struct Submission {
     priority: Priority,
     pub(super) properties: BTreeMap<String, String>,
     pub(super) tags: Vec<String>,
-    pub(super) delivery: Delivery,
+    pub(super) delivery: DeliveryTime,
     codec: Option<String>,
     /// The first thing that cannot be submitted.
     refused: Option<SubmitError>,
@@ -159,7 +159,7 @@ impl Client {
             priority: Priority::default(),
             properties: BTreeMap::new(),
             tags: Vec::new(),
-            delivery: Delivery::default(),
+            delivery: DeliveryTime::default(),
             codec: self.inner.settings.codecs.default.clone(),
             refused: None,
             strict: false,
@@ -245,7 +245,8 @@ impl Submission {
     /// As [`Client::submit`].
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
         let (client, topic, strict) = (self.client.clone(), self.topic.clone(), self.strict);
-        let Prepared { payload, mut properties, key, priority, delivery } = self.prepare()?;
+        let PreparedSubmission { payload, mut properties, key, priority, delivery } =
+            self.prepare()?;
         let queue = client.names(&topic)?;
         let topic = match priority {
             Priority::Normal => queue.task.clone(),
@@ -267,7 +268,7 @@ impl Submission {
     }
 
     /// Checks and encodes what is to be published.
-    pub(super) fn prepare(self) -> Result<Prepared, SubmitError> {
+    pub(super) fn prepare(self) -> Result<PreparedSubmission, SubmitError> {
         let Self { client, payload, priority, mut properties, delivery, refused, codec, .. } = self;
         if let Some(error) = refused {
             return Err(error);
@@ -300,7 +301,7 @@ impl Submission {
             payload = encode(&**codec, &payload).map_err(SubmitError::Encode)?;
             properties.insert(TASK_CODEC.to_owned(), name);
         }
-        Ok(Prepared { payload, properties, key, priority, delivery })
+        Ok(PreparedSubmission { payload, properties, key, priority, delivery })
     }
 }
 
@@ -315,12 +316,12 @@ pub(super) fn message_of(
 }
 
 /// What is to be published of a submission.
-pub(super) struct Prepared {
+pub(super) struct PreparedSubmission {
     pub(super) payload: Bytes,
     pub(super) properties: BTreeMap<String, String>,
     pub(super) key: Option<(KeyName, Digest)>,
     pub(super) priority: Priority,
-    pub(super) delivery: Delivery,
+    pub(super) delivery: DeliveryTime,
 }
 
 impl Client {

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 /// When the broker delivers a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Delivery {
+pub(super) enum DeliveryTime {
     #[default]
     AtOnce,
     /// In ms since the epoch.
@@ -22,7 +22,7 @@ pub(super) enum Delivery {
     After(u64),
 }
 
-impl Delivery {
+impl DeliveryTime {
     /// In ms since the epoch; `None`: at once.
     pub(super) fn at_ms(self, now_ms: u64) -> Option<u64> {
         let at_ms = match self {
@@ -92,7 +92,7 @@ impl Submission {
         let at = Timestamp::try_from(at).map_err(|error| error.to_string());
         if let Ok(at) = at {
             // What lies before 1970 is past.
-            self.delivery = Delivery::At(u64::try_from(at.as_millisecond()).unwrap_or(0));
+            self.delivery = DeliveryTime::At(u64::try_from(at.as_millisecond()).unwrap_or(0));
         }
         self.term(text::SCHEDULED_AT, at.map(|at| at.to_string()))
     }
@@ -100,7 +100,7 @@ impl Submission {
     /// The task is not started before so long after it was sent.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.properties.remove(text::SCHEDULED_AT);
-        self.delivery = Delivery::After(millis(delay));
+        self.delivery = DeliveryTime::After(millis(delay));
         self.term(text::DELAY, format_duration(delay).map_err(|error| error.to_string()))
     }
 
@@ -217,11 +217,11 @@ mod tests {
             tags: ["a", "b", "c"].map(str::to_owned).to_vec(),
             problems: Vec::new(),
         };
-        assert_eq!((terms(&all), all.delivery), (expected, Delivery::At(7_000)));
+        assert_eq!((terms(&all), all.delivery), (expected, DeliveryTime::At(7_000)));
         let listed = submission().retry(RetryPolicy::default());
         let listed = listed.retry(RetryPolicy::intervals([SECOND, Duration::ZERO]));
         let listed = listed.scheduled_at(at).delay(SECOND / 2);
-        assert_eq!(listed.delivery, Delivery::After(500));
+        assert_eq!(listed.delivery, DeliveryTime::After(500));
         let listed = terms(&listed);
         let pauses = Pauses::Intervals(vec![SECOND, Duration::ZERO]);
         assert_eq!((listed.pauses, listed.max_attempts), (Some(pauses), Some(3)));
@@ -264,8 +264,8 @@ mod tests {
 
     #[test]
     fn the_broker_holds_back_what_lies_ahead() {
-        assert_eq!(Delivery::AtOnce.at_ms(1_000), None);
-        assert_eq!([1_000, 1_001].map(|at| Delivery::At(at).at_ms(1_000)), [None, Some(1_001)]);
-        assert_eq!([0, 5].map(|delay| Delivery::After(delay).at_ms(9)), [None, Some(14)]);
+        assert_eq!(DeliveryTime::AtOnce.at_ms(1_000), None);
+        assert_eq!([1_000, 1_001].map(|at| DeliveryTime::At(at).at_ms(1_000)), [None, Some(1_001)]);
+        assert_eq!([0, 5].map(|delay| DeliveryTime::After(delay).at_ms(9)), [None, Some(14)]);
     }
 }

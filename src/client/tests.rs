@@ -1,4 +1,6 @@
-use super::fake::{Fake, FakeTransport, Fate, completed, entry, failed, processing, tombstone};
+use super::fake::{
+    Fake, FakeTransport, ScriptedFate, completed, entry, failed, processing, tombstone,
+};
 use super::*;
 use crate::transport::{Message, TransportErrorKind};
 use crate::{Raw, Text};
@@ -311,12 +313,12 @@ async fn a_topic_without_partitions_gives_minus_one() {
 #[tokio::test(start_paused = true)]
 async fn a_publish_of_unknown_fate_is_never_repeated() {
     let bench = bench();
-    bench.fake.world().fates.push_back(Fate::Unknown);
+    bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     let lost = bench.submit().await;
     assert!(matches!(lost, Err(SubmitError::Unknown(_))), "{lost:?}");
     let log = |bench: &Bench| bench.fake.world().logs[&partition(TASKS.to_owned(), -1)].len();
     assert_eq!(log(&bench), 1);
-    bench.fake.world().fates.push_back(Fate::Refused);
+    bench.fake.world().fates.push_back(ScriptedFate::Refused);
     let refused = bench.submit().await;
     assert!(matches!(refused, Err(SubmitError::Refused(_))), "{refused:?}");
     assert_eq!(log(&bench), 1);
@@ -326,7 +328,7 @@ async fn a_publish_of_unknown_fate_is_never_repeated() {
 async fn a_publisher_that_failed_earlier_is_opened_again() {
     let bench = bench();
     bench.submit().await.unwrap();
-    bench.fake.world().fates.push_back(Fate::PublisherLost);
+    bench.fake.world().fates.push_back(ScriptedFate::PublisherLost);
     let id = bench.submit().await.unwrap().id;
     assert_eq!(id.position(), Position { ledger: 7, entry: 1, batch_index: None });
     assert_eq!(bench.fake.world().publishers_opened, 2);
@@ -347,14 +349,14 @@ async fn what_cannot_be_submitted_is_refused_before_anything_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_cancellation_is_a_plain_entry_and_is_repeated_until_its_receipt() {
     let bench = bench();
-    bench.fake.world().fates.extend([Fate::Unknown, Fate::Refused]);
+    bench.fake.world().fates.extend([ScriptedFate::Unknown, ScriptedFate::Refused]);
     bench.client.cancel(&task(ID)).await.unwrap();
     let log = bench.fake.world().logs[&bench.ledger].clone();
     assert_eq!(log.len(), 2);
     assert!(log.iter().all(|message| message.key.as_deref() == Some("1:1:-1/cancel")));
     assert!(log.iter().all(|message| message.properties.get("k") == Some("cancel")));
 
-    bench.fake.world().fates.extend([Fate::Refused; 5]);
+    bench.fake.world().fates.extend([ScriptedFate::Refused; 5]);
     let refused = bench.client.cancel(&task(ID)).await;
     assert!(matches!(refused, Err(CancelError::NoReceipt(_))), "{refused:?}");
 }

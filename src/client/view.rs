@@ -37,7 +37,7 @@ pub(super) struct ShownTask {
 
 /// What an entry changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ViewChange {
     /// Nothing that anybody waits for.
     Nothing,
     /// The task has ended.
@@ -53,14 +53,14 @@ impl ShownTasks {
     }
 
     /// Takes an entry in.
-    pub(super) fn read(&mut self, message: &Message) -> Change {
+    pub(super) fn read(&mut self, message: &Message) -> ViewChange {
         if self.last.is_some_and(|last| message.position <= last) {
-            return Change::Nothing;
+            return ViewChange::Nothing;
         }
         self.last = Some(message.position);
         if message.replicated_from.is_some() {
             // Its id means another task here.
-            return Change::Nothing;
+            return ViewChange::Nothing;
         }
         match WatchEvent::read(message) {
             WatchEvent::Updated { id, metadata, epoch } => {
@@ -68,14 +68,14 @@ impl ShownTasks {
             }
             WatchEvent::Evicted { id } => {
                 self.tasks.remove(&id);
-                Change::Evicted(id)
+                ViewChange::Evicted(id)
             }
             WatchEvent::Undecodable { key, position, cause } => {
                 tracing::warn!(?key, ?position, cause, "not an entry of the metadata topic");
-                Change::Nothing
+                ViewChange::Nothing
             }
             // No entry says so.
-            WatchEvent::CaughtUp => Change::Nothing,
+            WatchEvent::CaughtUp => ViewChange::Nothing,
         }
     }
 
@@ -85,17 +85,17 @@ impl ShownTasks {
         metadata: TaskMetadata,
         epoch: Option<u32>,
         at: Position,
-    ) -> Change {
+    ) -> ViewChange {
         let failed = metadata.state == TaskState::Failed;
         let ended = metadata.is_terminal()
             || (failed && is_java_end(self.java_attempts, epoch, metadata.attempts));
         let before = self.tasks.get(&id);
         if before.is_some_and(|shown| shown.outranks(ended, epoch)) {
-            return Change::Nothing;
+            return ViewChange::Nothing;
         }
         let epoch = before.and_then(|shown| shown.epoch).max(epoch);
         self.tasks.insert(id, ShownTask { at, ended, epoch });
-        if ended { Change::Ended(id, Box::new(metadata)) } else { Change::Nothing }
+        if ended { ViewChange::Ended(id, Box::new(metadata)) } else { ViewChange::Nothing }
     }
 
     /// What is shown of a task.
@@ -143,8 +143,8 @@ mod tests {
 
     const A: TaskId = TaskId { ledger: 1, entry: 1, partition: -1, batch_index: None };
 
-    fn ends(change: &Change) -> bool {
-        matches!(change, Change::Ended(A, _))
+    fn ends(change: &ViewChange) -> bool {
+        matches!(change, ViewChange::Ended(A, _))
     }
 
     /// The entry that is shown of the task, by its number.
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn a_failure_without_outcome_is_not_the_end() {
         let mut view = ShownTasks::default();
-        assert_eq!(view.read(&entry(1, &processing(A, 1), Some(1))), Change::Nothing);
-        assert_eq!(view.read(&entry(2, &failed(A, 1, None), Some(1))), Change::Nothing);
+        assert_eq!(view.read(&entry(1, &processing(A, 1), Some(1))), ViewChange::Nothing);
+        assert_eq!(view.read(&entry(2, &failed(A, 1, None), Some(1))), ViewChange::Nothing);
         assert!(ends(&view.read(&entry(3, &completed(A, 2), Some(2)))));
     }
 
@@ -173,14 +173,14 @@ mod tests {
         assert!(view.get(A).is_some_and(|shown| shown.ended));
         let mut view = ShownTasks::with_java_attempts(Some(3));
         let ours = entry(1, &failed(A, 3, None), Some(3));
-        assert_eq!(view.read(&ours), Change::Nothing, "it says itself when it is the last");
+        assert_eq!(view.read(&ours), ViewChange::Nothing, "it says itself when it is the last");
     }
 
     #[test]
     fn a_lower_epoch_is_ignored() {
         let mut view = ShownTasks::default();
         view.read(&entry(1, &processing(A, 2), Some(2)));
-        assert_eq!(view.read(&entry(2, &completed(A, 1), Some(1))), Change::Nothing);
+        assert_eq!(view.read(&entry(2, &completed(A, 1), Some(1))), ViewChange::Nothing);
         assert_eq!(shown(&view), Some(1));
         assert!(ends(&view.read(&entry(3, &completed(A, 2), Some(2)))));
         view.read(&entry(4, &processing(A, 1), Some(1)));
@@ -206,7 +206,7 @@ mod tests {
         let first = entry(1, &completed(A, 1), Some(1));
         assert!(ends(&view.read(&first)));
         view.read(&tombstone(2, A));
-        assert_eq!(view.read(&first), Change::Nothing);
+        assert_eq!(view.read(&first), ViewChange::Nothing);
         assert_eq!(view.get(A), None);
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let mut view = ShownTasks::default();
         let mut garbage = entry(1, &completed(A, 1), Some(1));
         garbage.payload = bytes::Bytes::from_static(b"[1]");
-        assert_eq!(view.read(&garbage), Change::Nothing);
+        assert_eq!(view.read(&garbage), ViewChange::Nothing);
         assert!(view.has_read(Some(garbage.position)));
         assert!(ends(&view.read(&entry(2, &completed(A, 1), Some(1)))));
     }

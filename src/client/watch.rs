@@ -10,7 +10,7 @@ pub use place::{WatchPlace, WatchPlaceError};
 use super::Client;
 use super::task_ref::TaskRef;
 use crate::clock::Clock;
-use crate::supervise::{Connections, KeptFollower, Monitor, Service, count, recount};
+use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, count, recount};
 use crate::topics::TopicNameError;
 use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
 use futures::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
@@ -118,28 +118,28 @@ impl WatchEvent {
 /// # }
 /// ```
 pub struct Watch {
-    source: Source,
+    source: WatchSource,
     /// One stream per partition, and one that looks for new partitions.
-    steps: SelectAll<BoxStream<'static, Step>>,
+    steps: SelectAll<BoxStream<'static, WatchStep>>,
     /// Partitions that are followed.
     partitions: u32,
     /// Of those that it began with, the ones that have not shown all that stood there.
     behind: usize,
     /// The key of the tasks that are wanted, if not all are.
-    wanted: Option<Wanted>,
+    wanted: Option<WatchedKey>,
     place: WatchPlace,
     ended: bool,
 }
 
 /// Tasks that their submitters gave one key.
 #[derive(Debug)]
-struct Wanted {
+struct WatchedKey {
     key: String,
     /// Those that were shown: the entry that removes one says its id alone.
     tasks: HashSet<TaskId>,
 }
 
-impl Wanted {
+impl WatchedKey {
     /// Whether the event is about one of them.
     fn is_about(&mut self, event: &WatchEvent) -> bool {
         match event {
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Watch {
 }
 
 #[expect(clippy::large_enum_variant, reason = "nearly all steps are of the large one")]
-enum Step {
+enum WatchStep {
     /// An entry of this partition, which lies here.
     Event(WatchEvent, i32, Position),
     /// A partition has shown what stood there.
@@ -201,7 +201,7 @@ impl Client {
         let names = self.names(topic)?;
         let transport = Arc::clone(&self.inner.transport);
         let connections = Arc::clone(&self.inner.connections);
-        let source = Source { transport, topic: names.metadata, connections };
+        let source = WatchSource { transport, topic: names.metadata, connections };
         let mut steps = SelectAll::new();
         let partitions = source.partitions(names.task).await.map_err(WatchError::Transport)?;
         let count = i32::try_from(partitions.unwrap_or_default()).unwrap_or(i32::MAX);
@@ -252,7 +252,7 @@ impl Client {
         topic: &str,
         key: impl Into<String>,
     ) -> Result<Watch, WatchError> {
-        let wanted = Wanted { key: key.into(), tasks: HashSet::new() };
+        let wanted = WatchedKey { key: key.into(), tasks: HashSet::new() };
         Ok(Watch { wanted: Some(wanted), ..self.watch(topic).await? })
     }
 
@@ -297,23 +297,23 @@ impl Stream for Watch {
         let this = self.get_mut();
         while !this.ended {
             match ready!(this.steps.poll_next_unpin(context)) {
-                Some(Step::Event(event, partition, position)) => {
+                Some(WatchStep::Event(event, partition, position)) => {
                     this.place.note(partition, position);
                     if this.wanted.as_mut().is_none_or(|wanted| wanted.is_about(&event)) {
                         return Poll::Ready(Some(Ok(event)));
                     }
                 }
-                Some(Step::CaughtUp) => {
+                Some(WatchStep::CaughtUp) => {
                     this.behind = this.behind.saturating_sub(1);
                     if this.behind == 0 {
                         return Poll::Ready(Some(Ok(WatchEvent::CaughtUp)));
                     }
                 }
-                Some(Step::Failed(error)) => {
+                Some(WatchStep::Failed(error)) => {
                     this.ended = true;
                     return Poll::Ready(Some(Err(WatchError::Transport(error))));
                 }
-                Some(Step::Partitions(count)) => {
+                Some(WatchStep::Partitions(count)) => {
                     for partition in this.partitions..count {
                         let partition = i32::try_from(partition).unwrap_or(i32::MAX);
                         this.steps.push(this.source.partition(partition).steps());
@@ -329,7 +329,7 @@ impl Stream for Watch {
 
 /// The topic that is watched.
 #[derive(Clone)]
-struct Source {
+struct WatchSource {
     transport: Arc<dyn Transport>,
     /// Full name of the metadata topic.
     topic: String,
@@ -337,7 +337,7 @@ struct Source {
     connections: Arc<Connections>,
 }
 
-impl Source {
+impl WatchSource {
     /// The number of partitions. A metadata topic that nobody has set up comes into being partition
     /// by partition, and the task topic tells how many there will be.
     async fn partitions(&self, task_topic: String) -> Result<Option<u32>, TransportError> {
@@ -347,14 +347,14 @@ impl Source {
     }
 
     /// Looks for new partitions, without end.
-    fn growth(&self) -> BoxStream<'static, Step> {
+    fn growth(&self) -> BoxStream<'static, WatchStep> {
         let monitor = Monitor::new(&self.connections);
         let looks = stream::unfold((self.clone(), monitor), |(source, monitor)| async {
             loop {
                 let (transport, topics) = (Arc::clone(&source.transport), [source.topic.clone()]);
                 let [known] = recount(transport, Clock::System, topics, Some(&monitor)).await;
                 if let Some(count) = known {
-                    return Some((Step::Partitions(count), (source, monitor)));
+                    return Some((WatchStep::Partitions(count), (source, monitor)));
                 }
             }
         });
@@ -363,7 +363,7 @@ impl Source {
 
     fn partition(&self, partition: i32) -> PartitionWatch {
         let topic = super::partition(self.topic.clone(), partition);
-        let service = Service::of_client(&self.transport, &topic, &self.connections);
+        let service = SessionSupervisor::of_client(&self.transport, &topic, &self.connections);
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let follower = KeptFollower::new(service, from_start);
         PartitionWatch { partition, follower, last: None, until: None, failed: false }
@@ -402,7 +402,7 @@ impl PartitionWatch {
         Ok(self)
     }
 
-    fn steps(self) -> BoxStream<'static, Step> {
+    fn steps(self) -> BoxStream<'static, WatchStep> {
         let steps = stream::unfold(self, |mut partition| async {
             let step = partition.step().await?;
             Some((step, partition))
@@ -411,11 +411,11 @@ impl PartitionWatch {
     }
 
     /// The next event, or the error after which there is none.
-    async fn step(&mut self) -> Option<Step> {
+    async fn step(&mut self) -> Option<WatchStep> {
         while !self.failed {
             if self.until.is_some_and(|end| self.last >= end) {
                 self.until = None;
-                return Some(Step::CaughtUp);
+                return Some(WatchStep::CaughtUp);
             }
             match self.follower.next_up_to(self.until.as_mut()).await {
                 Ok(None) => {}
@@ -425,13 +425,13 @@ impl PartitionWatch {
                     // A replicated one has the id of another task here.
                     if message.replicated_from.is_none() {
                         let event = WatchEvent::read(&message);
-                        return Some(Step::Event(event, self.partition, message.position));
+                        return Some(WatchStep::Event(event, self.partition, message.position));
                     }
                 }
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}
                 Err(error) => {
                     self.failed = true;
-                    return Some(Step::Failed(error));
+                    return Some(WatchStep::Failed(error));
                 }
             }
         }

@@ -13,7 +13,7 @@ pub use longhaul_core::lease::{LeaseOutcome, ReportError};
 pub use terms::{KeepAlive, Kept, Lease, LeaseError, LeaseRequest, LeaseView};
 pub use token::{LeaseToken, LeaseTokenError};
 
-use crate::worker::leasing::{Asked, Door, WishId};
+use crate::worker::leasing::{LeaseCommand, LeaseRequestId, LeaseSender};
 use crate::worker::{HandleView, WorkerError, WorkerHandle, WorkerStats};
 use longhaul_core::task::TaskId;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub struct Leases {
 
 #[derive(Debug)]
 struct SharedLeases {
-    door: Door,
+    door: LeaseSender,
     view: HandleView,
     handle: Mutex<Option<WorkerHandle>>,
     next: AtomicU64,
@@ -90,15 +90,15 @@ struct SharedLeases {
 }
 
 /// A request that is given up is of no more use.
-struct Waiting<'a> {
+struct LeaseRequestGuard<'a> {
     shared: &'a SharedLeases,
-    wish: WishId,
+    wish: LeaseRequestId,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for LeaseRequestGuard<'_> {
     fn drop(&mut self) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.shared.door.ask(Asked::Gone(self.wish));
+        self.shared.door.ask(LeaseCommand::Gone(self.wish));
     }
 }
 
@@ -152,17 +152,17 @@ impl Leases {
         request.validate()?;
         let shared = &*self.shared;
         let others = shared.waiting.fetch_add(1, Ordering::Relaxed);
-        let wish = WishId(shared.next.fetch_add(1, Ordering::Relaxed));
-        let waiting = Waiting { shared, wish };
+        let wish = LeaseRequestId(shared.next.fetch_add(1, Ordering::Relaxed));
+        let waiting = LeaseRequestGuard { shared, wish };
         if others >= WAITING_MAX {
             return Err(LeaseError::Busy { waiting: WAITING_MAX });
         }
         let (reply, mut granted) = oneshot::channel();
         let wait = request.wait.max(LOOK_MIN);
-        shared.door.ask(Asked::Lease { wish, request, reply });
+        shared.door.ask(LeaseCommand::Lease { wish, request, reply });
         let mut answer = timeout(wait, &mut granted).await;
         if answer.is_err() {
-            shared.door.ask(Asked::Last(wish));
+            shared.door.ask(LeaseCommand::Last(wish));
             answer = timeout(LAST_MAX, &mut granted).await;
         }
         let leases = match answer {
@@ -190,7 +190,8 @@ impl Leases {
         keep: KeepAlive,
     ) -> Result<Kept, ReportError> {
         keep.validate()?;
-        self.ask(|reply| Asked::KeepAlive { token: *token, keep: Box::new(keep), reply }).await
+        self.ask(|reply| LeaseCommand::KeepAlive { token: *token, keep: Box::new(keep), reply })
+            .await
     }
 
     /// Ends the lease. A success that the same lease has reported before is confirmed again.
@@ -203,7 +204,7 @@ impl Leases {
         token: &LeaseToken,
         outcome: LeaseOutcome,
     ) -> Result<(), ReportError> {
-        self.ask(|reply| Asked::Report { token: *token, outcome, reply }).await
+        self.ask(|reply| LeaseCommand::Report { token: *token, outcome, reply }).await
     }
 
     /// The lease that runs this task now, whoever has granted it; `None` if none does.
@@ -211,7 +212,7 @@ impl Leases {
     /// # Errors
     /// When the log could not be read up to now in time.
     pub async fn find(&self, task: &TaskId) -> Result<Option<LeaseView>, ReportError> {
-        self.ask(|reply| Asked::Find { task: *task, reply }).await
+        self.ask(|reply| LeaseCommand::Find { task: *task, reply }).await
     }
 
     /// Grants nothing new, and leaves. The leases live on: whoever is asked about them takes them
@@ -228,7 +229,7 @@ impl Leases {
 
     async fn ask<T>(
         &self,
-        asked: impl FnOnce(oneshot::Sender<Result<T, ReportError>>) -> Asked,
+        asked: impl FnOnce(oneshot::Sender<Result<T, ReportError>>) -> LeaseCommand,
     ) -> Result<T, ReportError> {
         let (reply, answer) = oneshot::channel();
         self.shared.door.ask(asked(reply));

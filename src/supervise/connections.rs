@@ -40,11 +40,11 @@ pub(crate) struct Connections {
     clock: Clock,
     /// Whose they are, for the log.
     of: Option<&'static str>,
-    state: Mutex<State>,
+    state: Mutex<SessionHealth>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SessionHealth {
     next: u64,
     /// Sessions that are not open, and what went wrong with them last.
     down: BTreeMap<u64, TransportError>,
@@ -58,7 +58,7 @@ struct State {
     refusals: u64,
 }
 
-impl State {
+impl SessionHealth {
     /// What stands in the way, that which does not pass by itself before all else.
     fn cause(&self) -> Option<&TransportError> {
         let mut causes = self.down.values().chain(self.refused.values());
@@ -120,13 +120,13 @@ impl Connections {
         self.lock().refusals
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SessionHealth> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, and says so when something else stands in the way than before, or nothing
     /// any more.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut SessionHealth)) {
         let mut state = self.lock();
         change(&mut state);
         let Some(of) = self.of else { return };

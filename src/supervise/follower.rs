@@ -1,6 +1,6 @@
 //! A follower that is opened again.
 
-use super::{Landmark, Service};
+use super::{Landmark, SessionSupervisor};
 use crate::clock::runtime_now;
 use crate::transport::{
     Follow, Follower, Message, Position, Start, TransportError, TransportErrorKind,
@@ -25,7 +25,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
 /// Follows one partition, from session to session: each goes on behind the last message of the one
 /// before.
 pub(crate) struct KeptFollower {
-    service: Service,
+    service: SessionSupervisor,
     follow: Follow,
     /// By which the topic is known again. One that has taken its place is not followed.
     landmark: Option<Landmark>,
@@ -38,7 +38,7 @@ pub(crate) struct KeptFollower {
 }
 
 impl KeptFollower {
-    pub(crate) fn new(service: Service, follow: Follow) -> Self {
+    pub(crate) fn new(service: SessionSupervisor, follow: Follow) -> Self {
         let (landmark, follower) = (None, None);
         let (look_at, patience) = (runtime_now() + PATIENCE_MIN, PATIENCE_MIN);
         Self { service, follow, landmark, follower, look_at, patience, is_missing: false }

@@ -4,7 +4,7 @@
 //! returned: whoever asks again gets the next session, so that each caller decides for itself
 //! whether and for how long to go on.
 //!
-//! - [`Service`]: opens sessions of any kind, and waits between them as long as they fail.
+//! - [`SessionSupervisor`]: opens sessions of any kind, and waits between them as long as they fail.
 //! - [`KeptFollower`] goes on behind the last message that it has read, [`KeptPublisher`] with the
 //!   next message.
 //! - [`WholeFollower`] reads a topic to its end first, and says when it is there.
@@ -29,5 +29,5 @@ pub(crate) use follower::KeptFollower;
 pub(crate) use landmark::Landmark;
 pub(crate) use partitions::{count, recount};
 pub(crate) use publisher::KeptPublisher;
-pub(crate) use service::{Service, no_answer, persistently};
-pub(crate) use whole::{Reading, WholeFollower};
+pub(crate) use service::{SessionSupervisor, no_answer, persistently};
+pub(crate) use whole::{TopicReadEvent, WholeFollower};

@@ -1,21 +1,25 @@
 //! A publisher that is opened again.
 
-use super::Service;
-use crate::transport::{Batching, OnReceipt, Outgoing, Publisher, Schema, TransportError};
+use super::SessionSupervisor;
+use crate::transport::{Batching, OnReceipt, Outgoing, Publisher, TopicSchema, TransportError};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
 /// Publishes to one partition, from session to session. Nothing is handed over twice: what had no
 /// receipt when its session ended is of unknown fate.
 pub(crate) struct KeptPublisher {
-    service: Service,
+    service: SessionSupervisor,
     batching: Batching,
-    schema: Schema,
+    schema: TopicSchema,
     publisher: Option<Box<dyn Publisher>>,
 }
 
 impl KeptPublisher {
-    pub(crate) const fn new(service: Service, batching: Batching, schema: Schema) -> Self {
+    pub(crate) const fn new(
+        service: SessionSupervisor,
+        batching: Batching,
+        schema: TopicSchema,
+    ) -> Self {
         Self { service, batching, schema, publisher: None }
     }
 

@@ -14,7 +14,7 @@ const REACH_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Opens the sessions of one publisher, follower or consumer.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct SessionSupervisor {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) topic: TopicPartition,
     pub(crate) monitor: Arc<Monitor>,
@@ -26,7 +26,7 @@ pub(crate) struct Service {
     waits: bool,
 }
 
-impl Service {
+impl SessionSupervisor {
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
         topic: TopicPartition,

@@ -9,7 +9,7 @@ const AT_ONCE_MAX: usize = 256;
 
 /// What a topic that is read whole has to say.
 #[derive(Debug)]
-pub(crate) enum Reading {
+pub(crate) enum TopicReadEvent {
     /// Messages, in order.
     Messages(Vec<Message>),
     /// All is read that stood there when this began. Once.
@@ -19,11 +19,11 @@ pub(crate) enum Reading {
 /// See the module's documentation.
 pub(crate) struct WholeFollower {
     follower: KeptFollower,
-    stage: Stage,
+    stage: TopicReadStage,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum TopicReadStage {
     /// Where the topic ends is not known.
     Begins,
     /// It ended here.
@@ -34,7 +34,7 @@ enum Stage {
 
 impl WholeFollower {
     pub(crate) const fn new(follower: KeptFollower) -> Self {
-        Self { follower, stage: Stage::Begins }
+        Self { follower, stage: TopicReadStage::Begins }
     }
 
     /// Whether a message was read: the next session goes on behind it.
@@ -44,22 +44,22 @@ impl WholeFollower {
 
     /// What comes next. After an error the next call goes on where this one stopped. May be dropped
     /// and called again.
-    pub(crate) async fn next(&mut self) -> Result<Reading, TransportError> {
+    pub(crate) async fn next(&mut self) -> Result<TopicReadEvent, TransportError> {
         loop {
             match &mut self.stage {
-                Stage::Begins => {
-                    self.stage = Stage::Reads(self.follower.last_position().await?);
+                TopicReadStage::Begins => {
+                    self.stage = TopicReadStage::Reads(self.follower.last_position().await?);
                 }
-                Stage::Reads(end) if *end <= self.follower.read_to() => {
-                    self.stage = Stage::Follows;
-                    return Ok(Reading::ToEnd);
+                TopicReadStage::Reads(end) if *end <= self.follower.read_to() => {
+                    self.stage = TopicReadStage::Follows;
+                    return Ok(TopicReadEvent::ToEnd);
                 }
-                Stage::Reads(end) => {
+                TopicReadStage::Reads(end) => {
                     if let Some(message) = self.follower.next_up_to(Some(end)).await? {
                         return Ok(self.with_more(message));
                     }
                 }
-                Stage::Follows => {
+                TopicReadStage::Follows => {
                     let message = self.follower.next().await?;
                     return Ok(self.with_more(message));
                 }
@@ -67,13 +67,13 @@ impl WholeFollower {
         }
     }
 
-    fn with_more(&mut self, message: Message) -> Reading {
+    fn with_more(&mut self, message: Message) -> TopicReadEvent {
         let mut some = vec![message];
         while some.len() < AT_ONCE_MAX
             && let Some(message) = self.follower.more()
         {
             some.push(message);
         }
-        Reading::Messages(some)
+        TopicReadEvent::Messages(some)
     }
 }

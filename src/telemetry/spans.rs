@@ -21,21 +21,21 @@ mod off {
 
     /// What is kept of a span, to say later how it ends.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Kept;
+    pub(crate) struct OpenSpan;
 
     pub(crate) const fn send(
         _topic: &str,
         _payload_bytes: usize,
         _properties: &mut BTreeMap<String, String>,
-    ) -> Kept {
-        Kept
+    ) -> OpenSpan {
+        OpenSpan
     }
 
-    pub(crate) const fn within<F: Future>(_span: &Kept, future: F) -> F {
+    pub(crate) const fn within<F: Future>(_span: &OpenSpan, future: F) -> F {
         future
     }
 
-    pub(crate) fn sent<E>(_span: Kept, _result: Result<TaskId, E>) {}
+    pub(crate) fn sent<E>(_span: OpenSpan, _result: Result<TaskId, E>) {}
 
     pub(crate) fn attempt(
         topic: &TopicPartition,
@@ -48,13 +48,13 @@ mod off {
         tracing::info_span!("task", %id, attempt, %epoch, %topic)
     }
 
-    pub(crate) const fn keep(_span: &Span) -> Kept {
-        Kept
+    pub(crate) const fn keep(_span: &Span) -> OpenSpan {
+        OpenSpan
     }
 
-    pub(crate) const fn ended(_span: Kept, _outcome: &'static str, _failure: Option<&str>) {}
+    pub(crate) const fn ended(_span: OpenSpan, _outcome: &'static str, _failure: Option<&str>) {}
 
     pub(crate) const fn checkpoint(_bytes: usize) {}
 
-    pub(crate) const fn kept_alive(_span: &Kept) {}
+    pub(crate) const fn kept_alive(_span: &OpenSpan) {}
 }

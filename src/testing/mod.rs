@@ -78,7 +78,7 @@ pub struct TestEngine {
 
 /// Why a wait was given up.
 #[derive(Clone, Copy, Debug)]
-enum Stuck {
+enum WaitLimit {
     /// The limit on simulated time.
     Simulated,
     /// The limit on real time.
@@ -307,7 +307,7 @@ impl TestEngine {
 
     /// Runs a future for at most so much simulated time, and never for minutes of real time: a task
     /// that never waits would keep the clock from moving for ever.
-    fn drive<F: Future>(&self, limit: Option<Duration>, future: F) -> Result<F::Output, Stuck> {
+    fn drive<F: Future>(&self, limit: Option<Duration>, future: F) -> Result<F::Output, WaitLimit> {
         let (done, watched) = mpsc::channel::<()>();
         let (bark, barked) = oneshot::channel();
         let real_limit = self.real_limit;
@@ -334,8 +334,8 @@ impl TestEngine {
             let result = tokio::select! {
                 biased;
                 output = future => Ok(output),
-                () = over => Err(Stuck::Simulated),
-                () = barked => Err(Stuck::Real),
+                () = over => Err(WaitLimit::Simulated),
+                () = barked => Err(WaitLimit::Real),
             };
             self.clock.stop();
             result
@@ -345,13 +345,13 @@ impl TestEngine {
     }
 
     /// When a wait was given up, in words.
-    fn after(&self, stuck: Stuck) -> String {
+    fn after(&self, stuck: WaitLimit) -> String {
         match stuck {
-            Stuck::Simulated => format!(
+            WaitLimit::Simulated => format!(
                 "after {:?} of simulated time; `TestEngine::time_limit` sets how long to wait",
                 self.limit
             ),
-            Stuck::Real => format!(
+            WaitLimit::Real => format!(
                 "after {:?} of real time, {:?} of simulated time since the engine was made: simulated time passes only while every processor waits for \
                  something",
                 self.real_limit,

@@ -44,13 +44,13 @@ use std::time::Duration;
 #[derive(Debug)]
 #[must_use = "a worker works only when it is started"]
 pub struct WorkerBuilder<P> {
-    setup: Setup,
+    setup: WorkerSetup,
     processor: P,
 }
 
 /// All that is said of a worker but its processor.
 #[derive(Debug)]
-struct Setup {
+struct WorkerSetup {
     options: ConnectOptions,
     preflight: Preflight,
     task_topic: String,
@@ -80,7 +80,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         // Workers of one client are told apart.
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
-        let setup = Setup {
+        let setup = WorkerSetup {
             options,
             preflight,
             task_topic,
@@ -341,7 +341,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     }
 }
 
-impl Setup {
+impl WorkerSetup {
     /// A plain function that boxes the future, so that the worker is compiled once, in this crate.
     /// What an `async fn` awaits is compiled by each crate that polls it: the LLVM IR of the
     /// example `checkpoint` was 49 MB, and is 14.

@@ -7,13 +7,13 @@ use tokio::sync::watch;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct DrainRequest {
+pub(crate) struct DrainSignal {
     /// How long running tasks may take to end, in ms.
     limit_ms: AtomicU64,
     arrived: watch::Sender<bool>,
 }
 
-impl DrainRequest {
+impl DrainSignal {
     pub(super) fn new(limit: Duration) -> Self {
         let request = Self { limit_ms: AtomicU64::new(0), arrived: watch::Sender::new(false) };
         request.limit_to(limit);

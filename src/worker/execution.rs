@@ -7,14 +7,14 @@
 use super::blocking::AbortOnDrop;
 use super::budget::Deadline;
 use super::erased::ErasedProcessor;
-use super::processor::{Shared, TaskContext};
+use super::processor::{AttemptContext, TaskContext};
 use super::task_error::{AfterTasks, TaskError};
-use crate::gate::Gate;
+use crate::gate::ProcessGate;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use longhaul_core::protocol::key::Epoch;
-use longhaul_core::protocol::retry::Failure;
+use longhaul_core::protocol::retry::AttemptFailure;
 use longhaul_core::task::{TaskId, text};
 use std::any::Any;
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ pub(crate) enum Ending {
     /// With a result.
     Completed(Bytes),
     /// Without, for this reason.
-    Failed(Failure, String),
+    Failed(AttemptFailure, String),
     /// Without: another one follows when these tasks are over.
     After(Box<AfterTasks>),
     /// A client cancelled the task.
@@ -83,7 +83,7 @@ impl Ending {
     pub(super) fn in_a_word(&self) -> &'static str {
         match self {
             Self::Completed(_) => "completed",
-            Self::Failed(Failure::Snooze(_), _) => "snoozed",
+            Self::Failed(AttemptFailure::Snooze(_), _) => "snoozed",
             Self::After(_) => "parked",
             Self::Failed(_, reason) if reason == text::OVER_BUDGET => "budget",
             Self::Failed(_, reason) if reason == text::NO_PROGRESS => "timeout",
@@ -98,7 +98,9 @@ impl Ending {
     /// Why it has failed, if it has.
     pub(super) fn failure(&self) -> Option<&str> {
         match self {
-            Self::Failed(failure, reason) if !matches!(failure, Failure::Snooze(_)) => Some(reason),
+            Self::Failed(failure, reason) if !matches!(failure, AttemptFailure::Snooze(_)) => {
+                Some(reason)
+            }
             Self::Failed(..)
             | Self::Completed(_)
             | Self::Cancelled
@@ -111,19 +113,19 @@ impl Ending {
 
     /// That of the attempt; or that of the task, which is over with it.
     fn over_budget(ends_task: bool) -> Self {
-        let failure = if ends_task { Failure::Fatal } else { Failure::Retry };
+        let failure = if ends_task { AttemptFailure::Fatal } else { AttemptFailure::Retry };
         Self::Failed(failure, text::OVER_BUDGET.to_owned())
     }
 
     fn silent() -> Self {
-        Self::Failed(Failure::Retry, text::NO_PROGRESS.to_owned())
+        Self::Failed(AttemptFailure::Retry, text::NO_PROGRESS.to_owned())
     }
 }
 
 /// An attempt to be run.
 pub(crate) struct Attempt {
     /// What its processor is given; the checkpoint is still to be read.
-    pub(crate) shared: Shared,
+    pub(crate) shared: AttemptContext,
     /// Or why it cannot be read.
     pub(crate) payload: Result<Bytes, Arc<str>>,
     /// Reads the last checkpoint, if there is one.
@@ -193,7 +195,7 @@ pub(crate) async fn attend(
     processor: Arc<dyn ErasedProcessor>,
     attempt: Attempt,
     bodies: Handle,
-    gate: Gate,
+    gate: ProcessGate,
 ) -> AttemptEnd {
     let Attempt { mut shared, payload, read, span, begin_by, ends_task, grace, mut halt } = attempt;
     let (task, epoch) = (shared.task, shared.epoch);
@@ -201,7 +203,9 @@ pub(crate) async fn attend(
     let payload = match payload {
         Ok(payload) => payload,
         // It was sent in chunks, encrypted or damaged: no worker can read it.
-        Err(cause) => return ended(Ending::Failed(Failure::Fatal, text::undecodable(&cause))),
+        Err(cause) => {
+            return ended(Ending::Failed(AttemptFailure::Fatal, text::undecodable(&cause)));
+        }
     };
     let mut limit = limits(&shared, ends_task);
     if let Some(read) = read {
@@ -240,7 +244,7 @@ pub(crate) async fn attend(
         biased;
         ending = &mut outcome => {
             // The runtime of the processors has shut down, say. That is no failure of the task.
-            let ending = ending.unwrap_or(Ending::Failed(Failure::Snooze(ABORTED_WAIT), String::new()));
+            let ending = ending.unwrap_or(Ending::Failed(AttemptFailure::Snooze(ABORTED_WAIT), String::new()));
             let stuck = shared.threads.ended().map(StuckBody::new);
             return AttemptEnd { task, epoch, ending, stuck };
         }
@@ -254,7 +258,7 @@ pub(crate) async fn attend(
 }
 
 /// Resolves when an attempt has come to one of its limits, with how it ends then.
-fn limits(shared: &Shared, ends_task: bool) -> BoxFuture<'static, Ending> {
+fn limits(shared: &AttemptContext, ends_task: bool) -> BoxFuture<'static, Ending> {
     let deadline = shared.deadline.map(Deadline::wait);
     let over = deadline.map(|over| over.map(move |()| Ending::over_budget(ends_task)));
     let reports = shared.reports.is_watched().then(|| Arc::clone(&shared.reports));
@@ -291,7 +295,11 @@ async fn wait_for<T>(
 
 /// Lets a body that was cancelled end within its grace, unless it is killed, then ends it by force.
 /// Returns one that does not let itself be ended.
-async fn stop(mut handle: JoinHandle<()>, grace: Duration, shared: &Shared) -> Option<StuckBody> {
+async fn stop(
+    mut handle: JoinHandle<()>,
+    grace: Duration,
+    shared: &AttemptContext,
+) -> Option<StuckBody> {
     tokio::select! {
         biased;
         _ = tokio::time::timeout(grace, &mut handle) => {}
@@ -333,7 +341,7 @@ fn note_panic_places() {
 }
 
 pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
-    Ending::Failed(Failure::Retry, reason_of_panic(panic))
+    Ending::Failed(AttemptFailure::Retry, reason_of_panic(panic))
 }
 
 /// To be asked on the thread that has panicked.
@@ -375,7 +383,7 @@ mod tests {
 
     /// Runs an attempt that may begin within a second; its body is held up behind this gate, and
     /// its context takes so long.
-    async fn ending(gate: Gate, reads_for: Duration) -> Ending {
+    async fn ending(gate: ProcessGate, reads_for: Duration) -> Ending {
         ending_of(Arc::default(), None, gate, reads_for).await
     }
 
@@ -383,7 +391,7 @@ mod tests {
     async fn ending_of(
         processor: Arc<Done>,
         budget: Option<Duration>,
-        gate: Gate,
+        gate: ProcessGate,
         reads_for: Duration,
     ) -> Ending {
         let clock = longhaul_memory::simulated_clock(0);
@@ -392,7 +400,7 @@ mod tests {
             budget.map(|budget| Deadline::Clock { clock, at: clock.now() + budget, look_every });
         let begin_by = Deadline::Clock { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
         let (_halt, halt) = oneshot::channel();
-        let shared = Shared {
+        let shared = AttemptContext {
             topic: "tasks".into(),
             task: TASK,
             epoch: Epoch(1),
@@ -423,7 +431,12 @@ mod tests {
     async fn a_body_whose_budget_is_used_up_does_not_begin() {
         for (budget, begins) in [(Duration::ZERO, false), (SECOND, true)] {
             let processor = Arc::new(Done::default());
-            let run = ending_of(Arc::clone(&processor), Some(budget), Gate::open(), Duration::ZERO);
+            let run = ending_of(
+                Arc::clone(&processor),
+                Some(budget),
+                ProcessGate::open(),
+                Duration::ZERO,
+            );
             assert_eq!(run.await == Ending::over_budget(false), !begins, "{budget:?}");
             assert_eq!(processor.0.load(Ordering::Relaxed), begins, "{budget:?}");
         }
@@ -435,7 +448,7 @@ mod tests {
     async fn a_body_that_is_held_up_does_not_begin_later() {
         for (held_up, begins) in [(SECOND / 2, true), (2 * SECOND, false)] {
             let expected = if begins { Ending::Completed(Bytes::new()) } else { Ending::NotBegun };
-            assert_eq!(ending(Gate::open(), held_up).await, expected, "by its read");
+            assert_eq!(ending(ProcessGate::open(), held_up).await, expected, "by its read");
             let process = longhaul_memory::Freezer::new();
             process.freeze();
             let thaw = async {

@@ -1,19 +1,19 @@
 //! Starting a worker, and the handle to it.
 
 use super::coded::Coded;
-use super::drain_request::DrainRequest;
-use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
+use super::drain_request::DrainSignal;
+use super::driver::{DriverError, EVENTS_MAX, Environment, StopRequest, WorkerDriver};
 use super::erased::ErasedProcessor;
-use super::leasing::Door;
+use super::leasing::LeaseSender;
 use super::mailbox::Mailbox;
 use super::shares::Share;
-use super::stats::{Stats, WorkerStats};
+use super::stats::{WorkerCounters, WorkerStats};
 use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
-use crate::gate::Gate;
+use crate::gate::ProcessGate;
 use crate::supervise::{ConnectionState, Connections};
 #[cfg(feature = "admin")]
-use crate::topics::Finding;
+use crate::topics::TopicFinding;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 use futures::future::BoxFuture;
@@ -51,7 +51,7 @@ pub enum WorkerError {
     /// finished tasks again. Nothing was created; the text names the remedy.
     #[cfg(feature = "admin")]
     #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
-    SubscriptionLost(Box<Finding>),
+    SubscriptionLost(Box<TopicFinding>),
     /// A drain gave up waiting for what was still under way 10 s after its deadline: outcomes or
     /// acks that the broker did not confirm, or a processor that ignores its cancellation. Other
     /// workers take these tasks over. The task is one of them, if it is known.
@@ -98,14 +98,14 @@ pub struct WorkerHandle {
     stop_request: watch::Sender<StopRequest>,
     ended: oneshot::Receiver<Result<(), WorkerError>>,
     view: HandleView,
-    door: Door,
-    drain_request: Arc<DrainRequest>,
+    door: LeaseSender,
+    drain_request: Arc<DrainSignal>,
 }
 
 /// What a handle shows of its worker.
 #[derive(Clone, Debug)]
 pub(crate) struct HandleView {
-    stats: Arc<Stats>,
+    stats: Arc<WorkerCounters>,
     connections: Arc<Connections>,
     clock: Clock,
     partitions: u64,
@@ -137,7 +137,7 @@ impl WorkerHandle {
     }
 
     /// Where it is asked for leases.
-    pub(crate) fn door(&self) -> Door {
+    pub(crate) fn door(&self) -> LeaseSender {
         self.door.clone()
     }
 
@@ -356,7 +356,7 @@ pub struct Surroundings {
     /// Chance.
     pub rng: fastrand::Rng,
     /// Stops everything in a simulation.
-    pub gate: Gate,
+    pub gate: ProcessGate,
     /// The runtime of the processors.
     pub bodies: Handle,
 }
@@ -374,15 +374,15 @@ pub async fn prepare(
     let topics = count_partitions(&around.transport, topics).await?;
     let (stop_request, stop_requested) = watch::channel(StopRequest::None);
     let (end, ended) = oneshot::channel();
-    let stats = Arc::new(Stats::default());
+    let stats = Arc::new(WorkerCounters::default());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let Surroundings { transport, clock, rng, gate, bodies } = around;
     let connections = Arc::new(Connections::new(clock));
     let told = Arc::clone(&connections);
     let heartbeat = config.heartbeat;
     let answers = Mailbox::new();
-    let door = Door::new(answers.clone());
-    let drain_request = Arc::new(DrainRequest::new(config.drain_limit));
+    let door = LeaseSender::new(answers.clone());
+    let drain_request = Arc::new(DrainSignal::new(config.drain_limit));
     let env = Environment {
         drain_request: Arc::clone(&drain_request),
         transport,
@@ -397,7 +397,7 @@ pub async fn prepare(
     };
     let counted = Arc::clone(&stats);
     let partitions = topics.iter().map(|(.., count)| u64::from(count.unwrap_or(1))).sum();
-    let driver = Driver::new(env, events, config, topics, processor, stop_requested, counted);
+    let driver = WorkerDriver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
     let view = HandleView { stats, connections, clock, partitions };
     let handle = WorkerHandle { stop_request, ended, view, door, drain_request };
@@ -424,7 +424,7 @@ async fn count_partitions(
 
 /// Tells whoever waits until the worker is ready that it has ended, also when it was dropped
 /// half-way.
-struct AnnounceEnd(Arc<Stats>);
+struct AnnounceEnd(Arc<WorkerCounters>);
 
 impl Drop for AnnounceEnd {
     fn drop(&mut self) {
@@ -452,7 +452,7 @@ where
         };
         runtime.block_on(async move {
             let prepared = async {
-                let (clock, gate) = (Clock::System, Gate::open());
+                let (clock, gate) = (Clock::System, ProcessGate::open());
                 let rng = fastrand::Rng::new();
                 let transport = connect().await?;
                 prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 /// Beyond this something is wrong: the newest item is refused.
 const ITEMS_MAX: usize = 1_000_000;
 
-pub(super) struct Mailbox<T>(Arc<Inner<T>>);
+pub(super) struct Mailbox<T>(Arc<MailboxState<T>>);
 
-struct Inner<T> {
+struct MailboxState<T> {
     items: Mutex<VecDeque<T>>,
     arrived: Notify,
 }
@@ -24,7 +24,7 @@ impl<T> Clone for Mailbox<T> {
 
 impl<T> Mailbox<T> {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Inner { items: Mutex::new(VecDeque::new()), arrived: Notify::new() }))
+        Self(Arc::new(MailboxState { items: Mutex::new(VecDeque::new()), arrived: Notify::new() }))
     }
 
     /// Puts an item at the end.

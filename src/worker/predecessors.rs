@@ -31,21 +31,21 @@ pub struct Predecessor {
     name: String,
     task: Option<TaskId>,
     outcome: PredecessorOutcome,
-    source: Source,
+    source: ResultSource,
 }
 
 /// Where a result is read from.
 #[derive(Clone)]
-enum Source {
+enum ResultSource {
     /// There is none.
     Nowhere,
     /// It was given by a test.
     Given(Bytes),
-    Broker(Arc<Place>),
+    Broker(Arc<ResultLocation>),
 }
 
 /// Where a result stands.
-pub(super) struct Place {
+pub(super) struct ResultLocation {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) ledger: TopicPartition,
     /// The entry that ended the task, while the ledger has it.
@@ -69,15 +69,16 @@ impl Predecessor {
     pub(super) fn new(
         (name, task): (String, Option<TaskId>),
         outcome: PredecessorOutcome,
-        place: Option<Arc<Place>>,
+        place: Option<Arc<ResultLocation>>,
     ) -> Self {
         let completed = outcome == PredecessorOutcome::Completed;
-        let source = place.filter(|_| completed).map_or(Source::Nowhere, Source::Broker);
+        let source =
+            place.filter(|_| completed).map_or(ResultSource::Nowhere, ResultSource::Broker);
         Self { name, task, outcome, source }
     }
 
     pub(super) fn given(task: TaskId, outcome: PredecessorOutcome, result: Option<Bytes>) -> Self {
-        let source = result.map_or(Source::Nowhere, Source::Given);
+        let source = result.map_or(ResultSource::Nowhere, ResultSource::Given);
         Self { name: task.to_string(), task: Some(task), outcome, source }
     }
 
@@ -119,9 +120,9 @@ impl Predecessor {
     /// When the broker does not answer.
     pub async fn result_bytes(&self) -> Result<Option<Bytes>, PredecessorError> {
         match &self.source {
-            Source::Nowhere => Ok(None),
-            Source::Given(bytes) => Ok(Some(bytes.clone())),
-            Source::Broker(place) => {
+            ResultSource::Nowhere => Ok(None),
+            ResultSource::Given(bytes) => Ok(Some(bytes.clone())),
+            ResultSource::Broker(place) => {
                 let read = place.read(self.task).await;
                 read.map_err(|error| PredecessorError::Transport(self.name.clone(), error))
             }
@@ -129,7 +130,7 @@ impl Predecessor {
     }
 }
 
-impl Place {
+impl ResultLocation {
     async fn read(&self, task: Option<TaskId>) -> Result<Option<Bytes>, TransportError> {
         if let Some(at) = self.ended_at
             && let Some(message) = self.transport.fetch(&self.ledger, at).await?

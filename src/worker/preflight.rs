@@ -9,8 +9,8 @@
 use super::handle::WorkerError;
 use crate::config::WorkerConfig;
 use crate::topics::{
-    Admin, AdminError, FAILOVER_TIME_MAX, Finding, FindingKind, SetupError, Severity, StartCheck,
-    TopicNames, TopicSettings, check_for_start, like, setup,
+    Admin, AdminError, FAILOVER_TIME_MAX, FindingKind, SetupError, Severity, StartCheck,
+    TopicFinding, TopicNames, TopicSettings, check_for_start, like, setup,
 };
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
@@ -108,7 +108,7 @@ impl Preflight {
         settings: &TopicSettings,
     ) -> Result<(), WorkerError> {
         let StartCheck { findings, lost, can_be_set_up } = checked;
-        let is_loss = |finding: &Finding| finding.kind == FindingKind::SubscriptionLost;
+        let is_loss = |finding: &TopicFinding| finding.kind == FindingKind::SubscriptionLost;
         let (losses, mut findings): (Vec<_>, Vec<_>) = findings.into_iter().partition(is_loss);
         for finding in losses {
             let transport = PulsarTransport::connect(options.clone()).await?;
@@ -145,8 +145,8 @@ impl Preflight {
     }
 }
 
-fn tell(finding: &Finding) {
-    let Finding { topic, what, risk, remedy, .. } = finding;
+fn tell(finding: &TopicFinding) {
+    let TopicFinding { topic, what, risk, remedy, .. } = finding;
     match finding.severity {
         Severity::Error => tracing::warn!(topic, "{what}; at risk: {risk}; remedy: {remedy}"),
         Severity::Warning => tracing::info!(topic, "{what}; at risk: {risk}; remedy: {remedy}"),

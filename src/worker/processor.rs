@@ -4,7 +4,7 @@ use super::blocking::Threads;
 use super::budget::Deadline;
 use super::middleware::{Middleware, With};
 use super::predecessors::Predecessor;
-use super::reports::{Over, Reports};
+use super::reports::{AttemptClosed, AttemptReports};
 use super::task_error::TaskError;
 use crate::telemetry::spans;
 use bytes::Bytes;
@@ -128,7 +128,7 @@ pub trait TaskProcessor: Send + Sync + 'static {
 /// ```
 #[derive(Clone)]
 pub struct TaskContext {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<AttemptContext>,
     /// Of a task whose payload a codec has encoded.
     coding: Option<Arc<Coding>>,
 }
@@ -140,7 +140,7 @@ pub(super) struct Coding {
     pub(super) last_checkpoint: Option<Bytes>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct AttemptContext {
     /// Full name of the task topic.
     pub(crate) topic: Arc<str>,
     pub(crate) task: TaskId,
@@ -153,7 +153,7 @@ pub(crate) struct Shared {
     pub(crate) deadline: Option<Deadline>,
     /// What goes to the driver: it shows progress when it is time to, and publishes a checkpoint
     /// again and again until it is stored.
-    pub(crate) reports: Arc<Reports>,
+    pub(crate) reports: Arc<AttemptReports>,
     /// Where blocking processors run it.
     pub(crate) threads: Threads,
 }
@@ -185,7 +185,7 @@ pub struct FencingToken {
 }
 
 impl TaskContext {
-    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+    pub(super) const fn new(shared: Arc<AttemptContext>) -> Self {
         Self { shared, coding: None }
     }
 
@@ -349,8 +349,9 @@ impl TaskContext {
     /// # Errors
     /// When the worker has stopped, or the attempt is over for it.
     pub async fn checkpoint_stored(&self) -> Result<(), CheckpointError> {
-        let gone =
-            |Over| CheckpointError::NotStored("the attempt is over, or its worker has stopped");
+        let gone = |AttemptClosed| {
+            CheckpointError::NotStored("the attempt is over, or its worker has stopped")
+        };
         self.shared.reports.stored().await.map_err(gone)
     }
 

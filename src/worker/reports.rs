@@ -6,13 +6,13 @@
 //! events a second, and one that reports nothing costs nothing.
 
 use super::budget::Deadline;
-use super::driver::Event;
 use super::driver::LaneId;
+use super::driver::WorkerEvent;
 use super::mailbox::Mailbox;
 use crate::clock::Clock;
 use bytes::Bytes;
 use futures::future::pending;
-use longhaul_core::metadata::entry::Shown;
+use longhaul_core::metadata::entry::ProgressReport;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{Progress, TaskId, text};
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 /// What a processor has given to be kept, and its number, from 1; zero: nothing yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct NumberedCheckpoint {
     pub(crate) number: u64,
     pub(crate) bytes: Bytes,
 }
@@ -35,9 +35,9 @@ const LINES_MAX: usize = 32;
 const LINE_BYTES_MAX: usize = 256;
 
 /// Who is told of reports.
-pub(super) enum Listener {
+pub(super) enum ReportListener {
     /// The driver of a worker, that this attempt has reported something.
-    Driver { lane: LaneId, id: TaskId, epoch: Epoch, driver: Mailbox<Event> },
+    Driver { lane: LaneId, id: TaskId, epoch: Epoch, driver: Mailbox<WorkerEvent> },
     /// The unit test of a processor, of each report.
     Test(Arc<Recording>),
 }
@@ -59,18 +59,18 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The reports of one attempt, between its processor and the driver.
 #[derive(Default)]
-pub(crate) struct Reports {
-    state: Mutex<State>,
+pub(crate) struct AttemptReports {
+    state: Mutex<ReportState>,
     /// Rings when something is stored, at a kill, and at the end.
     changed: Notify,
-    listener: Option<Listener>,
+    listener: Option<ReportListener>,
     /// Of an attempt that must not be silent for long: how long, and when it reported last.
-    watched: Option<(Silence, Mutex<Moment>)>,
+    watched: Option<(SilenceLimit, Mutex<Moment>)>,
 }
 
 /// For how long an attempt may report nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Silence {
+pub(super) struct SilenceLimit {
     pub(super) clock: Clock,
     pub(super) limit: Duration,
     /// See [`Deadline::Clock`].
@@ -78,12 +78,12 @@ pub(super) struct Silence {
 }
 
 #[derive(Default)]
-struct State {
-    shown: Shown,
-    checkpoint: Given,
+struct ReportState {
+    shown: ProgressReport,
+    checkpoint: NumberedCheckpoint,
     /// The number of the last checkpoint that is known to be stored.
     stored: u64,
-    news: News,
+    news: PendingReports,
     /// The attempt is over for its worker.
     over: bool,
     /// Its end does not wait for its processor.
@@ -92,7 +92,7 @@ struct State {
 
 /// What has been reported and was not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct PendingReports {
     /// Progress or log lines.
     pub(crate) shown: bool,
     pub(crate) checkpoint: bool,
@@ -100,15 +100,15 @@ pub(crate) struct News {
 
 /// The attempt is over for its worker, or the worker has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Over;
+pub(crate) struct AttemptClosed;
 
-impl Reports {
-    pub(super) fn new(listener: Listener) -> Self {
+impl AttemptReports {
+    pub(super) fn new(listener: ReportListener) -> Self {
         Self { listener: Some(listener), ..Self::default() }
     }
 
     /// The same of an attempt that must not be silent for so long, from now on.
-    pub(super) fn watched(self, silence: Option<Silence>) -> Self {
+    pub(super) fn watched(self, silence: Option<SilenceLimit>) -> Self {
         let watched = silence.map(|silence| (silence, Mutex::new(silence.clock.now())));
         Self { watched, ..self }
     }
@@ -116,7 +116,7 @@ impl Reports {
     /// Resolves when the attempt has reported nothing for as long as it may; never if it may for
     /// ever.
     pub(super) async fn silent_for_too_long(&self) {
-        let Some((Silence { clock, limit, look_every }, heard)) = &self.watched else {
+        let Some((SilenceLimit { clock, limit, look_every }, heard)) = &self.watched else {
             return pending().await;
         };
         loop {
@@ -139,26 +139,26 @@ impl Reports {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReportState> {
         lock(&self.state)
     }
 
-    fn report(&self, report: impl FnOnce(&mut State)) {
+    fn report(&self, report: impl FnOnce(&mut ReportState)) {
         self.note_heard();
         let mut state = self.state();
         let before = state.news;
         report(&mut state);
         let is_news = state.news != before && !state.over;
         drop(state);
-        if let Some(Listener::Driver { lane, id, epoch, driver }) = &self.listener
+        if let Some(ReportListener::Driver { lane, id, epoch, driver }) = &self.listener
             && is_news
         {
-            driver.put(Event::Reported { lane: *lane, id: *id, epoch: *epoch });
+            driver.put(WorkerEvent::Reported { lane: *lane, id: *id, epoch: *epoch });
         }
     }
 
     pub(crate) fn give_progress(&self, progress: Progress) {
-        if let Some(Listener::Test(recording)) = &self.listener {
+        if let Some(ReportListener::Test(recording)) = &self.listener {
             lock(&recording.progress).push(progress);
             return;
         }
@@ -170,7 +170,7 @@ impl Reports {
 
     pub(crate) fn give_line(&self, mut line: String) {
         line.truncate(text::start_of(&line, LINE_BYTES_MAX).len());
-        if let Some(Listener::Test(recording)) = &self.listener {
+        if let Some(ReportListener::Test(recording)) = &self.listener {
             lock(&recording.lines).push(line);
             return;
         }
@@ -186,18 +186,18 @@ impl Reports {
 
     /// A unit test has stored it at once.
     pub(crate) fn give_checkpoint(&self, bytes: Bytes) {
-        if let Some(Listener::Test(recording)) = &self.listener {
+        if let Some(ReportListener::Test(recording)) = &self.listener {
             lock(&recording.checkpoints).push(bytes);
             return;
         }
         self.report(|state| {
-            state.checkpoint = Given { number: state.checkpoint.number + 1, bytes };
+            state.checkpoint = NumberedCheckpoint { number: state.checkpoint.number + 1, bytes };
             state.news.checkpoint = true;
         });
     }
 
     /// Resolves when the newest checkpoint is stored, or a newer one.
-    pub(crate) async fn stored(&self) -> Result<(), Over> {
+    pub(crate) async fn stored(&self) -> Result<(), AttemptClosed> {
         let number = self.state().checkpoint.number;
         loop {
             let changed = self.changed.notified();
@@ -207,7 +207,7 @@ impl Reports {
                     return Ok(());
                 }
                 if state.over {
-                    return Err(Over);
+                    return Err(AttemptClosed);
                 }
             }
             changed.await;
@@ -215,12 +215,12 @@ impl Reports {
     }
 
     /// What is new. It stays so until it is taken: the driver is not told of what comes meanwhile.
-    pub(crate) fn news(&self) -> News {
+    pub(crate) fn news(&self) -> PendingReports {
         self.state().news
     }
 
     /// The newest progress and log lines. They are no news any more.
-    pub(crate) fn take_shown(&self) -> Shown {
+    pub(crate) fn take_shown(&self) -> ProgressReport {
         let mut state = self.state();
         state.news.shown = false;
         state.shown.clone()
@@ -253,7 +253,7 @@ impl Reports {
     }
 
     /// The newest checkpoint, unless it is stored. It is no news any more.
-    pub(crate) fn take_unstored(&self) -> Option<Given> {
+    pub(crate) fn take_unstored(&self) -> Option<NumberedCheckpoint> {
         let mut state = self.state();
         state.news.checkpoint = false;
         (state.checkpoint.number > state.stored).then(|| state.checkpoint.clone())
@@ -279,16 +279,16 @@ mod tests {
     use super::*;
     use futures::FutureExt;
 
-    fn reports() -> (Reports, Mailbox<Event>) {
+    fn reports() -> (AttemptReports, Mailbox<WorkerEvent>) {
         let driver = Mailbox::new();
         let id = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
-        let listener = Listener::Driver {
+        let listener = ReportListener::Driver {
             lane: LaneId::default(),
             id,
             epoch: Epoch(1),
             driver: driver.clone(),
         };
-        (Reports::new(listener), driver)
+        (AttemptReports::new(listener), driver)
     }
 
     /// A processor that reported in a loop kept the worker busy with nothing else: each look of the
@@ -298,16 +298,16 @@ mod tests {
         let (reports, driver) = reports();
         for done in 0..3 {
             reports.give_progress(Progress { done, ..Progress::default() });
-            assert_eq!(reports.news(), News { shown: true, checkpoint: false });
+            assert_eq!(reports.news(), PendingReports { shown: true, checkpoint: false });
         }
-        assert!(matches!(driver.pop(), Some(Event::Reported { epoch: Epoch(1), .. })));
+        assert!(matches!(driver.pop(), Some(WorkerEvent::Reported { epoch: Epoch(1), .. })));
         assert!(driver.pop().is_none());
         reports.give_checkpoint(Bytes::from_static(b"half"));
         reports.give_checkpoint(Bytes::from_static(b"more"));
         assert!(driver.pop().is_some() && driver.pop().is_none(), "one for each kind");
         assert_eq!(reports.take_shown().progress.map(|progress| progress.done), Some(2));
         assert!(reports.take_unstored().is_some());
-        assert_eq!(reports.news(), News::default());
+        assert_eq!(reports.news(), PendingReports::default());
         reports.give_progress(Progress::default());
         assert!(driver.pop().is_some());
         reports.end();
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(reports.stored().now_or_never(), Some(Ok(())), "nothing was given");
         reports.give_checkpoint(Bytes::from_static(b"1"));
         reports.give_checkpoint(Bytes::from_static(b"2"));
-        let newest = Given { number: 2, bytes: Bytes::from_static(b"2") };
+        let newest = NumberedCheckpoint { number: 2, bytes: Bytes::from_static(b"2") };
         reports.note_stored(1);
         assert_eq!(reports.take_unstored(), Some(newest));
         assert_eq!(reports.stored().now_or_never(), None);
@@ -362,6 +362,6 @@ mod tests {
         assert_eq!(reports.take_unstored(), None);
         reports.give_checkpoint(Bytes::from_static(b"3"));
         reports.end();
-        assert_eq!(reports.stored().now_or_never(), Some(Err(Over)));
+        assert_eq!(reports.stored().now_or_never(), Some(Err(AttemptClosed)));
     }
 }

@@ -8,10 +8,10 @@ mod whole;
 pub(super) use publishing::{Publish, publish};
 pub(super) use whole::{FollowedWhole, follow_whole};
 
-use super::driver::Event;
+use super::driver::WorkerEvent;
 use super::mailbox::Mailbox;
 use crate::clock::Clock;
-use crate::supervise::{KeptFollower, Landmark, Monitor, Service};
+use crate::supervise::{KeptFollower, Landmark, Monitor, SessionSupervisor};
 use crate::transport::{
     Acked, Backlog, Consumer, Follow, Message, OnAck, SubscriptionType, TransportError,
     TransportErrorKind,
@@ -45,8 +45,8 @@ const BYTES_AT_ONCE_MAX: usize = 256 * 1024;
 
 /// Passes what a service has to say on to the driver.
 pub(super) struct Sink<T> {
-    events: mpsc::Sender<Event>,
-    wrap: Box<dyn Fn(T) -> Event + Send + Sync>,
+    events: mpsc::Sender<WorkerEvent>,
+    wrap: Box<dyn Fn(T) -> WorkerEvent + Send + Sync>,
 }
 
 /// The driver has gone.
@@ -54,8 +54,8 @@ pub(super) struct Gone;
 
 impl<T> Sink<T> {
     pub(super) fn new(
-        events: mpsc::Sender<Event>,
-        wrap: impl Fn(T) -> Event + Send + Sync + 'static,
+        events: mpsc::Sender<WorkerEvent>,
+        wrap: impl Fn(T) -> WorkerEvent + Send + Sync + 'static,
     ) -> Self {
         Self { events, wrap: Box::new(wrap) }
     }
@@ -66,7 +66,7 @@ impl<T> Sink<T> {
 }
 
 /// What a follower service tells the driver.
-pub(super) enum Followed {
+pub(super) enum FollowerEvent {
     /// Messages, in order.
     Messages(Vec<Message>),
     /// Where the topic ends, as was asked at this time.
@@ -79,20 +79,20 @@ pub(super) enum Followed {
 /// where a landmark tells: one that takes its place is another one. When it is asked it looks up
 /// where the topic ends; a question is lost with a session.
 pub(super) async fn follow(
-    service: Service,
+    service: SessionSupervisor,
     follow: Follow,
     landmark: Option<Landmark>,
     asked: Mailbox<Moment>,
-    sink: Sink<Followed>,
+    sink: Sink<FollowerEvent>,
 ) {
     let has_landmark = landmark.is_some();
     let mut follower = KeptFollower::new(service, follow).only_where(landmark);
     loop {
         let followed = tokio::select! {
             biased;
-            at = asked.take() => follower.last_position().await.map(|end| Followed::End(at, end)),
+            at = asked.take() => follower.last_position().await.map(|end| FollowerEvent::End(at, end)),
             message = follower.next() => message.map(|message| {
-                Followed::Messages(with_more(message, AT_ONCE_MAX, || follower.more()))
+                FollowerEvent::Messages(with_more(message, AT_ONCE_MAX, || follower.more()))
             }),
         };
         let followed = match followed {
@@ -101,7 +101,7 @@ pub(super) async fn follow(
                 if !has_landmark || !follower.has_read() {
                     continue;
                 }
-                Followed::Gone
+                FollowerEvent::Gone
             }
             Err(_) => continue,
         };
@@ -159,7 +159,7 @@ pub(super) enum Consumed {
 /// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and
 /// not here.
 pub(super) async fn consume(
-    mut service: Service,
+    mut service: SessionSupervisor,
     (subscription, by_key): (String, Arc<AtomicBool>),
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
@@ -201,16 +201,16 @@ pub(super) async fn consume(
             running.ack(entry);
         }
         match running.run(&commands, &events).await {
-            End::Gone => return,
-            End::Left => return leave(running, &commands, &events).await,
-            End::Anew => service.ended(),
-            End::Stalled(backlog) => {
+            SessionEnd::Gone => return,
+            SessionEnd::Left => return leave(running, &commands, &events).await,
+            SessionEnd::Anew => service.ended(),
+            SessionEnd::Stalled(backlog) => {
                 tracing::info!(%topic, ?backlog, "no message for a long time although there is a backlog: subscribing again");
                 service.monitor.stalled();
                 service.ended();
                 patience = (2 * patience).min(IDLE_MAX);
             }
-            End::Lost(error) => {
+            SessionEnd::Lost(error) => {
                 service.lost(&error);
                 (patience, was_lost) = (IDLE_MIN, true);
             }
@@ -272,7 +272,7 @@ struct ConsumerSession {
 }
 
 /// Why a session ended.
-enum End {
+enum SessionEnd {
     Lost(TransportError),
     /// The broker has something to deliver, and does not.
     Stalled(Backlog),
@@ -282,13 +282,13 @@ enum End {
     Gone,
 }
 
-impl From<TransportError> for End {
+impl From<TransportError> for SessionEnd {
     fn from(error: TransportError) -> Self {
         Self::Lost(error)
     }
 }
 
-impl From<Gone> for End {
+impl From<Gone> for SessionEnd {
     fn from(_: Gone) -> Self {
         Self::Gone
     }
@@ -327,7 +327,11 @@ impl ConsumerSession {
         self.consumer.acknowledge(entry, OnAck::new(move |acked| acks.put((entry, acked))));
     }
 
-    async fn run(&mut self, commands: &Mailbox<ConsumerCommand>, events: &Sink<Consumed>) -> End {
+    async fn run(
+        &mut self,
+        commands: &Mailbox<ConsumerCommand>,
+        events: &Sink<Consumed>,
+    ) -> SessionEnd {
         loop {
             if let Err(end) = self.step(commands, events).await {
                 return end;
@@ -339,7 +343,7 @@ impl ConsumerSession {
         &mut self,
         commands: &Mailbox<ConsumerCommand>,
         events: &Sink<Consumed>,
-    ) -> Result<(), End> {
+    ) -> Result<(), SessionEnd> {
         let patient_until = self.silent_since + self.patience();
         tokio::select! {
             biased;
@@ -395,7 +399,7 @@ impl ConsumerSession {
     }
 
     /// Nothing came for long although something was asked for.
-    async fn look_after_silence(&mut self) -> Result<(), End> {
+    async fn look_after_silence(&mut self) -> Result<(), SessionEnd> {
         if self.by_key && !self.held.is_empty() {
             // To subscribe anew would have its lines dealt again.
             return Ok(());
@@ -409,10 +413,10 @@ impl ConsumerSession {
         }
         let held = u64::try_from(self.held.len()).unwrap_or(u64::MAX);
         let held = held.max(self.open.load(Ordering::Relaxed));
-        if backlog.entries > held { Err(End::Stalled(backlog)) } else { Ok(()) }
+        if backlog.entries > held { Err(SessionEnd::Stalled(backlog)) } else { Ok(()) }
     }
 
-    async fn obey(&mut self, command: ConsumerCommand) -> Result<(), End> {
+    async fn obey(&mut self, command: ConsumerCommand) -> Result<(), SessionEnd> {
         match command {
             ConsumerCommand::Credit { session, count } if session == self.session => {
                 if self.credit == 0 {
@@ -427,8 +431,8 @@ impl ConsumerSession {
                 self.held.remove(&entry);
                 self.consumer.hand_back(entry).await?;
             }
-            ConsumerCommand::SubscribeAnew => return Err(End::Anew),
-            ConsumerCommand::Leave => return Err(End::Left),
+            ConsumerCommand::SubscribeAnew => return Err(SessionEnd::Anew),
+            ConsumerCommand::Leave => return Err(SessionEnd::Left),
         }
         Ok(())
     }

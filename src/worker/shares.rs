@@ -142,7 +142,7 @@ impl Use {
 }
 
 #[derive(Clone, Debug)]
-struct Topic {
+struct TopicShare {
     share: Share,
     uses: Use,
     lanes: usize,
@@ -152,7 +152,7 @@ struct Topic {
 
 /// The topics of one precedence.
 #[derive(Clone, Debug, Default)]
-struct Group {
+struct ShareGroup {
     topics: usize,
     weights: u64,
     lanes: usize,
@@ -169,8 +169,8 @@ struct Group {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
     slots: usize,
-    topics: Vec<Topic>,
-    groups: BTreeMap<i32, Group>,
+    topics: Vec<TopicShare>,
+    groups: BTreeMap<i32, ShareGroup>,
     /// No topic has deliveries at hand that no slot is free for.
     on_demand: bool,
 }
@@ -188,7 +188,7 @@ impl Shares {
     }
 
     pub(super) fn add(&mut self, share: Share) {
-        self.topics.push(Topic { share, uses: Use::default(), lanes: 0, turn: 0 });
+        self.topics.push(TopicShare { share, uses: Use::default(), lanes: 0, turn: 0 });
         let group = self.groups.entry(share.precedence).or_default();
         group.topics += 1;
         group.weights += u64::from(share.weight);
@@ -246,7 +246,7 @@ impl Shares {
             .map(|(_, served)| served.uses.held)
             .sum();
         let slots = self.slots.saturating_sub(elsewhere);
-        let order = |(topic, served): &(u16, &Topic)| {
+        let order = |(topic, served): &(u16, &TopicShare)| {
             let held = served.uses.held as u128 * u128::from(weights);
             let has_its_share = held >= slots as u128 * u128::from(served.share.weight);
             (has_its_share, served.turn.max(group.clock), *topic)
@@ -332,12 +332,12 @@ impl Shares {
         wanted.max(self.at_hand(topic).saturating_sub(waiting)).min(room)
     }
 
-    fn group_mut(&mut self, topic: u16) -> Option<&mut Group> {
+    fn group_mut(&mut self, topic: u16) -> Option<&mut ShareGroup> {
         let precedence = self.topics.get(usize::from(topic))?.share.precedence;
         self.groups.get_mut(&precedence)
     }
 
-    fn above(&self, precedence: i32) -> impl Iterator<Item = &Group> {
+    fn above(&self, precedence: i32) -> impl Iterator<Item = &ShareGroup> {
         self.groups.range(precedence..).skip(1).map(|(_, group)| group)
     }
 }

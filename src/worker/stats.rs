@@ -2,7 +2,7 @@
 
 use super::driver::LaneId;
 use longhaul_core::protocol::entry::Outcome;
-use longhaul_core::protocol::fold::Reason;
+use longhaul_core::protocol::fold::IgnoredReason;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::silence::Lag;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 
 /// Counters of one worker since its start.
 #[derive(Debug, Default)]
-pub(super) struct Stats {
+pub(super) struct WorkerCounters {
     started: AtomicU64,
-    outcomes: Outcomes,
+    outcomes: OutcomeCounters,
     durations: Durations,
     takeovers: AtomicU64,
     running: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) struct Stats {
     /// The partitions whose ledger has been read, and that are worked on.
     ready: Mutex<BTreeSet<LaneId>>,
     ended: AtomicBool,
-    ignored: Mutex<BTreeMap<Reason, u64>>,
+    ignored: Mutex<BTreeMap<IgnoredReason, u64>>,
     became_ready: Notify,
     /// By partition.
     lags: Mutex<BTreeMap<LaneId, Lag>>,
@@ -133,7 +133,7 @@ pub struct WorkerStats {
 
 /// Accepted outcomes.
 #[derive(Debug, Default)]
-struct Outcomes {
+struct OutcomeCounters {
     completed: AtomicU64,
     failed: AtomicU64,
     retried: AtomicU64,
@@ -167,7 +167,7 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Stats {
+impl WorkerCounters {
     pub(super) fn started(&self) {
         count(&self.started);
     }
@@ -176,7 +176,7 @@ impl Stats {
     }
     /// The ledger has accepted an outcome of this worker.
     pub(super) fn accepted(&self, outcome: &Outcome) {
-        let Outcomes { completed, failed, retried, cancelled, released } = &self.outcomes;
+        let OutcomeCounters { completed, failed, retried, cancelled, released } = &self.outcomes;
         count(match outcome {
             Outcome::Completed => completed,
             Outcome::Final => failed,
@@ -261,7 +261,7 @@ impl Stats {
         self.ended.store(true, Ordering::Relaxed);
         self.became_ready.notify_waiters();
     }
-    pub(super) fn ignored(&self, reason: Reason) {
+    pub(super) fn ignored(&self, reason: IgnoredReason) {
         let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         *ignored.entry(reason).or_default() += 1;
     }
@@ -338,7 +338,7 @@ mod tests {
     /// ready while another one was not.
     #[test]
     fn a_partition_is_ready_once() {
-        let stats = Stats::default();
+        let stats = WorkerCounters::default();
         stats.ready(LaneId::new(0, 0));
         stats.not_ready(LaneId::new(0, 0));
         assert!(!stats.is_ready(1));

@@ -1,7 +1,7 @@
 //! Why an attempt has no result: what a processor may answer instead of one.
 
 use crate::client::TaskRef;
-use longhaul_core::protocol::retry::Failure;
+use longhaul_core::protocol::retry::AttemptFailure;
 use longhaul_core::protocol::waits::{AfterFailed, NAMED_MAX, WaitsFor};
 use longhaul_core::task::{PayloadError, text};
 use std::error::Error;
@@ -188,15 +188,15 @@ impl TaskError {
     }
 
     /// What follows by the protocol, and the reason.
-    pub(super) fn into_failure(self) -> (Failure, String) {
+    pub(super) fn into_failure(self) -> (AttemptFailure, String) {
         let failure = match self.kind {
-            TaskErrorKind::Retry => Failure::Retry,
-            TaskErrorKind::RetryAfter(delay) => Failure::RetryAfter(delay),
-            TaskErrorKind::Elsewhere => Failure::RetryLate,
-            TaskErrorKind::Fatal => Failure::Fatal,
-            TaskErrorKind::Snooze(delay) => Failure::Snooze(delay),
+            TaskErrorKind::Retry => AttemptFailure::Retry,
+            TaskErrorKind::RetryAfter(delay) => AttemptFailure::RetryAfter(delay),
+            TaskErrorKind::Elsewhere => AttemptFailure::RetryLate,
+            TaskErrorKind::Fatal => AttemptFailure::Fatal,
+            TaskErrorKind::Snooze(delay) => AttemptFailure::Snooze(delay),
             // That is no failure: whoever asks for one has looked for the tasks before.
-            TaskErrorKind::After => Failure::Snooze(Duration::ZERO),
+            TaskErrorKind::After => AttemptFailure::Snooze(Duration::ZERO),
         };
         let Self { message, is_reason, .. } = self;
         (failure, if is_reason { message } else { text::processing_error(&message) })
@@ -352,8 +352,8 @@ mod tests {
         let elsewhere = TaskError::elsewhere("no printer");
         assert_eq!(elsewhere.kind(), TaskErrorKind::Elsewhere);
         let reason = "Processing error: no printer".to_owned();
-        assert_eq!(elsewhere.into_failure(), (Failure::RetryLate, reason));
+        assert_eq!(elsewhere.into_failure(), (AttemptFailure::RetryLate, reason));
         let unsuitable = TaskError::unsuitable("No printer".to_owned());
-        assert_eq!(unsuitable.into_failure(), (Failure::RetryLate, "No printer".to_owned()));
+        assert_eq!(unsuitable.into_failure(), (AttemptFailure::RetryLate, "No printer".to_owned()));
     }
 }

@@ -3,8 +3,8 @@
 use super::blocking::Threads;
 use super::budget::Deadline;
 use super::predecessors::{Predecessor, PredecessorOutcome};
-use super::processor::{Shared, TaskContext};
-use super::reports::{Listener, Recording, Reports, lock};
+use super::processor::{AttemptContext, TaskContext};
+use super::reports::{AttemptReports, Recording, ReportListener, lock};
 use crate::clock::runtime_now;
 use bytes::Bytes;
 use longhaul_core::protocol::key::Epoch;
@@ -182,7 +182,7 @@ impl TestContext {
                 used_up.cancel();
             });
         }
-        let shared = Shared {
+        let shared = AttemptContext {
             predecessors: self.predecessors.clone(),
             topic: self.topic.as_str().into(),
             task: self.task,
@@ -192,7 +192,9 @@ impl TestContext {
             last_checkpoint: self.last_checkpoint.clone(),
             cancelled,
             deadline,
-            reports: Arc::new(Reports::new(Listener::Test(Arc::clone(&self.recording)))),
+            reports: Arc::new(AttemptReports::new(ReportListener::Test(Arc::clone(
+                &self.recording,
+            )))),
             threads: Threads::default(),
         };
         TaskContext::new(Arc::new(shared))

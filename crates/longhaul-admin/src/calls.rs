@@ -6,7 +6,7 @@
 //! has none.
 mod testing;
 
-use super::http::{AdminError, AdminErrorKind, Call, Http};
+use super::http::{AdminError, AdminErrorKind, AdminHttpCall, Http};
 use super::policy::Policy;
 use longhaul_core::topics::{TopicNameError, TopicParts};
 
@@ -76,7 +76,7 @@ struct PartitionCount {
 /// The part of a broker's settings that is of use. It gives them as text.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Settings {
+struct BrokerRuntimeConfig {
     #[serde(default)]
     encryption_require_on_producer: String,
 }
@@ -252,7 +252,8 @@ impl AdminCalls {
     /// does not let us know.
     pub(super) async fn requires_encryption(&self) -> bool {
         let path = ["brokers", "configuration", "runtime"];
-        let settings: Result<Settings, _> = self.http.json(&call(Method::GET, &path)).await;
+        let settings: Result<BrokerRuntimeConfig, _> =
+            self.http.json(&call(Method::GET, &path)).await;
         settings.is_ok_and(|settings| settings.encryption_require_on_producer == "true")
     }
 
@@ -288,7 +289,7 @@ impl AdminCalls {
         method: Method,
         topic: &str,
         rest: &[&str],
-    ) -> Result<Call, AdminError> {
+    ) -> Result<AdminHttpCall, AdminError> {
         let TopicParts { tenant, namespace, local } = self.parts(&method, topic)?;
         let mut path = vec!["persistent", tenant, namespace, local];
         path.extend(rest);
@@ -323,9 +324,9 @@ pub(super) fn found<T>(result: Result<T, AdminError>) -> Result<Option<T>, Admin
     }
 }
 
-fn call(method: Method, path: &[&str]) -> Call {
+fn call(method: Method, path: &[&str]) -> AdminHttpCall {
     let path = ["admin", "v2"].iter().chain(path).map(|segment| (*segment).to_owned()).collect();
-    Call { method, path, query: None, body: None }
+    AdminHttpCall { method, path, query: None, body: None }
 }
 
 /// The broker names a subscription's cursor as Java's `URLEncoder` would write the subscription.

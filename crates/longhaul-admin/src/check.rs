@@ -1,18 +1,18 @@
 //! Tells operators what about the topics is not as the protocol needs it. Changes nothing.
 
+mod listed;
+
 use super::admin::Admin;
 use super::http::AdminError;
-use super::observe::{Observed, PartitionState, Role, Shape, TopicState, observe};
+use super::observe::{Observed, TopicPartitioning, TopicRole, TopicState, observe};
 use super::policy::{Policy, PolicySource};
 use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
 use super::settings::TopicSettings;
 use super::setup::plan;
 use super::traits::Unfit;
+use listed::{indexes, listed};
 use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames, TopicParts};
 use std::fmt;
-
-/// Partitions that are listed by number before the rest is only counted.
-const LISTED_MAX: usize = 8;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub enum FindingKind {
 /// One thing that is not as the protocol needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct TopicFinding {
     /// Full name of the topic.
     pub topic: String,
     /// What kind of thing it is, to branch on.
@@ -94,7 +94,7 @@ pub struct Finding {
     pub remedy: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TopicFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { topic, severity, what, risk, remedy, .. } = self;
         write!(f, "{severity}: {topic}: {what}\n  risk: {risk}\n  remedy: {remedy}")
@@ -125,7 +125,7 @@ pub async fn check(
     admin: &Admin,
     names: &TopicNames,
     settings: &TopicSettings,
-) -> Result<Vec<Finding>, AdminError> {
+) -> Result<Vec<TopicFinding>, AdminError> {
     let observed = observe(&admin.retrying(), names, settings).await?;
     Ok(findings(&observed, names, settings))
 }
@@ -134,7 +134,7 @@ pub async fn check(
 #[derive(Debug)]
 pub struct StartCheck {
     /// The findings, the most severe first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<TopicFinding>,
     /// Partitions of [`FindingKind::SubscriptionLost`]; -1 for a topic without partitions.
     pub lost: Vec<i32>,
     /// Whether [`setup`](super::setup) would do something about the findings.
@@ -164,9 +164,15 @@ pub(super) fn findings(
     observed: &Observed,
     names: &TopicNames,
     settings: &TopicSettings,
-) -> Vec<Finding> {
+) -> Vec<TopicFinding> {
     let mut findings = Vec::new();
-    for role in [Role::Task, Role::Ledger, Role::Metadata, Role::Register, Role::DeadLetters] {
+    for role in [
+        TopicRole::Task,
+        TopicRole::Ledger,
+        TopicRole::Metadata,
+        TopicRole::Register,
+        TopicRole::DeadLetters,
+    ] {
         let judge = Judge { role, topic: role.topic(names), names };
         match observed.topic(role) {
             None => findings.push(judge.topic_missing()),
@@ -185,7 +191,7 @@ pub(super) fn findings(
     let Observed { task, ledger, metadata, register, dead_letters, .. } = observed;
     let topics = [task, ledger, metadata, register, dead_letters];
     if topics.into_iter().flatten().any(|topic| topic.policies.source == PolicySource::Namespace) {
-        let judge = Judge { role: Role::Task, topic: &names.task, names };
+        let judge = Judge { role: TopicRole::Task, topic: &names.task, names };
         findings.push(judge.policies_disabled());
     }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -194,7 +200,7 @@ pub(super) fn findings(
 
 /// Judges one topic.
 struct Judge<'a> {
-    role: Role,
+    role: TopicRole,
     topic: &'a str,
     names: &'a TopicNames,
 }
@@ -207,8 +213,8 @@ impl Judge<'_> {
         what: String,
         risk: &str,
         remedy: String,
-    ) -> Finding {
-        Finding {
+    ) -> TopicFinding {
+        TopicFinding {
             topic: self.topic.to_owned(),
             kind,
             severity,
@@ -222,21 +228,21 @@ impl Judge<'_> {
         setup_command(self.names)
     }
 
-    fn topic_missing(&self) -> Finding {
+    fn topic_missing(&self) -> TopicFinding {
         let risk = match self.role {
-            Role::Task => {
+            TopicRole::Task => {
                 "workers find no tasks, and a topic that the broker makes by itself keeps none before they come"
             }
-            Role::Ledger => {
+            TopicRole::Ledger => {
                 "workers cannot claim anything, and a topic that the broker makes by itself forgets claims"
             }
-            Role::Metadata => {
+            TopicRole::Metadata => {
                 "nobody can see the state of a task, and a topic that the broker makes by itself forgets it"
             }
-            Role::Register => {
+            TopicRole::Register => {
                 "workers take no tasks before they have read it, and a topic that the broker makes by itself forgets keys"
             }
-            Role::DeadLetters => {
+            TopicRole::DeadLetters => {
                 "the first task that fails for good makes the broker create it, and a topic so made is deleted, with all \
                  dead letters, soon after the last worker has gone"
             }
@@ -245,7 +251,7 @@ impl Judge<'_> {
         self.finding(FindingKind::TopicMissing, Severity::Error, what, risk, self.setup())
     }
 
-    fn partitions_missing(&self, state: &TopicState) -> Option<Finding> {
+    fn partitions_missing(&self, state: &TopicState) -> Option<TopicFinding> {
         let missing = indexes(&state.partitions, |partition| !partition.exists);
         let what = format!("{} of the topic's {} missing", listed(&missing)?, state.shape);
         let risk = "tasks of these partitions stand still, or what is known of them is gone";
@@ -263,10 +269,10 @@ impl Judge<'_> {
         state: &TopicState,
         task: Option<&TopicState>,
         settings: &TopicSettings,
-    ) -> Option<Finding> {
+    ) -> Option<TopicFinding> {
         let task = task?;
         let (what, remedy) = match (self.role, state.shape, task.shape) {
-            (Role::Task, found, _) => {
+            (TopicRole::Task, found, _) => {
                 let wanted = settings.partitions?;
                 if found.count() == Some(wanted) {
                     return None;
@@ -288,12 +294,14 @@ impl Judge<'_> {
                     remedy,
                 ));
             }
-            (Role::Register | Role::DeadLetters, Shape::Unpartitioned, _) => return None,
-            (Role::Register, found @ Shape::Partitioned(_), _) => (
+            (TopicRole::Register | TopicRole::DeadLetters, TopicPartitioning::Unpartitioned, _) => {
+                return None;
+            }
+            (TopicRole::Register, found @ TopicPartitioning::Partitioned(_), _) => (
                 format!("the topic has {found}, and a register has none"),
                 format!("stop the workers, delete {}, then {}", self.topic, self.setup()),
             ),
-            (Role::DeadLetters, found @ Shape::Partitioned(_), _) => {
+            (TopicRole::DeadLetters, found @ TopicPartitioning::Partitioned(_), _) => {
                 let what = format!("the topic has {found}, and dead letters go to a topic without");
                 let risk =
                     "the broker refuses dead letters, and tasks that failed for good stay open";
@@ -305,17 +313,23 @@ impl Judge<'_> {
                 let kind = FindingKind::PartitionsDiffer;
                 return Some(self.finding(kind, Severity::Error, what, risk, remedy));
             }
-            (_, Shape::Partitioned(have), Shape::Partitioned(need)) if have >= need => return None,
-            (_, Shape::Unpartitioned, Shape::Unpartitioned) => return None,
-            (_, found @ Shape::Partitioned(_), needed @ Shape::Partitioned(_)) => {
-                (format!("the topic has {found}, the task topic has {needed}"), self.setup())
+            (_, TopicPartitioning::Partitioned(have), TopicPartitioning::Partitioned(need))
+                if have >= need =>
+            {
+                return None;
             }
+            (_, TopicPartitioning::Unpartitioned, TopicPartitioning::Unpartitioned) => return None,
+            (
+                _,
+                found @ TopicPartitioning::Partitioned(_),
+                needed @ TopicPartitioning::Partitioned(_),
+            ) => (format!("the topic has {found}, the task topic has {needed}"), self.setup()),
             (_, found, needed) => {
                 let what = format!("the topic has {found}, the task topic has {needed}");
                 (what, format!("stop the workers, delete {}, then {}", self.topic, self.setup()))
             }
         };
-        let risk = if self.role == Role::Register {
+        let risk = if self.role == TopicRole::Register {
             "workers cannot read it, and take no tasks"
         } else {
             "tasks of the partitions that are not covered are held and never run"
@@ -328,7 +342,7 @@ impl Judge<'_> {
         state: &TopicState,
         settings: &TopicSettings,
         bookies: Option<u32>,
-    ) -> Vec<Finding> {
+    ) -> Vec<TopicFinding> {
         let mut findings = Vec::new();
         for unmet in unmet(self.role, &state.policies, settings, bookies) {
             let remedy = self.policy_remedy(&unmet, state.policies.source);
@@ -348,7 +362,7 @@ impl Judge<'_> {
             }
             PolicySource::Applied => self.set(&unmet.policy),
             // Tasks and ledger are to be kept for different times, and usually share the namespace.
-            PolicySource::Namespace if self.role == Role::Task && (too_long || too_short) => {
+            PolicySource::Namespace if self.role == TopicRole::Task && (too_long || too_short) => {
                 self.enable()
             }
             PolicySource::Namespace => {
@@ -357,7 +371,7 @@ impl Judge<'_> {
         }
     }
 
-    fn policies_disabled(&self) -> Finding {
+    fn policies_disabled(&self) -> TopicFinding {
         let what = "topic-level policies are disabled at the broker: only what the namespace says is known";
         let risk =
             "a default in the broker's own configuration may break what was not found broken here";
@@ -369,7 +383,7 @@ impl Judge<'_> {
         format!("set topicLevelPoliciesEnabled=true at the brokers and {}", self.setup())
     }
 
-    fn compaction_cursor(&self, state: &TopicState) -> Option<Finding> {
+    fn compaction_cursor(&self, state: &TopicState) -> Option<TopicFinding> {
         if !self.role.is_compacted() || state.policies.compaction_threshold_bytes == 0 {
             // Without a threshold there is no cursor, and that is a finding already.
             return None;
@@ -384,7 +398,7 @@ impl Judge<'_> {
         Some(self.finding(FindingKind::CompactionCursor, Severity::Error, what, risk, remedy))
     }
 
-    fn ensemble(&self, state: &TopicState, bookies: Option<u32>) -> Option<Finding> {
+    fn ensemble(&self, state: &TopicState, bookies: Option<u32>) -> Option<TopicFinding> {
         let (ensemble, bookies) = (state.policies.ensemble?, bookies?);
         // With a single bookie nobody expects to survive its loss.
         if bookies < 2 || ensemble < bookies {
@@ -398,7 +412,7 @@ impl Judge<'_> {
         Some(self.finding(FindingKind::Ensemble, Severity::Warning, what, risk, remedy))
     }
 
-    fn traits(&self, state: &TopicState) -> Vec<Finding> {
+    fn traits(&self, state: &TopicState) -> Vec<TopicFinding> {
         let Ok(topic) = TopicParts::parse(self.topic) else { return Vec::new() };
         let unfit = state.traits.unfit(self.role, topic).into_iter();
         unfit
@@ -427,14 +441,14 @@ fn subscription(
     observed: &Observed,
     names: &TopicNames,
     settings: &TopicSettings,
-) -> Option<Finding> {
+) -> Option<TopicFinding> {
     let task = observed.task.as_ref()?;
     let subscription = &settings.subscription;
     let topic = names.task.clone();
     let severity = Severity::Error;
     let lost = observed.lost_subscriptions();
     if let Some(partitions) = listed(&lost) {
-        return Some(Finding {
+        return Some(TopicFinding {
             topic,
             kind: FindingKind::SubscriptionLost,
             severity,
@@ -448,7 +462,7 @@ fn subscription(
         });
     }
     let missing = indexes(&task.partitions, |partition| partition.exists && !partition.subscribed);
-    Some(Finding {
+    Some(TopicFinding {
         topic,
         kind: FindingKind::SubscriptionMissing,
         severity,
@@ -458,11 +472,11 @@ fn subscription(
     })
 }
 
-fn dead_letter_subscription(observed: &Observed, names: &TopicNames) -> Option<Finding> {
+fn dead_letter_subscription(observed: &Observed, names: &TopicNames) -> Option<TopicFinding> {
     let letters = observed.dead_letters.as_ref()?;
     let missing =
         indexes(&letters.partitions, |partition| partition.exists && !partition.subscribed);
-    Some(Finding {
+    Some(TopicFinding {
         topic: names.dead_letters.clone(),
         kind: FindingKind::SubscriptionMissing,
         severity: Severity::Error,
@@ -475,27 +489,6 @@ fn dead_letter_subscription(observed: &Observed, names: &TopicNames) -> Option<F
             setup_command(names)
         ),
     })
-}
-
-fn indexes(partitions: &[PartitionState], which: impl Fn(&PartitionState) -> bool) -> Vec<usize> {
-    partitions
-        .iter()
-        .enumerate()
-        .filter(|(_, partition)| which(partition))
-        .map(|(index, _)| index)
-        .collect()
-}
-
-/// `None` when there is nothing to list.
-fn listed(indexes: &[usize]) -> Option<String> {
-    let shown: Vec<String> = indexes.iter().take(LISTED_MAX).map(ToString::to_string).collect();
-    let rest = indexes.len().saturating_sub(LISTED_MAX);
-    match (shown.as_slice(), rest) {
-        ([], _) => None,
-        ([one], 0) => Some(format!("partition {one}")),
-        (shown, 0) => Some(format!("partitions {}", shown.join(", "))),
-        (shown, rest) => Some(format!("partitions {} and {rest} more", shown.join(", "))),
-    }
 }
 
 #[cfg(test)]

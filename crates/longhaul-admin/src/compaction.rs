@@ -3,7 +3,7 @@
 use super::admin::Admin;
 use super::calls::{AdminCalls, found};
 use super::http::{AdminError, AdminErrorKind};
-use super::observe::{Shape, partition_names};
+use super::observe::{TopicPartitioning, partition_names};
 use longhaul_core::topics::TopicNames;
 use reqwest::Method;
 use serde::Deserialize;
@@ -41,7 +41,7 @@ pub enum CompactionStatus {
 /// What a broker answers.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct CompactionStatusJson {
     status: CompactionStatus,
     #[serde(default)]
     last_error: String,
@@ -84,7 +84,7 @@ pub async fn compactions(
     let mut states = Vec::new();
     for topic in compacted(names, levels) {
         let Some(count) = found(admin.partitions(topic).await)? else { continue };
-        for partition in partition_names(topic, Shape::from_count(count)) {
+        for partition in partition_names(topic, TopicPartitioning::from_count(count)) {
             states.extend(found(admin.compaction(&partition).await)?);
         }
     }
@@ -116,7 +116,7 @@ impl AdminCalls {
     /// that has partitions.
     pub async fn compaction(&self, partition: &str) -> Result<CompactionState, AdminError> {
         let call = self.topic_call(Method::GET, partition, &["compaction"])?;
-        let Told { status, last_error } = self.http.json(&call).await?;
+        let CompactionStatusJson { status, last_error } = self.http.json(&call).await?;
         Ok(CompactionState { topic: partition.to_owned(), status, last_error })
     }
 }

@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hosts::{Hosts, url_of, without_secrets};
-use longhaul_session::{Credentials, TlsError, TlsOptions, is_loopback, without_trust};
+use longhaul_session::{Credentials, TlsOptions, TlsOptionsError, is_loopback, without_trust};
 use longhaul_transport::TransportErrorKind;
 use longhaul_transport::clock::Clock;
 use longhaul_types::moment::Moment;
@@ -112,7 +112,7 @@ pub struct AdminOptions {
 
 /// A call, but for the broker it goes to.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct AdminHttpCall {
     pub(super) method: Method,
     /// Segments of the path below the base URL, as they are: they get encoded here.
     pub(super) path: Vec<String>,
@@ -184,7 +184,10 @@ impl Http {
     }
 
     /// Sends a call and reads its answer as JSON; an empty one reads as `null`.
-    pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, AdminError> {
+    pub(super) async fn json<T: DeserializeOwned>(
+        &self,
+        call: &AdminHttpCall,
+    ) -> Result<T, AdminError> {
         let (url, answer) = self.send(call).await?;
         let json = if answer.is_empty() { b"null".as_slice() } else { answer.as_slice() };
         serde_json::from_slice(json).map_err(|e| {
@@ -194,7 +197,7 @@ impl Http {
     }
 
     /// Sends a call whose answer tells nothing but that it was done.
-    pub(super) async fn done(&self, call: &Call) -> Result<(), AdminError> {
+    pub(super) async fn done(&self, call: &AdminHttpCall) -> Result<(), AdminError> {
         self.send(call).await.map(|_| ())
     }
 
@@ -205,18 +208,24 @@ impl Http {
     }
 
     /// An answer that came, and cannot be what it should be.
-    pub(super) fn unreadable(&self, call: &Call, reason: &str) -> AdminError {
+    pub(super) fn unreadable(&self, call: &AdminHttpCall, reason: &str) -> AdminError {
         let base = self.hosts.in_turn().next();
         let url = base.map(|(_, base)| without_secrets(&url_of(base, call))).unwrap_or_default();
         failure(AdminErrorKind::Other, &call.method, url, reason, None)
     }
 
     /// A plain function that boxes: see `Setup::begin` of the worker's builder.
-    fn send<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<(String, Vec<u8>), AdminError>> {
+    fn send<'a>(
+        &'a self,
+        call: &'a AdminHttpCall,
+    ) -> BoxFuture<'a, Result<(String, Vec<u8>), AdminError>> {
         self.send_until_available(call).boxed()
     }
 
-    async fn send_until_available(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
+    async fn send_until_available(
+        &self,
+        call: &AdminHttpCall,
+    ) -> Result<(String, Vec<u8>), AdminError> {
         let mut is_told = false;
         loop {
             let error = match self.ask_in_turn(call).await {
@@ -237,7 +246,7 @@ impl Http {
     }
 
     /// Asks one host after the other until one can answer. The error is the one that tells most.
-    async fn ask_in_turn(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
+    async fn ask_in_turn(&self, call: &AdminHttpCall) -> Result<(String, Vec<u8>), AdminError> {
         let authorization = self.authorization(call).await?;
         let mut failed: Option<AdminError> = None;
         for (index, base) in self.hosts.in_turn() {
@@ -259,7 +268,7 @@ impl Http {
     /// Asks one host, and those that it sends us on to.
     async fn ask(
         &self,
-        call: &Call,
+        call: &AdminHttpCall,
         mut url: Url,
         authorization: Option<&HeaderValue>,
     ) -> Result<(String, Vec<u8>), AdminError> {
@@ -300,7 +309,7 @@ impl Http {
     }
 
     /// Made anew for each call: tokens change.
-    async fn authorization(&self, call: &Call) -> Result<Option<HeaderValue>, AdminError> {
+    async fn authorization(&self, call: &AdminHttpCall) -> Result<Option<HeaderValue>, AdminError> {
         let fail = |kind, cause| {
             let url = self.hosts.shown();
             failure(kind, &call.method, url, "no credentials", Some(cause))
@@ -315,7 +324,7 @@ impl Http {
 
     fn request(
         &self,
-        call: &Call,
+        call: &AdminHttpCall,
         url: Url,
         authorization: Option<&HeaderValue>,
     ) -> reqwest::RequestBuilder {
@@ -362,10 +371,10 @@ fn kind_without_credentials(kind: TransportErrorKind) -> AdminErrorKind {
     }
 }
 
-fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsError> {
+fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsOptionsError> {
     match options.client_config() {
         // A bare container may have no certificates at all, and `http` needs none.
-        Err(TlsError::NobodyTrusted) if !required => without_trust(),
+        Err(TlsOptionsError::NobodyTrusted) if !required => without_trust(),
         config => config,
     }
 }
@@ -380,9 +389,9 @@ fn next_hop(from: &Url, location: Option<&HeaderValue>) -> Result<Url, String> {
     Ok(to)
 }
 
-type ReadError = (AdminErrorKind, &'static str, Option<Cause>);
+type BodyReadError = (AdminErrorKind, &'static str, Option<Cause>);
 
-async fn read(mut response: Response) -> Result<Vec<u8>, ReadError> {
+async fn read(mut response: Response) -> Result<Vec<u8>, BodyReadError> {
     let mut answer = Vec::new();
     let broken = |e: reqwest::Error| {
         (AdminErrorKind::Unreachable, "the answer broke off", Some(e.without_url().into()))
@@ -420,11 +429,11 @@ fn kind_of(status: StatusCode, reason: &str) -> AdminErrorKind {
 /// The broker's own words: its JSON's `reason`, or else how the answer begins.
 fn broker_reason(answer: &[u8]) -> String {
     #[derive(serde::Deserialize)]
-    struct Refusal {
+    struct ErrorReasonJson {
         reason: String,
     }
     match serde_json::from_slice(answer) {
-        Ok(Refusal { reason }) => excerpt(reason.as_bytes()),
+        Ok(ErrorReasonJson { reason }) => excerpt(reason.as_bytes()),
         Err(_) => excerpt(answer),
     }
 }

@@ -24,7 +24,7 @@ mod traits;
 
 pub use admin::{Admin, FAILOVER_TIME_MAX};
 pub use calls::AdminCalls;
-pub use check::{Finding, FindingKind, Severity, check};
+pub use check::{FindingKind, Severity, TopicFinding, check};
 pub use check::{StartCheck, check_for_start};
 pub use compaction::{CompactionState, CompactionStatus, compact, compactions};
 pub use http::{AdminError, AdminErrorKind, AdminOptions};
@@ -37,4 +37,4 @@ pub use removal::remove;
 pub use settings::{
     HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, TopicSettings, TopicSettingsError,
 };
-pub use setup::{SetupError, SetupReport, Step, dry_run, setup};
+pub use setup::{SetupError, SetupReport, SetupStep, dry_run, setup};

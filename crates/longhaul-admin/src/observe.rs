@@ -2,7 +2,7 @@
 
 use super::calls::{AdminCalls, found};
 use super::http::AdminError;
-use super::policy::Policies;
+use super::policy::EffectivePolicies;
 use super::settings::TopicSettings;
 use super::traits::Traits;
 use futures::future::BoxFuture;
@@ -15,7 +15,7 @@ const PARTITIONS_AT_ONCE: usize = 8;
 
 /// What part a topic plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum TopicRole {
     Task,
     Metadata,
     Ledger,
@@ -23,7 +23,7 @@ pub(super) enum Role {
     DeadLetters,
 }
 
-impl Role {
+impl TopicRole {
     /// The name of this topic.
     pub(super) fn topic(self, names: &TopicNames) -> &str {
         match self {
@@ -48,12 +48,12 @@ impl Role {
 
 /// Whether a topic is partitioned. Pulsar changes the number later, but not from none to some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum TopicPartitioning {
     Unpartitioned,
     Partitioned(u32),
 }
 
-impl Shape {
+impl TopicPartitioning {
     pub(super) fn from_count(partitions: Option<u32>) -> Self {
         partitions.map_or(Self::Unpartitioned, Self::Partitioned)
     }
@@ -66,7 +66,7 @@ impl Shape {
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for TopicPartitioning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unpartitioned => f.write_str("no partitions"),
@@ -91,8 +91,8 @@ pub(super) struct PartitionState {
 /// An existing topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopicState {
-    pub(super) shape: Shape,
-    pub(super) policies: Policies,
+    pub(super) shape: TopicPartitioning,
+    pub(super) policies: EffectivePolicies,
     pub(super) traits: Traits,
     /// By index; the only one of a topic without partitions.
     pub(super) partitions: Vec<PartitionState>,
@@ -111,13 +111,13 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    pub(super) const fn topic(&self, role: Role) -> Option<&TopicState> {
+    pub(super) const fn topic(&self, role: TopicRole) -> Option<&TopicState> {
         match role {
-            Role::Task => self.task.as_ref(),
-            Role::Metadata => self.metadata.as_ref(),
-            Role::Ledger => self.ledger.as_ref(),
-            Role::Register => self.register.as_ref(),
-            Role::DeadLetters => self.dead_letters.as_ref(),
+            TopicRole::Task => self.task.as_ref(),
+            TopicRole::Metadata => self.metadata.as_ref(),
+            TopicRole::Ledger => self.ledger.as_ref(),
+            TopicRole::Register => self.register.as_ref(),
+            TopicRole::DeadLetters => self.dead_letters.as_ref(),
         }
     }
 
@@ -149,26 +149,28 @@ async fn read_all(
     let encryption = admin.requires_encryption().await;
     let topic = |role| topic(admin, role, role.topic(names), &settings.subscription, encryption);
     Ok(Observed {
-        task: topic(Role::Task).await?,
-        metadata: topic(Role::Metadata).await?,
-        ledger: topic(Role::Ledger).await?,
-        register: topic(Role::Register).await?,
-        dead_letters: topic(Role::DeadLetters).await?,
+        task: topic(TopicRole::Task).await?,
+        metadata: topic(TopicRole::Metadata).await?,
+        ledger: topic(TopicRole::Ledger).await?,
+        register: topic(TopicRole::Register).await?,
+        dead_letters: topic(TopicRole::DeadLetters).await?,
         bookies: admin.bookies().await,
     })
 }
 
 async fn topic(
     admin: &AdminCalls,
-    role: Role,
+    role: TopicRole,
     topic: &str,
     subscription: &str,
     encryption: bool,
 ) -> Result<Option<TopicState>, AdminError> {
     let Some(partitions) = found(admin.partitions(topic).await)? else { return Ok(None) };
-    let shape = Shape::from_count(partitions);
+    let shape = TopicPartitioning::from_count(partitions);
     // A topic that is deleted between the two calls is one that does not exist.
-    let Some(policies) = found(Policies::read(admin, topic).await)? else { return Ok(None) };
+    let Some(policies) = found(EffectivePolicies::read(admin, topic).await)? else {
+        return Ok(None);
+    };
     let traits = Traits::read(admin, topic, encryption).await;
     let partitions = futures::stream::iter(partition_names(topic, shape))
         .map(|name| partition(admin, role, name, subscription))
@@ -180,7 +182,7 @@ async fn topic(
 
 async fn partition(
     admin: &AdminCalls,
-    role: Role,
+    role: TopicRole,
     name: String,
     subscription: &str,
 ) -> Result<PartitionState, AdminError> {
@@ -188,7 +190,7 @@ async fn partition(
     let subscribed = match (&stats, role) {
         (None, _) => false,
         // Whoever handles dead letters may do so under a name of their own.
-        (Some(_), Role::DeadLetters) => admin.has_durable_subscription(&name).await?,
+        (Some(_), TopicRole::DeadLetters) => admin.has_durable_subscription(&name).await?,
         (Some(stats), _) => stats.has_subscription(subscription),
     };
     Ok(PartitionState {
@@ -200,10 +202,10 @@ async fn partition(
 }
 
 /// The names under which the broker knows the partitions of a topic.
-pub(super) fn partition_names(topic: &str, shape: Shape) -> Vec<String> {
+pub(super) fn partition_names(topic: &str, shape: TopicPartitioning) -> Vec<String> {
     match shape {
-        Shape::Unpartitioned => vec![topic.to_owned()],
-        Shape::Partitioned(count) => {
+        TopicPartitioning::Unpartitioned => vec![topic.to_owned()],
+        TopicPartitioning::Partitioned(count) => {
             (0..count).map(|index| format!("{topic}-partition-{index}")).collect()
         }
     }

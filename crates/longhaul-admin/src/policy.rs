@@ -2,7 +2,7 @@
 
 use super::calls::AdminCalls;
 use super::http::{AdminError, AdminErrorKind};
-use super::quota::{Body, QuotaAction, QuotaKind, Quotas};
+use super::quota::{BacklogQuotaJson, QuotaAction, QuotaKind, Quotas};
 use longhaul_core::topics::TopicParts;
 use serde::Deserialize;
 use serde_json::json;
@@ -95,7 +95,7 @@ impl Policy {
             })
             .to_string(),
             Self::BacklogQuota { kind, limit, action } => {
-                json!(Body::new(*kind, *limit, *action)).to_string()
+                json!(BacklogQuotaJson::new(*kind, *limit, *action)).to_string()
             }
         })
     }
@@ -143,7 +143,11 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Retention { minutes, megabytes } => {
-                write!(f, "retention {}", Retention { minutes: *minutes, megabytes: *megabytes })
+                write!(
+                    f,
+                    "retention {}",
+                    RetentionPolicies { minutes: *minutes, megabytes: *megabytes }
+                )
             }
             Self::CompactionThreshold { bytes } => write!(f, "compaction threshold {bytes} bytes"),
             Self::Deduplication(enabled) => write!(f, "deduplication {}", on_off(*enabled)),
@@ -165,14 +169,14 @@ pub(super) const fn on_off(enabled: bool) -> &'static str {
 
 /// How long messages stay that every subscription has acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Retention {
+pub(super) struct RetentionPolicies {
     #[serde(rename = "retentionTimeInMinutes")]
     pub(super) minutes: i64,
     #[serde(rename = "retentionSizeInMB")]
     pub(super) megabytes: i64,
 }
 
-impl fmt::Display for Retention {
+impl fmt::Display for RetentionPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.minutes, self.megabytes) {
             (0, _) | (_, 0) => return f.write_str("none"),
@@ -222,9 +226,9 @@ pub(super) enum PolicySource {
 
 /// The policies in force on a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Policies {
+pub(super) struct EffectivePolicies {
     pub(super) source: PolicySource,
-    pub(super) retention: Retention,
+    pub(super) retention: RetentionPolicies,
     pub(super) compaction_threshold_bytes: u64,
     pub(super) deduplication: bool,
     pub(super) ttl_s: u64,
@@ -260,7 +264,7 @@ struct Persistence {
 /// The part of a namespace's policies that is of use; each is left out by the broker when unset.
 #[derive(Deserialize)]
 struct NamespacePolicies {
-    retention_policies: Option<Retention>,
+    retention_policies: Option<RetentionPolicies>,
     compaction_threshold: Option<u64>,
     #[serde(rename = "deduplicationEnabled")]
     deduplication_enabled: Option<bool>,
@@ -271,7 +275,7 @@ struct NamespacePolicies {
     backlog_quota_map: Option<Quotas>,
 }
 
-impl Policies {
+impl EffectivePolicies {
     /// Reads what is in force on an existing topic: its whole name, not that of a partition.
     pub(super) async fn read(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
         match Self::read_applied(admin, topic).await {
@@ -310,7 +314,7 @@ impl Policies {
     }
 }
 
-impl From<NamespacePolicies> for Policies {
+impl From<NamespacePolicies> for EffectivePolicies {
     fn from(namespace: NamespacePolicies) -> Self {
         Self {
             source: PolicySource::Namespace,

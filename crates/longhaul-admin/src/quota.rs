@@ -5,7 +5,7 @@
 //! stops every worker, or the broker skips what was not read.
 
 use super::check::{FindingKind, Severity};
-use super::observe::Role;
+use super::observe::TopicRole;
 use super::policy::Policy;
 use super::rules::Unmet;
 use serde::{Deserialize, Serialize};
@@ -78,13 +78,13 @@ pub(super) struct Quotas {
 /// What sets a quota: none by default.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Body {
+pub(super) struct BacklogQuotaJson {
     limit_size: i64,
     limit_time: i64,
     policy: QuotaAction,
 }
 
-impl Body {
+impl BacklogQuotaJson {
     pub(super) const fn new(kind: QuotaKind, limit: Option<u64>, policy: QuotaAction) -> Self {
         let limit = match limit {
             Some(limit) => limit.cast_signed(),
@@ -113,7 +113,7 @@ impl Quotas {
 }
 
 /// The quotas of a topic that the protocol cannot have.
-pub(super) fn unmet(role: Role, found: &Quotas) -> Vec<Unmet> {
+pub(super) fn unmet(role: TopicRole, found: &Quotas) -> Vec<Unmet> {
     let unmet = found.limits().filter_map(|(kind, limit, action)| {
         let (severity, risk) = risk(role, kind, action)?;
         let unit = match kind {
@@ -138,30 +138,30 @@ pub(super) fn unmet(role: Role, found: &Quotas) -> Vec<Unmet> {
 
 /// What may happen with such a quota; `None` where it does no harm.
 const fn risk(
-    role: Role,
+    role: TopicRole,
     kind: QuotaKind,
     action: QuotaAction,
 ) -> Option<(Severity, &'static str)> {
     let evicts = matches!(action, QuotaAction::ConsumerBacklogEviction);
     Some(match (role, evicts) {
-        (Role::Task, true) => (
+        (TopicRole::Task, true) => (
             Severity::Error,
             "the broker drops the oldest tasks, running ones among them, and nobody is told",
         ),
-        (Role::DeadLetters, true) => (
+        (TopicRole::DeadLetters, true) => (
             Severity::Error,
             "the broker drops the oldest dead letters that nobody has handled, and nobody is told",
         ),
-        (Role::Ledger | Role::Register, true) => (
+        (TopicRole::Ledger | TopicRole::Register, true) => (
             Severity::Error,
             "the broker moves its own cursor of compaction on, too, and may delete entries that were never compacted: \
              finished tasks may run again",
         ),
-        (Role::Metadata, true) => (
+        (TopicRole::Metadata, true) => (
             Severity::Warning,
             "the broker skips states of tasks that a subscription has not read, and may delete some that were never compacted",
         ),
-        (Role::Task, false) => match kind {
+        (TopicRole::Task, false) => match kind {
             // Who submits has to wait while too many tasks are open: that is what such a limit is
             // for.
             QuotaKind::Size => return None,
@@ -170,15 +170,15 @@ const fn risk(
                 "no task can be submitted while one is older than that, even if it is scheduled or running",
             ),
         },
-        (Role::DeadLetters, false) => (
+        (TopicRole::DeadLetters, false) => (
             Severity::Warning,
             "once so much is not handled, dead letters are refused, and tasks that failed for good stay open",
         ),
-        (Role::Ledger | Role::Register, false) => (
+        (TopicRole::Ledger | TopicRole::Register, false) => (
             Severity::Warning,
             "once a subscription that stands still, or compaction, has so much to read, workers can begin and end no task",
         ),
-        (Role::Metadata, false) => (
+        (TopicRole::Metadata, false) => (
             Severity::Warning,
             "once a subscription that stands still has so much to read, workers can show nothing, and what has ended is not \
              acknowledged",
@@ -190,13 +190,18 @@ const fn risk(
 mod tests {
     use super::*;
 
-    fn found(role: Role, quotas: &str) -> Vec<(Severity, String, Policy)> {
+    fn found(role: TopicRole, quotas: &str) -> Vec<(Severity, String, Policy)> {
         let unmet = unmet(role, &serde_json::from_str(quotas).unwrap());
         unmet.into_iter().map(|finding| (finding.severity, finding.what, finding.policy)).collect()
     }
 
-    const ROLES: [Role; 5] =
-        [Role::Task, Role::Metadata, Role::Ledger, Role::Register, Role::DeadLetters];
+    const ROLES: [TopicRole; 5] = [
+        TopicRole::Task,
+        TopicRole::Metadata,
+        TopicRole::Ledger,
+        TopicRole::Register,
+        TopicRole::DeadLetters,
+    ];
 
     /// What Pulsar 4 answers for a topic without quotas, what a bare broker does, and what a later
     /// version may say.
@@ -225,9 +230,9 @@ mod tests {
         for role in ROLES {
             let found = found(role, quotas);
             let severities = match role {
-                Role::Task => vec![Severity::Error],
-                Role::Metadata => vec![Severity::Warning, Severity::Warning],
-                Role::Ledger | Role::Register | Role::DeadLetters => {
+                TopicRole::Task => vec![Severity::Error],
+                TopicRole::Metadata => vec![Severity::Warning, Severity::Warning],
+                TopicRole::Ledger | TopicRole::Register | TopicRole::DeadLetters => {
                     vec![Severity::Warning, Severity::Error]
                 }
             };
@@ -244,7 +249,7 @@ mod tests {
     fn submitters_may_be_held_by_size_but_not_by_age() {
         let hold = |kind: &str, limits: &str| {
             let quotas = format!(r#"{{"{kind}":{{{limits},"policy":"producer_request_hold"}}}}"#);
-            found(Role::Task, &quotas).len()
+            found(TopicRole::Task, &quotas).len()
         };
         assert_eq!(hold("destination_storage", r#""limitSize":9,"limitTime":-1"#), 0);
         assert_eq!(hold("message_age", r#""limitSize":-1,"limitTime":9"#), 1);

@@ -3,8 +3,8 @@
 //! `setup` sets what `unmet` names, and `check` reports it, so that the two never disagree.
 
 use super::check::{FindingKind, Severity};
-use super::observe::Role;
-use super::policy::{Policies, Policy, Retention, on_off};
+use super::observe::TopicRole;
+use super::policy::{EffectivePolicies, Policy, RetentionPolicies, on_off};
 use super::quota;
 use super::settings::TopicSettings;
 
@@ -28,23 +28,23 @@ pub(super) struct Unmet {
 }
 
 /// Everything that a new topic gets.
-pub(super) fn wanted(role: Role, settings: &TopicSettings) -> Vec<Policy> {
+pub(super) fn wanted(role: TopicRole, settings: &TopicSettings) -> Vec<Policy> {
     let mut policies = vec![
         retention(role, settings),
         Policy::MessageTtl { seconds: 0 },
         Policy::DeleteWhileInactive(false),
     ];
     match role {
-        Role::Task => {
+        TopicRole::Task => {
             policies.insert(0, Policy::UnackedPerConsumer(0));
             policies.insert(1, Policy::UnackedPerSubscription(0));
         }
-        Role::Metadata | Role::Ledger | Role::Register => {
+        TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register => {
             policies.push(Policy::CompactionThreshold { bytes: COMPACTION_THRESHOLD_BYTES });
         }
-        Role::DeadLetters => {}
+        TopicRole::DeadLetters => {}
     }
-    if matches!(role, Role::Task | Role::Ledger | Role::Register) {
+    if matches!(role, TopicRole::Task | TopicRole::Ledger | TopicRole::Register) {
         policies.push(Policy::Deduplication(true));
     }
     policies
@@ -52,8 +52,8 @@ pub(super) fn wanted(role: Role, settings: &TopicSettings) -> Vec<Policy> {
 
 /// What an existing topic lacks. `bookies` is their number, if it is known.
 pub(super) fn unmet(
-    role: Role,
-    found: &Policies,
+    role: TopicRole,
+    found: &EffectivePolicies,
     settings: &TopicSettings,
     bookies: Option<u32>,
 ) -> Vec<Unmet> {
@@ -61,28 +61,30 @@ pub(super) fn unmet(
     // Acknowledged tasks are kept for an outage of bookies alone: the embedded broker says that it
     // has none.
     let is_idle = |unmet: &Unmet| {
-        role == Role::Task && bookies == Some(0) && unmet.kind == FindingKind::RetentionTooShort
+        role == TopicRole::Task
+            && bookies == Some(0)
+            && unmet.kind == FindingKind::RetentionTooShort
     };
     unmet.extend(unmet_retention(role, found, settings).filter(|unmet| !is_idle(unmet)));
     unmet.extend(unmet_ttl(role, found));
     unmet.extend(unmet_deletion(role, found));
     unmet.extend(quota::unmet(role, &found.quotas));
     match role {
-        Role::Task => {
+        TopicRole::Task => {
             unmet.extend(unmet_unacked(found));
             unmet.extend(unmet_deduplication(role, found));
         }
-        Role::Metadata => unmet.extend(unmet_compaction(found)),
-        Role::Ledger | Role::Register => {
+        TopicRole::Metadata => unmet.extend(unmet_compaction(found)),
+        TopicRole::Ledger | TopicRole::Register => {
             unmet.extend(unmet_compaction(found));
             unmet.extend(unmet_deduplication(role, found));
         }
-        Role::DeadLetters => {}
+        TopicRole::DeadLetters => {}
     }
     unmet
 }
 
-fn retention(role: Role, settings: &TopicSettings) -> Policy {
+fn retention(role: TopicRole, settings: &TopicSettings) -> Policy {
     match wanted_minutes(role, settings) {
         // The broker takes zero only for both.
         0 => Policy::Retention { minutes: 0, megabytes: 0 },
@@ -90,17 +92,21 @@ fn retention(role: Role, settings: &TopicSettings) -> Policy {
     }
 }
 
-fn wanted_minutes(role: Role, settings: &TopicSettings) -> i64 {
+fn wanted_minutes(role: TopicRole, settings: &TopicSettings) -> i64 {
     match role {
-        Role::Task => settings.task_retention_minutes(),
-        Role::Metadata | Role::Ledger | Role::Register | Role::DeadLetters => {
+        TopicRole::Task => settings.task_retention_minutes(),
+        TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register | TopicRole::DeadLetters => {
             settings.history_minutes()
         }
     }
 }
 
-fn unmet_retention(role: Role, found: &Policies, settings: &TopicSettings) -> Option<Unmet> {
-    let Retention { minutes, megabytes } = found.retention;
+fn unmet_retention(
+    role: TopicRole,
+    found: &EffectivePolicies,
+    settings: &TopicSettings,
+) -> Option<Unmet> {
+    let RetentionPolicies { minutes, megabytes } = found.retention;
     let kept = if megabytes == 0 { 0 } else { minutes };
     // Whatever limit is reached first ends it, so a limit in size can make any time too short.
     let below = |bound: i64| {
@@ -109,43 +115,47 @@ fn unmet_retention(role: Role, found: &Policies, settings: &TopicSettings) -> Op
     };
     let wanted = wanted_minutes(role, settings);
     let too_long = match role {
-        Role::Task => kept < 0 || kept > wanted,
-        Role::Metadata | Role::Ledger | Role::Register => kept < 0 && wanted >= 0,
+        TopicRole::Task => kept < 0 || kept > wanted,
+        TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register => kept < 0 && wanted >= 0,
         // They are few, and may be somebody's archive.
-        Role::DeadLetters => false,
+        TopicRole::DeadLetters => false,
     };
     let unsafe_for_readers = below(settings.least_history_minutes());
     let (kind, severity, risk) = match (role, below(wanted), too_long) {
         (_, false, false) => return None,
-        (Role::Task, _, true) => (FindingKind::RetentionTooLong, Severity::Warning, TASKS_REMAIN),
-        (Role::Task, true, false) => {
+        (TopicRole::Task, _, true) => {
+            (FindingKind::RetentionTooLong, Severity::Warning, TASKS_REMAIN)
+        }
+        (TopicRole::Task, true, false) => {
             (FindingKind::RetentionTooShort, Severity::Warning, TASKS_TRIMMED)
         }
         (_, false, true) => (FindingKind::RetentionTooLong, Severity::Warning, LOG_GROWS),
-        (Role::DeadLetters, true, _) => {
+        (TopicRole::DeadLetters, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Warning, LETTERS_TRIMMED)
         }
         (_, true, _) if !unsafe_for_readers => {
             (FindingKind::RetentionTooShort, Severity::Warning, HISTORY_TRIMMED)
         }
-        (Role::Ledger, true, _) => {
+        (TopicRole::Ledger, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Error, LEDGER_TRIMMED)
         }
-        (Role::Register, true, _) => {
+        (TopicRole::Register, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Error, REGISTER_TRIMMED)
         }
-        (Role::Metadata, true, _) => {
+        (TopicRole::Metadata, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Warning, METADATA_TRIMMED)
         }
     };
     let bound = match (role, wanted) {
         (_, UNLIMITED) => "unlimited in time and in size".to_owned(),
-        (Role::Task, 0) => "none".to_owned(),
-        (Role::Task, minutes) => format!("{minutes} min, unlimited in size"),
-        (Role::Metadata | Role::Ledger | Role::Register, minutes) => {
+        (TopicRole::Task, 0) => "none".to_owned(),
+        (TopicRole::Task, minutes) => format!("{minutes} min, unlimited in size"),
+        (TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register, minutes) => {
             format!("at least {minutes} min but not unlimited, and unlimited in size")
         }
-        (Role::DeadLetters, minutes) => format!("at least {minutes} min, and unlimited in size"),
+        (TopicRole::DeadLetters, minutes) => {
+            format!("at least {minutes} min, and unlimited in size")
+        }
     };
     let what = format!("retention is {}, needed is {bound}", found.retention);
     Some(Unmet { policy: retention(role, settings), kind, severity, what, risk })
@@ -165,20 +175,20 @@ const LETTERS_TRIMMED: &str = "dead letters are gone as soon as they are handled
     ever deleted";
 const LOG_GROWS: &str = "the disk fills up: the broker keeps all that compaction has replaced";
 
-fn unmet_ttl(role: Role, found: &Policies) -> Option<Unmet> {
+fn unmet_ttl(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
     if found.ttl_s == 0 {
         return None;
     }
     let (severity, risk) = match role {
-        Role::Task => (
+        TopicRole::Task => (
             Severity::Error,
             "the broker drops every task that was not finished in that time, and nobody is told",
         ),
-        Role::DeadLetters => (
+        TopicRole::DeadLetters => (
             Severity::Error,
             "the broker drops every dead letter that nobody has handled in that time, and nobody is told",
         ),
-        Role::Metadata | Role::Ledger | Role::Register => (
+        TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register => (
             Severity::Warning,
             "the broker acknowledges old entries in the name of durable readers, which then never see them",
         ),
@@ -188,34 +198,34 @@ fn unmet_ttl(role: Role, found: &Policies) -> Option<Unmet> {
     Some(Unmet { policy, kind: FindingKind::MessageTtl, severity, what, risk })
 }
 
-fn unmet_deletion(role: Role, found: &Policies) -> Option<Unmet> {
+fn unmet_deletion(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
     let deletes = found.inactive.delete_while_inactive;
     let (severity, risk) = match role {
         // A durable subscription keeps it, in all modes but one.
-        Role::Task if !found.inactive.ignores_subscriptions() => return None,
-        Role::Task => (
+        TopicRole::Task if !found.inactive.ignores_subscriptions() => return None,
+        TopicRole::Task => (
             Severity::Error,
             "the broker deletes the task topic with its subscription as soon as it is idle, and tasks \
              submitted before the next worker comes are lost",
         ),
-        Role::Ledger => (
+        TopicRole::Ledger => (
             Severity::Error,
             "the broker may delete the ledger while it is idle, and finished tasks may run again",
         ),
-        Role::Register => (
+        TopicRole::Register => (
             Severity::Error,
             "the broker may delete the register while it is idle, and a second task of one key may run",
         ),
-        Role::DeadLetters if found.inactive.ignores_subscriptions() => (
+        TopicRole::DeadLetters if found.inactive.ignores_subscriptions() => (
             Severity::Error,
             "the broker deletes the dead letters, handled or not, as soon as the topic is idle and its subscriptions have \
              delivered everything",
         ),
-        Role::DeadLetters => (
+        TopicRole::DeadLetters => (
             Severity::Warning,
             "nothing but a subscription keeps the broker from deleting the idle topic with all dead letters",
         ),
-        Role::Metadata => (
+        TopicRole::Metadata => (
             Severity::Warning,
             "the broker may delete the metadata while it is idle, and results are lost",
         ),
@@ -228,7 +238,7 @@ fn unmet_deletion(role: Role, found: &Policies) -> Option<Unmet> {
     Some(Unmet { policy, kind: FindingKind::DeleteWhileInactive, severity, what, risk })
 }
 
-fn unmet_unacked(found: &Policies) -> Vec<Unmet> {
+fn unmet_unacked(found: &EffectivePolicies) -> Vec<Unmet> {
     let mut unmet = Vec::new();
     let mut limit = |found: u64, whom: &str, policy: Policy| {
         if found > 0 {
@@ -247,7 +257,7 @@ fn unmet_unacked(found: &Policies) -> Vec<Unmet> {
     unmet
 }
 
-fn unmet_compaction(found: &Policies) -> Option<Unmet> {
+fn unmet_compaction(found: &EffectivePolicies) -> Option<Unmet> {
     (found.compaction_threshold_bytes == 0).then(|| Unmet {
         policy: Policy::CompactionThreshold { bytes: COMPACTION_THRESHOLD_BYTES },
         kind: FindingKind::CompactionThreshold,
@@ -257,14 +267,14 @@ fn unmet_compaction(found: &Policies) -> Option<Unmet> {
     })
 }
 
-fn unmet_deduplication(role: Role, found: &Policies) -> Option<Unmet> {
+fn unmet_deduplication(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
     let (severity, risk) = match role {
-        Role::Task => (
+        TopicRole::Task => (
             Severity::Warning,
             "a producer sends again what has no receipt when its connection breaks: one submit may become two tasks",
         ),
         // Workers never send an entry twice, so this guards against what others do.
-        Role::Ledger | Role::Register | Role::Metadata | Role::DeadLetters => (
+        TopicRole::Ledger | TopicRole::Register | TopicRole::Metadata | TopicRole::DeadLetters => (
             Severity::Warning,
             "workers send no entry twice, but an entry that another client sends twice can overrule what lies between, and \
              a task may run twice or lose its outcome",

@@ -9,9 +9,11 @@
 
 use super::admin::Admin;
 use super::calls::AdminCalls;
-use super::check::{Finding, FindingKind, Severity, findings};
+use super::check::{FindingKind, Severity, TopicFinding, findings};
 use super::http::{AdminError, AdminErrorKind};
-use super::observe::{Observed, Role, Shape, TopicState, observe, partition_names};
+use super::observe::{
+    Observed, TopicPartitioning, TopicRole, TopicState, observe, partition_names,
+};
 use super::policy::{Policy, PolicySource};
 use super::rules::{unmet, wanted};
 use super::settings::{TopicSettings, TopicSettingsError};
@@ -30,7 +32,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Step {
+pub enum SetupStep {
     /// Create a topic.
     CreateTopic {
         /// Full name.
@@ -66,11 +68,11 @@ pub enum Step {
     },
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for SetupStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreateTopic { topic, partitions } => {
-                write!(f, "create {topic} with {}", Shape::from_count(*partitions))
+                write!(f, "create {topic} with {}", TopicPartitioning::from_count(*partitions))
             }
             Self::GrowPartitions { topic, partitions } => {
                 write!(f, "grow {topic} to {partitions} partitions")
@@ -94,9 +96,9 @@ impl fmt::Display for Step {
 #[non_exhaustive]
 pub struct SetupReport {
     /// In the order they were taken; empty when everything was right already.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SetupStep>,
     /// Warnings about what setup leaves alone.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<TopicFinding>,
 }
 
 /// Why the topics are not as they should be.
@@ -125,13 +127,13 @@ pub enum SetupError {
     /// The subscription is gone although the ledger remembers its tasks, and `replay` was not asked
     /// for: nothing was changed.
     #[error("{0}")]
-    SubscriptionLost(Box<Finding>),
+    SubscriptionLost(Box<TopicFinding>),
     /// Everything was tried, and these errors remain.
     #[error("the topics are not as they should be:{}", lines(.0))]
-    Incomplete(Vec<Finding>),
+    Incomplete(Vec<TopicFinding>),
 }
 
-fn lines(findings: &[Finding]) -> String {
+fn lines(findings: &[TopicFinding]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
@@ -197,13 +199,13 @@ pub async fn setup(
 }
 
 /// The topics that were made, for the log.
-fn created(steps: &[Step]) -> String {
+fn created(steps: &[SetupStep]) -> String {
     let created = steps.iter().filter_map(|step| match step {
-        Step::CreateTopic { topic, .. } => Some(topic.as_str()),
-        Step::GrowPartitions { .. }
-        | Step::CreateMissingPartitions { .. }
-        | Step::CreateSubscription { .. }
-        | Step::SetPolicy { .. } => None,
+        SetupStep::CreateTopic { topic, .. } => Some(topic.as_str()),
+        SetupStep::GrowPartitions { .. }
+        | SetupStep::CreateMissingPartitions { .. }
+        | SetupStep::CreateSubscription { .. }
+        | SetupStep::SetPolicy { .. } => None,
     });
     created.collect::<Vec<_>>().join(" ")
 }
@@ -212,8 +214,8 @@ fn created(steps: &[Step]) -> String {
 /// the broker refuses what another setup is doing at the same moment. That failure is handed back.
 async fn take_all(
     admin: &AdminCalls,
-    round: Vec<Step>,
-    taken: &mut Vec<Step>,
+    round: Vec<SetupStep>,
+    taken: &mut Vec<SetupStep>,
 ) -> Result<Option<AdminError>, AdminError> {
     for step in round {
         tracing::debug!(%step, "topic setup");
@@ -244,7 +246,7 @@ pub async fn dry_run(
     admin: &Admin,
     names: &TopicNames,
     settings: &TopicSettings,
-) -> Result<Vec<Step>, SetupError> {
+) -> Result<Vec<SetupStep>, SetupError> {
     settings.validate()?;
     let observed = observe(admin.calls(), names, settings).await?;
     plan(&observed, names, settings)
@@ -268,23 +270,25 @@ async fn settle(
     Ok(observed)
 }
 
-async fn take(admin: &AdminCalls, step: &Step) -> Result<(), AdminError> {
+async fn take(admin: &AdminCalls, step: &SetupStep) -> Result<(), AdminError> {
     match step {
-        Step::CreateTopic { topic, partitions } => {
+        SetupStep::CreateTopic { topic, partitions } => {
             exists_already(admin.create_topic(topic, *partitions).await)
         }
-        Step::GrowPartitions { topic, partitions } => {
+        SetupStep::GrowPartitions { topic, partitions } => {
             admin.grow_partitions(topic, *partitions).await
         }
-        Step::CreateMissingPartitions { topic } => admin.create_missing_partitions(topic).await,
-        Step::CreateSubscription { topic, subscription } => {
-            let shape = Shape::from_count(admin.partitions(topic).await?);
+        SetupStep::CreateMissingPartitions { topic } => {
+            admin.create_missing_partitions(topic).await
+        }
+        SetupStep::CreateSubscription { topic, subscription } => {
+            let shape = TopicPartitioning::from_count(admin.partitions(topic).await?);
             for partition in partition_names(topic, shape) {
                 exists_already(admin.create_subscription(&partition, subscription).await)?;
             }
             Ok(())
         }
-        Step::SetPolicy { topic, policy } => admin.set_policy(topic, policy).await,
+        SetupStep::SetPolicy { topic, policy } => admin.set_policy(topic, policy).await,
     }
 }
 
@@ -301,7 +305,7 @@ pub(super) fn plan(
     observed: &Observed,
     names: &TopicNames,
     settings: &TopicSettings,
-) -> Result<Vec<Step>, SetupError> {
+) -> Result<Vec<SetupStep>, SetupError> {
     if !settings.replay {
         let lost = findings(observed, names, settings)
             .into_iter()
@@ -313,9 +317,15 @@ pub(super) fn plan(
     let shape = wanted_shape(observed.task.as_ref(), &names.task, settings)?;
     let mut steps = Vec::new();
     // The task topic comes last: a task on it must find its partition of the ledger.
-    for role in [Role::Ledger, Role::Metadata, Role::Register, Role::DeadLetters, Role::Task] {
+    for role in [
+        TopicRole::Ledger,
+        TopicRole::Metadata,
+        TopicRole::Register,
+        TopicRole::DeadLetters,
+        TopicRole::Task,
+    ] {
         let topic = role.topic(names);
-        let shape = if role.is_single() { Shape::Unpartitioned } else { shape };
+        let shape = if role.is_single() { TopicPartitioning::Unpartitioned } else { shape };
         match observed.topic(role) {
             None => steps.extend(creation(role, topic, shape, settings)),
             Some(state) => {
@@ -332,18 +342,20 @@ fn wanted_shape(
     task: Option<&TopicState>,
     topic: &str,
     settings: &TopicSettings,
-) -> Result<Shape, SetupError> {
-    let Some(task) = task else { return Ok(Shape::from_count(settings.partitions)) };
+) -> Result<TopicPartitioning, SetupError> {
+    let Some(task) = task else { return Ok(TopicPartitioning::from_count(settings.partitions)) };
     match (task.shape, settings.partitions) {
         (found, None) => Ok(found),
-        (Shape::Partitioned(found), Some(wanted)) if found <= wanted => {
-            Ok(Shape::Partitioned(wanted))
+        (TopicPartitioning::Partitioned(found), Some(wanted)) if found <= wanted => {
+            Ok(TopicPartitioning::Partitioned(wanted))
         }
-        (found, Some(wanted)) => Err(impossible(topic, found, Shape::Partitioned(wanted))),
+        (found, Some(wanted)) => {
+            Err(impossible(topic, found, TopicPartitioning::Partitioned(wanted)))
+        }
     }
 }
 
-fn impossible(topic: &str, found: Shape, wanted: Shape) -> SetupError {
+fn impossible(topic: &str, found: TopicPartitioning, wanted: TopicPartitioning) -> SetupError {
     SetupError::Partitions {
         topic: topic.to_owned(),
         found: found.to_string(),
@@ -352,62 +364,72 @@ fn impossible(topic: &str, found: Shape, wanted: Shape) -> SetupError {
 }
 
 /// All steps for a topic that does not exist.
-fn creation(role: Role, topic: &str, shape: Shape, settings: &TopicSettings) -> Vec<Step> {
+fn creation(
+    role: TopicRole,
+    topic: &str,
+    shape: TopicPartitioning,
+    settings: &TopicSettings,
+) -> Vec<SetupStep> {
     let topic = || topic.to_owned();
-    let mut steps = vec![Step::CreateTopic { topic: topic(), partitions: shape.count() }];
+    let mut steps = vec![SetupStep::CreateTopic { topic: topic(), partitions: shape.count() }];
     if let Some(subscription) = subscription(role, settings) {
-        steps.push(Step::CreateSubscription { topic: topic(), subscription });
+        steps.push(SetupStep::CreateSubscription { topic: topic(), subscription });
     }
     let policies = wanted(role, settings);
-    steps.extend(policies.into_iter().map(|policy| Step::SetPolicy { topic: topic(), policy }));
+    steps
+        .extend(policies.into_iter().map(|policy| SetupStep::SetPolicy { topic: topic(), policy }));
     steps
 }
 
 /// The durable subscription that a topic gets.
-fn subscription(role: Role, settings: &TopicSettings) -> Option<String> {
+fn subscription(role: TopicRole, settings: &TopicSettings) -> Option<String> {
     match role {
-        Role::Task => Some(settings.subscription.clone()),
-        Role::DeadLetters => Some(DEAD_LETTER_SUBSCRIPTION.to_owned()),
-        Role::Metadata | Role::Ledger | Role::Register => None,
+        TopicRole::Task => Some(settings.subscription.clone()),
+        TopicRole::DeadLetters => Some(DEAD_LETTER_SUBSCRIPTION.to_owned()),
+        TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register => None,
     }
 }
 
 /// The steps that an existing topic lacks.
 fn amendment(
-    role: Role,
+    role: TopicRole,
     topic: &str,
     state: &TopicState,
-    shape: Shape,
+    shape: TopicPartitioning,
     settings: &TopicSettings,
     policies: Vec<Policy>,
-) -> Result<Vec<Step>, SetupError> {
+) -> Result<Vec<SetupStep>, SetupError> {
     let mut steps = Vec::new();
     match (state.shape, shape) {
-        (Shape::Unpartitioned, Shape::Unpartitioned) => {}
-        (Shape::Partitioned(found), Shape::Partitioned(wanted)) if found < wanted => {
-            steps.push(Step::GrowPartitions { topic: topic.to_owned(), partitions: wanted });
+        (TopicPartitioning::Unpartitioned, TopicPartitioning::Unpartitioned) => {}
+        (TopicPartitioning::Partitioned(found), TopicPartitioning::Partitioned(wanted))
+            if found < wanted =>
+        {
+            steps.push(SetupStep::GrowPartitions { topic: topic.to_owned(), partitions: wanted });
         }
-        (Shape::Partitioned(_), Shape::Partitioned(_)) => {}
+        (TopicPartitioning::Partitioned(_), TopicPartitioning::Partitioned(_)) => {}
         (found, wanted) => return Err(impossible(topic, found, wanted)),
     }
     if state.partitions.iter().any(|partition| !partition.exists) {
-        steps.push(Step::CreateMissingPartitions { topic: topic.to_owned() });
+        steps.push(SetupStep::CreateMissingPartitions { topic: topic.to_owned() });
     }
     if let Some(subscription) = subscription(role, settings)
         && state.partitions.iter().any(|partition| !partition.subscribed)
     {
-        steps.push(Step::CreateSubscription { topic: topic.to_owned(), subscription });
+        steps.push(SetupStep::CreateSubscription { topic: topic.to_owned(), subscription });
     }
     if state.policies.source == PolicySource::Applied {
         steps.extend(
-            policies.into_iter().map(|policy| Step::SetPolicy { topic: topic.to_owned(), policy }),
+            policies
+                .into_iter()
+                .map(|policy| SetupStep::SetPolicy { topic: topic.to_owned(), policy }),
         );
     }
     Ok(steps)
 }
 
 fn policies(
-    role: Role,
+    role: TopicRole,
     state: &TopicState,
     settings: &TopicSettings,
     bookies: Option<u32>,

@@ -6,7 +6,7 @@
 
 use super::calls::AdminCalls;
 use super::check::{FindingKind, Severity};
-use super::observe::Role;
+use super::observe::TopicRole;
 use longhaul_core::topics::TopicParts;
 use serde::Deserialize;
 
@@ -65,37 +65,37 @@ impl Traits {
     }
 
     /// What the topic's role suffers. Pure.
-    pub(super) fn unfit(&self, role: Role, topic: TopicParts<'_>) -> Vec<Unfit> {
+    pub(super) fn unfit(&self, role: TopicRole, topic: TopicParts<'_>) -> Vec<Unfit> {
         let found =
             [self.schema(role, topic), self.encryption(role, topic), self.replication(role)];
         found.into_iter().flatten().collect()
     }
 
-    fn schema(&self, role: Role, topic: TopicParts<'_>) -> Option<Unfit> {
+    fn schema(&self, role: TopicRole, topic: TopicParts<'_>) -> Option<Unfit> {
         // Without a schema on the topic nothing is enforced.
         if !self.schema_enforced || !self.has_schema {
             return None;
         }
         let (severity, risk) = match role {
-            Role::Task => (
+            TopicRole::Task => (
                 Severity::Warning,
                 "longhaul's client names no schema, so the broker refuses what it submits; producers that name one are not \
                  affected",
             ),
-            Role::Ledger => (
+            TopicRole::Ledger => (
                 Severity::Error,
                 "workers name no schema, so the broker refuses their claims, and no task is run",
             ),
-            Role::Register => (
+            TopicRole::Register => (
                 Severity::Error,
                 "workers and clients name no schema, so the broker refuses their entries, and tasks with a key wait for ever",
             ),
-            Role::DeadLetters => (
+            TopicRole::DeadLetters => (
                 Severity::Error,
                 "workers name no schema, so the broker refuses dead letters, and tasks that failed for good stay open",
             ),
             // Workers name that of the Java reference there.
-            Role::Metadata => return None,
+            TopicRole::Metadata => return None,
         };
         let TopicParts { tenant, namespace, local } = topic;
         let remedy = format!(
@@ -107,23 +107,25 @@ impl Traits {
         Some(Unfit { kind: FindingKind::SchemaEnforced, severity, what, risk, remedy })
     }
 
-    fn encryption(&self, role: Role, topic: TopicParts<'_>) -> Option<Unfit> {
+    fn encryption(&self, role: TopicRole, topic: TopicParts<'_>) -> Option<Unfit> {
         if !self.encryption_required {
             return None;
         }
         let risk = match role {
-            Role::Task => {
+            TopicRole::Task => {
                 "longhaul neither encrypts nor decrypts: what its client submits is refused, and what others submit encrypted \
                  fails for good"
             }
-            Role::Ledger => "longhaul does not encrypt: claims are refused, and no task is run",
-            Role::Register => {
+            TopicRole::Ledger => {
+                "longhaul does not encrypt: claims are refused, and no task is run"
+            }
+            TopicRole::Register => {
                 "longhaul does not encrypt: its entries are refused, and tasks with a key wait for ever"
             }
-            Role::Metadata => {
+            TopicRole::Metadata => {
                 "longhaul does not encrypt: states and results are refused, and finished tasks stay open"
             }
-            Role::DeadLetters => {
+            TopicRole::DeadLetters => {
                 "longhaul does not encrypt: dead letters are refused, and tasks that failed for good stay open"
             }
         };
@@ -141,17 +143,20 @@ impl Traits {
         })
     }
 
-    fn replication(&self, role: Role) -> Option<Unfit> {
+    fn replication(&self, role: TopicRole) -> Option<Unfit> {
         if self.clusters.len() < 2 {
             return None;
         }
         let (risk, remedy) = match role {
-            Role::Task => (
+            TopicRole::Task => (
                 "a task that another client submits reaches every cluster, under a task id of its own in each: it is run where it \
                  was submitted, and dropped elsewhere unless workers are told to run such tasks, once in each cluster",
                 "replicate the task topic to one cluster only",
             ),
-            Role::Ledger | Role::Metadata | Role::Register | Role::DeadLetters => (
+            TopicRole::Ledger
+            | TopicRole::Metadata
+            | TopicRole::Register
+            | TopicRole::DeadLetters => (
                 "nothing that workers publish here leaves their cluster: people in another one see nothing, and the broker may \
                  keep the log for a cluster that does not read it",
                 "replicate the topic to one cluster only",

@@ -46,7 +46,7 @@ fn main() -> Result<()> {
 
 /// How long it took to publish, to deliver and to acknowledge all messages.
 fn round() -> Result<[Duration; 3]> {
-    let mut bench = Bench::open()?;
+    let mut bench = DispatchBench::open()?;
     let mut times = [Duration::ZERO; 3];
     let metadata =
         MessageMetadata { producer_name: "bench".into(), publish_time: 1, ..Default::default() };
@@ -91,11 +91,11 @@ fn add(times: &mut [Duration; 3], part: usize, took: Duration) {
 }
 
 /// A broker with a producer and a consumer.
-struct Bench {
+struct DispatchBench {
     broker: SteppedBroker,
 }
 
-impl Bench {
+impl DispatchBench {
     fn open() -> Result<Self> {
         let broker = SteppedBroker::open(&SimulatedStorage::new(7), NOW_MS)?;
         let mut bench = Self { broker };

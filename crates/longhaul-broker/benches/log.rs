@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result};
 use longhaul_broker::internals::log::{
-    self, FileStorage, Head, Kind, Opened, Options, Replayed, WriteError,
+    self, FileStorage, LogOptions, RecordHead, RecordKind, RecoveredLog, ReplayedItem, WriteError,
 };
 use std::fmt::Display;
 use std::path::Path;
@@ -65,10 +65,10 @@ fn replay() -> Result<()> {
     Ok(())
 }
 
-fn open(path: &Path, bytes: &mut usize) -> Result<Opened> {
+fn open(path: &Path, bytes: &mut usize) -> Result<RecoveredLog> {
     let storage = Arc::new(FileStorage::new(path)?);
-    let opened = log::open(storage, Options::default(), &mut |replayed| {
-        if let Replayed::Record { body, .. } = replayed {
+    let opened = log::open(storage, LogOptions::default(), &mut |replayed| {
+        if let ReplayedItem::Record { body, .. } = replayed {
             *bytes += body.len();
         }
         Ok(())
@@ -79,7 +79,7 @@ fn open(path: &Path, bytes: &mut usize) -> Result<Opened> {
 /// Writes groups as long as the number of groups and the time so far say so. Says how long each
 /// took from its submission to its callback, and how many seconds it took in all.
 fn append(
-    opened: &mut Opened,
+    opened: &mut RecoveredLog,
     records: u64,
     body: usize,
     more: impl Fn(u64, Duration) -> bool,
@@ -89,7 +89,7 @@ fn append(
     let (start, mut groups, mut waits) = (now(), 0, Vec::new());
     while more(groups, now() - start) {
         for entry in 0..records {
-            let head = Head { kind: Kind::Entry, topic: 1, ledger: groups, entry };
+            let head = RecordHead { kind: RecordKind::Entry, topic: 1, ledger: groups, entry };
             opened.composer.append(head, &[&body])?;
         }
         if let Some(done) = in_flight.take() {

@@ -9,10 +9,10 @@ mod der;
 mod refused;
 mod sign;
 
-use crate::admin::policies::{Action, Grants};
+use crate::admin::policies::{AuthAction, Grants};
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-pub(crate) use refused::{Reason, Refused};
+pub(crate) use refused::{AuthRefusalReason, AuthRefusals};
 use ring::{hmac, signature};
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
@@ -179,7 +179,7 @@ pub enum AuthError {
 
 /// Somebody who was let in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Role {
+pub struct AuthRole {
     /// Subject of the token.
     pub name: String,
     /// May do everything.
@@ -190,7 +190,7 @@ pub struct Role {
     pub expires: Option<u64>,
 }
 
-impl Role {
+impl AuthRole {
     /// Anybody, where no tokens are asked for.
     pub(crate) const fn trusted() -> Self {
         Self { name: String::new(), superuser: true, monitor: true, expires: None }
@@ -199,13 +199,13 @@ impl Role {
 
 /// Verifies tokens.
 pub struct Authenticator {
-    key: Key,
+    key: VerificationKey,
     superusers: BTreeSet<String>,
     monitors: BTreeSet<String>,
     open_namespaces: bool,
 }
 
-enum Key {
+enum VerificationKey {
     Secret(Vec<u8>),
     Rsa(Vec<u8>),
     P256(Vec<u8>),
@@ -220,7 +220,7 @@ impl fmt::Debug for Authenticator {
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct TokenHeader {
     alg: String,
 }
 
@@ -242,7 +242,7 @@ impl Authenticator {
             TokenKey::Secret(secret) if secret.len() < SECRET_BYTES_MIN => {
                 return Err(AuthConfigError::Short(secret.len()));
             }
-            TokenKey::Secret(secret) => Key::Secret(secret.clone()),
+            TokenKey::Secret(secret) => VerificationKey::Secret(secret.clone()),
             TokenKey::Public(key) => public_key(key)?,
         };
         let superusers = config.superusers.clone();
@@ -254,7 +254,12 @@ impl Authenticator {
     ///
     /// # Errors
     /// See [`AuthError`].
-    pub fn authenticate(&self, method: &str, data: &[u8], now_s: u64) -> Result<Role, AuthError> {
+    pub fn authenticate(
+        &self,
+        method: &str,
+        data: &[u8],
+        now_s: u64,
+    ) -> Result<AuthRole, AuthError> {
         let token = data.trim_ascii();
         match method {
             "token" => {}
@@ -274,20 +279,27 @@ impl Authenticator {
         let name = claims.sub.filter(|name| !name.is_empty()).ok_or(AuthError::NoRole)?;
         let superuser = self.superusers.contains(&name);
         let monitor = superuser || self.monitors.contains(&name);
-        Ok(Role { name, superuser, monitor, expires: claims.exp.map(seconds) })
+        Ok(AuthRole { name, superuser, monitor, expires: claims.exp.map(seconds) })
     }
 
     /// Whether the role may do this where these are the grants: of the namespace, and of the topic
     /// alone.
-    pub(crate) fn allows(&self, role: &Role, grants: [Option<&Grants>; 2], action: Action) -> bool {
+    pub(crate) fn allows(
+        &self,
+        role: &AuthRole,
+        grants: [Option<&Grants>; 2],
+        action: AuthAction,
+    ) -> bool {
         let granted =
             grants.into_iter().flatten().filter_map(|grants| grants.allow(&role.name, action));
         role.superuser || granted.max().unwrap_or(self.open_namespaces)
     }
 
     /// Whether the role may do anything at all there.
-    pub(crate) fn allows_any(&self, role: &Role, grants: [Option<&Grants>; 2]) -> bool {
-        [Action::Produce, Action::Consume].iter().any(|&action| self.allows(role, grants, action))
+    pub(crate) fn allows_any(&self, role: &AuthRole, grants: [Option<&Grants>; 2]) -> bool {
+        [AuthAction::Produce, AuthAction::Consume]
+            .iter()
+            .any(|&action| self.allows(role, grants, action))
     }
 
     /// The claims, which are not looked at before the signature.
@@ -301,14 +313,15 @@ impl Authenticator {
         let (header, claims) = signed.split_once('.').ok_or(malformed)?;
         let decode = |part: &str| BASE64_URL_SAFE_NO_PAD.decode(part).map_err(|_| malformed);
         let signature = decode(signature)?;
-        let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| malformed)?;
+        let header: TokenHeader =
+            serde_json::from_slice(&decode(header)?).map_err(|_| malformed)?;
         let claims = decode(claims)?;
         self.key.verify(&header.alg, signed.as_bytes(), &signature)?;
         serde_json::from_slice(&claims).map_err(|_| malformed)
     }
 }
 
-impl Key {
+impl VerificationKey {
     fn verify(&self, algorithm: &str, signed: &[u8], given: &[u8]) -> Result<(), AuthError> {
         let verified = match (self, algorithm) {
             // ring compares in constant time.
@@ -361,20 +374,20 @@ const fn seconds(time: f64) -> u64 {
     time as u64
 }
 
-fn public_key(bytes: &[u8]) -> Result<Key, AuthConfigError> {
+fn public_key(bytes: &[u8]) -> Result<VerificationKey, AuthConfigError> {
     let der = match SubjectPublicKeyInfoDer::from_pem_slice(bytes) {
         Ok(key) => key.to_vec(),
         Err(_) => bytes.to_vec(),
     };
     match der::public_key(&der).ok_or(AuthConfigError::Key)? {
-        (der::KeyKind::Rsa, key) => {
+        (der::PublicKeyKind::Rsa, key) => {
             let bits = der::rsa_bits(key).ok_or(AuthConfigError::Key)?;
             if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) {
                 return Err(AuthConfigError::RsaBits(bits));
             }
-            Ok(Key::Rsa(key.to_vec()))
+            Ok(VerificationKey::Rsa(key.to_vec()))
         }
-        (der::KeyKind::P256, key) => Ok(Key::P256(key.to_vec())),
+        (der::PublicKeyKind::P256, key) => Ok(VerificationKey::P256(key.to_vec())),
     }
 }
 

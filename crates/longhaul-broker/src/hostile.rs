@@ -13,11 +13,11 @@ mod answers;
 pub(crate) mod calls;
 
 use crate::kit;
-use crate::log::{Options, SimulatedStorage, Stepped};
-use crate::machine::effect::{Effect, Request};
-use crate::machine::{Machine, Settings};
+use crate::log::{LogOptions, SimulatedStorage, Stepped};
+use crate::machine::effect::{ClientRequest, MachineEffect};
+use crate::machine::{BrokerMachine, MachineSettings};
 use crate::server::requests::{requests, verified};
-use crate::state::State;
+use crate::state::BrokerState;
 use crate::state::replay::replay_own;
 use answers::{answer_to, request_id_of};
 use bytes::BytesMut;
@@ -40,8 +40,8 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Requests that change little must not make the log or the answers much larger than themselves.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
-fn options() -> Options {
-    Options {
+fn options() -> LogOptions {
+    LogOptions {
         segment_bytes_first: 16 * 1024,
         segment_bytes_max: 1024 * 1024,
         body_bytes_max: 1024 * 1024,
@@ -51,8 +51,8 @@ fn options() -> Options {
 }
 
 /// A machine with a log that never fails.
-struct Rig {
-    machine: Machine,
+struct HostileRig {
+    machine: BrokerMachine,
     log: Stepped,
     storage: SimulatedStorage,
     up: u64,
@@ -63,10 +63,10 @@ struct Rig {
     answered: Vec<(u64, u64)>,
 }
 
-impl Rig {
+impl HostileRig {
     fn new() -> Self {
         let storage = SimulatedStorage::new(1);
-        let settings = Settings {
+        let settings = MachineSettings {
             message_bytes_max: MESSAGE_BYTES_MAX,
             handles_per_connection: 50,
             recent_bytes: 10_000,
@@ -84,20 +84,20 @@ impl Rig {
     fn restarts(mut self) {
         self.settle();
         let before = self.machine.state();
-        let mut after = State::default();
+        let mut after = BrokerState::default();
         drop(self.log);
         let opened = Stepped::open(Arc::new(self.storage.clone()), options(), &mut |replayed| {
             replay_own(&mut after, replayed)
         });
         opened.unwrap_or_else(|error| panic!("what was refused is in the log: {error}"));
-        let known = |state: &State| -> BTreeSet<String> {
+        let known = |state: &BrokerState| -> BTreeSet<String> {
             state.snapshot().iter().map(|change| format!("{change:?}")).collect()
         };
         assert_eq!(known(&after), known(before), "another state after a restart");
     }
 
     /// Hands in a request, writes what it led to, and collects the answers.
-    fn ask(&mut self, conn: u64, request: Request) {
+    fn ask(&mut self, conn: u64, request: ClientRequest) {
         self.machine.request(conn, request);
         self.settle();
     }
@@ -108,23 +108,25 @@ impl Rig {
         let (mut bytes, mut pinged) = (0, Vec::new());
         for effect in self.machine.take_effects() {
             match effect {
-                Effect::Send(conn, command) => {
+                MachineEffect::Send(conn, command) => {
                     let mut out = BytesMut::new();
                     self.answered.extend(answer_to(&command).map(|request_id| (conn, request_id)));
                     pinged.extend(matches!(command, Command::Ping(_)).then_some(conn));
                     frame::encode(command, &mut out);
                     bytes += out.len();
                 }
-                Effect::Close(conn) => drop(self.closed.insert(conn)),
-                Effect::Deliver { conn, bytes, .. } => self.machine.written(conn, bytes.into()),
-                Effect::Reply(ticket) => drop(self.replies.insert(ticket)),
+                MachineEffect::Close(conn) => drop(self.closed.insert(conn)),
+                MachineEffect::Deliver { conn, bytes, .. } => {
+                    self.machine.written(conn, bytes.into())
+                }
+                MachineEffect::Reply(ticket) => drop(self.replies.insert(ticket)),
                 _ => {}
             }
         }
         assert!(bytes <= ANSWER_BYTES_MAX, "{bytes} bytes of answers to one request");
         for conn in pinged {
             // Whoever is in the way of another one lives.
-            self.ask(conn, Request::Command(CommandPong {}.into()));
+            self.ask(conn, ClientRequest::Command(CommandPong {}.into()));
         }
     }
 
@@ -133,14 +135,14 @@ impl Rig {
         self.machine.opened(conn, "/hostile".to_owned());
         if is_connected {
             let connect = CommandConnect { protocol_version: Some(21), ..Default::default() };
-            self.ask(conn, Request::Command(connect.into()));
+            self.ask(conn, ClientRequest::Command(connect.into()));
         }
     }
 }
 
 /// Bytes as a client sends them, before CONNECT or behind it.
 pub(crate) fn bytes(input: &[u8], is_connected: bool) {
-    let mut rig = Rig::new();
+    let mut rig = HostileRig::new();
     rig.open(1, is_connected);
     let (mut buffer, mut connected) = (BytesMut::from(input), is_connected);
     let mut is_broken = false;
@@ -160,7 +162,7 @@ pub(crate) fn bytes(input: &[u8], is_connected: bool) {
 /// Valid commands with whatever in their fields.
 pub(crate) fn commands(seed: u64) {
     let mut random = Rng::with_seed(seed);
-    let mut rig = Rig::new();
+    let mut rig = HostileRig::new();
     for conn in 0..3 {
         rig.open(conn, true);
     }
@@ -178,9 +180,9 @@ pub(crate) fn commands(seed: u64) {
         let shown = format!("seed {seed}: {command:?}");
         rig.answered.clear();
         if let Command::Send(send) = command {
-            rig.ask(conn, Request::Publish(send, verified(any_payload(&mut random))));
+            rig.ask(conn, ClientRequest::Publish(send, verified(any_payload(&mut random))));
         } else {
-            rig.ask(conn, Request::Command(command));
+            rig.ask(conn, ClientRequest::Command(command));
         }
         if let Some(request_id) = request_id {
             let is_answered = rig.answered.contains(&(conn, request_id));

@@ -1,9 +1,9 @@
 //! A machine on a log that never fails, for tests.
 
 use crate::auth::Authenticator;
-use crate::log::{Options, SimulatedStorage, Stepped};
-use crate::machine::{Machine, Settings};
-use crate::state::State;
+use crate::log::{LogOptions, SimulatedStorage, Stepped};
+use crate::machine::{BrokerMachine, MachineSettings};
+use crate::state::BrokerState;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ pub(crate) fn is_long() -> bool {
 pub(crate) const START: u64 = 1_700_000_000_000;
 
 /// Small limits, so that a test reaches them.
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> MachineSettings {
+    MachineSettings {
         message_bytes_max: 4000,
         service_url: "pulsar://test:6650".to_owned(),
         service_url_tls: None,
@@ -40,11 +40,11 @@ pub(crate) fn settings() -> Settings {
 
 /// A machine without topics or connections, and the log on `storage` that it records to.
 pub(crate) fn machine(
-    settings: Settings,
-    options: &Options,
+    settings: MachineSettings,
+    options: &LogOptions,
     storage: &SimulatedStorage,
     auth: Option<Arc<Authenticator>>,
-) -> (Machine, Stepped) {
+) -> (BrokerMachine, Stepped) {
     let open = |storage: &SimulatedStorage| {
         Stepped::open(Arc::new(storage.clone()), options.clone(), &mut |_| Ok(())).unwrap()
     };
@@ -52,12 +52,13 @@ pub(crate) fn machine(
     // The machine takes the composer; the log keeps one that nobody uses.
     let composer = std::mem::replace(&mut log.composer, unused.composer);
     let known = (composer, log.report());
-    let machine = Machine::new(settings, auth, State::default(), known, HashMap::new(), START);
+    let machine =
+        BrokerMachine::new(settings, auth, BrokerState::default(), known, HashMap::new(), START);
     (machine, log)
 }
 
 /// Writes everything that the machine has recorded, and lets it deliver.
-pub(crate) fn settle(machine: &mut Machine, log: &mut Stepped) {
+pub(crate) fn settle(machine: &mut BrokerMachine, log: &mut Stepped) {
     machine.dispatch();
     while let Some(group) = machine.take_group() {
         log.write(&group).unwrap();

@@ -8,8 +8,8 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-use crate::log::{Times, Usage};
-use page::{Kind, Page, labels};
+use crate::log::{DurationHistogram, Usage};
+use page::{MetricKind, MetricsText, labels};
 use std::collections::BTreeMap;
 
 /// Topics that are shown one by one. The sums over all are always there.
@@ -38,7 +38,7 @@ pub(crate) struct MetricsSnapshot {
     /// Entries that got a receipt.
     pub(crate) publishes: u64,
     /// From when a message was read off its connection until its receipt was handed to that.
-    pub(crate) publish_times: Times,
+    pub(crate) publish_times: DurationHistogram,
     /// Entries that got an error.
     pub(crate) publish_errors: u64,
     /// Entries dropped as sent before.
@@ -72,7 +72,7 @@ pub(crate) struct LogMetrics {
     /// Records written.
     pub(crate) records: u64,
     /// How long the disk took to keep what was written.
-    pub(crate) sync_times: Times,
+    pub(crate) sync_times: DurationHistogram,
     /// Bytes written.
     pub(crate) bytes: u64,
     /// How many there are.
@@ -126,7 +126,7 @@ const PART: &str = "# Only topics that this role may use. The figures of the bro
 /// Writes the text that Prometheus reads.
 #[must_use]
 pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
-    let mut page = Page::default();
+    let mut page = MetricsText::default();
     if !snapshot.is_part {
         broker(&mut page, snapshot);
         log::log(&mut page, &snapshot.log);
@@ -138,7 +138,7 @@ pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
     page.text
 }
 
-fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
+fn broker(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     let gauges = [
         ("pulsar_broker_topics_count", "Topics and partitions.", snapshot.topics_total),
         ("pulsar_active_connections", "Open connections.", snapshot.connections),
@@ -149,7 +149,7 @@ fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
         ),
     ];
     for (name, help, value) in gauges {
-        page.single(name, Kind::Gauge, help, value);
+        page.single(name, MetricKind::Gauge, help, value);
     }
     counters(page, snapshot);
     page.times(
@@ -160,7 +160,7 @@ fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
     let name = "longhaul_broker_broken_invariants_total";
     page.head(
         name,
-        Kind::Counter,
+        MetricKind::Counter,
         "Contradictions that the broker found in its own state: defects.",
     );
     for (invariant, count) in &snapshot.broken_invariants {
@@ -168,7 +168,7 @@ fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
     }
 }
 
-fn counters(page: &mut Page, snapshot: &MetricsSnapshot) {
+fn counters(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     let counters = [
         (
             "pulsar_connection_created_total_count",
@@ -213,31 +213,34 @@ fn counters(page: &mut Page, snapshot: &MetricsSnapshot) {
         ),
     ];
     for (name, help, value) in counters {
-        page.single(name, Kind::Counter, help, value);
+        page.single(name, MetricKind::Counter, help, value);
     }
 }
 
-type TopicFigure = (&'static str, Kind, &'static str, fn(&TopicMetrics) -> u64);
+type TopicFigure = (&'static str, MetricKind, &'static str, fn(&TopicMetrics) -> u64);
 
-fn topics(page: &mut Page, snapshot: &MetricsSnapshot) {
+fn topics(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     let figures: [TopicFigure; 7] = [
-        ("pulsar_producers_count", Kind::Gauge, "Producers.", |topic| topic.producers),
-        ("pulsar_subscriptions_count", Kind::Gauge, "Subscriptions.", |topic| {
+        ("pulsar_producers_count", MetricKind::Gauge, "Producers.", |topic| topic.producers),
+        ("pulsar_subscriptions_count", MetricKind::Gauge, "Subscriptions.", |topic| {
             count(topic.subscriptions.len())
         }),
-        ("pulsar_consumers_count", Kind::Gauge, "Consumers.", |topic| {
+        ("pulsar_consumers_count", MetricKind::Gauge, "Consumers.", |topic| {
             topic.subscriptions.values().map(|subscription| subscription.consumers).sum()
         }),
-        ("pulsar_in_messages_total", Kind::Counter, "Messages published.", |topic| {
+        ("pulsar_in_messages_total", MetricKind::Counter, "Messages published.", |topic| {
             topic.messages_in
         }),
-        ("pulsar_in_bytes_total", Kind::Counter, "Bytes published.", |topic| topic.bytes_in),
-        ("pulsar_storage_size", Kind::Gauge, "Bytes of the entries that are kept.", |topic| {
-            topic.storage_bytes
-        }),
+        ("pulsar_in_bytes_total", MetricKind::Counter, "Bytes published.", |topic| topic.bytes_in),
+        (
+            "pulsar_storage_size",
+            MetricKind::Gauge,
+            "Bytes of the entries that are kept.",
+            |topic| topic.storage_bytes,
+        ),
         (
             "pulsar_storage_backlog_age_seconds",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.",
             |topic| topic.oldest_open_s,
         ),
@@ -250,49 +253,52 @@ fn topics(page: &mut Page, snapshot: &MetricsSnapshot) {
     }
 }
 
-type SubscriptionFigure = (&'static str, Kind, &'static str, fn(&SubscriptionMetrics) -> u64);
+type SubscriptionFigure = (&'static str, MetricKind, &'static str, fn(&SubscriptionMetrics) -> u64);
 
-fn subscriptions(page: &mut Page, snapshot: &MetricsSnapshot) {
+fn subscriptions(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     let figures: [SubscriptionFigure; 8] = [
-        ("pulsar_subscription_consumers_count", Kind::Gauge, "Consumers.", |subscription| {
+        ("pulsar_subscription_consumers_count", MetricKind::Gauge, "Consumers.", |subscription| {
             subscription.consumers
         }),
         (
             "pulsar_subscription_back_log",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Entries that are not acknowledged.",
             |subscription| subscription.backlog,
         ),
         (
             "pulsar_subscription_delayed",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Entries that wait for their time.",
             |subscription| subscription.delayed,
         ),
         (
             "pulsar_subscription_unacked_messages",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Messages that consumers hold.",
             |subscription| subscription.unacked,
         ),
         (
             "pulsar_out_messages_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Messages handed to consumers.",
             |subscription| subscription.messages_out,
         ),
-        ("pulsar_out_bytes_total", Kind::Counter, "Bytes handed to consumers.", |subscription| {
-            subscription.bytes_out
-        }),
+        (
+            "pulsar_out_bytes_total",
+            MetricKind::Counter,
+            "Bytes handed to consumers.",
+            |subscription| subscription.bytes_out,
+        ),
         (
             "longhaul_broker_subscription_redeliveries_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Entries handed to consumers again.",
             |subscription| subscription.redeliveries,
         ),
         (
             "longhaul_broker_subscription_acks_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Entries acknowledged.",
             |subscription| subscription.acks,
         ),

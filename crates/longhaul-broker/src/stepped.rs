@@ -5,19 +5,19 @@
 //! what the driver does between them. Beside it runs a journal of what is on disk, which outlives
 //! it.
 
-use crate::admin::values::{AdminError, Start};
+use crate::admin::values::{AdminCallError, SubscriptionStart};
 use crate::compaction::{run, views};
 use crate::error::StartError;
 use crate::log::{
-    CompactedFile, Composer, Group, OpenError, Options, Position, SimulatedStorage, Stepped,
-    Storage, WriteError,
+    CompactedFile, Composer, LogOptions, LogPosition, OpenError, RecordGroup, SimulatedStorage,
+    Stepped, Storage, WriteError,
 };
 use crate::machine::effect::Survivor;
-use crate::machine::effect::{CompactionJob, Effect, Source};
-use crate::machine::{Machine, Settings};
+use crate::machine::effect::{CompactionJob, MachineEffect, MessageSource};
+use crate::machine::{BrokerMachine, MachineSettings};
 use crate::name::TopicName;
 use crate::server::requests::requests;
-use crate::state::State;
+use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
 use crate::state::replay::replay_own;
 use bytes::{Bytes, BytesMut};
@@ -54,7 +54,7 @@ pub struct Handles {
 }
 
 #[derive(Debug, Default)]
-struct Link {
+struct SteppedLink {
     inbox: BytesMut,
     is_connected: bool,
     outbox: BytesMut,
@@ -66,12 +66,12 @@ struct Link {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct SteppedBroker {
-    machine: Machine,
+    machine: BrokerMachine,
     log: Stepped,
     storage: SimulatedStorage,
-    links: BTreeMap<u64, Link>,
-    in_flight: Option<Group>,
-    checkpoint: Option<(Position, Vec<Bytes>)>,
+    links: BTreeMap<u64, SteppedLink>,
+    in_flight: Option<RecordGroup>,
+    checkpoint: Option<(LogPosition, Vec<Bytes>)>,
     copies: Vec<Vec<Survivor>>,
     compactions: Vec<CompactionJob>,
     /// The compacted views.
@@ -79,10 +79,10 @@ pub struct SteppedBroker {
     next_ticket: u64,
 }
 
-fn options() -> Options {
+fn options() -> LogOptions {
     let segment_bytes_first = 1 << 18;
     let facts = Some(EntryHead::facts as fn(&[u8]) -> _);
-    Options {
+    LogOptions {
         segment_bytes_first,
         segment_bytes_max: 1 << 26,
         body_bytes_max: 1 << 17,
@@ -91,8 +91,8 @@ fn options() -> Options {
     }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> MachineSettings {
+    MachineSettings {
         message_bytes_max: MESSAGE_BYTES_MAX,
         service_url: "pulsar://stepped:6650".to_owned(),
         service_url_tls: None,
@@ -112,7 +112,7 @@ impl SteppedBroker {
     /// [`StartError::Log`] and [`StartError::Compacted`].
     pub fn open(storage: &SimulatedStorage, now: u64) -> Result<Self, StartError> {
         let unreadable = |source| StartError::Log { path: "simulated".into(), source };
-        let mut state = State::default();
+        let mut state = BrokerState::default();
         let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |record| {
             replay_own(&mut state, record)
         });
@@ -121,7 +121,7 @@ impl SteppedBroker {
         let composer = std::mem::replace(&mut log.composer, spare);
         let (files, compacted) = views::open(&state, storage).map_err(StartError::Compacted)?;
         let known = (composer, log.report());
-        let machine = Machine::new(settings(), None, state, known, compacted, now);
+        let machine = BrokerMachine::new(settings(), None, state, known, compacted, now);
         Ok(Self {
             machine,
             log,
@@ -138,7 +138,7 @@ impl SteppedBroker {
 
     /// A client has connected.
     pub fn connect(&mut self, conn: u64) {
-        self.links.insert(conn, Link::default());
+        self.links.insert(conn, SteppedLink::default());
         self.machine.opened(conn, "/stepped".to_owned());
     }
 
@@ -245,7 +245,7 @@ impl SteppedBroker {
         }
     }
 
-    fn note(&self, group: &Group, journal: &mut Journal) {
+    fn note(&self, group: &RecordGroup, journal: &mut Journal) {
         for (_, topic) in self.machine.state().topics() {
             let stored = journal.entry(topic.name.as_str().to_owned()).or_default();
             let last = stored.last().map(|last| (last.ledger, last.entry));
@@ -275,19 +275,19 @@ impl SteppedBroker {
         for subscription in subscriptions {
             let none = BTreeMap::new();
             self.call(topic, |machine, name| {
-                machine.make_subscription(name, subscription, Start::Earliest, &none)
+                machine.make_subscription(name, subscription, SubscriptionStart::Earliest, &none)
             });
         }
     }
 
     /// Closes the producers and consumers of a topic, as when it moves to another broker.
     pub fn unload(&mut self, topic: &str) {
-        self.call(topic, Machine::unload_topic);
+        self.call(topic, BrokerMachine::unload_topic);
     }
 
     /// Asks for a compaction of a topic; [`SteppedBroker::advance`] does it.
     pub fn compact(&mut self, topic: &str) {
-        self.call(topic, Machine::start_compaction);
+        self.call(topic, BrokerMachine::start_compaction);
     }
 
     /// What comes of a call about a topic, if it is not refused. What it rests on is not on disk
@@ -295,7 +295,7 @@ impl SteppedBroker {
     fn call<T>(
         &mut self,
         topic: &str,
-        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
+        work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError>,
     ) -> Option<T> {
         let name = TopicName::parse(topic).ok()?;
         self.next_ticket += 1;
@@ -326,39 +326,39 @@ impl SteppedBroker {
         }
     }
 
-    fn do_one(&mut self, effect: Effect) {
+    fn do_one(&mut self, effect: MachineEffect) {
         match effect {
-            Effect::Send(conn, command) => {
+            MachineEffect::Send(conn, command) => {
                 if let Some(link) = self.links.get_mut(&conn).filter(|link| !link.is_closing) {
                     frame::encode(command, &mut link.outbox);
                 }
             }
-            Effect::Deliver { conn, command, source, bytes } => {
+            MachineEffect::Deliver { conn, command, source, bytes } => {
                 self.deliver(conn, command, source, bytes);
             }
-            Effect::Close(conn) => {
+            MachineEffect::Close(conn) => {
                 if let Some(link) = self.links.get_mut(&conn) {
                     link.is_closing = true;
                 }
             }
-            Effect::Checkpoint { at, image } => self.checkpoint = Some((at, image)),
-            Effect::Copy(survivors) => self.copies.push(survivors),
-            Effect::RemoveSegments(segments) => self.log.remove(&segments),
-            Effect::RemoveCompacted(name) => {
+            MachineEffect::Checkpoint { at, image } => self.checkpoint = Some((at, image)),
+            MachineEffect::Copy(survivors) => self.copies.push(survivors),
+            MachineEffect::RemoveSegments(segments) => self.log.remove(&segments),
+            MachineEffect::RemoveCompacted(name) => {
                 self.files.remove(&name);
                 drop(self.storage.remove(&name));
             }
-            Effect::Compact(job) => self.compactions.push(job),
+            MachineEffect::Compact(job) => self.compactions.push(job),
             // Whoever called has the result, and there is no operator.
-            Effect::Reply(_) | Effect::Warn(_) => {}
+            MachineEffect::Reply(_) | MachineEffect::Warn(_) => {}
         }
     }
 
-    fn deliver(&mut self, conn: u64, command: CommandMessage, source: Source, bytes: u32) {
+    fn deliver(&mut self, conn: u64, command: CommandMessage, source: MessageSource, bytes: u32) {
         let body = match source {
-            Source::Memory(body) => Some(body),
-            Source::Log(place) => self.log.reader().read(place).ok(),
-            Source::Compacted(name, slot) => {
+            MessageSource::Memory(body) => Some(body),
+            MessageSource::Log(place) => self.log.reader().read(place).ok(),
+            MessageSource::Compacted(name, slot) => {
                 self.files.get(&*name).and_then(|file| file.read(&slot).ok())
             }
         };

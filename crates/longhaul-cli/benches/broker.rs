@@ -61,14 +61,14 @@ fn main() {
 }
 
 /// The program on a directory of its own.
-struct Broker {
+struct BenchBroker {
     child: Child,
     address: String,
     admin: String,
     started_in: Duration,
 }
 
-impl Broker {
+impl BenchBroker {
     fn start(data: &std::path::Path) -> Self {
         let began = Instant::now();
         let child = Process::new(env!("CARGO_BIN_EXE_longhaul"))
@@ -85,7 +85,7 @@ impl Broker {
             std::thread::yield_now();
         }
         // The port is there before the log is read; an answer is not.
-        drop(Raw::connect(&address));
+        drop(RawConnection::connect(&address));
         let admin = "127.0.0.1:26658".to_owned();
         Self { child, address, admin, started_in: began.elapsed() }
     }
@@ -128,7 +128,7 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
+impl Drop for BenchBroker {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
@@ -136,12 +136,12 @@ impl Drop for Broker {
 }
 
 /// A connection that speaks the protocol and nothing else.
-struct Raw {
+struct RawConnection {
     stream: TcpStream,
     buffer: BytesMut,
 }
 
-impl Raw {
+impl RawConnection {
     fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).expect("a broker");
         stream.set_nodelay(true).expect("a socket");
@@ -208,7 +208,7 @@ fn pipeline(
     in_flight: u64,
     payload: &dyn Fn(u64) -> Bytes,
 ) -> (Duration, Vec<u64>) {
-    let mut raw = Raw::connect(address);
+    let mut raw = RawConnection::connect(address);
     raw.producer(topic);
     let mut writing = raw.stream.try_clone().expect("a socket");
     let received = Arc::new((Mutex::new(0_u64), Condvar::new()));
@@ -305,7 +305,7 @@ fn directory() -> tempfile::TempDir {
 fn start() {
     let folder = directory();
     for _ in 0..5 {
-        let broker = Broker::start(folder.path());
+        let broker = BenchBroker::start(folder.path());
         println!("start to ready {:.1} ms", broker.started_in.as_secs_f64() * 1e3);
         broker.kill();
     }
@@ -313,7 +313,7 @@ fn start() {
 
 fn memory() {
     let folder = directory();
-    let broker = Broker::start(folder.path());
+    let broker = BenchBroker::start(folder.path());
     println!(
         "idle {:.1} MB",
         f64::from(u32::try_from(broker.memory_kb()).unwrap_or_default()) / 1024.0
@@ -323,7 +323,7 @@ fn memory() {
 fn publish() {
     let folder = directory();
     let named = std::env::var("LONGHAUL_BENCH_BROKER").ok();
-    let broker = named.is_none().then(|| Broker::start(folder.path()));
+    let broker = named.is_none().then(|| BenchBroker::start(folder.path()));
     let address = named.unwrap_or_else(|| "127.0.0.1:26657".into());
     println!(
         "| body | in flight | publishes/s | p50 ms | p99 ms | broker's processor, µs per message |"
@@ -337,9 +337,9 @@ fn publish() {
         (100, 10_000, 1_000_000),
         (4096, 1000, 100_000),
     ] {
-        let cpu = broker.as_ref().map_or(0.0, Broker::cpu);
+        let cpu = broker.as_ref().map_or(0.0, BenchBroker::cpu);
         let (took, latencies) = pipeline(&address, "bench", count, in_flight, &plain(size));
-        let cpu = broker.as_ref().map_or(0.0, Broker::cpu) - cpu;
+        let cpu = broker.as_ref().map_or(0.0, BenchBroker::cpu) - cpu;
         let per =
             |seconds: f64| seconds * 1e6 / f64::from(u32::try_from(count).unwrap_or(u32::MAX));
         println!(
@@ -355,12 +355,12 @@ fn publish() {
 fn restart() {
     const COUNT: u64 = 1_000_000;
     let folder = directory();
-    let broker = Broker::start(folder.path());
+    let broker = BenchBroker::start(folder.path());
     let before = broker.memory_kb();
     pipeline(&broker.address, "retained", COUNT, 10_000, &plain(100));
     let after = broker.memory_kb();
     broker.kill();
-    let broker = Broker::start(folder.path());
+    let broker = BenchBroker::start(folder.path());
     let restarted = broker.memory_kb();
     println!(
         "1,000,000 retained entries of 100 bytes: restart {:.0} ms",
@@ -371,7 +371,7 @@ fn restart() {
         restarted.saturating_sub(before) * 1024 / COUNT
     );
     // What they are there for: they can be read.
-    let mut raw = Raw::connect(&broker.address);
+    let mut raw = RawConnection::connect(&broker.address);
     let start = MessageIdData { ledger_id: u64::MAX, entry_id: u64::MAX, ..Default::default() };
     raw.send(CommandSubscribe {
         topic: "retained".into(),
@@ -402,7 +402,7 @@ fn restart() {
 fn compaction() {
     const KEYS: u64 = 1_000_000;
     let folder = directory();
-    let broker = Broker::start(folder.path());
+    let broker = BenchBroker::start(folder.path());
     pipeline(&broker.address, "compacted", KEYS, 10_000, &keyed(KEYS, 100));
     let measure = || pipeline(&broker.address, "beside", 2_000, 10, &plain(100)).1;
     let path = "/admin/v2/persistent/public/default/compacted/compaction";
@@ -437,13 +437,13 @@ fn compaction() {
 fn delayed() {
     const COUNT: u64 = 2_000;
     let folder = directory();
-    let broker = Broker::start(folder.path());
+    let broker = BenchBroker::start(folder.path());
     let wall = || {
         let since =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     };
-    let mut raw = Raw::connect(&broker.address);
+    let mut raw = RawConnection::connect(&broker.address);
     raw.send(CommandSubscribe {
         topic: "delayed".into(),
         subscription: "s".into(),

@@ -22,56 +22,56 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) globals: Globals,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Start a broker and the gateway on this machine, for development.
     Dev(server::Dev),
     /// Submit tasks, see them, follow them, end them.
     #[command(subcommand)]
-    Task(Box<task::Task>),
+    Task(Box<task::TaskCommand>),
     /// See the tasks that failed for good, and run them once more.
     #[command(subcommand)]
     Dead(dead::Dead),
     /// See queues, pause them, limit them.
     #[command(subcommand)]
-    Queue(queue::Queue),
+    Queue(queue::QueueCommand),
     /// Submit tasks by cron expressions, at intervals, or once.
     #[command(subcommand)]
-    Schedule(schedule::Schedule),
+    Schedule(schedule::ScheduleCommand),
     /// Set the topics of a queue up, and check them.
     #[command(subcommand)]
-    Topic(topic::Topic),
+    Topic(topic::TopicCommand),
     /// Judge every entry of a queue's logs by the invariants of the protocol.
     Verify(topic::Verify),
     /// Write all that a queue holds to a file.
-    Export(moving::Export),
+    Export(moving::ExportArgs),
     /// Write what a file of `export` holds to a queue.
-    Import(moving::Import),
+    Import(moving::ImportArgs),
     /// Move a queue to another cluster, such as from the embedded broker to a Pulsar.
     Migrate(Box<moving::Migrate>),
     /// Submit tasks, follow them to their ends, and say how long it took.
-    Bench(bench::Bench),
+    Bench(bench::BenchArgs),
     /// Judge a worker that speaks HTTP, in whatever language: does it do what a worker has to?
     Conformance(conformance::Conformance),
     /// The gateway, with a broker of its own or before a Pulsar.
     #[command(subcommand)]
-    Server(server::Server),
+    Server(server::ServerCommand),
     /// The broker by itself, without a gateway; check, repair and copy its data directory.
     #[command(subcommand)]
-    Broker(Box<broker::Command>),
+    Broker(Box<broker::BrokerCommand>),
     /// Watch queues, running tasks, workers and dead letters on a terminal; cancel tasks, and run
     /// failed ones once more.
-    Dash(dash::Dash),
+    Dash(dash::DashArgs),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
-    Worker(worker::Worker),
+    Worker(worker::WorkerCommand),
     /// Make tokens for callers of the gateway and clients of the embedded broker, and take them
     /// away.
     #[command(subcommand)]
-    Token(token::Token),
+    Token(token::TokenCommand),
     /// Keep the settings of several clusters, and choose between them.
     #[command(subcommand)]
     Context(context::ContextCommand),
@@ -83,10 +83,10 @@ pub(crate) enum Command {
     /// Print the manual page, or write those of all commands into a folder.
     Man(meta::Man),
     /// Print the version.
-    Version(meta::Version),
+    Version(meta::VersionArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// Whether it runs until it is told to stop.
     pub(crate) const fn is_service(&self) -> bool {
         match self {

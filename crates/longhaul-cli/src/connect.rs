@@ -1,7 +1,7 @@
 //! From settings to a client: address, credentials, TLS.
 
-use crate::exit::Failure;
-use crate::settings::Settings;
+use crate::exit::CommandFailure;
+use crate::settings::CliSettings;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul::{Client, ClientBuilder, Credentials, OAuth2};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 ///
 /// # Errors
 /// When the credentials cannot be read.
-pub(crate) fn builder(settings: &Settings) -> Result<ClientBuilder, Failure> {
+pub(crate) fn builder(settings: &CliSettings) -> Result<ClientBuilder, CommandFailure> {
     let mut builder = Client::builder(settings.text("service-url").unwrap_or_default());
     if let Some(url) = settings.text("admin-url") {
         builder = builder.admin_url(url);
@@ -29,12 +29,12 @@ pub(crate) fn builder(settings: &Settings) -> Result<ClientBuilder, Failure> {
     if let Some(path) = settings.path("tls-trust-certs-file") {
         builder = builder.ca_certificate_file(path);
     }
-    let auth = Auth::of(settings)?;
+    let auth = AuthSettings::of(settings)?;
     let files = match (settings.path("tls-certificate-file"), settings.path("tls-key-file")) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => {
-            return Err(Failure::usage("a certificate to show needs its key")
+            return Err(CommandFailure::usage("a certificate to show needs its key")
                 .help("say both --tls-certificate-file and --tls-key-file"));
         }
     };
@@ -49,13 +49,13 @@ pub(crate) fn builder(settings: &Settings) -> Result<ClientBuilder, Failure> {
 
 /// What `auth-plugin` and `auth-params`, or a token, come to.
 #[derive(Debug, Default)]
-struct Auth {
+struct AuthSettings {
     credentials: Option<Credentials>,
     certificate: Option<(PathBuf, PathBuf)>,
 }
 
-impl Auth {
-    fn of(settings: &Settings) -> Result<Self, Failure> {
+impl AuthSettings {
+    fn of(settings: &CliSettings) -> Result<Self, CommandFailure> {
         if let Some(path) = settings.path("token-file") {
             return Ok(Self::with(Credentials::token_file(path)));
         }
@@ -67,7 +67,7 @@ impl Auth {
             Some(plugin) => Self::read(plugin, params),
             None if params.is_empty() => Ok(Self::default()),
             None if is_token(params) => Self::read("token", params),
-            None => Err(Failure::usage("auth-params were given without auth-plugin")
+            None => Err(CommandFailure::usage("auth-params were given without auth-plugin")
                 .help("say --auth-plugin token, tls, basic or oauth2")),
         }
     }
@@ -77,25 +77,27 @@ impl Auth {
     }
 
     /// Reads parameters as the plugins of Pulsar's clients do. Errors do not repeat them.
-    fn read(plugin: &str, params: &str) -> Result<Self, Failure> {
+    fn read(plugin: &str, params: &str) -> Result<Self, CommandFailure> {
         let kind = kind(plugin)?;
         let failed = |problem: &str| {
-            Err(Failure::usage(format!("auth-params of the plugin `{plugin}`: {problem}")))
+            Err(CommandFailure::usage(format!("auth-params of the plugin `{plugin}`: {problem}")))
         };
-        let fields = Fields::read(params);
+        let fields = AuthParams::read(params);
         match kind {
-            Kind::Token => match token(params, &fields) {
+            AuthPluginKind::Token => match token(params, &fields) {
                 Some(credentials) => Ok(Self::with(credentials)),
                 None => failed("expected token:TEXT or file:///PATH"),
             },
-            Kind::Tls => match (fields.get(&["tlsCertFile"]), fields.get(&["tlsKeyFile"])) {
-                (Some(certificate), Some(key)) => {
-                    let certificate = Some((path(certificate), path(key)));
-                    Ok(Self { credentials: None, certificate })
+            AuthPluginKind::Tls => {
+                match (fields.get(&["tlsCertFile"]), fields.get(&["tlsKeyFile"])) {
+                    (Some(certificate), Some(key)) => {
+                        let certificate = Some((path(certificate), path(key)));
+                        Ok(Self { credentials: None, certificate })
+                    }
+                    _ => failed("expected tlsCertFile:PATH,tlsKeyFile:PATH"),
                 }
-                _ => failed("expected tlsCertFile:PATH,tlsKeyFile:PATH"),
-            },
-            Kind::Basic => {
+            }
+            AuthPluginKind::Basic => {
                 let user = fields.get(&["userId", "username"]);
                 let whole = params.split_once(':').filter(|_| fields.is_empty());
                 match user.zip(fields.get(&["password"])).or(whole) {
@@ -103,7 +105,7 @@ impl Auth {
                     None => failed(r#"expected {"userId":"…","password":"…"} or USER:PASSWORD"#),
                 }
             }
-            Kind::OAuth2 => match oauth2(&fields) {
+            AuthPluginKind::OAuth2 => match oauth2(&fields) {
                 Some(options) => Ok(Self::with(Credentials::oauth2(options))),
                 None => failed(
                     r#"expected {"privateKey":"file:///PATH","issuerUrl":"https://…","audience":"…"}"#,
@@ -114,7 +116,7 @@ impl Auth {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum AuthPluginKind {
     Token,
     Tls,
     Basic,
@@ -122,14 +124,14 @@ enum Kind {
 }
 
 /// The plugins, by short name and by class.
-fn kind(plugin: &str) -> Result<Kind, Failure> {
+fn kind(plugin: &str) -> Result<AuthPluginKind, CommandFailure> {
     let name = plugin.rsplit_once('.').map_or(plugin, |(_, class)| class);
     match name {
-        "token" | "AuthenticationToken" => Ok(Kind::Token),
-        "tls" | "AuthenticationTls" => Ok(Kind::Tls),
-        "basic" | "AuthenticationBasic" => Ok(Kind::Basic),
-        "oauth2" | "AuthenticationOAuth2" => Ok(Kind::OAuth2),
-        _ => Err(Failure::usage(format!("the authentication `{plugin}` is not known"))
+        "token" | "AuthenticationToken" => Ok(AuthPluginKind::Token),
+        "tls" | "AuthenticationTls" => Ok(AuthPluginKind::Tls),
+        "basic" | "AuthenticationBasic" => Ok(AuthPluginKind::Basic),
+        "oauth2" | "AuthenticationOAuth2" => Ok(AuthPluginKind::OAuth2),
+        _ => Err(CommandFailure::usage(format!("the authentication `{plugin}` is not known"))
             .help("token, tls, basic and oauth2 are, by these names or by the classes of Pulsar's Java client")),
     }
 }
@@ -138,7 +140,7 @@ fn is_token(params: &str) -> bool {
     params.starts_with("token:") || params.starts_with("file:")
 }
 
-fn token(params: &str, fields: &Fields) -> Option<Credentials> {
+fn token(params: &str, fields: &AuthParams) -> Option<Credentials> {
     if let Some(text) = params.strip_prefix("token:") {
         return Some(Credentials::token(text));
     }
@@ -153,7 +155,7 @@ fn token(params: &str, fields: &Fields) -> Option<Credentials> {
     is_bare.then(|| Credentials::token(params))
 }
 
-fn oauth2(fields: &Fields) -> Option<OAuth2> {
+fn oauth2(fields: &AuthParams) -> Option<OAuth2> {
     let key = fields.get(&["privateKey"])?;
     let mut options = match key.strip_prefix("data:").and_then(|it| it.split_once("base64,")) {
         Some((_, encoded)) => {
@@ -182,9 +184,9 @@ fn path(text: &str) -> PathBuf {
 
 /// Parameters with names: JSON, or `name:value` with commas in between.
 #[derive(Debug, Default)]
-struct Fields(Map<String, Value>);
+struct AuthParams(Map<String, Value>);
 
-impl Fields {
+impl AuthParams {
     fn read(params: &str) -> Self {
         if let Ok(Value::Object(fields)) = serde_json::from_str(params) {
             return Self(fields);
@@ -211,8 +213,10 @@ mod tests {
     use super::*;
 
     fn shown(plugin: &str, params: &str) -> String {
-        match Auth::read(plugin, params) {
-            Ok(Auth { credentials, certificate }) => format!("{credentials:?} {certificate:?}"),
+        match AuthSettings::read(plugin, params) {
+            Ok(AuthSettings { credentials, certificate }) => {
+                format!("{credentials:?} {certificate:?}")
+            }
             Err(error) => error.to_string(),
         }
     }

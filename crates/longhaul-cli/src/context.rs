@@ -2,20 +2,20 @@
 //! asked for.
 
 use crate::connect;
-use crate::exit::{Code, Failure};
-use crate::globals::{Globals, Said};
+use crate::exit::{Code, CommandFailure};
+use crate::globals::{FlagValues, Globals};
 use crate::output::Output;
-use crate::service::gateway::Gateway;
+use crate::service::gateway::GatewayClient;
 use crate::service::patience::Patience;
-use crate::settings::{Settings, Sources};
+use crate::settings::{CliSettings, Sources};
 use crate::telemetry;
 use longhaul::Client;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) settings: Settings,
+pub(crate) struct CommandContext {
+    pub(crate) settings: CliSettings,
     pub(crate) output: Output,
     /// How long the command may take.
     pub(crate) timeout: Option<Duration>,
@@ -24,14 +24,14 @@ pub(crate) struct Context {
     yes: bool,
 }
 
-impl Context {
+impl CommandContext {
     /// # Errors
     /// When a setting is wrong.
     pub(crate) fn new(globals: &Globals) -> Result<Self, anyhow::Error> {
         let environment = |name: &str| std::env::var(name).ok();
         let flags = globals.said();
         let said = flags.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-        let settings = Settings::read(&Sources { flags, environment: &environment })?;
+        let settings = CliSettings::read(&Sources { flags, environment: &environment })?;
         let format = settings.parsed("output", str::parse)?.unwrap_or(crate::output::Format::Table);
         let quiet = settings.is("quiet")?;
         let output = Output::new(format, quiet, settings.text("color").unwrap_or("auto"))?;
@@ -49,11 +49,11 @@ impl Context {
     ///
     /// # Errors
     /// When a setting is wrong.
-    pub(crate) fn settings_with(&self, own: Said<'_>) -> Result<Settings, Failure> {
+    pub(crate) fn settings_with(&self, own: FlagValues<'_>) -> Result<CliSettings, CommandFailure> {
         let mut flags = own;
         flags.extend(self.flags.iter().map(|(name, text)| (*name, text.as_str())));
         let environment = |name: &str| std::env::var(name).ok();
-        Settings::read(&Sources { flags, environment: &environment })
+        CliSettings::read(&Sources { flags, environment: &environment })
     }
 
     /// A client that is connected.
@@ -68,7 +68,7 @@ impl Context {
     ///
     /// # Errors
     /// When the setting is no time.
-    pub(crate) fn patience(&self) -> Result<Patience, Failure> {
+    pub(crate) fn patience(&self) -> Result<Patience, CommandFailure> {
         let limit = self.settings.duration("reconnect-timeout")?.unwrap_or_default();
         Ok(Patience { limit, output: self.output })
     }
@@ -77,9 +77,9 @@ impl Context {
     ///
     /// # Errors
     /// When its URL or its token cannot be used.
-    pub(crate) fn gateway(&self) -> Result<Option<Gateway>, Failure> {
-        let gateway = Gateway::of(&self.settings, self.patience()?)?;
-        if let Some(host) = gateway.as_ref().and_then(Gateway::eavesdropped) {
+    pub(crate) fn gateway(&self) -> Result<Option<GatewayClient>, CommandFailure> {
+        let gateway = GatewayClient::of(&self.settings, self.patience()?)?;
+        if let Some(host) = gateway.as_ref().and_then(GatewayClient::eavesdropped) {
             self.output.note(&format!("note: the token goes to {host} unencrypted: use https://"));
         }
         Ok(gateway)
@@ -89,11 +89,11 @@ impl Context {
     ///
     /// # Errors
     /// When there is one.
-    pub(crate) fn needs_broker(&self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn needs_broker(&self, what: &str) -> Result<(), CommandFailure> {
         if self.settings.text("gateway").is_none() {
             return Ok(());
         }
-        Err(Failure::usage(format!("{what} needs the broker, and a gateway was named"))
+        Err(CommandFailure::usage(format!("{what} needs the broker, and a gateway was named"))
             .help("say --service-url in place of --gateway"))
     }
 
@@ -106,13 +106,13 @@ impl Context {
     ///
     /// # Errors
     /// When the answer is no, or there is nobody to ask and `--yes` was not said.
-    pub(crate) fn confirm(&self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn confirm(&self, what: &str) -> Result<(), CommandFailure> {
         if self.yes {
             return Ok(());
         }
-        let refused = || Failure::new(Code::Usage, "nothing was changed");
+        let refused = || CommandFailure::new(Code::Usage, "nothing was changed");
         if !io::stdin().is_terminal() {
-            return Err(Failure::usage(format!("{what}: nobody can be asked"))
+            return Err(CommandFailure::usage(format!("{what}: nobody can be asked"))
                 .help("say --yes where no person types"));
         }
         // Where standard error is closed the answer will be no.

@@ -33,14 +33,14 @@ pub(crate) enum Code {
 /// An error of the program itself.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     code: Code,
     what: String,
     /// What to do.
     help: Option<String>,
 }
 
-impl Failure {
+impl CommandFailure {
     pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
         Self { code, what: what.into(), help: None }
     }
@@ -109,7 +109,7 @@ pub(crate) fn code_of(error: &Error) -> Code {
 }
 
 fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
-    if let Some(it) = error.downcast_ref::<Failure>() {
+    if let Some(it) = error.downcast_ref::<CommandFailure>() {
         return Some(it.code);
     }
     if let Some(it) = transport(error) {
@@ -268,7 +268,7 @@ fn of_wait(error: &WaitError) -> Option<Code> {
 
 /// What to do about it.
 fn help_of(error: &Error) -> Option<String> {
-    let own = error.chain().find_map(|it| it.downcast_ref::<Failure>()?.help.clone());
+    let own = error.chain().find_map(|it| it.downcast_ref::<CommandFailure>()?.help.clone());
     own.or_else(|| help_by_kind(error).map(str::to_owned))
 }
 
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn each_kind_of_error_has_its_code() {
         for (error, code) in [
-            (Error::from(Failure::usage("bad")), Code::Usage),
+            (Error::from(CommandFailure::usage("bad")), Code::Usage),
             (Error::from(ConnectError::Transport(unreachable())), Code::Unreachable),
             (Error::from(SubmitError::Transport(unreachable())).context("x"), Code::Unreachable),
             (Error::from(SubmitError::KeyLength(0)), Code::Usage),

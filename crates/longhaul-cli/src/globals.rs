@@ -4,7 +4,7 @@
 use clap::Args;
 
 /// Settings that flags say, by name.
-pub(crate) type Said<'a> = Vec<(&'static str, &'a str)>;
+pub(crate) type FlagValues<'a> = Vec<(&'static str, &'a str)>;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Globals {
@@ -85,7 +85,7 @@ const CONNECTION: &str = "Connection";
 
 impl Globals {
     /// What was said.
-    pub(crate) fn said(&self) -> Said<'_> {
+    pub(crate) fn said(&self) -> FlagValues<'_> {
         let texts = [
             ("output", &self.output),
             ("color", &self.color),

@@ -34,7 +34,7 @@ mod times;
 
 use clap::Parser;
 use cli::Cli;
-use context::Context;
+use context::CommandContext;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             return exit::of_usage(&error);
         }
     };
-    let context = match Context::new(&cli.globals) {
+    let context = match CommandContext::new(&cli.globals) {
         Ok(context) => context,
         Err(error) => return exit::report(&error),
     };

@@ -3,12 +3,12 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub(crate) struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Signals {
+impl ShutdownSignals {
     /// # Errors
     /// When the system does not let us listen.
     pub(crate) fn new() -> std::io::Result<Self> {

@@ -1,6 +1,6 @@
 //! Where the log goes: to standard error, in text or JSON.
 
-use crate::context::Context;
+use crate::context::CommandContext;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
@@ -26,7 +26,7 @@ pub(crate) fn format(text: &str) -> Result<bool, String> {
 }
 
 /// Starts the log, with this filter where nobody says another one.
-pub(crate) fn start(context: &Context, usual: &str) {
+pub(crate) fn start(context: &CommandContext, usual: &str) {
     let said = context.settings.text("log").map(filter);
     let rust_log = || std::env::var("RUST_LOG").ok().filter(|it| !it.is_empty());
     // It may be meant for other programs.

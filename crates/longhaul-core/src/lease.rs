@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How a lease stands, as the ledger is known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaseState {
     /// It runs.
     Runs,
     /// It does not, for good.
@@ -21,7 +21,7 @@ pub enum Standing {
     Succeeded,
 }
 
-impl Standing {
+impl LeaseState {
     /// Of the lease with this epoch and owner id.
     #[must_use]
     pub fn of(machine: &Machine, task: TaskId, (epoch, owner): (Epoch, OwnerId)) -> Self {
@@ -71,7 +71,7 @@ pub const fn error_of(phase: Phase, current: Epoch, epoch: Epoch) -> ReportError
 
 /// What a holder has reported, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reported {
+pub enum ReportedOutcome {
     /// A result.
     Success,
     /// A failed attempt, or a task that failed for good.
@@ -83,7 +83,7 @@ pub enum Reported {
     Release,
 }
 
-impl Reported {
+impl ReportedOutcome {
     /// Of this report.
     #[must_use]
     pub const fn of(outcome: &LeaseOutcome) -> Self {
@@ -206,12 +206,12 @@ mod tests {
         let (failed, given_back) =
             (Outcome::Failed(NextAttempt::default()), Outcome::Released(NextAttempt::default()));
         let (failure, fatal) =
-            (Reported::Failure { fatal: false }, Reported::Failure { fatal: true });
+            (ReportedOutcome::Failure { fatal: false }, ReportedOutcome::Failure { fatal: true });
         for (reported, counts) in [
-            (Reported::Success, [true, false, false, false, false]),
+            (ReportedOutcome::Success, [true, false, false, false, false]),
             (failure, [false, true, true, true, false]),
             (fatal, [false, false, true, true, false]),
-            (Reported::Release, [false, false, false, true, true]),
+            (ReportedOutcome::Release, [false, false, false, true, true]),
         ] {
             let ends = [Outcome::Completed, failed, Outcome::Final, Outcome::Cancelled, given_back];
             assert_eq!(

@@ -79,7 +79,7 @@ pub enum LegacyEnd {
 
 /// What M says to a claim or a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
+pub(super) enum LegacyClaimCheck {
     /// Nothing against it.
     Free,
     /// Somebody runs the task, as far as can be told until then.
@@ -189,23 +189,23 @@ impl Legacy {
     }
 
     /// What M says to a claim of the task, or to the start of an attempt.
-    pub(super) fn answer(&mut self, id: TaskId, now: Moment) -> Answer {
+    pub(super) fn answer(&mut self, id: TaskId, now: Moment) -> LegacyClaimCheck {
         let since = self.wanted.entry(id).or_insert(now);
         if self.seen.is_some_and(|seen| seen >= *since && now.since(seen) > ANSWER_VALID) {
             *since = now;
         }
         let since = *since;
         if self.seen.is_none_or(|seen| seen < since) {
-            return Answer::NotRead;
+            return LegacyClaimCheck::NotRead;
         }
         self.wanted.remove(&id);
         match self.shown.get(&id) {
             Some((LegacyEntry { state: LegacyState::Processing, .. }, read))
                 if now.since(*read) <= self.patience =>
             {
-                Answer::RunsUntil(*read + self.patience + Duration::from_millis(1))
+                LegacyClaimCheck::RunsUntil(*read + self.patience + Duration::from_millis(1))
             }
-            _ => Answer::Free,
+            _ => LegacyClaimCheck::Free,
         }
     }
 
@@ -276,8 +276,8 @@ mod tests {
     }
 
     /// The answer when all was read up to now.
-    fn answer(legacy: &mut Legacy, now: Moment) -> Answer {
-        assert_eq!(legacy.answer(ID, now), Answer::NotRead);
+    fn answer(legacy: &mut Legacy, now: Moment) -> LegacyClaimCheck {
+        assert_eq!(legacy.answer(ID, now), LegacyClaimCheck::NotRead);
         assert!(legacy.ask(now) && !legacy.ask(now), "one question at a time");
         legacy.told(now, Some(at(1)));
         assert_eq!(legacy.answered(), [ID]);
@@ -289,16 +289,16 @@ mod tests {
         let running = entry(LegacyState::Processing, 1);
         assert_eq!(
             answer(&mut with(Some(running)), seconds(10)),
-            Answer::RunsUntil(seconds(609) + Duration::from_millis(1))
+            LegacyClaimCheck::RunsUntil(seconds(609) + Duration::from_millis(1))
         );
         assert_eq!(
             answer(&mut with(Some(running)), seconds(609)),
-            Answer::RunsUntil(seconds(609) + Duration::from_millis(1)),
+            LegacyClaimCheck::RunsUntil(seconds(609) + Duration::from_millis(1)),
             "the reference counts an entry of exactly that age as alive"
         );
         let mut legacy = with(Some(running));
         let gone = seconds(609) + Duration::from_millis(1);
-        assert_eq!(answer(&mut legacy, gone), Answer::Free);
+        assert_eq!(answer(&mut legacy, gone), LegacyClaimCheck::Free);
         assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (2, None));
     }
 
@@ -312,11 +312,11 @@ mod tests {
         ];
         for (entry, attempt, end) in cases {
             let mut legacy = with(Some(entry));
-            assert_eq!(answer(&mut legacy, seconds(10)), Answer::Free, "{entry:?}");
+            assert_eq!(answer(&mut legacy, seconds(10)), LegacyClaimCheck::Free, "{entry:?}");
             assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (attempt, end), "{entry:?}");
         }
         let mut legacy = with(Some(entry(LegacyState::Processing, 3)));
-        assert_eq!(answer(&mut legacy, seconds(1_000)), Answer::Free);
+        assert_eq!(answer(&mut legacy, seconds(1_000)), LegacyClaimCheck::Free);
         assert_eq!(
             (legacy.attempt(ID, 1, 3), legacy.end(ID, 3)),
             (3, Some(LegacyEnd::NoAttemptLeft))
@@ -335,9 +335,9 @@ mod tests {
     fn an_entry_of_longhaul_or_a_tombstone_takes_the_place_of_theirs() {
         let mut legacy = with(Some(entry(LegacyState::Processing, 2)));
         legacy.read(at(2), Some(ID), None, seconds(10));
-        assert_eq!(legacy.answer(ID, seconds(10)), Answer::NotRead);
+        assert_eq!(legacy.answer(ID, seconds(10)), LegacyClaimCheck::NotRead);
         legacy.told(seconds(10), Some(at(2)));
-        assert_eq!(legacy.answer(ID, seconds(10)), Answer::Free);
+        assert_eq!(legacy.answer(ID, seconds(10)), LegacyClaimCheck::Free);
         assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (1, None));
         // A follower that begins again from the start brings the older one once more.
         legacy.read(at(1), Some(ID), Some(entry(LegacyState::Processing, 2)), seconds(11));
@@ -348,15 +348,15 @@ mod tests {
     fn every_answer_rests_on_an_end_that_was_asked_for_later() {
         let mut legacy = with(None);
         legacy.told(seconds(9), Some(at(1)));
-        assert_eq!(legacy.answer(ID, seconds(10)), Answer::NotRead, "that was before");
+        assert_eq!(legacy.answer(ID, seconds(10)), LegacyClaimCheck::NotRead, "that was before");
         assert!(legacy.ask(seconds(10)));
         legacy.told(seconds(10), Some(at(3)));
         assert!(legacy.answered().is_empty(), "it is not read to there");
         legacy.read(at(3), None, None, seconds(11));
         assert_eq!(legacy.answered(), [ID]);
-        assert_eq!(legacy.answer(ID, seconds(11)), Answer::Free);
+        assert_eq!(legacy.answer(ID, seconds(11)), LegacyClaimCheck::Free);
         // Before the start it is asked once more.
-        assert_eq!(legacy.answer(ID, seconds(12)), Answer::NotRead);
+        assert_eq!(legacy.answer(ID, seconds(12)), LegacyClaimCheck::NotRead);
         assert!(legacy.ask(seconds(12)));
     }
 
@@ -370,13 +370,13 @@ mod tests {
         assert_eq!(legacy.timeout(), Some(seconds(15)));
         assert!(!legacy.ask(seconds(14)) && legacy.ask(seconds(15)));
         legacy.told(seconds(15), Some(at(1)));
-        assert_eq!(legacy.answer(ID, seconds(16)), Answer::Free);
+        assert_eq!(legacy.answer(ID, seconds(16)), LegacyClaimCheck::Free);
         assert_eq!(legacy.timeout(), None);
         assert!(!legacy.ask(seconds(60)), "nobody wants to know");
         // What was answered for nothing an hour ago is asked again.
         legacy.answer(ID, seconds(60));
         assert!(legacy.ask(seconds(60)));
         legacy.told(seconds(60), Some(at(1)));
-        assert_eq!(legacy.answer(ID, seconds(3_660)), Answer::NotRead);
+        assert_eq!(legacy.answer(ID, seconds(3_660)), LegacyClaimCheck::NotRead);
     }
 }

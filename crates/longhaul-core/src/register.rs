@@ -1,7 +1,7 @@
 //! Entries of the register as messages: the one place in which they are written and read.
 
 use crate::ledger;
-use crate::protocol::register::{Entry, EntryError};
+use crate::protocol::register::{RegisterEntry, RegisterEntryError};
 use crate::task::text_of;
 use longhaul_types::{Message, Outgoing};
 
@@ -10,12 +10,13 @@ const KEY_BYTES: usize = 128;
 
 /// The message of an entry.
 #[must_use]
-pub fn message(entry: &Entry) -> Outgoing {
-    let null = matches!(entry, Entry::Tombstone(_));
+pub fn message(entry: &RegisterEntry) -> Outgoing {
+    let null = matches!(entry, RegisterEntry::Tombstone(_));
     let key = text_of(entry.key(), KEY_BYTES);
     let message = ledger::keyed(key, entry.properties(), entry.body(), null);
     debug_assert_eq!(
-        Entry::read(message.key.as_deref(), &message.properties, &message.payload, null).as_ref(),
+        RegisterEntry::read(message.key.as_deref(), &message.properties, &message.payload, null)
+            .as_ref(),
         Ok(entry),
         "an entry that its own reader does not read is published again and again, in vain"
     );
@@ -26,12 +27,12 @@ pub fn message(entry: &Entry) -> Outgoing {
 ///
 /// # Errors
 /// When the message is not an entry that this version knows, or comes from another cluster.
-pub fn read(message: &Message) -> Result<Entry, EntryError> {
+pub fn read(message: &Message) -> Result<RegisterEntry, RegisterEntryError> {
     if message.replicated_from.is_some() {
-        return Err(EntryError::Replicated);
+        return Err(RegisterEntryError::Replicated);
     }
     if message.undecodable.is_some() {
-        return Err(EntryError::Body);
+        return Err(RegisterEntryError::Body);
     }
-    Entry::read(message.key.as_deref(), &message.properties, &message.payload, message.null)
+    RegisterEntry::read(message.key.as_deref(), &message.properties, &message.payload, message.null)
 }

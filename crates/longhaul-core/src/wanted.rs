@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 /// How many leases are asked for that no claim is on its way for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct WantedLeases {
     /// Of tasks of any type.
     pub any: usize,
     /// Of tasks of certain types; whoever asks for several is counted with each of them.
     pub types: BTreeMap<TaskType, usize>,
 }
 
-impl Wanted {
+impl WantedLeases {
     /// How many tasks of this type are asked for at most.
     #[must_use]
     pub fn of(&self, task_type: TaskType) -> usize {
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_counted_by_type() {
         let (a, b) = (TaskType::of(Some("a")), TaskType::of(Some("b")));
-        let mut wanted = Wanted::default();
+        let mut wanted = WantedLeases::default();
         for (task_type, count) in [(Some(a), 2), (Some(b), 1), (None, 1)] {
             wanted.change(task_type, 0, count);
         }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 /// The hosts that a server answers for, and the origins of the web pages that may use it.
 #[derive(Clone, Debug)]
-pub struct Guard {
+pub struct HostGuard {
     /// As [`host::parse`] returns them; `None`: every host is allowed.
     hosts: Option<Vec<String>>,
     listens: IpAddr,
@@ -16,7 +16,7 @@ pub struct Guard {
     origins: Vec<String>,
 }
 
-impl Guard {
+impl HostGuard {
     /// For a server that listens on this address. `allowed` are names by which it may be asked for besides `localhost`, `advertised` and IP addresses of its own.
     ///
     /// Hosts are checked on loopback, and elsewhere only if `allowed` has some. Names that [`host::parse`] does not take are left out.
@@ -78,10 +78,10 @@ mod tests {
     use super::*;
     use hyper::header::HeaderValue;
 
-    fn guard(listens: &str, advertised: Option<&str>, allowed: &[&str]) -> Guard {
+    fn guard(listens: &str, advertised: Option<&str>, allowed: &[&str]) -> HostGuard {
         let allowed: Vec<_> = allowed.iter().map(|host| (*host).to_owned()).collect();
         let origins = ["https://UI.example".to_owned()];
-        Guard::new(listens.parse().unwrap(), &allowed, advertised, &origins)
+        HostGuard::new(listens.parse().unwrap(), &allowed, advertised, &origins)
     }
 
     fn map(headers: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn hosts(guard: &Guard, expected: bool, hosts: &[&'static str]) {
+    fn hosts(guard: &HostGuard, expected: bool, hosts: &[&'static str]) {
         for host in hosts {
             let headers = map(&[("host", host)]);
             assert_eq!(guard.allows_host(&Uri::from_static("/a"), &headers), expected, "{host}");

@@ -3,7 +3,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`host`] | names of hosts in one form |
-//! | [`Guard`] | checks of `Host` and `Origin`, against web pages of other sites |
+//! | [`HostGuard`] | checks of `Host` and `Origin`, against web pages of other sites |
 //! | [`TlsConfig`] | certificate, key and client authorities, from PEM files to rustls |
 //! | [`converse`] | one HTTP/1.1 connection, with limits and an orderly end |
 //!
@@ -15,5 +15,5 @@ pub mod host;
 mod tls;
 
 pub use connection::{ACCEPT_PAUSE, ConnectionLimits, converse};
-pub use guard::Guard;
+pub use guard::HostGuard;
 pub use tls::{TlsConfig, TlsError};

@@ -1,7 +1,7 @@
 //! What will happen, and when. One queue for the whole simulation, so that the order of events is
 //! total.
 
-use super::log::Body;
+use super::log::UnstoredMessage;
 use longhaul_transport::{EntryId, Message, PublishError, TransportError, moment::Moment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(super) type AckSender = oneshot::Sender<Result<(), TransportError>>;
 /// One attachment of a session to the broker. What an earlier attachment left on its way to the
 /// client is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct SessionAttachment {
     pub(super) session: SessionId,
     pub(super) generation: u32,
 }
@@ -23,11 +23,11 @@ pub(super) struct Link {
 /// One entry on its way to the broker.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
-    pub(super) link: Link,
+    pub(super) link: SessionAttachment,
     pub(super) by: Arc<str>,
     pub(super) partition: PartitionId,
     pub(super) sequence: u64,
-    pub(super) bodies: Arc<Vec<Body>>,
+    pub(super) bodies: Arc<Vec<UnstoredMessage>>,
     pub(super) batched: bool,
     pub(super) publish_time_ms: u64,
     /// When the client handed it over.
@@ -39,7 +39,7 @@ pub(super) struct Flight {
 /// An ack on its way to the broker.
 #[derive(Debug)]
 pub(super) struct AckFlight {
-    pub(super) link: Link,
+    pub(super) link: SessionAttachment,
     pub(super) by: Arc<str>,
     pub(super) partition: PartitionId,
     pub(super) subscription: Arc<str>,
@@ -70,7 +70,7 @@ pub(super) enum Chaos {
 pub(super) enum Up {
     Land(Flight),
     Ack(AckFlight),
-    HandBack { link: Link, entry: EntryId },
+    HandBack { link: SessionAttachment, entry: EntryId },
 }
 
 /// What is on its way to a client.
@@ -82,9 +82,9 @@ pub(super) enum Down {
 }
 
 #[derive(Debug)]
-pub(super) enum Effect {
+pub(super) enum PlannedEffect {
     Up(Up),
-    Down(Link, Down),
+    Down(SessionAttachment, Down),
     /// The client's time for filling a batch is over.
     Flush(SessionId),
     /// The client gives up on one entry.
@@ -94,11 +94,11 @@ pub(super) enum Effect {
     },
     /// The client notices that its session is over.
     Fail {
-        link: Link,
+        link: SessionAttachment,
         error: TransportError,
     },
     /// The client below connects anew.
-    Reattach(Link),
+    Reattach(SessionAttachment),
     /// A client object was dropped, and the broker hears of it.
     Closed(SessionId),
     /// An early second delivery.
@@ -115,7 +115,7 @@ pub(super) enum Effect {
     /// The followers of a partition are sent what has come.
     Feed(PartitionId),
     /// One session is lost, in a way still to be drawn.
-    Lose(Link),
+    Lose(SessionAttachment),
     /// The broker ends the sessions of a client that it has not heard of.
     KeepAlive {
         connection: ConnectionId,
@@ -144,7 +144,7 @@ pub(super) enum Effect {
 
 impl Up {
     /// The session that sent it.
-    pub(super) const fn link(&self) -> Link {
+    pub(super) const fn link(&self) -> SessionAttachment {
         match self {
             Self::Land(flight) => flight.link,
             Self::Ack(flight) => flight.link,
@@ -153,9 +153,9 @@ impl Up {
     }
 }
 
-impl Effect {
+impl PlannedEffect {
     /// Whether it is on its way to the broker, for any session or for one.
-    pub(super) fn is_up(&self, from: Option<Link>) -> bool {
+    pub(super) fn is_up(&self, from: Option<SessionAttachment>) -> bool {
         matches!(self, Self::Up(up) if from.is_none_or(|from| up.link() == from))
     }
 
@@ -175,13 +175,13 @@ impl Effect {
 
 /// Effects by time; at the same moment in the order of their planning.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
-    effects: BTreeMap<(Moment, u64), Effect>,
+pub(super) struct EffectAgenda {
+    effects: BTreeMap<(Moment, u64), PlannedEffect>,
     planned: u64,
 }
 
-impl Agenda {
-    pub(super) fn put(&mut self, at: Moment, effect: Effect) {
+impl EffectAgenda {
+    pub(super) fn put(&mut self, at: Moment, effect: PlannedEffect) {
         self.effects.insert((at, self.planned), effect);
         self.planned += 1;
     }
@@ -190,13 +190,16 @@ impl Agenda {
         self.effects.first_key_value().map(|((at, _), _)| *at)
     }
 
-    pub(super) fn pop_due(&mut self, now: Moment) -> Option<Effect> {
+    pub(super) fn pop_due(&mut self, now: Moment) -> Option<PlannedEffect> {
         self.first().filter(|at| *at <= now)?;
         self.effects.pop_first().map(|(_, effect)| effect)
     }
 
     /// Takes out what matches, in order.
-    pub(super) fn extract(&mut self, matches: impl Fn(&Effect) -> bool) -> Vec<(Moment, Effect)> {
+    pub(super) fn extract(
+        &mut self,
+        matches: impl Fn(&PlannedEffect) -> bool,
+    ) -> Vec<(Moment, PlannedEffect)> {
         let found = self.effects.iter().filter(|(_, effect)| matches(effect));
         let keys: Vec<_> = found.map(|(key, _)| *key).collect();
         let take = |key: (Moment, u64)| Some((key.0, self.effects.remove(&key)?));

@@ -1,9 +1,11 @@
 //! Draws faults from the seed, at the rates of the plan.
 
-use super::agenda::{Chaos, ConnectionId, Effect, Link, PartitionId, SessionId};
-use super::faults::{Every, Faults, Loss, Span};
-use super::session::{Connection, Role};
-use super::state::State;
+use super::agenda::{
+    Chaos, ConnectionId, PartitionId, PlannedEffect, SessionAttachment, SessionId,
+};
+use super::faults::{DurationRange, Every, Faults, Loss};
+use super::session::{MemoryConnection, SessionRole};
+use super::state::MemoryBrokerState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ const KINDS: [Chaos; 12] = [
 /// stand still.
 const EVERY_MIN: Duration = Duration::from_millis(1);
 
-impl State {
+impl MemoryBrokerState {
     /// From now on this plan holds.
     pub(super) fn set_faults(&mut self, faults: Faults) {
         self.plan += 1;
@@ -34,14 +36,14 @@ impl State {
             self.plan_next(kind);
         }
         if let Some(until) = self.faults.until {
-            self.after(until, Effect::Chaos { kind: Chaos::Calm, plan: self.plan });
+            self.after(until, PlannedEffect::Chaos { kind: Chaos::Calm, plan: self.plan });
         }
     }
 
     fn plan_next(&mut self, kind: Chaos) {
         if let Some(Every { every, .. }) = self.rate_of(kind) {
             let wait = self.draw(every).max(EVERY_MIN);
-            self.after(wait, Effect::Chaos { kind, plan: self.plan });
+            self.after(wait, PlannedEffect::Chaos { kind, plan: self.plan });
         }
     }
 
@@ -68,7 +70,7 @@ impl State {
         if plan != self.plan {
             return;
         }
-        let lasts = self.rate_of(kind).map_or(Span::ZERO, |it| it.lasts);
+        let lasts = self.rate_of(kind).map_or(DurationRange::ZERO, |it| it.lasts);
         let time = self.draw(lasts);
         match kind {
             Chaos::ConnectionLost => self.lose_any(),
@@ -95,7 +97,7 @@ impl State {
             Chaos::SubscriptionStall => self.stall_any_subscription(),
             Chaos::Cut => self.on_any_process(|state, id| {
                 state.cut(id, None);
-                state.after(time, Effect::Restore(id));
+                state.after(time, PlannedEffect::Restore(id));
             }),
             Chaos::BlackHole => self.on_any_process(|state, id| _ = state.freeze_for(id, time)),
             Chaos::Suspension => self.on_any_process(|state, id| _ = state.suspend_for(id, time)),
@@ -138,7 +140,7 @@ impl State {
 
     /// On a process that nothing holds back already.
     fn on_any_process(&mut self, fault: impl FnOnce(&mut Self, ConnectionId)) {
-        let free = |it: &Connection| !(it.killed || it.frozen || it.cut);
+        let free = |it: &MemoryConnection| !(it.killed || it.frozen || it.cut);
         let free = self.connections.iter().filter(|(_, connection)| free(connection));
         let free: Vec<ConnectionId> = free.map(|(id, _)| *id).collect();
         let at = self.pick(free.len());
@@ -147,7 +149,7 @@ impl State {
         }
     }
 
-    pub(super) fn lose_drawn(&mut self, link: Link) {
+    pub(super) fn lose_drawn(&mut self, link: SessionAttachment) {
         if self.sessions.get(&link.session).is_some_and(|it| it.link(link.session) == link) {
             let loss = self.draw_loss(link.session);
             self.lose(link.session, loss, "the connection was lost");
@@ -158,7 +160,7 @@ impl State {
     pub(super) fn draw_loss(&mut self, id: SessionId) -> Loss {
         let losses = self.faults.losses;
         let follower =
-            self.sessions.get(&id).is_some_and(|it| matches!(it.role, Role::Follower(_)));
+            self.sessions.get(&id).is_some_and(|it| matches!(it.role, SessionRole::Follower(_)));
         let replay = if follower { losses.replay } else { losses.hidden_reconnect };
         let silence = self.draw(losses.silence);
         let choices = [

@@ -2,17 +2,17 @@
 
 use super::agenda::{ConnectionId, SessionId};
 use super::history::Happening;
-use super::lifecycle::Reach;
-use super::log::Body;
-use super::publish::{OPERATION_TIMEOUT, Room};
-use super::session::{Consuming, Following, Next, Publishing, Role};
-use super::state::{State, lost};
-use super::{Freezer, Shared};
+use super::lifecycle::Reachability;
+use super::log::UnstoredMessage;
+use super::publish::{OPERATION_TIMEOUT, PublishCapacity};
+use super::session::{Consuming, FollowerState, NextMessage, Publishing, SessionRole};
+use super::state::{MemoryBrokerState, lost};
+use super::{Freezer, SharedBroker};
 use async_trait::async_trait;
 use longhaul_transport::{
     Backlog, Batching, Consumer, EntryId, Follow, Follower, Message, OnAck, OnReceipt, Outgoing,
-    Position, PublishError, Publisher, Schema, Start, SubscriptionType, TopicPartition, Transport,
-    TransportError, gate::Gate,
+    Position, PublishError, Publisher, Start, SubscriptionType, TopicPartition, TopicSchema,
+    Transport, TransportError, gate::ProcessGate,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 /// process.
 #[derive(Clone)]
 pub struct MemoryTransport {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBroker>,
     connection: ConnectionId,
     name: Arc<str>,
     pub(super) freezer: Freezer,
@@ -36,7 +36,7 @@ pub struct MemoryTransport {
 
 impl MemoryTransport {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedBroker>,
         connection: ConnectionId,
         name: &str,
         freezer: Freezer,
@@ -46,11 +46,11 @@ impl MemoryTransport {
 
     /// The gate of the process: wrap every future of it.
     #[must_use]
-    pub fn gate(&self) -> Gate {
+    pub fn gate(&self) -> ProcessGate {
         self.freezer.gate()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, MemoryBrokerState> {
         self.shared.lock()
     }
 
@@ -62,7 +62,7 @@ impl MemoryTransport {
     /// no answer comes for now.
     async fn request<T>(
         &self,
-        mut ask: impl FnMut(&mut State) -> Option<Result<T, TransportError>>,
+        mut ask: impl FnMut(&mut MemoryBrokerState) -> Option<Result<T, TransportError>>,
     ) -> Result<T, TransportError> {
         let latency = {
             let mut state = self.lock();
@@ -86,20 +86,20 @@ impl MemoryTransport {
 
     fn try_request<T>(
         &self,
-        ask: &mut impl FnMut(&mut State) -> Option<Result<T, TransportError>>,
+        ask: &mut impl FnMut(&mut MemoryBrokerState) -> Option<Result<T, TransportError>>,
     ) -> Option<Result<T, TransportError>> {
         let mut state = self.lock();
         match state.reach(self.connection) {
-            Reach::Yes => ask(&mut state),
-            Reach::No(error) => Some(Err(error)),
-            Reach::Wait => None,
+            Reachability::Yes => ask(&mut state),
+            Reachability::No(error) => Some(Err(error)),
+            Reachability::Wait => None,
         }
     }
 
     async fn open(
         &self,
         topic: &TopicPartition,
-        mut role: impl FnMut() -> Role,
+        mut role: impl FnMut() -> SessionRole,
     ) -> Result<Handle, TransportError> {
         let session = self
             .request(|state| {
@@ -117,7 +117,7 @@ impl MemoryTransport {
     ) -> Result<MemoryPublisher, TransportError> {
         let role = || {
             let (batch, in_flight) = (Vec::new(), BTreeMap::new());
-            Role::Publisher(Publishing { batching, sequence: 0, batch, in_flight })
+            SessionRole::Publisher(Publishing { batching, sequence: 0, batch, in_flight })
         };
         self.open(topic, role).await.map(MemoryPublisher)
     }
@@ -132,7 +132,8 @@ impl fmt::Debug for MemoryTransport {
 #[async_trait]
 impl Transport for MemoryTransport {
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
-        let count = |state: &mut State| state.topics.get(topic).and_then(|it| it.partitions);
+        let count =
+            |state: &mut MemoryBrokerState| state.topics.get(topic).and_then(|it| it.partitions);
         self.request(|state| Some(Ok(count(state)))).await
     }
 
@@ -144,7 +145,7 @@ impl Transport for MemoryTransport {
         &self,
         topic: &TopicPartition,
         batching: Batching,
-        _schema: Schema,
+        _schema: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
         Ok(Box::new(self.open_publisher(topic, batching).await?))
     }
@@ -161,7 +162,7 @@ impl Transport for MemoryTransport {
                 state.admit(partition, subscription, subscription_type)?;
                 let subscription = Arc::from(subscription);
                 let (receipts, permits) = (Vec::new(), 0);
-                let role = Role::Consumer(Consuming {
+                let role = SessionRole::Consumer(Consuming {
                     subscription,
                     subscription_type,
                     receipts,
@@ -185,7 +186,7 @@ impl Transport for MemoryTransport {
             partition: Arc::from(topic.to_string()),
             from_start: follow.start == Start::Earliest,
         });
-        let role = || Role::Follower(Following { follow, cursor: None, stalled: false });
+        let role = || SessionRole::Follower(FollowerState { follow, cursor: None, stalled: false });
         Ok(Box::new(MemoryFollower(self.open(topic, role).await?)))
     }
 
@@ -221,9 +222,9 @@ impl Handle {
         loop {
             let next = self.transport.lock().next(self.session);
             match next {
-                Next::Message(message) => return Ok(*message),
-                Next::Error(error) => return Err(error),
-                Next::Wait(bell) => bell.notified().await,
+                NextMessage::Message(message) => return Ok(*message),
+                NextMessage::Error(error) => return Err(error),
+                NextMessage::Wait(bell) => bell.notified().await,
             }
         }
     }
@@ -248,8 +249,8 @@ impl Publisher for MemoryPublisher {
         loop {
             let room = transport.lock().room(*session);
             match room {
-                Room::Error(error) => return error,
-                Room::Left(bell) | Room::Full(bell) => bell.notified().await,
+                PublishCapacity::Error(error) => return error,
+                PublishCapacity::Left(bell) | PublishCapacity::Full(bell) => bell.notified().await,
             }
         }
     }
@@ -259,9 +260,9 @@ impl Publisher for MemoryPublisher {
         loop {
             let room = transport.lock().room(*session);
             match room {
-                Room::Left(_) => return Ok(()),
-                Room::Error(error) => return Err(error),
-                Room::Full(bell) => bell.notified().await,
+                PublishCapacity::Left(_) => return Ok(()),
+                PublishCapacity::Error(error) => return Err(error),
+                PublishCapacity::Full(bell) => bell.notified().await,
             }
         }
     }
@@ -270,7 +271,7 @@ impl Publisher for MemoryPublisher {
         let Handle { transport, session } = &self.0;
         let null = message.null;
         let mut state = transport.lock();
-        match state.offer(*session, Body::new(message, null)) {
+        match state.offer(*session, UnstoredMessage::new(message, null)) {
             Ok(answer) => {
                 let told = async move { on_receipt.tell(receipt(answer).await) };
                 transport.tasks.spawn(transport.gate().wrap(told));

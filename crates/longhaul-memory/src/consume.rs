@@ -1,18 +1,20 @@
 //! From the log to the consumers of a subscription, and their acks back.
 
-use super::agenda::{AckFlight, AckSender, Down, Effect, Link, PartitionId, SessionId, Up};
-use super::faults::{Loss, Span};
+use super::agenda::{
+    AckFlight, AckSender, Down, PartitionId, PlannedEffect, SessionAttachment, SessionId, Up,
+};
+use super::faults::{DurationRange, Loss};
 use super::history::Happening;
-use super::session::{Next, Role};
-use super::state::{Partition, State, lost};
-use super::subscription::Subscription;
+use super::session::{NextMessage, SessionRole};
+use super::state::{MemoryBrokerState, MemoryPartition, lost};
+use super::subscription::MemorySubscription;
 use longhaul_transport::{Backlog, EntryId, Message, TransportError};
 use std::sync::Arc;
 
 /// A session whose ack got lost ends within this time.
-const ACK_LOST_WITHIN: Span = Span::millis(10, 2_000);
+const ACK_LOST_WITHIN: DurationRange = DurationRange::millis(10, 2_000);
 
-impl State {
+impl MemoryBrokerState {
     /// Sends entries to consumers for as long as there are both.
     pub(super) fn dispatch(&mut self, id: PartitionId, subscription: &str) {
         while let Some((entry, session)) = self.take_entry(id, subscription) {
@@ -28,7 +30,7 @@ impl State {
             if self.chance(self.faults.redelivered_early) {
                 let after = self.draw(self.faults.redelivered_after);
                 let subscription = Arc::from(subscription);
-                self.after(after, Effect::Redeliver { partition: id, subscription, entry });
+                self.after(after, PlannedEffect::Redeliver { partition: id, subscription, entry });
             }
         }
     }
@@ -44,7 +46,7 @@ impl State {
     /// Puts messages on their way to a client, behind those that are on it already.
     pub(super) fn send_messages(&mut self, id: SessionId, messages: Vec<Message>) {
         let consumer =
-            self.sessions.get(&id).is_some_and(|it| matches!(it.role, Role::Consumer(_)));
+            self.sessions.get(&id).is_some_and(|it| matches!(it.role, SessionRole::Consumer(_)));
         let span = if consumer { self.faults.dispatch_delay } else { self.faults.read_back_delay };
         let delay = self.draw(span);
         let Some(session) = self.sessions.get_mut(&id) else { return };
@@ -56,7 +58,7 @@ impl State {
         self.send_down(link, delay, Down::Arrive(messages));
     }
 
-    pub(super) fn arrive(&mut self, link: Link, messages: Vec<Message>) {
+    pub(super) fn arrive(&mut self, link: SessionAttachment, messages: Vec<Message>) {
         let Some(session) = self.sessions.get_mut(&link.session) else { return };
         let undecodable = self.partitions.get(&session.partition).map(|it| &it.undecodable);
         let unreadable = |message: &Message| {
@@ -72,18 +74,19 @@ impl State {
     }
 
     /// The client asks for its next message.
-    pub(super) fn next(&mut self, id: SessionId) -> Next {
+    pub(super) fn next(&mut self, id: SessionId) -> NextMessage {
         let Some(session) = self.sessions.get_mut(&id) else {
-            return Next::Error(lost("session", "the session is closed"));
+            return NextMessage::Error(lost("session", "the session is closed"));
         };
         if session.inbox.is_empty() {
             let error = session.error();
-            return error.map_or_else(|| Next::Wait(Arc::clone(&session.bell)), Next::Error);
+            return error
+                .map_or_else(|| NextMessage::Wait(Arc::clone(&session.bell)), NextMessage::Error);
         }
         let message = self.take(id);
         message.map_or_else(
-            || Next::Error(lost("session", "the session is closed")),
-            |message| Next::Message(Box::new(message)),
+            || NextMessage::Error(lost("session", "the session is closed")),
+            |message| NextMessage::Message(Box::new(message)),
         )
     }
 
@@ -125,12 +128,12 @@ impl State {
         }
         let partition = session.partition;
         match &session.role {
-            Role::Consumer(it) => {
+            SessionRole::Consumer(it) => {
                 let subscription = Arc::clone(&it.subscription);
                 self.dispatch(partition, &subscription);
             }
-            Role::Follower(_) => self.feed(id),
-            Role::Publisher(_) => {}
+            SessionRole::Follower(_) => self.feed(id),
+            SessionRole::Publisher(_) => {}
         }
     }
 
@@ -164,7 +167,7 @@ impl State {
         }
         let subscription = Arc::clone(&consuming.subscription);
         let planned = self.partitions.get_mut(&partition).map(|it| &mut it.next_lost_acks);
-        if planned.is_some_and(Partition::take_one) || self.chance(self.faults.ack_lost) {
+        if planned.is_some_and(MemoryPartition::take_one) || self.chance(self.faults.ack_lost) {
             self.lose_ack(link, entry, receipt);
             return;
         }
@@ -178,7 +181,7 @@ impl State {
 
     /// The client had it, and even told so perhaps; the broker never will, because the connection
     /// is about to break.
-    fn lose_ack(&mut self, link: Link, entry: EntryId, receipt: AckSender) {
+    fn lose_ack(&mut self, link: SessionAttachment, entry: EntryId, receipt: AckSender) {
         let EntryId { ledger, entry } = entry;
         let told = self.rng.bool();
         self.note(format!("lost the ack of {ledger}:{entry} by {link:?}, told {told}"));
@@ -187,7 +190,7 @@ impl State {
             self.send_down(link, delay, Down::AckReceipt(receipt));
         }
         let soon = self.draw(ACK_LOST_WITHIN);
-        self.after(soon, Effect::Lose(link));
+        self.after(soon, PlannedEffect::Lose(link));
     }
 
     /// An ack reaches the broker.
@@ -226,7 +229,7 @@ impl State {
             self.store_mark_delete(id, subscription);
         } else {
             let subscription = Arc::clone(subscription);
-            self.after(delay, Effect::StoreMarkDelete { partition: id, subscription });
+            self.after(delay, PlannedEffect::StoreMarkDelete { partition: id, subscription });
         }
     }
 
@@ -237,7 +240,7 @@ impl State {
         }
     }
 
-    fn subscription(&mut self, id: PartitionId, name: &str) -> Option<&mut Subscription> {
+    fn subscription(&mut self, id: PartitionId, name: &str) -> Option<&mut MemorySubscription> {
         self.partitions.get_mut(&id)?.subscriptions.get_mut(name)
     }
 
@@ -260,7 +263,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn take_back(&mut self, link: Link, entry: EntryId) {
+    pub(super) fn take_back(&mut self, link: SessionAttachment, entry: EntryId) {
         let Some(session) = self.sessions.get_mut(&link.session) else { return };
         let (partition, current) = (session.partition, session.link(link.session) == link);
         let Some(it) = session.consuming() else { return };

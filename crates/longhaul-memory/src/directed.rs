@@ -5,11 +5,11 @@
 //! wrong.
 
 use super::agenda::PartitionId;
-use super::faults::{Fate, Faults, Loss};
-use super::history::History;
-use super::log::{Body, position};
+use super::faults::{Faults, Loss, PublishFate};
+use super::history::SimulationHistory;
+use super::log::{UnstoredMessage, position};
 use super::session::Missing;
-use super::state::{Partition, State};
+use super::state::{MemoryBrokerState, MemoryPartition};
 use super::{MemoryBroker, MemoryTransport};
 use bytes::Bytes;
 use longhaul_transport::{EntryId, Message, Outgoing, Position, TopicPartition};
@@ -75,8 +75,12 @@ impl MemoryBroker {
     /// Publishes a message of which only key and properties can be read, as when its body is
     /// encrypted or damaged.
     pub fn publish_damaged(&self, at: &TopicPartition, message: Outgoing, cause: &str) -> Position {
-        let body = Body::new(Outgoing { payload: Bytes::new(), ..message }, false);
-        let entry = self.store(at, &[Body { undecodable: Some(Arc::from(cause)), ..body }], false);
+        let body = UnstoredMessage::new(Outgoing { payload: Bytes::new(), ..message }, false);
+        let entry = self.store(
+            at,
+            &[UnstoredMessage { undecodable: Some(Arc::from(cause)), ..body }],
+            false,
+        );
         position(entry, None)
     }
 
@@ -95,9 +99,9 @@ impl MemoryBroker {
         cluster: &str,
     ) -> EntryId {
         let from = || Some(cluster.to_owned());
-        let bodies = messages.into_iter().map(|message| Body::new(message, false));
-        let bodies: Vec<Body> =
-            bodies.map(|body| Body { replicated_from: from(), ..body }).collect();
+        let bodies = messages.into_iter().map(|message| UnstoredMessage::new(message, false));
+        let bodies: Vec<UnstoredMessage> =
+            bodies.map(|body| UnstoredMessage { replicated_from: from(), ..body }).collect();
         self.store(at, &bodies, true)
     }
 
@@ -108,12 +112,12 @@ impl MemoryBroker {
         batched: bool,
         null: bool,
     ) -> EntryId {
-        let body = |message| Body::new(message, null);
-        let bodies: Vec<Body> = messages.into_iter().map(body).collect();
+        let body = |message| UnstoredMessage::new(message, null);
+        let bodies: Vec<UnstoredMessage> = messages.into_iter().map(body).collect();
         self.store(at, &bodies, batched)
     }
 
-    fn store(&self, at: &TopicPartition, bodies: &[Body], batched: bool) -> EntryId {
+    fn store(&self, at: &TopicPartition, bodies: &[UnstoredMessage], batched: bool) -> EntryId {
         let (now, wall_ms) = (self.shared.clock.now(), self.shared.clock.wall_ms());
         let by = (Arc::from(ANY_PRODUCER), now);
         self.on(at, |state, id| state.store(id, by, bodies, batched, wall_ms))
@@ -163,7 +167,7 @@ impl MemoryBroker {
     /// The partition's followers of now are sent nothing any more, and are not told; those that are
     /// opened anew are.
     pub fn stall_followers(&self, at: &TopicPartition) {
-        self.on(at, State::stall_followers);
+        self.on(at, MemoryBrokerState::stall_followers);
     }
 
     /// Takes everybody's permission for the partition away, or gives it back. What is open there
@@ -197,7 +201,7 @@ impl MemoryBroker {
 
     /// Drops what all subscriptions have acknowledged.
     pub fn trim(&self, at: &TopicPartition) {
-        self.on(at, State::trim);
+        self.on(at, MemoryBrokerState::trim);
     }
 
     /// Drops everything up to an entry, acknowledged or not, as retention does. Followers skip it
@@ -208,7 +212,7 @@ impl MemoryBroker {
 
     /// Decides what becomes of the next entry that a client publishes there; several calls queue
     /// up.
-    pub fn next_publish(&self, at: &TopicPartition, fate: Fate) {
+    pub fn next_publish(&self, at: &TopicPartition, fate: PublishFate) {
         self.with(at, |partition| partition.next_fates.push_back(fate));
     }
 
@@ -227,12 +231,12 @@ impl MemoryBroker {
 impl MemoryBroker {
     /// Everything that happened so far.
     #[must_use]
-    pub fn history(&self) -> History {
+    pub fn history(&self) -> SimulationHistory {
         self.shared.lock().history.clone()
     }
 
     /// Looks at what happened so far without a copy of it. `look` must not call the broker.
-    pub fn look_at_history<T>(&self, look: impl FnOnce(&History) -> T) -> T {
+    pub fn look_at_history<T>(&self, look: impl FnOnce(&SimulationHistory) -> T) -> T {
         look(&self.shared.lock().history)
     }
 
@@ -283,20 +287,24 @@ impl MemoryBroker {
     }
 
     #[track_caller]
-    fn with<T>(&self, at: &TopicPartition, look: impl FnOnce(&mut Partition) -> T) -> T {
+    fn with<T>(&self, at: &TopicPartition, look: impl FnOnce(&mut MemoryPartition) -> T) -> T {
         self.on(at, |state, id| state.partitions.get_mut(&id).map(look))
             .unwrap_or_else(|| panic!("no partition {at}"))
     }
 
     #[track_caller]
-    fn on<T>(&self, at: &TopicPartition, act: impl FnOnce(&mut State, PartitionId) -> T) -> T {
+    fn on<T>(
+        &self,
+        at: &TopicPartition,
+        act: impl FnOnce(&mut MemoryBrokerState, PartitionId) -> T,
+    ) -> T {
         let mut state = self.shared.lock();
         let id = state.find(at).unwrap_or_else(|| panic!("no partition {at}"));
         act(&mut state, id)
     }
 }
 
-impl Body {
+impl UnstoredMessage {
     pub(super) fn new(message: Outgoing, null: bool) -> Self {
         let Outgoing { key, properties, payload, .. } = message;
         Self { key, properties, payload, null, replicated_from: None, undecodable: None }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// A range of durations to draw from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct DurationRange {
     /// The shortest.
     pub min: Duration,
     /// The longest.
     pub max: Duration,
 }
 
-impl Span {
+impl DurationRange {
     /// No time at all.
     pub const ZERO: Self = Self::millis(0, 0);
 
@@ -71,7 +71,7 @@ pub enum Sessions {
 
 /// What becomes of one entry that is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PublishFate {
     /// It is stored, and the receipt says where.
     Stored,
     /// It is never stored; the receipt says that nobody knows.
@@ -104,37 +104,37 @@ pub struct Losses {
     /// forbids it.
     pub hidden_reconnect: u32,
     /// How long a silence lasts.
-    pub silence: Span,
+    pub silence: DurationRange,
 }
 
 /// A fault that comes now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Every {
     /// Time from one to the next.
-    pub every: Span,
+    pub every: DurationRange,
     /// How long each lasts; without meaning for what is over at once.
-    pub lasts: Span,
+    pub lasts: DurationRange,
 }
 
 /// The fault plan of a broker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
     /// From handing a message over to its being stored.
-    pub publish_delay: Span,
+    pub publish_delay: DurationRange,
     /// From its being stored to the receipt.
-    pub receipt_delay: Span,
+    pub receipt_delay: DurationRange,
     /// From its being stored to a follower's having it.
-    pub read_back_delay: Span,
+    pub read_back_delay: DurationRange,
     /// From the broker's choice of a consumer to that consumer's having it.
-    pub dispatch_delay: Span,
+    pub dispatch_delay: DurationRange,
     /// From an ack to its taking effect, and from there to its receipt.
-    pub ack_delay: Span,
+    pub ack_delay: DurationRange,
     /// One round trip: opening a session, reading a message, asking for a position.
-    pub request_delay: Span,
+    pub request_delay: DurationRange,
     /// How long a broker keeps the sessions of a client that has gone silent.
-    pub keep_alive: Span,
+    pub keep_alive: DurationRange,
     /// From a move of the mark-delete position to its being stored.
-    pub mark_delete_delay: Span,
+    pub mark_delete_delay: DurationRange,
 
     /// Rate of entries that are never stored, with unknown fate.
     pub publish_lost: f64,
@@ -143,11 +143,11 @@ pub struct Faults {
     /// Rate of entries that land after their session is gone.
     pub publish_late: f64,
     /// How late such an entry lands.
-    pub publish_late_by: Span,
+    pub publish_late_by: DurationRange,
     /// Rate of entries that the client sends twice.
     pub resend: f64,
     /// When it sends the second copy.
-    pub resend_after: Span,
+    pub resend_after: DurationRange,
     /// Rate of entries that the broker refuses.
     pub publish_refused: f64,
     /// Chance of whatever is under way to be lost when its session ends; once one is lost, so is
@@ -163,7 +163,7 @@ pub struct Faults {
     /// Rate of deliveries that go to the next consumer as well, while the first one still lives.
     pub redelivered_early: f64,
     /// How long after the first delivery that happens.
-    pub redelivered_after: Span,
+    pub redelivered_after: DurationRange,
     /// Chance that a compaction overtakes a compacted reader in its bootstrap.
     pub compaction_in_bootstrap: f64,
     /// A Key_Shared subscription deals each message to any consumer. No broker may do that.
@@ -219,7 +219,7 @@ impl Faults {
     /// Nothing goes wrong, and everything takes a millisecond.
     #[must_use]
     pub const fn quiet() -> Self {
-        const BRIEF: Span = Span::millis(1, 1);
+        const BRIEF: DurationRange = DurationRange::millis(1, 1);
         Self {
             publish_delay: BRIEF,
             receipt_delay: BRIEF,
@@ -227,21 +227,21 @@ impl Faults {
             dispatch_delay: BRIEF,
             ack_delay: BRIEF,
             request_delay: BRIEF,
-            keep_alive: Span::secs(30, 60),
-            mark_delete_delay: Span::ZERO,
+            keep_alive: DurationRange::secs(30, 60),
+            mark_delete_delay: DurationRange::ZERO,
             publish_lost: 0.0,
             receipt_lost: 0.0,
             publish_late: 0.0,
-            publish_late_by: Span::ZERO,
+            publish_late_by: DurationRange::ZERO,
             resend: 0.0,
-            resend_after: Span::ZERO,
+            resend_after: DurationRange::ZERO,
             publish_refused: 0.0,
             orphan_dropped: 0.0,
             ack_lost: 0.0,
             request_error: 0.0,
             delivered_twice: 0.0,
             redelivered_early: 0.0,
-            redelivered_after: Span::ZERO,
+            redelivered_after: DurationRange::ZERO,
             compaction_in_bootstrap: 0.0,
             keys_dealt_to_any: false,
             prefetch: 3,
@@ -251,7 +251,7 @@ impl Faults {
                 silence_then_error: 0,
                 replay: 0,
                 hidden_reconnect: 0,
-                silence: Span::ZERO,
+                silence: DurationRange::ZERO,
             },
             connection_lost: None,
             unload: None,
@@ -273,30 +273,30 @@ impl Faults {
     /// Everything that a transport may do goes wrong, often, in the figures seen on real Pulsar.
     #[must_use]
     pub const fn rough() -> Self {
-        const fn every(every: Span, lasts: Span) -> Option<Every> {
+        const fn every(every: DurationRange, lasts: DurationRange) -> Option<Every> {
             Some(Every { every, lasts })
         }
         Self {
-            publish_delay: Span::millis(1, 40),
-            receipt_delay: Span::millis(0, 40),
-            read_back_delay: Span::millis(1, 200),
-            dispatch_delay: Span::millis(1, 200),
-            ack_delay: Span::millis(1, 100),
-            request_delay: Span::millis(1, 50),
-            mark_delete_delay: Span::millis(0, 60_000),
+            publish_delay: DurationRange::millis(1, 40),
+            receipt_delay: DurationRange::millis(0, 40),
+            read_back_delay: DurationRange::millis(1, 200),
+            dispatch_delay: DurationRange::millis(1, 200),
+            ack_delay: DurationRange::millis(1, 100),
+            request_delay: DurationRange::millis(1, 50),
+            mark_delete_delay: DurationRange::millis(0, 60_000),
             publish_lost: 0.01,
             receipt_lost: 0.01,
             publish_late: 0.005,
-            publish_late_by: Span::millis(100, 60_000),
+            publish_late_by: DurationRange::millis(100, 60_000),
             resend: 0.01,
-            resend_after: Span::millis(1, 10_000),
+            resend_after: DurationRange::millis(1, 10_000),
             publish_refused: 0.002,
             orphan_dropped: 0.3,
             ack_lost: 0.02,
             request_error: 0.02,
             delivered_twice: 0.01,
             redelivered_early: 0.02,
-            redelivered_after: Span::millis(0, 30_000),
+            redelivered_after: DurationRange::millis(0, 30_000),
             compaction_in_bootstrap: 0.3,
             losses: Losses {
                 error: 3,
@@ -304,21 +304,21 @@ impl Faults {
                 silence_then_error: 2,
                 replay: 4,
                 hidden_reconnect: 0,
-                silence: Span::millis(150, 42_000),
+                silence: DurationRange::millis(150, 42_000),
             },
-            connection_lost: every(Span::secs(1, 60), Span::ZERO),
-            unload: every(Span::secs(5, 180), Span::ZERO),
-            restart: every(Span::secs(60, 900), Span::secs(1, 30)),
+            connection_lost: every(DurationRange::secs(1, 60), DurationRange::ZERO),
+            unload: every(DurationRange::secs(5, 180), DurationRange::ZERO),
+            restart: every(DurationRange::secs(60, 900), DurationRange::secs(1, 30)),
             restart_forgets_acks: 0.5,
-            hang: every(Span::secs(60, 600), Span::secs(1, 60)),
-            publish_stall: every(Span::secs(60, 600), Span::secs(1, 26)),
-            topic_outage: every(Span::secs(60, 600), Span::secs(1, 60)),
-            compaction: every(Span::secs(1, 60), Span::ZERO),
-            trim: every(Span::secs(10, 120), Span::ZERO),
-            subscription_stall: every(Span::secs(60, 900), Span::ZERO),
-            cut: every(Span::secs(60, 600), Span::secs(1, 60)),
-            black_hole: every(Span::secs(60, 600), Span::secs(1, 120)),
-            suspension: every(Span::secs(20, 300), Span::secs(1, 120)),
+            hang: every(DurationRange::secs(60, 600), DurationRange::secs(1, 60)),
+            publish_stall: every(DurationRange::secs(60, 600), DurationRange::secs(1, 26)),
+            topic_outage: every(DurationRange::secs(60, 600), DurationRange::secs(1, 60)),
+            compaction: every(DurationRange::secs(1, 60), DurationRange::ZERO),
+            trim: every(DurationRange::secs(10, 120), DurationRange::ZERO),
+            subscription_stall: every(DurationRange::secs(60, 900), DurationRange::ZERO),
+            cut: every(DurationRange::secs(60, 600), DurationRange::secs(1, 60)),
+            black_hole: every(DurationRange::secs(60, 600), DurationRange::secs(1, 120)),
+            suspension: every(DurationRange::secs(20, 300), DurationRange::secs(1, 120)),
             ..Self::quiet()
         }
     }

@@ -2,11 +2,11 @@
 
 use super::agenda::{ConnectionId, PartitionId, SessionId};
 use super::history::Happening;
-use super::state::{State, lost};
+use super::state::{MemoryBrokerState, lost};
 use longhaul_transport::{Message, Position, Start, TransportError};
 use std::sync::Arc;
 
-impl State {
+impl MemoryBrokerState {
     /// Sends a follower what it has room for. What is on its way is not touched by a later
     /// compaction; what is not yet, is.
     pub(super) fn feed(&mut self, id: SessionId) {

@@ -3,7 +3,7 @@
 //! Invariant: no wake-up is lost. Whoever is woken behind a closed gate is woken again when it
 //! opens, in the same order.
 
-use longhaul_transport::gate::{Gate, Latch};
+use longhaul_transport::gate::{Latch, ProcessGate};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
@@ -27,8 +27,8 @@ impl Freezer {
 
     /// The gate of the process: wrap every future of it.
     #[must_use]
-    pub fn gate(&self) -> Gate {
-        Gate::held_by(Arc::new(self.clone()))
+    pub fn gate(&self) -> ProcessGate {
+        ProcessGate::held_by(Arc::new(self.clone()))
     }
 
     /// Stops whatever is behind the gate, between two of its steps.
@@ -79,7 +79,7 @@ mod tests {
     use tokio::time::sleep;
 
     /// Counts one up every second, behind the gate.
-    fn ticker(gate: &Gate, tasks: &mut JoinSet<()>) -> Arc<AtomicU32> {
+    fn ticker(gate: &ProcessGate, tasks: &mut JoinSet<()>) -> Arc<AtomicU32> {
         let count = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&count);
         tasks.spawn(gate.wrap(async move {
@@ -109,6 +109,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_gate_that_is_always_open_leaves_a_future_as_it_is() {
-        assert_eq!(Gate::open().wrap(async { 7 }).await, 7);
+        assert_eq!(ProcessGate::open().wrap(async { 7 }).await, 7);
     }
 }

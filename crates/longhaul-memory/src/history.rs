@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Something that happened, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct SimulationEvent {
     /// When, since the start of the simulation.
     pub at: Moment,
     /// What.
@@ -109,22 +109,22 @@ pub enum Happening {
 
 /// The append-only record of one simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History(Vec<Event>);
+pub struct SimulationHistory(Vec<SimulationEvent>);
 
-impl History {
+impl SimulationHistory {
     pub(super) fn push(&mut self, at: Moment, what: Happening) {
-        self.0.push(Event { at, what });
+        self.0.push(SimulationEvent { at, what });
     }
 
     /// All of it, in order.
     #[must_use]
-    pub fn events(&self) -> &[Event] {
+    pub fn events(&self) -> &[SimulationEvent] {
         &self.0
     }
 
     /// One line for each event.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(Event::to_string)
+        self.0.iter().map(SimulationEvent::to_string)
     }
 
     /// How many events have this in their line.
@@ -134,13 +134,13 @@ impl History {
     }
 }
 
-impl fmt::Display for History {
+impl fmt::Display for SimulationHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|event| writeln!(f, "{event}"))
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for SimulationEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.at.0.as_micros();
         write!(f, "{:>8}.{:06} {}", micros / 1_000_000, micros % 1_000_000, self.what)

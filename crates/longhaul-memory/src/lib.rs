@@ -3,7 +3,7 @@
 //! [`MemoryBroker`] is the broker; [`MemoryTransport`] is what one process sees of it, and
 //! implements [`Transport`](longhaul_transport::Transport). [`MachineClock`] is the time of a
 //! machine, [`Freezer`] stops a process. Faults come from a plan ([`Faults`], drawn from the seed)
-//! or from a method, one at a time. Everything that happens stands in a [`History`]; the log of
+//! or from a method, one at a time. Everything that happens stands in a [`SimulationHistory`]; the log of
 //! every partition is kept whole, for checkers.
 //!
 //! It must run on tokio's current-thread runtime with paused time, and whatever runs above it must
@@ -40,9 +40,9 @@
 //! - Reader silent while others read and publish. Here: [`MemoryBroker::silence_followers`],
 //!   [`MemoryBroker::stall_followers`].
 //! - Subscription silent with a backlog. Here: [`MemoryBroker::stall_subscription`].
-//! - A publish fails after 10 s, and lands or not. Here: [`Fate::Lost`], [`Fate::ReceiptLost`],
-//!   [`Fate::Late`].
-//! - The client resends by itself. Here: [`Fate::Resent`], [`Fate::ResentForReceipt`],
+//! - A publish fails after 10 s, and lands or not. Here: [`PublishFate::Lost`], [`PublishFate::ReceiptLost`],
+//!   [`PublishFate::Late`].
+//! - The client resends by itself. Here: [`PublishFate::Resent`], [`PublishFate::ResentForReceipt`],
 //!   [`Loss::Replay`] on a publisher.
 //! - Acks queued and lost with the connection. Here: [`Faults::ack_lost`],
 //!   [`Faults::orphan_dropped`].
@@ -74,12 +74,12 @@ mod tests;
 
 pub use client::MemoryTransport;
 pub use clock::{MachineClock, simulated_clock};
-pub use faults::{Every, Fate, Faults, Loss, Losses, Sessions, Span};
+pub use faults::{DurationRange, Every, Faults, Loss, Losses, PublishFate, Sessions};
 pub use freezer::Freezer;
-pub use history::{Event, Happening, History};
+pub use history::{Happening, SimulationEvent, SimulationHistory};
 
 use longhaul_transport::{clock::Clock, moment::Moment};
-use state::{Signals, State};
+use state::{MemoryBrokerState, PumpSignals};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::task::JoinSet;
@@ -91,13 +91,13 @@ const WALL_MS_AT_START: u64 = 1_800_000_000_000;
 /// transports.
 #[derive(Clone)]
 pub struct MemoryBroker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBroker>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedBroker {
+    state: Mutex<MemoryBrokerState>,
     clock: Clock,
-    signals: Arc<Signals>,
+    signals: Arc<PumpSignals>,
     /// The task that performs what is due.
     pump: Mutex<JoinSet<()>>,
 }
@@ -107,11 +107,11 @@ impl MemoryBroker {
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         let clock = simulated_clock(WALL_MS_AT_START);
-        let mut state = State::new(clock, seed);
+        let mut state = MemoryBrokerState::new(clock, seed);
         state.set_faults(faults);
         let signals = Arc::clone(&state.signals);
         let pump = Mutex::default();
-        let shared = Arc::new(Shared { state: Mutex::new(state), clock, signals, pump });
+        let shared = Arc::new(SharedBroker { state: Mutex::new(state), clock, signals, pump });
         let task = pump_effects(Arc::downgrade(&shared), Arc::clone(&shared.signals), clock);
         shared.pump.lock().unwrap_or_else(PoisonError::into_inner).spawn(task);
         Self { shared }
@@ -144,14 +144,14 @@ impl fmt::Debug for MemoryBroker {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedBroker {
+    fn lock(&self) -> MutexGuard<'_, MemoryBrokerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Performs effects when they are due, for as long as anybody knows the broker.
-async fn pump_effects(shared: Weak<Shared>, signals: Arc<Signals>, clock: Clock) {
+async fn pump_effects(shared: Weak<SharedBroker>, signals: Arc<PumpSignals>, clock: Clock) {
     loop {
         let Some(next) = shared.upgrade().map(|shared| shared.lock().run_due()) else { return };
         // Without anything planned, only a wake-up matters; the far future stands for never.

@@ -1,10 +1,10 @@
 //! How sessions begin and end, as the broker and the client each see it.
 
-use super::agenda::{ConnectionId, Effect, Link, PartitionId, SessionId};
+use super::agenda::{ConnectionId, PartitionId, PlannedEffect, SessionAttachment, SessionId};
 use super::faults::Loss;
-use super::session::{Role, Session, Verdict};
-use super::state::{Outage, State, error, lost};
-use super::subscription::Subscription;
+use super::session::{MemorySession, SessionRole, SessionStatus};
+use super::state::{BrokerOutage, MemoryBrokerState, error, lost};
+use super::subscription::MemorySubscription;
 use longhaul_transport::{
     EntryId, SubscriptionType, TopicPartition, TransportError, TransportErrorKind, moment::Moment,
 };
@@ -18,26 +18,26 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Whether a request gets through.
 #[derive(Debug)]
-pub(super) enum Reach {
+pub(super) enum Reachability {
     Yes,
     No(TransportError),
     Wait,
 }
 
-impl State {
+impl MemoryBrokerState {
     /// Whether a process can talk to the broker now.
-    pub(super) fn reach(&self, connection: ConnectionId) -> Reach {
+    pub(super) fn reach(&self, connection: ConnectionId) -> Reachability {
         let Some(connection) = self.connections.get(&connection) else {
-            return Reach::No(lost("connection", "there is none"));
+            return Reachability::No(lost("connection", "there is none"));
         };
         if connection.killed || connection.cut {
-            Reach::No(lost(&connection.name, "the connection is cut"))
-        } else if self.outage == Outage::Refuses {
-            Reach::No(lost(&connection.name, "the broker is down"))
-        } else if connection.frozen || self.outage == Outage::Hangs {
-            Reach::Wait
+            Reachability::No(lost(&connection.name, "the connection is cut"))
+        } else if self.outage == BrokerOutage::Refuses {
+            Reachability::No(lost(&connection.name, "the broker is down"))
+        } else if connection.frozen || self.outage == BrokerOutage::Hangs {
+            Reachability::Wait
         } else {
-            Reach::Yes
+            Reachability::Yes
         }
     }
 
@@ -68,7 +68,7 @@ impl State {
         if partition.unavailable_until > now {
             return Err(lost(&name, "the topic is temporarily unavailable"));
         }
-        if super::state::Partition::take_one(&mut partition.next_errors) || failed {
+        if super::state::MemoryPartition::take_one(&mut partition.next_errors) || failed {
             return Err(lost(&name, "the request failed"));
         }
         Ok(id)
@@ -79,19 +79,19 @@ impl State {
         &mut self,
         connection: ConnectionId,
         partition: PartitionId,
-        role: Role,
+        role: SessionRole,
     ) -> SessionId {
         let id = self.id();
         let by = self.connections.get(&connection).map(|connection| Arc::clone(&connection.name));
         let by = by.unwrap_or_else(|| Arc::from("nobody"));
-        let session = Session {
+        let session = MemorySession {
             connection,
             by,
             partition,
             attached: false,
             given_up: false,
             generation: 0,
-            verdict: Verdict::Open,
+            verdict: SessionStatus::Open,
             inbox: VecDeque::new(),
             coming: 0,
             outbound: Moment::default(),
@@ -114,14 +114,14 @@ impl State {
         let name = self.name(partition);
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let what = match &mut session.role {
-            Role::Publisher(publishing) => {
+            SessionRole::Publisher(publishing) => {
                 let unanswered: Vec<u64> = publishing.in_flight.keys().copied().collect();
                 for sequence in unanswered {
                     self.transmit(id, sequence, Duration::ZERO, true);
                 }
                 "publisher"
             }
-            Role::Consumer(consuming) => {
+            SessionRole::Consumer(consuming) => {
                 let subscription = Arc::clone(&consuming.subscription);
                 let subscription_type = consuming.subscription_type;
                 for receipt in std::mem::take(&mut consuming.receipts) {
@@ -131,12 +131,12 @@ impl State {
                 self.join(id, partition, &subscription, subscription_type);
                 "consumer"
             }
-            Role::Follower(following) => {
+            SessionRole::Follower(following) => {
                 let compacted = following.follow.compacted;
                 self.rewind(id);
                 if compacted && self.chance(self.faults.compaction_in_bootstrap) {
                     let soon = self.draw(self.faults.read_back_delay);
-                    self.after(soon, Effect::Compact(partition));
+                    self.after(soon, PlannedEffect::Compact(partition));
                 }
                 "follower"
             }
@@ -150,7 +150,7 @@ impl State {
     pub(super) fn subscribe(&mut self, id: PartitionId, name: &str) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         if !partition.subscriptions.contains_key(name) {
-            let subscription = Subscription::new(name);
+            let subscription = MemorySubscription::new(name);
             partition.subscriptions.insert(Arc::clone(&subscription.name), subscription);
         }
     }
@@ -212,10 +212,10 @@ impl State {
         session.given_up = false;
         let link = session.link(id);
         match loss {
-            Loss::Error => self.fail(id, Verdict::Failed(error)),
-            Loss::ErrorThenSilence => self.fail(id, Verdict::FailedOnce(error)),
-            Loss::SilenceThenError(time) => self.after(time, Effect::Fail { link, error }),
-            Loss::Replay(time) => self.after(time, Effect::Reattach(link)),
+            Loss::Error => self.fail(id, SessionStatus::Failed(error)),
+            Loss::ErrorThenSilence => self.fail(id, SessionStatus::FailedOnce(error)),
+            Loss::SilenceThenError(time) => self.after(time, PlannedEffect::Fail { link, error }),
+            Loss::Replay(time) => self.after(time, PlannedEffect::Reattach(link)),
             Loss::Silence => {}
         }
     }
@@ -254,7 +254,7 @@ impl State {
     }
 
     /// Drops what is under way from a point on: a broken connection keeps the order.
-    fn drop_orphans(&mut self, link: Link) {
+    fn drop_orphans(&mut self, link: SessionAttachment) {
         let mut gone = false;
         let rate = self.faults.orphan_dropped;
         for (at, effect) in self.agenda.extract(|it| it.is_up(Some(link))) {
@@ -268,27 +268,27 @@ impl State {
     }
 
     /// The client learns that its session is over.
-    fn fail(&mut self, id: SessionId, verdict: Verdict) {
+    fn fail(&mut self, id: SessionId, verdict: SessionStatus) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.verdict = verdict;
         match &mut session.role {
-            Role::Publisher(publishing) => publishing.abandon("the connection was lost"),
-            Role::Consumer(consuming) => consuming.receipts.clear(),
-            Role::Follower(_) => {}
+            SessionRole::Publisher(publishing) => publishing.abandon("the connection was lost"),
+            SessionRole::Consumer(consuming) => consuming.receipts.clear(),
+            SessionRole::Follower(_) => {}
         }
         session.bell.notify_one();
         self.note(format!("session {id}: its client knows"));
     }
 
-    pub(super) fn fail_silent(&mut self, link: Link, error: TransportError) {
+    pub(super) fn fail_silent(&mut self, link: SessionAttachment, error: TransportError) {
         let session = self.sessions.get(&link.session);
         if session.is_some_and(|it| it.is_open() && it.link(link.session) == link) {
-            self.fail(link.session, Verdict::Failed(error));
+            self.fail(link.session, SessionStatus::Failed(error));
         }
     }
 
     /// The client below tries to connect anew, without a word to anyone.
-    pub(super) fn reattach(&mut self, link: Link) {
+    pub(super) fn reattach(&mut self, link: SessionAttachment) {
         let id = link.session;
         let Some(session) = self.sessions.get(&id) else { return };
         if !session.is_open() || session.link(id) != link {
@@ -300,11 +300,12 @@ impl State {
         if at.deleted {
             let name = at.name.to_string();
             let error = error(TransportErrorKind::NotFound, &name, "the topic was deleted");
-            self.fail(id, Verdict::FailedOnce(error));
-        } else if at.unavailable_until <= now && matches!(self.reach(connection), Reach::Yes) {
+            self.fail(id, SessionStatus::FailedOnce(error));
+        } else if at.unavailable_until <= now && matches!(self.reach(connection), Reachability::Yes)
+        {
             self.attach(id);
         } else {
-            self.after(RETRY_DELAY, Effect::Reattach(link));
+            self.after(RETRY_DELAY, PlannedEffect::Reattach(link));
         }
     }
 
@@ -313,8 +314,8 @@ impl State {
         let Some(session) = self.sessions.get(&id) else { return };
         let connection = self.connections.get_mut(&session.connection);
         match connection.filter(|connection| connection.frozen) {
-            Some(connection) => connection.held.push(Effect::Closed(id)),
-            None if self.outage == Outage::Hangs => self.hung.push(Effect::Closed(id)),
+            Some(connection) => connection.held.push(PlannedEffect::Closed(id)),
+            None if self.outage == BrokerOutage::Hangs => self.hung.push(PlannedEffect::Closed(id)),
             None => self.forget(id),
         }
     }

@@ -1,7 +1,7 @@
 //! The log of one partition: what was published, what is still there, and the compacted view. Pure.
 //!
 //! Everything ever published is kept for the checkers, by index; trimming and compaction move
-//! bounds, until [`Log::forget`]. Invariant: positions only grow, also over unloads and restarts,
+//! bounds, until [`PartitionLog::forget`]. Invariant: positions only grow, also over unloads and restarts,
 //! because ledger ids do.
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A message before it has a place.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Body {
+pub(super) struct UnstoredMessage {
     pub(super) key: Option<String>,
     pub(super) properties: Properties,
     pub(super) payload: Bytes,
@@ -21,7 +21,7 @@ pub(super) struct Body {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct PartitionLog {
     messages: Vec<Message>,
     /// Index of the first message that was not trimmed.
     trimmed: usize,
@@ -33,7 +33,7 @@ pub(super) struct Log {
     next_entry: u64,
 }
 
-impl Log {
+impl PartitionLog {
     /// An empty log that will write to this ledger.
     pub(super) fn new(ledger: u64) -> Self {
         Self { ledger, ..Self::default() }
@@ -42,7 +42,7 @@ impl Log {
     /// Appends one entry; `batched` gives its messages indexes, also when there is only one.
     pub(super) fn append(
         &mut self,
-        bodies: &[Body],
+        bodies: &[UnstoredMessage],
         batched: bool,
         publish_time_ms: u64,
     ) -> EntryId {

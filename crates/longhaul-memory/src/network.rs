@@ -1,18 +1,18 @@
 //! What happens between one process and the broker: cut, frozen, killed.
 
 use super::Freezer;
-use super::agenda::{ConnectionId, Effect, SessionId};
+use super::agenda::{ConnectionId, PlannedEffect, SessionId};
 use super::faults::{Loss, Sessions};
-use super::session::{Connection, Role, Session, Verdict};
-use super::state::{State, lost};
+use super::session::{MemoryConnection, MemorySession, SessionRole, SessionStatus};
+use super::state::{MemoryBrokerState, lost};
 use longhaul_transport::clock::Clock;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl State {
+impl MemoryBrokerState {
     pub(super) fn connect(&mut self, name: &str, clock: Clock, freezer: Freezer) -> ConnectionId {
         let id = self.id();
-        let connection = Connection {
+        let connection = MemoryConnection {
             name: Arc::from(name),
             clock,
             freezer,
@@ -40,7 +40,7 @@ impl State {
         let (freeze, name) = (connection.freeze, Arc::clone(&connection.name));
         self.note(format!("{name} is {what}"));
         let keep_alive = self.draw(self.faults.keep_alive);
-        self.after(keep_alive, Effect::KeepAlive { connection: id, freeze });
+        self.after(keep_alive, PlannedEffect::KeepAlive { connection: id, freeze });
         Some(freeze)
     }
 
@@ -83,8 +83,8 @@ impl State {
 
     /// Lets go of what waited for the thaw. What was meant for a session that the broker has ended
     /// meanwhile is lost.
-    fn release(&mut self, effect: Effect) {
-        let Effect::Up(up) = effect else {
+    fn release(&mut self, effect: PlannedEffect) {
+        let PlannedEffect::Up(up) = effect else {
             self.perform(effect);
             return;
         };
@@ -94,7 +94,7 @@ impl State {
         let session = self.sessions.get_mut(&link.session);
         if let Some(session) = session.filter(|session| session.link(link.session) == link) {
             let at = session.outbound_at(at);
-            self.at(at, Effect::Up(up));
+            self.at(at, PlannedEffect::Up(up));
         } else {
             self.note(format!("session {}: never sent", link.session));
         }
@@ -123,7 +123,7 @@ impl State {
 
     fn resume_in(&mut self, connection: ConnectionId, freeze: Option<u32>, time: Duration) -> bool {
         if let Some(freeze) = freeze {
-            self.after(time, Effect::Resume { connection, freeze });
+            self.after(time, PlannedEffect::Resume { connection, freeze });
         }
         freeze.is_some()
     }
@@ -174,7 +174,7 @@ impl State {
             let error = lost(&name, "the process is gone");
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.inbox.clear();
-                session.verdict = Verdict::Failed(error);
+                session.verdict = SessionStatus::Failed(error);
             }
         }
         freezer.freeze();
@@ -183,10 +183,10 @@ impl State {
 
     /// Ends some of the sessions of a process.
     pub(super) fn lose_some(&mut self, id: ConnectionId, which: Sessions, loss: Option<Loss>) {
-        let chosen = |session: &Session| match session.role {
-            Role::Publisher(_) => matches!(which, Sessions::All | Sessions::Publishers),
-            Role::Consumer(_) => matches!(which, Sessions::All | Sessions::Consumers),
-            Role::Follower(_) => matches!(which, Sessions::All | Sessions::Followers),
+        let chosen = |session: &MemorySession| match session.role {
+            SessionRole::Publisher(_) => matches!(which, Sessions::All | Sessions::Publishers),
+            SessionRole::Consumer(_) => matches!(which, Sessions::All | Sessions::Consumers),
+            SessionRole::Follower(_) => matches!(which, Sessions::All | Sessions::Followers),
         };
         for session in self.attached(|session| session.connection == id && chosen(session)) {
             let loss = loss.unwrap_or_else(|| self.draw_loss(session));
@@ -195,7 +195,7 @@ impl State {
     }
 
     fn sessions_of(&self, id: ConnectionId) -> Vec<SessionId> {
-        let of_connection = |session: &Session| session.connection == id;
+        let of_connection = |session: &MemorySession| session.connection == id;
         let sessions = self.sessions.iter().filter(|(_, session)| of_connection(session));
         sessions.map(|(id, _)| *id).collect()
     }

@@ -1,9 +1,9 @@
 //! What happens to the broker and its topics: unloaded, restarted, hung, deleted, compacted,
 //! trimmed.
 
-use super::agenda::{Effect, PartitionId};
+use super::agenda::{PartitionId, PlannedEffect};
 use super::faults::Loss;
-use super::state::{Outage, Partition, State, Topic};
+use super::state::{BrokerOutage, MemoryBrokerState, MemoryPartition, MemoryTopic};
 use longhaul_transport::{TopicPartition, TransportErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ const UNLOAD_TIME: Duration = Duration::from_millis(150);
 /// A client gives a hung broker up after this time.
 const CLIENT_KEEP_ALIVE: Duration = Duration::from_secs(45);
 
-impl State {
+impl MemoryBrokerState {
     /// Creates a topic, or extends it by partitions.
     pub(super) fn create(&mut self, topic: &str, partitions: Option<u32>, deduplication: bool) {
-        let settings = Topic { partitions, deduplication };
+        let settings = MemoryTopic { partitions, deduplication };
         self.topics.insert(topic.to_owned(), settings);
         let last = partitions.and_then(|count| i32::try_from(count).ok());
         let indexes = last.map_or(-1..0, |count| 0..count);
@@ -25,7 +25,7 @@ impl State {
             if self.find(&at).is_none() {
                 let (id, ledger) = (self.id(), self.ledger());
                 self.note(format!("created {at}, ledger {ledger}"));
-                self.partitions.insert(id, Partition::new(at, ledger));
+                self.partitions.insert(id, MemoryPartition::new(at, ledger));
             }
         }
     }
@@ -37,7 +37,9 @@ impl State {
 
     /// Deletes a topic with all its data and makes it anew, before a client has noticed.
     pub(super) fn replace(&mut self, topic: &str, loss: Loss) {
-        let Some(Topic { partitions, deduplication }) = self.topics.get(topic) else { return };
+        let Some(MemoryTopic { partitions, deduplication }) = self.topics.get(topic) else {
+            return;
+        };
         let (partitions, deduplication) = (*partitions, *deduplication);
         self.remove(topic, loss, TransportErrorKind::Unreachable, "the connection was lost");
         self.create(topic, partitions, deduplication);
@@ -45,7 +47,7 @@ impl State {
 
     fn remove(&mut self, topic: &str, loss: Loss, kind: TransportErrorKind, cause: &str) {
         self.topics.remove(topic);
-        let of_topic = |(id, at): (&PartitionId, &mut Partition)| {
+        let of_topic = |(id, at): (&PartitionId, &mut MemoryPartition)| {
             (at.at.topic == topic && !std::mem::replace(&mut at.deleted, true)).then_some(*id)
         };
         let deleted: Vec<PartitionId> = self.partitions.iter_mut().filter_map(of_topic).collect();
@@ -93,7 +95,7 @@ impl State {
 
     /// The broker goes down and comes back, with all its data but perhaps not with all acks.
     pub(super) fn restart(&mut self, down: Duration, forget_acks: bool, loss: Option<Loss>) {
-        if self.outage != Outage::None {
+        if self.outage != BrokerOutage::None {
             return;
         }
         let acks = if forget_acks { ", acks forgotten" } else { "" };
@@ -116,33 +118,33 @@ impl State {
                 partition.subscriptions.values_mut().for_each(|it| it.forget_unstored());
             }
         }
-        self.begin_outage(Outage::Refuses, down);
+        self.begin_outage(BrokerOutage::Refuses, down);
     }
 
     /// Nothing moves for a while. Clients notice only when it takes long.
     pub(super) fn hang(&mut self, time: Duration) {
-        if self.outage != Outage::None {
+        if self.outage != BrokerOutage::None {
             return;
         }
         self.note(format!("the broker hangs for {time:?}"));
-        self.begin_outage(Outage::Hangs, time);
+        self.begin_outage(BrokerOutage::Hangs, time);
         if time > CLIENT_KEEP_ALIVE {
-            self.after(CLIENT_KEEP_ALIVE, Effect::HangNoticed { outage: self.outages });
+            self.after(CLIENT_KEEP_ALIVE, PlannedEffect::HangNoticed { outage: self.outages });
         }
     }
 
-    fn begin_outage(&mut self, outage: Outage, time: Duration) {
+    fn begin_outage(&mut self, outage: BrokerOutage, time: Duration) {
         self.outage = outage;
         self.outages += 1;
-        self.after(time, Effect::Back { outage: self.outages });
+        self.after(time, PlannedEffect::Back { outage: self.outages });
         self.signals.changed.notify_waiters();
     }
 
     pub(super) fn back(&mut self, outage: u32) {
-        if self.outages != outage || self.outage == Outage::None {
+        if self.outages != outage || self.outage == BrokerOutage::None {
             return;
         }
-        self.outage = Outage::None;
+        self.outage = BrokerOutage::None;
         self.note("the broker is back".to_owned());
         for effect in std::mem::take(&mut self.hung) {
             self.perform(effect);
@@ -151,7 +153,7 @@ impl State {
     }
 
     pub(super) fn hang_noticed(&mut self, outage: u32) {
-        if self.outages == outage && self.outage == Outage::Hangs {
+        if self.outages == outage && self.outage == BrokerOutage::Hangs {
             for session in self.attached(|_| true) {
                 let loss = self.draw_loss(session);
                 self.lose(session, loss, "the broker does not answer");
@@ -175,7 +177,7 @@ impl State {
         partition.silent_until = partition.silent_until.max(until);
         let name = Arc::clone(&partition.name);
         self.note(format!("followers of {name} are sent nothing for {time:?}"));
-        self.at(until, Effect::Feed(id));
+        self.at(until, PlannedEffect::Feed(id));
     }
 
     /// The followers that are open are sent nothing any more, and nobody tells them.

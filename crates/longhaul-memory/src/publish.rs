@@ -1,11 +1,11 @@
 //! From a publisher to the log: batches, fates, deduplication, receipts.
 
-use super::agenda::{Down, Effect, Flight, PartitionId, SessionId, Up};
-use super::faults::{Fate, Loss};
+use super::agenda::{Down, Flight, PartitionId, PlannedEffect, SessionId, Up};
+use super::faults::{Loss, PublishFate};
 use super::history::Happening;
-use super::log::Body;
-use super::session::{BATCH_MAX, InFlight, ReceiptSender};
-use super::state::{State, lost};
+use super::log::UnstoredMessage;
+use super::session::{BATCH_MAX, InFlightEntry, ReceiptSender};
+use super::state::{MemoryBrokerState, lost};
 use longhaul_transport::{
     Batching, EntryId, PublishError, Published, TransportError, moment::Moment,
 };
@@ -22,23 +22,23 @@ pub(super) const MESSAGE_MAX: usize = 5 * 1024 * 1024;
 
 /// Whether a publisher may hand over a message.
 #[derive(Debug)]
-pub(super) enum Room {
+pub(super) enum PublishCapacity {
     Left(Arc<Notify>),
     Full(Arc<Notify>),
     Error(TransportError),
 }
 
-impl State {
+impl MemoryBrokerState {
     /// Whether there is room in the client's queue.
-    pub(super) fn room(&mut self, id: SessionId) -> Room {
+    pub(super) fn room(&mut self, id: SessionId) -> PublishCapacity {
         let Some(session) = self.sessions.get_mut(&id) else {
-            return Room::Error(lost("publisher", "the session is closed"));
+            return PublishCapacity::Error(lost("publisher", "the session is closed"));
         };
         if let Some(error) = session.error() {
-            return Room::Error(error);
+            return PublishCapacity::Error(error);
         }
         let bell = Arc::clone(&session.bell);
-        if self.has_room(id) { Room::Left(bell) } else { Room::Full(bell) }
+        if self.has_room(id) { PublishCapacity::Left(bell) } else { PublishCapacity::Full(bell) }
     }
 
     /// The same, without asking for an error: some are told once.
@@ -51,7 +51,7 @@ impl State {
     pub(super) fn offer(
         &mut self,
         id: SessionId,
-        body: Body,
+        body: UnstoredMessage,
     ) -> Result<oneshot::Receiver<Published>, TransportError> {
         let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
         let Some(publishing) = session.and_then(|session| session.publishing()) else {
@@ -68,7 +68,7 @@ impl State {
         if publishing.batching == Batching::Off || count >= BATCH_MAX {
             self.flush(id);
         } else if count == 1 {
-            self.after(BATCH_TIME, Effect::Flush(id));
+            self.after(BATCH_TIME, PlannedEffect::Flush(id));
         }
         Ok(receiver)
     }
@@ -83,13 +83,14 @@ impl State {
         let sequence = publishing.sequence;
         publishing.sequence += 1;
         let batch = std::mem::take(&mut publishing.batch);
-        let (bodies, receipts): (Vec<Body>, Vec<ReceiptSender>) = batch.into_iter().unzip();
+        let (bodies, receipts): (Vec<UnstoredMessage>, Vec<ReceiptSender>) =
+            batch.into_iter().unzip();
         let wall_ms =
             self.connections.get(&connection).map(|connection| connection.clock.wall_ms());
         let publish_time_ms = wall_ms.unwrap_or_default();
         self.note_sent(id, partition, &bodies);
         let bodies = Arc::new(bodies);
-        let entry = InFlight { bodies, receipts, publish_time_ms, sent: self.now() };
+        let entry = InFlightEntry { bodies, receipts, publish_time_ms, sent: self.now() };
         if let Some(publishing) = self.sessions.get_mut(&id).and_then(|it| it.publishing()) {
             publishing.in_flight.insert(sequence, entry);
         }
@@ -98,7 +99,7 @@ impl State {
         self.meet_fate(id, sequence, fate);
     }
 
-    fn note_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[Body]) {
+    fn note_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[UnstoredMessage]) {
         let Some(session) = self.sessions.get(&id).filter(|_| self.keeps_history) else { return };
         let Some(partition) = self.partitions.get(&partition) else { return };
         let (by, partition) = (Arc::clone(&session.by), Arc::clone(&partition.name));
@@ -106,50 +107,56 @@ impl State {
         self.happened(Happening::Sent { by, partition, keys });
     }
 
-    fn draw_fate(&mut self) -> Fate {
+    fn draw_fate(&mut self) -> PublishFate {
         if self.chance(self.faults.publish_lost) {
-            Fate::Lost
+            PublishFate::Lost
         } else if self.chance(self.faults.receipt_lost) {
-            Fate::ReceiptLost
+            PublishFate::ReceiptLost
         } else if self.chance(self.faults.publish_late) {
-            Fate::Late(self.draw(self.faults.publish_late_by))
+            PublishFate::Late(self.draw(self.faults.publish_late_by))
         } else if self.chance(self.faults.publish_refused) {
-            Fate::Refused
+            PublishFate::Refused
         } else if self.chance(self.faults.resend) {
             let after = self.draw(self.faults.resend_after);
-            if self.rng.bool() { Fate::Resent(after) } else { Fate::ResentForReceipt(after) }
+            if self.rng.bool() {
+                PublishFate::Resent(after)
+            } else {
+                PublishFate::ResentForReceipt(after)
+            }
         } else {
-            Fate::Stored
+            PublishFate::Stored
         }
     }
 
-    fn meet_fate(&mut self, id: SessionId, sequence: u64, fate: Fate) {
-        if fate != Fate::Stored {
+    fn meet_fate(&mut self, id: SessionId, sequence: u64, fate: PublishFate) {
+        if fate != PublishFate::Stored {
             self.note(format!("session {id}: entry {sequence} will be {fate:?}"));
         }
         match fate {
-            Fate::Stored => self.transmit(id, sequence, Duration::ZERO, true),
-            Fate::Lost => self.after(OPERATION_TIMEOUT, Effect::GiveUp { session: id, sequence }),
-            Fate::ReceiptLost => {
-                self.transmit(id, sequence, Duration::ZERO, false);
-                self.after(OPERATION_TIMEOUT, Effect::GiveUp { session: id, sequence });
+            PublishFate::Stored => self.transmit(id, sequence, Duration::ZERO, true),
+            PublishFate::Lost => {
+                self.after(OPERATION_TIMEOUT, PlannedEffect::GiveUp { session: id, sequence })
             }
-            Fate::Late(by) => {
+            PublishFate::ReceiptLost => {
+                self.transmit(id, sequence, Duration::ZERO, false);
+                self.after(OPERATION_TIMEOUT, PlannedEffect::GiveUp { session: id, sequence });
+            }
+            PublishFate::Late(by) => {
                 let flight = self.flight(id, sequence, false);
                 self.lose(id, Loss::Error, "the connection broke while publishing");
                 if let Some(flight) = flight {
-                    self.after(by, Effect::Up(Up::Land(flight)));
+                    self.after(by, PlannedEffect::Up(Up::Land(flight)));
                 }
             }
-            Fate::Resent(after) => {
+            PublishFate::Resent(after) => {
                 self.transmit(id, sequence, Duration::ZERO, true);
                 self.transmit(id, sequence, after, true);
             }
-            Fate::ResentForReceipt(after) => {
+            PublishFate::ResentForReceipt(after) => {
                 self.transmit(id, sequence, Duration::ZERO, false);
                 self.transmit(id, sequence, after, true);
             }
-            Fate::Refused => {
+            PublishFate::Refused => {
                 let refused = PublishError::Refused("the broker does not store it".to_owned());
                 self.answer(id, sequence, &Err(refused));
             }
@@ -183,7 +190,7 @@ impl State {
         let publishing = session.publishing()?;
         let batched = publishing.batching == Batching::On;
         let entry = publishing.in_flight.get(&sequence)?;
-        let InFlight { publish_time_ms, sent, .. } = *entry;
+        let InFlightEntry { publish_time_ms, sent, .. } = *entry;
         let bodies = Arc::clone(&entry.bodies);
         Some(Flight {
             link,
@@ -208,7 +215,7 @@ impl State {
         }
         if partition.stalled_until > now {
             let until = partition.stalled_until;
-            self.at(until, Effect::Up(Up::Land(flight)));
+            self.at(until, PlannedEffect::Up(Up::Land(flight)));
             return;
         }
         let Flight { link, sequence, answered, .. } = flight;
@@ -241,7 +248,7 @@ impl State {
         &mut self,
         id: PartitionId,
         (by, sent): (Arc<str>, Moment),
-        bodies: &[Body],
+        bodies: &[UnstoredMessage],
         batched: bool,
         publish_time_ms: u64,
     ) -> EntryId {

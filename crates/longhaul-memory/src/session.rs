@@ -1,8 +1,10 @@
 //! What a client has open: connections and the sessions on them.
 
 use super::Freezer;
-use super::agenda::{AckSender, ConnectionId, Effect, Link, PartitionId, SessionId};
-use super::log::Body;
+use super::agenda::{
+    AckSender, ConnectionId, PartitionId, PlannedEffect, SessionAttachment, SessionId,
+};
+use super::log::UnstoredMessage;
 use longhaul_transport::{
     Batching, EntryId, Follow, Message, Position, PublishError, SubscriptionType, TransportError,
     clock::Clock, moment::Moment,
@@ -21,7 +23,7 @@ pub(super) const FOLLOWER_QUEUE: usize = 32;
 
 /// The network between one process and the broker.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct MemoryConnection {
     pub(super) name: Arc<str>,
     pub(super) clock: Clock,
     pub(super) freezer: Freezer,
@@ -34,7 +36,7 @@ pub(super) struct Connection {
     /// Numbers the freezes, so that what was planned for one of them does not touch the next.
     pub(super) freeze: u32,
     /// What waits on either side until the thaw.
-    pub(super) held: Vec<Effect>,
+    pub(super) held: Vec<PlannedEffect>,
     /// What is not to come through, once.
     pub(super) missing: Option<Missing>,
 }
@@ -47,7 +49,7 @@ pub(super) struct Missing {
 }
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct MemorySession {
     pub(super) connection: ConnectionId,
     pub(super) by: Arc<str>,
     pub(super) partition: PartitionId,
@@ -58,7 +60,7 @@ pub(super) struct Session {
     pub(super) given_up: bool,
     /// Numbers the attachments and detachments.
     pub(super) generation: u32,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: SessionStatus,
     pub(super) inbox: VecDeque<Message>,
     /// Messages on their way here.
     pub(super) coming: usize,
@@ -68,12 +70,12 @@ pub(super) struct Session {
     pub(super) inbound: Moment,
     /// Rings when there is something new for the one who waits.
     pub(super) bell: Arc<Notify>,
-    pub(super) role: Role,
+    pub(super) role: SessionRole,
 }
 
 /// What the client knows about the end of its session.
 #[derive(Clone, Debug)]
-pub(super) enum Verdict {
+pub(super) enum SessionStatus {
     Open,
     Failed(TransportError),
     /// The error is told once.
@@ -82,26 +84,26 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug)]
-pub(super) enum Role {
+pub(super) enum SessionRole {
     Publisher(Publishing),
     Consumer(Consuming),
-    Follower(Following),
+    Follower(FollowerState),
 }
 
 #[derive(Debug)]
 pub(super) struct Publishing {
     pub(super) batching: Batching,
     pub(super) sequence: u64,
-    pub(super) batch: Vec<(Body, ReceiptSender)>,
+    pub(super) batch: Vec<(UnstoredMessage, ReceiptSender)>,
     /// What was sent and not yet answered, by sequence.
-    pub(super) in_flight: BTreeMap<u64, InFlight>,
+    pub(super) in_flight: BTreeMap<u64, InFlightEntry>,
 }
 
 pub(super) type ReceiptSender = oneshot::Sender<Result<Position, PublishError>>;
 
 #[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) bodies: Arc<Vec<Body>>,
+pub(super) struct InFlightEntry {
+    pub(super) bodies: Arc<Vec<UnstoredMessage>>,
     pub(super) receipts: Vec<ReceiptSender>,
     pub(super) publish_time_ms: u64,
     /// When the client handed it over.
@@ -123,7 +125,7 @@ pub(super) struct Consuming {
 }
 
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct FollowerState {
     pub(super) follow: Follow,
     /// The last message that was sent to the follower.
     pub(super) cursor: Option<Position>,
@@ -133,35 +135,35 @@ pub(super) struct Following {
 
 /// What a client finds when it asks for its next message.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextMessage {
     Message(Box<Message>),
     Error(TransportError),
     Wait(Arc<Notify>),
 }
 
-impl Session {
-    pub(super) const fn link(&self, session: SessionId) -> Link {
-        Link { session, generation: self.generation }
+impl MemorySession {
+    pub(super) const fn link(&self, session: SessionId) -> SessionAttachment {
+        SessionAttachment { session, generation: self.generation }
     }
 
     pub(super) const fn publishing(&mut self) -> Option<&mut Publishing> {
         match &mut self.role {
-            Role::Publisher(publishing) => Some(publishing),
-            Role::Consumer(_) | Role::Follower(_) => None,
+            SessionRole::Publisher(publishing) => Some(publishing),
+            SessionRole::Consumer(_) | SessionRole::Follower(_) => None,
         }
     }
 
     pub(super) const fn consuming(&mut self) -> Option<&mut Consuming> {
         match &mut self.role {
-            Role::Consumer(consuming) => Some(consuming),
-            Role::Publisher(_) | Role::Follower(_) => None,
+            SessionRole::Consumer(consuming) => Some(consuming),
+            SessionRole::Publisher(_) | SessionRole::Follower(_) => None,
         }
     }
 
-    pub(super) const fn following(&mut self) -> Option<&mut Following> {
+    pub(super) const fn following(&mut self) -> Option<&mut FollowerState> {
         match &mut self.role {
-            Role::Follower(following) => Some(following),
-            Role::Publisher(_) | Role::Consumer(_) => None,
+            SessionRole::Follower(following) => Some(following),
+            SessionRole::Publisher(_) | SessionRole::Consumer(_) => None,
         }
     }
 
@@ -169,12 +171,12 @@ impl Session {
     /// places in its queue.
     pub(super) fn room(&self) -> usize {
         let queue = match &self.role {
-            Role::Consumer(it) if it.prefetch == 0 => {
+            SessionRole::Consumer(it) if it.prefetch == 0 => {
                 return usize::try_from(it.permits).unwrap_or_default();
             }
-            Role::Consumer(it) => it.prefetch,
-            Role::Follower(_) => FOLLOWER_QUEUE,
-            Role::Publisher(_) => 0,
+            SessionRole::Consumer(it) => it.prefetch,
+            SessionRole::Follower(_) => FOLLOWER_QUEUE,
+            SessionRole::Publisher(_) => 0,
         };
         queue.saturating_sub(self.inbox.len() + self.coming)
     }
@@ -182,11 +184,11 @@ impl Session {
     /// The error of a session that is over; an error that is told once turns into silence.
     pub(super) fn error(&mut self) -> Option<TransportError> {
         match &self.verdict {
-            Verdict::Open | Verdict::Silent => None,
-            Verdict::Failed(error) => Some(error.clone()),
-            Verdict::FailedOnce(error) => {
+            SessionStatus::Open | SessionStatus::Silent => None,
+            SessionStatus::Failed(error) => Some(error.clone()),
+            SessionStatus::FailedOnce(error) => {
                 let error = error.clone();
-                self.verdict = Verdict::Silent;
+                self.verdict = SessionStatus::Silent;
                 Some(error)
             }
         }
@@ -194,7 +196,7 @@ impl Session {
 
     /// Whether the client knows of no end.
     pub(super) const fn is_open(&self) -> bool {
-        matches!(self.verdict, Verdict::Open)
+        matches!(self.verdict, SessionStatus::Open)
     }
 
     /// The moment at which something for the broker arrives, behind all that was sent before.
@@ -227,7 +229,7 @@ impl Publishing {
     }
 }
 
-impl InFlight {
+impl InFlightEntry {
     /// Tells everybody whose message was in the entry.
     pub(super) fn answer(self, batched: bool, answer: &Result<EntryId, PublishError>) {
         for (index, receipt) in (0_u32..).zip(self.receipts) {

@@ -3,12 +3,14 @@
 //! Each effect is performed by the function of the same name in the file of its role: `publish`,
 //! `consume`, `follow`, `lifecycle`, `chaos`.
 
-use super::agenda::{Agenda, ConnectionId, Down, Effect, Link, PartitionId, SessionId, Up};
-use super::faults::{Fate, Faults, Span};
-use super::history::{Happening, History};
-use super::log::Log;
-use super::session::{Connection, Session};
-use super::subscription::Subscription;
+use super::agenda::{
+    ConnectionId, Down, EffectAgenda, PartitionId, PlannedEffect, SessionAttachment, SessionId, Up,
+};
+use super::faults::{DurationRange, Faults, PublishFate};
+use super::history::{Happening, SimulationHistory};
+use super::log::PartitionLog;
+use super::session::{MemoryConnection, MemorySession};
+use super::subscription::MemorySubscription;
 use longhaul_transport::{
     EntryId, TopicPartition, TransportError, TransportErrorKind, clock::Clock, moment::Moment,
 };
@@ -21,28 +23,28 @@ use tokio::sync::Notify;
 const FIRST_LEDGER: u64 = 10;
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct MemoryBrokerState {
     pub(super) clock: Clock,
     pub(super) rng: fastrand::Rng,
     pub(super) faults: Faults,
     /// Numbers the fault plans, so that what an earlier one had planned does not happen.
     pub(super) plan: u32,
-    pub(super) history: History,
+    pub(super) history: SimulationHistory,
     /// Whether anything more is added to the history.
     pub(super) keeps_history: bool,
-    pub(super) agenda: Agenda,
+    pub(super) agenda: EffectAgenda,
     /// The pump sleeps until then; `None` when nothing is planned.
     asleep_until: Option<Moment>,
-    pub(super) signals: Arc<Signals>,
-    pub(super) topics: BTreeMap<String, Topic>,
-    pub(super) partitions: BTreeMap<PartitionId, Partition>,
-    pub(super) connections: BTreeMap<ConnectionId, Connection>,
-    pub(super) sessions: BTreeMap<SessionId, Session>,
-    pub(super) outage: Outage,
+    pub(super) signals: Arc<PumpSignals>,
+    pub(super) topics: BTreeMap<String, MemoryTopic>,
+    pub(super) partitions: BTreeMap<PartitionId, MemoryPartition>,
+    pub(super) connections: BTreeMap<ConnectionId, MemoryConnection>,
+    pub(super) sessions: BTreeMap<SessionId, MemorySession>,
+    pub(super) outage: BrokerOutage,
     /// Numbers the outages.
     pub(super) outages: u32,
     /// What waits until the broker moves again.
-    pub(super) hung: Vec<Effect>,
+    pub(super) hung: Vec<PlannedEffect>,
     /// A topic that is not there is made when it is asked for, and the function says by its name
     /// whether copies are dropped there.
     pub(super) missing_topics: Option<fn(&str) -> bool>,
@@ -51,7 +53,7 @@ pub(super) struct State {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(super) struct PumpSignals {
     /// Wakes the pump.
     pub(super) wake: Notify,
     /// The broker or a connection can perhaps be reached again.
@@ -59,7 +61,7 @@ pub(super) struct Signals {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outage {
+pub(super) enum BrokerOutage {
     None,
     /// Nobody listens.
     Refuses,
@@ -68,18 +70,18 @@ pub(super) enum Outage {
 }
 
 #[derive(Debug)]
-pub(super) struct Topic {
+pub(super) struct MemoryTopic {
     pub(super) partitions: Option<u32>,
     pub(super) deduplication: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Partition {
+pub(super) struct MemoryPartition {
     pub(super) name: Arc<str>,
     pub(super) at: TopicPartition,
     pub(super) deleted: bool,
-    pub(super) log: Log,
-    pub(super) subscriptions: BTreeMap<Arc<str>, Subscription>,
+    pub(super) log: PartitionLog,
+    pub(super) subscriptions: BTreeMap<Arc<str>, MemorySubscription>,
     pub(super) followers: BTreeSet<SessionId>,
     /// The highest sequence of each publisher session.
     pub(super) sequences: BTreeMap<SessionId, u64>,
@@ -92,28 +94,28 @@ pub(super) struct Partition {
     /// Nobody may open it.
     pub(super) forbidden: bool,
     /// What a test wants to happen to the next entries, requests and acks.
-    pub(super) next_fates: VecDeque<Fate>,
+    pub(super) next_fates: VecDeque<PublishFate>,
     pub(super) next_errors: u32,
     pub(super) next_lost_acks: u32,
 }
 
-impl State {
+impl MemoryBrokerState {
     pub(super) fn new(clock: Clock, seed: u64) -> Self {
         Self {
             clock,
             rng: fastrand::Rng::with_seed(seed),
             faults: Faults::quiet(),
             plan: 0,
-            history: History::default(),
+            history: SimulationHistory::default(),
             keeps_history: true,
-            agenda: Agenda::default(),
+            agenda: EffectAgenda::default(),
             asleep_until: None,
             signals: Arc::default(),
             topics: BTreeMap::new(),
             partitions: BTreeMap::new(),
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            outage: Outage::None,
+            outage: BrokerOutage::None,
             outages: 0,
             hung: Vec::new(),
             missing_topics: None,
@@ -146,11 +148,11 @@ impl State {
         self.happened(Happening::Note(text));
     }
 
-    pub(super) fn after(&mut self, delay: Duration, effect: Effect) {
+    pub(super) fn after(&mut self, delay: Duration, effect: PlannedEffect) {
         self.at(self.now() + delay, effect);
     }
 
-    pub(super) fn at(&mut self, at: Moment, effect: Effect) {
+    pub(super) fn at(&mut self, at: Moment, effect: PlannedEffect) {
         self.agenda.put(at, effect);
         if self.asleep_until.is_none_or(|until| at < until) {
             self.signals.wake.notify_one();
@@ -169,54 +171,56 @@ impl State {
         self.asleep_until
     }
 
-    pub(super) fn perform(&mut self, effect: Effect) {
+    pub(super) fn perform(&mut self, effect: PlannedEffect) {
         let waits = match self.outage {
-            Outage::None => false,
-            Outage::Refuses => effect.is_up(None),
-            Outage::Hangs => effect.waits_for_broker(),
+            BrokerOutage::None => false,
+            BrokerOutage::Refuses => effect.is_up(None),
+            BrokerOutage::Hangs => effect.waits_for_broker(),
         };
         if waits {
             self.hung.push(effect);
             return;
         }
         match effect {
-            Effect::Up(Up::Land(flight)) => self.land(flight),
-            Effect::Up(Up::Ack(flight)) => self.take_ack(flight),
-            Effect::Up(Up::HandBack { link, entry }) => self.take_back(link, entry),
-            Effect::Down(link, down) => self.come_down(link, down),
-            Effect::Flush(session) => self.flush(session),
-            Effect::GiveUp { session, sequence } => self.give_up(session, sequence),
-            Effect::Fail { link, error } => self.fail_silent(link, error),
-            Effect::Reattach(link) => self.reattach(link),
-            Effect::Closed(session) => self.forget(session),
-            Effect::Redeliver { partition, subscription, entry } => {
+            PlannedEffect::Up(Up::Land(flight)) => self.land(flight),
+            PlannedEffect::Up(Up::Ack(flight)) => self.take_ack(flight),
+            PlannedEffect::Up(Up::HandBack { link, entry }) => self.take_back(link, entry),
+            PlannedEffect::Down(link, down) => self.come_down(link, down),
+            PlannedEffect::Flush(session) => self.flush(session),
+            PlannedEffect::GiveUp { session, sequence } => self.give_up(session, sequence),
+            PlannedEffect::Fail { link, error } => self.fail_silent(link, error),
+            PlannedEffect::Reattach(link) => self.reattach(link),
+            PlannedEffect::Closed(session) => self.forget(session),
+            PlannedEffect::Redeliver { partition, subscription, entry } => {
                 self.redeliver_early(partition, &subscription, entry);
             }
-            Effect::StoreMarkDelete { partition, subscription } => {
+            PlannedEffect::StoreMarkDelete { partition, subscription } => {
                 self.store_mark_delete(partition, &subscription);
             }
-            Effect::Compact(partition) => self.compact_somewhere(partition),
-            Effect::Feed(partition) => self.feed_all(partition),
-            Effect::Lose(link) => self.lose_drawn(link),
-            Effect::KeepAlive { connection, freeze } => self.keep_alive_over(connection, freeze),
-            Effect::Resume { connection, freeze } => self.resume_after(connection, freeze),
-            Effect::Restore(connection) => self.restore(connection),
-            Effect::Back { outage } => self.back(outage),
-            Effect::HangNoticed { outage } => self.hang_noticed(outage),
-            Effect::Chaos { kind, plan } => self.chaos(kind, plan),
+            PlannedEffect::Compact(partition) => self.compact_somewhere(partition),
+            PlannedEffect::Feed(partition) => self.feed_all(partition),
+            PlannedEffect::Lose(link) => self.lose_drawn(link),
+            PlannedEffect::KeepAlive { connection, freeze } => {
+                self.keep_alive_over(connection, freeze)
+            }
+            PlannedEffect::Resume { connection, freeze } => self.resume_after(connection, freeze),
+            PlannedEffect::Restore(connection) => self.restore(connection),
+            PlannedEffect::Back { outage } => self.back(outage),
+            PlannedEffect::HangNoticed { outage } => self.hang_noticed(outage),
+            PlannedEffect::Chaos { kind, plan } => self.chaos(kind, plan),
         }
     }
 
     /// Something reaches a client, unless its session is another by now or its connection is
     /// frozen.
-    fn come_down(&mut self, link: Link, down: Down) {
+    fn come_down(&mut self, link: SessionAttachment, down: Down) {
         let Some(session) = self.sessions.get(&link.session) else { return };
         if session.link(link.session) != link {
             return;
         }
         let connection = self.connections.get_mut(&session.connection);
         if let Some(connection) = connection.filter(|connection| connection.frozen) {
-            connection.held.push(Effect::Down(link, down));
+            connection.held.push(PlannedEffect::Down(link, down));
             return;
         }
         match down {
@@ -228,7 +232,7 @@ impl State {
 
     /// Sends something to the broker, at a moment, or as soon as the connection thaws.
     pub(super) fn send_up(&mut self, connection: ConnectionId, at: Moment, up: Up) {
-        let effect = Effect::Up(up);
+        let effect = PlannedEffect::Up(up);
         match self.connections.get_mut(&connection) {
             Some(connection) if connection.frozen => connection.held.push(effect),
             _ => self.at(at, effect),
@@ -236,18 +240,18 @@ impl State {
     }
 
     /// Sends something to a client, behind what was sent before.
-    pub(super) fn send_down(&mut self, link: Link, delay: Duration, down: Down) {
+    pub(super) fn send_down(&mut self, link: SessionAttachment, delay: Duration, down: Down) {
         let at = self.now() + delay;
         let session = self.sessions.get_mut(&link.session);
         let at = session.map_or(at, |session| session.inbound_at(at));
-        self.at(at, Effect::Down(link, down));
+        self.at(at, PlannedEffect::Down(link, down));
     }
 
     pub(super) fn chance(&mut self, rate: f64) -> bool {
         rate > 0.0 && self.rng.f64() < rate
     }
 
-    pub(super) fn draw(&mut self, span: Span) -> Duration {
+    pub(super) fn draw(&mut self, span: DurationRange) -> Duration {
         span.draw(&mut self.rng)
     }
 
@@ -257,7 +261,7 @@ impl State {
     }
 
     pub(super) fn find(&self, at: &TopicPartition) -> Option<PartitionId> {
-        let live = |partition: &&Partition| !partition.deleted && partition.at == *at;
+        let live = |partition: &&MemoryPartition| !partition.deleted && partition.at == *at;
         let (id, _) = self.partitions.iter().find(|(_, partition)| live(partition))?;
         Some(*id)
     }
@@ -268,19 +272,19 @@ impl State {
             .map_or_else(|| Arc::from(""), |partition| Arc::clone(&partition.name))
     }
 
-    pub(super) fn attached(&self, matches: impl Fn(&Session) -> bool) -> Vec<SessionId> {
+    pub(super) fn attached(&self, matches: impl Fn(&MemorySession) -> bool) -> Vec<SessionId> {
         let attached = self.sessions.iter().filter(|(_, session)| session.attached);
         attached.filter(|(_, session)| matches(session)).map(|(id, _)| *id).collect()
     }
 }
 
-impl Partition {
+impl MemoryPartition {
     pub(super) fn new(at: TopicPartition, ledger: u64) -> Self {
         Self {
             name: Arc::from(at.to_string()),
             at,
             deleted: false,
-            log: Log::new(ledger),
+            log: PartitionLog::new(ledger),
             subscriptions: BTreeMap::new(),
             followers: BTreeSet::new(),
             sequences: BTreeMap::new(),

@@ -1,7 +1,7 @@
 //! A durable Shared or Key_Shared subscription: who gets what, what is acknowledged, and what of
 //! that is stored. Pure.
 
-use super::log::Log;
+use super::log::PartitionLog;
 use longhaul_transport::{EntryId, SubscriptionType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 const AHEAD_MAX: usize = 1_000;
 
 #[derive(Debug)]
-pub(super) struct Subscription {
+pub(super) struct MemorySubscription {
     pub(super) name: Arc<str>,
     /// Everything at or below is acknowledged, says the broker.
     pub(super) mark_delete: Option<EntryId>,
@@ -38,7 +38,7 @@ pub(super) struct Subscription {
     turn: usize,
 }
 
-impl Subscription {
+impl MemorySubscription {
     /// At the earliest message.
     pub(super) fn new(name: &str) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Subscription {
     /// Takes the next entry for the next consumer that has room, as `(entry, session)`.
     pub(super) fn take(
         &mut self,
-        log: &Log,
+        log: &PartitionLog,
         keeps_keys: bool,
         has_room: impl Fn(u64) -> bool,
     ) -> Option<(EntryId, u64)> {
@@ -108,7 +108,11 @@ impl Subscription {
 
     /// The next entry whose consumer has room, in order for each key: a key belongs to one
     /// consumer, and moves to another one only when nobody else holds entries of it.
-    fn take_by_key(&mut self, log: &Log, has_room: impl Fn(u64) -> bool) -> Option<(EntryId, u64)> {
+    fn take_by_key(
+        &mut self,
+        log: &PartitionLog,
+        has_room: impl Fn(u64) -> bool,
+    ) -> Option<(EntryId, u64)> {
         if !self.consumers.iter().any(|session| has_room(*session)) {
             return None;
         }
@@ -140,7 +144,7 @@ impl Subscription {
         Some((entry, session))
     }
 
-    fn read_ahead(&mut self, log: &Log) {
+    fn read_ahead(&mut self, log: &PartitionLog) {
         self.again.retain(|entry| !log.entry(*entry).is_empty());
         while self.again.len() < AHEAD_MAX
             && let Some(entry) = self.next_new(log)
@@ -174,7 +178,7 @@ impl Subscription {
     }
 
     /// Acknowledges an entry, whoever holds it.
-    pub(super) fn ack(&mut self, entry: EntryId, log: &Log) {
+    pub(super) fn ack(&mut self, entry: EntryId, log: &PartitionLog) {
         self.pending.remove(&entry);
         self.again.remove(&entry);
         if !self.is_acked(entry) && !log.entry(entry).is_empty() {
@@ -188,7 +192,7 @@ impl Subscription {
     }
 
     /// Moves the mark-delete position over what is acknowledged or no longer there.
-    pub(super) fn advance(&mut self, log: &Log) {
+    pub(super) fn advance(&mut self, log: &PartitionLog) {
         while let Some(next) = log.entry_after(self.mark_delete) {
             if !self.acked.contains(&next) {
                 break;
@@ -201,7 +205,7 @@ impl Subscription {
     }
 
     /// Entries that are not acknowledged.
-    pub(super) fn backlog(&self, log: &Log) -> usize {
+    pub(super) fn backlog(&self, log: &PartitionLog) -> usize {
         let mut after = self.mark_delete;
         let entries = std::iter::from_fn(|| {
             after = log.entry_after(after);
@@ -220,7 +224,7 @@ impl Subscription {
         self.cursor = self.stored;
     }
 
-    fn next_entry(&mut self, log: &Log) -> Option<EntryId> {
+    fn next_entry(&mut self, log: &PartitionLog) -> Option<EntryId> {
         while let Some(entry) = self.again.pop_first() {
             if !log.entry(entry).is_empty() {
                 return Some(entry);
@@ -229,7 +233,7 @@ impl Subscription {
         self.next_new(log)
     }
 
-    fn next_new(&mut self, log: &Log) -> Option<EntryId> {
+    fn next_new(&mut self, log: &PartitionLog) -> Option<EntryId> {
         while let Some(entry) = log.entry_after(self.cursor) {
             self.cursor = Some(entry);
             if !self.is_acked(entry) && !self.pending.contains_key(&entry) {

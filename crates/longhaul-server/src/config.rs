@@ -1,7 +1,7 @@
 //! What a gateway is told: where it listens, whom it lets in, and its limits.
 
-use crate::auth::Auth;
-use crate::server::StartError;
+use crate::auth::GatewayAuth;
+use crate::server::ServerStartError;
 use crate::shell::Tls;
 use longhaul_http::{TlsConfig, host};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -62,7 +62,7 @@ pub struct ServerConfig {
     /// 2 s.
     pub broker_grace: Duration,
     /// Limits on requests and connections.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// How many requests each caller may make; further ones are answered with 429 and
     /// `Retry-After`. A caller is a token, by its name, or where there are no tokens the address at
     /// the other end of the connection. Routes that everybody may use are free. Default none.
@@ -109,8 +109,8 @@ pub enum Dashboard {
 }
 
 impl Dashboard {
-    pub(crate) fn options(self, has_tls: bool) -> Option<longhaul_ui::Options> {
-        let mut options = longhaul_ui::Options::default();
+    pub(crate) fn options(self, has_tls: bool) -> Option<longhaul_ui::UiOptions> {
+        let mut options = longhaul_ui::UiOptions::default();
         options.has_tls = has_tls;
         options.read_only = match self {
             Self::Off => return None,
@@ -124,7 +124,7 @@ impl Dashboard {
 /// What a gateway takes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct ServerLimits {
     /// Connections at once; further ones wait in the backlog of the system. Default 16,384.
     pub connections: usize,
     /// Requests at once, without long polls and event streams; further ones are answered with 503
@@ -190,7 +190,7 @@ pub enum Dialect {
 /// A setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum ServerConfigError {
     /// It would listen beyond this machine, and let everybody in.
     #[error(
         "{0} can be reached from other machines, and no callers are told apart: give a token file, or client authorities for TLS, or listen on 127.0.0.1; \
@@ -239,7 +239,7 @@ impl Default for ServerConfig {
             create_queues: false,
             advertised_url: None,
             broker_grace: Duration::from_secs(2),
-            limits: Limits::default(),
+            limits: ServerLimits::default(),
             rate_limit: None,
             hide_payloads: false,
             measured_queues: Vec::new(),
@@ -251,7 +251,7 @@ impl Default for ServerConfig {
     }
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         const MIB: usize = 1024 * 1024;
         Self {
@@ -284,9 +284,9 @@ impl ServerConfig {
     ///
     /// # Errors
     /// The first setting that cannot be used.
-    pub fn check(&self) -> Result<(), StartError> {
+    pub fn check(&self) -> Result<(), ServerStartError> {
         self.validate()?;
-        Auth::open(self)?;
+        GatewayAuth::open(self)?;
         self.tls.as_ref().map(Tls::open).transpose()?;
         Ok(())
     }
@@ -295,30 +295,30 @@ impl ServerConfig {
     ///
     /// # Errors
     /// Names the first setting that cannot be used, and what to do.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), ServerConfigError> {
         if !self.listen.ip().is_loopback() && !self.has_auth() && !self.insecure {
-            return Err(ConfigError::OpenToAll(self.listen));
+            return Err(ServerConfigError::OpenToAll(self.listen));
         }
         let is_word = |word: &str| !word.is_empty() && word.bytes().all(is_name_byte);
         let namespace = self.namespace.split_once('/');
         if !namespace.is_some_and(|(tenant, namespace)| is_word(tenant) && is_word(namespace)) {
-            return Err(ConfigError::Namespace(self.namespace.clone()));
+            return Err(ServerConfigError::Namespace(self.namespace.clone()));
         }
         if let Some(origin) = self.allowed_origins.iter().find(|origin| !is_origin(origin)) {
-            return Err(ConfigError::Origin(origin.clone()));
+            return Err(ServerConfigError::Origin(origin.clone()));
         }
         let is_no_host = |host: &&String| host::parse(host).is_none();
         if let Some(host) = self.allowed_hosts.iter().find(is_no_host) {
-            return Err(ConfigError::Host(host.clone()));
+            return Err(ServerConfigError::Host(host.clone()));
         }
         crate::core::QueueName::parse(&self.dialect_queue)
-            .map_err(|error| ConfigError::Queue(error.to_string()))?;
+            .map_err(|error| ServerConfigError::Queue(error.to_string()))?;
         if self.measured_queues.len() > MEASURED_MAX {
-            return Err(ConfigError::MeasuredMany(self.measured_queues.len()));
+            return Err(ServerConfigError::MeasuredMany(self.measured_queues.len()));
         }
         for queue in &self.measured_queues {
             crate::core::QueueName::parse(queue)
-                .map_err(|error| ConfigError::Measured(error.to_string()))?;
+                .map_err(|error| ServerConfigError::Measured(error.to_string()))?;
         }
         self.rate_limit.map_or(Ok(()), RateLimit::validate)?;
         self.limits.validate()
@@ -326,18 +326,18 @@ impl ServerConfig {
 }
 
 impl RateLimit {
-    const fn validate(self) -> Result<(), ConfigError> {
+    const fn validate(self) -> Result<(), ServerConfigError> {
         match self {
-            Self { requests: 0, .. } => Err(ConfigError::Zero("rate_limit.requests")),
-            Self { per: Duration::ZERO, .. } => Err(ConfigError::Zero("rate_limit.per")),
-            Self { burst: 0, .. } => Err(ConfigError::Zero("rate_limit.burst")),
+            Self { requests: 0, .. } => Err(ServerConfigError::Zero("rate_limit.requests")),
+            Self { per: Duration::ZERO, .. } => Err(ServerConfigError::Zero("rate_limit.per")),
+            Self { burst: 0, .. } => Err(ServerConfigError::Zero("rate_limit.burst")),
             Self { .. } => Ok(()),
         }
     }
 }
 
-impl Limits {
-    fn validate(&self) -> Result<(), ConfigError> {
+impl ServerLimits {
+    fn validate(&self) -> Result<(), ServerConfigError> {
         let counts = [
             ("connections", self.connections),
             ("requests", self.requests),
@@ -355,7 +355,7 @@ impl Limits {
         ];
         let count = counts.iter().find(|(_, count)| *count == 0).map(|(name, _)| *name);
         let time = times.iter().find(|(_, time)| time.is_zero()).map(|(name, _)| *name);
-        count.or(time).map_or(Ok(()), |name| Err(ConfigError::Zero(name)))
+        count.or(time).map_or(Ok(()), |name| Err(ServerConfigError::Zero(name)))
     }
 }
 
@@ -373,7 +373,7 @@ fn is_origin(origin: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn changed(change: impl FnOnce(&mut ServerConfig)) -> Result<(), ConfigError> {
+    fn changed(change: impl FnOnce(&mut ServerConfig)) -> Result<(), ServerConfigError> {
         let mut config = ServerConfig::default();
         change(&mut config);
         config.validate()
@@ -384,7 +384,7 @@ mod tests {
         let beyond = "0.0.0.0:1".parse().unwrap();
         assert_eq!(changed(|_| {}), Ok(()));
         assert_eq!(changed(|it| it.listen = "[::1]:0".parse().unwrap()), Ok(()));
-        assert_eq!(changed(|it| it.listen = beyond), Err(ConfigError::OpenToAll(beyond)));
+        assert_eq!(changed(|it| it.listen = beyond), Err(ServerConfigError::OpenToAll(beyond)));
         let insecure = |it: &mut ServerConfig| (it.listen, it.insecure) = (beyond, true);
         assert_eq!(changed(insecure), Ok(()));
         let tokens = |it: &mut ServerConfig| {
@@ -397,40 +397,44 @@ mod tests {
             changed(|it| (it.listen, it.tls) = (beyond, tls))
         };
         assert_eq!(tls(Some("ca".into())), Ok(()));
-        assert_eq!(tls(None), Err(ConfigError::OpenToAll(beyond)), "TLS alone tells nobody apart");
+        assert_eq!(
+            tls(None),
+            Err(ServerConfigError::OpenToAll(beyond)),
+            "TLS alone tells nobody apart"
+        );
     }
 
     #[test]
     fn what_cannot_be_used_is_named() {
         for namespace in ["", "public", "a/b/c", "/b", "a/", "a b/c"] {
             let refused = changed(|it| it.namespace = namespace.to_owned());
-            assert_eq!(refused, Err(ConfigError::Namespace(namespace.to_owned())));
+            assert_eq!(refused, Err(ServerConfigError::Namespace(namespace.to_owned())));
         }
         for origin in ["*", "example.org", "https://", "https://a/b", "https://*.a", "https://a b"]
         {
             let refused = changed(|it| it.allowed_origins = vec![origin.to_owned()]);
-            assert_eq!(refused, Err(ConfigError::Origin(origin.to_owned())));
+            assert_eq!(refused, Err(ServerConfigError::Origin(origin.to_owned())));
         }
         assert_eq!(changed(|it| it.allowed_origins = vec!["http://a:8080".to_owned()]), Ok(()));
         for host in ["", "tasks.example:7070", "https://tasks.example", "*", "[::1]:1", "a b"] {
             let refused = changed(|it| it.allowed_hosts = vec![host.to_owned()]);
-            assert_eq!(refused, Err(ConfigError::Host(host.to_owned())));
+            assert_eq!(refused, Err(ServerConfigError::Host(host.to_owned())));
         }
         for host in ["tasks.example", "Tasks.example.", "[fd00::7]", "fd00::7", "10.0.0.1"] {
             assert_eq!(changed(|it| it.allowed_hosts = vec![host.to_owned()]), Ok(()), "{host}");
         }
-        assert_eq!(changed(|it| it.limits.requests = 0), Err(ConfigError::Zero("requests")));
+        assert_eq!(changed(|it| it.limits.requests = 0), Err(ServerConfigError::Zero("requests")));
         let zero = changed(|it| it.limits.header_time = Duration::ZERO);
-        assert_eq!(zero, Err(ConfigError::Zero("header_time")));
+        assert_eq!(zero, Err(ServerConfigError::Zero("header_time")));
         let rate = |requests, seconds, burst| {
             let limit = RateLimit { requests, per: Duration::from_secs(seconds), burst };
             changed(|it| it.rate_limit = Some(limit))
         };
         assert_eq!(rate(1, 1, 1), Ok(()));
-        assert_eq!(rate(0, 1, 1), Err(ConfigError::Zero("rate_limit.requests")));
-        assert_eq!(rate(1, 0, 1), Err(ConfigError::Zero("rate_limit.per")));
-        assert_eq!(rate(1, 1, 0), Err(ConfigError::Zero("rate_limit.burst")));
+        assert_eq!(rate(0, 1, 1), Err(ServerConfigError::Zero("rate_limit.requests")));
+        assert_eq!(rate(1, 0, 1), Err(ServerConfigError::Zero("rate_limit.per")));
+        assert_eq!(rate(1, 1, 0), Err(ServerConfigError::Zero("rate_limit.burst")));
         let queue = changed(|it| it.dialect_queue = "a/b".to_owned());
-        assert!(matches!(queue, Err(ConfigError::Queue(_))));
+        assert!(matches!(queue, Err(ServerConfigError::Queue(_))));
     }
 }

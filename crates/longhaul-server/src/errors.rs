@@ -1,7 +1,7 @@
 //! Which status and which code an error has: the only place that says so.
 
 use crate::core::ServiceError;
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
 use longhaul::{
     CancelError, DeadLetterError, DocumentError, DrainError, GetError, HistoryError, LeaseError,
@@ -11,7 +11,7 @@ use longhaul::{
 use std::error::Error;
 use std::fmt::Write;
 
-impl From<ServiceError> for Problem {
+impl From<ServiceError> for ProblemDetails {
     fn from(error: ServiceError) -> Self {
         let text = chain(&error);
         let with = |status, code| Self::new(status, code, text.clone());
@@ -71,11 +71,11 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-fn transport(error: &TransportError, text: String) -> Problem {
+fn transport(error: &TransportError, text: String) -> ProblemDetails {
     match error.kind {
-        TransportErrorKind::Unreachable => Problem::unavailable("broker_unreachable", text),
+        TransportErrorKind::Unreachable => ProblemDetails::unavailable("broker_unreachable", text),
         TransportErrorKind::NotFound => {
-            Problem::new(StatusCode::NOT_FOUND, "queue_not_found", text)
+            ProblemDetails::new(StatusCode::NOT_FOUND, "queue_not_found", text)
         }
         TransportErrorKind::Unauthorized
         | TransportErrorKind::NotAllowed
@@ -87,34 +87,34 @@ fn transport(error: &TransportError, text: String) -> Problem {
     }
 }
 
-fn broker_refused(text: String) -> Problem {
-    Problem::new(StatusCode::BAD_GATEWAY, "broker_refused", text)
+fn broker_refused(text: String) -> ProblemDetails {
+    ProblemDetails::new(StatusCode::BAD_GATEWAY, "broker_refused", text)
 }
 
 /// It is not known whether something was done.
-fn unknown(text: String) -> Problem {
-    Problem::unavailable("outcome_unknown", text)
+fn unknown(text: String) -> ProblemDetails {
+    ProblemDetails::unavailable("outcome_unknown", text)
 }
 
-fn name_invalid(text: String) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, "queue_name_invalid", text)
+fn name_invalid(text: String) -> ProblemDetails {
+    ProblemDetails::new(StatusCode::BAD_REQUEST, "queue_name_invalid", text)
 }
 
-fn unfit(text: String) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", text)
+fn unfit(text: String) -> ProblemDetails {
+    ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", text)
 }
 
-fn submit(error: &SubmitError, text: String) -> Problem {
+fn submit(error: &SubmitError, text: String) -> ProblemDetails {
     match error {
         SubmitError::Topic(_) => name_invalid(text),
         SubmitError::Conflict(task) => {
-            let conflict = Problem::new(StatusCode::CONFLICT, "key_conflict", text);
+            let conflict = ProblemDetails::new(StatusCode::CONFLICT, "key_conflict", text);
             let task = crate::core::TaskName::of(task).to_string();
-            Problem { task: Some(task), ..conflict }
+            ProblemDetails { task: Some(task), ..conflict }
         }
         SubmitError::Transport(error) => transport(error, text),
         SubmitError::TooLarge { .. } => {
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "task_too_large", text)
+            ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "task_too_large", text)
         }
         SubmitError::Refused(_) => broker_refused(text),
         SubmitError::Unknown(_) | SubmitError::Unbound(_) => unknown(text),
@@ -129,18 +129,18 @@ fn submit(error: &SubmitError, text: String) -> Problem {
     }
 }
 
-fn submitted(error: &SubmittedError, text: String) -> Problem {
+fn submitted(error: &SubmittedError, text: String) -> ProblemDetails {
     match error {
         SubmittedError::Topic(_) => name_invalid(text),
         SubmittedError::Transport(error) => transport(error, text),
         SubmittedError::Undecodable(_) => {
-            Problem::new(StatusCode::CONFLICT, "task_unreadable", text)
+            ProblemDetails::new(StatusCode::CONFLICT, "task_unreadable", text)
         }
         _ => broker_refused(text),
     }
 }
 
-fn get(error: &GetError, text: String) -> Problem {
+fn get(error: &GetError, text: String) -> ProblemDetails {
     match error {
         GetError::Topic(_) => name_invalid(text),
         GetError::Transport(error) => transport(error, text),
@@ -148,19 +148,21 @@ fn get(error: &GetError, text: String) -> Problem {
     }
 }
 
-fn wait(error: &WaitError, text: String) -> Problem {
+fn wait(error: &WaitError, text: String) -> ProblemDetails {
     match error {
-        WaitError::NoSuchTask { .. } => Problem::new(StatusCode::NOT_FOUND, "task_not_found", text),
-        WaitError::Evicted => Problem::new(StatusCode::GONE, "gone", text),
+        WaitError::NoSuchTask { .. } => {
+            ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", text)
+        }
+        WaitError::Evicted => ProblemDetails::new(StatusCode::GONE, "gone", text),
         WaitError::Topic(_) => name_invalid(text),
         WaitError::Transport(error) => transport(error, text),
-        WaitError::Failed { .. } => Problem::new(StatusCode::CONFLICT, "task_failed", text),
+        WaitError::Failed { .. } => ProblemDetails::new(StatusCode::CONFLICT, "task_failed", text),
         WaitError::Decode(_) => unfit(text),
         _ => broker_refused(text),
     }
 }
 
-fn cancel(error: &CancelError, text: String) -> Problem {
+fn cancel(error: &CancelError, text: String) -> ProblemDetails {
     match error {
         CancelError::Topic(_) => name_invalid(text),
         CancelError::Transport(error) => transport(error, text),
@@ -169,31 +171,31 @@ fn cancel(error: &CancelError, text: String) -> Problem {
     }
 }
 
-fn operator(error: &OperatorError, text: String) -> Problem {
-    let conflict = |code| Problem::new(StatusCode::CONFLICT, code, text.clone());
+fn operator(error: &OperatorError, text: String) -> ProblemDetails {
+    let conflict = |code| ProblemDetails::new(StatusCode::CONFLICT, code, text.clone());
     match error {
         OperatorError::Topic(_) => name_invalid(text),
         OperatorError::NoSuchTask { .. } => {
-            Problem::new(StatusCode::NOT_FOUND, "task_not_found", text)
+            ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", text)
         }
         OperatorError::Over(_) => conflict("task_over"),
         OperatorError::Stale { current } => {
-            Problem { current_epoch: Some(*current), ..conflict("stale_epoch") }
+            ProblemDetails { current_epoch: Some(*current), ..conflict("stale_epoch") }
         }
         OperatorError::NotRunning => conflict("task_not_running"),
-        OperatorError::Contended => Problem::unavailable("contended", text),
+        OperatorError::Contended => ProblemDetails::unavailable("contended", text),
         OperatorError::Transport(error) => transport(error, text),
         OperatorError::NoReceipt(_) => unknown(text),
         _ => broker_refused(text),
     }
 }
 
-fn leases(error: &WorkerError, text: String) -> Problem {
+fn leases(error: &WorkerError, text: String) -> ProblemDetails {
     match error {
         WorkerError::Connect(error) => transport(error, text),
         WorkerError::Topic(_) => name_invalid(text),
         WorkerError::SubscriptionLost(_) => {
-            Problem::new(StatusCode::CONFLICT, "subscription_lost", text)
+            ProblemDetails::new(StatusCode::CONFLICT, "subscription_lost", text)
         }
         WorkerError::Config(_)
         | WorkerError::Refused(_)
@@ -204,10 +206,10 @@ fn leases(error: &WorkerError, text: String) -> Problem {
     }
 }
 
-fn lease(error: &LeaseError, text: String) -> Problem {
+fn lease(error: &LeaseError, text: String) -> ProblemDetails {
     match error {
-        LeaseError::Busy { .. } => Problem::unavailable("too_many_requests", text),
-        LeaseError::Stopped => Problem::unavailable("draining", text),
+        LeaseError::Busy { .. } => ProblemDetails::unavailable("too_many_requests", text),
+        LeaseError::Stopped => ProblemDetails::unavailable("draining", text),
         LeaseError::Worker
         | LeaseError::Count { .. }
         | LeaseError::Types
@@ -216,12 +218,12 @@ fn lease(error: &LeaseError, text: String) -> Problem {
     }
 }
 
-fn report(error: &ReportError, text: String) -> Problem {
-    let with = |status| Problem::new(status, crate::core::reason(error), text.clone());
+fn report(error: &ReportError, text: String) -> ProblemDetails {
+    let with = |status| ProblemDetails::new(status, crate::core::reason(error), text.clone());
     match error {
         ReportError::NotFound => with(StatusCode::NOT_FOUND),
         ReportError::StaleLease { current } => {
-            Problem { current_epoch: Some(*current), ..with(StatusCode::CONFLICT) }
+            ProblemDetails { current_epoch: Some(*current), ..with(StatusCode::CONFLICT) }
         }
         ReportError::NotOwner | ReportError::Expired | ReportError::Ended { .. } => {
             with(StatusCode::CONFLICT)
@@ -233,14 +235,14 @@ fn report(error: &ReportError, text: String) -> Problem {
     }
 }
 
-fn document(error: &DocumentError, text: String) -> Problem {
+fn document(error: &DocumentError, text: String) -> ProblemDetails {
     match error {
         DocumentError::Topic(_) => name_invalid(text),
-        DocumentError::Name(_) => Problem::bad_request("name_invalid", text),
+        DocumentError::Name(_) => ProblemDetails::bad_request("name_invalid", text),
         DocumentError::TooLarge(_) | DocumentError::Invalid(_) => unfit(text),
         DocumentError::VersionConflict { current } => {
-            let conflict = Problem::new(StatusCode::CONFLICT, "version_conflict", text);
-            Problem { current_version: Some(*current), ..conflict }
+            let conflict = ProblemDetails::new(StatusCode::CONFLICT, "version_conflict", text);
+            ProblemDetails { current_version: Some(*current), ..conflict }
         }
         DocumentError::Transport(error) => transport(error, text),
         DocumentError::Refused(_) => broker_refused(text),
@@ -249,11 +251,11 @@ fn document(error: &DocumentError, text: String) -> Problem {
     }
 }
 
-fn drain(error: &DrainError, text: String) -> Problem {
-    let conflict = |code| Problem::new(StatusCode::CONFLICT, code, text.clone());
+fn drain(error: &DrainError, text: String) -> ProblemDetails {
+    let conflict = |code| ProblemDetails::new(StatusCode::CONFLICT, code, text.clone());
     match error {
         DrainError::NoSuchWorker { .. } => {
-            Problem::new(StatusCode::NOT_FOUND, "worker_not_found", text)
+            ProblemDetails::new(StatusCode::NOT_FOUND, "worker_not_found", text)
         }
         DrainError::HoldsLeases(_) => conflict("worker_holds_leases"),
         DrainError::Gateway(_) => conflict("worker_is_gateway"),
@@ -266,12 +268,16 @@ fn drain(error: &DrainError, text: String) -> Problem {
     }
 }
 
-fn schedules(error: &SchedulesError, text: String) -> Problem {
+fn schedules(error: &SchedulesError, text: String) -> ProblemDetails {
     match error {
-        SchedulesError::NotFound => Problem::new(StatusCode::NOT_FOUND, "schedule_not_found", text),
-        SchedulesError::Exists => Problem::new(StatusCode::CONFLICT, "schedule_exists", text),
+        SchedulesError::NotFound => {
+            ProblemDetails::new(StatusCode::NOT_FOUND, "schedule_not_found", text)
+        }
+        SchedulesError::Exists => {
+            ProblemDetails::new(StatusCode::CONFLICT, "schedule_exists", text)
+        }
         SchedulesError::TooManyTriggers => {
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_triggers", text)
+            ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too_many_triggers", text)
         }
         SchedulesError::Task(error) => submit(error, text),
         SchedulesError::Document(error) => document(error, text),
@@ -283,7 +289,7 @@ fn schedules(error: &SchedulesError, text: String) -> Problem {
     }
 }
 
-fn letters(error: &DeadLetterError, text: String) -> Problem {
+fn letters(error: &DeadLetterError, text: String) -> ProblemDetails {
     match error {
         DeadLetterError::Topic(_) => name_invalid(text),
         DeadLetterError::Transport(error) => transport(error, text),
@@ -293,26 +299,28 @@ fn letters(error: &DeadLetterError, text: String) -> Problem {
     }
 }
 
-fn history(error: &HistoryError, text: String) -> Problem {
+fn history(error: &HistoryError, text: String) -> ProblemDetails {
     match error {
         HistoryError::Topic(_) => name_invalid(text),
-        HistoryError::NotInLog { .. } => Problem::new(StatusCode::GONE, "gone", text),
+        HistoryError::NotInLog { .. } => ProblemDetails::new(StatusCode::GONE, "gone", text),
         HistoryError::View(error) => view(error, text),
         HistoryError::Transport(error) => transport(error, text),
         _ => broker_refused(text),
     }
 }
 
-fn view(error: &TaskViewError, text: String) -> Problem {
+fn view(error: &TaskViewError, text: String) -> ProblemDetails {
     match error {
         TaskViewError::Topic(_) => name_invalid(text),
-        TaskViewError::NoLedger(_) => Problem::new(StatusCode::CONFLICT, "queue_not_set_up", text),
+        TaskViewError::NoLedger(_) => {
+            ProblemDetails::new(StatusCode::CONFLICT, "queue_not_set_up", text)
+        }
         TaskViewError::Transport(error) => transport(error, text),
         _ => broker_refused(text),
     }
 }
 
-fn watch(error: &WatchError, text: String) -> Problem {
+fn watch(error: &WatchError, text: String) -> ProblemDetails {
     match error {
         WatchError::Topic(_) => name_invalid(text),
         WatchError::Transport(error) => transport(error, text),
@@ -320,27 +328,27 @@ fn watch(error: &WatchError, text: String) -> Problem {
     }
 }
 
-fn setup(error: &SetupTopicsError, text: String) -> Problem {
+fn setup(error: &SetupTopicsError, text: String) -> ProblemDetails {
     use longhaul::topics::{AdminErrorKind, SetupError};
     match error {
         SetupTopicsError::NoAdminUrl => {
             let detail = "the gateway does not know Pulsar's admin API, by which queues are made, listed and deleted: start it with an admin URL";
-            Problem::new(StatusCode::NOT_IMPLEMENTED, "no_admin_api", detail)
+            ProblemDetails::new(StatusCode::NOT_IMPLEMENTED, "no_admin_api", detail)
         }
         SetupTopicsError::Topic(_) => name_invalid(text),
         SetupTopicsError::Setup(SetupError::Settings(_)) => unfit(text),
         SetupTopicsError::Setup(SetupError::Partitions { .. }) => {
-            Problem::new(StatusCode::CONFLICT, "partitions_cannot_change", text)
+            ProblemDetails::new(StatusCode::CONFLICT, "partitions_cannot_change", text)
         }
         SetupTopicsError::Setup(SetupError::SubscriptionLost(_)) => {
-            Problem::new(StatusCode::CONFLICT, "subscription_lost", text)
+            ProblemDetails::new(StatusCode::CONFLICT, "subscription_lost", text)
         }
         SetupTopicsError::Setup(SetupError::Admin(error)) => match error.kind {
             AdminErrorKind::Unreachable | AdminErrorKind::Unavailable => {
-                Problem::unavailable("broker_unreachable", text)
+                ProblemDetails::unavailable("broker_unreachable", text)
             }
             AdminErrorKind::NotFound => {
-                Problem::new(StatusCode::NOT_FOUND, "queue_not_found", text)
+                ProblemDetails::new(StatusCode::NOT_FOUND, "queue_not_found", text)
             }
             AdminErrorKind::Unauthorized
             | AdminErrorKind::Conflict

@@ -28,11 +28,13 @@ mod telemetry;
 mod testing;
 mod v1;
 
-pub use auth::{Scope, TokenEntry, TokenFile, TokenFileError};
-pub use config::{ConfigError, DEFAULT_PORT, Dashboard, Dialect, Limits, RateLimit, ServerConfig};
+pub use auth::{TokenEntry, TokenFile, TokenFileError, TokenScope};
+pub use config::{
+    DEFAULT_PORT, Dashboard, Dialect, RateLimit, ServerConfig, ServerConfigError, ServerLimits,
+};
 pub use longhaul_http::{TlsConfig, TlsError};
 pub use page::MetricsPage;
-pub use server::{Server, StartError};
+pub use server::{Server, ServerStartError};
 
 /// The examples of the page of the package.
 #[cfg(doctest)]

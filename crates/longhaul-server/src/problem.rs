@@ -1,7 +1,7 @@
 //! Errors as callers see them: `application/problem+json`, with a code for machines, what happened,
 //! and what to do.
 
-use crate::reach::Outage;
+use crate::reach::ConnectionOutage;
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -15,7 +15,8 @@ const DETAIL_BYTES_MAX: usize = 2_000;
 
 /// An error, as it is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct Problem {
+#[schema(as = Problem)]
+pub(crate) struct ProblemDetails {
     /// The same as the status of the answer.
     #[serde(serialize_with = "status_number")]
     #[schema(value_type = u16, example = 404)]
@@ -47,7 +48,7 @@ fn status_number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::
     to.serialize_u16(status.as_u16())
 }
 
-impl Problem {
+impl ProblemDetails {
     pub(crate) fn new(
         status: StatusCode,
         code: &'static str,
@@ -90,8 +91,8 @@ fn shortened(text: Cow<'static, str>) -> Cow<'static, str> {
 }
 
 /// Nothing was done: the request was not begun.
-impl From<Outage> for Problem {
-    fn from(outage: Outage) -> Self {
+impl From<ConnectionOutage> for ProblemDetails {
+    fn from(outage: ConnectionOutage) -> Self {
         let code = if outage.refused { "broker_refused" } else { "broker_unreachable" };
         let detail = format!(
             "the gateway has no way to its broker: {}; nothing was done: try again, or ask another gateway",
@@ -101,7 +102,7 @@ impl From<Outage> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
         // It holds nothing that has no form in JSON.
         let body = serde_json::to_vec(&self).unwrap_or_default();

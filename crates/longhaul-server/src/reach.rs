@@ -10,22 +10,22 @@ use tokio_util::sync::CancellationToken;
 
 /// Whether the gateway reaches its broker.
 #[derive(Debug)]
-pub(crate) struct Reach {
-    outage: watch::Sender<Option<Outage>>,
+pub(crate) struct BrokerReachability {
+    outage: watch::Sender<Option<ConnectionOutage>>,
     /// How long after the loss of the connection requests wait for it to come back.
     grace: Duration,
 }
 
 /// The broker is away.
 #[derive(Clone, Debug)]
-pub(crate) struct Outage {
+pub(crate) struct ConnectionOutage {
     began: Stopwatch,
     pub(crate) why: String,
     /// The broker is there and keeps the gateway out: who asks it is told so at once.
     pub(crate) refused: bool,
 }
 
-impl Outage {
+impl ConnectionOutage {
     fn new(state: ConnectionState) -> Option<Self> {
         let began = clock::stopwatch();
         match state {
@@ -41,7 +41,7 @@ impl Outage {
     }
 }
 
-impl Reach {
+impl BrokerReachability {
     pub(crate) fn new(grace: Duration) -> Self {
         let (outage, _) = watch::channel(None);
         Self { outage, grace }
@@ -58,7 +58,7 @@ impl Reach {
     /// The client tells how it stands.
     pub(crate) fn note(&self, state: ConnectionState) {
         self.outage.send_modify(|outage| {
-            let is = Outage::new(state);
+            let is = ConnectionOutage::new(state);
             match (outage.as_ref(), &is) {
                 (None, None) => telemetry::broker_connected(true),
                 (None, Some(now)) => {
@@ -88,18 +88,18 @@ impl Reach {
                 (Some(_), Some(_)) => {}
             }
             let began = outage.as_ref().map(|before| before.began);
-            *outage = is.map(|now| Outage { began: began.unwrap_or(now.began), ..now });
+            *outage = is.map(|now| ConnectionOutage { began: began.unwrap_or(now.began), ..now });
         });
     }
 
     /// The outage that lasts now.
-    pub(crate) fn outage(&self) -> Option<Outage> {
+    pub(crate) fn outage(&self) -> Option<ConnectionOutage> {
         self.outage.borrow().clone()
     }
 
     /// Waits for the broker, as long after its loss as requests may. The broker that keeps the
     /// gateway out says so itself.
-    pub(crate) async fn admit(&self) -> Result<(), Outage> {
+    pub(crate) async fn admit(&self) -> Result<(), ConnectionOutage> {
         if self.outage.borrow().as_ref().is_none_or(|it| it.refused) {
             return Ok(());
         }
@@ -112,17 +112,17 @@ impl Reach {
 
     /// Resolves when the broker has been away for longer than requests wait for it. One that keeps
     /// the gateway out is not away.
-    pub(crate) async fn cut_off(&self) -> Outage {
+    pub(crate) async fn cut_off(&self) -> ConnectionOutage {
         self.out_for_long(|it| !it.refused).await
     }
 
     /// Resolves when nothing has come from the broker for as long, whether it is away or keeps the
     /// gateway out.
-    pub(crate) async fn lost(&self) -> Outage {
+    pub(crate) async fn lost(&self) -> ConnectionOutage {
         self.out_for_long(|_| true).await
     }
 
-    async fn out_for_long(&self, counts: fn(&Outage) -> bool) -> Outage {
+    async fn out_for_long(&self, counts: fn(&ConnectionOutage) -> bool) -> ConnectionOutage {
         let mut told = self.outage.subscribe();
         loop {
             let outage = told.borrow_and_update().clone().filter(counts);
@@ -179,7 +179,7 @@ pub(crate) mod tests {
     /// Time is tokio's, which passes at once here.
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_a_while_and_are_refused_then() {
-        let reach = Reach::new(Duration::from_secs(3_600));
+        let reach = BrokerReachability::new(Duration::from_secs(3_600));
         assert!(reach.admit().await.is_ok() && reach.outage().is_none());
         let mut cut_off = Box::pin(reach.cut_off());
         assert!(poll!(&mut cut_off).is_pending());
@@ -207,7 +207,7 @@ pub(crate) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_broker_that_keeps_the_gateway_out_is_asked_and_says_so() {
-        let reach = Reach::new(Duration::ZERO);
+        let reach = BrokerReachability::new(Duration::ZERO);
         reach.note(away(TransportErrorKind::Unauthorized));
         assert!(reach.outage().is_some_and(|it| it.refused));
         assert!(reach.admit().await.is_ok());
@@ -220,7 +220,7 @@ pub(crate) mod tests {
     /// nothing came.
     #[tokio::test(start_paused = true)]
     async fn a_broker_that_keeps_the_gateway_out_is_not_back() {
-        let reach = Reach::new(Duration::ZERO);
+        let reach = BrokerReachability::new(Duration::ZERO);
         reach.note(away(TransportErrorKind::Unreachable));
         assert!(!reach.lost().await.refused);
         let mut connected = Box::pin(reach.connected());
@@ -236,7 +236,7 @@ pub(crate) mod tests {
     /// An outage lasts since the first of its causes: who comes late need not wait as long again.
     #[tokio::test]
     async fn who_comes_late_does_not_wait_as_long_again() {
-        let reach = Reach::new(Duration::from_millis(20));
+        let reach = BrokerReachability::new(Duration::from_millis(20));
         reach.note(away(TransportErrorKind::Unreachable));
         assert!(reach.admit().await.is_err());
         reach.note(away(TransportErrorKind::Unreachable));

@@ -18,17 +18,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Reloaded<T> {
     files: Vec<PathBuf>,
     value: RwLock<Arc<T>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<FileStamps>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct FileStamps {
     looked: Stopwatch,
-    stamps: Vec<Option<Stamp>>,
+    stamps: Vec<Option<FileStamp>>,
 }
 
 /// What another content of a file changes.
-type Stamp = (Option<SystemTime>, u64);
+type FileStamp = (Option<SystemTime>, u64);
 
 impl<T> Reloaded<T> {
     /// Reads the files for the first time.
@@ -37,7 +37,7 @@ impl<T> Reloaded<T> {
         read: impl FnOnce() -> Result<T, E>,
     ) -> Result<Self, E> {
         // Looked at before they are read: what changes in between is read again.
-        let seen = Mutex::new(Seen { looked: clock::stopwatch(), stamps: stamps(&files) });
+        let seen = Mutex::new(FileStamps { looked: clock::stopwatch(), stamps: stamps(&files) });
         Ok(Self { value: RwLock::new(Arc::new(read()?)), files, seen })
     }
 
@@ -71,7 +71,7 @@ impl<T> Reloaded<T> {
     }
 }
 
-fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
+fn stamps(files: &[PathBuf]) -> Vec<Option<FileStamp>> {
     let stamp = |file: &PathBuf| {
         let metadata = std::fs::metadata(file).ok()?;
         Some((metadata.modified().ok(), metadata.len()))

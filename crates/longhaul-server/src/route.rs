@@ -9,12 +9,12 @@ mod verbs;
 
 pub(crate) use openapi::document;
 
-use crate::auth::Scope;
-use crate::config::Limits;
-use crate::core::Service;
+use crate::auth::TokenScope;
+use crate::config::ServerLimits;
+use crate::core::GatewayService;
 use crate::dialects;
-use crate::problem::Problem;
-use crate::shell::{Gate, Shell, form, gate, guard, linger};
+use crate::problem::ProblemDetails;
+use crate::shell::{RouteGate, Shell, form, gate, guard, linger};
 use crate::telemetry::REQUEST_SECONDS;
 use axum::Router;
 use axum::handler::Handler;
@@ -40,16 +40,16 @@ pub(crate) enum Method {
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum RouteAccess {
     /// Everybody: it tells nothing of tasks.
     Open,
     /// Whoever has this scope.
-    Needs(Scope),
+    Needs(TokenScope),
 }
 
 /// How long a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Span {
+pub(crate) enum RequestClass {
     /// It is answered however busy the gateway is.
     Probe,
     Short,
@@ -77,8 +77,8 @@ pub(crate) struct RouteInfo {
     pub(crate) method: Method,
     /// With its parameters, such as `/v1/queues/{queue}`.
     pub(crate) path: &'static str,
-    pub(crate) access: Access,
-    pub(crate) span: Span,
+    pub(crate) access: RouteAccess,
+    pub(crate) span: RequestClass,
     pub(crate) size: Size,
     /// It cannot be served while the broker is away.
     pub(crate) asks_broker: bool,
@@ -87,9 +87,9 @@ pub(crate) struct RouteInfo {
 }
 
 /// A route.
-pub(crate) struct Route {
+pub(crate) struct ApiRoute {
     pub(crate) info: RouteInfo,
-    handler: MethodRouter<Arc<Service>>,
+    handler: MethodRouter<Arc<GatewayService>>,
     operation: OperationBuilder,
     schemas: Vec<(String, RefOr<Schema>)>,
 }
@@ -117,7 +117,7 @@ impl Method {
 }
 
 impl RouteInfo {
-    pub(crate) const fn body_limit(&self, limits: &Limits) -> usize {
+    pub(crate) const fn body_limit(&self, limits: &ServerLimits) -> usize {
         match self.size {
             Size::Small if limits.body_bytes > SMALL_BYTES_MAX => SMALL_BYTES_MAX,
             Size::Small | Size::Task => limits.body_bytes,
@@ -146,19 +146,24 @@ impl RouteInfo {
     }
 }
 
-impl Route {
+impl ApiRoute {
     /// A route for short requests with a small body; its handler documents itself by the calls that
     /// follow.
-    pub(crate) fn new<H, T>(method: Method, path: &'static str, scope: Scope, handler: H) -> Self
+    pub(crate) fn new<H, T>(
+        method: Method,
+        path: &'static str,
+        scope: TokenScope,
+        handler: H,
+    ) -> Self
     where
-        H: Handler<T, Arc<Service>>,
+        H: Handler<T, Arc<GatewayService>>,
         T: 'static,
     {
         let info = RouteInfo {
             method,
             path,
-            access: Access::Needs(scope),
-            span: Span::Short,
+            access: RouteAccess::Needs(scope),
+            span: RequestClass::Short,
             size: Size::Small,
             asks_broker: true,
             measured: RwLock::default(),
@@ -169,8 +174,8 @@ impl Route {
 
     /// It needs no scope.
     pub(crate) const fn open(mut self) -> Self {
-        self.info.access = Access::Open;
-        self.info.span = Span::Probe;
+        self.info.access = RouteAccess::Open;
+        self.info.span = RequestClass::Probe;
         self.by_itself()
     }
 
@@ -182,7 +187,7 @@ impl Route {
 
     /// It waits for something.
     pub(crate) const fn waits(mut self) -> Self {
-        self.info.span = Span::Long;
+        self.info.span = RequestClass::Long;
         self
     }
 
@@ -193,12 +198,12 @@ impl Route {
 }
 
 /// All routes of the native API. Those of dialects are beside them: see [`crate::dialects`].
-pub(crate) fn all() -> Vec<Route> {
+pub(crate) fn all() -> Vec<ApiRoute> {
     crate::v1::routes()
 }
 
 /// Serves all routes and the dashboard, behind all checks.
-pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
+pub(crate) fn router(shell: Arc<Shell>, service: Arc<GatewayService>) -> Router {
     let api = api(Arc::clone(&shell), service);
     let Some(options) = shell.config.dashboard.options(shell.config.tls.is_some()) else {
         return api.layer(from_fn_with_state(shell, linger));
@@ -212,13 +217,13 @@ pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
 }
 
 /// Serves all routes.
-fn api(shell: Arc<Shell>, service: Arc<Service>) -> Router {
+fn api(shell: Arc<Shell>, service: Arc<GatewayService>) -> Router {
     let (mut router, mut verbs) = (Router::new(), verbs::Verbs::default());
-    for Route { info, handler, .. } in all().into_iter().chain(dialects::routes(&shell.config)) {
+    for ApiRoute { info, handler, .. } in all().into_iter().chain(dialects::routes(&shell.config)) {
         let path = verbs::routed(info.path);
         verbs.note(info.path);
         let (shell, service) = (Arc::clone(&shell), Arc::clone(&service));
-        let gated = Gate { shell, service, route: Arc::new(info) };
+        let gated = RouteGate { shell, service, route: Arc::new(info) };
         router = router.route(&path, handler.layer(from_fn_with_state(gated, gate)));
     }
     let router = router
@@ -256,12 +261,12 @@ fn cors(shell: &Shell) -> Option<CorsLayer> {
     Some(cors.max_age(Duration::from_secs(600)))
 }
 
-async fn no_route() -> Problem {
+async fn no_route() -> ProblemDetails {
     let detail = "there is no such route; GET /v1/openapi.json lists all of them";
-    Problem::new(StatusCode::NOT_FOUND, "route_not_found", detail)
+    ProblemDetails::new(StatusCode::NOT_FOUND, "route_not_found", detail)
 }
 
-async fn wrong_method() -> Problem {
+async fn wrong_method() -> ProblemDetails {
     let detail = "the route has other methods: the header `Allow` names them";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+    ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }

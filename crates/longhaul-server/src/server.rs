@@ -1,9 +1,9 @@
 //! Starts a gateway, tells where it listens, and ends it.
 
-use crate::auth::{Auth, TokenFileError};
-use crate::config::{ConfigError, ServerConfig};
-use crate::core::Service;
-use crate::shell::{Listener, Shell};
+use crate::auth::{GatewayAuth, TokenFileError};
+use crate::config::{ServerConfig, ServerConfigError};
+use crate::core::GatewayService;
+use crate::shell::{GatewayListener, Shell};
 use crate::{route, telemetry};
 use longhaul::Client;
 use longhaul_http::TlsError;
@@ -20,10 +20,10 @@ const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum ServerStartError {
     /// A setting cannot be used.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] ServerConfigError),
     /// The file of the tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
@@ -71,7 +71,7 @@ pub struct Server {
     tasks: TaskTracker,
     /// What ends when all of those have ended.
     follows: TaskTracker,
-    service: Arc<Service>,
+    service: Arc<GatewayService>,
 }
 
 /// How the parts of a gateway are told to end.
@@ -90,21 +90,21 @@ impl Server {
     ///
     /// # Errors
     /// When a setting cannot be used, or the address cannot be listened at.
-    pub async fn start(client: Client, mut config: ServerConfig) -> Result<Self, StartError> {
+    pub async fn start(client: Client, mut config: ServerConfig) -> Result<Self, ServerStartError> {
         config.validate()?;
         let (stops, tasks) = (Stops::default(), TaskTracker::new());
         telemetry::install();
-        let auth = Auth::open(&config)?;
+        let auth = GatewayAuth::open(&config)?;
         let tls = config.tls.as_ref().map(crate::shell::Tls::open).transpose()?;
         let (address, has_tls) = (config.listen, tls.is_some());
-        let failed = |source| StartError::Listen { address, source };
-        let listener = Listener::bind(address, tls, &config.limits).map_err(failed)?;
+        let failed = |source| ServerStartError::Listen { address, source };
+        let listener = GatewayListener::bind(address, tls, &config.limits).map_err(failed)?;
         let address = listener.address().map_err(failed)?;
         if config.advertised_url.is_none() && !address.ip().is_unspecified() {
             config.advertised_url = Some(url_of(address, has_tls));
         }
         let reach = client.reach();
-        let service = Arc::new(Service::new(client, &config));
+        let service = Arc::new(GatewayService::new(client, &config));
         let looks_after_all = config.look_after_all;
         let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
         let router = route::router(Arc::clone(&shell), Arc::clone(&service));

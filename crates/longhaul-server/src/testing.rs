@@ -1,8 +1,8 @@
 //! What the tests of routes share: a gateway without a socket, on an engine in memory.
 
-use crate::auth::Auth;
+use crate::auth::GatewayAuth;
 use crate::config::ServerConfig;
-use crate::core::Service;
+use crate::core::GatewayService;
 use crate::route;
 use crate::server::Stops;
 use crate::shell::Shell;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use tower::ServiceExt;
 
 /// A gateway without a socket.
-pub(crate) struct Bench {
+pub(crate) struct TestGateway {
     pub(crate) engine: Rc<TestEngine>,
-    pub(crate) service: Arc<Service>,
+    pub(crate) service: Arc<GatewayService>,
     pub(crate) shell: Arc<Shell>,
     pub(crate) router: Router,
     pub(crate) stops: Stops,
@@ -28,13 +28,13 @@ pub(crate) struct Bench {
 
 /// An answer, read whole.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: Bytes,
 }
 
-impl Answer {
+impl TestResponse {
     /// As JSON; `null` if it is none.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-impl Bench {
+impl TestGateway {
     pub(crate) fn new() -> Self {
         Self::with(ServerConfig::default())
     }
@@ -66,8 +66,8 @@ impl Bench {
 
     fn on(engine: Rc<TestEngine>, config: ServerConfig) -> Self {
         let stops = Stops::default();
-        let auth = Auth::open(&config).unwrap();
-        let service = engine.run(async { Service::new(engine.client().clone(), &config) });
+        let auth = GatewayAuth::open(&config).unwrap();
+        let service = engine.run(async { GatewayService::new(engine.client().clone(), &config) });
         let service = Arc::new(service);
         let shell = Arc::new(Shell::new(config, auth, false, stops.clone()));
         let router = route::router(Arc::clone(&shell), Arc::clone(&service));
@@ -81,7 +81,7 @@ impl Bench {
     }
 
     /// Sends a request and reads its answer.
-    pub(crate) fn send(&self, request: Request<Body>) -> Answer {
+    pub(crate) fn send(&self, request: Request<Body>) -> TestResponse {
         self.engine.run(self.sending(request))
     }
 
@@ -89,38 +89,41 @@ impl Bench {
     pub(crate) fn send_all(
         &self,
         requests: impl IntoIterator<Item = Request<Body>>,
-    ) -> Vec<Answer> {
+    ) -> Vec<TestResponse> {
         let all = futures::future::join_all(requests.into_iter().map(|it| self.sending(it)));
         self.engine.run(all)
     }
 
     /// Sends a request when it is awaited, and reads its answer.
-    pub(crate) fn sending(&self, request: Request<Body>) -> impl Future<Output = Answer> + use<> {
+    pub(crate) fn sending(
+        &self,
+        request: Request<Body>,
+    ) -> impl Future<Output = TestResponse> + use<> {
         let router = self.router.clone();
         async move {
             let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
             let bytes = body.collect().await.unwrap().to_bytes();
-            Answer { status: parts.status, headers: parts.headers, bytes }
+            TestResponse { status: parts.status, headers: parts.headers, bytes }
         }
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> TestResponse {
         self.send(Self::request("GET", path, ""))
     }
 
-    pub(crate) fn delete(&self, path: &str) -> Answer {
+    pub(crate) fn delete(&self, path: &str) -> TestResponse {
         self.send(Self::request("DELETE", path, ""))
     }
 
     /// Sends JSON.
     #[expect(clippy::needless_pass_by_value, reason = "tests write it where it is sent")]
-    pub(crate) fn call(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub(crate) fn call(&self, method: &str, path: &str, body: Value) -> TestResponse {
         let mut request = Self::request(method, path, body.to_string());
         request.headers_mut().insert("content-type", "application/json".parse().unwrap());
         self.send(request)
     }
 
-    pub(crate) fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: Value) -> TestResponse {
         self.call("POST", path, body)
     }
 

@@ -1,9 +1,9 @@
 //! Consumes a durable Shared subscription.
 
-use super::driver::{Delivery, unbounded};
+use super::driver::{ConsumerDelivery, unbounded};
 use super::follower::Untold;
-use super::link::Link;
-use super::machine::call::{Answer, Call, ConsumerOptions, Question};
+use super::link::ConnectionHandle;
+use super::machine::call::{BrokerRequest, BrokerResponse, ConnectionCall, ConsumerOptions};
 use async_trait::async_trait;
 use longhaul_transport::{Backlog, Consumer, Message, OnAck, TransportError};
 use longhaul_types::EntryId;
@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 
 /// A consumer in the hands of its user; it is closed when that one drops it.
 pub(super) struct SessionConsumer {
-    link: Arc<Link>,
+    link: Arc<ConnectionHandle>,
     id: u64,
-    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    deliveries: mpsc::UnboundedReceiver<ConsumerDelivery>,
     /// The rest of a batch.
     ready: VecDeque<Message>,
     /// Messages that were asked for and not handed over.
@@ -26,11 +26,11 @@ pub(super) struct SessionConsumer {
 
 impl SessionConsumer {
     pub(super) async fn open(
-        link: Arc<Link>,
+        link: Arc<ConnectionHandle>,
         options: ConsumerOptions,
     ) -> Result<Self, TransportError> {
         let (sink, deliveries) = unbounded();
-        let Answer::Consumer(id) = link.open_consumer(options, sink).await? else {
+        let BrokerResponse::Consumer(id) = link.open_consumer(options, sink).await? else {
             return Err(link.unexpected());
         };
         let (ready, untold) = (VecDeque::new(), Untold::default());
@@ -40,8 +40,8 @@ impl SessionConsumer {
     /// Asks something about this consumer.
     pub(super) async fn ask(
         &self,
-        question: impl FnOnce(u64) -> Question,
-    ) -> Result<Answer, TransportError> {
+        question: impl FnOnce(u64) -> BrokerRequest,
+    ) -> Result<BrokerResponse, TransportError> {
         self.link.ask(question(self.id)).await
     }
 
@@ -57,10 +57,10 @@ impl SessionConsumer {
         self.end.clone().map_or(Ok(()), Err)
     }
 
-    fn take(&mut self, delivery: Delivery) {
+    fn take(&mut self, delivery: ConsumerDelivery) {
         match delivery {
-            Delivery::Entry(messages) => self.ready.extend(messages),
-            Delivery::Over(cause) => self.end = Some(cause),
+            ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
+            ConsumerDelivery::Over(cause) => self.end = Some(cause),
         }
     }
 
@@ -72,7 +72,7 @@ impl SessionConsumer {
 
     fn request_from_broker(&self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.link.call(Call::Request { consumer: self.id, count });
+        self.link.call(ConnectionCall::Request { consumer: self.id, count });
     }
 }
 
@@ -133,13 +133,15 @@ impl Consumer for SessionConsumer {
         if !unseen.is_empty() {
             self.request_from_broker(unseen.len());
         }
-        self.link.call(Call::HandBack { consumer: self.id, entry });
+        self.link.call(ConnectionCall::HandBack { consumer: self.id, entry });
         Ok(())
     }
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {
         self.check()?;
-        let Answer::Stats(stats) = self.ask(|consumer| Question::Stats { consumer }).await? else {
+        let BrokerResponse::Stats(stats) =
+            self.ask(|consumer| BrokerRequest::Stats { consumer }).await?
+        else {
             return Err(self.link.unexpected());
         };
         Ok(Backlog { entries: stats.backlog, permits: stats.permits, blocked: stats.blocked })
@@ -149,7 +151,7 @@ impl Consumer for SessionConsumer {
 impl Drop for SessionConsumer {
     fn drop(&mut self) {
         // A driver that is gone has nothing to close.
-        self.link.call(Call::CloseConsumer(self.id));
+        self.link.call(ConnectionCall::CloseConsumer(self.id));
     }
 }
 

@@ -37,10 +37,10 @@ pub(super) const DATA_TIME_MAX: Duration = Duration::from_secs(15);
 /// assert!(!format!("{credentials:?}").contains("secret"));
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Credentials(Kind);
+pub struct Credentials(CredentialsKind);
 
 #[derive(Clone, Debug, Default)]
-enum Kind {
+enum CredentialsKind {
     #[default]
     None,
     Token(Secret),
@@ -59,69 +59,69 @@ impl Credentials {
     /// Nobody in particular, as brokers without authentication take it.
     #[must_use]
     pub fn none() -> Self {
-        Self(Kind::None)
+        Self(CredentialsKind::None)
     }
 
     /// A token (a JWT as a rule). White space around it does not count.
     #[must_use]
     pub fn token(text: impl Into<String>) -> Self {
-        Self(Kind::Token(Secret::new(text)))
+        Self(CredentialsKind::Token(Secret::new(text)))
     }
 
     /// A token in a file, which is read for every connection, and again whenever a broker wants to
     /// see a newer one.
     #[must_use]
     pub fn token_file(path: impl Into<PathBuf>) -> Self {
-        Self(Kind::TokenFile(path.into()))
+        Self(CredentialsKind::TokenFile(path.into()))
     }
 
     /// A user's name and password.
     #[must_use]
     pub fn basic(user: impl Into<String>, password: impl Into<String>) -> Self {
-        Self(Kind::Basic { user: user.into(), password: Secret::new(password) })
+        Self(CredentialsKind::Basic { user: user.into(), password: Secret::new(password) })
     }
 
     /// The client certificate of [`TlsOptions::client`](super::TlsOptions::client): the broker
     /// takes its subject for our role (`AuthenticationProviderTls`).
     #[must_use]
     pub fn client_certificate() -> Self {
-        Self(Kind::ClientCertificate)
+        Self(CredentialsKind::ClientCertificate)
     }
 
     /// Tokens of an OAuth2 issuer. Clones share the token that is valid at the moment.
     #[cfg(feature = "oauth2")]
     #[must_use]
     pub fn oauth2(options: OAuth2) -> Self {
-        Self(Kind::OAuth2(Arc::new(TokenSource::new(options))))
+        Self(CredentialsKind::OAuth2(Arc::new(TokenSource::new(options))))
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        matches!(self.0, Kind::None)
+        matches!(self.0, CredentialsKind::None)
     }
 
     /// Whether they are the client certificate.
     pub(super) fn is_client_certificate(&self) -> bool {
-        matches!(self.0, Kind::ClientCertificate)
+        matches!(self.0, CredentialsKind::ClientCertificate)
     }
 
     /// Whether whoever listens on the way could use them, too.
     #[must_use]
     pub fn are_secret(&self) -> bool {
-        !matches!(self.0, Kind::None | Kind::ClientCertificate)
+        !matches!(self.0, CredentialsKind::None | CredentialsKind::ClientCertificate)
     }
 
     /// The broker's name for this way to authenticate.
     #[must_use]
     pub fn method(&self) -> &'static str {
         match self.0 {
-            Kind::None => "none",
-            Kind::Token(_) | Kind::TokenFile(_) => "token",
-            Kind::Basic { .. } => "basic",
-            Kind::ClientCertificate => "tls",
+            CredentialsKind::None => "none",
+            CredentialsKind::Token(_) | CredentialsKind::TokenFile(_) => "token",
+            CredentialsKind::Basic { .. } => "basic",
+            CredentialsKind::ClientCertificate => "tls",
             #[cfg(feature = "oauth2")]
-            Kind::OAuth2(_) => "token",
+            CredentialsKind::OAuth2(_) => "token",
         }
     }
 
@@ -140,15 +140,16 @@ impl Credentials {
     /// As [`data`](Self::data).
     pub async fn data_within(&self, time_max: Duration) -> Result<Option<Bytes>, TransportError> {
         match &self.0 {
-            Kind::TokenFile(path) => {
+            CredentialsKind::TokenFile(path) => {
                 let text = read_secret(path, "token", time_max.min(FILE_TIME_MAX)).await?;
                 Ok(Some(Bytes::copy_from_slice(text.text().as_bytes())))
             }
             #[cfg(feature = "oauth2")]
-            Kind::OAuth2(source) => source.token(time_max).await.map(Some),
-            Kind::None | Kind::Token(_) | Kind::Basic { .. } | Kind::ClientCertificate => {
-                Ok(self.data_at_hand())
-            }
+            CredentialsKind::OAuth2(source) => source.token(time_max).await.map(Some),
+            CredentialsKind::None
+            | CredentialsKind::Token(_)
+            | CredentialsKind::Basic { .. }
+            | CredentialsKind::ClientCertificate => Ok(self.data_at_hand()),
         }
     }
 
@@ -156,7 +157,7 @@ impl Credentials {
     /// newer. Does nothing if there is something newer already.
     pub(super) async fn forget(&self, shown: Option<&Bytes>) {
         #[cfg(feature = "oauth2")]
-        if let (Kind::OAuth2(source), Some(token)) = (&self.0, shown) {
+        if let (CredentialsKind::OAuth2(source), Some(token)) = (&self.0, shown) {
             source.forget(token).await;
         }
         #[cfg(not(feature = "oauth2"))]
@@ -167,13 +168,15 @@ impl Credentials {
     #[must_use]
     pub fn data_at_hand(&self) -> Option<Bytes> {
         match &self.0 {
-            Kind::Token(token) => Some(Bytes::copy_from_slice(token.text().as_bytes())),
-            Kind::Basic { user, password } => {
+            CredentialsKind::Token(token) => Some(Bytes::copy_from_slice(token.text().as_bytes())),
+            CredentialsKind::Basic { user, password } => {
                 Some(Bytes::from(format!("{user}:{}", password.verbatim())))
             }
-            Kind::None | Kind::TokenFile(_) | Kind::ClientCertificate => None,
+            CredentialsKind::None
+            | CredentialsKind::TokenFile(_)
+            | CredentialsKind::ClientCertificate => None,
             #[cfg(feature = "oauth2")]
-            Kind::OAuth2(_) => None,
+            CredentialsKind::OAuth2(_) => None,
         }
     }
 
@@ -183,19 +186,21 @@ impl Credentials {
     /// Says what is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         match &self.0 {
-            Kind::Token(token) if token.text().is_empty() => Err("the token is empty"),
-            Kind::Basic { user, .. } if user.is_empty() => Err("the user's name is empty"),
+            CredentialsKind::Token(token) if token.text().is_empty() => Err("the token is empty"),
+            CredentialsKind::Basic { user, .. } if user.is_empty() => {
+                Err("the user's name is empty")
+            }
             // The broker splits the two at the first colon.
-            Kind::Basic { user, .. } if user.contains(':') => {
+            CredentialsKind::Basic { user, .. } if user.contains(':') => {
                 Err("the user's name has a colon, which ends it")
             }
-            Kind::None
-            | Kind::Token(_)
-            | Kind::TokenFile(_)
-            | Kind::Basic { .. }
-            | Kind::ClientCertificate => Ok(()),
+            CredentialsKind::None
+            | CredentialsKind::Token(_)
+            | CredentialsKind::TokenFile(_)
+            | CredentialsKind::Basic { .. }
+            | CredentialsKind::ClientCertificate => Ok(()),
             #[cfg(feature = "oauth2")]
-            Kind::OAuth2(_) => Ok(()),
+            CredentialsKind::OAuth2(_) => Ok(()),
         }
     }
 }

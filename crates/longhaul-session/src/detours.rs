@@ -1,6 +1,6 @@
 //! Where brokers have said that a topic goes: asked first when it is opened again.
 
-use super::machine::call::Moved;
+use super::machine::call::TopicRedirect;
 use super::options::Endpoint;
 use longhaul_types::moment::Moment;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const ASSIGNED_TIME_MAX: Duration = Duration::from_secs(60);
 /// Where a topic goes, and who said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Detour {
-    pub(super) moved: Moved,
+    pub(super) moved: TopicRedirect,
     /// The other end of the connection on which it was said.
     pub(super) by: Endpoint,
     /// That is a proxy.
@@ -50,7 +50,7 @@ mod tests {
 
     fn detour(topic: &str, migrated: bool) -> Detour {
         let (url, url_tls) = ("pulsar://there:1".to_owned(), String::new());
-        let moved = Moved { topic: topic.to_owned(), url, url_tls, migrated };
+        let moved = TopicRedirect { topic: topic.to_owned(), url, url_tls, migrated };
         let by = endpoints("pulsar://here:1").unwrap().swap_remove(0);
         Detour { moved, by, proxied: false }
     }

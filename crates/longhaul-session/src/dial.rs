@@ -22,11 +22,11 @@ use tokio_rustls::TlsConnector;
 const ADDRESSES_MAX: usize = 8;
 
 /// A connected byte stream, encrypted or not.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// What a session reads from and writes to.
-pub(crate) type Wire = Box<dyn Stream>;
+pub(crate) type Wire = Box<dyn ByteStream>;
 
 /// Opens a stream within this time, from the name lookup to the end of the handshake. `tls` is
 /// ignored for an endpoint without it.
@@ -138,12 +138,12 @@ impl Encryption {
 
 /// Why one address was of no use.
 #[derive(Debug)]
-struct Failure {
+struct DialFailure {
     kind: TransportErrorKind,
     cause: String,
 }
 
-impl Failure {
+impl DialFailure {
     fn unreachable(cause: String) -> Self {
         Self { kind: TransportErrorKind::Unreachable, cause }
     }
@@ -166,11 +166,11 @@ async fn open(
     connecting: impl Future<Output = io::Result<TcpStream>>,
     tls: Option<&Encryption>,
     time_max: Duration,
-) -> Result<Wire, Failure> {
+) -> Result<Wire, DialFailure> {
     // Known outside of what the time limit drops, for the error.
     let mut connected = false;
     let opening = async {
-        let tcp = connecting.await.map_err(|cause| Failure::unreachable(cause.to_string()))?;
+        let tcp = connecting.await.map_err(|cause| DialFailure::unreachable(cause.to_string()))?;
         connected = true;
         let Some(Encryption { connector, name }) = tls else { return Ok(Box::new(tcp) as Wire) };
         let encrypted = connector.connect(name.clone(), tcp).await;
@@ -180,20 +180,20 @@ async fn open(
         Ok(opened) => opened,
         Err(_) => {
             let what = if connected { "TLS handshake" } else { "connection" };
-            Err(Failure::unreachable(format!("no {what} within {} ms", time_max.as_millis())))
+            Err(DialFailure::unreachable(format!("no {what} within {} ms", time_max.as_millis())))
         }
     }
 }
 
 /// At a port without TLS a broker hangs up, because it cannot read what we send, and other servers
 /// answer in their own tongue.
-fn no_handshake(failure: &io::Error) -> Failure {
+fn no_handshake(failure: &io::Error) -> DialFailure {
     let what = "TLS handshake";
     if is_hang_up(failure) {
-        return Failure::unreachable(format!("{what}: {failure}: is this a port with TLS?"));
+        return DialFailure::unreachable(format!("{what}: {failure}: is this a port with TLS?"));
     }
     if let Some(cause) = our_certificate_refused(failure) {
-        return Failure {
+        return DialFailure {
             kind: TransportErrorKind::Unauthorized,
             cause: format!("{what}: {cause}"),
         };
@@ -201,7 +201,7 @@ fn no_handshake(failure: &io::Error) -> Failure {
     let foreign = matches!(tls_error(failure), Some(rustls::Error::InvalidMessage(_)));
     let hint =
         if foreign { ": is this a port with TLS?" } else { hint_at_our_certificate(failure) };
-    Failure { kind: TransportErrorKind::Refused, cause: format!("{what}: {failure}{hint}") }
+    DialFailure { kind: TransportErrorKind::Refused, cause: format!("{what}: {failure}{hint}") }
 }
 
 /// Alerts that a server sends because of our certificate, or because we showed none.

@@ -10,10 +10,10 @@ use super::credentials::Credentials;
 use super::detours::{Detour, Detours};
 use super::dial::{Wire, foreign, greeting_failed, hung_up};
 use super::error;
-use super::machine::Connection;
-use super::machine::call::{Answer, Call, Event};
+use super::machine::ConnectionMachine;
+use super::machine::call::{BrokerResponse, ConnectionCall, ConnectionEvent};
 use super::options::Endpoint;
-use super::publisher::Taken;
+use super::publisher::PublisherPermit;
 use bytes::{Bytes, BytesMut};
 use longhaul_transport::clock::Clock;
 use longhaul_transport::{Message, OnAck, OnReceipt, TransportError, TransportErrorKind};
@@ -40,13 +40,16 @@ const FAREWELL_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Who waits for an answer.
 #[derive(Debug)]
-pub(super) enum Waiter {
+pub(super) enum ResponseChannel {
     /// Somebody with a question.
-    Question(oneshot::Sender<Result<Answer, TransportError>>),
+    Question(oneshot::Sender<Result<BrokerResponse, TransportError>>),
     /// Somebody who opens a producer; it learns here when the producer is over.
-    Producer(oneshot::Sender<Result<Answer, TransportError>>, End),
+    Producer(oneshot::Sender<Result<BrokerResponse, TransportError>>, EndSignal),
     /// Somebody who opens a consumer, and takes its deliveries.
-    Consumer(oneshot::Sender<Result<Answer, TransportError>>, mpsc::UnboundedSender<Delivery>),
+    Consumer(
+        oneshot::Sender<Result<BrokerResponse, TransportError>>,
+        mpsc::UnboundedSender<ConsumerDelivery>,
+    ),
     /// Somebody with an ack.
     Ack(OnAck),
 }
@@ -55,20 +58,21 @@ pub(super) enum Waiter {
 #[derive(Debug)]
 pub(super) struct Unanswered {
     pub(super) on_receipt: OnReceipt,
-    pub(super) _room: Taken,
+    pub(super) _room: PublisherPermit,
 }
 
 /// What a consumer is told.
 #[derive(Debug)]
-pub(super) enum Delivery {
+pub(super) enum ConsumerDelivery {
     /// The messages of an entry.
     Entry(Vec<Message>),
     /// It is over.
     Over(TransportError),
 }
 
-pub(super) type Calls = mpsc::UnboundedSender<Call<Waiter, Unanswered>>;
-type Machine = Connection<Waiter, Unanswered>;
+pub(super) type ConnectionCallSender =
+    mpsc::UnboundedSender<ConnectionCall<ResponseChannel, Unanswered>>;
+type DriverMachine = ConnectionMachine<ResponseChannel, Unanswered>;
 
 /// A channel without a bound of its own. What goes through one is bounded by what its users may
 /// have under way: see the module's documentation.
@@ -79,12 +83,12 @@ pub(super) fn unbounded<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiv
 
 /// How something ended, known to all who hold a piece of it. The first cause is the true one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct End {
+pub(super) struct EndSignal {
     ended: CancellationToken,
     cause: Arc<OnceLock<TransportError>>,
 }
 
-impl End {
+impl EndSignal {
     pub(super) fn set(&self, cause: TransportError) {
         drop(self.cause.set(cause));
         self.ended.cancel();
@@ -101,24 +105,24 @@ impl End {
 }
 
 /// See the module's documentation.
-pub(super) struct Driver {
-    machine: Machine,
+pub(super) struct ConnectionDriver {
+    machine: DriverMachine,
     reader: ReadHalf<Wire>,
     writer: WriteHalf<Wire>,
-    calls: mpsc::UnboundedReceiver<Call<Waiter, Unanswered>>,
-    around: Surroundings,
+    calls: mpsc::UnboundedReceiver<ConnectionCall<ResponseChannel, Unanswered>>,
+    around: ConnectionContext,
     fresh: mpsc::Sender<Result<Option<Bytes>, TransportError>>,
     refreshed: mpsc::Receiver<Result<Option<Bytes>, TransportError>>,
-    deliveries: HashMap<u64, mpsc::UnboundedSender<Delivery>>,
-    producers: HashMap<u64, End>,
+    deliveries: HashMap<u64, mpsc::UnboundedSender<ConsumerDelivery>>,
+    producers: HashMap<u64, EndSignal>,
     opened: Option<oneshot::Sender<Result<(), TransportError>>>,
-    end: End,
+    end: EndSignal,
     address: Arc<str>,
 }
 
 /// What a driver has to do with, beside its wire.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct ConnectionContext {
     pub(super) clock: Clock,
     pub(super) credentials: Credentials,
     /// Of these, what the broker has been shown last.
@@ -133,7 +137,7 @@ pub(super) struct Surroundings {
 }
 
 /// A step of the driver's loop.
-enum Step {
+enum DriverStep {
     Read(io::Result<usize>),
     /// Whether nothing is left to be written.
     Wrote(io::Result<bool>),
@@ -142,19 +146,19 @@ enum Step {
     Due,
 }
 
-impl Driver {
+impl ConnectionDriver {
     /// A driver for a wire that is connected, and where to call it. `opened` is told when the
     /// broker has taken us in, or why not.
     pub(super) fn new(
-        machine: Machine,
+        machine: DriverMachine,
         wire: Wire,
-        around: Surroundings,
+        around: ConnectionContext,
         opened: oneshot::Sender<Result<(), TransportError>>,
-    ) -> (Self, Calls, End) {
+    ) -> (Self, ConnectionCallSender, EndSignal) {
         let (reader, writer) = tokio::io::split(wire);
         let (sender, calls) = unbounded();
         let (fresh, refreshed) = mpsc::channel(1);
-        let end = End::default();
+        let end = EndSignal::default();
         let driver = Self {
             machine,
             reader,
@@ -204,7 +208,7 @@ impl Driver {
         let mut batch = Vec::with_capacity(CALLS_AT_ONCE_MAX);
         let (mut flushed, mut used) = (true, true);
         let mut leaving: Option<Moment> = None;
-        let mut alarm = Alarm::new();
+        let mut alarm = DueTimer::new();
         loop {
             let now = self.around.clock.now();
             // Not only when the alarm rings: while there is always something to read it would never
@@ -230,27 +234,27 @@ impl Driver {
             }
             let step = tokio::select! {
                 biased;
-                count = self.calls.recv_many(&mut batch, CALLS_AT_ONCE_MAX), if used => Step::Calls(count),
-                result = push(&mut self.writer, &mut outbox), if !outbox.is_empty() || !flushed => Step::Wrote(result),
-                result = self.reader.read_buf(&mut inbox) => Step::Read(result),
-                Some(data) = self.refreshed.recv() => Step::Credentials(data),
-                () = alarm.rings() => Step::Due,
+                count = self.calls.recv_many(&mut batch, CALLS_AT_ONCE_MAX), if used => DriverStep::Calls(count),
+                result = push(&mut self.writer, &mut outbox), if !outbox.is_empty() || !flushed => DriverStep::Wrote(result),
+                result = self.reader.read_buf(&mut inbox) => DriverStep::Read(result),
+                Some(data) = self.refreshed.recv() => DriverStep::Credentials(data),
+                () = alarm.rings() => DriverStep::Due,
             };
             let now = self.around.clock.now();
             match step {
-                Step::Calls(0) => used = false,
-                Step::Calls(_) => {
+                DriverStep::Calls(0) => used = false,
+                DriverStep::Calls(_) => {
                     for call in batch.drain(..) {
                         self.machine.handle(call, now);
                     }
                 }
-                Step::Wrote(Ok(clean)) => flushed = clean,
-                Step::Read(Ok(0)) => return self.hung_up(),
-                Step::Read(Ok(_)) => self.read(&mut inbox, now),
-                Step::Wrote(Err(cause)) | Step::Read(Err(cause)) => {
+                DriverStep::Wrote(Ok(clean)) => flushed = clean,
+                DriverStep::Read(Ok(0)) => return self.hung_up(),
+                DriverStep::Read(Ok(_)) => self.read(&mut inbox, now),
+                DriverStep::Wrote(Err(cause)) | DriverStep::Read(Err(cause)) => {
                     return self.broken(&cause);
                 }
-                Step::Credentials(data) => {
+                DriverStep::Credentials(data) => {
                     match &data {
                         Ok(data) => self.around.shown.clone_from(data),
                         Err(cause) => {
@@ -258,9 +262,9 @@ impl Driver {
                         }
                     }
                     let data = data.map(|data| data.map(Into::into));
-                    self.machine.handle(Call::Credentials(data), now);
+                    self.machine.handle(ConnectionCall::Credentials(data), now);
                 }
-                Step::Due => {}
+                DriverStep::Due => {}
             }
         }
     }
@@ -303,46 +307,46 @@ impl Driver {
     fn pass_on(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             match event {
-                Event::Published(Unanswered { on_receipt, _room }, result) => {
+                ConnectionEvent::Published(Unanswered { on_receipt, _room }, result) => {
                     on_receipt.tell(result);
                 }
-                Event::Delivered { consumer, messages } => {
-                    self.tell(consumer, Delivery::Entry(messages))
+                ConnectionEvent::Delivered { consumer, messages } => {
+                    self.tell(consumer, ConsumerDelivery::Entry(messages))
                 }
-                Event::Answered(waiter, result) => self.answer(waiter, result),
-                Event::ConsumerEnded(id, cause) => {
-                    self.tell(id, Delivery::Over(cause));
+                ConnectionEvent::Answered(waiter, result) => self.answer(waiter, result),
+                ConnectionEvent::ConsumerEnded(id, cause) => {
+                    self.tell(id, ConsumerDelivery::Over(cause));
                     self.deliveries.remove(&id);
                 }
-                Event::ProducerEnded(id, cause) => {
+                ConnectionEvent::ProducerEnded(id, cause) => {
                     if let Some(end) = self.producers.remove(&id) {
                         end.set(cause);
                     }
                 }
-                Event::Moved(moved) => {
-                    let Surroundings { endpoint, proxied, detours, clock, .. } = &self.around;
+                ConnectionEvent::Moved(moved) => {
+                    let ConnectionContext { endpoint, proxied, detours, clock, .. } = &self.around;
                     let detour = Detour { moved, by: endpoint.clone(), proxied: *proxied };
                     detours.note(detour, clock.now());
                 }
-                Event::Challenged => self.refresh(),
+                ConnectionEvent::Challenged => self.refresh(),
             }
         }
     }
 
-    fn tell(&self, consumer: u64, delivery: Delivery) {
+    fn tell(&self, consumer: u64, delivery: ConsumerDelivery) {
         if let Some(sink) = self.deliveries.get(&consumer) {
             // A handle that is gone has said so, and the consumer is about to be closed.
             drop(sink.send(delivery));
         }
     }
 
-    fn answer(&mut self, waiter: Waiter, result: Result<Answer, TransportError>) {
+    fn answer(&mut self, waiter: ResponseChannel, result: Result<BrokerResponse, TransportError>) {
         match waiter {
-            Waiter::Ack(on_ack) => on_ack.tell(result.map(drop)),
-            Waiter::Question(asker) => drop(asker.send(result)),
-            Waiter::Producer(asker, end) => {
+            ResponseChannel::Ack(on_ack) => on_ack.tell(result.map(drop)),
+            ResponseChannel::Question(asker) => drop(asker.send(result)),
+            ResponseChannel::Producer(asker, end) => {
                 let opened = match &result {
-                    Ok(Answer::Producer { id, .. }) => Some(*id),
+                    Ok(BrokerResponse::Producer { id, .. }) => Some(*id),
                     _ => None,
                 };
                 if let Some(id) = opened {
@@ -351,12 +355,12 @@ impl Driver {
                 if asker.send(result).is_err()
                     && let Some(id) = opened
                 {
-                    self.machine.handle(Call::CloseProducer(id), self.around.clock.now());
+                    self.machine.handle(ConnectionCall::CloseProducer(id), self.around.clock.now());
                 }
             }
-            Waiter::Consumer(asker, sink) => {
+            ResponseChannel::Consumer(asker, sink) => {
                 let opened = match &result {
-                    Ok(Answer::Consumer(id)) => Some(*id),
+                    Ok(BrokerResponse::Consumer(id)) => Some(*id),
                     _ => None,
                 };
                 if let Some(id) = opened {
@@ -365,7 +369,7 @@ impl Driver {
                 if asker.send(result).is_err()
                     && let Some(id) = opened
                 {
-                    self.machine.handle(Call::CloseConsumer(id), self.around.clock.now());
+                    self.machine.handle(ConnectionCall::CloseConsumer(id), self.around.clock.now());
                 }
             }
         }
@@ -374,7 +378,7 @@ impl Driver {
     /// Gets fresh credentials: a token's file is read again, and an issuer asked for another token
     /// than the broker has seen.
     fn refresh(&self) {
-        let Surroundings { credentials, shown, tracker, .. } = &self.around;
+        let ConnectionContext { credentials, shown, tracker, .. } = &self.around;
         let (credentials, shown) = (credentials.clone(), shown.clone());
         let fresh = self.fresh.clone();
         tracker.spawn(async move {
@@ -397,12 +401,12 @@ async fn push(writer: &mut WriteHalf<Wire>, outbox: &mut BytesMut) -> io::Result
 
 /// A timer that is rarely set: what is due moves on with every frame, and is looked at when it
 /// would have been due.
-struct Alarm {
+struct DueTimer {
     sleep: std::pin::Pin<Box<Sleep>>,
     at: Option<Moment>,
 }
 
-impl Alarm {
+impl DueTimer {
     fn new() -> Self {
         Self { sleep: Box::pin(sleep(Duration::ZERO)), at: None }
     }

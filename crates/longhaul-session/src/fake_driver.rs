@@ -1,8 +1,10 @@
 //! The driver's end of a link, in the hands of a test.
 
-use super::driver::{Delivery, End, Unanswered, Waiter, unbounded};
-use super::link::Link;
-use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Question};
+use super::driver::{ConsumerDelivery, EndSignal, ResponseChannel, Unanswered, unbounded};
+use super::link::ConnectionHandle;
+use super::machine::call::{
+    BrokerRequest, BrokerResponse, ConnectionCall, ConsumerOptions, ProducerOptions,
+};
 use longhaul_transport::{Message, TransportError};
 use longhaul_types::Position;
 use std::sync::Arc;
@@ -12,21 +14,21 @@ use tokio::time::timeout;
 
 /// What a link calls, and the end of the connection.
 pub(super) struct FakeDriver {
-    pub(super) link: Arc<Link>,
-    calls: mpsc::UnboundedReceiver<Call<Waiter, Unanswered>>,
-    end: End,
+    pub(super) link: Arc<ConnectionHandle>,
+    calls: mpsc::UnboundedReceiver<ConnectionCall<ResponseChannel, Unanswered>>,
+    end: EndSignal,
 }
 
 impl FakeDriver {
     pub(super) fn new() -> Self {
         let (caller, calls) = unbounded();
-        let end = End::default();
-        let link = Arc::new(Link::new(caller, end.clone(), "here".into()));
+        let end = EndSignal::default();
+        let link = Arc::new(ConnectionHandle::new(caller, end.clone(), "here".into()));
         Self { link, calls, end }
     }
 
     /// The next call.
-    pub(super) async fn next(&mut self) -> Call<Waiter, Unanswered> {
+    pub(super) async fn next(&mut self) -> ConnectionCall<ResponseChannel, Unanswered> {
         soon(self.calls.recv()).await.unwrap()
     }
 
@@ -36,8 +38,9 @@ impl FakeDriver {
     }
 
     /// Answers the next call, which is a question.
-    pub(super) async fn answer(&mut self, answer: Answer) -> Question {
-        let Call::Ask(question, Waiter::Question(asker)) = self.next().await else {
+    pub(super) async fn answer(&mut self, answer: BrokerResponse) -> BrokerRequest {
+        let ConnectionCall::Ask(question, ResponseChannel::Question(asker)) = self.next().await
+        else {
             panic!("no question")
         };
         asker.send(Ok(answer)).unwrap();
@@ -48,13 +51,15 @@ impl FakeDriver {
     pub(super) async fn open_consumer(
         &mut self,
         id: u64,
-    ) -> (ConsumerOptions, mpsc::UnboundedSender<Delivery>) {
-        let Call::Ask(Question::Consumer(options), Waiter::Consumer(asker, sink)) =
-            self.next().await
+    ) -> (ConsumerOptions, mpsc::UnboundedSender<ConsumerDelivery>) {
+        let ConnectionCall::Ask(
+            BrokerRequest::Consumer(options),
+            ResponseChannel::Consumer(asker, sink),
+        ) = self.next().await
         else {
             panic!("no consumer")
         };
-        asker.send(Ok(Answer::Consumer(id))).unwrap();
+        asker.send(Ok(BrokerResponse::Consumer(id))).unwrap();
         (options, sink)
     }
 
@@ -63,13 +68,15 @@ impl FakeDriver {
         &mut self,
         id: u64,
         message_bytes_max: usize,
-    ) -> (ProducerOptions, End) {
-        let Call::Ask(Question::Producer(options), Waiter::Producer(asker, end)) =
-            self.next().await
+    ) -> (ProducerOptions, EndSignal) {
+        let ConnectionCall::Ask(
+            BrokerRequest::Producer(options),
+            ResponseChannel::Producer(asker, end),
+        ) = self.next().await
         else {
             panic!("no producer")
         };
-        asker.send(Ok(Answer::Producer { id, message_bytes_max })).unwrap();
+        asker.send(Ok(BrokerResponse::Producer { id, message_bytes_max })).unwrap();
         (options, end)
     }
 

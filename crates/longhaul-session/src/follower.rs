@@ -1,9 +1,11 @@
 //! Follows one partition, and fetches single messages.
 
-use super::driver::{Delivery, Unanswered, Waiter, unbounded};
+use super::driver::{ConsumerDelivery, ResponseChannel, Unanswered, unbounded};
 use super::error;
-use super::link::Link;
-use super::machine::call::{Answer, Call, ConsumerOptions, Question, StartPlace, Subscription};
+use super::link::ConnectionHandle;
+use super::machine::call::{
+    BrokerRequest, BrokerResponse, ConnectionCall, ConsumerOptions, StartPlace, SubscriptionSpec,
+};
 use super::machine::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
 use async_trait::async_trait;
 use longhaul_transport::{Follow, Follower, Message, Start, TransportError};
@@ -33,22 +35,22 @@ impl Untold {
         &mut self,
         message: &Message,
         consumer: u64,
-    ) -> Option<Call<Waiter, Unanswered>> {
+    ) -> Option<ConnectionCall<ResponseChannel, Unanswered>> {
         self.count += 1;
         self.bytes += message.payload.len();
         if self.count < UNTOLD_MAX && self.bytes < UNTOLD_BYTES_MAX {
             return None;
         }
         let Self { count, bytes } = std::mem::take(self);
-        Some(Call::Taken { consumer, count, bytes })
+        Some(ConnectionCall::Taken { consumer, count, bytes })
     }
 }
 
 /// A reader in the hands of its user; it is closed when that one drops it.
 pub(super) struct SessionFollower {
-    link: Arc<Link>,
+    link: Arc<ConnectionHandle>,
     id: u64,
-    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    deliveries: mpsc::UnboundedReceiver<ConsumerDelivery>,
     ready: VecDeque<Message>,
     untold: Untold,
     end: Option<TransportError>,
@@ -56,7 +58,7 @@ pub(super) struct SessionFollower {
 
 impl SessionFollower {
     pub(super) async fn open(
-        link: Arc<Link>,
+        link: Arc<ConnectionHandle>,
         topic: String,
         follow: Follow,
     ) -> Result<Self, TransportError> {
@@ -69,17 +71,17 @@ impl SessionFollower {
     }
 
     async fn open_at(
-        link: Arc<Link>,
+        link: Arc<ConnectionHandle>,
         topic: String,
         start: StartPlace,
         compacted: bool,
         window: u32,
     ) -> Result<Self, TransportError> {
         let name = format!("longhaul-reader-{:016x}", fastrand::u64(..));
-        let subscription = Subscription::Reader { name, start, compacted, window };
+        let subscription = SubscriptionSpec::Reader { name, start, compacted, window };
         let (sink, deliveries) = unbounded();
         let options = ConsumerOptions { topic, subscription };
-        let Answer::Consumer(id) = link.open_consumer(options, sink).await? else {
+        let BrokerResponse::Consumer(id) = link.open_consumer(options, sink).await? else {
             return Err(link.unexpected());
         };
         let ready = VecDeque::new();
@@ -95,10 +97,10 @@ impl SessionFollower {
         self.end.clone().map_or(Ok(()), Err)
     }
 
-    fn take(&mut self, delivery: Delivery) {
+    fn take(&mut self, delivery: ConsumerDelivery) {
         match delivery {
-            Delivery::Entry(messages) => self.ready.extend(messages),
-            Delivery::Over(cause) => self.end = Some(cause),
+            ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
+            ConsumerDelivery::Over(cause) => self.end = Some(cause),
         }
     }
 
@@ -112,7 +114,9 @@ impl SessionFollower {
     }
 
     async fn last(&self) -> Result<Option<Position>, TransportError> {
-        let Answer::Last(last) = self.link.ask(Question::Last { consumer: self.id }).await? else {
+        let BrokerResponse::Last(last) =
+            self.link.ask(BrokerRequest::Last { consumer: self.id }).await?
+        else {
             return Err(self.link.unexpected());
         };
         Ok(last)
@@ -154,13 +158,13 @@ impl Follower for SessionFollower {
 impl Drop for SessionFollower {
     fn drop(&mut self) {
         // A driver that is gone has nothing to close.
-        self.link.call(Call::CloseConsumer(self.id));
+        self.link.call(ConnectionCall::CloseConsumer(self.id));
     }
 }
 
 /// Reads the message at exactly this position.
 pub(super) async fn fetch(
-    link: Arc<Link>,
+    link: Arc<ConnectionHandle>,
     topic: &str,
     at: Position,
 ) -> Result<Option<Message>, TransportError> {
@@ -178,7 +182,7 @@ pub(super) async fn fetch(
         if reader.last().await?.is_none_or(|last| last.entry_id() < at.entry_id()) {
             continue;
         }
-        reader.link.call(Call::Request { consumer: reader.id, count: 1 });
+        reader.link.call(ConnectionCall::Request { consumer: reader.id, count: 1 });
         match timeout(FETCH_TIME_MAX, reader.wait()).await {
             Ok(came) => came?,
             // Where nothing is left of the log up to its end, nothing comes of it until somebody

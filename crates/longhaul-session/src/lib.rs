@@ -46,7 +46,7 @@ pub use oauth2::OAuth2;
 pub use options::ConnectOptions;
 pub use options::is_loopback;
 pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions};
-pub use tls::{TlsError, without_trust};
+pub use tls::{TlsOptionsError, without_trust};
 
 use async_trait::async_trait;
 use consumer::SessionConsumer;
@@ -54,11 +54,13 @@ use follower::SessionFollower;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use longhaul_transport::{
-    Batching, ConnectionEnd, Consumer, Follow, Follower, Message, Publisher, Schema,
-    SubscriptionType, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Batching, ConnectionEnd, Consumer, Follow, Follower, Message, Publisher, SubscriptionType,
+    TopicPartition, TopicSchema, Transport, TransportError, TransportErrorKind,
 };
 use longhaul_types::Position;
-use machine::call::{Answer, ConsumerOptions, ProducerOptions, Question, Subscription};
+use machine::call::{
+    BrokerRequest, BrokerResponse, ConsumerOptions, ProducerOptions, SubscriptionSpec,
+};
 use options::full_topic_name;
 use pool::{Pool, Purpose};
 use publisher::SessionPublisher;
@@ -109,11 +111,11 @@ impl PulsarTransport {
         &self,
         topic: &str,
         batching: Batching,
-        schema: Schema,
+        schema: TopicSchema,
     ) -> Result<SessionPublisher, TransportError> {
         let schema = match schema {
-            Schema::None => None,
-            Schema::TaskMetadata => Some(schema::task_metadata()),
+            TopicSchema::None => None,
+            TopicSchema::TaskMetadata => Some(schema::task_metadata()),
         };
         let options = ProducerOptions { topic: topic.to_owned(), name: None, batching, schema };
         let opening = async {
@@ -131,8 +133,8 @@ impl PulsarTransport {
     ) -> Result<SessionConsumer, TransportError> {
         let name = subscription.to_owned();
         let subscription = match subscription_type {
-            SubscriptionType::Shared => Subscription::Shared { name },
-            SubscriptionType::KeyShared => Subscription::KeyShared { name },
+            SubscriptionType::Shared => SubscriptionSpec::Shared { name },
+            SubscriptionType::KeyShared => SubscriptionSpec::KeyShared { name },
         };
         let options = ConsumerOptions { topic: topic.to_owned(), subscription };
         let opening = async {
@@ -171,9 +173,9 @@ impl Transport for PulsarTransport {
 
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
         let topic = full_topic_name(topic);
-        let question = Question::Partitions { topic: topic.clone() };
+        let question = BrokerRequest::Partitions { topic: topic.clone() };
         match self.about(&topic, self.pool.ask(question)).await {
-            Ok(Answer::Partitions(count)) => Ok(Some(count).filter(|count| *count > 0)),
+            Ok(BrokerResponse::Partitions(count)) => Ok(Some(count).filter(|count| *count > 0)),
             Ok(_) => Err(error::refused(&topic, "an unexpected answer")),
             // It may come into being by its first use, and has no partitions before.
             Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(None),
@@ -184,7 +186,7 @@ impl Transport for PulsarTransport {
     /// Brokers before 3.0.6 answer for a topic that does not exist as for one without partitions.
     async fn exists(&self, topic: &str) -> Result<bool, TransportError> {
         let topic = full_topic_name(topic);
-        let question = Question::Partitions { topic: topic.clone() };
+        let question = BrokerRequest::Partitions { topic: topic.clone() };
         match self.about(&topic, self.pool.ask(question)).await {
             Ok(_) => Ok(true),
             Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(false),
@@ -196,7 +198,7 @@ impl Transport for PulsarTransport {
         &self,
         topic: &TopicPartition,
         batching: Batching,
-        schema: Schema,
+        schema: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
         Ok(Box::new(self.publisher(&name(topic), batching, schema).await?))
     }

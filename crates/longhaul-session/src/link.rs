@@ -1,8 +1,12 @@
 //! A connection in the hands of those who use it.
 
-use super::driver::{Calls, Delivery, End, Unanswered, Waiter};
+use super::driver::{
+    ConnectionCallSender, ConsumerDelivery, EndSignal, ResponseChannel, Unanswered,
+};
 use super::error;
-use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Publication, Question};
+use super::machine::call::{
+    BrokerRequest, BrokerResponse, ConnectionCall, ConsumerOptions, ProducerOptions, Publication,
+};
 use longhaul_transport::{OnAck, PublishError, TransportError};
 use longhaul_types::EntryId;
 use std::sync::Arc;
@@ -12,17 +16,21 @@ use tokio::sync::{mpsc, oneshot};
 /// A handle to a connection's driver. The last one to go ends the connection, once what is under
 /// way is done.
 #[derive(Debug)]
-pub(super) struct Link {
-    calls: Calls,
-    end: End,
+pub(super) struct ConnectionHandle {
+    calls: ConnectionCallSender,
+    end: EndSignal,
     address: Arc<str>,
 }
 
 /// An answer, or why there is none.
-pub(super) type Answered = Result<Answer, TransportError>;
+pub(super) type Answered = Result<BrokerResponse, TransportError>;
 
-impl Link {
-    pub(super) const fn new(calls: Calls, end: End, address: Arc<str>) -> Self {
+impl ConnectionHandle {
+    pub(super) const fn new(
+        calls: ConnectionCallSender,
+        end: EndSignal,
+        address: Arc<str>,
+    ) -> Self {
         Self { calls, end, address }
     }
 
@@ -40,8 +48,8 @@ impl Link {
     /// Waits until nothing can be asked any more, and says why. Until then the connection is in
     /// use.
     pub(super) async fn ended(&self) -> TransportError {
-        self.call(Call::Watch);
-        let _watch = Watch(self);
+        self.call(ConnectionCall::Watch);
+        let _watch = ConnectionWatch(self);
         tokio::select! {
             () = self.end.wait() => {}
             () = self.calls.closed() => {}
@@ -55,22 +63,23 @@ impl Link {
     }
 
     /// Says something to the driver; false if it is gone.
-    pub(super) fn call(&self, call: Call<Waiter, Unanswered>) -> bool {
+    pub(super) fn call(&self, call: ConnectionCall<ResponseChannel, Unanswered>) -> bool {
         self.calls.send(call).is_ok()
     }
 
     /// Publishes. A driver that is gone stores nothing.
     pub(super) fn publish(&self, producer: u64, publication: Publication, token: Unanswered) {
-        let call = Call::Publish { producer, publication, token };
-        if let Err(SendError(Call::Publish { token, .. })) = self.calls.send(call) {
+        let call = ConnectionCall::Publish { producer, publication, token };
+        if let Err(SendError(ConnectionCall::Publish { token, .. })) = self.calls.send(call) {
             token.on_receipt.tell(Err(PublishError::NotStored(self.cause().to_string())));
         }
     }
 
     /// Acknowledges. A driver that is gone does not.
     pub(super) fn ack(&self, consumer: u64, entry: EntryId, on_ack: OnAck) {
-        let call = Call::Ack { consumer, entry, token: Waiter::Ack(on_ack) };
-        if let Err(SendError(Call::Ack { token: Waiter::Ack(on_ack), .. })) = self.calls.send(call)
+        let call = ConnectionCall::Ack { consumer, entry, token: ResponseChannel::Ack(on_ack) };
+        if let Err(SendError(ConnectionCall::Ack { token: ResponseChannel::Ack(on_ack), .. })) =
+            self.calls.send(call)
         {
             on_ack.tell(Err(self.cause()));
         }
@@ -78,58 +87,68 @@ impl Link {
 
     /// The machine answers every question within its time; who drops the wait takes nothing back. A
     /// driver that is gone drops the question.
-    pub(super) async fn ask(&self, question: Question) -> Answered {
+    pub(super) async fn ask(&self, question: BrokerRequest) -> Answered {
         let (asker, answer) = oneshot::channel();
-        self.call(Call::Ask(question, Waiter::Question(asker)));
+        self.call(ConnectionCall::Ask(question, ResponseChannel::Question(asker)));
         answer.await.unwrap_or_else(|_| Err(self.cause()))
     }
 
-    pub(super) async fn open_producer(&self, options: ProducerOptions, end: End) -> Answered {
+    pub(super) async fn open_producer(&self, options: ProducerOptions, end: EndSignal) -> Answered {
         let (asker, answer) = oneshot::channel();
-        self.call(Call::Ask(Question::Producer(options), Waiter::Producer(asker, end)));
+        self.call(ConnectionCall::Ask(
+            BrokerRequest::Producer(options),
+            ResponseChannel::Producer(asker, end),
+        ));
         self.opened(answer).await
     }
 
     pub(super) async fn open_consumer(
         &self,
         options: ConsumerOptions,
-        sink: mpsc::UnboundedSender<Delivery>,
+        sink: mpsc::UnboundedSender<ConsumerDelivery>,
     ) -> Answered {
         let (asker, answer) = oneshot::channel();
-        self.call(Call::Ask(Question::Consumer(options), Waiter::Consumer(asker, sink)));
+        self.call(ConnectionCall::Ask(
+            BrokerRequest::Consumer(options),
+            ResponseChannel::Consumer(asker, sink),
+        ));
         self.opened(answer).await
     }
 
     /// Waits for something to be opened.
     async fn opened(&self, answer: oneshot::Receiver<Answered>) -> Answered {
-        let mut opening = Opening { link: self, answer };
+        let mut opening = PendingOpen { link: self, answer };
         (&mut opening.answer).await.unwrap_or_else(|_| Err(self.cause()))
     }
 }
 
 /// A wait for the end of a connection.
-struct Watch<'a>(&'a Link);
+struct ConnectionWatch<'a>(&'a ConnectionHandle);
 
-impl Drop for Watch<'_> {
+impl Drop for ConnectionWatch<'_> {
     fn drop(&mut self) {
-        self.0.call(Call::Unwatch);
+        self.0.call(ConnectionCall::Unwatch);
     }
 }
 
 /// A wait for something to be opened. Who drops it may do so when the answer is there and not
 /// looked at: the driver, which has delivered it, takes what was opened for used. It is closed here
 /// then; while there is no answer, the driver closes it.
-struct Opening<'a> {
-    link: &'a Link,
+struct PendingOpen<'a> {
+    link: &'a ConnectionHandle,
     answer: oneshot::Receiver<Answered>,
 }
 
-impl Drop for Opening<'_> {
+impl Drop for PendingOpen<'_> {
     fn drop(&mut self) {
         self.answer.close();
         match self.answer.try_recv() {
-            Ok(Ok(Answer::Producer { id, .. })) => drop(self.link.call(Call::CloseProducer(id))),
-            Ok(Ok(Answer::Consumer(id))) => drop(self.link.call(Call::CloseConsumer(id))),
+            Ok(Ok(BrokerResponse::Producer { id, .. })) => {
+                _ = self.link.call(ConnectionCall::CloseProducer(id));
+            }
+            Ok(Ok(BrokerResponse::Consumer(id))) => {
+                _ = self.link.call(ConnectionCall::CloseConsumer(id));
+            }
             // It was looked at, refused, or never came.
             _ => {}
         }
@@ -140,11 +159,11 @@ impl Drop for Opening<'_> {
 mod tests {
     use super::*;
     use crate::fake_driver::FakeDriver;
-    use crate::machine::call::Subscription;
+    use crate::machine::call::SubscriptionSpec;
     use futures::poll;
 
     fn consumer() -> ConsumerOptions {
-        let subscription = Subscription::Shared { name: "group".to_owned() };
+        let subscription = SubscriptionSpec::Shared { name: "group".to_owned() };
         ConsumerOptions { topic: "t".to_owned(), subscription }
     }
 
@@ -187,7 +206,7 @@ mod tests {
         let driver = FakeDriver::new();
         let link = Arc::clone(&driver.link);
         driver.end(error::unreachable("here", "gone"));
-        let question = Question::Last { consumer: 1 };
+        let question = BrokerRequest::Last { consumer: 1 };
         assert_eq!(link.ask(question).await.unwrap_err().cause, "gone");
     }
 
@@ -202,7 +221,7 @@ mod tests {
         driver.open_consumer(7).await;
         drop(opening);
         assert_eq!(driver.called(), ["CloseConsumer(7)"]);
-        let mut opening = Box::pin(link.open_producer(producer(), End::default()));
+        let mut opening = Box::pin(link.open_producer(producer(), EndSignal::default()));
         assert!(poll!(&mut opening).is_pending());
         driver.open_producer(8, 1_000).await;
         drop(opening);

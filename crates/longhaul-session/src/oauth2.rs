@@ -13,7 +13,7 @@
 
 use super::credentials::{DATA_TIME_MAX, FILE_TIME_MAX, Secret, read_secret};
 use super::is_loopback;
-use super::tls::{TlsError, TlsOptions, without_trust};
+use super::tls::{TlsOptions, TlsOptionsError, without_trust};
 use bytes::Bytes;
 use longhaul_transport::clock::Clock;
 use longhaul_transport::{TransportError, TransportErrorKind};
@@ -46,7 +46,7 @@ const RENEWED_AFTER: (u32, u32) = (9, 10);
 /// ```
 #[derive(Clone, Debug)]
 pub struct OAuth2 {
-    key: Key,
+    key: KeyFileSource,
     issuer_url: Option<String>,
     audience: Option<String>,
     scope: Option<String>,
@@ -54,7 +54,7 @@ pub struct OAuth2 {
 }
 
 #[derive(Clone, Debug)]
-enum Key {
+enum KeyFileSource {
     File(PathBuf),
     Text(Secret),
 }
@@ -64,13 +64,13 @@ impl OAuth2 {
     /// give it out. It is read for each token.
     #[must_use]
     pub fn key_file(path: impl Into<PathBuf>) -> Self {
-        Self::new(Key::File(path.into()))
+        Self::new(KeyFileSource::File(path.into()))
     }
 
     /// The same text, not in a file.
     #[must_use]
     pub fn key_json(text: impl Into<String>) -> Self {
-        Self::new(Key::Text(Secret::new(text)))
+        Self::new(KeyFileSource::Text(Secret::new(text)))
     }
 
     /// The issuer, where the key names none or another one.
@@ -101,7 +101,7 @@ impl OAuth2 {
         self
     }
 
-    fn new(key: Key) -> Self {
+    fn new(key: KeyFileSource) -> Self {
         let tls = TlsOptions::default();
         Self { key, issuer_url: None, audience: None, scope: None, tls }
     }
@@ -109,16 +109,16 @@ impl OAuth2 {
     /// What errors name before the issuer is known.
     fn place(&self) -> String {
         match &self.key {
-            Key::File(path) => path.display().to_string(),
-            Key::Text(_) => "OAuth2 key".to_owned(),
+            KeyFileSource::File(path) => path.display().to_string(),
+            KeyFileSource::Text(_) => "OAuth2 key".to_owned(),
         }
     }
 
     async fn read_key(&self) -> Result<KeyFile, TransportError> {
         let read;
         let text = match &self.key {
-            Key::Text(text) => text,
-            Key::File(path) => {
+            KeyFileSource::Text(text) => text,
+            KeyFileSource::File(path) => {
                 read = read_secret(path, "OAuth2 key", FILE_TIME_MAX).await?;
                 &read
             }
@@ -233,7 +233,7 @@ struct TokenAnswer {
 
 /// How an issuer refuses.
 #[derive(Deserialize)]
-struct Refusal {
+struct TokenErrorResponse {
     error: String,
     error_description: Option<String>,
 }
@@ -286,7 +286,7 @@ impl<'a> Issuer<'a> {
         }
         let config = match tls.client_config() {
             // A bare container may have no certificates at all, and `http` needs none.
-            Err(TlsError::NobodyTrusted) if url.scheme() == "http" => without_trust(),
+            Err(TlsOptionsError::NobodyTrusted) if url.scheme() == "http" => without_trust(),
             config => config,
         };
         let config = config.map_err(|cause| invalid(&format!("{url}: TLS: {cause}")))?;
@@ -370,8 +370,10 @@ impl<'a> Issuer<'a> {
     /// The issuer's own words.
     fn refusal(&self, what: &str, status: StatusCode, answer: &[u8]) -> TransportError {
         let words = match serde_json::from_slice(answer) {
-            Ok(Refusal { error, error_description: Some(text) }) => format!(": {error}: {text}"),
-            Ok(Refusal { error, error_description: None }) => format!(": {error}"),
+            Ok(TokenErrorResponse { error, error_description: Some(text) }) => {
+                format!(": {error}: {text}")
+            }
+            Ok(TokenErrorResponse { error, error_description: None }) => format!(": {error}"),
             Err(_) => String::new(),
         };
         let kind = match status {

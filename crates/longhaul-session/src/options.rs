@@ -2,7 +2,7 @@
 //! is sent.
 
 use super::credentials::{Credentials, FILE_TIME_MAX};
-use super::machine::Times;
+use super::machine::ConnectionTimeouts;
 use super::tls::TlsOptions;
 use longhaul_transport::{TransportError, TransportErrorKind};
 use rustls::ClientConfig;
@@ -47,7 +47,7 @@ pub struct ConnectOptions {
 
 /// What a session needs to know before it connects.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedOptions {
     /// In the order of the service URL; at least one.
     pub(crate) endpoints: Vec<Endpoint>,
 }
@@ -57,7 +57,7 @@ impl ConnectOptions {
     /// trusts.
     #[must_use]
     pub fn new(service_url: impl Into<String>) -> Self {
-        let Times { keep_alive, answer } = Times::default();
+        let ConnectionTimeouts { keep_alive, answer } = ConnectionTimeouts::default();
         Self {
             service_url: service_url.into(),
             credentials: Credentials::none(),
@@ -92,13 +92,13 @@ impl ConnectOptions {
         self
     }
 
-    pub(super) const fn times(&self) -> Times {
-        Times { keep_alive: self.keep_alive, answer: self.answer_time }
+    pub(super) const fn times(&self) -> ConnectionTimeouts {
+        ConnectionTimeouts { keep_alive: self.keep_alive, answer: self.answer_time }
     }
 
     /// Checks all that can be checked without asking anyone, and warns of a secret that would be
     /// readable on its way.
-    pub(crate) fn prepare(&self) -> Result<Prepared, TransportError> {
+    pub(crate) fn prepare(&self) -> Result<PreparedOptions, TransportError> {
         let invalid = |cause: &dyn fmt::Display| {
             TransportError::new(TransportErrorKind::Invalid, &self.service_url, cause)
         };
@@ -130,7 +130,7 @@ impl ConnectOptions {
                 )));
             }
         }
-        Ok(Prepared { endpoints })
+        Ok(PreparedOptions { endpoints })
     }
 
     /// What one connection is encrypted with. Reading it takes a limited time.

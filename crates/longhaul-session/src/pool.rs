@@ -6,12 +6,12 @@
 use super::credentials::DATA_TIME_MAX;
 use super::detours::{Detour, Detours};
 use super::dial::dial_within;
-use super::driver::{Driver, Surroundings};
+use super::driver::{ConnectionContext, ConnectionDriver};
 use super::error;
-use super::link::Link;
-use super::machine::call::{Answer, Lookup, LookupQuestion, Moved, Question};
-use super::machine::{Connection, Greeting};
-use super::options::{ConnectOptions, Endpoint, Prepared, endpoints};
+use super::link::ConnectionHandle;
+use super::machine::call::{BrokerRequest, BrokerResponse, Lookup, LookupQuestion, TopicRedirect};
+use super::machine::{ConnectionMachine, Greeting};
+use super::options::{ConnectOptions, Endpoint, PreparedOptions, endpoints};
 use futures::future::{BoxFuture, Shared};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -52,7 +52,7 @@ pub(super) enum Purpose {
 
 /// To whom a connection goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Target {
+struct ConnectionTarget {
     endpoint: Endpoint,
     /// The broker behind the endpoint, if that is a proxy: `host:port`.
     behind_proxy: Option<String>,
@@ -110,30 +110,30 @@ impl Budget {
 
 /// Why there is no connection.
 #[derive(Clone, Debug)]
-enum Failure {
+enum ConnectFailure {
     /// We have nothing to show, to this host or to any other, or cannot tell whom to trust.
     Credentials(TransportError),
     /// This host is of no use.
     Host(TransportError),
 }
 
-impl From<Failure> for TransportError {
-    fn from(failure: Failure) -> Self {
+impl From<ConnectFailure> for TransportError {
+    fn from(failure: ConnectFailure) -> Self {
         match failure {
-            Failure::Credentials(cause) | Failure::Host(cause) => cause,
+            ConnectFailure::Credentials(cause) | ConnectFailure::Host(cause) => cause,
         }
     }
 }
 
-type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
+type ConnectionOpening = Shared<BoxFuture<'static, Result<Arc<ConnectionHandle>, ConnectFailure>>>;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Pool {
     options: ConnectOptions,
-    prepared: Prepared,
+    prepared: PreparedOptions,
     tracker: TaskTracker,
-    places: Mutex<HashMap<Target, Opening>>,
+    places: Mutex<HashMap<ConnectionTarget, ConnectionOpening>>,
     /// The host of the service URL that is asked first: the one that answered last, or the next one
     /// if that could not help.
     preferred: AtomicUsize,
@@ -141,10 +141,10 @@ pub(super) struct Pool {
 }
 
 /// A host of the service URL, connected.
-struct Service {
+struct ConnectedHost {
     index: usize,
     endpoint: Endpoint,
-    link: Arc<Link>,
+    link: Arc<ConnectionHandle>,
 }
 
 impl Pool {
@@ -178,7 +178,7 @@ impl Pool {
     /// A connection to any broker that answers. The hosts are asked side by side, each a moment
     /// after the one before it: whoever wants to know whether there is a broker does not wait for
     /// those that are silent.
-    pub(super) async fn connected(&self) -> Result<Arc<Link>, TransportError> {
+    pub(super) async fn connected(&self) -> Result<Arc<ConnectionHandle>, TransportError> {
         let hosts = &self.prepared.endpoints;
         let first = self.preferred.load(Ordering::Relaxed);
         let mut next = hosts.iter().enumerate().cycle().skip(first).take(hosts.len());
@@ -193,8 +193,8 @@ impl Pool {
                     self.preferred.store(index, Ordering::Relaxed);
                     return Ok(link);
                 }
-                Ok(Some((_, Err(Failure::Credentials(error))))) => return Err(error),
-                Ok(Some((_, Err(Failure::Host(error))))) => failures.push(error),
+                Ok(Some((_, Err(ConnectFailure::Credentials(error))))) => return Err(error),
+                Ok(Some((_, Err(ConnectFailure::Host(error))))) => failures.push(error),
                 Ok(None) => return Err(nobody_answers(&self.options.service_url, failures)),
                 // The next one is asked, too.
                 Err(_) => {}
@@ -203,7 +203,10 @@ impl Pool {
     }
 
     /// Asks any broker.
-    pub(super) async fn ask(&self, question: Question) -> Result<Answer, TransportError> {
+    pub(super) async fn ask(
+        &self,
+        question: BrokerRequest,
+    ) -> Result<BrokerResponse, TransportError> {
         let service = self.service().await?;
         let answer = service.link.ask(question).await;
         self.judge(&service, &answer);
@@ -215,7 +218,7 @@ impl Pool {
         &self,
         topic: &str,
         purpose: Purpose,
-    ) -> Result<Arc<Link>, TransportError> {
+    ) -> Result<Arc<ConnectionHandle>, TransportError> {
         if let Some(detour) = self.detours.take(topic, Clock::System.now()) {
             match self.follow(&detour, topic, purpose).await {
                 Ok(link) => return Ok(link),
@@ -236,20 +239,21 @@ impl Pool {
         detour: &Detour,
         topic: &str,
         purpose: Purpose,
-    ) -> Result<Arc<Link>, TransportError> {
-        let Detour { moved: Moved { url, url_tls, migrated, .. }, by, proxied } = detour;
+    ) -> Result<Arc<ConnectionHandle>, TransportError> {
+        let Detour { moved: TopicRedirect { url, url_tls, migrated, .. }, by, proxied } = detour;
         let (url, url_tls, redirect) = (url.clone(), url_tls.clone(), *migrated);
         // Another cluster is not behind this one's proxy.
         let proxied = *proxied && !migrated;
         let lookup = Lookup { url, url_tls, redirect, authoritative: false, proxied };
         let (endpoint, behind_proxy) = next(&lookup, by)?;
         let purpose_here = if redirect { Purpose::Records } else { purpose };
-        let place = Target { endpoint: endpoint.clone(), behind_proxy, purpose: purpose_here };
+        let place =
+            ConnectionTarget { endpoint: endpoint.clone(), behind_proxy, purpose: purpose_here };
         let link = self.link(place, Budget::new(TIMES, 1)).await?;
         if !redirect {
             return Ok(link);
         }
-        let link = self.find(&Service { index: 0, endpoint, link }, topic, purpose).await?;
+        let link = self.find(&ConnectedHost { index: 0, endpoint, link }, topic, purpose).await?;
         // Whoever opens the topic again later goes there, too.
         self.detours.note(detour.clone(), Clock::System.now());
         Ok(link)
@@ -257,25 +261,25 @@ impl Pool {
 
     async fn find(
         &self,
-        service: &Service,
+        service: &ConnectedHost,
         topic: &str,
         purpose: Purpose,
-    ) -> Result<Arc<Link>, TransportError> {
-        let Service { endpoint, link, .. } = service;
+    ) -> Result<Arc<ConnectionHandle>, TransportError> {
+        let ConnectedHost { endpoint, link, .. } = service;
         let (mut asked, mut authoritative) = (Arc::clone(link), false);
         for _ in 0..REDIRECTS_MAX {
-            let question = Question::Lookup(LookupQuestion {
+            let question = BrokerRequest::Lookup(LookupQuestion {
                 topic: topic.to_owned(),
                 authoritative,
                 listener_name: self.options.listener_name.clone(),
             });
             let answer = asked.ask(question).await?;
-            let Answer::Lookup(lookup) = answer else {
+            let BrokerResponse::Lookup(lookup) = answer else {
                 return Err(error::refused(endpoint, "an unexpected answer to a lookup"));
             };
             let (place, behind_proxy) = next(&lookup, endpoint)?;
             let purpose = if lookup.redirect { Purpose::Records } else { purpose };
-            let place = Target { endpoint: place, behind_proxy, purpose };
+            let place = ConnectionTarget { endpoint: place, behind_proxy, purpose };
             let link = self.link(place, Budget::new(TIMES, 1)).await?;
             if !lookup.redirect {
                 return Ok(link);
@@ -287,7 +291,7 @@ impl Pool {
 
     /// A host that takes us in and yet cannot help is not the first to be asked the next time: its
     /// neighbours may be well.
-    fn judge<T>(&self, service: &Service, outcome: &Result<T, TransportError>) {
+    fn judge<T>(&self, service: &ConnectedHost, outcome: &Result<T, TransportError>) {
         if outcome.as_ref().is_err_and(|error| error.kind == TransportErrorKind::Unreachable) {
             // Behind the last one they begin anew.
             let next = service.index + 1;
@@ -299,14 +303,14 @@ impl Pool {
     }
 
     /// A host of the service URL that answers.
-    async fn service(&self) -> Result<Service, TransportError> {
+    async fn service(&self) -> Result<ConnectedHost, TransportError> {
         self.service_within(TIMES).await
     }
 
     async fn service_within(
         &self,
         times_max: (Duration, Duration),
-    ) -> Result<Service, TransportError> {
+    ) -> Result<ConnectedHost, TransportError> {
         let hosts = &self.prepared.endpoints;
         let first = self.preferred.load(Ordering::Relaxed);
         let mut budget = Budget::new(times_max, hosts.len());
@@ -315,10 +319,10 @@ impl Pool {
             match self.host(endpoint, budget.clone()).await {
                 Ok(link) => {
                     self.preferred.store(index, Ordering::Relaxed);
-                    return Ok(Service { index, endpoint: endpoint.clone(), link });
+                    return Ok(ConnectedHost { index, endpoint: endpoint.clone(), link });
                 }
-                Err(Failure::Credentials(error)) => return Err(error),
-                Err(Failure::Host(error)) => {
+                Err(ConnectFailure::Credentials(error)) => return Err(error),
+                Err(ConnectFailure::Host(error)) => {
                     // Whoever asked says so, too, and knows what for.
                     tracing::debug!(%error, "cannot connect to the broker");
                     failures.push(error);
@@ -330,12 +334,20 @@ impl Pool {
     }
 
     /// A connection to this host of the service URL.
-    async fn host(&self, endpoint: &Endpoint, budget: Budget) -> Result<Arc<Link>, Failure> {
+    async fn host(
+        &self,
+        endpoint: &Endpoint,
+        budget: Budget,
+    ) -> Result<Arc<ConnectionHandle>, ConnectFailure> {
         let (endpoint, purpose) = (endpoint.clone(), Purpose::Records);
-        self.link(Target { endpoint, behind_proxy: None, purpose }, budget).await
+        self.link(ConnectionTarget { endpoint, behind_proxy: None, purpose }, budget).await
     }
 
-    async fn link(&self, place: Target, budget: Budget) -> Result<Arc<Link>, Failure> {
+    async fn link(
+        &self,
+        place: ConnectionTarget,
+        budget: Budget,
+    ) -> Result<Arc<ConnectionHandle>, ConnectFailure> {
         let opening = {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             places.retain(|_, opening| !is_over(opening));
@@ -344,10 +356,11 @@ impl Pool {
         opening.await
     }
 
-    fn start(&self, place: &Target, budget: Budget) -> Opening {
+    fn start(&self, place: &ConnectionTarget, budget: Budget) -> ConnectionOpening {
         let (options, place) = (self.options.clone(), place.clone());
         let (tracker, detours) = (self.tracker.clone(), Arc::clone(&self.detours));
-        let gone = Failure::Host(error::unreachable(&place.endpoint, "the runtime has ended"));
+        let gone =
+            ConnectFailure::Host(error::unreachable(&place.endpoint, "the runtime has ended"));
         let opening = async move { open(&options, place, budget, tracker, detours).await };
         let task = self.tracker.spawn(async move { opening.await.map(Arc::new) });
         async move { task.await.unwrap_or(Err(gone)) }.boxed().shared()
@@ -355,7 +368,7 @@ impl Pool {
 }
 
 /// Whether it is of no use to wait for it, or to use it.
-fn is_over(opening: &Opening) -> bool {
+fn is_over(opening: &ConnectionOpening) -> bool {
     // Not a peek: that sees nothing where all who had waited gave up before it came.
     opening.clone().now_or_never().is_some_and(|opened| opened.map_or(true, |link| link.is_over()))
 }
@@ -400,16 +413,16 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
 /// Gets the credentials, connects to one host and introduces us.
 async fn open(
     options: &ConnectOptions,
-    place: Target,
+    place: ConnectionTarget,
     budget: Budget,
     tracker: TaskTracker,
     detours: Arc<Detours>,
-) -> Result<Link, Failure> {
-    let Target { endpoint, behind_proxy, .. } = place;
+) -> Result<ConnectionHandle, ConnectFailure> {
+    let ConnectionTarget { endpoint, behind_proxy, .. } = place;
     let began = Clock::System.now();
     let credentials = options.credentials.clone();
     let shown = credentials.data_within(budget.for_credentials()).await;
-    let shown = shown.map_err(Failure::Credentials)?;
+    let shown = shown.map_err(ConnectFailure::Credentials)?;
     budget.note_credentials(Clock::System.now().since(began));
     let proxied = behind_proxy.is_some();
     let greeting = Greeting {
@@ -422,16 +435,16 @@ async fn open(
     let share = budget.share();
     let end = Clock::System.now() + share;
     let tls = if endpoint.tls {
-        Some(options.client_config().await.map_err(Failure::Credentials)?)
+        Some(options.client_config().await.map_err(ConnectFailure::Credentials)?)
     } else {
         None
     };
     let dialled = dial_within(&endpoint, tls.as_ref(), share - share / GREETING_PARTS).await;
-    let wire = dialled.map_err(Failure::Host)?;
+    let wire = dialled.map_err(ConnectFailure::Host)?;
     let address: Arc<str> = endpoint.to_string().into();
-    let machine = Connection::new(Arc::clone(&address), greeting, Clock::System.now());
+    let machine = ConnectionMachine::new(Arc::clone(&address), greeting, Clock::System.now());
     let (opened, taken_in) = oneshot::channel();
-    let around = Surroundings {
+    let around = ConnectionContext {
         clock: Clock::System,
         credentials,
         shown,
@@ -440,16 +453,16 @@ async fn open(
         detours,
         tracker: tracker.clone(),
     };
-    let (driver, calls, over) = Driver::new(machine, wire, around, opened);
+    let (driver, calls, over) = ConnectionDriver::new(machine, wire, around, opened);
     tracker.spawn(driver.run());
-    let link = Link::new(calls, over, Arc::clone(&address));
+    let link = ConnectionHandle::new(calls, over, Arc::clone(&address));
     match timeout(end.since(Clock::System.now()), taken_in).await {
         Ok(Ok(Ok(()))) => Ok(link),
-        Ok(Ok(Err(cause))) => Err(Failure::Host(cause)),
-        Ok(Err(_)) => Err(Failure::Host(link.cause())),
+        Ok(Ok(Err(cause))) => Err(ConnectFailure::Host(cause)),
+        Ok(Err(_)) => Err(ConnectFailure::Host(link.cause())),
         Err(_) => {
             let cause = format!("no connection within {} ms: no greeting", share.as_millis());
-            Err(Failure::Host(error::unreachable(&address, cause)))
+            Err(ConnectFailure::Host(error::unreachable(&address, cause)))
         }
     }
 }

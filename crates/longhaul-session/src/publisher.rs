@@ -1,8 +1,8 @@
 //! Publishes to one partition.
 
-use super::driver::{End, Unanswered};
-use super::link::Link;
-use super::machine::call::{Answer, Call, ProducerOptions, Publication};
+use super::driver::{EndSignal, Unanswered};
+use super::link::ConnectionHandle;
+use super::machine::call::{BrokerResponse, ConnectionCall, ProducerOptions, Publication};
 use super::machine::weight;
 use async_trait::async_trait;
 use longhaul_transport::clock::Clock;
@@ -17,19 +17,19 @@ const ROOM_BYTES: usize = 16 * 1024 * 1024;
 
 /// What the messages of a publisher take up that have no receipt.
 #[derive(Debug, Default)]
-struct Room {
+struct PublisherBudget {
     used: AtomicUsize,
     freed: Notify,
 }
 
-impl Room {
+impl PublisherBudget {
     fn is_left(&self) -> bool {
         self.used.load(Ordering::Acquire) < ROOM_BYTES
     }
 
-    fn take(self: &Arc<Self>, bytes: usize) -> Taken {
+    fn take(self: &Arc<Self>, bytes: usize) -> PublisherPermit {
         self.used.fetch_add(bytes, Ordering::AcqRel);
-        Taken { room: Arc::clone(self), bytes }
+        PublisherPermit { room: Arc::clone(self), bytes }
     }
 
     async fn wait(&self) {
@@ -45,12 +45,12 @@ impl Room {
 
 /// A part of it, until it is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    room: Arc<Room>,
+pub(super) struct PublisherPermit {
+    room: Arc<PublisherBudget>,
     bytes: usize,
 }
 
-impl Drop for Taken {
+impl Drop for PublisherPermit {
     fn drop(&mut self) {
         let used = self.room.used.fetch_sub(self.bytes, Ordering::AcqRel);
         if used >= ROOM_BYTES {
@@ -62,22 +62,22 @@ impl Drop for Taken {
 /// A producer in the hands of its user; it is closed when that one drops it, once everything is
 /// stored.
 pub(super) struct SessionPublisher {
-    link: Arc<Link>,
+    link: Arc<ConnectionHandle>,
     id: u64,
     /// Largest message, metadata included.
     message_bytes_max: usize,
-    room: Arc<Room>,
-    end: End,
+    room: Arc<PublisherBudget>,
+    end: EndSignal,
 }
 
 impl SessionPublisher {
     pub(super) async fn open(
-        link: Arc<Link>,
+        link: Arc<ConnectionHandle>,
         options: ProducerOptions,
     ) -> Result<Self, TransportError> {
-        let end = End::default();
+        let end = EndSignal::default();
         let opened = link.open_producer(options, end.clone()).await?;
-        let Answer::Producer { id, message_bytes_max } = opened else {
+        let BrokerResponse::Producer { id, message_bytes_max } = opened else {
             return Err(link.unexpected());
         };
         Ok(Self { link, id, message_bytes_max, room: Arc::default(), end })
@@ -122,7 +122,7 @@ impl Publisher for SessionPublisher {
 impl Drop for SessionPublisher {
     fn drop(&mut self) {
         // A driver that is gone has nothing to close.
-        self.link.call(Call::CloseProducer(self.id));
+        self.link.call(ConnectionCall::CloseProducer(self.id));
     }
 }
 

@@ -67,7 +67,7 @@ pub struct ClientCertificatePaths {
 }
 
 impl ClientCertificatePaths {
-    fn read(&self) -> Result<ClientCertificate, TlsError> {
+    fn read(&self) -> Result<ClientCertificate, TlsOptionsError> {
         let of = "client certificate";
         Ok(ClientCertificate::new(read(&self.certificate, of)?, read(&self.key, of)?))
     }
@@ -98,7 +98,7 @@ impl fmt::Debug for ClientCertificate {
 
 /// Why there is no TLS with these options.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub enum TlsOptionsError {
     /// What was given is PEM of something else, or no PEM at all.
     #[error("the PEM of the {of} holds no {wanted}")]
     Empty {
@@ -145,7 +145,7 @@ impl TlsOptions {
     ///
     /// # Errors
     /// A file cannot be read, or what is in it is no certificate or key.
-    pub fn client_config(&self) -> Result<ClientConfig, TlsError> {
+    pub fn client_config(&self) -> Result<ClientConfig, TlsOptionsError> {
         let provider = Arc::new(ring::default_provider());
         let verifier = self.verifier(&provider)?;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -162,18 +162,18 @@ impl TlsOptions {
         let chain = certificates(&client.certificate_pem, of)?;
         let key = PrivateKeyDer::from_pem_slice(&client.key_pem).map_err(|cause| {
             if matches!(cause, pem::Error::NoItemsFound) {
-                TlsError::Empty { of, wanted: "private key that needs no passphrase" }
+                TlsOptionsError::Empty { of, wanted: "private key that needs no passphrase" }
             } else {
-                TlsError::Pem { of, cause }
+                TlsOptionsError::Pem { of, cause }
             }
         })?;
-        builder.with_client_auth_cert(chain, key).map_err(TlsError::Client)
+        builder.with_client_auth_cert(chain, key).map_err(TlsOptionsError::Client)
     }
 
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    ) -> Result<Arc<dyn ServerCertVerifier>, TlsOptionsError> {
         let of = "certificate authorities";
         let path = self.ca_certificate_path.as_ref();
         let read = path.map(|path| read(path, of)).transpose()?;
@@ -181,7 +181,7 @@ impl TlsOptions {
         for pem in [read.as_ref(), self.ca_certificate_pem.as_ref()].into_iter().flatten() {
             authorities.extend(certificates(pem, of)?);
         }
-        let unusable = |cause: rustls::Error| TlsError::Authorities(cause.to_string());
+        let unusable = |cause: rustls::Error| TlsOptionsError::Authorities(cause.to_string());
         let mut given = RootCertStore::empty();
         for authority in &authorities {
             given.add(authority.clone()).map_err(unusable)?;
@@ -198,14 +198,14 @@ impl TlsOptions {
         let given = WebPkiServerVerifier::builder_with_provider(given.into(), Arc::clone(provider));
         match given.build() {
             Ok(verifier) => Ok(verifier),
-            Err(VerifierBuilderError::NoRootAnchors) => Err(TlsError::NobodyTrusted),
-            Err(cause) => Err(TlsError::Authorities(cause.to_string())),
+            Err(VerifierBuilderError::NoRootAnchors) => Err(TlsOptionsError::NobodyTrusted),
+            Err(cause) => Err(TlsOptionsError::Authorities(cause.to_string())),
         }
     }
 }
 
-fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsError> {
-    let file = |cause| TlsError::File { of, path: path.display().to_string(), cause };
+fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsOptionsError> {
+    let file = |cause| TlsOptionsError::File { of, path: path.display().to_string(), cause };
     read_file(path, PEM_BYTES_MAX).map(String::into_bytes).map_err(file)
 }
 
@@ -213,18 +213,21 @@ fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsError> {
 ///
 /// # Errors
 /// The provider of the cryptography does not offer the default versions of TLS.
-pub fn without_trust() -> Result<ClientConfig, TlsError> {
+pub fn without_trust() -> Result<ClientConfig, TlsOptionsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-fn certificates(pem: &[u8], of: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(
+    pem: &[u8],
+    of: &'static str,
+) -> Result<Vec<CertificateDer<'static>>, TlsOptionsError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
-        Ok(none) if none.is_empty() => Err(TlsError::Empty { of, wanted: "certificate" }),
+        Ok(none) if none.is_empty() => Err(TlsOptionsError::Empty { of, wanted: "certificate" }),
         Ok(some) => Ok(some),
-        Err(cause) => Err(TlsError::Pem { of, cause }),
+        Err(cause) => Err(TlsOptionsError::Pem { of, cause }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a process that is simulated can be stopped, as SIGSTOP stops a real one.
 //!
-//! A future behind a closed [`Gate`] is not polled. Time, the broker and other processes go on
+//! A future behind a closed [`ProcessGate`] is not polled. Time, the broker and other processes go on
 //! meanwhile, so when the gate opens again the future finds its timers run out and its inputs piled
 //! up. In production a gate is no more than a `None`.
 
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 /// Stands in front of every future of one process. Clones are handles to the same gate.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Option<Arc<dyn Latch>>);
+pub struct ProcessGate(Option<Arc<dyn Latch>>);
 
 /// Says whether a gate is closed.
 pub trait Latch: fmt::Debug + Send + Sync {
@@ -21,7 +21,7 @@ pub trait Latch: fmt::Debug + Send + Sync {
     fn holds(&self, context: &Context<'_>) -> bool;
 }
 
-impl Gate {
+impl ProcessGate {
     /// A gate that is always open, and costs nothing.
     #[must_use]
     pub const fn open() -> Self {

@@ -78,7 +78,7 @@ pub enum Batching {
 
 /// What a topic carries, declared to the broker's schema registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schema {
+pub enum TopicSchema {
     /// Bytes: nothing is registered.
     None,
     /// The reference's `TaskMetadata` as JSON, so that Java clients can attach to a fresh topic.
@@ -127,18 +127,18 @@ pub type Receipt = BoxFuture<'static, Published>;
 pub type Acked = Result<(), TransportError>;
 
 /// An answer of the broker that somebody waits for.
-pub trait Answer: Send + 'static {
+pub trait BrokerAnswer: Send + 'static {
     /// None will come.
     fn lost() -> Self;
 }
 
-impl Answer for Published {
+impl BrokerAnswer for Published {
     fn lost() -> Self {
         Err(PublishError::Unknown(GIVEN_UP.to_owned()))
     }
 }
 
-impl Answer for Acked {
+impl BrokerAnswer for Acked {
     fn lost() -> Self {
         Err(TransportError::new(TransportErrorKind::Unreachable, "the broker", GIVEN_UP))
     }
@@ -147,7 +147,7 @@ impl Answer for Acked {
 const GIVEN_UP: &str = "it was given up before there was an answer";
 
 /// Is told once what the broker answers. Whoever drops it untold says that no answer will come.
-pub struct OnAnswer<T: Answer>(Option<Box<dyn FnOnce(T) + Send>>);
+pub struct OnAnswer<T: BrokerAnswer>(Option<Box<dyn FnOnce(T) + Send>>);
 
 /// Is told once what became of a message.
 pub type OnReceipt = OnAnswer<Published>;
@@ -155,7 +155,7 @@ pub type OnReceipt = OnAnswer<Published>;
 /// Is told once what the broker said to an ack.
 pub type OnAck = OnAnswer<Acked>;
 
-impl<T: Answer> OnAnswer<T> {
+impl<T: BrokerAnswer> OnAnswer<T> {
     /// Calls this. It must not block.
     pub fn new(tell: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Some(Box::new(tell)))
@@ -183,7 +183,7 @@ impl<T: Answer> OnAnswer<T> {
     }
 }
 
-impl<T: Answer> Drop for OnAnswer<T> {
+impl<T: BrokerAnswer> Drop for OnAnswer<T> {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
             tell(T::lost());
@@ -191,7 +191,7 @@ impl<T: Answer> Drop for OnAnswer<T> {
     }
 }
 
-impl<T: Answer> fmt::Debug for OnAnswer<T> {
+impl<T: BrokerAnswer> fmt::Debug for OnAnswer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OnAnswer(..)")
     }
@@ -233,7 +233,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         &self,
         topic: &TopicPartition,
         batching: Batching,
-        schema: Schema,
+        schema: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError>;
 
     /// Opens a consumer on a durable subscription, which starts at the earliest message if it is

@@ -1,6 +1,6 @@
 //! Calls of the gateway's public routes, in the same process.
 
-use crate::trouble::Trouble;
+use crate::trouble::PageError;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -23,7 +23,7 @@ pub(crate) struct Api {
 
 /// In whose name a route is called.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct ApiCaller {
     pub(crate) token: Option<String>,
     pub(crate) host: Option<HeaderValue>,
     /// What the gateway knows of the connection, such as the address at its other end.
@@ -38,41 +38,41 @@ impl Api {
     /// Reads what a route answers.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         path: &str,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, PageError> {
         let answer = self.call(caller, Method::GET, path, None).await?;
         let bytes = whole(answer).await?;
         serde_json::from_slice(&bytes).map_err(|error| {
-            Trouble::ours(format!("{path} answered something else than expected: {error}"))
+            PageError::ours(format!("{path} answered something else than expected: {error}"))
         })
     }
 
     /// Has a route do something; what it answers is left to the caller.
     pub(crate) async fn act(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, PageError> {
         let answer = self.call(caller, method, path, body).await?;
         let bytes = whole(answer).await?;
         Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
     /// The answer as it comes: bytes, or a stream of events.
-    pub(crate) async fn raw(&self, caller: &Caller, path: &str) -> Result<Response, Trouble> {
+    pub(crate) async fn raw(&self, caller: &ApiCaller, path: &str) -> Result<Response, PageError> {
         self.call(caller, Method::GET, path, None).await
     }
 
     async fn call(
         &self,
-        caller: &Caller,
+        caller: &ApiCaller,
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, PageError> {
         let mut request = Request::builder().method(method).uri(path);
         if let Some(host) = &caller.host {
             request = request.header(HOST, host);
@@ -89,7 +89,7 @@ impl Api {
         };
         let mut request = request
             .body(body)
-            .map_err(|error| Trouble::ours(format!("{path} cannot be asked for: {error}")))?;
+            .map_err(|error| PageError::ours(format!("{path} cannot be asked for: {error}")))?;
         request.extensions_mut().extend(caller.connection.clone());
         let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answer = match routes.oneshot(request).await {
@@ -103,13 +103,13 @@ impl Api {
     }
 }
 
-async fn whole(answer: Response) -> Result<Bytes, Trouble> {
+async fn whole(answer: Response) -> Result<Bytes, PageError> {
     let bytes = to_bytes(answer.into_body(), ANSWER_BYTES_MAX).await;
-    bytes.map_err(|error| Trouble::ours(format!("the gateway's answer was cut off: {error}")))
+    bytes.map_err(|error| PageError::ours(format!("the gateway's answer was cut off: {error}")))
 }
 
 /// What a route says why it did nothing.
-async fn refused(answer: Response) -> Trouble {
+async fn refused(answer: Response) -> PageError {
     let status = answer.status();
     let said =
         whole(answer).await.ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
@@ -122,5 +122,5 @@ async fn refused(answer: Response) -> Trouble {
         }
         detail => detail,
     };
-    Trouble { status, code: text("code"), detail }
+    PageError { status, code: text("code"), detail }
 }

@@ -2,7 +2,7 @@
 //! else.
 
 use crate::Ui;
-use crate::trouble::Trouble;
+use crate::trouble::PageError;
 use crate::visit::Visit;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 pub(crate) struct Path<T>(pub(crate) T);
 
 /// What stands behind `?`.
-pub(crate) struct Query<T>(pub(crate) T);
+pub(crate) struct QueryFields<T>(pub(crate) T);
 
 /// The fields of a form.
-pub(crate) struct Form<T>(pub(crate) T);
+pub(crate) struct FormFields<T>(pub(crate) T);
 
 async fn visit(parts: &mut Parts, ui: &Arc<Ui>) -> Visit {
     match Visit::from_request_parts(parts, ui).await {
@@ -28,7 +28,7 @@ async fn visit(parts: &mut Parts, ui: &Arc<Ui>) -> Visit {
 }
 
 fn refused(visit: &Visit, status: StatusCode, why: String) -> Response {
-    visit.answer(Err(Trouble::new(status, "", why)))
+    visit.answer(Err(PageError::new(status, "", why)))
 }
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Ui>> for Path<T> {
@@ -42,7 +42,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Ui>> for Path<T> {
     }
 }
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Ui>> for Query<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Ui>> for QueryFields<T> {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, Response> {
@@ -53,7 +53,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Ui>> for Query<T> {
     }
 }
 
-impl<T: DeserializeOwned + Send> FromRequest<Arc<Ui>> for Form<T> {
+impl<T: DeserializeOwned + Send> FromRequest<Arc<Ui>> for FormFields<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, ui: &Arc<Ui>) -> Result<Self, Response> {

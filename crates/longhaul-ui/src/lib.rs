@@ -30,7 +30,7 @@ pub const ROOT: &str = "/ui";
 /// How a dashboard is served.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct Options {
+pub struct UiOptions {
     /// It shows, and changes nothing.
     pub read_only: bool,
     /// It is reached by TLS: browsers send its cookie by nothing else.
@@ -41,12 +41,12 @@ pub struct Options {
 #[derive(Clone)]
 struct Ui {
     api: Api,
-    options: Options,
+    options: UiOptions,
 }
 
 /// The routes of the dashboard, at [`ROOT`] and below; `/` leads there. `api` serves the gateway's
 /// public routes, with all of its checks.
-pub fn router(api: Router, options: Options) -> Router {
+pub fn router(api: Router, options: UiOptions) -> Router {
     let ui = Arc::new(Ui { api: Api::new(api), options });
     let pages = pages::routes().merge(session::routes()).merge(assets::routes()).with_state(ui);
     let root = || get(async || visit::to(ROOT));

@@ -6,12 +6,12 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct QueueList {
+pub(crate) struct QueueListModel {
     pub(crate) queues: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Queue {
+pub(crate) struct QueueModel {
     pub(crate) version: u64,
     pub(crate) settings: Value,
     /// It has tasks of high and of low priority as well.
@@ -19,7 +19,7 @@ pub(crate) struct Queue {
     pub(crate) levels: bool,
 }
 
-impl Queue {
+impl QueueModel {
     pub(crate) fn is_paused(&self) -> bool {
         self.settings.get("paused").and_then(Value::as_bool).unwrap_or(false)
     }
@@ -30,35 +30,35 @@ impl Queue {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct TaskCountsModel {
     pub(crate) by_status: BTreeMap<String, u64>,
     pub(crate) total: u64,
     pub(crate) demand: u64,
-    pub(crate) oldest_ready: Option<OldestReady>,
+    pub(crate) oldest_ready: Option<OldestReadyModel>,
     pub(crate) now: u64,
 }
 
-impl Counts {
+impl TaskCountsModel {
     pub(crate) fn of(&self, status: &str) -> u64 {
         self.by_status.get(status).copied().unwrap_or(0)
     }
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct OldestReady {
+pub(crate) struct OldestReadyModel {
     pub(crate) id: String,
     pub(crate) since: u64,
 }
 
 /// How a queue fared, by steps of equal length, the oldest first.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Series {
+pub(crate) struct SeriesModel {
     pub(crate) step_ms: u64,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<SeriesStepModel>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(crate) struct Step {
+pub(crate) struct SeriesStepModel {
     pub(crate) at: u64,
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
@@ -69,13 +69,13 @@ pub(crate) struct Step {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct TaskList {
-    pub(crate) tasks: Vec<Task>,
+pub(crate) struct TaskListModel {
+    pub(crate) tasks: Vec<TaskModel>,
     pub(crate) next: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Task {
+pub(crate) struct TaskModel {
     pub(crate) id: String,
     pub(crate) status: String,
     pub(crate) attempts: u32,
@@ -83,10 +83,10 @@ pub(crate) struct Task {
     pub(crate) changed_at: Option<u64>,
     pub(crate) due_at: Option<u64>,
     pub(crate) epoch: Option<u32>,
-    pub(crate) worker: Option<Worker>,
+    pub(crate) worker: Option<WorkerModel>,
     #[serde(default)]
     pub(crate) cancel_requested: bool,
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<ProgressModel>,
     pub(crate) reason: Option<String>,
     pub(crate) warning: Option<String>,
     #[serde(default)]
@@ -107,7 +107,7 @@ pub(crate) struct Task {
     pub(crate) now: u64,
 }
 
-impl Task {
+impl TaskModel {
     /// Whether it is over.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "completed" | "failed" | "cancelled" | "expired" | "ended")
@@ -116,7 +116,7 @@ impl Task {
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerModel {
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) process: Option<u32>,
@@ -126,7 +126,7 @@ pub(crate) struct Worker {
     pub(crate) grants_leases: bool,
 }
 
-impl Worker {
+impl WorkerModel {
     /// What it is called, or where it runs if it has no name.
     pub(crate) fn title(&self) -> String {
         match (self.name.is_empty(), self.process) {
@@ -139,7 +139,7 @@ impl Worker {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressModel {
     pub(crate) done: u64,
     pub(crate) total: u64,
     #[serde(default)]
@@ -148,33 +148,33 @@ pub(crate) struct Progress {
 
 /// Why a task does not run.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Why {
+pub(crate) struct WhyModel {
     pub(crate) sentence: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct History {
+pub(crate) struct HistoryModel {
     pub(crate) is_whole: bool,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) silences: Vec<Silence>,
+    pub(crate) entries: Vec<HistoryEntryModel>,
+    pub(crate) silences: Vec<SilenceModel>,
     pub(crate) now: u64,
 }
 
 /// Nothing was heard of a holder, although heartbeats were due.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-pub(crate) struct Silence {
+pub(crate) struct SilenceModel {
     pub(crate) epoch: u32,
     pub(crate) since: u64,
     /// Absent while it lasts.
     pub(crate) until: Option<u64>,
     pub(crate) missed: u64,
-    pub(crate) worker: Option<Worker>,
+    pub(crate) worker: Option<WorkerModel>,
 }
 
 /// One entry about a task.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Entry {
+pub(crate) struct HistoryEntryModel {
     pub(crate) at: u64,
     pub(crate) event: String,
     pub(crate) epoch: Option<u32>,
@@ -187,28 +187,28 @@ pub(crate) struct Entry {
     pub(crate) waits_for: Vec<String>,
     pub(crate) leased_to: Option<String>,
     pub(crate) operator: Option<String>,
-    pub(crate) worker: Option<Worker>,
+    pub(crate) worker: Option<WorkerModel>,
     /// Why it changes nothing.
     pub(crate) ignored: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct WorkerList {
-    pub(crate) workers: Vec<QueueWorker>,
+pub(crate) struct WorkerListModel {
+    pub(crate) workers: Vec<QueueWorkerModel>,
     pub(crate) now: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct QueueWorker {
+pub(crate) struct QueueWorkerModel {
     pub(crate) partition: i32,
     pub(crate) owner: String,
-    pub(crate) worker: Option<Worker>,
+    pub(crate) worker: Option<WorkerModel>,
     pub(crate) last_heartbeat_at: Option<u64>,
     pub(crate) missed_heartbeats: u64,
     pub(crate) running: Vec<String>,
 }
 
-impl QueueWorker {
+impl QueueWorkerModel {
     /// Others take its tasks over: it has left, or was silent for more than two heartbeat
     /// intervals.
     pub(crate) const fn is_gone(&self) -> bool {
@@ -217,14 +217,14 @@ impl QueueWorker {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct DeadLetterList {
-    pub(crate) dead_letters: Vec<DeadLetter>,
+pub(crate) struct DeadLetterListModel {
+    pub(crate) dead_letters: Vec<DeadLetterModel>,
     pub(crate) next: Option<String>,
     pub(crate) now: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct DeadLetter {
+pub(crate) struct DeadLetterModel {
     pub(crate) task: String,
     pub(crate) at: u64,
     pub(crate) attempts: u32,
@@ -243,35 +243,35 @@ pub(crate) struct DeadLetter {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct ScheduleList {
-    pub(crate) schedules: Vec<Schedule>,
+pub(crate) struct ScheduleListModel {
+    pub(crate) schedules: Vec<ScheduleModel>,
     pub(crate) now: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Schedule {
+pub(crate) struct ScheduleModel {
     pub(crate) name: String,
     pub(crate) version: u64,
     pub(crate) schedule: BTreeMap<String, Value>,
-    pub(crate) last: Option<Firing>,
+    pub(crate) last: Option<FiringModel>,
     #[serde(default)]
     pub(crate) next: Vec<u64>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Firing {
+pub(crate) struct FiringModel {
     pub(crate) slot: u64,
     pub(crate) task: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct ActionList {
-    pub(crate) actions: Vec<Action>,
+pub(crate) struct ActionListModel {
+    pub(crate) actions: Vec<ActionModel>,
     pub(crate) now: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Action {
+pub(crate) struct ActionModel {
     pub(crate) at: u64,
     pub(crate) task: Option<String>,
     pub(crate) worker: Option<String>,

@@ -1,9 +1,9 @@
 //! Signing in: where the gateway asks for tokens, the browser keeps one in a cookie that no script
 //! can read, and that no other site has it send.
 
-use crate::asked::{Form, Query};
+use crate::asked::{FormFields, QueryFields};
 use crate::parts::layout;
-use crate::trouble::Trouble;
+use crate::trouble::PageError;
 use crate::visit::{Visit, html, to};
 use crate::{ROOT, Ui};
 use axum::Router;
@@ -23,7 +23,7 @@ const COOKIE_NAME: &str = "longhaul-token";
 const COOKIE_SECONDS: u32 = 12 * 3600;
 
 #[derive(Debug, Deserialize)]
-struct Where {
+struct SignInQuery {
     /// The page that was asked for.
     #[serde(default)]
     to: String,
@@ -51,11 +51,11 @@ pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(value).ok()?).ok().filter(|token| !token.is_empty())
 }
 
-async fn show(visit: Visit, Query(asked): Query<Where>) -> Response {
+async fn show(visit: Visit, QueryFields(asked): QueryFields<SignInQuery>) -> Response {
     html(StatusCode::OK, form(&visit, &asked.to, None))
 }
 
-async fn sign_in(mut visit: Visit, Form(given): Form<SignIn>) -> Response {
+async fn sign_in(mut visit: Visit, FormFields(given): FormFields<SignIn>) -> Response {
     let token = given.token.trim();
     visit.caller.token = Some(token.to_owned());
     match visit.get::<serde_json::Value>("/v1/queues").await {
@@ -93,7 +93,7 @@ fn own(place: &str) -> &str {
     if is_own { place } else { ROOT }
 }
 
-fn form(visit: &Visit, place: &str, trouble: Option<&Trouble>) -> maud::Markup {
+fn form(visit: &Visit, place: &str, trouble: Option<&PageError>) -> maud::Markup {
     let body = markup! {
         h1 { "Sign in" }
         @if let Some(trouble) = trouble {

@@ -11,7 +11,7 @@ const LINE_CHARS_MAX: usize = 300;
 pub(crate) struct Outside<'a>(pub(crate) &'a str);
 
 /// An instant in ms since the epoch, beside the current one.
-pub(crate) struct Instant {
+pub(crate) struct ShownInstant {
     pub(crate) at_ms: u64,
     pub(crate) now_ms: u64,
 }
@@ -62,7 +62,7 @@ impl Render for Outside<'_> {
     }
 }
 
-impl Render for Instant {
+impl Render for ShownInstant {
     fn render(&self) -> Markup {
         let Some(at) =
             i64::try_from(self.at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())

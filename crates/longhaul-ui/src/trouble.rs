@@ -4,14 +4,14 @@ use axum::http::StatusCode;
 
 /// What went wrong, in the words of the gateway.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct PageError {
     pub(crate) status: StatusCode,
     /// As in the table of errors of `docs/http.md`; empty where there is none.
     pub(crate) code: String,
     pub(crate) detail: String,
 }
 
-impl Trouble {
+impl PageError {
     /// Nobody else is to blame.
     pub(crate) fn ours(detail: String) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, code: String::new(), detail }

@@ -1,8 +1,8 @@
 //! A request of a browser, and how it is answered.
 
-use crate::api::Caller;
+use crate::api::ApiCaller;
 use crate::parts::layout;
-use crate::trouble::Trouble;
+use crate::trouble::PageError;
 use crate::{ROOT, Ui, session};
 use axum::extract::FromRequestParts;
 use axum::http::header::{CONTENT_SECURITY_POLICY, HOST, LOCATION};
@@ -30,12 +30,12 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// A page, or why there is none.
-pub(crate) type Page = Result<Markup, Trouble>;
+pub(crate) type PageResult = Result<Markup, PageError>;
 
 /// A request of a browser.
 pub(crate) struct Visit {
     pub(crate) ui: Arc<Ui>,
-    pub(crate) caller: Caller,
+    pub(crate) caller: ApiCaller,
     /// The path below the host, with its query.
     pub(crate) place: String,
     /// It only looks.
@@ -46,7 +46,7 @@ impl FromRequestParts<Arc<Ui>> for Visit {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, Infallible> {
-        let caller = Caller {
+        let caller = ApiCaller {
             token: session::token(&parts.headers),
             host: parts.headers.get(HOST).cloned(),
             connection: parts.extensions.clone(),
@@ -81,7 +81,7 @@ impl Visit {
 
     /// Where to go on after something has gone wrong: here once more where that may help, otherwise
     /// to the page of the queue, or to all queues where that page is the one that there is not.
-    pub(crate) fn way_on(&self, trouble: &Trouble) -> &str {
+    pub(crate) fn way_on(&self, trouble: &PageError) -> &str {
         if self.is_safe && trouble.may_pass() {
             return &self.place;
         }
@@ -91,11 +91,11 @@ impl Visit {
         path.get(..end).filter(|it| is_there && it.starts_with("/ui/queues/")).unwrap_or(ROOT)
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, PageError> {
         self.ui.api.get(&self.caller, path).await
     }
 
-    pub(crate) async fn raw(&self, path: &str) -> Result<Response, Trouble> {
+    pub(crate) async fn raw(&self, path: &str) -> Result<Response, PageError> {
         self.ui.api.raw(&self.caller, path).await
     }
 
@@ -105,16 +105,16 @@ impl Visit {
         method: Method,
         path: &str,
         body: Value,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, PageError> {
         if self.is_read_only() {
             let detail = "this dashboard only shows (`read_only`); use the program or the API";
-            return Err(Trouble::new(StatusCode::FORBIDDEN, "read_only", detail));
+            return Err(PageError::new(StatusCode::FORBIDDEN, "read_only", detail));
         }
         self.ui.api.act(&self.caller, method, path, Some(body)).await
     }
 
     /// The answer that shows a page, or says why there is none.
-    pub(crate) fn answer(&self, page: Page) -> Response {
+    pub(crate) fn answer(&self, page: PageResult) -> Response {
         match page {
             Ok(page) => html(StatusCode::OK, page),
             Err(trouble) if trouble.wants_token() => {
@@ -125,7 +125,7 @@ impl Visit {
     }
 
     /// After an action: the page that shows what has become of it, or why nothing was done.
-    pub(crate) fn done(&self, outcome: Result<Value, Trouble>, place: &str) -> Response {
+    pub(crate) fn done(&self, outcome: Result<Value, PageError>, place: &str) -> Response {
         match outcome {
             Ok(_) => to(place),
             Err(trouble) => self.answer(Err(trouble)),

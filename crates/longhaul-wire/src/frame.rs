@@ -2,7 +2,7 @@
 //! own four bytes.
 
 use crate::messages::{BaseCommand, Command, MessageMetadata};
-use crate::payload::{self, Payload, PayloadError};
+use crate::payload::{self, Payload, PayloadDecodeError};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -37,7 +37,7 @@ pub enum FrameError {
     Type(i32),
     /// What follows the command is no message.
     #[error(transparent)]
-    Payload(#[from] PayloadError),
+    Payload(#[from] PayloadDecodeError),
 }
 
 /// A command, with the message that belongs to it.

@@ -11,7 +11,7 @@ use prost::{DecodeError, Message};
 
 /// A part of [`MessageMetadata`], with the same names and units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct MetadataHead {
     /// In ms since the epoch, by the producer's clock.
     pub publish_time: u64,
     /// Texts by their names.
@@ -38,7 +38,7 @@ pub struct Head {
     pub total_chunk_msg_size: Option<i32>,
 }
 
-impl Head {
+impl MetadataHead {
     /// Reads encoded [`MessageMetadata`].
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Head {
     }
 }
 
-impl From<MessageMetadata> for Head {
+impl From<MessageMetadata> for MetadataHead {
     fn from(metadata: MessageMetadata) -> Self {
         Self {
             publish_time: metadata.publish_time,
@@ -220,7 +220,7 @@ mod tests {
                 ..MessageMetadata::default()
             };
             let bytes = Bytes::from(metadata.encode_to_vec());
-            prop_assert_eq!(Head::read_usual(&bytes), Some(Head::from(metadata)));
+            prop_assert_eq!(MetadataHead::read_usual(&bytes), Some(MetadataHead::from(metadata)));
         }
 
         #[test]
@@ -241,8 +241,8 @@ mod tests {
         #[test]
         fn whatever_comes_is_read_as_the_whole_is(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let bytes = Bytes::from(bytes);
-            let whole = MessageMetadata::decode(bytes.clone()).ok().map(Head::from);
-            prop_assert_eq!(Head::read(&bytes).ok(), whole);
+            let whole = MessageMetadata::decode(bytes.clone()).ok().map(MetadataHead::from);
+            prop_assert_eq!(MetadataHead::read(&bytes).ok(), whole);
             prop_assert_eq!(read_single(&bytes).ok(), SingleMessageMetadata::decode(bytes).ok());
         }
     }
@@ -252,9 +252,9 @@ mod tests {
         let key = crate::messages::EncryptionKeys::default();
         let metadata = MessageMetadata { encryption_keys: vec![key], ..MessageMetadata::default() };
         let bytes = Bytes::from(metadata.encode_to_vec());
-        assert_eq!(Head::read_usual(&bytes), None);
-        assert!(Head::read(&bytes).is_ok_and(|head| head.is_encrypted));
+        assert_eq!(MetadataHead::read_usual(&bytes), None);
+        assert!(MetadataHead::read(&bytes).is_ok_and(|head| head.is_encrypted));
         let not_text = Bytes::from_static(b"\x0a\x01\xff");
-        assert!(Head::read(&not_text).is_err(), "a producer's name that is no text");
+        assert!(MetadataHead::read(&not_text).is_err(), "a producer's name that is no text");
     }
 }

@@ -9,7 +9,7 @@
 //! as they are. In front of them a sender may put `0x0e02 | u32 size | broker entry metadata`,
 //! which is dropped.
 
-use crate::head::Head;
+use crate::head::MetadataHead;
 use crate::messages::MessageMetadata;
 use crate::summary::Summary;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -22,7 +22,7 @@ const HEAD: usize = 2 + 4 + 4;
 
 /// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PayloadError {
+pub enum PayloadDecodeError {
     /// Something is missing, or a size points beyond the end.
     #[error("the message is cut short")]
     Short,
@@ -67,13 +67,13 @@ impl Payload {
     /// [`Payload::verify`]. Where there is none, as in messages of old clients, it is added.
     ///
     /// # Errors
-    /// [`PayloadError::Short`].
-    pub fn parse(mut bytes: Bytes) -> Result<Self, PayloadError> {
+    /// [`PayloadDecodeError::Short`].
+    pub fn parse(mut bytes: Bytes) -> Result<Self, PayloadDecodeError> {
         if bytes.starts_with(&BROKER_ENTRY_MAGIC.to_be_bytes()) {
             bytes.advance(2);
-            let size = bytes.try_get_u32().map_err(|_| PayloadError::Short)? as usize;
+            let size = bytes.try_get_u32().map_err(|_| PayloadDecodeError::Short)? as usize;
             if bytes.len() < size {
-                return Err(PayloadError::Short);
+                return Err(PayloadDecodeError::Short);
             }
             bytes.advance(size);
         }
@@ -84,10 +84,10 @@ impl Payload {
             with_sum.put_slice(&bytes);
             bytes = with_sum.freeze();
         }
-        let size = bytes.get(6..HEAD).ok_or(PayloadError::Short)?.get_u32() as usize;
+        let size = bytes.get(6..HEAD).ok_or(PayloadDecodeError::Short)?.get_u32() as usize;
         let metadata_end = HEAD.saturating_add(size);
         if bytes.len() < metadata_end {
-            return Err(PayloadError::Short);
+            return Err(PayloadDecodeError::Short);
         }
         Ok(Self { bytes, metadata_end })
     }
@@ -95,11 +95,15 @@ impl Payload {
     /// Compares the checksum.
     ///
     /// # Errors
-    /// [`PayloadError::Checksum`].
-    pub fn verify(&self) -> Result<(), PayloadError> {
+    /// [`PayloadDecodeError::Checksum`].
+    pub fn verify(&self) -> Result<(), PayloadDecodeError> {
         let found = self.bytes.get(2..6).unwrap_or_default().try_get_u32().unwrap_or_default();
         let computed = crc32c::crc32c(self.bytes.get(6..).unwrap_or_default());
-        if found == computed { Ok(()) } else { Err(PayloadError::Checksum { found, computed }) }
+        if found == computed {
+            Ok(())
+        } else {
+            Err(PayloadDecodeError::Checksum { found, computed })
+        }
     }
 
     /// All of it, in the form with a checksum.
@@ -111,28 +115,29 @@ impl Payload {
     /// Reads the metadata.
     ///
     /// # Errors
-    /// [`PayloadError::Metadata`].
-    pub fn metadata(&self) -> Result<MessageMetadata, PayloadError> {
+    /// [`PayloadDecodeError::Metadata`].
+    pub fn metadata(&self) -> Result<MessageMetadata, PayloadDecodeError> {
         let bytes = self.bytes.slice(HEAD..self.metadata_end);
-        MessageMetadata::decode(bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
+        MessageMetadata::decode(bytes)
+            .map_err(|error| PayloadDecodeError::Metadata(error.to_string()))
     }
 
     /// Reads of the metadata what a consumer needs to know.
     ///
     /// # Errors
-    /// [`PayloadError::Metadata`].
-    pub fn head(&self) -> Result<Head, PayloadError> {
+    /// [`PayloadDecodeError::Metadata`].
+    pub fn head(&self) -> Result<MetadataHead, PayloadDecodeError> {
         let bytes = self.bytes.slice(HEAD..self.metadata_end);
-        Head::read(&bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
+        MetadataHead::read(&bytes).map_err(|error| PayloadDecodeError::Metadata(error.to_string()))
     }
 
     /// Reads the part of the metadata that a broker needs. What passes can be decoded as a whole.
     ///
     /// # Errors
-    /// [`PayloadError::Metadata`].
-    pub fn summary(&self) -> Result<Summary, PayloadError> {
+    /// [`PayloadDecodeError::Metadata`].
+    pub fn summary(&self) -> Result<Summary, PayloadDecodeError> {
         let bytes = self.bytes.slice(HEAD..self.metadata_end);
-        Summary::read(&bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
+        Summary::read(&bytes).map_err(|error| PayloadDecodeError::Metadata(error.to_string()))
     }
 
     /// What the producer compressed, encrypted or batched, as it is.

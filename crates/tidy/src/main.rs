@@ -16,6 +16,7 @@ mod deploy;
 mod edges;
 mod invariants;
 mod length;
+mod names;
 mod pages;
 mod released;
 mod snippets;

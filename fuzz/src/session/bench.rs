@@ -3,8 +3,8 @@
 use super::model::{Model, Step};
 use super::next_frame;
 use bytes::BytesMut;
-use longhaul_session::machine::call::{Call, Question};
-use longhaul_session::machine::{Connection, Greeting};
+use longhaul_session::machine::call::{BrokerRequest, ConnectionCall};
+use longhaul_session::machine::{ConnectionMachine, Greeting};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{EntryId, TransportError, TransportErrorKind};
 use longhaul_wire::frame::{self, FRAME_ALLOWANCE};
@@ -17,7 +17,7 @@ const OUT_BYTES_MAX: usize = 2 * OUT_BYTES;
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct Bench {
-    machine: Connection<u64, u64>,
+    machine: ConnectionMachine<u64, u64>,
     pub(super) model: Model,
     next_token: u64,
     /// What is to be written waits until it is asked for.
@@ -37,7 +37,7 @@ impl Bench {
     pub(super) fn new(is_lazy: bool, is_cut: bool) -> Self {
         let now = Moment(Duration::from_secs(1_000));
         Self {
-            machine: Connection::new("here".into(), Greeting::default(), now),
+            machine: ConnectionMachine::new("here".into(), Greeting::default(), now),
             model: Model::new(now),
             next_token: 0,
             is_lazy,
@@ -63,7 +63,7 @@ impl Bench {
         self.model.forsaken.insert(token);
     }
 
-    pub(super) fn call(&mut self, call: Call<u64, u64>) {
+    pub(super) fn call(&mut self, call: ConnectionCall<u64, u64>) {
         let step = self.model.called(&call);
         self.machine.handle(call, self.model.now);
         self.settle(&step);
@@ -230,18 +230,25 @@ impl Bench {
         self.outbox.clear();
         let (producers, consumers) = self.model.known();
         let mut calls = Vec::new();
-        calls.push(Call::Credentials(Ok(None)));
-        calls.push(Call::Ask(Question::Partitions { topic: String::new() }, self.token()));
+        calls.push(ConnectionCall::Credentials(Ok(None)));
+        calls.push(ConnectionCall::Ask(
+            BrokerRequest::Partitions { topic: String::new() },
+            self.token(),
+        ));
         for producer in producers {
             let token = self.token();
-            calls.push(Call::Publish { producer, publication: Model::publication(), token });
-            calls.push(Call::CloseProducer(producer));
+            calls.push(ConnectionCall::Publish {
+                producer,
+                publication: Model::publication(),
+                token,
+            });
+            calls.push(ConnectionCall::CloseProducer(producer));
         }
         for consumer in consumers {
             let entry = EntryId { ledger: 0, entry: 0 };
-            calls.push(Call::Ack { consumer, entry, token: self.token() });
-            calls.push(Call::Request { consumer, count: 1 });
-            calls.push(Call::CloseConsumer(consumer));
+            calls.push(ConnectionCall::Ack { consumer, entry, token: self.token() });
+            calls.push(ConnectionCall::Request { consumer, count: 1 });
+            calls.push(ConnectionCall::CloseConsumer(consumer));
         }
         calls.into_iter().for_each(|call| self.call(call));
         let now = self.model.now;

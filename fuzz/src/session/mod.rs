@@ -25,7 +25,7 @@ mod script;
 mod users;
 
 use bench::Bench;
-use longhaul_session::machine::call::Call;
+use longhaul_session::machine::call::ConnectionCall;
 use longhaul_wire::frame;
 use longhaul_wire::messages::CommandConnected;
 use script::Script;
@@ -99,7 +99,7 @@ fn step(script: &mut Script<'_>, bench: &mut Bench) {
         254 if script.chance(16) => bench.fail(),
         _ => {
             let data = users::credentials(script);
-            bench.call(Call::Credentials(data.map(|data| data.map(Into::into))));
+            bench.call(ConnectionCall::Credentials(data.map(|data| data.map(Into::into))));
         }
     }
 }

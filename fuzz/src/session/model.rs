@@ -9,7 +9,7 @@ mod questions;
 pub(super) use questions::Kind;
 
 use consumers::{Consumer, Stage};
-use longhaul_session::machine::call::{Call, Event, Publication};
+use longhaul_session::machine::call::{ConnectionCall, ConnectionEvent, Publication};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{Message, Outgoing};
 use longhaul_wire::frame::{Frame, MESSAGE_BYTES_MAX_DEFAULT};
@@ -156,27 +156,29 @@ impl Model {
     }
 
     /// Somebody is about to call.
-    pub(super) fn called(&mut self, call: &Call<u64, u64>) -> Step {
+    pub(super) fn called(&mut self, call: &ConnectionCall<u64, u64>) -> Step {
         self.used_at = self.now;
         let (token, waiting) = match call {
-            Call::Ask(question, token) => {
+            ConnectionCall::Ask(question, token) => {
                 self.asked.push_back((*token, Asked::of(question)));
                 (*token, Waiting::Question { since: self.now })
             }
-            Call::Publish { producer, publication, token } => {
+            ConnectionCall::Publish { producer, publication, token } => {
                 if let Some(open) = self.live_producer(*producer) {
                     open.queue.push_back(*token);
                 }
                 let (producer, bytes) = (*producer, publication.message.payload.len());
                 (*token, Waiting::Publish { producer, bytes, is_written: false })
             }
-            Call::Ack { consumer, entry, token } => {
+            ConnectionCall::Ack { consumer, entry, token } => {
                 if let Some(open) = self.live_consumer(*consumer) {
                     open.acks.push_back((*entry, *token));
                 }
                 (*token, Waiting::Ack { consumer: *consumer, written: None })
             }
-            Call::Credentials(Err(_)) if self.phase == Phase::Greeting => return Step::Fail,
+            ConnectionCall::Credentials(Err(_)) if self.phase == Phase::Greeting => {
+                return Step::Fail;
+            }
             _ => {
                 self.told_by_user(call);
                 return Step::Call(None);
@@ -186,45 +188,47 @@ impl Model {
         Step::Call(Some(token))
     }
 
-    fn told_by_user(&mut self, call: &Call<u64, u64>) {
+    fn told_by_user(&mut self, call: &ConnectionCall<u64, u64>) {
         match call {
-            Call::CloseProducer(id) => {
+            ConnectionCall::CloseProducer(id) => {
                 if let Some(open) = self.live_producer(*id) {
                     open.is_closing = true;
                 }
             }
-            Call::Request { consumer, count } => {
+            ConnectionCall::Request { consumer, count } => {
                 if let Some(open) = self.live_consumer(*consumer) {
                     open.wanted += i64::from(*count);
                 }
             }
-            Call::Taken { consumer, count, .. } => {
+            ConnectionCall::Taken { consumer, count, .. } => {
                 if let Some(open) = self.live_consumer(*consumer) {
                     open.queued = open.queued.saturating_sub(*count);
                 }
             }
-            Call::HandBack { consumer, entry } => {
+            ConnectionCall::HandBack { consumer, entry } => {
                 if let Some(open) = self.live_consumer(*consumer) {
                     open.handed_back.push_back(*entry);
                 }
             }
-            Call::CloseConsumer(id) => {
+            ConnectionCall::CloseConsumer(id) => {
                 if let Some(open) = self.live_consumer(*id) {
                     open.is_closing = true;
                 }
             }
-            Call::Watch => self.watchers += 1,
-            Call::Unwatch => self.watchers = self.watchers.saturating_sub(1),
-            Call::Credentials(Err(_)) => {
+            ConnectionCall::Watch => self.watchers += 1,
+            ConnectionCall::Unwatch => self.watchers = self.watchers.saturating_sub(1),
+            ConnectionCall::Credentials(Err(_)) => {
                 self.refusals += u32::from(self.is_challenged);
                 self.is_to_be_asked = self.is_challenged && self.refusals < CHALLENGE_TRIES;
                 self.is_challenged = self.is_to_be_asked;
             }
-            Call::Credentials(Ok(_)) => {
+            ConnectionCall::Credentials(Ok(_)) => {
                 (self.is_challenged, self.is_to_be_asked) = (false, false);
                 self.has_credentials = self.phase != Phase::Ended;
             }
-            Call::Ask(..) | Call::Publish { .. } | Call::Ack { .. } => {}
+            ConnectionCall::Ask(..)
+            | ConnectionCall::Publish { .. }
+            | ConnectionCall::Ack { .. } => {}
         }
     }
 
@@ -232,9 +236,9 @@ impl Model {
     pub(super) fn told(
         &mut self,
         step: &Step,
-        events: Vec<Event<u64, u64>>,
+        events: Vec<ConnectionEvent<u64, u64>>,
         is_over: bool,
-    ) -> Vec<Call<u64, u64>> {
+    ) -> Vec<ConnectionCall<u64, u64>> {
         if matches!(step, Step::Heard(_) | Step::Part | Step::Unknown | Step::Noise) {
             self.heard_at = self.now;
         }
@@ -243,14 +247,16 @@ impl Model {
         let (mut deliveries, mut calls, mut moved) = (Vec::new(), Vec::new(), None);
         for event in events {
             match event {
-                Event::Answered(token, result) => {
+                ConnectionEvent::Answered(token, result) => {
                     calls.extend(self.answered(step, &context, token, &result));
                 }
-                Event::Published(token, result) => {
+                ConnectionEvent::Published(token, result) => {
                     self.published(step, &context, token, &result);
                 }
-                Event::Delivered { consumer, messages } => deliveries.push((consumer, messages)),
-                Event::Challenged => {
+                ConnectionEvent::Delivered { consumer, messages } => {
+                    deliveries.push((consumer, messages))
+                }
+                ConnectionEvent::Challenged => {
                     let is_again = matches!(step, Step::Tick) && self.is_to_be_asked;
                     let is_asked = matches!(step, Step::Heard(it) if matches!(it.command, Command::AuthChallenge(_)));
                     let is_first = is_asked && !self.is_challenged;
@@ -258,10 +264,10 @@ impl Model {
                     self.refusals = if is_first { 0 } else { self.refusals };
                     (self.is_challenged, self.is_to_be_asked) = (true, false);
                 }
-                Event::Moved(told) => {
+                ConnectionEvent::Moved(told) => {
                     assert!(moved.replace(told).is_none(), "one place to go");
                 }
-                Event::ConsumerEnded(..) | Event::ProducerEnded(..) => {}
+                ConnectionEvent::ConsumerEnded(..) | ConnectionEvent::ProducerEnded(..) => {}
             }
         }
         moving::check_moved(step, &context, moved.as_ref());

@@ -4,8 +4,8 @@ use super::bench::Bench;
 use super::script::Script;
 use bytes::Bytes;
 use longhaul_session::machine::call::{
-    Call, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, StartPlace,
-    Subscription,
+    BrokerRequest, ConnectionCall, ConsumerOptions, LookupQuestion, ProducerOptions, Publication,
+    StartPlace, SubscriptionSpec,
 };
 use longhaul_transport::{
     Batching, EntryId, Outgoing, Position, TransportError, TransportErrorKind,
@@ -19,84 +19,92 @@ const NO_HANDLE: u64 = 1 << 40;
 
 pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
     match script.below(20) {
-        0 => ask(bench, |topic| Question::Partitions { topic }),
+        0 => ask(bench, |topic| BrokerRequest::Partitions { topic }),
         1 => {
             let authoritative = script.chance(2);
             let listener_name = script.chance(4).then(|| "outside".to_owned());
             ask(bench, |topic| {
-                Question::Lookup(LookupQuestion { topic, authoritative, listener_name })
+                BrokerRequest::Lookup(LookupQuestion { topic, authoritative, listener_name })
             });
         }
         2 | 3 => {
             let (named, batching) = (script.chance(2), batching(script));
             open(script, bench, |topic| {
                 let name = named.then(|| "mine".to_owned());
-                Question::Producer(ProducerOptions { topic, name, batching, schema: None })
+                BrokerRequest::Producer(ProducerOptions { topic, name, batching, schema: None })
             });
         }
         4 | 5 => {
             let subscription = subscription(script);
             open(script, bench, |topic| {
-                Question::Consumer(ConsumerOptions { topic, subscription })
+                BrokerRequest::Consumer(ConsumerOptions { topic, subscription })
             });
         }
         6..=9 => publish(script, bench),
         10 | 11 => {
             let consumer = consumer(script, bench);
             let count = script.one([0, 1, 1, 2, 3, 10, 1_000, u32::MAX]);
-            bench.call(Call::Request { consumer, count });
+            bench.call(ConnectionCall::Request { consumer, count });
         }
         12 => {
             let consumer = consumer(script, bench);
             let count = script.one([1, 5, 300, 1_000_000]);
             let bytes = script.one([0, 100, 1 << 20, usize::MAX]);
-            bench.call(Call::Taken { consumer, count, bytes });
+            bench.call(ConnectionCall::Taken { consumer, count, bytes });
         }
         13 | 14 => {
             let (consumer, entry) = (consumer(script, bench), entry(script));
             for _ in 0..=script.below(4) {
                 let token = bench.token();
-                bench.call(Call::Ack { consumer, entry, token });
+                bench.call(ConnectionCall::Ack { consumer, entry, token });
             }
         }
         15 => {
             let (consumer, entry) = (consumer(script, bench), entry(script));
-            bench.call(Call::HandBack { consumer, entry });
+            bench.call(ConnectionCall::HandBack { consumer, entry });
         }
         16 => {
             let consumer = consumer(script, bench);
-            let last = script.chance(2);
-            ask(bench, |_| {
-                if last { Question::Last { consumer } } else { Question::Stats { consumer } }
-            });
+            let last = BrokerRequest::Last { consumer };
+            let stats = BrokerRequest::Stats { consumer };
+            let question = if script.chance(2) { last } else { stats };
+            ask(bench, |_| question);
         }
         17 | 18 => {
             let producer = producer(script, bench);
-            bench.call(Call::CloseProducer(producer));
+            bench.call(ConnectionCall::CloseProducer(producer));
         }
         _ if script.chance(4) => {
-            bench.call(if script.chance(2) { Call::Watch } else { Call::Unwatch });
+            bench.call(if script.chance(2) {
+                ConnectionCall::Watch
+            } else {
+                ConnectionCall::Unwatch
+            });
         }
         _ => {
             let consumer = consumer(script, bench);
-            bench.call(Call::CloseConsumer(consumer));
+            bench.call(ConnectionCall::CloseConsumer(consumer));
         }
     }
 }
 
 /// The topic is named after the token, so that the question is known again.
-fn ask(bench: &mut Bench, question: impl FnOnce(String) -> Question) {
+fn ask(bench: &mut Bench, question: impl FnOnce(String) -> BrokerRequest) {
     let token = bench.token();
-    bench.call(Call::Ask(question(format!("topic-{token}")), token));
+    bench.call(ConnectionCall::Ask(question(format!("topic-{token}")), token));
 }
 
 /// Now and then whoever opens something does not wait for the answer: what was opened is closed by the driver then.
-fn open(script: &mut Script<'_>, bench: &mut Bench, question: impl FnOnce(String) -> Question) {
+fn open(
+    script: &mut Script<'_>,
+    bench: &mut Bench,
+    question: impl FnOnce(String) -> BrokerRequest,
+) {
     let token = bench.token();
     if script.chance(8) {
         bench.forsake(token);
     }
-    bench.call(Call::Ask(question(format!("topic-{token}")), token));
+    bench.call(ConnectionCall::Ask(question(format!("topic-{token}")), token));
 }
 
 fn publish(script: &mut Script<'_>, bench: &mut Bench) {
@@ -115,7 +123,7 @@ fn publish(script: &mut Script<'_>, bench: &mut Bench) {
             deliver_at_ms,
         };
         let publication = Publication { message, publish_time_ms: 1 };
-        bench.call(Call::Publish { producer, publication, token });
+        bench.call(ConnectionCall::Publish { producer, publication, token });
     }
 }
 
@@ -145,11 +153,11 @@ fn batching(script: &mut Script<'_>) -> Batching {
     if script.chance(2) { Batching::On } else { Batching::Off }
 }
 
-fn subscription(script: &mut Script<'_>) -> Subscription {
+fn subscription(script: &mut Script<'_>) -> SubscriptionSpec {
     if script.chance(2) {
-        return Subscription::Shared { name: "s".to_owned() };
+        return SubscriptionSpec::Shared { name: "s".to_owned() };
     }
-    Subscription::Reader {
+    SubscriptionSpec::Reader {
         name: "r".to_owned(),
         start: place(script),
         compacted: script.chance(2),

@@ -4,7 +4,9 @@
 use crate::sandbox::{Admin as SandboxAdmin, Sandbox};
 use crate::wait::until;
 use anyhow::{Context, Result, bail};
-use longhaul::topics::{Admin, Finding, FindingKind, Severity, TopicNames, TopicSettings, check};
+use longhaul::topics::{
+    Admin, FindingKind, Severity, TopicFinding, TopicNames, TopicSettings, check,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ pub(super) async fn switch_off(sandbox: &Sandbox, admin: &Admin, names: &TopicNa
     })
     .await?;
     let findings = check(admin, names, &TopicSettings::default()).await?;
-    let matters = |finding: &&Finding| {
+    let matters = |finding: &&TopicFinding| {
         finding.severity == Severity::Error || finding.kind == FindingKind::DeduplicationOff
     };
     match findings.iter().filter(matters).collect::<Vec<_>>().as_slice() {

@@ -5,7 +5,7 @@ use anyhow::{Result, anyhow};
 use longhaul::TaskId;
 use longhaul_session::PulsarTransport;
 use longhaul_transport::{
-    Batching, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
+    Batching, Outgoing, Publisher, Receipt, TopicPartition, TopicSchema, Transport,
 };
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -73,7 +73,7 @@ pub(super) async fn send(
     topic: &TopicPartition,
     scripts: Vec<Script>,
 ) -> Result<Vec<TaskId>> {
-    let mut publisher = transport.publisher(topic, Batching::Off, Schema::None).await?;
+    let mut publisher = transport.publisher(topic, Batching::Off, TopicSchema::None).await?;
     let mut flow = Flow::default();
     for script in scripts {
         flow.put(&mut publisher, script.message()).await?;
@@ -172,7 +172,7 @@ pub(super) async fn submit_one(
     script: &Script,
 ) -> Result<TaskId> {
     if publisher.is_none() {
-        *publisher = Some(transport.publisher(topic, Batching::Off, Schema::None).await?);
+        *publisher = Some(transport.publisher(topic, Batching::Off, TopicSchema::None).await?);
     }
     let publisher = publisher.as_mut().ok_or_else(|| anyhow!("no publisher"))?;
     let receipt = publisher.send(script.message()).await?;

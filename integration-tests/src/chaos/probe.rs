@@ -6,7 +6,7 @@ use super::wall_ms;
 use crate::sandbox::Cluster;
 use anyhow::{Result, bail};
 use longhaul_session::{ConnectOptions, PulsarTransport};
-use longhaul_transport::{Batching, Outgoing, Publisher, Schema, TopicPartition, Transport};
+use longhaul_transport::{Batching, Outgoing, Publisher, TopicPartition, TopicSchema, Transport};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -75,7 +75,7 @@ impl Probe {
 /// Opens a connection of its own, with a new lookup.
 async fn connect(url: &str, topic: &TopicPartition) -> Result<Box<dyn Publisher>> {
     let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
-    Ok(transport.publisher(topic, Batching::Off, Schema::None).await?)
+    Ok(transport.publisher(topic, Batching::Off, TopicSchema::None).await?)
 }
 
 async fn publish(publisher: &mut Box<dyn Publisher>) -> Result<()> {

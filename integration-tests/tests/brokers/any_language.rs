@@ -12,7 +12,7 @@ use longhaul::{
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
-    Batching, Follow, Message, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
+    Batching, Follow, Message, Outgoing, Publisher, Start, TopicPartition, TopicSchema, Transport,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -125,7 +125,7 @@ impl Bench {
         let client = Client::connect(url).await?;
         let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
         let tasks = topic("tasks");
-        let tasks = transport.publisher(&tasks, Batching::Off, Schema::None).await?;
+        let tasks = transport.publisher(&tasks, Batching::Off, TopicSchema::None).await?;
         let metadata = Log::follow(&transport, "tasks-metadata").await?;
         let ledger = Log::follow(&transport, "tasks-ledger").await?;
         let letters = Log::follow(&transport, "tasks-longhaul-DLQ").await?;

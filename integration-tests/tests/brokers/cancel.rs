@@ -21,8 +21,8 @@ use longhaul::{EntryId, Position};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
-    Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Schema,
-    Start, TopicPartition, Transport,
+    Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Start,
+    TopicPartition, TopicSchema, Transport,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,7 +174,7 @@ impl Actor {
         let scene = Arc::clone(&self.scene);
         let batching = if fastrand::bool() { Batching::On } else { Batching::Off };
         let topic = scene.topic(self.topic);
-        let opening = Transport::publisher(&scene.transport, topic, batching, Schema::None);
+        let opening = Transport::publisher(&scene.transport, topic, batching, TopicSchema::None);
         if let Some(publisher) = self.call("publisher", opening).await {
             self.publisher = Some(publisher?);
         }

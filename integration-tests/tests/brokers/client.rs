@@ -15,7 +15,7 @@ use longhaul::{
 };
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
-    Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
+    Batching, Follow, Outgoing, Publisher, Start, TopicPartition, TopicSchema, Transport,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Bench {
     /// What a worker writes with.
     async fn writer(&self, partition: i32) -> Result<Writer> {
         let topic = self.metadata(partition);
-        let publisher = self.transport.publisher(&topic, Batching::Off, Schema::TaskMetadata);
+        let publisher = self.transport.publisher(&topic, Batching::Off, TopicSchema::TaskMetadata);
         Ok(Writer(publisher.await?))
     }
 

@@ -11,13 +11,13 @@ mod subject;
 use anyhow::{Result, bail, ensure};
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{
-    Admin, AdminErrorKind, AdminOptions, CompactionStatus, DEAD_LETTER_SUBSCRIPTION, Finding,
-    FindingKind, Policy, QuotaAction, QuotaKind, SetupError, Severity, Step, TopicNames,
+    Admin, AdminErrorKind, AdminOptions, CompactionStatus, DEAD_LETTER_SUBSCRIPTION, FindingKind,
+    Policy, QuotaAction, QuotaKind, SetupError, SetupStep, Severity, TopicFinding, TopicNames,
     TopicSettings, check, dry_run, setup,
 };
 use longhaul::{Client, ConnectError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
 use longhaul_session::{ConnectOptions, PulsarTransport};
-use longhaul_transport::{Batching, Outgoing, Schema, TopicPartition, Transport};
+use longhaul_transport::{Batching, Outgoing, TopicPartition, TopicSchema, Transport};
 use reqwest::Method;
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -57,13 +57,13 @@ impl Bench {
         self
     }
 
-    async fn setup(&self) -> Result<Vec<Step>> {
+    async fn setup(&self) -> Result<Vec<SetupStep>> {
         let report = setup(&self.admin, &self.names, &self.settings).await?;
         assert_eq!(report.findings, []);
         Ok(report.steps)
     }
 
-    async fn check(&self) -> Result<Vec<Finding>> {
+    async fn check(&self) -> Result<Vec<TopicFinding>> {
         Ok(check(&self.admin, &self.names, &self.settings).await?)
     }
 
@@ -127,7 +127,7 @@ impl Bench {
         let transport = PulsarTransport::connect(ConnectOptions::new(&self.broker)).await?;
         let partition = transport.partitions(topic).await?.map_or(-1, |_| 0);
         let part = TopicPartition { topic: topic.to_owned(), partition };
-        let mut publisher = transport.publisher(&part, Batching::Off, Schema::None).await?;
+        let mut publisher = transport.publisher(&part, Batching::Off, TopicSchema::None).await?;
         let message = Outgoing { payload: "x".into(), ..Outgoing::default() };
         publisher.send(message).await?.await?;
         Ok(())

@@ -2,7 +2,7 @@
 //! checker that shared the library's fold would share its mistakes. `table.rs` compares the two.
 
 use longhaul_core::protocol::entry::{
-    After, Claim, ClaimKind, Done, Entry, NextAttempt, Offer, Outcome,
+    AttemptCause, Claim, ClaimKind, Done, Entry, NextAttempt, Offer, Outcome,
 };
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
@@ -91,7 +91,7 @@ impl State {
             ClaimKind::Expired => Stand::Ended(End::Expired),
             ClaimKind::Park => Stand::Waiting(NextAttempt::PARKED),
             ClaimKind::Offer(Offer { task_type, ready_ms }) => {
-                let after = After::Offer(task_type);
+                let after = AttemptCause::Offer(task_type);
                 Stand::Waiting(NextAttempt { after, ..NextAttempt::new(ready_ms, 0) })
             }
         };

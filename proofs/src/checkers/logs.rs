@@ -5,7 +5,7 @@ use super::{History, LedgerEntry, Report, ViewEntry, Violation};
 use longhaul::TaskId;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::invariants::{
-    CREATED_CHANGED, Finding, LogJudge, ShownEntry, VIEW_AHEAD, fingerprint, phase_shown,
+    CREATED_CHANGED, EntryViolation, LogJudge, MetadataEntry, VIEW_AHEAD, fingerprint, phase_shown,
 };
 use longhaul_core::protocol::key::Epoch;
 
@@ -34,7 +34,7 @@ pub(super) fn check(history: &History, report: &mut Report) {
     report.violations.extend(unshown.map(|(task, how)| Violation::ViewDiffers(task, how)));
 }
 
-fn entry(shown: &ViewEntry, task: TaskId) -> Option<ShownEntry> {
+fn entry(shown: &ViewEntry, task: TaskId) -> Option<MetadataEntry> {
     let metadata = shown.metadata.as_ref()?;
     let phase = phase_shown(metadata);
     let body = if phase == Phase::Completed {
@@ -42,7 +42,7 @@ fn entry(shown: &ViewEntry, task: TaskId) -> Option<ShownEntry> {
     } else {
         metadata.failure_reason.as_deref().unwrap_or_default().as_bytes()
     };
-    Some(ShownEntry {
+    Some(MetadataEntry {
         task,
         epoch: shown.epoch.map(Epoch),
         owner: shown.owner,
@@ -54,7 +54,7 @@ fn entry(shown: &ViewEntry, task: TaskId) -> Option<ShownEntry> {
 }
 
 /// In the words of the checkers, where they have their own.
-fn told(finding: &Finding, epoch: Option<u32>) -> Violation {
+fn told(finding: &EntryViolation, epoch: Option<u32>) -> Violation {
     let violation = finding.violation;
     match (violation.what, violation.task, epoch) {
         (CREATED_CHANGED, Some(task), _) => Violation::CreatedChanged(task),

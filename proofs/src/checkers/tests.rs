@@ -3,9 +3,9 @@
 use super::*;
 use longhaul::{TaskOutcome, TaskState};
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome};
-use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
-use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
 const FIRST: OwnerId = OwnerId(1);
@@ -357,8 +357,8 @@ fn what_compaction_lost_is_found() {
     assert!(matches!(found[..], [Violation::CompactionDiffers(TASK, _)]), "{found:?}");
     // All of it, on purpose: a seal stands for it, and without that it is lost.
     let mut entries = EntrySet::default();
-    entries.push_entry(TASK.entry_id(), Ended::Completed);
-    let (key, counts) = (SealKey { owner: FIRST, serial: 9 }, Counts::default());
+    entries.push_entry(TASK.entry_id(), BatchOutcome::Completed);
+    let (key, counts) = (SealKey { owner: FIRST, serial: 9 }, EndedCounts::default());
     story = story.put(Entry::Seal(Seal { key, counts, entries }), "");
     story.history.compacted = Some(without(&story, &[0, 2, 3, 4]));
     story.finds(&[]);
@@ -372,8 +372,8 @@ fn what_compaction_lost_is_found() {
 #[test]
 fn a_seal_of_a_running_task_is_found() {
     let mut entries = EntrySet::default();
-    entries.push_entry(TASK.entry_id(), Ended::Completed);
-    let (key, counts) = (SealKey { owner: FIRST, serial: 9 }, Counts::default());
+    entries.push_entry(TASK.entry_id(), BatchOutcome::Completed);
+    let (key, counts) = (SealKey { owner: FIRST, serial: 9 }, EndedCounts::default());
     let story = Story::new()
         .claim(1, 1, FIRST)
         .run(1, 1, (0, 25))

@@ -5,7 +5,7 @@ use super::*;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, NextAttempt};
 use longhaul_core::protocol::invariants::{CANCEL, KEYS, KeysUsed};
 use longhaul_core::protocol::key::{Key, OnceKey, SealKey};
-use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
 
 const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: 0, batch_index: None };
 const A: OwnerId = OwnerId(1);
@@ -273,7 +273,7 @@ fn a_seal_names_what_is_over_shown_and_acknowledged() {
 fn a_write_once_key_is_used_once_and_shared_ones_often() {
     let seal = |serial| {
         let key = SealKey { owner: A, serial };
-        Entry::Seal(Seal { key, counts: Counts::default(), entries: Default::default() })
+        Entry::Seal(Seal { key, counts: EndedCounts::default(), entries: Default::default() })
     };
     let mut used = KeysUsed::default();
     for entry in [claim(1, A), seal(1), seal(2), Entry::Checkpoint(key(2, A))] {

@@ -16,8 +16,8 @@ use longhaul::{Position, TaskId};
 use longhaul_core::protocol::invariants::{BINDING, COMPACTION, Violation};
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
-    Admission, Entry, HoldKey, Key, KeyKind, KeyName, Period, QueueTask, Register, Stamp,
-    Submitting,
+    Admission, HoldKey, KeyKind, KeyName, Period, QueueTask, Register, RegisterEntry, RegisterKey,
+    Stamp, Submitting,
 };
 
 /// The rule that the harness breaks.
@@ -85,7 +85,7 @@ impl Default for Binding {
 /// A state.
 #[derive(Clone, Debug, Hash)]
 pub struct State {
-    register: Vec<(Entry, bool)>,
+    register: Vec<(RegisterEntry, bool)>,
     parties: Vec<Party>,
     messages: Vec<Message>,
     crash: u8,
@@ -121,7 +121,7 @@ struct Message {
 struct Party {
     fold: Register,
     cursor: usize,
-    out: Vec<Entry>,
+    out: Vec<RegisterEntry>,
     serial: u64,
     /// Submitter: its task message is in flight.
     submitting: bool,
@@ -176,10 +176,10 @@ impl Binding {
         KeyName::new(self.kind, "k").expect("the name is fine")
     }
 
-    fn compaction_key(self, entry: &Entry) -> Key {
+    fn compaction_key(self, entry: &RegisterEntry) -> RegisterKey {
         match (self.fault, entry.key()) {
-            (BindingFault::SharedKey, Key::Hold(key)) => {
-                Key::Hold(HoldKey { stamp: Stamp::default(), ..key })
+            (BindingFault::SharedKey, RegisterKey::Hold(key)) => {
+                RegisterKey::Hold(HoldKey { stamp: Stamp::default(), ..key })
             }
             (_, key) => key,
         }
@@ -187,11 +187,11 @@ impl Binding {
 
     /// Of an idempotency key all entries but the first of each message change nothing, and need not
     /// be kept apart.
-    fn append(self, state: &mut State, entry: Entry) {
+    fn append(self, state: &mut State, entry: RegisterEntry) {
         let plain = self.fault == BindingFault::None && self.periods == 0;
         let stays = self.kind == KeyKind::Idempotency && plain;
-        let named = |entry: &Entry| entry.key().hold().map(|key| key.task);
-        let is_repeated = |(before, _): &(Entry, bool)| named(before) == named(&entry);
+        let named = |entry: &RegisterEntry| entry.key().hold().map(|key| key.task);
+        let is_repeated = |(before, _): &(RegisterEntry, bool)| named(before) == named(&entry);
         if !(stays && state.register.iter().any(is_repeated)) {
             state.register.push((entry, false));
         }
@@ -329,7 +329,8 @@ impl System for Binding {
                     .map(|(entry, _)| self.compaction_key(entry))
                     .collect();
                 for (index, key) in keys.iter().enumerate() {
-                    let is_tombstone = matches!(state.register[index].0, Entry::Tombstone(_));
+                    let is_tombstone =
+                        matches!(state.register[index].0, RegisterEntry::Tombstone(_));
                     state.register[index].1 |= is_tombstone || keys[index + 1..].contains(key);
                 }
             }

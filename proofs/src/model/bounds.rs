@@ -1,7 +1,7 @@
 //! What a scenario's world may do, and how often.
 
 use super::tamper::Fault;
-use longhaul_core::protocol::dead_letters::Letters;
+use longhaul_core::protocol::dead_letters::DeadLetterKinds;
 use longhaul_core::protocol::limits::Limits;
 
 /// The bounds of a scenario. Budgets count over the whole run.
@@ -142,8 +142,8 @@ impl Bounds {
 
     /// Which ends get a dead letter.
     #[must_use]
-    pub const fn letters(&self) -> Letters {
-        Letters { failed: true, expired: self.letters }
+    pub const fn letters(&self) -> DeadLetterKinds {
+        DeadLetterKinds { failed: true, expired: self.letters }
     }
 
     /// How many attempts workers give a task that does not say it.

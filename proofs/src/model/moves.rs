@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::tamper::Fault;
 use super::world::{Worker, World, message_of, task_id, task_number};
 use super::{operating, sealing};
-use longhaul_core::machine::{Stage, Step as Closing, Task};
+use longhaul_core::machine::{Stage, Task, TerminalStep};
 use longhaul_core::protocol::claim::{Decision, NextClaim, next_claim};
 use longhaul_core::protocol::entry::{ClaimKind, Entry};
 use longhaul_core::protocol::fold::{Phase, TaskFold};
@@ -324,7 +324,7 @@ fn ends(bounds: &Bounds, world: &World, worker: &Worker, index: usize) -> Vec<En
 fn in_flight(task: &Task) -> bool {
     match task.stage {
         Stage::Idle
-        | Stage::Closing(Closing::Written | Closing::Closed)
+        | Stage::Closing(TerminalStep::Written | TerminalStep::Closed)
         | Stage::Aside { release: None } => false,
         Stage::Reading
         | Stage::Claiming { .. }

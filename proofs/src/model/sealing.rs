@@ -9,10 +9,10 @@ use super::world::{Worker, World, entry_id, members, small, task_id};
 use longhaul::EntryId;
 use longhaul_core::machine::Stage;
 use longhaul_core::protocol::entry::Entry;
-use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::key::{Key, SealKey};
-use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
 
 /// The steps about seals that are possible.
 pub fn moves(
@@ -206,7 +206,7 @@ impl Settle<'_> {
     fn forge(&mut self, worker: &mut Worker, entries: &[EntryId]) {
         let mut set = EntrySet::default();
         for entry in entries {
-            set.push_entry(*entry, Ended::Completed);
+            set.push_entry(*entry, BatchOutcome::Completed);
         }
         self.forge_set(worker, set);
     }
@@ -217,7 +217,7 @@ impl Settle<'_> {
         let landed = self.world.log.iter().filter(|record| forged(&record.entry)).count();
         let serial = 100 + (landed + worker.out.len()) as u64;
         let key = SealKey { owner: worker.machine.owner(), serial };
-        worker.out.push(Entry::Seal(Seal { key, counts: Counts::default(), entries }));
+        worker.out.push(Entry::Seal(Seal { key, counts: EndedCounts::default(), entries }));
     }
 
     fn merge(&mut self, worker: &mut Worker) {

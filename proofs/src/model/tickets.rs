@@ -12,8 +12,8 @@ use longhaul::{Position, TaskId};
 use longhaul_core::protocol::invariants::{LIMIT, Violation};
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
-    Document, DocumentKey, DocumentName, Entry, Gate, GateKind, Key, Register, Stamp, Standing,
-    Ticket,
+    Document, DocumentKey, DocumentName, Gate, GateKind, Register, RegisterEntry, RegisterKey,
+    Stamp, Ticket, TicketGrant,
 };
 
 /// The rule that the harness breaks.
@@ -56,7 +56,7 @@ impl Default for Limited {
 /// A state.
 #[derive(Clone, Debug, Hash)]
 pub struct State {
-    register: Vec<(Entry, bool)>,
+    register: Vec<(RegisterEntry, bool)>,
     workers: Vec<Worker>,
     raise: bool,
     crash: u8,
@@ -79,7 +79,7 @@ struct Worker {
     ready_at: usize,
     /// How often it has died.
     lives: u8,
-    out: Vec<Entry>,
+    out: Vec<RegisterEntry>,
     serial: u64,
     task: Task,
     ticket: Option<Ticket>,
@@ -117,7 +117,8 @@ impl Limited {
 
     /// What stands at the end of the log.
     fn stands(self, state: &State) -> u32 {
-        let is_document = |(entry, _): &&(Entry, bool)| matches!(entry, Entry::Document(_));
+        let is_document =
+            |(entry, _): &&(RegisterEntry, bool)| matches!(entry, RegisterEntry::Document(_));
         let changes = state.register.iter().filter(is_document).count();
         if changes > 1 { self.limit } else { self.first_limit() }
     }
@@ -125,11 +126,11 @@ impl Limited {
     fn may_begin(self, worker: &Worker) -> bool {
         let Some(ticket) = &worker.ticket else { return false };
         let gates = worker.fold.gates();
-        if self.fault == LimitFault::LocalCount && gates.standing(ticket) == Standing::Unknown {
+        if self.fault == LimitFault::LocalCount && gates.standing(ticket) == TicketGrant::Unknown {
             let (granted, waiting) = gates.counts(&ticket.gate);
             return granted + waiting < usize::try_from(self.limit).unwrap_or(usize::MAX);
         }
-        matches!(gates.standing(ticket), Standing::From(_))
+        matches!(gates.standing(ticket), TicketGrant::From(_))
     }
 
     /// The tickets that a worker gives back because they are of no use: those of the dead if it is
@@ -139,7 +140,7 @@ impl Limited {
         let seer = &state.workers[index];
         let to_end = seer.cursor == state.register.len();
         let was_given_back = |ticket: &Ticket| {
-            let tombstone = Entry::Tombstone(Key::Ticket(ticket.clone()));
+            let tombstone = RegisterEntry::Tombstone(RegisterKey::Ticket(ticket.clone()));
             state.register.iter().any(|(entry, _)| *entry == tombstone)
         };
         let standing = seer.fold.gates().standing_tickets().map(|(ticket, _)| ticket);
@@ -151,7 +152,7 @@ impl Limited {
             let before = seer.returned.iter().filter(|it| it == ticket).count();
             let first = index == 0 && before == 0;
             (gone && first || missed && before < 2 || early && before == 0)
-                && !seer.out.iter().any(|it| it.key() == Key::Ticket((*ticket).clone()))
+                && !seer.out.iter().any(|it| it.key() == RegisterKey::Ticket((*ticket).clone()))
         })
     }
 }
@@ -204,7 +205,8 @@ impl System for Limited {
             let key = |index: usize| state.register[index].0.key();
             let removes = |last: usize| {
                 let earlier = |first: usize| !state.register[first].1 && key(first) == key(last);
-                matches!(state.register[last].0, Entry::Tombstone(_)) && (0..last).any(earlier)
+                matches!(state.register[last].0, RegisterEntry::Tombstone(_))
+                    && (0..last).any(earlier)
             };
             into.extend((0..state.register.len()).filter(|last| removes(*last)).map(Move::Compact));
         }
@@ -220,7 +222,7 @@ impl System for Limited {
                 let stamp = Stamp { writer: owner, serial: worker.serial };
                 let gate = Gate { kind: GateKind::Slots, key: None };
                 let ticket = Ticket { gate, task: task(index), owner, stamp };
-                worker.out.push(Entry::Ticket(ticket.clone(), "tasks".into()));
+                worker.out.push(RegisterEntry::Ticket(ticket.clone(), "tasks".into()));
                 worker.ticket = Some(ticket);
             }
             Move::Begin(index) => {
@@ -236,7 +238,7 @@ impl System for Limited {
                 let worker = &mut state.workers[index];
                 worker.task = Task::Over;
                 if let Some(ticket) = worker.ticket.take() {
-                    worker.out.push(Entry::Tombstone(Key::Ticket(ticket)));
+                    worker.out.push(RegisterEntry::Tombstone(RegisterKey::Ticket(ticket)));
                 }
             }
             Move::GiveBack(index, of) => {
@@ -244,7 +246,7 @@ impl System for Limited {
                 let ticket = useless.into_iter().find(|it| small(number(it.task)) == of);
                 if let Some(ticket) = ticket {
                     let worker = &mut state.workers[index];
-                    worker.out.push(Entry::Tombstone(Key::Ticket(ticket.clone())));
+                    worker.out.push(RegisterEntry::Tombstone(RegisterKey::Ticket(ticket.clone())));
                     worker.returned.push(ticket);
                 }
             }
@@ -266,12 +268,12 @@ impl System for Limited {
             }
             Move::Compact(end) => {
                 state.compact -= 1;
-                let keys: Vec<Key> =
+                let keys: Vec<RegisterKey> =
                     state.register[..=end].iter().map(|(entry, _)| entry.key()).collect();
                 for (index, key) in keys.iter().enumerate() {
                     let (entry, removed) = &mut state.register[index];
                     *removed |= keys[index + 1..].contains(key);
-                    *removed |= matches!(entry, Entry::Tombstone(_));
+                    *removed |= matches!(entry, RegisterEntry::Tombstone(_));
                 }
             }
         }
@@ -304,7 +306,7 @@ impl Limited {
         let worker = &mut state.workers[index];
         worker.cursor = next.as_ref().map_or(state.register.len(), |(at, _)| at + 1);
         let Some((at, entry)) = next else { return };
-        let is_tombstone = matches!(entry, Entry::Tombstone(_));
+        let is_tombstone = matches!(entry, RegisterEntry::Tombstone(_));
         if is_tombstone && self.fault == LimitFault::ReturnedCounts {
             return;
         }
@@ -313,13 +315,13 @@ impl Limited {
 }
 
 #[expect(clippy::expect_used, reason = "constants that are settings")]
-fn settings(version: u64, limit: u32) -> Entry {
+fn settings(version: u64, limit: u32) -> RegisterEntry {
     let mut settings = QueueSettings::default();
     settings.limit.max_in_flight = Some(limit);
     let content = serde_json::to_vec(&settings).expect("settings are JSON").into();
     let stamp = Stamp { writer: OwnerId(99), serial: version };
     let key = DocumentKey { name: DocumentName::queue_settings(), version, stamp };
-    Entry::Document(Document { key, content })
+    RegisterEntry::Document(Document { key, content })
 }
 
 fn owner_id(index: usize, lives: u8) -> OwnerId {

@@ -4,8 +4,8 @@ use super::world::{Purpose, World};
 use longhaul::{EntryId, Position};
 use longhaul_broker::internals::stepped::MESSAGE_BYTES_MAX;
 use longhaul_session::machine::call::{
-    Call, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, StartPlace,
-    Subscription,
+    BrokerRequest, ConnectionCall, ConsumerOptions, LookupQuestion, ProducerOptions, Publication,
+    StartPlace, SubscriptionSpec,
 };
 use longhaul_transport::{Batching, Message};
 use std::collections::{BTreeSet, VecDeque};
@@ -145,7 +145,7 @@ impl Publisher {
                 let topic = world.topics[self.topic].clone();
                 let options = ProducerOptions { topic, name: None, batching, schema: None };
                 let conn = world.conn(self.client, 1);
-                let token = world.ask(conn, Question::Producer(options), Purpose::Open(me));
+                let token = world.ask(conn, BrokerRequest::Producer(options), Purpose::Open(me));
                 self.state = State::Opening(token);
             }
             State::Opening(_) if !world.is_calm && world.chance(40) => self.state = State::Closed,
@@ -172,7 +172,7 @@ impl Publisher {
         let is_null = world.chance(10);
         let (message, number) = world.ledger.publish(self.topic, (producer, id), bytes, is_null);
         let publication = Publication { message, publish_time_ms: 1_700_000_000_000 };
-        world.call(producer, Call::Publish { producer: id, publication, token: number });
+        world.call(producer, ConnectionCall::Publish { producer: id, publication, token: number });
     }
 }
 
@@ -186,12 +186,12 @@ impl Worker {
         match self.state {
             State::Closed => {
                 let topic = world.topics[self.topic].clone();
-                let subscription = Subscription::Shared { name: "s".to_owned() };
+                let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
                 let options = ConsumerOptions { topic, subscription };
                 (self.requested, self.delivered) = (0, 0);
                 self.held.clear();
                 let conn = world.conn(self.client, 0);
-                let token = world.ask(conn, Question::Consumer(options), Purpose::Open(me));
+                let token = world.ask(conn, BrokerRequest::Consumer(options), Purpose::Open(me));
                 self.state = State::Opening(token);
             }
             State::Opening(_) if !world.is_calm && world.chance(40) => self.state = State::Closed,
@@ -223,7 +223,7 @@ impl Worker {
             }
             29..=32 => {
                 if let Some(entry) = self.held.pop_last() {
-                    world.call(conn, Call::HandBack { consumer: id, entry });
+                    world.call(conn, ConnectionCall::HandBack { consumer: id, entry });
                 }
             }
             33 => {
@@ -231,13 +231,16 @@ impl Worker {
                 self.held.clear();
                 self.state = State::Closed;
             }
-            34 => drop(world.ask(conn, Question::Stats { consumer: id }, Purpose::Question)),
-            35 => drop(world.ask(conn, Question::Last { consumer: id }, Purpose::Question)),
+            34 => drop(world.ask(conn, BrokerRequest::Stats { consumer: id }, Purpose::Question)),
+            35 => drop(world.ask(conn, BrokerRequest::Last { consumer: id }, Purpose::Question)),
             36 => {
                 let topic = world.topics[self.topic].clone();
                 let listener_name = None;
-                let question =
-                    Question::Lookup(LookupQuestion { topic, authoritative: false, listener_name });
+                let question = BrokerRequest::Lookup(LookupQuestion {
+                    topic,
+                    authoritative: false,
+                    listener_name,
+                });
                 world.ask(conn, question, Purpose::Question);
             }
             _ => {}
@@ -247,12 +250,12 @@ impl Worker {
     fn request(&mut self, world: &mut World, conn: u64, id: u64, count: u64) {
         self.requested += count;
         let count = u32::try_from(count).expect("a few");
-        world.call(conn, Call::Request { consumer: id, count });
+        world.call(conn, ConnectionCall::Request { consumer: id, count });
     }
 
     fn ack(&self, world: &mut World, conn: u64, id: u64, entry: EntryId) {
         let token = world.token(Purpose::Ack(self.topic, entry));
-        world.call(conn, Call::Ack { consumer: id, entry, token });
+        world.call(conn, ConnectionCall::Ack { consumer: id, entry, token });
     }
 
     fn delivered(&mut self, world: &mut World, messages: &[Message]) {
@@ -323,11 +326,11 @@ impl Reader {
         let start = self.last().map_or(StartPlace::Earliest, StartPlace::After);
         let name = format!("reader-{:x}", world.random.u64(..));
         let (window, compacted) = (self.window, self.compacted);
-        let subscription = Subscription::Reader { name, start, compacted, window };
+        let subscription = SubscriptionSpec::Reader { name, start, compacted, window };
         let topic = world.topics[self.topic].clone();
         let options = ConsumerOptions { topic, subscription };
         let conn = world.conn(self.client, 1);
-        let token = world.ask(conn, Question::Consumer(options), Purpose::Open(me));
+        let token = world.ask(conn, BrokerRequest::Consumer(options), Purpose::Open(me));
         self.state = State::Opening(token);
     }
 
@@ -352,7 +355,7 @@ impl Reader {
     fn tell(&mut self, world: &mut World, conn: u64, id: u64, more_than: usize) {
         if self.untold.0 > more_than {
             let (count, bytes) = std::mem::take(&mut self.untold);
-            world.call(conn, Call::Taken { consumer: id, count, bytes });
+            world.call(conn, ConnectionCall::Taken { consumer: id, count, bytes });
         }
     }
 

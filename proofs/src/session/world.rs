@@ -11,8 +11,10 @@ use fastrand::Rng;
 use longhaul::EntryId;
 use longhaul_broker::internals::log::SimulatedStorage;
 use longhaul_broker::internals::stepped::{Handles, Journal, SteppedBroker};
-use longhaul_session::machine::call::{Answer, Call, Event, Question};
-use longhaul_session::machine::{Connection, Greeting};
+use longhaul_session::machine::call::{
+    BrokerRequest, BrokerResponse, ConnectionCall, ConnectionEvent,
+};
+use longhaul_session::machine::{ConnectionMachine, Greeting};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{TransportError, TransportErrorKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +35,7 @@ const OUT_BYTES_MAX: usize = 512 * 1024;
 
 /// One connection, both ends.
 struct Conn {
-    machine: Connection<u64, u64>,
+    machine: ConnectionMachine<u64, u64>,
     /// The client has closed it, or has been told that it is over.
     is_left: bool,
     inbox: BytesMut,
@@ -284,7 +286,8 @@ impl World {
         }
         let number = self.next;
         self.next += 1;
-        let machine = Connection::new("simulated".into(), Greeting::default(), self.moment());
+        let machine =
+            ConnectionMachine::new("simulated".into(), Greeting::default(), self.moment());
         let small = self.plan.faults && self.chance(3);
         let capacity = if small { self.random.usize(1..200) } else { 64 * 1024 };
         let slow = self.plan.faults && self.chance(4);
@@ -319,16 +322,16 @@ impl World {
         number
     }
 
-    pub(super) fn call(&mut self, conn: u64, call: Call<u64, u64>) {
+    pub(super) fn call(&mut self, conn: u64, call: ConnectionCall<u64, u64>) {
         let now = self.moment();
         let Some(conn) = self.conns.get_mut(&conn) else { return };
         conn.machine.handle(call, now);
     }
 
     /// Asks something; the token of its answer.
-    pub(super) fn ask(&mut self, conn: u64, question: Question, purpose: Purpose) -> u64 {
+    pub(super) fn ask(&mut self, conn: u64, question: BrokerRequest, purpose: Purpose) -> u64 {
         let token = self.token(purpose);
-        self.call(conn, Call::Ask(question, token));
+        self.call(conn, ConnectionCall::Ask(question, token));
         token
     }
 
@@ -342,10 +345,10 @@ impl World {
     pub(super) fn close(&mut self, conn: u64, id: u64, is_producer: bool) {
         self.owners.remove(&(conn, id));
         if is_producer {
-            self.call(conn, Call::CloseProducer(id));
+            self.call(conn, ConnectionCall::CloseProducer(id));
         } else {
             self.leaving.insert((conn, id));
-            self.call(conn, Call::CloseConsumer(id));
+            self.call(conn, ConnectionCall::CloseConsumer(id));
         }
     }
 
@@ -381,16 +384,16 @@ impl World {
         assert!(left.is_none(), "seed {seed}: {left:?} was not told of its end");
     }
 
-    fn take(&mut self, number: u64, event: Event<u64, u64>) {
+    fn take(&mut self, number: u64, event: ConnectionEvent<u64, u64>) {
         let seed = self.plan.seed;
         match event {
-            Event::Answered(token, answer) => {
+            ConnectionEvent::Answered(token, answer) => {
                 let purpose = self.pending.remove(&token);
                 let purpose = purpose.unwrap_or_else(|| panic!("seed {seed}: {token} came twice"));
                 self.answered(number, token, purpose, &answer);
             }
-            Event::Published(message, fate) => self.ledger.settle(message, fate),
-            Event::Delivered { consumer, messages } => {
+            ConnectionEvent::Published(message, fate) => self.ledger.settle(message, fate),
+            ConnectionEvent::Delivered { consumer, messages } => {
                 let Some(&owner) = self.owners.get(&(number, consumer)) else {
                     let leaves = self.leaving.contains(&(number, consumer));
                     assert!(
@@ -403,7 +406,7 @@ impl World {
                 actor.delivered(self, &messages);
                 self.actors[owner] = Some(actor);
             }
-            Event::ConsumerEnded(id, _) | Event::ProducerEnded(id, _) => {
+            ConnectionEvent::ConsumerEnded(id, _) | ConnectionEvent::ProducerEnded(id, _) => {
                 self.leaving.remove(&(number, id));
                 if let Some(owner) = self.owners.remove(&(number, id))
                     && let Some(actor) = &mut self.actors[owner]
@@ -411,8 +414,8 @@ impl World {
                     actor.ended();
                 }
             }
-            Event::Moved(moved) => panic!("seed {seed}: {moved:?}"),
-            Event::Challenged => panic!("seed {seed}: challenged"),
+            ConnectionEvent::Moved(moved) => panic!("seed {seed}: {moved:?}"),
+            ConnectionEvent::Challenged => panic!("seed {seed}: challenged"),
         }
     }
 
@@ -421,7 +424,7 @@ impl World {
         conn: u64,
         token: u64,
         purpose: Purpose,
-        answer: &Result<Answer, TransportError>,
+        answer: &Result<BrokerResponse, TransportError>,
     ) {
         match purpose {
             Purpose::Ack(topic, entry) => {
@@ -431,8 +434,8 @@ impl World {
             }
             Purpose::Open(owner) => {
                 let opened = match answer {
-                    Ok(Answer::Producer { id, .. }) => Some((*id, true)),
-                    Ok(Answer::Consumer(id)) => Some((*id, false)),
+                    Ok(BrokerResponse::Producer { id, .. }) => Some((*id, true)),
+                    Ok(BrokerResponse::Consumer(id)) => Some((*id, false)),
                     _ => None,
                 };
                 let actor = self.actors[owner].as_mut().expect("an actor");

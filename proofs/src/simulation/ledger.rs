@@ -10,7 +10,7 @@ use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_core::protocol::invariants as ids;
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use longhaul_core::protocol::seal::Seal;
-use longhaul_memory::{Event, Happening, History, MemoryBroker};
+use longhaul_memory::{Happening, MemoryBroker, SimulationEvent, SimulationHistory};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{Message, TopicPartition};
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,8 +136,8 @@ pub(super) struct Story {
 }
 
 /// What did not come to a follower of this partition.
-fn missed_on(history: &History, name: &str) -> BTreeSet<Position> {
-    let missed = |event: &Event| {
+fn missed_on(history: &SimulationHistory, name: &str) -> BTreeSet<Position> {
+    let missed = |event: &SimulationEvent| {
         let Happening::Missed { partition, position, .. } = &event.what else { return None };
         (**partition == *name).then_some(*position)
     };

@@ -9,7 +9,9 @@ use longhaul::{EntryId, TaskId};
 use longhaul_core::protocol::entry::{self, Claim};
 use longhaul_core::protocol::invariants::ORDER;
 use longhaul_core::protocol::key::{Key, OnceKey, OwnerId};
-use longhaul_core::protocol::register::{Document, DocumentKey, DocumentName, Entry, Stamp};
+use longhaul_core::protocol::register::{
+    Document, DocumentKey, DocumentName, RegisterEntry, Stamp,
+};
 use longhaul_core::register;
 use longhaul_memory::{Happening, MemoryBroker};
 use longhaul_transport::TopicPartition;
@@ -37,7 +39,7 @@ pub(super) fn settle(broker: &MemoryBroker, topic: &str) {
     let key = DocumentKey { name, version: 1, stamp };
     let document = Document { key, content: br#"{"order":"key"}"#.as_slice().into() };
     let register = at(topic, -1);
-    broker.publish(&register, register::message(&Entry::Document(document)));
+    broker.publish(&register, register::message(&RegisterEntry::Document(document)));
 }
 
 pub(super) fn draw_key(rng: &mut fastrand::Rng) -> Option<&'static str> {

@@ -8,7 +8,7 @@ use super::setting::Course;
 use super::timely::{SOON, shrunk, stretched};
 use crate::checkers::fold::Stand;
 use longhaul::{EntryId, Position, TaskId};
-use longhaul_core::protocol::entry::After;
+use longhaul_core::protocol::entry::AttemptCause;
 use longhaul_core::protocol::invariants as ids;
 use longhaul_core::protocol::rank::SLOT;
 use longhaul_core::protocol::retry::RetryPolicy;
@@ -86,7 +86,7 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
         // Each worker counts the delay from when it reads the outcome, which may have been on its
         // way for as long as the ledger was away.
         let Stand::Waiting(next) = claim.before.stand else { continue };
-        if next.after == After::Others {
+        if next.after == AttemptCause::Others {
             // `waits.rs` says when that may be.
             continue;
         }

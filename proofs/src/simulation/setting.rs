@@ -1,7 +1,7 @@
 //! What a run is made of, drawn from its seed.
 
 use longhaul::WorkerConfig;
-use longhaul_memory::{Every, Faults, Losses, Span};
+use longhaul_memory::{DurationRange, Every, Faults, Losses};
 use std::time::Duration;
 
 /// How long things happen, in simulated time.
@@ -155,7 +155,7 @@ impl Setting {
 /// back, and a mark-delete position that the broker has reported unstored. Processes may be cut off
 /// and frozen as long as before.
 fn shortened(faults: &Faults) -> Faults {
-    const SHORT: Span = Span::millis(100, 3_000);
+    const SHORT: DurationRange = DurationRange::millis(100, 3_000);
     let shorter = |every: Option<Every>| every.map(|it| Every { lasts: SHORT, ..it });
     Faults {
         mark_delete_delay: SHORT,

@@ -8,7 +8,7 @@ use super::setting::Course;
 use super::timely::stretched;
 use crate::checkers::fold::{End, Stand};
 use longhaul::TaskId;
-use longhaul_core::protocol::entry::After;
+use longhaul_core::protocol::entry::AttemptCause;
 use longhaul_core::protocol::invariants as ids;
 use longhaul_transport::moment::Moment;
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn window(at: Moment, skew: Duration) -> (Moment, Moment) {
 fn may_expire(claim: &Claimed) -> bool {
     match claim.before.stand {
         Stand::New => true,
-        Stand::Waiting(next) => next.after != After::Drain,
+        Stand::Waiting(next) => next.after != AttemptCause::Drain,
         Stand::Running | Stand::Ended(_) => false,
     }
 }

@@ -12,7 +12,7 @@ use crate::checkers::fold::Stand;
 use longhaul::TaskId;
 use longhaul_core::protocol::invariants as ids;
 use longhaul_core::protocol::rank::SLOT;
-use longhaul_memory::{Event, Happening};
+use longhaul_memory::{Happening, SimulationEvent};
 use longhaul_transport::moment::Moment;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,7 +145,7 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     // back had waited for the thaw.
     let long = evidence.fleet.troubles.iter().filter(long).count();
     let missed = evidence.broker.look_at_history(|history| {
-        let missed = |event: &&Event| matches!(event.what, Happening::Missed { .. });
+        let missed = |event: &&SimulationEvent| matches!(event.what, Happening::Missed { .. });
         history.events().iter().filter(missed).count()
     });
     let causes = (2 * long + missed) * evidence.partitions.len();

@@ -3,7 +3,7 @@
 //! Before the first message that is still in the log comes what compaction has kept of those that
 //! are not. So a fold over all of it is the fold over the whole log, but for keys that were swept.
 
-use crate::supervise::{Connections, KeptFollower, Service};
+use crate::supervise::{Connections, KeptFollower, SessionSupervisor};
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
@@ -20,7 +20,7 @@ pub(in crate::client) struct Logs {
 
 /// Where a message was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::client) enum Found {
+pub(in crate::client) enum MessageOrigin {
     /// In what compaction has kept from before the log's beginning.
     Compacted,
     /// In the log.
@@ -32,7 +32,7 @@ impl Logs {
     pub(in crate::client) async fn read(
         &self,
         topic: &TopicPartition,
-        mut take: impl FnMut(Found, &Message) -> ControlFlow<()>,
+        mut take: impl FnMut(MessageOrigin, &Message) -> ControlFlow<()>,
     ) -> Result<(), TransportError> {
         let mut log = self.open(topic, false).await?;
         let mut next = log.next().await?;
@@ -42,13 +42,13 @@ impl Logs {
             if first.is_some_and(|first| message.position >= first) {
                 break;
             }
-            if take(Found::Compacted, &message).is_break() {
+            if take(MessageOrigin::Compacted, &message).is_break() {
                 return Ok(());
             }
         }
         drop(compacted);
         while let Some(message) = next {
-            if take(Found::Log, &message).is_break() {
+            if take(MessageOrigin::Log, &message).is_break() {
                 return Ok(());
             }
             next = log.next().await?;
@@ -71,7 +71,7 @@ impl Logs {
         topic: &TopicPartition,
         follow: Follow,
     ) -> Result<LogReader, TransportError> {
-        let service = Service::of_client(&self.transport, topic, &self.connections);
+        let service = SessionSupervisor::of_client(&self.transport, topic, &self.connections);
         let mut follower = KeptFollower::new(service, follow);
         let end = follower.open_persistently().await?;
         Ok(LogReader { follower, end, read: None })

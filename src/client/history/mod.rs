@@ -17,12 +17,12 @@ pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;
 
 use super::tasks::{
-    Scope, Source, Table, TaskView, TaskViewError, partition_indices, partitions_of,
+    TableSource, TaskTable, TaskView, TaskViewError, ViewScope, partition_indices, partitions_of,
 };
 use super::{Client, TaskRef, partition};
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Message, TransportError};
-use log::{Found, Logs};
+use log::{Logs, MessageOrigin};
 use longhaul_core::task::Position;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -188,9 +188,9 @@ impl Client {
         names: &TopicNames,
         index: i32,
         (at_ms, instant): (u64, PastInstant),
-    ) -> Result<Table, HistoryError> {
+    ) -> Result<TaskTable, HistoryError> {
         let logs = self.logs();
-        let mut table = Table::new(index, self.inner.settings.java_attempts);
+        let mut table = TaskTable::new(index, self.inner.settings.java_attempts);
         let ledger = partition(names.ledger.clone(), index);
         let last = match instant {
             PastInstant::Entry { partition, position } if partition == index => Some(position),
@@ -206,13 +206,13 @@ impl Client {
         let mut is_first = true;
         logs.read(&ledger, |found, message| {
             let is_behind = is_behind(message);
-            let begins_here = found == Found::Log && std::mem::take(&mut is_first);
-            let has_lost =
-                found == Found::Compacted || (begins_here && table.has_read(Source::Ledger));
+            let begins_here = found == MessageOrigin::Log && std::mem::take(&mut is_first);
+            let has_lost = found == MessageOrigin::Compacted
+                || (begins_here && table.has_read(TableSource::Ledger));
             if is_behind && has_lost {
                 lost_ms = Some(message.publish_time_ms);
             }
-            take_up_to(&mut table, Source::Ledger, message, is_behind)
+            take_up_to(&mut table, TableSource::Ledger, message, is_behind)
         })
         .await?;
         if lost_ms.is_some() {
@@ -221,7 +221,7 @@ impl Client {
         let metadata = partition(names.metadata.clone(), index);
         logs.read(&metadata, |_, message| {
             let is_behind = message.publish_time_ms > at_ms;
-            take_up_to(&mut table, Source::Metadata, message, is_behind)
+            take_up_to(&mut table, TableSource::Metadata, message, is_behind)
         })
         .await?;
         Ok(table)
@@ -231,7 +231,7 @@ impl Client {
         &self,
         names: &TopicNames,
     ) -> Result<Vec<i32>, HistoryError> {
-        let count = partitions_of(&self.inner.transport, names, Scope::Claimed).await?;
+        let count = partitions_of(&self.inner.transport, names, ViewScope::Claimed).await?;
         Ok(partition_indices(count))
     }
 
@@ -242,8 +242,8 @@ impl Client {
 }
 
 fn take_up_to(
-    table: &mut Table,
-    source: Source,
+    table: &mut TaskTable,
+    source: TableSource,
     message: &Message,
     is_behind: bool,
 ) -> ControlFlow<()> {

@@ -5,7 +5,7 @@
 //! Compaction keeps one heartbeat of each owner, so what it has left tells nothing of silences:
 //! they are told from the beginning of the log on.
 
-use super::log::Found;
+use super::log::MessageOrigin;
 use longhaul_core::protocol::entry::{Entry, LeaseMs, Renewal, lease_time};
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, Key, OwnerId};
@@ -43,12 +43,12 @@ pub(super) struct Silences {
     /// The version of the ledger's settings that counts, and its heartbeat interval.
     config: Option<(u32, Duration)>,
     is_in_log: bool,
-    holder: Option<Holder>,
+    holder: Option<EpochHolder>,
     found: Vec<(OwnerId, HolderSilence)>,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct EpochHolder {
     epoch: Epoch,
     owner: OwnerId,
     lease_ms: Option<LeaseMs>,
@@ -57,14 +57,14 @@ struct Holder {
 
 impl Silences {
     /// Takes the next entry of the ledger, before it is folded.
-    pub(super) fn read(&mut self, found: Found, entry: &Entry, published_ms: u64) {
+    pub(super) fn read(&mut self, found: MessageOrigin, entry: &Entry, published_ms: u64) {
         if let Entry::Config(config) = entry {
             let version = self.config.map_or(0, |(version, _)| version);
             if config.version >= version {
                 self.config = Some((config.version, config.heartbeat));
             }
         }
-        let begins = found == Found::Log && !self.is_in_log;
+        let begins = found == MessageOrigin::Log && !self.is_in_log;
         self.is_in_log |= begins;
         let Some(holder) = &mut self.holder else { return };
         if begins {
@@ -84,14 +84,16 @@ impl Silences {
     /// Takes what the fold has made of the entry: who holds the task now.
     pub(super) fn folded(&mut self, fold: &TaskFold, entry: &Entry, published_ms: u64) {
         let holds = fold.phase == Phase::Running;
-        let is_same = |holder: &Holder| (holder.epoch, holder.owner) == (fold.epoch, fold.owner);
+        let is_same =
+            |holder: &EpochHolder| (holder.epoch, holder.owner) == (fold.epoch, fold.owner);
         if self.holder.as_ref().is_some_and(|holder| holds && is_same(holder)) {
             return;
         }
         self.note(published_ms, false);
         let lease_ms = if let Entry::Claim(claim) = entry { claim.lease_ms } else { None };
         let (epoch, owner) = (fold.epoch, fold.owner);
-        self.holder = holds.then_some(Holder { epoch, owner, lease_ms, heard_ms: published_ms });
+        self.holder =
+            holds.then_some(EpochHolder { epoch, owner, lease_ms, heard_ms: published_ms });
     }
 
     /// Notes the silence of the holder up to this time, if heartbeats are missing in it; `lasts` if
@@ -182,7 +184,7 @@ mod tests {
         fn config(&mut self, version: u32, heartbeat: u64) {
             let seconds = Duration::from_secs;
             self.tell(
-                Found::Compacted,
+                MessageOrigin::Compacted,
                 0,
                 &Entry::Config(LedgerConfig {
                     version,
@@ -195,7 +197,7 @@ mod tests {
             );
         }
 
-        fn tell(&mut self, found: Found, at: u64, entry: &Entry) {
+        fn tell(&mut self, found: MessageOrigin, at: u64, entry: &Entry) {
             self.silences.read(found, entry, at * 1000);
             if entry.task() == Some(ID) {
                 self.fold.apply(entry);
@@ -206,7 +208,7 @@ mod tests {
         fn beat(&mut self, owner: OwnerId, seconds: &[u64]) {
             for &at in seconds {
                 let beat = Heartbeat { owner, ..Heartbeat::default() };
-                self.tell(Found::Log, at, &Entry::Heartbeat(beat));
+                self.tell(MessageOrigin::Log, at, &Entry::Heartbeat(beat));
             }
         }
 
@@ -214,13 +216,13 @@ mod tests {
             let lease_ms = lease_ms.and_then(LeaseMs::new);
             let claim =
                 Claim { lease_ms, ..Claim::plain(key(epoch, owner), epoch, ClaimKind::Run) };
-            self.tell(Found::Log, at, &Entry::Claim(claim));
+            self.tell(MessageOrigin::Log, at, &Entry::Claim(claim));
         }
 
         fn complete(&mut self, at: u64, epoch: u32, owner: OwnerId) {
             let (key, outcome) = (key(epoch, owner), Outcome::Completed);
             let done = Done { key, attempt: epoch, outcome, writer: None };
-            self.tell(Found::Log, at, &Entry::Done(done));
+            self.tell(MessageOrigin::Log, at, &Entry::Done(done));
         }
 
         /// The epoch of each silence, from when to when it went, and how many heartbeats are
@@ -292,7 +294,7 @@ mod tests {
         let mut ledger = Ledger::new();
         ledger.claim(0, 1, FIRST, None);
         let other = OnceKey { task: TaskId { entry: 5, ..ID }, ..key(1, FIRST) };
-        ledger.tell(Found::Log, 12, &Entry::Checkpoint(other));
+        ledger.tell(MessageOrigin::Log, 12, &Entry::Checkpoint(other));
         ledger.beat(FIRST, &[24]);
         assert_eq!(ledger.told(24), []);
     }
@@ -306,8 +308,8 @@ mod tests {
             let lease_ms = LeaseMs::new(seconds * 1000).unwrap();
             Entry::Renewal(Renewal { key, lease_ms, by })
         };
-        ledger.tell(Found::Log, 29, &renewal(60));
-        ledger.tell(Found::Log, 88, &renewal(5));
+        ledger.tell(MessageOrigin::Log, 29, &renewal(60));
+        ledger.tell(MessageOrigin::Log, 88, &renewal(5));
         ledger.complete(100, 1, FIRST);
         assert_eq!(ledger.told(900), [(1, 88, Some(100), 2)]);
     }
@@ -328,11 +330,11 @@ mod tests {
     fn what_compaction_has_left_tells_of_no_silence() {
         let mut ledger = Ledger::new();
         let claim = Claim::plain(key(1, FIRST), 1, ClaimKind::Run);
-        ledger.tell(Found::Compacted, 100, &Entry::Claim(claim));
+        ledger.tell(MessageOrigin::Compacted, 100, &Entry::Claim(claim));
         let beat = |owner| Entry::Heartbeat(Heartbeat { owner, ..Heartbeat::default() });
-        ledger.tell(Found::Compacted, 500, &beat(FIRST));
-        ledger.tell(Found::Log, 800, &beat(SECOND));
-        ledger.tell(Found::Log, 830, &beat(FIRST));
+        ledger.tell(MessageOrigin::Compacted, 500, &beat(FIRST));
+        ledger.tell(MessageOrigin::Log, 800, &beat(SECOND));
+        ledger.tell(MessageOrigin::Log, 830, &beat(FIRST));
         assert_eq!(ledger.told(830), [(1, 800, Some(830), 2)]);
     }
 

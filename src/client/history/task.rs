@@ -1,13 +1,13 @@
 //! What happened to one task, entry by entry. Pure: messages go in, in the order of their logs.
 
-use super::log::Found;
+use super::log::MessageOrigin;
 use super::silence::{HolderSilence, Silences};
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::client::view::is_late;
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome, lease_time};
-use longhaul_core::protocol::fold::{Reason, TaskFold, Verdict};
+use longhaul_core::protocol::fold::{IgnoredReason, TaskFold, Verdict};
 use longhaul_core::protocol::key::{Key, OwnerId};
 use longhaul_core::protocol::waits::WaitsFor;
 use longhaul_core::task::{Position, TaskId, TaskOutcome, WorkerIdentity, text};
@@ -154,14 +154,14 @@ pub enum Ignored {
 }
 
 impl Ignored {
-    pub(super) const fn of(reason: Reason) -> Self {
+    pub(super) const fn of(reason: IgnoredReason) -> Self {
         match reason {
-            Reason::EpochNotNext => Self::NotNext,
-            Reason::AttemptNotAbove => Self::AttemptNotAbove,
-            Reason::Terminal => Self::TaskEnded,
-            Reason::Fenced => Self::Replaced,
-            Reason::NotRunning => Self::NotRunning,
-            Reason::Sealed | Reason::NotFolded => Self::Sealed,
+            IgnoredReason::EpochNotNext => Self::NotNext,
+            IgnoredReason::AttemptNotAbove => Self::AttemptNotAbove,
+            IgnoredReason::Terminal => Self::TaskEnded,
+            IgnoredReason::Fenced => Self::Replaced,
+            IgnoredReason::NotRunning => Self::NotRunning,
+            IgnoredReason::Sealed | IgnoredReason::NotFolded => Self::Sealed,
         }
     }
 }
@@ -204,7 +204,7 @@ impl Collector {
     }
 
     /// Takes the next message of the ledger.
-    pub(super) fn read_ledger(&mut self, found: Found, message: &Message) {
+    pub(super) fn read_ledger(&mut self, found: MessageOrigin, message: &Message) {
         let Ok(entry) = ledger::read(message) else { return };
         self.silences.read(found, &entry, message.publish_time_ms);
         self.read_entry(&entry, message);

@@ -1,13 +1,15 @@
 //! Whether the logs of a queue keep the invariants of the protocol.
 
-use super::log::{Found, Logs};
+use super::log::{Logs, MessageOrigin};
 use super::{Client, HistoryError, partition};
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::supervise::count;
 use crate::topics::TopicNames;
 use crate::transport::{Message, TransportErrorKind};
 use longhaul_core::ledger;
-use longhaul_core::protocol::invariants::{CompactedFolds, Finding, LogJudge, Place, ShownEntry};
+use longhaul_core::protocol::invariants::{
+    CompactedFolds, EntryLocation, EntryViolation, LogJudge, MetadataEntry,
+};
 use longhaul_core::protocol::key::{Epoch, parse_owner};
 use longhaul_core::task::{Position, TaskId};
 use std::ops::ControlFlow;
@@ -67,11 +69,11 @@ pub struct BrokenInvariant {
 }
 
 impl BrokenInvariant {
-    fn new(partition: i32, finding: &Finding) -> Self {
-        let Finding { violation, at, detail } = finding;
+    fn new(partition: i32, finding: &EntryViolation) -> Self {
+        let EntryViolation { violation, at, detail } = finding;
         let (on_metadata, position) = match at {
-            Place::Ledger(position) => (false, *position),
-            Place::Metadata(position) => (true, *position),
+            EntryLocation::Ledger(position) => (false, *position),
+            EntryLocation::Metadata(position) => (true, *position),
         };
         let told = if detail.is_empty() { String::new() } else { format!(": {detail}") };
         let what = format!("{}{told}", violation.what);
@@ -189,8 +191,8 @@ async fn verify(
         let (at, published_ms) = (message.position, message.publish_time_ms);
         let content = ledger::content(message).unwrap_or_default();
         match found {
-            Found::Compacted => judge.read_kept(at, &entry, &content, published_ms),
-            Found::Log => drop(judge.read(at, &entry, &content, published_ms)),
+            MessageOrigin::Compacted => judge.read_kept(at, &entry, &content, published_ms),
+            MessageOrigin::Log => drop(judge.read(at, &entry, &content, published_ms)),
         }
         verification.ledger_entries += 1;
         ControlFlow::Continue(())
@@ -199,8 +201,8 @@ async fn verify(
     verification.metadata_entries += u64::try_from(shown.len()).unwrap_or(u64::MAX);
     for (at, entry) in shown {
         match entry {
-            Shown::Entry(entry) => judge.shown(at, &entry),
-            Shown::Evicted(task) => judge.evicted(at, task),
+            MetadataChange::Entry(entry) => judge.shown(at, &entry),
+            MetadataChange::Evicted(task) => judge.evicted(at, task),
         }
     }
     verification.late += u64::try_from(judge.late()).unwrap_or(u64::MAX);
@@ -213,19 +215,19 @@ async fn verify(
     Ok(())
 }
 
-enum Shown {
-    Entry(ShownEntry),
+enum MetadataChange {
+    Entry(MetadataEntry),
     Evicted(TaskId),
 }
 
-fn shown_entry(message: &Message) -> Option<Shown> {
+fn shown_entry(message: &Message) -> Option<MetadataChange> {
     let (task, update) = match read_view_entry(message)? {
-        ViewEntry::Evicted(task) => return Some(Shown::Evicted(task)),
+        ViewEntry::Evicted(task) => return Some(MetadataChange::Evicted(task)),
         ViewEntry::Updated(task, update) => (task, *update),
     };
     let Update { shown, epoch, created_ms, .. } = update;
     let owner = message.properties.get("owner").and_then(parse_owner);
-    Some(Shown::Entry(ShownEntry {
+    Some(MetadataChange::Entry(MetadataEntry {
         task,
         epoch: epoch.map(Epoch),
         owner,

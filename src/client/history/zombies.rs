@@ -40,14 +40,14 @@ pub struct Zombie {
 #[derive(Debug, Default)]
 pub(super) struct Zombies {
     partition: i32,
-    tasks: HashMap<TaskId, Known>,
+    tasks: HashMap<TaskId, ClaimReplacements>,
     sealed: EntrySet,
     workers: HashMap<OwnerId, Arc<WorkerIdentity>>,
     found: BTreeMap<OwnerId, Zombie>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ClaimReplacements {
     fold: TaskFold,
     /// When each claim was published that has replaced another one: few have one.
     replaced_ms: Vec<(Epoch, u64)>,
@@ -149,7 +149,7 @@ impl Zombies {
     }
 }
 
-impl Known {
+impl ClaimReplacements {
     /// How much later than the claim that replaced this epoch.
     fn by_how_much(&self, epoch: Epoch, published_ms: u64) -> Duration {
         let replaced = self.replaced_ms.iter().find(|(by, _)| *by > epoch);

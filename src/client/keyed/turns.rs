@@ -16,17 +16,17 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 const KEYS_MAX: usize = 10_000;
 
 /// A register, and a key on it.
-type Place = (String, KeyName);
+type KeyLocation = (String, KeyName);
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
 
 /// Whose turn it is, by key: only of keys that are being submitted.
 #[derive(Debug, Default)]
-pub(in crate::client) struct Turns(Mutex<HashMap<Place, Submitted>>);
+pub(in crate::client) struct Turns(Mutex<HashMap<KeyLocation, SubmittedKey>>);
 
 /// A key that is being submitted.
 #[derive(Debug, Default)]
-struct Submitted {
+struct SubmittedKey {
     lock: Lock,
     /// So many submits have their turn or wait for it.
     turns: usize,
@@ -34,9 +34,9 @@ struct Submitted {
 
 /// The turn of a submit, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct SubmitTurn<'a> {
     of: &'a Turns,
-    place: Place,
+    place: KeyLocation,
     lock: Lock,
     /// `None` while it waits, and when it has waited for too long.
     held: Option<OwnedMutexGuard<()>>,
@@ -44,14 +44,14 @@ pub(super) struct Turn<'a> {
 
 impl Turns {
     /// Waits until nobody else submits this key. `None` where too many keys are being submitted.
-    pub(super) async fn take(&self, register: &str, name: &KeyName) -> Option<Turn<'_>> {
+    pub(super) async fn take(&self, register: &str, name: &KeyName) -> Option<SubmitTurn<'_>> {
         let mut turn = self.queue_up((register.to_owned(), name.clone()))?;
         let held = tokio::time::timeout(WAIT_MAX, Arc::clone(&turn.lock).lock_owned());
         turn.held = held.await.ok();
         Some(turn)
     }
 
-    fn queue_up(&self, place: Place) -> Option<Turn<'_>> {
+    fn queue_up(&self, place: KeyLocation) -> Option<SubmitTurn<'_>> {
         let mut keys = self.keys();
         if keys.len() >= KEYS_MAX && !keys.contains_key(&place) {
             return None;
@@ -59,15 +59,15 @@ impl Turns {
         let key = keys.entry(place.clone()).or_default();
         key.turns += 1;
         let lock = Arc::clone(&key.lock);
-        Some(Turn { of: self, place, lock, held: None })
+        Some(SubmitTurn { of: self, place, lock, held: None })
     }
 
-    fn keys(&self) -> MutexGuard<'_, HashMap<Place, Submitted>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<KeyLocation, SubmittedKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SubmitTurn<'_> {
     fn drop(&mut self) {
         self.held = None;
         let mut keys = self.of.keys();
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn nothing_is_left_of_turns_that_end_at_the_same_time() {
         let turns = Turns::default();
-        let all = || -> Vec<Turn<'_>> {
+        let all = || -> Vec<SubmitTurn<'_>> {
             let place = |number: usize| ("r".to_owned(), name(&number.to_string()));
             (0..KEYS_MAX).map(|number| turns.queue_up(place(number)).unwrap()).collect()
         };

@@ -19,7 +19,7 @@ pub use replay::Replayed;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
 use super::{Client, TaskRef, partition};
-use crate::letters::{self, Kind, kind};
+use crate::letters::{self, LetterMessageKind, kind};
 use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
 use crate::transport::{
     Consumer, Follow, Message, PublishError, Start, TopicPartition, TransportError,
@@ -27,7 +27,7 @@ use crate::transport::{
 };
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use longhaul_core::task::{Position, TaskId};
-use shelf::{Kept, Shelf};
+use shelf::{LetterSelection, SelectedLetter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -109,7 +109,7 @@ pub struct DeadLetterPage {
 
 /// Where a letter lies, and where older ones of its task do.
 #[derive(Clone, Debug)]
-struct Place {
+struct LetterLocation {
     id: TaskId,
     at: Position,
     older: Vec<Position>,
@@ -143,7 +143,7 @@ impl DeadLetters {
         limit: usize,
     ) -> Result<DeadLetterPage, DeadLetterError> {
         let room = limit.clamp(1, PAGE_MAX);
-        let mut shelf = Shelf::new(filter, &self.names.task, room, |letter, _| letter);
+        let mut shelf = LetterSelection::new(filter, &self.names.task, room, |letter, _| letter);
         self.read(after, |message| shelf.take(message)).await?;
         let (kept, next) = shelf.finish();
         Ok(DeadLetterPage { letters: kept.into_iter().map(|kept| kept.letter).collect(), next })
@@ -180,7 +180,7 @@ impl DeadLetters {
         reason: impl AsRef<str>,
     ) -> Result<bool, DeadLetterError> {
         let Some((_, place)) = self.find(task.id).await? else { return Ok(false) };
-        self.mark(&place, ("purge", reason.as_ref(), None), &Subscription::default()).await?;
+        self.mark(&place, ("purge", reason.as_ref(), None), &LetterSubscription::default()).await?;
         Ok(true)
     }
 
@@ -192,8 +192,8 @@ impl DeadLetters {
         reason: impl Into<String>,
     ) -> BoxStream<'static, Result<TaskId, DeadLetterError>> {
         let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
-        let subscription = Arc::new(Subscription::default());
-        let purge = move |place: Place| {
+        let subscription = Arc::new(LetterSubscription::default());
+        let purge = move |place: LetterLocation| {
             let (letters, reason) = (letters.clone(), Arc::clone(&reason));
             let subscription = Arc::clone(&subscription);
             async move {
@@ -208,17 +208,18 @@ impl DeadLetters {
     fn places(
         &self,
         filter: DeadLetterFilter,
-    ) -> impl futures::Stream<Item = Result<Place, DeadLetterError>> + Send + use<> {
-        let (letters, found) = (self.clone(), VecDeque::<Place>::new());
+    ) -> impl futures::Stream<Item = Result<LetterLocation, DeadLetterError>> + Send + use<> {
+        let (letters, found) = (self.clone(), VecDeque::<LetterLocation>::new());
         let start = Some((found, None, true));
         stream::try_unfold((letters, filter, start), async |(letters, filter, state)| {
             let Some((mut found, mut after, mut more)) = state else { return Ok(None) };
             while found.is_empty() && more {
                 let keep = |letter: DeadLetter, _: &Message| letter.position;
-                let mut shelf = Shelf::new(&filter, &letters.names.task, FOUND_MAX, keep);
+                let mut shelf = LetterSelection::new(&filter, &letters.names.task, FOUND_MAX, keep);
                 letters.read(after, |message| shelf.take(message)).await?;
                 let (kept, next) = shelf.finish();
-                let place = |Kept { id, letter: at, older }| Place { id, at, older };
+                let place =
+                    |SelectedLetter { id, letter: at, older }| LetterLocation { id, at, older };
                 found.extend(kept.into_iter().map(place));
                 (after, more) = (next, next.is_some());
             }
@@ -228,17 +229,21 @@ impl DeadLetters {
     }
 
     /// The letter of a task that stands, and where it lies.
-    async fn find(&self, task: TaskId) -> Result<Option<(DeadLetter, Place)>, DeadLetterError> {
-        let mut found: Option<(DeadLetter, Place)> = None;
+    async fn find(
+        &self,
+        task: TaskId,
+    ) -> Result<Option<(DeadLetter, LetterLocation)>, DeadLetterError> {
+        let mut found: Option<(DeadLetter, LetterLocation)> = None;
         self.read(None, |message| match kind(message) {
-            Some(Kind::Mark(id)) if id == task => found = None,
-            Some(Kind::Letter(id)) if id == task => {
+            Some(LetterMessageKind::Mark(id)) if id == task => found = None,
+            Some(LetterMessageKind::Letter(id)) if id == task => {
                 let older = found.take().map(|(_, place)| {
                     let mut older = place.older;
                     older.push(place.at);
                     older
                 });
-                let place = Place { id, at: message.position, older: older.unwrap_or_default() };
+                let place =
+                    LetterLocation { id, at: message.position, older: older.unwrap_or_default() };
                 let letter = DeadLetter::read(message, id, &self.names.task);
                 let payload = Some(message.payload.clone());
                 found = Some((DeadLetter { payload, ..letter }, place));
@@ -274,9 +279,9 @@ impl DeadLetters {
     /// need not be kept any more then.
     async fn mark(
         &self,
-        place: &Place,
+        place: &LetterLocation,
         (action, reason, task): (&str, &str, Option<TaskId>),
-        subscription: &Subscription,
+        subscription: &LetterSubscription,
     ) -> Result<(), DeadLetterError> {
         let mark = letters::mark(place.id, &self.client.operator, action, reason, task);
         let mut stored = None;
@@ -301,9 +306,9 @@ impl DeadLetters {
 /// The subscription that keeps dead letters until somebody has handled them. Nothing is ever
 /// delivered here.
 #[derive(Default)]
-struct Subscription(Mutex<Option<Box<dyn Consumer>>>);
+struct LetterSubscription(Mutex<Option<Box<dyn Consumer>>>);
 
-impl Subscription {
+impl LetterSubscription {
     /// These are handled. If that cannot be said the broker keeps them longer, and nothing else is
     /// wrong.
     async fn acknowledge(

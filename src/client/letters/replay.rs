@@ -6,8 +6,8 @@
 
 use super::letter::ADDED;
 use super::{
-    Client, DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetters, IN_FLIGHT_MAX, Place,
-    Subscription,
+    Client, DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetters, IN_FLIGHT_MAX,
+    LetterLocation, LetterSubscription,
 };
 use crate::client::submit::message_of;
 use crate::client::{TaskRef, partition};
@@ -80,7 +80,8 @@ impl DeadLetters {
     ) -> Result<Replayed, DeadLetterError> {
         match self.find(task.id).await? {
             Some((letter, place)) => {
-                self.replay_letter(letter, &place, reason.as_ref(), &Subscription::default()).await
+                self.replay_letter(letter, &place, reason.as_ref(), &LetterSubscription::default())
+                    .await
             }
             None => self.without_letter(task).await,
         }
@@ -94,8 +95,8 @@ impl DeadLetters {
         reason: impl Into<String>,
     ) -> BoxStream<'static, Result<(TaskId, Replayed), DeadLetterError>> {
         let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
-        let subscription = Arc::new(Subscription::default());
-        let replay = move |place: Place| {
+        let subscription = Arc::new(LetterSubscription::default());
+        let replay = move |place: LetterLocation| {
             let (letters, reason) = (letters.clone(), Arc::clone(&reason));
             let subscription = Arc::clone(&subscription);
             async move {
@@ -114,9 +115,9 @@ impl DeadLetters {
     async fn replay_letter(
         &self,
         letter: DeadLetter,
-        place: &Place,
+        place: &LetterLocation,
         reason: &str,
-        subscription: &Subscription,
+        subscription: &LetterSubscription,
     ) -> Result<Replayed, DeadLetterError> {
         let replayed = match self.holder(&key_of(place.id)).await? {
             Some(before) => before,

@@ -7,20 +7,20 @@
 //! does not depend on how many letters there are.
 
 use super::letter::{DeadLetter, DeadLetterFilter};
-use crate::letters::{Kind, kind};
+use crate::letters::{LetterMessageKind, kind};
 use crate::transport::Message;
 use longhaul_core::task::{Position, TaskId};
 use std::collections::{BTreeMap, HashMap};
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Shelf<'a, T> {
+pub(super) struct LetterSelection<'a, T> {
     filter: &'a DeadLetterFilter,
     queue: &'a str,
     /// What is kept of a letter.
     keep: fn(DeadLetter, &Message) -> T,
     room: usize,
-    kept: BTreeMap<Position, Kept<T>>,
+    kept: BTreeMap<Position, SelectedLetter<T>>,
     of_task: HashMap<TaskId, Position>,
     /// The last letter that was looked at while there was room; `None` if all were.
     full_at: Option<Position>,
@@ -29,14 +29,14 @@ pub(super) struct Shelf<'a, T> {
 
 /// A letter that is kept.
 #[derive(Debug)]
-pub(super) struct Kept<T> {
+pub(super) struct SelectedLetter<T> {
     pub(super) id: TaskId,
     pub(super) letter: T,
     /// Where other letters of the task lie before it.
     pub(super) older: Vec<Position>,
 }
 
-impl<'a, T> Shelf<'a, T> {
+impl<'a, T> LetterSelection<'a, T> {
     pub(super) fn new(
         filter: &'a DeadLetterFilter,
         queue: &'a str,
@@ -50,8 +50,8 @@ impl<'a, T> Shelf<'a, T> {
     /// Takes the next message.
     pub(super) fn take(&mut self, message: &Message) {
         match kind(message) {
-            Some(Kind::Mark(id)) => drop(self.take_out(id)),
-            Some(Kind::Letter(id)) => {
+            Some(LetterMessageKind::Mark(id)) => drop(self.take_out(id)),
+            Some(LetterMessageKind::Letter(id)) => {
                 let older = self.take_out(id);
                 if self.full_at.is_none() {
                     if self.kept.len() < self.room {
@@ -70,7 +70,7 @@ impl<'a, T> Shelf<'a, T> {
         let letter = DeadLetter::read(message, id, self.queue);
         if self.filter.takes(&letter) {
             let letter = (self.keep)(letter, message);
-            self.kept.insert(message.position, Kept { id, letter, older });
+            self.kept.insert(message.position, SelectedLetter { id, letter, older });
             self.of_task.insert(id, message.position);
         }
     }
@@ -84,7 +84,7 @@ impl<'a, T> Shelf<'a, T> {
     }
 
     /// The letters in their order, and behind which place the rest begins, if there is one.
-    pub(super) fn finish(self) -> (Vec<Kept<T>>, Option<Position>) {
+    pub(super) fn finish(self) -> (Vec<SelectedLetter<T>>, Option<Position>) {
         (self.kept.into_values().collect(), self.full_at)
     }
 }
@@ -117,7 +117,8 @@ mod tests {
         filter: &DeadLetterFilter,
         messages: &[Message],
     ) -> (Vec<u64>, Option<u64>) {
-        let mut shelf = Shelf::new(filter, "tasks", room, |letter, _| letter.task.id.entry);
+        let mut shelf =
+            LetterSelection::new(filter, "tasks", room, |letter, _| letter.task.id.entry);
         for message in messages {
             shelf.take(message);
         }

@@ -1,14 +1,14 @@
 //! Closes tasks where they were, when their copies are written.
 
 use super::ledgers::Ledger;
-use super::marks::{Mark, Marks};
+use super::marks::{MovedMark, MovedMarks};
 use super::{CLOSED_AT_ONCE, MOVE, MoveError, OpenLevel};
 use crate::client::{Client, OperatorError, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::{Outgoing, TransportError, TransportErrorKind};
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, Entry};
-use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::operator::OperatorAction;
@@ -35,7 +35,7 @@ pub struct Closed {
 
 /// What is to be done about a task that was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum CopiedTaskState {
     /// It stands as it was copied.
     Unchanged,
     /// It is closed.
@@ -69,13 +69,13 @@ impl Client {
         let register = self.register_of(&queue).await?;
         let Some(source) = register.look_at_start() else { return Ok(Closed::default()) };
         let (other, there) = (target.0, target.0.names(target.1)?);
-        let marks = Marks::read(&other.logs(), &there, source).await?;
+        let marks = MovedMarks::read(&other.logs(), &there, source).await?;
         let mut closing = Closing { from: self, other, there, marks, closed: Closed::default() };
         for OpenLevel { level, names, mut ledgers } in self.open_levels(&queue).await? {
             for ledger in &mut ledgers {
                 let lane = (level.priority(), ledger.place.partition);
                 let open = closing.marks.open().filter(|(old, _)| old.lane() == lane);
-                let mut open: Vec<(QueueTask, Mark)> = open.collect();
+                let mut open: Vec<(QueueTask, MovedMark)> = open.collect();
                 open.sort_unstable_by_key(|(old, _)| *old);
                 for moved in open.chunks(CLOSED_AT_ONCE) {
                     closing.close(ledger, &names.task, moved).await?;
@@ -91,7 +91,7 @@ struct Closing<'a> {
     from: &'a Client,
     other: &'a Client,
     there: TopicNames,
-    marks: Marks,
+    marks: MovedMarks,
     closed: Closed,
 }
 
@@ -101,21 +101,21 @@ impl Closing<'_> {
         &mut self,
         ledger: &mut Ledger,
         topic: &str,
-        moved: &[(QueueTask, Mark)],
+        moved: &[(QueueTask, MovedMark)],
     ) -> Result<(), MoveError> {
         let (mut entries, mut over) = (Vec::new(), Vec::new());
         for (old, mark) in moved {
             match self.standing(ledger, (topic, old.id), *mark).await? {
-                Standing::Unchanged => {
+                CopiedTaskState::Unchanged => {
                     let reason = format!(
                         "{MOVED_BY} {} to {} as {}",
                         self.from.operator, self.there.task, mark.to
                     );
                     entries.push(self.from.closing(ledger, (topic, old.id), &reason).await?);
                 }
-                Standing::Closed => over.push(old.id),
-                Standing::Changed => self.closed.left.push(old.id),
-                Standing::Forgotten => {
+                CopiedTaskState::Closed => over.push(old.id),
+                CopiedTaskState::Changed => self.closed.left.push(old.id),
+                CopiedTaskState::Forgotten => {
                     self.delete_copy(*old, *mark).await?;
                     over.push(old.id);
                 }
@@ -130,7 +130,7 @@ impl Closing<'_> {
             }
         }
         let marks = moved.iter().filter(|(old, _)| over.contains(&old.id));
-        let marks = marks.map(|(old, mark)| (*old, Mark { closed: true, ..*mark })).collect();
+        let marks = marks.map(|(old, mark)| (*old, MovedMark { closed: true, ..*mark })).collect();
         let register = self.other.register_of(&self.there).await?;
         self.marks.put(self.other, &register, marks).await
     }
@@ -139,8 +139,8 @@ impl Closing<'_> {
         &self,
         ledger: &Ledger,
         (topic, id): (&str, TaskId),
-        mark: Mark,
-    ) -> Result<Standing, MoveError> {
+        mark: MovedMark,
+    ) -> Result<CopiedTaskState, MoveError> {
         let fold = ledger.fold(id);
         if fold.phase == Phase::Sealed {
             return self.from.standing_by_metadata(ledger, (topic, id), mark).await;
@@ -149,7 +149,7 @@ impl Closing<'_> {
         Ok(standing(&fold, moved, mark))
     }
 
-    async fn delete_copy(&mut self, old: QueueTask, mark: Mark) -> Result<(), MoveError> {
+    async fn delete_copy(&mut self, old: QueueTask, mark: MovedMark) -> Result<(), MoveError> {
         let topic = self.other.level_names(&self.there, mark.to.level)?.task;
         let reason = format!("task {} has ended where it was", old.id);
         match self.other.delete(&TaskRef { topic, id: mark.to.id }, reason).await {
@@ -161,15 +161,19 @@ impl Closing<'_> {
 }
 
 /// How a task stands that no seal names.
-fn standing(fold: &TaskFold, moved: bool, mark: Mark) -> Standing {
+fn standing(fold: &TaskFold, moved: bool, mark: MovedMark) -> CopiedTaskState {
     if fold.phase.is_terminal() {
         // What somebody else has submitted counts, whatever the task has come to.
-        return if moved || mark.is_merged() { Standing::Closed } else { Standing::Changed };
+        return if moved || mark.is_merged() {
+            CopiedTaskState::Closed
+        } else {
+            CopiedTaskState::Changed
+        };
     }
     if fold.phase == Phase::Running || fold.epoch != mark.epoch && !mark.is_merged() {
-        return Standing::Changed;
+        return CopiedTaskState::Changed;
     }
-    Standing::Unchanged
+    CopiedTaskState::Unchanged
 }
 
 impl Client {
@@ -213,24 +217,24 @@ impl Client {
         &self,
         ledger: &Ledger,
         (topic, id): (&str, TaskId),
-        mark: Mark,
-    ) -> Result<Standing, MoveError> {
+        mark: MovedMark,
+    ) -> Result<CopiedTaskState, MoveError> {
         if mark.is_merged() {
-            return Ok(Standing::Closed);
+            return Ok(CopiedTaskState::Closed);
         }
         let task = TaskRef { topic: topic.to_owned(), id };
         let entry = self.get(&task).await;
         let entry = entry.map_err(|error| MoveError::Busy(format!("task {task}: {error}")))?;
         Ok(match entry {
             Some(entry) if entry.failure_reason.as_deref().is_some_and(says_moved) => {
-                Standing::Closed
+                CopiedTaskState::Closed
             }
-            Some(_) => Standing::Changed,
-            None if ledger.sealed.get(id.entry_id()) == Some(Ended::Completed) => {
-                Standing::Forgotten
+            Some(_) => CopiedTaskState::Changed,
+            None if ledger.sealed.get(id.entry_id()) == Some(BatchOutcome::Completed) => {
+                CopiedTaskState::Forgotten
             }
             // It was closed: a move that was interrupted is not left alone for a day.
-            None => Standing::Closed,
+            None => CopiedTaskState::Closed,
         })
     }
 }

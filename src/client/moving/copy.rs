@@ -2,14 +2,14 @@
 //! letter, with the ids of the new place. Pure.
 
 use super::MoveError;
-use super::importing::{Fields, Texts};
-use super::marks::Marks;
+use super::importing::{JsonFields, PropertyMap};
+use super::marks::MovedMarks;
 use super::record::{LetterRecord, MovedState, TaskRecord};
 use crate::client::submit::message_of;
 use crate::transport::Outgoing;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{Digest, KeyKind, KeyName, QueueTask, Stamp};
-use longhaul_core::protocol::waits::{Name, WaitsFor};
+use longhaul_core::protocol::waits::{DependencyName, WaitsFor};
 use longhaul_core::task::Priority;
 use longhaul_core::task::TaskId;
 use longhaul_core::task::terms::Terms;
@@ -34,7 +34,7 @@ const HELD_BACK_MS: u64 = 24 * 3600 * 1000;
 const NOWHERE: u64 = i64::MAX.unsigned_abs();
 
 /// A message to submit, and its key.
-pub(super) struct Message {
+pub(super) struct KeyedMessage {
     pub(super) message: Outgoing,
     pub(super) key: (KeyName, Digest),
 }
@@ -59,18 +59,18 @@ pub(super) fn is_ordered(record: &TaskRecord) -> bool {
 pub(super) fn rename(
     record: &mut TaskRecord,
     level: Priority,
-    marks: &Marks,
+    marks: &MovedMarks,
     exported: &HashSet<QueueTask>,
     partition: i32,
 ) -> Result<(), TaskId> {
-    let renamed = |list: &WaitsFor| -> Result<BTreeSet<Name>, TaskId> {
-        let name = |name: &Name| {
-            let Name::Task(id) = name else { return Ok(name.clone()) };
+    let renamed = |list: &WaitsFor| -> Result<BTreeSet<DependencyName>, TaskId> {
+        let name = |name: &DependencyName| {
+            let DependencyName::Task(id) = name else { return Ok(name.clone()) };
             let old = QueueTask { level, id: *id };
             match marks.get(old) {
-                Some(new) => Ok(Name::Task(new.id)),
+                Some(new) => Ok(DependencyName::Task(new.id)),
                 None if exported.contains(&old) => Err(*id),
-                None => Ok(Name::Task(TaskId { ledger: NOWHERE, partition, ..*id })),
+                None => Ok(DependencyName::Task(TaskId { ledger: NOWHERE, partition, ..*id })),
             }
         };
         list.names.iter().map(name).collect()
@@ -92,7 +92,7 @@ pub(super) fn message(
     record: &TaskRecord,
     source: Stamp,
     now_ms: u64,
-) -> Result<Message, MoveError> {
+) -> Result<KeyedMessage, MoveError> {
     let open = record.state == MovedState::Open;
     let mut properties = if open { record.properties.clone() } else { of_entry(record) };
     properties.remove(OVERWRITE);
@@ -134,11 +134,14 @@ pub(super) fn message(
         properties.insert(SCHEDULED_AT.to_owned(), starts_ms.to_string());
         Some(held_back_ms)
     };
-    Ok(Message { message: message_of(properties, payload, deliver_at_ms), key: (name, digest) })
+    Ok(KeyedMessage {
+        message: message_of(properties, payload, deliver_at_ms),
+        key: (name, digest),
+    })
 }
 
 /// What is known of the properties of a task whose message is gone.
-fn of_entry(record: &TaskRecord) -> Texts {
+fn of_entry(record: &TaskRecord) -> PropertyMap {
     let text = |name: &str| record.entry.as_ref()?.get(name)?.as_str().map(str::to_owned);
     let known = [(TASK_KEY, text("taskKey")), (TASK_TYPE, text("taskType"))];
     let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -146,8 +149,8 @@ fn of_entry(record: &TaskRecord) -> Texts {
 }
 
 /// The entry of a copy on the metadata topic, if its task had one.
-pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &Marks) -> Option<Vec<u8>> {
-    let mut fields: Fields = record.entry.as_ref()?.as_object()?.clone();
+pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &MovedMarks) -> Option<Vec<u8>> {
+    let mut fields: JsonFields = record.entry.as_ref()?.as_object()?.clone();
     let here = |old: &Value| {
         let id = old.as_str()?.parse().ok()?;
         let new = marks.get(QueueTask { level: record.level.priority(), id })?;

@@ -1,28 +1,28 @@
 //! Reads all that a queue holds, as records.
 
 use super::ledgers::Ledger;
-use super::reading::Reading;
+use super::reading::LevelReading;
 use super::record::{
-    EndRecord, ExportRecord, FORM, KeyRecord, LetterRecord, Level, MovedState, QueueRecord, Record,
-    ScheduleRecord, TaskRecord,
+    EndRecord, ExportLevel, ExportLine, ExportRecord, FORM, KeyRecord, LetterRecord, MovedState,
+    QueueRecord, ScheduleRecord, TaskRecord,
 };
 use super::{MoveError, OpenLevel, PAUSED_AFTER};
-use crate::client::registers::Followed;
+use crate::client::registers::FollowedRegister;
 use crate::client::{Client, DeadLetterFilter, partition};
 use crate::topics::TopicNames;
 use crate::transport::Message;
 use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::Entry;
-use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::register::{
-    DocumentKind, DocumentName, Entry as RegisterEntry, KeyKind, KeyName, QueueTask, Stamp,
+    DocumentKind, DocumentName, KeyKind, KeyName, QueueTask, RegisterEntry, Stamp,
 };
-use longhaul_core::protocol::waits::{Name, WaitsFor};
+use longhaul_core::protocol::waits::{DependencyName, WaitsFor};
 #[cfg(feature = "schedules")]
 use longhaul_core::schedule::{
     Schedule,
-    firing::{FiringKey, Slot},
+    firing::{FiringKey, FiringSlot},
 };
 use longhaul_core::task::text::AFTER;
 use longhaul_core::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
@@ -39,7 +39,7 @@ const LETTERS_AT_ONCE: usize = 1_000;
 pub struct Export {
     pub(super) client: Client,
     queue: TopicNames,
-    register: Followed,
+    register: FollowedRegister,
     source: Stamp,
     pub(super) levels: Vec<OpenLevel>,
     count: Exported,
@@ -105,7 +105,7 @@ impl Client {
 }
 
 /// The name of a queue that no other has: the stamp of the first entry of its register.
-async fn source_of(client: &Client, register: &Followed) -> Result<Stamp, MoveError> {
+async fn source_of(client: &Client, register: &FollowedRegister) -> Result<Stamp, MoveError> {
     if let Some(start) = register.look_at_start() {
         return Ok(start);
     }
@@ -140,7 +140,7 @@ impl Export {
             documents.get(&DocumentName::queue_settings()).cloned().unwrap_or_default()
         });
         let (source, topic) = (self.source.to_string(), self.queue.task.clone());
-        take(ExportRecord(Record::Queue(QueueRecord { form: FORM, source, topic, settings })))?;
+        take(ExportRecord(ExportLine::Queue(QueueRecord { form: FORM, source, topic, settings })))?;
         let levels = std::mem::take(&mut self.levels);
         for OpenLevel { level, names, ledgers } in &levels {
             for ledger in ledgers {
@@ -151,13 +151,13 @@ impl Export {
         self.letters(&mut take).await?;
         self.schedules(&mut take)?;
         let Exported { open, over, letters, schedules, .. } = self.count;
-        take(ExportRecord(Record::End(EndRecord { tasks: open + over, letters, schedules })))?;
+        take(ExportRecord(ExportLine::End(EndRecord { tasks: open + over, letters, schedules })))?;
         Ok(self.count)
     }
 
     async fn partition(
         &mut self,
-        (level, names): (Level, &TopicNames),
+        (level, names): (ExportLevel, &TopicNames),
         ledger: &Ledger,
         ledgers: &[Ledger],
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
@@ -165,7 +165,7 @@ impl Export {
         let (client, index) = (self.client.clone(), ledger.place.partition);
         let logs = client.logs();
         let place = |topic: &String| partition(topic.clone(), index);
-        let mut reading = Reading::new(level, ledger);
+        let mut reading = LevelReading::new(level, ledger);
         let metadata = place(&names.metadata);
         logs.read(&metadata, |_, message| {
             reading.locate(message);
@@ -213,7 +213,7 @@ impl Export {
         }
         let key = self.key_of(&record);
         let record = forget_the_sealed(record, ledgers);
-        take(ExportRecord(Record::Task(Box::new(TaskRecord { key, ..record }))))
+        take(ExportRecord(ExportLine::Task(Box::new(TaskRecord { key, ..record }))))
     }
 
     /// The idempotency key that a task holds. That of a dead letter's replay is made of an id that
@@ -234,7 +234,7 @@ impl Export {
     /// Tasks whose end stands on the ledger alone: their results are read there.
     async fn unshown(
         &self,
-        reading: &Reading<'_>,
+        reading: &LevelReading<'_>,
         ledger: &Ledger,
     ) -> Result<Vec<TaskRecord>, MoveError> {
         let mut unshown = reading.unshown();
@@ -261,7 +261,7 @@ impl Export {
                 let (task, properties) = (letter.task.id.to_string(), letter.properties);
                 let payload = letter.payload.unwrap_or_default();
                 self.count.letters += 1;
-                take(ExportRecord(Record::Letter(LetterRecord { task, properties, payload })))?;
+                take(ExportRecord(ExportLine::Letter(LetterRecord { task, properties, payload })))?;
             }
             after = page.next;
             if after.is_none() {
@@ -282,7 +282,7 @@ impl Export {
             #[cfg(feature = "schedules")]
             let document = self.settled(&name, document);
             self.count.schedules += 1;
-            take(ExportRecord(Record::Schedule(ScheduleRecord { name, document })))?;
+            take(ExportRecord(ExportLine::Schedule(ScheduleRecord { name, document })))?;
         }
         Ok(())
     }
@@ -292,10 +292,10 @@ impl Export {
 /// is known any more. Those that are over without one are unknown where the task goes, which comes
 /// to the same.
 fn forget_the_sealed(mut record: TaskRecord, ledgers: &[Ledger]) -> TaskRecord {
-    let completed = |name: &Name| {
-        let Name::Task(id) = name else { return false };
+    let completed = |name: &DependencyName| {
+        let DependencyName::Task(id) = name else { return false };
         let ledger = ledgers.iter().find(|ledger| ledger.place.partition == id.partition);
-        ledger.is_some_and(|it| it.sealed.get(id.entry_id()) == Some(Ended::Completed))
+        ledger.is_some_and(|it| it.sealed.get(id.entry_id()) == Some(BatchOutcome::Completed))
     };
     if let Some(names) = record.properties.get(AFTER)
         && let Ok(mut list) = WaitsFor::read(names, None)
@@ -330,7 +330,7 @@ impl Export {
             let last = fired.filter_map(|(key, _)| FiringKey::parse(key.text())).next();
             schedule.since = schedule.since.max(last.map_or(0, |FiringKey(_, slot)| slot.ms));
             schedule.triggers.retain(|ms| {
-                let slot = FiringKey(name, Slot { ms: *ms, by_hand: true }).to_string();
+                let slot = FiringKey(name, FiringSlot { ms: *ms, by_hand: true }).to_string();
                 let key = KeyName::new(KeyKind::Idempotency, slot);
                 key.is_ok_and(|key| keys.last_holder(&key).is_none())
             });

@@ -1,6 +1,6 @@
 //! The file of an export, read record by record.
 
-use super::record::{EndRecord, ExportRecord, FORM, QueueRecord, Record};
+use super::record::{EndRecord, ExportLine, ExportRecord, FORM, QueueRecord};
 use super::{MoveError, copy};
 use longhaul_core::protocol::register::{QueueTask, Stamp, parse_stamp};
 use std::collections::HashSet;
@@ -13,8 +13,8 @@ use std::path::Path;
 pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), MoveError> {
     let mut records = records(file)?;
     let head = match records.next().transpose()? {
-        Some(Record::Queue(head)) if head.form <= FORM => head,
-        Some(Record::Queue(head)) => {
+        Some(ExportLine::Queue(head)) if head.form <= FORM => head,
+        Some(ExportLine::Queue(head)) => {
             let cause = format!("its form is {}, and this version knows {FORM}", head.form);
             return Err(MoveError::Form(cause));
         }
@@ -27,14 +27,16 @@ pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), Mo
             return Err(MoveError::Form("it has more behind its end".to_owned()));
         }
         match record {
-            Record::Task(record) => {
+            ExportLine::Task(record) => {
                 found.tasks += 1;
                 tasks.insert(copy::queue_task(&record)?);
             }
-            Record::Letter(_) => found.letters += 1,
-            Record::Schedule(_) => found.schedules += 1,
-            Record::End(record) => end = Some(record),
-            Record::Queue(_) => return Err(MoveError::Form("it has a second queue".to_owned())),
+            ExportLine::Letter(_) => found.letters += 1,
+            ExportLine::Schedule(_) => found.schedules += 1,
+            ExportLine::End(record) => end = Some(record),
+            ExportLine::Queue(_) => {
+                return Err(MoveError::Form("it has a second queue".to_owned()));
+            }
         }
     }
     let end = end.ok_or_else(|| {
@@ -49,7 +51,7 @@ pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), Mo
 
 pub(super) fn records(
     file: &Path,
-) -> Result<impl Iterator<Item = Result<Record, MoveError>>, MoveError> {
+) -> Result<impl Iterator<Item = Result<ExportLine, MoveError>>, MoveError> {
     let lines = BufReader::new(File::open(file)?).lines().enumerate();
     let read = |(number, line): (usize, std::io::Result<String>)| {
         let ExportRecord(record) = serde_json::from_str(&line?)

@@ -2,12 +2,12 @@
 
 use super::file::{check, records, source_of};
 use super::ledgers::Ledger;
-use super::marks::{Mark, Marks};
-use super::past::{self, Writer};
-use super::record::{Level, MovedState, QueueRecord, Record, TaskRecord};
+use super::marks::{MovedMark, MovedMarks};
+use super::past::{self, EntryWriter};
+use super::record::{ExportLevel, ExportLine, MovedState, QueueRecord, TaskRecord};
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
-use crate::client::registers::Followed;
+use crate::client::registers::FollowedRegister;
 use crate::client::{Client, DocumentError, partition};
 use crate::topics::{Priority, TopicNames};
 use crate::transport::{Consumer, Outgoing, SubscriptionType, TopicPartition};
@@ -86,7 +86,7 @@ impl Client {
         tokio::time::sleep(PAUSED_AFTER).await;
         let import = Import {
             levels: self.open_levels(&queue).await?,
-            marks: Marks::read(&self.logs(), &queue, source).await?,
+            marks: MovedMarks::read(&self.logs(), &queue, source).await?,
             writer: writer_of(source),
             client: self.clone(),
             queue,
@@ -123,21 +123,21 @@ impl Client {
 }
 
 /// The owner of what is written: the same for all moves from this source, and nobody else's.
-fn writer_of(source: Stamp) -> Writer {
+fn writer_of(source: Stamp) -> EntryWriter {
     let Digest(owner) = Digest::of(format!("moved/{source}").as_bytes());
     let run = u32::try_from(system_random() >> 96).unwrap_or_default();
-    Writer { owner: OwnerId(owner), run }
+    EntryWriter { owner: OwnerId(owner), run }
 }
 
 /// An import under way.
 struct Import {
     client: Client,
     queue: TopicNames,
-    register: Followed,
+    register: FollowedRegister,
     source: Stamp,
-    writer: Writer,
+    writer: EntryWriter,
     levels: Vec<OpenLevel>,
-    marks: Marks,
+    marks: MovedMarks,
     /// Those of the export.
     tasks: HashSet<QueueTask>,
     /// By which messages of tasks that are over are acknowledged.
@@ -159,7 +159,7 @@ struct Copied {
 }
 
 /// What stands here of a task whose key somebody held before.
-enum Found {
+enum ExistingTaskKind {
     /// Its copy, which nobody else has begun.
     Copy,
     /// A task of somebody else, which counts in its place.
@@ -195,7 +195,7 @@ impl Import {
         let ledgers = self.levels.first().and_then(|level| level.ledgers.first());
         let partition = ledgers.map_or(-1, |ledger| ledger.place.partition);
         for record in records(file)? {
-            let Record::Task(mut record) = record? else { continue };
+            let ExportLine::Task(mut record) = record? else { continue };
             let old = copy::queue_task(&record)?;
             let is_done = self.marks.mark(old).is_some_and(|mark| !mark.is_behind(&record));
             if is_done || self.kept_out.contains_key(&old) {
@@ -235,13 +235,13 @@ impl Import {
             let over = it.record.state != MovedState::Open;
             let found = self.found(&it).await?;
             // A letter would be one of somebody else's task.
-            let letter = matches!(found, Found::Other);
+            let letter = matches!(found, ExistingTaskKind::Other);
             let epoch = Epoch(if over { 0 } else { it.record.epoch });
-            let mark = (it.old, Mark { to: it.new, over, letter, epoch, closed: false });
+            let mark = (it.old, MovedMark { to: it.new, over, letter, epoch, closed: false });
             match found {
-                Found::Copy => copied.push(it),
-                Found::Other => self.imported.merged += 1,
-                Found::Over => {
+                ExistingTaskKind::Copy => copied.push(it),
+                ExistingTaskKind::Other => self.imported.merged += 1,
+                ExistingTaskKind::Over => {
                     let cause = format!("its key belongs to task {} here, which is over", it.new);
                     self.kept_out.insert(it.old, cause);
                     continue;
@@ -269,16 +269,20 @@ impl Import {
     }
 
     /// What stands here of a task that was submitted.
-    async fn found(&mut self, it: &Copied) -> Result<Found, MoveError> {
+    async fn found(&mut self, it: &Copied) -> Result<ExistingTaskKind, MoveError> {
         let (owner, over) = (self.writer.owner, it.record.state != MovedState::Open);
         let ledger = self.ledger(it.new.lane()).await?;
         let (fold, id) = (ledger.fold(it.new.id), it.new.id);
         let own = fold.phase != Phase::Sealed && (fold.epoch == Epoch(0) || fold.owner == owner);
         if !it.held || own {
-            return Ok(Found::Copy);
+            return Ok(ExistingTaskKind::Copy);
         }
         let moved = ledger.tasks.get(&id).is_some_and(|known| known.moved);
-        Ok(if !over && (moved || fold.phase == Phase::Sealed) { Found::Over } else { Found::Other })
+        Ok(if !over && (moved || fold.phase == Phase::Sealed) {
+            ExistingTaskKind::Over
+        } else {
+            ExistingTaskKind::Other
+        })
     }
 
     /// Submits all of them, those with an order one after the other.
@@ -301,7 +305,7 @@ impl Import {
             return Ok(Copied { new: mark.to, record, old, held: true, again: true });
         }
         let failed = |error| MoveError::Submit { task: record.id.clone(), error };
-        let copy::Message { message, key } =
+        let copy::KeyedMessage { message, key } =
             copy::message(&record, self.source, self.client.wall_ms())?;
         let queue = (&self.queue, old.level);
         let held = self.register.look(|keys| keys.holder(&key.0).is_some());
@@ -313,7 +317,7 @@ impl Import {
 
     /// The level of the task that holds a key may be another one.
     fn level_of(&self, topic: &str, old: QueueTask) -> Result<Priority, MoveError> {
-        for level in Level::ALL {
+        for level in ExportLevel::ALL {
             let names = self.client.level_names(&self.queue, level.priority())?;
             if names.task == topic {
                 return Ok(level.priority());
@@ -352,7 +356,7 @@ impl Import {
         &mut self,
         (priority, index): (Priority, i32),
     ) -> Result<&mut Ledger, MoveError> {
-        let level = Level::of(priority);
+        let level = ExportLevel::of(priority);
         let at = match self.levels.iter().position(|it| it.level == level) {
             Some(at) => at,
             None => {
@@ -429,7 +433,7 @@ impl Import {
 
     async fn letters(&mut self, file: &Path) -> Result<(), MoveError> {
         for record in records(file)? {
-            let Record::Letter(letter) = record? else { continue };
+            let ExportLine::Letter(letter) = record? else { continue };
             // The letters of all levels are on one topic, and name the task's.
             let Some((old, mark)) = self.of_letter(&letter.task) else {
                 let cause = "its dead letter is of a task that is not here".to_owned();
@@ -445,16 +449,16 @@ impl Import {
             let stored = self.client.inner.publishers.publish(&place, message).await;
             stored.map_err(MoveError::of_publish)?;
             self.marks
-                .put(&self.client, &self.register, vec![(old, Mark { letter: true, ..mark })])
+                .put(&self.client, &self.register, vec![(old, MovedMark { letter: true, ..mark })])
                 .await?;
             self.imported.letters += 1;
         }
         Ok(())
     }
 
-    fn of_letter(&self, task: &str) -> Option<(QueueTask, Mark)> {
+    fn of_letter(&self, task: &str) -> Option<(QueueTask, MovedMark)> {
         let id: TaskId = task.parse().ok()?;
-        Level::ALL.into_iter().find_map(|level| {
+        ExportLevel::ALL.into_iter().find_map(|level| {
             let old = QueueTask { level: level.priority(), id };
             Some((old, self.marks.mark(old)?))
         })
@@ -464,7 +468,7 @@ impl Import {
     /// last one of which a task was exported.
     async fn schedules(&mut self, file: &Path) -> Result<(), MoveError> {
         for record in records(file)? {
-            let Record::Schedule(schedule) = record? else { continue };
+            let ExportLine::Schedule(schedule) = record? else { continue };
             let name = DocumentName::new(DocumentKind::Schedule, schedule.name.as_str());
             let name = name.map_err(|error| DocumentError::Name(error.0))?;
             let (version, stands) = self.register.look_at_documents(|documents| {
@@ -484,7 +488,7 @@ impl Import {
 
 /// The entry of a task as JSON, to be changed field by field: what a later version has written
 /// stays.
-pub(super) type Fields = serde_json::Map<String, Value>;
+pub(super) type JsonFields = serde_json::Map<String, Value>;
 
 /// Properties of a message.
-pub(super) type Texts = BTreeMap<String, String>;
+pub(super) type PropertyMap = BTreeMap<String, String>;

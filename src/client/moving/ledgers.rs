@@ -4,14 +4,14 @@
 use super::MoveError;
 use crate::client::Client;
 use crate::client::publishers::PublishFailure;
-use crate::supervise::{KeptFollower, Reading, Service, WholeFollower, no_answer};
+use crate::supervise::{KeptFollower, SessionSupervisor, TopicReadEvent, WholeFollower, no_answer};
 use crate::transport::{Follow, Message, Outgoing, Start, TopicPartition, TransportErrorKind};
 use bytes::Bytes;
 use futures::future::join_all;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, Entry};
 use longhaul_core::protocol::entry_set::EntrySet;
-use longhaul_core::protocol::fold::{Phase, Reason, TaskFold, Verdict};
+use longhaul_core::protocol::fold::{IgnoredReason, Phase, TaskFold, Verdict};
 use longhaul_core::protocol::key::{Key, OnceKey};
 use longhaul_core::task::TaskId;
 use std::collections::HashMap;
@@ -49,8 +49,11 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Reads a partition to its end.
     pub(super) async fn open(client: &Client, place: TopicPartition) -> Result<Self, MoveError> {
-        let service =
-            Service::of_client(&client.inner.transport, &place, &client.inner.connections);
+        let service = SessionSupervisor::of_client(
+            &client.inner.transport,
+            &place,
+            &client.inner.connections,
+        );
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let mut follower = KeptFollower::new(service, from_start);
         follower.open_persistently().await?;
@@ -87,8 +90,8 @@ impl Ledger {
     /// Takes what comes next. Returns whether that was the end that the ledger had at first.
     pub(super) async fn read(&mut self) -> Result<bool, MoveError> {
         match self.follower.next().await {
-            Ok(Reading::ToEnd) => return Ok(true),
-            Ok(Reading::Messages(messages)) => {
+            Ok(TopicReadEvent::ToEnd) => return Ok(true),
+            Ok(TopicReadEvent::Messages(messages)) => {
                 messages.iter().for_each(|message| self.take(message));
             }
             Err(error) if error.kind == TransportErrorKind::Unreachable => {}
@@ -145,7 +148,7 @@ impl Ledger {
             return;
         };
         let verdict = if self.sealed.get(id.entry_id()).is_some() {
-            Verdict::Ignored(Reason::Sealed)
+            Verdict::Ignored(IgnoredReason::Sealed)
         } else {
             self.tasks.entry(id).or_default().take(&entry, message)
         };

@@ -3,20 +3,20 @@
 use super::MoveError;
 use super::record::{MovedState, TaskRecord};
 use crate::client::history::log::Logs;
-use crate::client::registers::Followed;
+use crate::client::registers::FollowedRegister;
 use crate::client::{Client, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Start, TransportErrorKind};
 use futures::future::join_all;
 use longhaul_core::protocol::key::Epoch;
-use longhaul_core::protocol::register::{Entry, Moved, MovedKey, QueueTask, Stamp};
+use longhaul_core::protocol::register::{Moved, MovedKey, QueueTask, RegisterEntry, Stamp};
 use longhaul_core::register;
 use longhaul_core::task::TaskId;
 use std::collections::{HashMap, HashSet};
 
 /// What a mark says of a task of the source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
+pub(super) struct MovedMark {
     /// The task here.
     pub(super) to: QueueTask,
     /// It was over when it was moved.
@@ -30,7 +30,7 @@ pub(super) struct Mark {
     pub(super) closed: bool,
 }
 
-impl Mark {
+impl MovedMark {
     /// Whether a task of somebody else has taken the place of one that was not over.
     pub(super) const fn is_merged(self) -> bool {
         self.letter && !self.over
@@ -50,14 +50,14 @@ impl Mark {
 
 /// The marks of one source.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct MovedMarks {
     source: Stamp,
-    here: HashMap<QueueTask, Mark>,
+    here: HashMap<QueueTask, MovedMark>,
     /// The tasks here that have taken the place of one.
     taken: HashSet<QueueTask>,
 }
 
-impl Marks {
+impl MovedMarks {
     /// Reads those that stand there.
     pub(super) async fn read(
         logs: &Logs,
@@ -68,11 +68,11 @@ impl Marks {
         each(logs, queue, |moved| {
             if moved.key.source == source {
                 let Moved { key, to, over, letter, epoch, closed } = moved;
-                here.insert(key.task, Mark { to, over, letter, epoch, closed });
+                here.insert(key.task, MovedMark { to, over, letter, epoch, closed });
             }
         })
         .await?;
-        let taken = here.values().map(|mark: &Mark| mark.to).collect();
+        let taken = here.values().map(|mark: &MovedMark| mark.to).collect();
         Ok(Self { source, here, taken })
     }
 
@@ -86,12 +86,12 @@ impl Marks {
         self.taken.contains(&to)
     }
 
-    pub(super) fn mark(&self, task: QueueTask) -> Option<Mark> {
+    pub(super) fn mark(&self, task: QueueTask) -> Option<MovedMark> {
         self.here.get(&task).copied()
     }
 
     /// All tasks that are here, and may still be run where they were.
-    pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, Mark)> {
+    pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, MovedMark)> {
         let open = self.here.iter().filter(|(_, mark)| mark.is_open());
         open.map(|(task, mark)| (*task, *mark))
     }
@@ -100,15 +100,15 @@ impl Marks {
     pub(super) async fn put(
         &mut self,
         client: &Client,
-        register: &Followed,
-        all: Vec<(QueueTask, Mark)>,
+        register: &FollowedRegister,
+        all: Vec<(QueueTask, MovedMark)>,
     ) -> Result<(), MoveError> {
-        let entry = |(task, mark): &(QueueTask, Mark)| {
+        let entry = |(task, mark): &(QueueTask, MovedMark)| {
             let key = MovedKey { source: self.source, task: *task };
-            let Mark { to, over, letter, epoch, closed } = *mark;
-            Entry::Moved(Moved { key, to, over, letter, epoch, closed })
+            let MovedMark { to, over, letter, epoch, closed } = *mark;
+            RegisterEntry::Moved(Moved { key, to, over, letter, epoch, closed })
         };
-        let entries: Vec<Entry> = all.iter().map(entry).collect();
+        let entries: Vec<RegisterEntry> = all.iter().map(entry).collect();
         let sent = entries.iter().map(|entry| register.put(&client.inner.publishers, entry));
         for stored in join_all(sent).await {
             stored.map_err(MoveError::of_publish)?;
@@ -133,7 +133,7 @@ async fn each(
         Err(error) => return Err(error.into()),
     };
     while let Some(message) = log.next().await? {
-        if let Ok(Entry::Moved(moved)) = register::read(&message) {
+        if let Ok(RegisterEntry::Moved(moved)) = register::read(&message) {
             take(moved);
         }
     }

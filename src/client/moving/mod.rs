@@ -47,12 +47,12 @@ use super::letters::DeadLetterError;
 use super::operator::OperatorError;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
-use super::tasks::{Scope, TaskViewError, partition_indices, partitions_of};
+use super::tasks::{TaskViewError, ViewScope, partition_indices, partitions_of};
 use super::{Client, partition};
 use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::TransportError;
 use ledgers::Ledger;
-use record::Level;
+use record::ExportLevel;
 use std::io;
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ impl MoveError {
 
 /// A level of a queue: its topics, and the ledgers of its partitions.
 struct OpenLevel {
-    level: Level,
+    level: ExportLevel,
     names: TopicNames,
     ledgers: Vec<Ledger>,
 }
@@ -147,14 +147,14 @@ impl Client {
     /// Opens the ledgers of the levels that a queue has.
     async fn open_levels(&self, queue: &TopicNames) -> Result<Vec<OpenLevel>, MoveError> {
         let mut open = Vec::new();
-        for level in Level::ALL {
+        for level in ExportLevel::ALL {
             let priority = level.priority();
             let names = self.level_names(queue, priority)?;
             if priority != Priority::Normal && !self.inner.transport.exists(&names.task).await? {
                 continue;
             }
             let mut ledgers = Vec::new();
-            let count = partitions_of(&self.inner.transport, &names, Scope::All).await?;
+            let count = partitions_of(&self.inner.transport, &names, ViewScope::All).await?;
             for index in partition_indices(count) {
                 ledgers.push(Ledger::open(self, partition(names.ledger.clone(), index)).await?);
             }

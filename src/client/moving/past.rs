@@ -9,18 +9,18 @@ use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul_core::task::{TaskId, TaskMetadata};
 
 /// Entries of one task, each with its key and what its body holds.
-pub(super) type Entries = Vec<(OnceKey, Entry, Bytes)>;
+pub(super) type TaskEntries = Vec<(OnceKey, Entry, Bytes)>;
 
 /// As whom entries are written. The owner id is that of all moves from the same source, so that one
 /// which was interrupted goes on as itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Writer {
+pub(super) struct EntryWriter {
     pub(super) owner: OwnerId,
     /// Drawn anew for each run: a key is used by one publish.
     pub(super) run: u32,
 }
 
-impl Writer {
+impl EntryWriter {
     fn key(self, task: TaskId, epoch: Epoch, serial: u64) -> OnceKey {
         let serial = u64::from(self.run) << 8 | serial;
         OnceKey { task, epoch, owner: self.owner, serial }
@@ -36,9 +36,9 @@ impl Writer {
 pub(super) fn entries(
     record: &TaskRecord,
     copy: (TaskId, &TaskFold),
-    writer: Writer,
+    writer: EntryWriter,
     now_ms: u64,
-) -> Result<Entries, MoveError> {
+) -> Result<TaskEntries, MoveError> {
     let (id, fold) = copy;
     if fold.epoch == Epoch(0) && is_new(record) {
         return Ok(Vec::new());
@@ -128,15 +128,15 @@ fn reason(record: &TaskRecord) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Level;
+    use super::super::record::ExportLevel;
     use super::*;
     use longhaul_core::protocol::fold::Verdict;
 
     const ID: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
-    const WRITER: Writer = Writer { owner: OwnerId(9), run: 1 };
+    const WRITER: EntryWriter = EntryWriter { owner: OwnerId(9), run: 1 };
 
     fn record(state: MovedState, attempts: u32) -> TaskRecord {
-        TaskRecord { attempts, claimed: 5_000, ..TaskRecord::new(ID, Level::Normal, state) }
+        TaskRecord { attempts, claimed: 5_000, ..TaskRecord::new(ID, ExportLevel::Normal, state) }
     }
 
     /// Folds what is written, after so much of it was written by a run that was interrupted.
@@ -145,7 +145,7 @@ mod tests {
         let first = entries(record, (ID, &fold), WRITER, 10_000).unwrap();
         let written = first.iter().take(interrupted_after);
         written.for_each(|(_, entry, _)| assert_eq!(fold.apply(entry), Verdict::Accepted));
-        let again = Writer { run: 2, ..WRITER };
+        let again = EntryWriter { run: 2, ..WRITER };
         for (_, entry, _) in entries(record, (ID, &fold), again, 10_000).unwrap() {
             assert_eq!(fold.apply(&entry), Verdict::Accepted, "{entry:?}");
         }

@@ -3,9 +3,9 @@
 
 use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
-use super::record::{Level, MovedState, TaskRecord};
+use super::record::{ExportLevel, MovedState, TaskRecord};
 use crate::transport::Message;
-use longhaul_core::protocol::entry::After;
+use longhaul_core::protocol::entry::AttemptCause;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::text::{DELAY, SCHEDULED_AT};
@@ -14,8 +14,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// See the module's documentation.
-pub(super) struct Reading<'a> {
-    level: Level,
+pub(super) struct LevelReading<'a> {
+    level: ExportLevel,
     ledger: &'a Ledger,
     /// Where the last entry of each task lies on the metadata topic.
     shown: HashMap<TaskId, Position>,
@@ -25,8 +25,8 @@ pub(super) struct Reading<'a> {
     entries: HashMap<TaskId, Value>,
 }
 
-impl<'a> Reading<'a> {
-    pub(super) fn new(level: Level, ledger: &'a Ledger) -> Self {
+impl<'a> LevelReading<'a> {
+    pub(super) fn new(level: ExportLevel, ledger: &'a Ledger) -> Self {
         let (shown, over, entries) = (HashMap::new(), HashSet::new(), HashMap::new());
         Self { level, ledger, shown, over, entries }
     }
@@ -115,7 +115,7 @@ impl<'a> Reading<'a> {
             claimed,
             attempts: fold.attempt,
             due: if waiting { fold.next_attempt.at_ms } else { 0 },
-            goes_on: waiting && fold.next_attempt.after == After::Drain,
+            goes_on: waiting && fold.next_attempt.after == AttemptCause::Drain,
             waits,
             checkpoint,
             limits: claim.map(|claim| claim.limits).unwrap_or_default().into(),

@@ -20,12 +20,12 @@ pub(super) const FORM: u32 = 1;
 /// A line of an export: a queue, a task of it, a dead letter, a schedule, or the end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ExportRecord(pub(super) Record);
+pub struct ExportRecord(pub(super) ExportLine);
 
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "camelCase")]
-pub(super) enum Record {
+pub(super) enum ExportLine {
     Queue(QueueRecord),
     Task(Box<TaskRecord>),
     Letter(LetterRecord),
@@ -55,7 +55,7 @@ pub(super) struct TaskRecord {
     /// The id that it has where it was exported.
     pub(super) id: String,
     #[serde(default, skip_serializing_if = "is_normal")]
-    pub(super) level: Level,
+    pub(super) level: ExportLevel,
     pub(super) state: MovedState,
     /// When its message was published; zero if that is gone.
     #[serde(default)]
@@ -196,14 +196,14 @@ impl fmt::Display for EndRecord {
 /// The level of the queue that a task was submitted to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Level {
+pub(super) enum ExportLevel {
     High,
     #[default]
     Normal,
     Low,
 }
 
-impl Level {
+impl ExportLevel {
     pub(super) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
     pub(super) const fn of(priority: Priority) -> Self {
@@ -225,7 +225,7 @@ impl Level {
 
 impl TaskRecord {
     /// One of which nothing else is known.
-    pub(super) fn new(id: TaskId, level: Level, state: MovedState) -> Self {
+    pub(super) fn new(id: TaskId, level: ExportLevel, state: MovedState) -> Self {
         Self {
             id: id.to_string(),
             level,
@@ -262,8 +262,8 @@ impl TaskRecord {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde calls it with a reference to the field"
 )]
-fn is_normal(level: &Level) -> bool {
-    *level == Level::Normal
+fn is_normal(level: &ExportLevel) -> bool {
+    *level == ExportLevel::Normal
 }
 
 #[expect(

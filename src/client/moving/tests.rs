@@ -90,15 +90,15 @@ impl Stage {
         here[0].clone()
     }
 
-    fn marks(&self) -> marks::Marks {
+    fn marks(&self) -> marks::MovedMarks {
         self.engine.run(self.read_marks())
     }
 
-    async fn read_marks(&self) -> marks::Marks {
+    async fn read_marks(&self) -> marks::MovedMarks {
         let client = self.engine.client();
         let [from, to] = [FROM, TO].map(|queue| client.names(queue).unwrap());
         let source = client.register_of(&from).await.unwrap().look_at_start().unwrap();
-        marks::Marks::read(&client.logs(), &to, source).await.unwrap()
+        marks::MovedMarks::read(&client.logs(), &to, source).await.unwrap()
     }
 
     fn statuses(&self, queue: &str) -> BTreeMap<TaskId, TaskStatus> {

@@ -4,10 +4,10 @@ use crate::client::drains::DrainRequest;
 use crate::client::history::HistoryError;
 use crate::client::history::log::Logs;
 use crate::client::{Client, partition};
-use crate::letters::{self, Kind};
+use crate::letters::{self, LetterMessageKind};
 use crate::transport::{Follow, Message, Start, TransportErrorKind};
 use longhaul_core::protocol::entry::{Entry, Outcome};
-use longhaul_core::protocol::register::{DocumentKind, Entry as OfRegister, Register, Verdict};
+use longhaul_core::protocol::register::{DocumentKind, Register, RegisterEntry, RegisterVerdict};
 use longhaul_core::task::{TaskId, text};
 use longhaul_core::{ledger, register};
 use std::cmp::Reverse;
@@ -122,7 +122,7 @@ fn of_ledger(message: &Message) -> Option<ActionRecord> {
 }
 
 fn of_letters(message: &Message) -> Option<ActionRecord> {
-    let Some(Kind::Mark(task)) = letters::kind(message) else { return None };
+    let Some(LetterMessageKind::Mark(task)) = letters::kind(message) else { return None };
     let (operator, action) = ledger::operator(message)?;
     let get = |name| message.properties.get(name);
     Some(ActionRecord {
@@ -139,9 +139,9 @@ fn of_letters(message: &Message) -> Option<ActionRecord> {
 /// A drain request: the first one of each worker counts.
 fn of_register(requests: &mut Register, message: &Message) -> Option<ActionRecord> {
     let entry = register::read(message).ok()?;
-    let OfRegister::Document(document) = &entry else { return None };
+    let RegisterEntry::Document(document) = &entry else { return None };
     let is_request = document.key.name.kind() == DocumentKind::Drain;
-    if !is_request || requests.apply(&entry, message.position) != Some(Verdict::Accepted) {
+    if !is_request || requests.apply(&entry, message.position) != Some(RegisterVerdict::Accepted) {
         return None;
     }
     let request = DrainRequest::read(&document.content)?;

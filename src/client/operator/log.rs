@@ -1,6 +1,8 @@
 //! What the ledger says of one task, read to its end and on from there.
 
-use crate::supervise::{Connections, KeptFollower, Reading, Service, WholeFollower, no_answer};
+use crate::supervise::{
+    Connections, KeptFollower, SessionSupervisor, TopicReadEvent, WholeFollower, no_answer,
+};
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
@@ -34,7 +36,7 @@ impl TaskLog {
         topic: &TopicPartition,
         id: TaskId,
     ) -> Result<Self, TransportError> {
-        let service = Service::of_client(transport, topic, connections);
+        let service = SessionSupervisor::of_client(transport, topic, connections);
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let mut follower = KeptFollower::new(service, from_start);
         follower.open_persistently().await?;
@@ -65,8 +67,8 @@ impl TaskLog {
         key: Option<OnceKey>,
     ) -> Result<Option<Option<Verdict>>, TransportError> {
         match self.follower.next().await {
-            Ok(Reading::ToEnd) => Ok(None),
-            Ok(Reading::Messages(messages)) => {
+            Ok(TopicReadEvent::ToEnd) => Ok(None),
+            Ok(TopicReadEvent::Messages(messages)) => {
                 let mut found = None;
                 for message in &messages {
                     found = self.take(message, key).or(found);

@@ -14,7 +14,7 @@ mod tests;
 pub use actions::ActionRecord;
 pub use purge::Purged;
 
-use super::existence::Existence;
+use super::existence::ExistenceCache;
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::tasks::TaskStatus;
@@ -28,7 +28,7 @@ use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::fold::{Phase, Verdict};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
-use longhaul_core::protocol::operator::{ActionClaim, OperatorAction, Refusal};
+use longhaul_core::protocol::operator::{ActionClaim, ActionRefusal, OperatorAction};
 use longhaul_core::task::{WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,11 +79,11 @@ pub enum OperatorError {
 }
 
 impl OperatorError {
-    pub(super) const fn refused(refusal: Refusal) -> Self {
+    pub(super) const fn refused(refusal: ActionRefusal) -> Self {
         match refusal {
-            Refusal::Over(phase) => Self::Over(status(phase)),
-            Refusal::Stale(Epoch(current)) => Self::Stale { current },
-            Refusal::NotRunning => Self::NotRunning,
+            ActionRefusal::Over(phase) => Self::Over(status(phase)),
+            ActionRefusal::Stale(Epoch(current)) => Self::Stale { current },
+            ActionRefusal::NotRunning => Self::NotRunning,
         }
     }
 }
@@ -195,14 +195,14 @@ impl Client {
         let names = self.names(&task.topic)?;
         self.require_queue(&names).await.map_err(OperatorError::Transport)?;
         let place = partition(names.ledger, task.id.partition);
-        let existence: &Existence = &self.inner.existence;
+        let existence: &ExistenceCache = &self.inner.existence;
         if let Some(cause) = existence.objection(&task.topic, task.id).await {
             return Err(OperatorError::NoSuchTask { task: Box::new(task.clone()), cause });
         }
         let transport = &self.inner.transport;
         let log = TaskLog::open(transport, &self.inner.connections, &place, task.id);
         let mut log = log.await.map_err(OperatorError::Transport)?;
-        let said = Said::new(action, &self.operator, reason);
+        let said = ActionAttribution::new(action, &self.operator, reason);
         for _ in 0..TRIES_MAX {
             let claim = action.claim(&log.fold, seen).map_err(OperatorError::refused)?;
             let batch_size = self.batch_size(task, (log.fold.epoch, log.batch_size)).await?;
@@ -250,9 +250,9 @@ impl Client {
         place: &TopicPartition,
         log: &mut TaskLog,
         (key, entry): (OnceKey, &Entry),
-        said: &Said<'_>,
+        said: &ActionAttribution<'_>,
     ) -> Result<Verdict, OperatorError> {
-        let Said { action, operator, reason } = said;
+        let ActionAttribution { action, operator, reason } = said;
         let message = ledger::by_operator(entry, reason, operator, action.word());
         let published = self.inner.publishers.publish(place, message).await;
         let unknown = match published {
@@ -270,14 +270,14 @@ impl Client {
 }
 
 /// What is said of an action.
-struct Said<'a> {
+struct ActionAttribution<'a> {
     action: OperatorAction,
     operator: &'a Arc<str>,
     /// Shown as the task's failure reason.
     reason: String,
 }
 
-impl<'a> Said<'a> {
+impl<'a> ActionAttribution<'a> {
     fn new(action: OperatorAction, operator: &'a Arc<str>, reason: &str) -> Self {
         let by = format!("{} by {operator}", action.participle());
         let reason = if reason.is_empty() { by } else { format!("{by}: {reason}") };

@@ -1,7 +1,7 @@
 //! Deletes all tasks that a filter takes: page by page of a view, which says in which epoch each of
 //! them is, and shows what became of it.
 
-use super::{OperatorError, Said};
+use super::{ActionAttribution, OperatorError};
 use crate::client::publishers::PublishFailure;
 use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
 use crate::client::{Client, TaskRef, partition};
@@ -121,7 +121,7 @@ impl Purge {
         let key = self.client.inner.operator.key(&task, Epoch(info.epoch).next());
         let plain = Claim::plain(key, info.attempts, ClaimKind::Cancelled);
         let entry = Entry::Claim(Claim { batch_size, ..plain });
-        let said = Said::new(action, &self.client.operator, &self.reason);
+        let said = ActionAttribution::new(action, &self.client.operator, &self.reason);
         let message = ledger::by_operator(&entry, &said.reason, said.operator, action.word());
         let place = partition(self.names.ledger.clone(), info.id.partition);
         let stored = match self.client.inner.publishers.publish(&place, message).await {

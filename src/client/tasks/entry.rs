@@ -1,7 +1,7 @@
 //! What a view reads of an entry on the metadata topic: nothing of its payload and its result is
 //! decoded. Pure.
 
-use super::row::Shown;
+use super::row::ShownState;
 use crate::transport::Message;
 use longhaul_core::protocol::invariants::phase_of;
 use longhaul_core::task::{Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// The fields that are read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Fields {
+struct MetadataFields {
     state: TaskState,
     created: u64,
     last_updated: u64,
@@ -49,7 +49,7 @@ pub(in crate::client) enum ViewEntry {
 
 #[derive(Debug)]
 pub(in crate::client) struct Update {
-    pub(in crate::client) shown: Shown,
+    pub(in crate::client) shown: ShownState,
     /// The epoch that the entry speaks of, where it says so.
     pub(in crate::client) epoch: Option<u32>,
     pub(in crate::client) created_ms: u64,
@@ -76,10 +76,10 @@ pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
     if message.null || message.payload.is_empty() {
         return Some(ViewEntry::Evicted(id));
     }
-    let fields: Fields = serde_json::from_slice(&message.payload).ok()?;
+    let fields: MetadataFields = serde_json::from_slice(&message.payload).ok()?;
     let epoch = epoch_of(&message.properties);
     let update = Update {
-        shown: Shown {
+        shown: ShownState {
             phase: phase_of(fields.state, fields.outcome),
             epoch: epoch.unwrap_or_default(),
             attempts: fields.attempts,

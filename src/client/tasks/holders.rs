@@ -7,22 +7,22 @@ use std::sync::Arc;
 
 /// See the module's documentation. The place 0 is nobody's.
 #[derive(Debug, Default)]
-pub(super) struct Holders {
+pub(super) struct HolderIndex {
     /// By their places, less 1.
-    known: Vec<Option<Holder>>,
+    known: Vec<Option<IndexedHolder>>,
     places: HashMap<Arc<WorkerIdentity>, u32>,
     /// Places that nobody has any more.
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct IndexedHolder {
     worker: Arc<WorkerIdentity>,
     /// So many rows name this place.
     rows: u32,
 }
 
-impl Holders {
+impl HolderIndex {
     /// Puts the place of this worker where a row names its holder. The one who stood there is
     /// forgotten if no other row names it.
     pub(super) fn set(&mut self, place: &mut u32, worker: Option<WorkerIdentity>) {
@@ -63,7 +63,7 @@ impl Holders {
             u32::try_from(self.known.len()).unwrap_or_default()
         });
         if let Some(slot) = index(place).and_then(|at| self.known.get_mut(at)) {
-            *slot = Some(Holder { worker: Arc::clone(&worker), rows: 1 });
+            *slot = Some(IndexedHolder { worker: Arc::clone(&worker), rows: 1 });
             self.places.insert(worker, place);
         }
         place
@@ -75,7 +75,7 @@ fn index(place: u32) -> Option<usize> {
 }
 
 #[cfg(test)]
-impl Holders {
+impl HolderIndex {
     /// How many rows name each place.
     pub(super) fn counts(&self) -> std::collections::BTreeMap<u32, u32> {
         let rows = |place: u32| self.known[index(place).unwrap()].as_ref().unwrap().rows;

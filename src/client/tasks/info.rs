@@ -1,6 +1,6 @@
 //! What a [`TaskView`](super::TaskView) says of tasks and workers, and how to ask it. Pure.
 
-use longhaul_core::protocol::seal::Counts as EndedCounts;
+use longhaul_core::protocol::seal::EndedCounts;
 use longhaul_core::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -1,7 +1,7 @@
 //! The state of all tasks of a queue, kept up to date: what a dashboard or an autoscaler asks.
 //!
 //! A service for each partition follows ledger, metadata topic and task topic, one after the other
-//! until it has caught up, and then all three. What they say together is in a [`Table`] under a
+//! until it has caught up, and then all three. What they say together is in a [`TaskTable`] under a
 //! lock that is never held across a wait. When the broker was away each of them goes on behind what
 //! it has read.
 
@@ -32,11 +32,11 @@ pub(super) use entry::{Update, ViewEntry, read as read_view_entry};
 use longhaul_core::task::{Position, TaskId};
 use newest::merged;
 use series::SeriesBuilder;
-pub(super) use service::Scope;
-use service::{Partitions, Shared};
+pub(super) use service::ViewScope;
+use service::{SharedTable, ViewPartitions};
 use std::sync::Arc;
 use std::time::Duration;
-pub(super) use table::{Source, Table};
+pub(super) use table::{TableSource, TaskTable};
 
 /// The most tasks of a page.
 const PAGE_MAX: usize = 10_000;
@@ -92,9 +92,9 @@ pub struct TaskView {
 #[derive(Clone, Debug)]
 enum Tables {
     /// Kept up to date.
-    Followed(Arc<Partitions>),
+    Followed(Arc<ViewPartitions>),
     /// As they were once.
-    Still(Arc<[Arc<Shared>]>),
+    Still(Arc<[Arc<SharedTable>]>),
 }
 
 /// The time by which tasks are judged to be ready.
@@ -115,7 +115,7 @@ impl Client {
     /// # Errors
     /// When a topic cannot be followed.
     pub async fn tasks(&self, topic: &str) -> Result<TaskView, TaskViewError> {
-        self.task_view(topic, Scope::All).await
+        self.task_view(topic, ViewScope::All).await
     }
 
     /// As [`tasks`](Self::tasks), without the task topic: tasks that nobody has claimed are not in
@@ -124,10 +124,10 @@ impl Client {
     /// # Errors
     /// As [`tasks`](Self::tasks).
     pub async fn claimed_tasks(&self, topic: &str) -> Result<TaskView, TaskViewError> {
-        self.task_view(topic, Scope::Claimed).await
+        self.task_view(topic, ViewScope::Claimed).await
     }
 
-    async fn task_view(&self, topic: &str, scope: Scope) -> Result<TaskView, TaskViewError> {
+    async fn task_view(&self, topic: &str, scope: ViewScope) -> Result<TaskView, TaskViewError> {
         let names = self.names(topic)?;
         self.require_queue(&names).await.map_err(TaskViewError::Transport)?;
         let transport = Arc::clone(&self.inner.transport);
@@ -135,7 +135,7 @@ impl Client {
         let connections = Arc::clone(&self.inner.connections);
         let java_attempts = self.inner.settings.java_attempts;
         let partitions =
-            Partitions::open(transport, connections, names, scope, count, java_attempts);
+            ViewPartitions::open(transport, connections, names, scope, count, java_attempts);
         partitions.ready().await.map_err(TaskViewError::Transport)?;
         Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(self.clock()) })
     }
@@ -145,11 +145,11 @@ impl Client {
 pub(super) async fn partitions_of(
     transport: &Arc<dyn Transport>,
     names: &TopicNames,
-    scope: Scope,
+    scope: ViewScope,
 ) -> Result<Option<u32>, TaskViewError> {
     let counting = |topic| async move { count(transport, topic).await };
     let ledger = counting(&names.ledger).await.map_err(TaskViewError::Transport)?;
-    if scope == Scope::Claimed {
+    if scope == ViewScope::Claimed {
         return Ok(ledger);
     }
     let tasks = counting(&names.task).await.map_err(TaskViewError::Transport)?;
@@ -169,8 +169,8 @@ pub(super) fn partition_indices(count: Option<u32>) -> Vec<i32> {
 
 impl TaskView {
     /// One of the past.
-    pub(super) fn still(tables: impl IntoIterator<Item = Table>, at_ms: u64) -> Self {
-        let tables = tables.into_iter().map(|table| Arc::new(Shared::new(table))).collect();
+    pub(super) fn still(tables: impl IntoIterator<Item = TaskTable>, at_ms: u64) -> Self {
+        let tables = tables.into_iter().map(|table| Arc::new(SharedTable::new(table))).collect();
         Self { tables: Tables::Still(tables), now: Now::At(at_ms) }
     }
 
@@ -216,7 +216,7 @@ impl TaskView {
     ) -> Result<NewestTasks, TaskViewError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let now_ms = self.now_ms();
-        let of_partition = |shared: Arc<Shared>| {
+        let of_partition = |shared: Arc<SharedTable>| {
             let table = shared.table();
             let before = before.iter().find(|id| id.partition == table.partition());
             table.newest(filter, before.copied(), limit + 1, now_ms)
@@ -251,7 +251,7 @@ impl TaskView {
         Ok(shared.map_or(0, |shared| shared.table().count_before(filter, id, now_ms)))
     }
 
-    fn of_partition(&self, partition: i32) -> Result<Option<Arc<Shared>>, TaskViewError> {
+    fn of_partition(&self, partition: i32) -> Result<Option<Arc<SharedTable>>, TaskViewError> {
         Ok(self.shared()?.into_iter().find(|shared| shared.table().partition() == partition))
     }
 
@@ -299,14 +299,15 @@ impl TaskView {
     /// As [`list`](Self::list).
     pub fn workers(&self) -> Result<Vec<WorkerInfo>, TaskViewError> {
         let now_ms = self.now_ms();
-        let of_partition = |shared: Arc<Shared>| shared.table().workers(now_ms);
+        let of_partition = |shared: Arc<SharedTable>| shared.table().workers(now_ms);
         Ok(self.shared()?.into_iter().flat_map(of_partition).collect())
     }
 
     /// Up to where the ledger of a partition was read.
     pub(super) fn ledger_read_to(&self, partition: i32) -> Option<Position> {
         let shared = self.shared().ok()?;
-        let of = |table: &Table| (table.partition() == partition).then(|| table.ledger_read_to());
+        let of =
+            |table: &TaskTable| (table.partition() == partition).then(|| table.ledger_read_to());
         shared.into_iter().find_map(|shared| of(&shared.table())).flatten()
     }
 
@@ -318,7 +319,7 @@ impl TaskView {
     }
 
     /// The partitions, in order.
-    fn shared(&self) -> Result<Vec<Arc<Shared>>, TaskViewError> {
+    fn shared(&self) -> Result<Vec<Arc<SharedTable>>, TaskViewError> {
         match &self.tables {
             Tables::Followed(partitions) => partitions.all().map_err(TaskViewError::Transport),
             Tables::Still(shared) => Ok(shared.to_vec()),

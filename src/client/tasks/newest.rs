@@ -36,7 +36,7 @@ pub(super) fn merged(found: Vec<Vec<TaskInfo>>, before: &[TaskId], limit: usize)
 
 #[cfg(test)]
 mod tests {
-    use crate::client::tasks::table::{Source, Table};
+    use crate::client::tasks::table::{TableSource, TaskTable};
     use crate::client::tasks::{TaskFilter, TaskView};
     use crate::transport::Message;
     use longhaul_core::task::{Position, TaskId};
@@ -44,11 +44,11 @@ mod tests {
     /// Each partition has tasks of these times, in the order of their ids.
     fn view(partitions: &[&[u64]]) -> TaskView {
         let tables = partitions.iter().zip(0..).map(|(times, partition)| {
-            let mut table = Table::new(partition, None);
+            let mut table = TaskTable::new(partition, None);
             for (entry, &publish_time_ms) in (0..).zip(*times) {
                 let position = Position { ledger: 1, entry, batch_index: None };
                 let message = Message { publish_time_ms, ..Message::at(position) };
-                table.read(Source::Tasks, &message);
+                table.read(TableSource::Tasks, &message);
             }
             table
         });

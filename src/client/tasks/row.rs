@@ -4,7 +4,7 @@ use super::info::{TaskLease, TaskStatus};
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
-use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
 use longhaul_core::task::Progress;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// One task, in little space.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Row {
+pub(super) struct TaskRow {
     /// When the task was submitted or, where the task topic is not read, first claimed.
     pub(super) created_ms: u64,
     pub(super) changed_ms: u64,
@@ -32,8 +32,8 @@ pub(super) struct Row {
     /// It was seen on the task topic.
     pub(super) submitted: bool,
     /// What the metadata topic shows.
-    shown: Option<Shown>,
-    pub(super) texts: Option<Box<Texts>>,
+    shown: Option<ShownState>,
+    pub(super) texts: Option<Box<RowTexts>>,
     /// The lease that runs it.
     pub(super) leased: Option<Box<Leased>>,
     /// Who holds its lease or had the last one, by the place among the holders.
@@ -52,14 +52,14 @@ pub(super) struct Leased {
 
 /// What the last entry on the metadata topic shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::client) struct Shown {
+pub(in crate::client) struct ShownState {
     pub(in crate::client) phase: Phase,
     /// Zero for entries of other implementations.
     pub(in crate::client) epoch: u32,
     pub(in crate::client) attempts: u32,
 }
 
-impl Shown {
+impl ShownState {
     /// The state in words.
     pub(in crate::client) const fn state(self) -> &'static str {
         match self.phase {
@@ -77,7 +77,7 @@ impl Shown {
 
 /// What only some tasks have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Texts {
+pub(super) struct RowTexts {
     pub(super) tags: Box<[Arc<str>]>,
     pub(super) task_type: Option<Arc<str>>,
     pub(super) key: Option<Box<str>>,
@@ -90,12 +90,12 @@ pub(super) struct Texts {
 
 /// All owners of a partition, each once: a row names its owner by the place here.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Owners {
+pub(super) struct OwnerIndex {
     ids: Vec<OwnerId>,
     places: HashMap<OwnerId, u32>,
 }
 
-impl Owners {
+impl OwnerIndex {
     fn place_of(&mut self, id: OwnerId) -> u32 {
         let Self { ids, places } = self;
         *places.entry(id).or_insert_with(|| {
@@ -109,9 +109,9 @@ impl Owners {
     }
 }
 
-impl Row {
+impl TaskRow {
     /// What the ledger says of the task.
-    pub(super) fn fold(&self, owners: &Owners) -> TaskFold {
+    pub(super) fn fold(&self, owners: &OwnerIndex) -> TaskFold {
         let claimed = self.epoch != Epoch(0);
         let due_ms = if self.phase == Phase::Retry { self.due_ms } else { 0 };
         TaskFold {
@@ -133,7 +133,7 @@ impl Row {
         }
     }
 
-    pub(super) fn set_fold(&mut self, fold: &TaskFold, owners: &mut Owners) {
+    pub(super) fn set_fold(&mut self, fold: &TaskFold, owners: &mut OwnerIndex) {
         let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt } = *fold;
         if epoch != Epoch(0) {
             // A lease has an owner id of its own, which nobody asks for when it is over.
@@ -193,7 +193,7 @@ impl Row {
         self.shown.is_some()
     }
 
-    pub(super) const fn shown(&self) -> Option<Shown> {
+    pub(super) const fn shown(&self) -> Option<ShownState> {
         self.shown
     }
 
@@ -204,7 +204,7 @@ impl Row {
 
     /// Takes an entry of the metadata topic. `due_ms` is what it says of the next attempt, and
     /// `parked` whether the task waits for others.
-    pub(super) fn show(&mut self, shown: Shown, due_ms: u64, parked: bool) {
+    pub(super) fn show(&mut self, shown: ShownState, due_ms: u64, parked: bool) {
         self.shown = Some(shown);
         if !self.is_claimed() {
             // The ledger says nothing of it: what is shown is all there is.
@@ -219,7 +219,7 @@ impl Row {
     }
 
     /// The owner of the last epoch.
-    pub(super) fn owner(&self, owners: &Owners) -> Option<OwnerId> {
+    pub(super) fn owner(&self, owners: &OwnerIndex) -> Option<OwnerId> {
         let owner =
             || self.leased.as_ref().map_or_else(|| owners.get(self.owner), |lease| lease.owner);
         self.is_claimed().then(owner)
@@ -245,7 +245,7 @@ impl Row {
 
     /// Where the task stands by the ledger or, where that says nothing or has sealed it, by the
     /// metadata topic.
-    fn phase(&self, sealed: Option<Ended>) -> Phase {
+    fn phase(&self, sealed: Option<BatchOutcome>) -> Phase {
         let shown = self.shown.map(|shown| shown.phase);
         match sealed {
             _ if self.phase.is_terminal() => self.phase,
@@ -257,7 +257,7 @@ impl Row {
 
     /// Where the task stands at this time; `sealed` says how the tasks of its entry ended, if a
     /// seal names it.
-    pub(super) fn status(&self, sealed: Option<Ended>, now_ms: u64) -> TaskStatus {
+    pub(super) fn status(&self, sealed: Option<BatchOutcome>, now_ms: u64) -> TaskStatus {
         let is_ahead = self.due_ms > now_ms;
         match self.phase(sealed) {
             Phase::New if is_ahead => TaskStatus::Scheduled,
@@ -265,8 +265,9 @@ impl Row {
             Phase::Retry if is_ahead => TaskStatus::Retrying,
             Phase::New | Phase::Retry => TaskStatus::Ready,
             Phase::Running => {
-                let shows =
-                    |shown: Shown| shown.phase == Phase::Running && (shown.epoch >= self.epoch.0);
+                let shows = |shown: ShownState| {
+                    shown.phase == Phase::Running && (shown.epoch >= self.epoch.0)
+                };
                 if self.shown.is_some_and(shows) {
                     TaskStatus::Running
                 } else {
@@ -278,9 +279,9 @@ impl Row {
             Phase::Cancelled => TaskStatus::Cancelled,
             Phase::Expired => TaskStatus::Expired,
             Phase::Sealed => match sealed {
-                Some(Ended::Completed) => TaskStatus::Completed,
-                Some(Ended::Failed) => TaskStatus::Failed,
-                Some(Ended::Mixed) | None => TaskStatus::Ended,
+                Some(BatchOutcome::Completed) => TaskStatus::Completed,
+                Some(BatchOutcome::Failed) => TaskStatus::Failed,
+                Some(BatchOutcome::Mixed) | None => TaskStatus::Ended,
             },
         }
     }
@@ -292,7 +293,7 @@ impl Row {
     }
 }
 
-impl Texts {
+impl RowTexts {
     /// These and, for what is not said here, the others'. How far a task has come, what it waits
     /// for and why it failed is not taken over.
     pub(super) fn or(self, others: Self) -> Self {

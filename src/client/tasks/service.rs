@@ -1,10 +1,10 @@
 //! Follows the topics of a queue for a view.
 
-use super::table::{Source, Table};
+use super::table::{TableSource, TaskTable};
 use crate::client::partition;
-use crate::client::service::Tasks;
+use crate::client::service::BackgroundTasks;
 use crate::clock::Clock;
-use crate::supervise::{Connections, KeptFollower, Monitor, Service, recount};
+use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, recount};
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
 use longhaul_core::task::Position;
@@ -17,7 +17,7 @@ const TOGETHER_MAX: usize = 256;
 
 /// Which tasks a view shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::client) enum Scope {
+pub(in crate::client) enum ViewScope {
     /// Those that nobody has claimed, too: the task topic is read.
     All,
     /// Those of ledger and metadata topic.
@@ -26,25 +26,25 @@ pub(in crate::client) enum Scope {
 
 /// The partitions of a view, each with a service of its own.
 #[derive(Debug)]
-pub(super) struct Partitions {
+pub(super) struct ViewPartitions {
     transport: Arc<dyn Transport>,
     connections: Arc<Connections>,
     names: TopicNames,
-    scope: Scope,
+    scope: ViewScope,
     java_attempts: Option<u32>,
-    shared: Mutex<BTreeMap<i32, Arc<Shared>>>,
-    services: Tasks,
+    shared: Mutex<BTreeMap<i32, Arc<SharedTable>>>,
+    services: BackgroundTasks,
 }
 
 /// One partition, for its service and for whoever asks.
 #[derive(Debug)]
-pub(super) struct Shared {
-    table: Mutex<Table>,
-    state: watch::Sender<State>,
+pub(super) struct SharedTable {
+    table: Mutex<TaskTable>,
+    state: watch::Sender<TableReadState>,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum TableReadState {
     /// Reads what stood on the topics when it began.
     CatchingUp,
     Following,
@@ -52,27 +52,27 @@ enum State {
     Broken(TransportError),
 }
 
-impl Shared {
-    pub(super) fn new(table: Table) -> Self {
-        Self { table: Mutex::new(table), state: watch::channel(State::CatchingUp).0 }
+impl SharedTable {
+    pub(super) fn new(table: TaskTable) -> Self {
+        Self { table: Mutex::new(table), state: watch::channel(TableReadState::CatchingUp).0 }
     }
 
-    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn table(&self) -> MutexGuard<'_, TaskTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Partitions {
+impl ViewPartitions {
     /// Follows so many partitions, and those that come.
     pub(super) fn open(
         transport: Arc<dyn Transport>,
         connections: Arc<Connections>,
         names: TopicNames,
-        scope: Scope,
+        scope: ViewScope,
         count: Option<u32>,
         java_attempts: Option<u32>,
     ) -> Arc<Self> {
-        let (shared, services) = (Mutex::default(), Tasks::default());
+        let (shared, services) = (Mutex::default(), BackgroundTasks::default());
         let all = Arc::new(Self {
             transport,
             connections,
@@ -102,9 +102,10 @@ impl Partitions {
     pub(super) async fn ready(&self) -> Result<(), TransportError> {
         let states: Vec<_> = self.lock().values().map(|shared| shared.state.subscribe()).collect();
         for mut state in states {
-            let reached = state.wait_for(|state| !matches!(state, State::CatchingUp)).await;
+            let reached =
+                state.wait_for(|state| !matches!(state, TableReadState::CatchingUp)).await;
             if let Ok(reached) = reached
-                && let State::Broken(error) = &*reached
+                && let TableReadState::Broken(error) = &*reached
             {
                 return Err(error.clone());
             }
@@ -113,10 +114,10 @@ impl Partitions {
     }
 
     /// The partitions, in order.
-    pub(super) fn all(&self) -> Result<Vec<Arc<Shared>>, TransportError> {
-        let all: Vec<Arc<Shared>> = self.lock().values().cloned().collect();
+    pub(super) fn all(&self) -> Result<Vec<Arc<SharedTable>>, TransportError> {
+        let all: Vec<Arc<SharedTable>> = self.lock().values().cloned().collect();
         for shared in &all {
-            if let State::Broken(error) = &*shared.state.borrow() {
+            if let TableReadState::Broken(error) = &*shared.state.borrow() {
                 return Err(error.clone());
             }
         }
@@ -132,20 +133,20 @@ impl Partitions {
     }
 
     fn follow(&self, index: i32) {
-        let shared = Arc::new(Shared::new(Table::new(index, self.java_attempts)));
+        let shared = Arc::new(SharedTable::new(TaskTable::new(index, self.java_attempts)));
         let topics = [
-            (Source::Ledger, &self.names.ledger, true),
-            (Source::Metadata, &self.names.metadata, true),
-            (Source::Tasks, &self.names.task, false),
+            (TableSource::Ledger, &self.names.ledger, true),
+            (TableSource::Metadata, &self.names.metadata, true),
+            (TableSource::Tasks, &self.names.task, false),
         ];
         let followed = topics
             .into_iter()
-            .filter(|(source, ..)| *source != Source::Tasks || self.scope == Scope::All);
+            .filter(|(source, ..)| *source != TableSource::Tasks || self.scope == ViewScope::All);
         let readers = followed.map(|(source, topic, compacted)| {
             let topic = partition(topic.clone(), index);
-            let service = Service::of_client(&self.transport, &topic, &self.connections);
+            let service = SessionSupervisor::of_client(&self.transport, &topic, &self.connections);
             let follow = Follow { start: Start::Earliest, compacted };
-            Reader {
+            TableReader {
                 source,
                 follower: KeptFollower::new(service, follow),
                 shared: Arc::clone(&shared),
@@ -159,13 +160,13 @@ impl Partitions {
         Monitor::new(&self.connections)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<Shared>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<SharedTable>>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Looks for new partitions, until the view is gone.
-async fn watch_growth(view: Weak<Partitions>, monitor: Monitor) {
+async fn watch_growth(view: Weak<ViewPartitions>, monitor: Monitor) {
     loop {
         let Some(all) = view.upgrade() else { return };
         let (transport, names) = (Arc::clone(&all.transport), all.names.clone());
@@ -175,35 +176,35 @@ async fn watch_growth(view: Weak<Partitions>, monitor: Monitor) {
         let [ledger, tasks] = recount(transport, Clock::System, topics, Some(&monitor)).await;
         let Some(all) = view.upgrade() else { return };
         match (scope, ledger, tasks) {
-            (Scope::Claimed, Some(count), _) => all.grow_to(count),
-            (Scope::All, Some(ledger), Some(tasks)) => all.grow_to(ledger.min(tasks)),
+            (ViewScope::Claimed, Some(count), _) => all.grow_to(count),
+            (ViewScope::All, Some(ledger), Some(tasks)) => all.grow_to(ledger.min(tasks)),
             _ => {}
         }
     }
 }
 
 /// Follows the topics of one partition.
-async fn serve(mut readers: Vec<Reader>, shared: Arc<Shared>) {
+async fn serve(mut readers: Vec<TableReader>, shared: Arc<SharedTable>) {
     for reader in &mut readers {
         if let Err(error) = reader.catch_up().await {
-            shared.state.send_replace(State::Broken(error));
+            shared.state.send_replace(TableReadState::Broken(error));
             return;
         }
     }
-    shared.state.send_replace(State::Following);
+    shared.state.send_replace(TableReadState::Following);
     let following = readers.into_iter().map(|reader| Box::pin(reader.follow()));
     let (error, ..) = futures::future::select_all(following).await;
-    shared.state.send_replace(State::Broken(error));
+    shared.state.send_replace(TableReadState::Broken(error));
 }
 
 /// Reads one topic of a partition.
-struct Reader {
-    source: Source,
+struct TableReader {
+    source: TableSource,
     follower: KeptFollower,
-    shared: Arc<Shared>,
+    shared: Arc<SharedTable>,
 }
 
-impl Reader {
+impl TableReader {
     /// Reads what stands on the topic.
     async fn catch_up(&mut self) -> Result<(), TransportError> {
         let mut end = self.follower.open_persistently().await?;

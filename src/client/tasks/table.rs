@@ -11,17 +11,17 @@
 //! nothing.
 
 use super::entry::{self, Update, ViewEntry};
-use super::holders::Holders;
+use super::holders::HolderIndex;
 use super::info::{TaskCounts, TaskFilter, TaskInfo, TaskStatus, WorkerInfo};
-use super::row::{Owners, Row, Texts};
+use super::row::{OwnerIndex, RowTexts, TaskRow};
 use super::series::SeriesBuilder;
-use super::words::Words;
+use super::words::WordPool;
 use crate::client::history::missed_in;
 use crate::client::view::{is_java_end, is_late};
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry};
-use longhaul_core::protocol::entry_set::Ended;
+use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, Verdict};
 use longhaul_core::protocol::key::{Key, OwnerId};
 use longhaul_core::protocol::seal::{Seal, Seals};
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 /// The topics of a queue that a table is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::client) enum Source {
+pub(in crate::client) enum TableSource {
     Ledger,
     Metadata,
     Tasks,
@@ -42,17 +42,17 @@ pub(in crate::client) enum Source {
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(in crate::client) struct Table {
+pub(in crate::client) struct TaskTable {
     partition: i32,
-    rows: BTreeMap<TaskId, Row>,
-    owners: Owners,
-    holders: Holders,
+    rows: BTreeMap<TaskId, TaskRow>,
+    owners: OwnerIndex,
+    holders: HolderIndex,
     workers: BTreeMap<OwnerId, Beat>,
     /// The version of the ledger's settings that counts, and its heartbeat interval.
     config: Option<(u32, Duration)>,
     /// What is over by a seal.
     seals: Seals,
-    words: Words,
+    words: WordPool,
     /// Up to where ledger, metadata topic and task topic were read.
     read_to: [Option<Position>; 3],
     /// See [`is_java_end`].
@@ -79,7 +79,7 @@ const TAGS_MAX: usize = 16;
 /// The most characters that are kept of a reason.
 const REASON_CHARS_MAX: usize = 200;
 
-impl Table {
+impl TaskTable {
     pub(in crate::client) fn new(partition: i32, java_attempts: Option<u32>) -> Self {
         Self { partition, java_attempts, ..Self::default() }
     }
@@ -89,25 +89,25 @@ impl Table {
     }
 
     /// Takes the next message of a topic.
-    pub(in crate::client) fn read(&mut self, source: Source, message: &Message) {
+    pub(in crate::client) fn read(&mut self, source: TableSource, message: &Message) {
         let [ledger, metadata, tasks] = &mut self.read_to;
         let read_to = match source {
-            Source::Ledger => ledger,
-            Source::Metadata => metadata,
-            Source::Tasks => tasks,
+            TableSource::Ledger => ledger,
+            TableSource::Metadata => metadata,
+            TableSource::Tasks => tasks,
         };
         if read_to.is_some_and(|last| message.position <= last) {
             return;
         }
         *read_to = Some(message.position);
         match source {
-            Source::Ledger => self.read_ledger(message),
-            Source::Metadata => match entry::read(message) {
+            TableSource::Ledger => self.read_ledger(message),
+            TableSource::Metadata => match entry::read(message) {
                 Some(ViewEntry::Updated(id, update)) => self.show(id, *update),
                 Some(ViewEntry::Evicted(id)) => self.evict(id),
                 None => {}
             },
-            Source::Tasks => self.read_task(message),
+            TableSource::Tasks => self.read_task(message),
         }
     }
 
@@ -118,12 +118,12 @@ impl Table {
     }
 
     /// Whether anything of a topic was read.
-    pub(in crate::client) fn has_read(&self, source: Source) -> bool {
+    pub(in crate::client) fn has_read(&self, source: TableSource) -> bool {
         let [ledger, metadata, tasks] = &self.read_to;
         match source {
-            Source::Ledger => ledger.is_some(),
-            Source::Metadata => metadata.is_some(),
-            Source::Tasks => tasks.is_some(),
+            TableSource::Ledger => ledger.is_some(),
+            TableSource::Metadata => metadata.is_some(),
+            TableSource::Tasks => tasks.is_some(),
         }
     }
 
@@ -211,7 +211,7 @@ impl Table {
             shown.phase = Phase::Final;
         }
         let ended = update.shown.phase.is_terminal();
-        let before = self.rows.get(&id).and_then(Row::shown);
+        let before = self.rows.get(&id).and_then(TaskRow::shown);
         if let Some(before) = before
             && is_late((before.epoch, before.phase.is_terminal()), (update.epoch, ended))
         {
@@ -226,7 +226,7 @@ impl Table {
         let progress = progress.filter(|_| shown.phase == Phase::Running);
         let waits_for = update.waits_for.into_boxed_slice();
         let parked = !waits_for.is_empty();
-        let texts = Texts { tags, task_type, key, progress, waits_for, reason };
+        let texts = RowTexts { tags, task_type, key, progress, waits_for, reason };
         let row = self.rows.entry(id).or_default();
         if !row.submitted {
             row.created_ms = created_ms;
@@ -277,7 +277,7 @@ impl Table {
         let task_type = property(text::TASK_TYPE).map(|name| self.words.share(name));
         let key = property(text::TASK_KEY).filter(|key| key.len() <= text::TASK_KEY_BYTES_MAX);
         let key = key.map(Into::into);
-        let texts = Texts { tags, task_type, key, ..Texts::default() };
+        let texts = RowTexts { tags, task_type, key, ..RowTexts::default() };
         let row = self.rows.entry(id).or_default();
         row.submitted = true;
         row.created_ms = message.publish_time_ms;
@@ -287,7 +287,7 @@ impl Table {
         row.texts = before.or(texts).boxed();
     }
 
-    fn ended(&self, id: TaskId) -> Option<Ended> {
+    fn ended(&self, id: TaskId) -> Option<BatchOutcome> {
         self.seals.ended(id.entry_id())
     }
 
@@ -333,7 +333,7 @@ impl Table {
         between: (Bound<TaskId>, Bound<TaskId>),
         filter: &'a TaskFilter,
         now_ms: u64,
-    ) -> impl DoubleEndedIterator<Item = (&'a TaskId, &'a Row)> {
+    ) -> impl DoubleEndedIterator<Item = (&'a TaskId, &'a TaskRow)> {
         self.rows.range(between).filter(move |(id, row)| {
             if !row.is_known() {
                 return false;
@@ -413,7 +413,7 @@ impl Table {
         workers.into_values().collect()
     }
 
-    fn info(&self, id: TaskId, row: &Row, now_ms: u64) -> TaskInfo {
+    fn info(&self, id: TaskId, row: &TaskRow, now_ms: u64) -> TaskInfo {
         let owner = row.owner(&self.owners);
         // Of a lease it is the gateway that has granted it.
         let granted = |owner: OwnerId| {

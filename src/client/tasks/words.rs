@@ -9,13 +9,13 @@ const FEW: usize = 1_000;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(super) struct WordPool {
     known: HashSet<Arc<str>>,
     /// So many were left when somebody looked last.
     kept: usize,
 }
 
-impl Words {
+impl WordPool {
     pub(super) fn share(&mut self, word: &str) -> Arc<str> {
         if let Some(known) = self.known.get(word) {
             return Arc::clone(known);
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_word_that_nobody_has_goes_and_one_in_use_is_shared() {
-        let mut words = Words::default();
+        let mut words = WordPool::default();
         let used: Vec<_> = (0..FEW).map(|number| words.share(&format!("used {number}"))).collect();
         for number in 0..20 * FEW {
             words.share(&format!("over {number}"));

@@ -104,10 +104,10 @@ async fn a_change_of_an_outdated_version_is_refused() {
 async fn a_change_without_a_receipt_is_told_as_such() {
     let bench = bench();
     change(&bench.client, "queue", 0, "one").await.unwrap();
-    bench.fake.world().fates.push_back(Fate::Unknown);
+    bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     let unknown = change(&bench.client, "queue", 1, "two").await;
     assert!(matches!(unknown, Err(DocumentError::Unknown(_))), "{unknown:?}");
-    bench.fake.world().fates.push_back(Fate::Refused);
+    bench.fake.world().fates.push_back(ScriptedFate::Refused);
     settle().await;
     let refused = change(&bench.client, "queue", 2, "three").await;
     assert!(matches!(refused, Err(DocumentError::Refused(_))), "{refused:?}");

@@ -11,9 +11,9 @@ use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
 };
-use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
-use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
 use longhaul_core::task::{WorkerIdentity, view_properties};
 use longhaul_memory::{Faults, MemoryBroker};
 
@@ -74,9 +74,9 @@ fn done(epoch: u32, owner: OwnerId, outcome: Outcome) -> Entry {
 
 fn seal() -> Entry {
     let mut entries = EntrySet::default();
-    entries.push_entry(ID.entry_id(), Ended::Completed);
+    entries.push_entry(ID.entry_id(), BatchOutcome::Completed);
     let key = SealKey { owner: SECOND, serial: 9 };
-    Entry::Seal(Seal { key, counts: Counts::default(), entries })
+    Entry::Seal(Seal { key, counts: EndedCounts::default(), entries })
 }
 
 /// The story of a task whose first worker froze, was replaced, and went on writing.

@@ -2,7 +2,9 @@
 
 use super::*;
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::protocol::register::{Entry, Hold, HoldKey, KeyKind, KeyName, Period, Stamp};
+use longhaul_core::protocol::register::{
+    Hold, HoldKey, KeyKind, KeyName, Period, RegisterEntry, Stamp,
+};
 use longhaul_core::register;
 
 use longhaul_core::protocol::register::QueueTask;
@@ -33,7 +35,8 @@ fn bind_on(bench: &Bench, key: &str, task: QueueTask) {
     let name = KeyName::new(KeyKind::Idempotency, key).unwrap();
     let stamp = Stamp { writer: OwnerId(9), serial: 1 };
     let key = HoldKey { name, period: Period(0), epoch: Epoch(1), task, stamp };
-    let outgoing = register::message(&Entry::Bind(Hold { key, digest: None, overwrites: false }));
+    let outgoing =
+        register::message(&RegisterEntry::Bind(Hold { key, digest: None, overwrites: false }));
     let place = partition(REGISTER.to_owned(), -1);
     let position = Position { ledger: 0, entry: 0, batch_index: None };
     let message = Message {
@@ -82,7 +85,7 @@ async fn many_submits_of_one_client_at_once_publish_one_message() {
         assert_eq!(stored(&bench, TASKS), stands);
     }
     // The next one has its turn when the first has failed, or has given up.
-    bench.fake.world().fates.push_back(Fate::Unknown);
+    bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     let submits = (0..20).map(|_| submit(&bench.client, "m", "a"));
     let answers = join_all(submits).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_err()).count(), 1, "{answers:?}");
@@ -93,14 +96,14 @@ async fn many_submits_of_one_client_at_once_publish_one_message() {
 #[tokio::test(start_paused = true)]
 async fn a_submit_of_unknown_fate_may_be_repeated() {
     let bench = bench();
-    bench.fake.world().fates.push_back(Fate::Unknown);
+    bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     let lost = submit(&bench.client, "k", "a").await;
     assert!(matches!(lost, Err(SubmitError::Unbound(_))), "{lost:?}");
     let again = submit(&bench.client, "k", "a").await.unwrap();
     assert_eq!(submit(&another(&bench), "k", "a").await.unwrap(), again);
     // A worker has bound the message of the lost one first.
     let bench = self::bench();
-    bench.fake.world().fates.push_back(Fate::Unknown);
+    bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     assert!(submit(&bench.client, "k", "a").await.is_err());
     let first = TaskId { ledger: 7, entry: 0, partition: -1, batch_index: None };
     bind(&bench, "k", first);
@@ -113,7 +116,9 @@ async fn a_submit_of_unknown_fate_may_be_repeated() {
 async fn a_bind_without_a_receipt_is_published_again_and_the_first_counts() {
     let bench = bench();
     submit(&bench.client, "other", "a").await.unwrap();
-    for (fate, binds) in [(Fate::Unknown, 1), (Fate::Refused, 1), (Fate::PublisherLost, 1)] {
+    for (fate, binds) in
+        [(ScriptedFate::Unknown, 1), (ScriptedFate::Refused, 1), (ScriptedFate::PublisherLost, 1)]
+    {
         let before = (stored(&bench, TASKS), stored(&bench, REGISTER));
         let key = format!("{fate:?}");
         let client = another(&bench);
@@ -122,7 +127,7 @@ async fn a_bind_without_a_receipt_is_published_again_and_the_first_counts() {
             let submission = client.submission("tasks", &Text("a".to_owned()));
             submission.idempotency_key(key.as_str()).send().await
         };
-        bench.fake.world().fates.extend([Fate::Stored, fate]);
+        bench.fake.world().fates.extend([ScriptedFate::Stored, fate]);
         let answer = submit.await.unwrap();
         assert_eq!(keyed::submit(&another(&bench), &key, "a").await.unwrap(), answer);
         assert_eq!(stored(&bench, TASKS), before.0 + 1, "{fate:?}");
@@ -191,7 +196,8 @@ async fn a_register_may_be_replaced_again_and_again() {
     let place = partition(REGISTER.to_owned(), -1);
     let mut answers = Vec::new();
     for number in 0..4 {
-        let start = register::message(&Entry::Start(Stamp { writer: OwnerId(8), serial: number }));
+        let start =
+            register::message(&RegisterEntry::Start(Stamp { writer: OwnerId(8), serial: number }));
         let (key, properties, payload) = (start.key, start.properties, start.payload);
         let at = Position { ledger: 0, entry: 0, batch_index: None };
         let start = Message { key, properties, payload, ..Message::at(at) };
@@ -226,7 +232,7 @@ async fn an_overwriter_is_a_task_of_its_own_and_says_what_it_is() {
     let said: Vec<bool> = log
         .iter()
         .map(|message| match register::read(message) {
-            Ok(Entry::Bind(hold)) => hold.overwrites,
+            Ok(RegisterEntry::Bind(hold)) => hold.overwrites,
             other => panic!("{other:?}"),
         })
         .collect();

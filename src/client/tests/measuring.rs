@@ -12,7 +12,7 @@ async fn tasks_are_counted_that_the_broker_has_stored_and_sessions_that_were_los
     let bench = bench();
     bench.submit().await.unwrap();
     bench.submit().await.unwrap();
-    bench.fake.world().fates.push_back(Fate::Refused);
+    bench.fake.world().fates.push_back(ScriptedFate::Refused);
     bench.submit().await.unwrap_err();
     let submitted = format!("longhaul_tasks_submitted_total{{queue={TASKS}}}");
     assert_eq!(notes.get(&submitted), Some(2.0));

@@ -21,7 +21,11 @@ impl Serialize for Even {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_cannot_be_submitted_stops_no_other() {
     let bench = bench();
-    bench.fake.world().fates.extend([Fate::Refused, Fate::Unknown, Fate::PublisherLost]);
+    bench.fake.world().fates.extend([
+        ScriptedFate::Refused,
+        ScriptedFate::Unknown,
+        ScriptedFate::PublisherLost,
+    ]);
     let outcomes: Vec<_> = bench.client.submit_all("tasks", (0..600).map(Even)).collect().await;
     assert_eq!(outcomes.len(), 600);
     let (mut stored, mut refused, mut unknown, mut lost) = (0, 0, 0, 0);

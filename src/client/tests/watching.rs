@@ -1,7 +1,7 @@
 //! What a watch shows, and what the log says of outages.
 
 use super::*;
-use crate::captured::Log;
+use crate::captured::CapturedLog;
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_shows_updates_evictions_and_garbage() {
@@ -224,7 +224,7 @@ async fn a_key_goes_with_the_task_and_one_that_nobody_would_show_is_refused() {
 /// log, and nothing said that it was over.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_a_client_is_told_once_and_so_is_its_end() {
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = CapturedLog::capture();
     let bench = bench();
     let mut wait = waiting!(bench);
     let mut watch = bench.client.watch("tasks").await.unwrap();

@@ -14,7 +14,7 @@ use tracing::instrument::{Instrument, Instrumented};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// What is kept of a span, to say later how it ends.
-pub(crate) type Kept = Span;
+pub(crate) type OpenSpan = Span;
 
 /// The property that carries the context of W3C.
 const TRACE_PARENT: &str = "traceparent";
@@ -27,7 +27,7 @@ pub(crate) fn send(
     topic: &str,
     payload_bytes: usize,
     properties: &mut BTreeMap<String, String>,
-) -> Kept {
+) -> OpenSpan {
     let name = || format!("send {}", local(topic));
     let span = tracing::info_span!("send", otel.name = name(), otel.kind = "producer");
     if !span.is_disabled() {
@@ -47,13 +47,13 @@ pub(crate) fn send(
 }
 
 /// Runs a future in a span.
-pub(crate) fn within<F: Future>(span: &Kept, future: F) -> Instrumented<F> {
+pub(crate) fn within<F: Future>(span: &OpenSpan, future: F) -> Instrumented<F> {
     future.instrument(span.clone())
 }
 
 /// The task is stored, or not.
 #[expect(clippy::needless_pass_by_value, reason = "the span ends here")]
-pub(crate) fn sent<E: Display>(span: Kept, result: Result<TaskId, E>) {
+pub(crate) fn sent<E: Display>(span: OpenSpan, result: Result<TaskId, E>) {
     match result {
         _ if span.is_disabled() => {}
         Ok(id) => span.set_attribute("messaging.message.id", id.to_string()),
@@ -98,13 +98,13 @@ pub(crate) fn attempt(
     span
 }
 
-pub(crate) fn keep(span: &Span) -> Kept {
+pub(crate) fn keep(span: &Span) -> OpenSpan {
     span.clone()
 }
 
 /// The attempt has ended like this, in a word, and with this reason if it has failed.
 #[expect(clippy::needless_pass_by_value, reason = "the span ends here")]
-pub(crate) fn ended(span: Kept, outcome: &'static str, failure: Option<&str>) {
+pub(crate) fn ended(span: OpenSpan, outcome: &'static str, failure: Option<&str>) {
     span.set_attribute("longhaul.task.outcome", outcome);
     if let Some(reason) = failure {
         span.set_attribute("error.type", outcome);
@@ -122,7 +122,7 @@ pub(crate) fn checkpoint(bytes: usize) {
 }
 
 /// The metadata topic is told that the attempt still runs.
-pub(crate) fn kept_alive(span: &Kept) {
+pub(crate) fn kept_alive(span: &OpenSpan) {
     if !span.is_disabled() {
         span.add_event("keep-alive", Vec::new());
     }

@@ -3,12 +3,14 @@
 //! harm.
 
 use super::DeadLetterPolicy;
-use super::ring::{Kept, Ring};
-use crate::letters::{self, Kind};
-use crate::supervise::{KeptFollower, KeptPublisher, Reading, Service, WholeFollower};
+use super::ring::{RetainedLetter, Ring};
+use crate::letters::{self, LetterMessageKind};
+use crate::supervise::{
+    KeptFollower, KeptPublisher, SessionSupervisor, TopicReadEvent, WholeFollower,
+};
 use crate::topics::DEAD_LETTER_SUBSCRIPTION;
 use crate::transport::{
-    Batching, Consumer, Follow, Message, OnReceipt, Schema, Start, TopicPartition, Transport,
+    Batching, Consumer, Follow, Message, OnReceipt, Start, TopicPartition, TopicSchema, Transport,
     TransportError, TransportErrorKind,
 };
 use std::sync::Arc;
@@ -24,8 +26,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// What the service works with: a session each to read, to publish and to acknowledge.
 pub(in crate::worker) struct LetterKeeping {
     pub(in crate::worker) policy: DeadLetterPolicy,
-    pub(in crate::worker) reading: Service,
-    pub(in crate::worker) publishing: Service,
+    pub(in crate::worker) reading: SessionSupervisor,
+    pub(in crate::worker) publishing: SessionSupervisor,
     /// Who says that a letter went.
     pub(in crate::worker) name: String,
 }
@@ -37,8 +39,8 @@ pub(in crate::worker) async fn keep(keeping: LetterKeeping) {
     let from_start = Follow { start: Start::Earliest, compacted: true };
     let mut follower = WholeFollower::new(KeptFollower::new(reading, from_start));
     let (transport, topic) = (Arc::clone(&publishing.transport), publishing.topic.clone());
-    let publisher = KeptPublisher::new(publishing, Batching::Off, Schema::None);
-    let mut marks = Marks { transport, topic, publisher, consumer: None, name };
+    let publisher = KeptPublisher::new(publishing, Batching::Off, TopicSchema::None);
+    let mut marks = LetterMarks { transport, topic, publisher, consumer: None, name };
     let (mut ring, mut to_end) = (Ring::new(policy), false);
     loop {
         let now_ms = clock.wall_ms();
@@ -62,10 +64,10 @@ pub(in crate::worker) async fn keep(keeping: LetterKeeping) {
             continue;
         }
         match timeout(due, follower.next()).await {
-            Ok(Ok(Reading::Messages(messages))) => {
+            Ok(Ok(TopicReadEvent::Messages(messages))) => {
                 messages.iter().for_each(|message| take(&mut ring, message))
             }
-            Ok(Ok(Reading::ToEnd)) => to_end = true,
+            Ok(Ok(TopicReadEvent::ToEnd)) => to_end = true,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the dead letters cannot be read");
                 sleep(PAUSE).await;
@@ -77,14 +79,16 @@ pub(in crate::worker) async fn keep(keeping: LetterKeeping) {
 
 fn take(ring: &mut Ring, message: &Message) {
     match letters::kind(message) {
-        Some(Kind::Letter(task)) => ring.put(task, message.position, message.publish_time_ms),
-        Some(Kind::Mark(task)) => ring.handled(task),
+        Some(LetterMessageKind::Letter(task)) => {
+            ring.put(task, message.position, message.publish_time_ms)
+        }
+        Some(LetterMessageKind::Mark(task)) => ring.handled(task),
         None => {}
     }
 }
 
 /// Marks letters as handled.
-struct Marks {
+struct LetterMarks {
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
     publisher: KeptPublisher,
@@ -92,8 +96,8 @@ struct Marks {
     name: String,
 }
 
-impl Marks {
-    async fn let_go(&mut self, kept: &Kept, why: &str) -> Result<(), TransportError> {
+impl LetterMarks {
+    async fn let_go(&mut self, kept: &RetainedLetter, why: &str) -> Result<(), TransportError> {
         self.publisher.ready().await?;
         let (on_receipt, receipt) = OnReceipt::awaited();
         self.publisher.put(letters::mark(kept.task, &self.name, "expire", why, None), on_receipt);

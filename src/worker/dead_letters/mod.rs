@@ -5,7 +5,7 @@ mod ring;
 
 pub(super) use keeping::{LetterKeeping, keep};
 
-use longhaul_core::protocol::dead_letters::Letters;
+use longhaul_core::protocol::dead_letters::DeadLetterKinds;
 use longhaul_core::settings::DeadLetterSettings;
 use std::time::Duration;
 
@@ -88,8 +88,8 @@ impl DeadLetterPolicy {
     }
 
     /// Which ends get one.
-    pub(crate) const fn letters(&self) -> Letters {
-        Letters { failed: self.enabled, expired: self.enabled && self.expired }
+    pub(crate) const fn letters(&self) -> DeadLetterKinds {
+        DeadLetterKinds { failed: self.enabled, expired: self.enabled && self.expired }
     }
 
     /// Whether letters go by themselves.

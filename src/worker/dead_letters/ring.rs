@@ -10,7 +10,7 @@ const KNOWN_MAX: usize = 100_000;
 
 /// A letter that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct RetainedLetter {
     pub(super) task: TaskId,
     pub(super) at: Position,
     published_ms: u64,
@@ -20,7 +20,7 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Ring {
     policy: DeadLetterPolicy,
-    kept: BTreeMap<Position, Kept>,
+    kept: BTreeMap<Position, RetainedLetter>,
     of_task: HashMap<TaskId, Position>,
 }
 
@@ -32,7 +32,7 @@ impl Ring {
     /// A letter was read.
     pub(super) fn put(&mut self, task: TaskId, at: Position, published_ms: u64) {
         self.handled(task);
-        self.kept.insert(at, Kept { task, at, published_ms });
+        self.kept.insert(at, RetainedLetter { task, at, published_ms });
         self.of_task.insert(task, at);
     }
 
@@ -51,7 +51,7 @@ impl Ring {
 
     /// The oldest letter, if it has had its time at this one, and why. `read_on` says that more are
     /// to be read than are here.
-    pub(super) fn next_to_go(&self, now_ms: u64) -> Option<(Kept, &'static str)> {
+    pub(super) fn next_to_go(&self, now_ms: u64) -> Option<(RetainedLetter, &'static str)> {
         let (_, oldest) = self.kept.first_key_value()?;
         if self.policy.max_size.is_some_and(|max| self.kept.len() > max) {
             return Some((*oldest, "there are newer ones than may be kept"));

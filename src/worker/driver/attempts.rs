@@ -5,7 +5,7 @@ use super::effects::released;
 use super::lane::{RunningAttempt, TaskPayload};
 use super::lanes::LaneId;
 use super::telling::AttemptLog;
-use super::{Driver, Environment};
+use super::{Environment, WorkerDriver};
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::telemetry::{self, spans};
@@ -13,16 +13,16 @@ use crate::transport::{Position, TopicPartition};
 use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
-use crate::worker::processor::Shared;
-use crate::worker::reports::{Listener, Reports, Silence};
+use crate::worker::processor::AttemptContext;
+use crate::worker::reports::{AttemptReports, ReportListener, SilenceLimit};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use longhaul_core::ledger;
-use longhaul_core::metadata::entry::Body;
+use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
-use longhaul_core::protocol::retry::{Failure, outcome_of_failure, outcome_of_waiting};
+use longhaul_core::protocol::retry::{AttemptFailure, outcome_of_failure, outcome_of_waiting};
 use longhaul_core::task::terms::{Pauses, Terms};
 use longhaul_core::task::{TaskId, text};
 use std::any::Any;
@@ -47,7 +47,7 @@ impl Environment {
 
 type Panic = Box<dyn Any + Send>;
 
-impl Driver {
+impl WorkerDriver {
     /// Starts an attempt, or what looks after one that others have begun (`fresh` false).
     pub(super) fn start(
         &mut self,
@@ -106,7 +106,7 @@ impl Driver {
         let read = found.map(|(at, _)| self.env.read_checkpoint(lane.topics.ledger.clone(), at));
         let topic = Arc::clone(&lane.topics.name);
         let (task, predecessors) = (task_id, self.predecessors(id, task_id));
-        let shared = Shared {
+        let shared = AttemptContext {
             topic,
             task,
             epoch,
@@ -222,17 +222,21 @@ impl Environment {
         &self,
         (lane, id, epoch): (LaneId, TaskId, Epoch),
         terms: Option<&Terms>,
-    ) -> Arc<Reports> {
-        let listener = Listener::Driver { lane, id, epoch, driver: self.answers.clone() };
+    ) -> Arc<AttemptReports> {
+        let listener = ReportListener::Driver { lane, id, epoch, driver: self.answers.clone() };
         let (clock, look_every) = (self.clock, self.heartbeat);
         let limit = terms.and_then(|terms| terms.no_progress_timeout);
-        let silence = limit.map(|limit| Silence { clock, limit, look_every });
-        Arc::new(Reports::new(listener).watched(silence))
+        let silence = limit.map(|limit| SilenceLimit { clock, limit, look_every });
+        Arc::new(AttemptReports::new(listener).watched(silence))
     }
 }
 
 /// How an attempt has ended, whatever its processor has done.
-fn end_of(ended: Result<AttemptEnd, Panic>, at: (TaskId, Epoch), span: spans::Kept) -> AttemptEnd {
+fn end_of(
+    ended: Result<AttemptEnd, Panic>,
+    at: (TaskId, Epoch),
+    span: spans::OpenSpan,
+) -> AttemptEnd {
     let ended = ended.unwrap_or_else(|panic| {
         let (task, epoch) = at;
         AttemptEnd { task, epoch, ending: ending_of_panic(&*panic), stuck: None }
@@ -271,28 +275,33 @@ impl WorkerConfig {
         (attempt, max): (u32, u32),
         terms: Option<&Terms>,
         (sample, wall_ms): (u32, u64),
-    ) -> (Option<Outcome>, Body) {
+    ) -> (Option<Outcome>, OutcomeBody) {
         let failed = |failure, reason| {
             let own = terms.and_then(|terms| terms.pauses.as_ref()).map(Pauses::policy);
             let policy = own.as_ref().unwrap_or(&self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
-            (Some(outcome), Body::Reason(text::shortened(reason)))
+            (Some(outcome), OutcomeBody::Reason(text::shortened(reason)))
         };
         match ending {
-            Ending::Completed(bytes) if bytes.len() > self.result_bytes_max => {
-                failed(Failure::Fatal, text::result_too_large(bytes.len(), self.result_bytes_max))
-            }
-            Ending::Completed(bytes) => (Some(Outcome::Completed), Body::Result(bytes)),
+            Ending::Completed(bytes) if bytes.len() > self.result_bytes_max => failed(
+                AttemptFailure::Fatal,
+                text::result_too_large(bytes.len(), self.result_bytes_max),
+            ),
+            Ending::Completed(bytes) => (Some(Outcome::Completed), OutcomeBody::Result(bytes)),
             Ending::Failed(failure, reason) => failed(failure, reason),
             Ending::After(tasks) => match tasks.list(topic) {
-                Ok(list) => (Some(outcome_of_waiting(wall_ms)), Body::Reason(list.content())),
-                Err(reason) => failed(Failure::Fatal, reason),
+                Ok(list) => {
+                    (Some(outcome_of_waiting(wall_ms)), OutcomeBody::Reason(list.content()))
+                }
+                Err(reason) => failed(AttemptFailure::Fatal, reason),
             },
             Ending::Cancelled => {
-                (Some(Outcome::Cancelled), Body::Reason(text::CANCELLED.to_owned()))
+                (Some(Outcome::Cancelled), OutcomeBody::Reason(text::CANCELLED.to_owned()))
             }
-            Ending::Fenced | Ending::NotBegun => (None, Body::Result(Bytes::new())),
-            Ending::Released => (Some(released()), Body::Reason(text::GIVEN_BACK.to_owned())),
+            Ending::Fenced | Ending::NotBegun => (None, OutcomeBody::Result(Bytes::new())),
+            Ending::Released => {
+                (Some(released()), OutcomeBody::Reason(text::GIVEN_BACK.to_owned()))
+            }
         }
     }
 }

@@ -10,11 +10,11 @@
 //! - A try ends: its checkpoint is read back, its publish fails, its timer ends, or the worker reads
 //!   an own heartbeat that is stored behind it.
 
-use super::lane::Lane;
+use super::lane::PartitionDriver;
 use super::lanes::LaneId;
-use super::{Driver, Event};
+use super::{WorkerDriver, WorkerEvent};
 use crate::transport::OnReceipt;
-use crate::worker::reports::Reports;
+use crate::worker::reports::AttemptReports;
 use longhaul_core::partition::Inbound;
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_core::protocol::key::{Epoch, OnceKey};
@@ -28,7 +28,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
 /// The checkpoints of one attempt.
 pub(super) struct Checkpoints {
-    pub(super) reports: Arc<Reports>,
+    pub(super) reports: Arc<AttemptReports>,
     /// When one was published last, or could not be.
     published_at: Option<Moment>,
     under_way: Option<Try>,
@@ -47,7 +47,7 @@ struct Try {
 }
 
 impl Checkpoints {
-    pub(super) const fn new(reports: Arc<Reports>) -> Self {
+    pub(super) const fn new(reports: Arc<AttemptReports>) -> Self {
         Self { reports, published_at: None, under_way: None }
     }
 }
@@ -58,7 +58,7 @@ impl Drop for Checkpoints {
     }
 }
 
-impl Driver {
+impl WorkerDriver {
     /// Publishes the newest checkpoint of an attempt as soon as it may be.
     pub(super) fn publish_checkpoint(&mut self, id: LaneId, task: TaskId, epoch: Epoch) {
         let now = self.env.clock.now();
@@ -82,7 +82,7 @@ impl Driver {
         let number = lane.checkpoint_tries;
         checkpoints.under_way =
             Some(Try { number, key, checkpoint: given.number, stored_at: None });
-        let tried = move |stored_at| Event::CheckpointTried {
+        let tried = move |stored_at| WorkerEvent::CheckpointTried {
             lane: id,
             id: task,
             epoch,
@@ -164,7 +164,7 @@ impl Driver {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// An attempt has ended, and another one may follow: what it gave last stands on the ledger
     /// before its outcome does.
     pub(super) fn keep_last_checkpoint(

@@ -1,7 +1,7 @@
 //! How a lane consumes its task topic, and what it does where the queue has an order.
 
-use super::lane::{Lane, TaskPayload};
-use super::{Environment, Event};
+use super::lane::{PartitionDriver, TaskPayload};
+use super::{Environment, WorkerEvent};
 use crate::transport::Message;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{ConsumerCommand, Sink, consume};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 
-impl Lane {
+impl PartitionDriver {
     /// Starts the consumer service; false if one runs.
     pub(super) fn start_consuming(
         &mut self,
@@ -23,8 +23,11 @@ impl Lane {
         }
         self.service += 1;
         let (lane, service) = (self.id(), self.service);
-        let sink =
-            Sink::new(env.events.clone(), move |event| Event::Consumed { lane, service, event });
+        let sink = Sink::new(env.events.clone(), move |event| WorkerEvent::Consumed {
+            lane,
+            service,
+            event,
+        });
         let task_service = env.service(&self.topics.task);
         let subscription = (self.topics.subscription.clone(), Arc::clone(&self.by_key));
         let (commands, open) = (self.consumer.clone(), Arc::clone(&self.open_entries));

@@ -2,12 +2,12 @@
 //! the effect of a request of its own handle. When the worker has drained it removes the request,
 //! which is for no other process.
 
-use super::{Driver, StopRequest};
+use super::{StopRequest, WorkerDriver};
 use crate::transport::OnReceipt;
 use futures::future::join_all;
-use longhaul_core::protocol::register::{DocumentKind, DocumentName, Entry, Key};
+use longhaul_core::protocol::register::{DocumentKind, DocumentName, RegisterEntry, RegisterKey};
 
-impl Driver {
+impl WorkerDriver {
     /// The name of the document that has this worker drain; `None` if it does not say who it is.
     fn request_name(&self) -> Option<DocumentName> {
         let instance = self.config.identity.instance.as_str();
@@ -53,7 +53,7 @@ impl Driver {
             let documents = queue.core.register().documents();
             for key in name.as_ref().map(|name| documents.entries(name)).unwrap_or_default() {
                 let (on_receipt, receipt) = OnReceipt::awaited();
-                let tombstone = Entry::Tombstone(Key::Document(key));
+                let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
                 queue.publish(env, services, &tombstone, on_receipt);
                 receipts.push(receipt);
             }

@@ -1,16 +1,16 @@
 //! Performs the effects that the state machines return.
 
-use super::lane::{Lane, TaskPayload};
+use super::lane::{PartitionDriver, TaskPayload};
 use super::lanes::LaneId;
-use super::{Driver, Environment, Event, PublishResult, Showing};
+use super::{Environment, PublishResult, Showing, WorkerDriver, WorkerEvent};
 use crate::supervise::Backoff;
 use crate::transport::{Message, OnReceipt, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
 use crate::worker::session::ConsumerCommand;
 use bytes::Bytes;
 use longhaul_core::machine::{Action, Stop};
-use longhaul_core::metadata::entry::{self, Body};
-use longhaul_core::partition::Effect;
+use longhaul_core::metadata::entry::{self, OutcomeBody};
+use longhaul_core::partition::PartitionEffect;
 use longhaul_core::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::invariants::{REFUSED, Violation};
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
@@ -23,16 +23,16 @@ use std::time::Duration;
 /// Pause after a topic has refused an entry.
 pub(super) const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-impl Driver {
-    pub(super) fn perform(&mut self, id: LaneId, effect: Effect) {
+impl WorkerDriver {
+    pub(super) fn perform(&mut self, id: LaneId, effect: PartitionEffect) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match effect {
-            Effect::Do(action) => self.act(id, action),
-            Effect::Ready => {
+            PartitionEffect::Do(action) => self.act(id, action),
+            PartitionEffect::Ready => {
                 self.take_tasks(id);
                 self.tell_queue_of_ready(id);
             }
-            Effect::Fenced => {
+            PartitionEffect::Fenced => {
                 tracing::warn!(
                     topic = %lane.topics.task,
                     "cut off from the ledger for too long: starting afresh, running tasks go on"
@@ -42,30 +42,32 @@ impl Driver {
                 lane.stop_consuming();
                 lane.ledger.clear();
                 lane.drop_not_kept();
-                let spare = Lane::draw_owner(&mut self.env);
+                let spare = PartitionDriver::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);
             }
-            Effect::Refused(error) => {
+            PartitionEffect::Refused(error) => {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");
                 self.refused = Some(error);
             }
-            Effect::AskForLegacy => lane.legacy_asked.put_alone(self.env.clock.now()),
-            Effect::EndAsShown(task, epoch, end) => self.end_as_shown(id, task, epoch, end),
-            Effect::AskForTicket(task) => {
+            PartitionEffect::AskForLegacy => lane.legacy_asked.put_alone(self.env.clock.now()),
+            PartitionEffect::EndAsShown(task, epoch, end) => {
+                self.end_as_shown(id, task, epoch, end)
+            }
+            PartitionEffect::AskForTicket(task) => {
                 let key = lane.payloads.get(task).and_then(|payload| payload.limit_key());
                 let key = key.map(str::to_owned);
                 self.on_queue_of(id, task, |queue, task, context| {
                     queue.ask_for_ticket(task, key.as_deref(), context);
                 });
             }
-            Effect::ReturnTicket(task) => {
+            PartitionEffect::ReturnTicket(task) => {
                 self.on_queue_of(id, task, |queue, task, context| {
                     queue.return_ticket(task, context);
                 });
             }
-            Effect::LeaseOver(task, epoch) => self.handle_lease_over(id, task, epoch),
-            Effect::ClaimSettled(task) => self.unbind_claim(id, task),
+            PartitionEffect::LeaseOver(task, epoch) => self.handle_lease_over(id, task, epoch),
+            PartitionEffect::ClaimSettled(task) => self.unbind_claim(id, task),
         }
     }
 
@@ -96,7 +98,7 @@ impl Driver {
                 let topic = lane.topics.task.clone();
                 let read = fetch(Arc::clone(&self.env.transport), topic, task.position());
                 self.pending.push(Box::pin(async move {
-                    Event::Payload { lane: id, id: task, message: read.await.ok().flatten() }
+                    WorkerEvent::Payload { lane: id, id: task, message: read.await.ok().flatten() }
                 }));
             }
             Action::DropPayload(task) => lane.drop_payload(task),
@@ -162,8 +164,8 @@ impl Driver {
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
         let counted = entry.counted();
         let on_receipt = lane.tell_with_pause(move |fate| match counted {
-            None => Event::Published { lane: id, fate },
-            Some(key) => Event::Receipt { lane: id, key, fate },
+            None => WorkerEvent::Published { lane: id, fate },
+            Some(key) => WorkerEvent::Receipt { lane: id, key, fate },
         });
         lane.publish(entry, &content, expires, on_receipt);
     }
@@ -222,10 +224,10 @@ impl Driver {
             let on_receipt = OnReceipt::new(move |published| {
                 let Some(fate) = all.note(published.into()) else { return };
                 let stored = fate == PublishResult::Stored;
-                let event = Event::Tombstoned { lane: id, generation, fate };
+                let event = WorkerEvent::Tombstoned { lane: id, generation, fate };
                 // What is missing is published again. What fails at once must not be tried at full
                 // speed.
-                answers.put(if stored { event } else { Event::Later(Box::new(event)) });
+                answers.put(if stored { event } else { WorkerEvent::Later(Box::new(event)) });
             });
             lane.publish(&Entry::Tombstone(*key), b"", expires, on_receipt);
         }
@@ -274,7 +276,7 @@ impl Driver {
     }
 }
 
-impl Driver {
+impl WorkerDriver {
     /// The end of a task was asked for whose message cannot be found. It is said once, however many
     /// such requests there are.
     fn tell_of_orphan(&mut self, id: LaneId, task: TaskId) {
@@ -310,7 +312,7 @@ impl AllStored {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// The reason that a claim gives which closes its task.
     fn closing_reason(&self, claim: &Claim) -> Bytes {
         match self.core.closing_reason(claim.key.task, claim.kind) {
@@ -323,8 +325,8 @@ impl Lane {
     /// not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
         match self.outcome_bodies.get(key.task) {
-            Some((epoch, body @ Body::Result(_))) if *epoch == key.epoch => {
-                let reason = Body::Reason(text::result_refused(body.len(), cause));
+            Some((epoch, body @ OutcomeBody::Result(_))) if *epoch == key.epoch => {
+                let reason = OutcomeBody::Reason(text::result_refused(body.len(), cause));
                 self.outcome_bodies.insert(key.task, (key.epoch, reason));
                 true
             }

@@ -1,11 +1,11 @@
 //! What operators have ended: whoever keeps the metadata topic sees to it that it is shown, for
 //! they do not (`partition/ends.rs`).
 
-use super::lane::Lane;
+use super::lane::PartitionDriver;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::moment::Moment;
 
-impl Lane {
+impl PartitionDriver {
     /// An entry was read: it may have ended a task, and nobody who has published such a thing shows
     /// it.
     pub(super) fn watch_end_from_outside(&mut self, entry: &Entry, now: Moment) {

@@ -1,31 +1,31 @@
 //! What can happen to a worker.
 
-use super::growth::Counts;
+use super::growth::PartitionCounts;
 use super::lanes::LaneId;
 use super::queue_effects::QueueEvent;
 use super::showing::BodyReading;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::leasing::LeaseEvent;
-use crate::worker::session::{Consumed, Followed, FollowedWhole};
+use crate::worker::session::{Consumed, FollowedWhole, FollowerEvent};
 use longhaul_core::metadata::Showing;
 use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_core::task::{Position, TaskId};
 
 /// Everything that can happen.
-pub(in crate::worker) enum Event {
+pub(in crate::worker) enum WorkerEvent {
     Ledger {
         lane: LaneId,
         generation: u64,
-        followed: Followed,
+        followed: FollowerEvent,
     },
     Metadata {
         lane: LaneId,
         follower: u64,
-        followed: Followed,
+        followed: FollowerEvent,
     },
     Legacy {
         lane: LaneId,
-        followed: Followed,
+        followed: FollowerEvent,
     },
     ShownEnd {
         lane: LaneId,
@@ -126,7 +126,7 @@ pub(in crate::worker) enum Event {
         followed: FollowedWhole,
     },
     /// The partitions of the task topic with this number were counted.
-    Partitions(u16, Counts),
+    Partitions(u16, PartitionCounts),
     /// About leases.
     Lease(LeaseEvent),
     /// After a pause.

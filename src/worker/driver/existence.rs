@@ -1,7 +1,7 @@
 //! Searches for the messages of tasks that others wait for.
 
 use super::queue_effects::QueueEvent;
-use super::{Driver, Environment, Event};
+use super::{Environment, WorkerDriver, WorkerEvent};
 use crate::transport::TopicPartition;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
@@ -40,7 +40,7 @@ impl Searches {
     }
 }
 
-impl Driver {
+impl WorkerDriver {
     /// Asks the topic for the messages of these tasks, on behalf of a task that waits for them.
     pub(super) fn look_for(&mut self, number: usize, task: QueueTask, named: Vec<QueueTask>) {
         let Self { queues, lanes, env, .. } = self;
@@ -61,7 +61,7 @@ impl Driver {
                 }
             }
             let event = QueueEvent::Looked { task, gone, at: clock.now() };
-            Event::Queue { queue: number, event }
+            WorkerEvent::Queue { queue: number, event }
         }));
     }
 }

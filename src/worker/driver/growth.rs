@@ -5,14 +5,14 @@ use crate::topics::TopicNames;
 
 /// Partitions of the task topic and of its ledger; `None` where a topic is not a partitioned one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::worker) struct Counts {
+pub(in crate::worker) struct PartitionCounts {
     pub(in crate::worker) task: Option<u32>,
     pub(in crate::worker) ledger: Option<u32>,
 }
 
 /// What is not as it should be about the partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum PartitionMismatch {
     /// The ledger has fewer, and the broker makes none beyond its number.
     NotCovered { task: u32, ledger: u32 },
     /// The ledger is no partitioned topic: the broker makes one topic per partition, without
@@ -23,7 +23,7 @@ enum Trouble {
 /// Remembers what was said, so that it is said once per change.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Growth {
-    said: Option<Trouble>,
+    said: Option<PartitionMismatch>,
 }
 
 impl Growth {
@@ -31,15 +31,15 @@ impl Growth {
     /// grows C and M first.
     pub(in crate::worker) fn judge(
         &mut self,
-        counts: Counts,
+        counts: PartitionCounts,
         open: usize,
         topics: &TopicNames,
     ) -> Option<u32> {
         let task = counts.task?;
         let grown = usize::try_from(task).is_ok_and(|task| task > open);
         let trouble = match counts.ledger {
-            Some(ledger) if ledger < task => Some(Trouble::NotCovered { task, ledger }),
-            None if grown => Some(Trouble::NotSetUp { task }),
+            Some(ledger) if ledger < task => Some(PartitionMismatch::NotCovered { task, ledger }),
+            None if grown => Some(PartitionMismatch::NotSetUp { task }),
             // What was said of the same number still holds.
             None => self.said,
             Some(_) => None,
@@ -54,7 +54,7 @@ impl Growth {
     }
 }
 
-impl Trouble {
+impl PartitionMismatch {
     fn tell(self, topics: &TopicNames) {
         let (topic, ledger_topic) = (&topics.task, &topics.ledger);
         match self {
@@ -80,11 +80,14 @@ mod tests {
 
     /// The number to work on, and what was said last, after each count; two partitions are open.
     #[track_caller]
-    fn check(counts: &[(Option<u32>, Option<u32>)], expected: &[(Option<u32>, Option<Trouble>)]) {
+    fn check(
+        counts: &[(Option<u32>, Option<u32>)],
+        expected: &[(Option<u32>, Option<PartitionMismatch>)],
+    ) {
         let topics = "tasks".parse().unwrap();
         let mut growth = Growth::default();
         let judged = counts.iter().map(|(task, ledger)| {
-            let counts = Counts { task: *task, ledger: *ledger };
+            let counts = PartitionCounts { task: *task, ledger: *ledger };
             (growth.judge(counts, 2, &topics), growth.said)
         });
         assert_eq!(judged.collect::<Vec<_>>(), expected);
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_the_ledger_does_not_cover_is_said_until_it_does() {
-        let trouble = |task, ledger| Some(Trouble::NotCovered { task, ledger });
+        let trouble = |task, ledger| Some(PartitionMismatch::NotCovered { task, ledger });
         check(
             &[(Some(4), Some(2)), (Some(4), Some(2)), (Some(4), Some(3)), (Some(4), Some(4))],
             &[
@@ -119,8 +122,8 @@ mod tests {
             &[(Some(2), None), (Some(3), None), (Some(3), None), (Some(3), Some(3))],
             &[
                 (Some(2), None),
-                (Some(3), Some(Trouble::NotSetUp { task: 3 })),
-                (Some(3), Some(Trouble::NotSetUp { task: 3 })),
+                (Some(3), Some(PartitionMismatch::NotSetUp { task: 3 })),
+                (Some(3), Some(PartitionMismatch::NotSetUp { task: 3 })),
                 (Some(3), None),
             ],
         );

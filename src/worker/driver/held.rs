@@ -2,7 +2,7 @@
 
 use super::lane::TaskPayload;
 use bytes::Bytes;
-use longhaul_core::metadata::entry::Body;
+use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl Weigh for (Epoch, Bytes) {
     }
 }
 
-impl Weigh for (Epoch, Body) {
+impl Weigh for (Epoch, OutcomeBody) {
     fn weight(&self) -> usize {
         self.1.len()
     }
@@ -35,18 +35,18 @@ impl Weigh for (Epoch, Body) {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Held<V> {
+pub(super) struct WeighedTaskMap<V> {
     values: BTreeMap<TaskId, V>,
     bytes: usize,
 }
 
-impl<V> Default for Held<V> {
+impl<V> Default for WeighedTaskMap<V> {
     fn default() -> Self {
         Self { values: BTreeMap::new(), bytes: 0 }
     }
 }
 
-impl<V: Weigh> Held<V> {
+impl<V: Weigh> WeighedTaskMap<V> {
     pub(super) fn insert(&mut self, id: TaskId, value: V) {
         self.remove(id);
         self.bytes += value.weight();

@@ -1,6 +1,6 @@
 //! Who holds the leases of a lane, and who has held those that have ended, until that is shown.
 
-use super::lane::Lane;
+use super::lane::PartitionDriver;
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::metadata::ShownEntry;
@@ -17,21 +17,21 @@ const ENDED_MAX: usize = 10_000;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Holders {
-    running: BTreeMap<TaskId, Holder>,
-    ended: Ended,
+pub(super) struct LeaseHolders {
+    running: BTreeMap<TaskId, RunningLease>,
+    ended: EndedHolders,
 }
 
 /// The names of those who have held leases that have ended.
 #[derive(Debug, Default)]
-struct Ended {
+struct EndedHolders {
     /// With their places in the order of the ends.
     workers: BTreeMap<TaskId, (u64, Arc<str>)>,
     order: BTreeMap<u64, TaskId>,
     next: u64,
 }
 
-impl Ended {
+impl EndedHolders {
     /// Adds one. Of too many the one goes that ended first.
     fn insert(&mut self, task: TaskId, worker: Arc<str>) {
         self.remove(task);
@@ -54,21 +54,21 @@ impl Ended {
 
 /// Who holds a lease.
 #[derive(Debug)]
-struct Holder {
+struct RunningLease {
     /// The worker's name.
     worker: Arc<str>,
     /// When the lease was claimed, by the broker's wall clock.
     claimed_ms: u64,
 }
 
-impl Holders {
-    fn begin(&mut self, task: TaskId, holder: Holder) {
+impl LeaseHolders {
+    fn begin(&mut self, task: TaskId, holder: RunningLease) {
         self.ended.remove(task);
         self.running.insert(task, holder);
     }
 
     fn end(&mut self, task: TaskId) {
-        let Some(Holder { worker, .. }) = self.running.remove(&task) else { return };
+        let Some(RunningLease { worker, .. }) = self.running.remove(&task) else { return };
         self.ended.insert(task, worker);
     }
 
@@ -92,7 +92,7 @@ impl Holders {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// Who holds the lease of this task.
     pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
         self.holders
@@ -111,7 +111,7 @@ impl Lane {
 
     /// What entries of the task say of who works on it, or did so last, if it is leased.
     pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
-        let Holders { running, ended } = &self.holders;
+        let LeaseHolders { running, ended } = &self.holders;
         let ended = || ended.workers.get(&task).map(|(_, worker)| worker);
         let worker = running.get(&task).map(|holder| &holder.worker).or_else(ended)?;
         Some(WorkerIdentity::named(worker.as_ref()).shown_json())
@@ -125,7 +125,7 @@ impl Lane {
                 let content = ledger::content(message).unwrap_or_default();
                 let worker = String::from_utf8_lossy(&content).as_ref().into();
                 let claimed_ms = message.publish_time_ms;
-                self.holders.begin(key.task, Holder { worker, claimed_ms });
+                self.holders.begin(key.task, RunningLease { worker, claimed_ms });
             }
             Entry::Claim(Claim { key, kind: ClaimKind::Run, .. }) => self.holders.forget(key.task),
             Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) => {
@@ -161,10 +161,10 @@ mod tests {
     /// A gateway that shows none of these ends has no other use for the names.
     #[test]
     fn the_names_of_ended_leases_are_bounded_and_those_of_running_ones_kept() {
-        let mut holders = Holders::default();
+        let mut holders = LeaseHolders::default();
         let last = ENDED_MAX as u64 + 5;
         for entry in 0..=last {
-            holders.begin(task(entry), Holder { worker: "ann".into(), claimed_ms: 0 });
+            holders.begin(task(entry), RunningLease { worker: "ann".into(), claimed_ms: 0 });
             if entry > 0 {
                 holders.end(task(entry));
             }
@@ -176,7 +176,7 @@ mod tests {
         );
         holders.forget_all(task(0)..=task(last - 1));
         assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 1));
-        holders.begin(task(last), Holder { worker: "bob".into(), claimed_ms: 0 });
+        holders.begin(task(last), RunningLease { worker: "bob".into(), claimed_ms: 0 });
         holders.forget(task(last));
         assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 0));
         assert!(holders.ended.order.is_empty());
@@ -186,14 +186,14 @@ mod tests {
     /// an old task may end last.
     #[test]
     fn of_ended_leases_those_are_forgotten_first_that_ended_first() {
-        let mut holders = Holders::default();
+        let mut holders = LeaseHolders::default();
         let first = ENDED_MAX as u64 + 5;
         for entry in (0..=first).rev() {
-            holders.begin(task(entry), Holder { worker: "ann".into(), claimed_ms: 0 });
+            holders.begin(task(entry), RunningLease { worker: "ann".into(), claimed_ms: 0 });
             holders.end(task(entry));
             assert!(holders.ended.workers.contains_key(&task(entry)));
         }
-        let Ended { workers, order, .. } = &holders.ended;
+        let EndedHolders { workers, order, .. } = &holders.ended;
         assert_eq!((workers.len(), order.len()), (ENDED_MAX, ENDED_MAX));
         assert!(!holders.ended.workers.contains_key(&task(first)));
     }

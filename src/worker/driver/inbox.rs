@@ -1,10 +1,10 @@
 //! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata
 //! topic.
 
-use super::Driver;
+use super::WorkerDriver;
 use super::lanes::LaneId;
 use crate::transport::Message;
-use crate::worker::session::{Consumed, Followed};
+use crate::worker::session::{Consumed, FollowerEvent};
 use longhaul_core::ledger;
 use longhaul_core::metadata::ShownEntry;
 use longhaul_core::partition::Inbound;
@@ -14,23 +14,23 @@ use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{ShownMetadata, TaskId, epoch_of};
 
-impl Driver {
+impl WorkerDriver {
     pub(super) fn handle_ledger(
         &mut self,
         id: LaneId,
         generation: u64,
-        followed: &Followed,
+        followed: &FollowerEvent,
         now: Moment,
     ) {
         match followed {
-            Followed::Messages(messages) => {
+            FollowerEvent::Messages(messages) => {
                 for message in messages {
                     self.handle_entry(id, generation, message, now);
                     self.perform_effects();
                 }
             }
-            Followed::End(..) => {}
-            Followed::Gone => self.handle_ledger_deleted(id, generation),
+            FollowerEvent::End(..) => {}
+            FollowerEvent::Gone => self.handle_ledger_deleted(id, generation),
         }
     }
 
@@ -207,21 +207,21 @@ impl Driver {
         &mut self,
         id: LaneId,
         follower: u64,
-        followed: &Followed,
+        followed: &FollowerEvent,
         now: Moment,
     ) {
         match followed {
-            Followed::Messages(messages) => {
+            FollowerEvent::Messages(messages) => {
                 for message in messages {
                     self.handle_shown(id, follower, message, now);
                 }
             }
-            Followed::End(asked, end) => {
+            FollowerEvent::End(asked, end) => {
                 if let Some(lane) = self.lanes.get_mut(&id) {
                     lane.metadata.told_end(follower, *asked, *end);
                 }
             }
-            Followed::Gone => {}
+            FollowerEvent::Gone => {}
         }
     }
 

@@ -2,12 +2,12 @@
 //! sees it: the pure core, and the services around it.
 
 use super::checkpoints::Checkpoints;
-use super::held::Held;
-use super::holders::Holders;
+use super::held::WeighedTaskMap;
+use super::holders::LeaseHolders;
 use super::lanes::LaneId;
 use super::refusals::Refusals;
 use super::remains::Remains;
-use super::{Environment, Event, PublishResult};
+use super::{Environment, PublishResult, WorkerEvent};
 use crate::chance::system_random;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -15,18 +15,18 @@ use crate::supervise::Landmark;
 use crate::telemetry::spans;
 use crate::topics::TopicNames;
 use crate::transport::{
-    Batching, Follow, Message, OnReceipt, Outgoing, Schema, Start, TopicPartition,
+    Batching, Follow, Message, OnReceipt, Outgoing, Start, TopicPartition, TopicSchema,
 };
 use crate::worker::dead_letters::DeadLetterPolicy;
 use crate::worker::execution::Halt;
 use crate::worker::intake::Load;
 use crate::worker::mailbox::Mailbox;
-use crate::worker::session::{ConsumerCommand, Followed, Publish, Sink, follow, publish};
+use crate::worker::session::{ConsumerCommand, FollowerEvent, Publish, Sink, follow, publish};
 use crate::worker::shares::Use;
 use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Metadata;
-use longhaul_core::metadata::entry::Body;
+use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::partition::{ClaimLimits, Partition};
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::entry_set::EntrySet;
@@ -101,38 +101,38 @@ pub(super) struct RunningAttempt {
     pub(super) payload_bytes: usize,
     pub(super) started_at: Moment,
     pub(super) checkpoints: Checkpoints,
-    pub(super) span: spans::Kept,
+    pub(super) span: spans::OpenSpan,
     /// Of its task.
     pub(super) terms: Option<Arc<Terms>>,
 }
 
-pub(super) struct Lane {
+pub(super) struct PartitionDriver {
     id: LaneId,
     pub(super) core: Partition,
     pub(super) metadata: Metadata,
     pub(super) topics: LaneTopics,
-    pub(super) payloads: Held<TaskPayload>,
+    pub(super) payloads: WeighedTaskMap<TaskPayload>,
     pub(super) config: Arc<WorkerConfig>,
     pub(super) running: BTreeMap<(TaskId, Epoch), RunningAttempt>,
     /// Of their payloads.
     pub(super) running_bytes: usize,
     /// Who holds the leases that run, and has held others.
-    pub(super) holders: Holders,
+    pub(super) holders: LeaseHolders,
     /// Leases that have been silent for too long, and whose tasks are being read.
     pub(super) ending: BTreeSet<(TaskId, Epoch)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
-    pub(super) outcome_bodies: Held<(Epoch, Body)>,
+    pub(super) outcome_bodies: WeighedTaskMap<(Epoch, OutcomeBody)>,
     /// What else is known of attempts whose end is to be shown. See `remains.rs`.
-    pub(super) remains: Held<(Epoch, Remains)>,
+    pub(super) remains: WeighedTaskMap<(Epoch, Remains)>,
     /// What attempts gave last that are about to end, or have ended and whose outcome is not on the
     /// ledger.
-    pub(super) last_checkpoints: Held<(Epoch, Bytes)>,
+    pub(super) last_checkpoints: WeighedTaskMap<(Epoch, Bytes)>,
     /// How often a checkpoint was tried.
     pub(super) checkpoint_tries: u64,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) metadata_publishes: Mailbox<Publish>,
     /// What became of publishes, for the driver.
-    answers: Mailbox<Event>,
+    answers: Mailbox<WorkerEvent>,
     dead_letters: Option<Mailbox<Publish>>,
     /// What the ledger has refused.
     pub(super) refusals: Refusals,
@@ -207,7 +207,7 @@ impl LaneTopics {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// A task that was submitted in another cluster runs there. Here it is acknowledged, once for
     /// all messages of its entry.
     pub(super) fn drop_replica(&mut self, message: &Message, now: Moment) {
@@ -248,9 +248,9 @@ impl Lane {
         let ledger = Mailbox::new();
         let metadata_publishes = Mailbox::new();
         let service = env.service(&topics.ledger);
-        let publishing = publish(service, Batching::On, Schema::None, ledger.clone());
+        let publishing = publish(service, Batching::On, TopicSchema::None, ledger.clone());
         services.spawn(env.gate.wrap(publishing));
-        let (service, schema) = (env.service(&topics.metadata), Schema::TaskMetadata);
+        let (service, schema) = (env.service(&topics.metadata), TopicSchema::TaskMetadata);
         // In a compacted view the clients of C++ and Python show what was removed from a batch as
         // messages without key and value.
         let publishing = publish(service, Batching::Off, schema, metadata_publishes.clone());
@@ -260,15 +260,15 @@ impl Lane {
             core,
             metadata,
             topics,
-            payloads: Held::default(),
+            payloads: WeighedTaskMap::default(),
             config: Arc::clone(config),
             running: BTreeMap::new(),
             running_bytes: 0,
-            holders: Holders::default(),
+            holders: LeaseHolders::default(),
             ending: BTreeSet::new(),
-            outcome_bodies: Held::default(),
-            remains: Held::default(),
-            last_checkpoints: Held::default(),
+            outcome_bodies: WeighedTaskMap::default(),
+            remains: WeighedTaskMap::default(),
+            last_checkpoints: WeighedTaskMap::default(),
             checkpoint_tries: 0,
             ledger,
             metadata_publishes,
@@ -319,7 +319,7 @@ impl Lane {
     pub(super) fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         self.generation += 1;
         let (lane, generation) = (self.id(), self.generation);
-        let sink = Sink::new(env.events.clone(), move |followed| Event::Ledger {
+        let sink = Sink::new(env.events.clone(), move |followed| WorkerEvent::Ledger {
             lane,
             generation,
             followed,
@@ -339,7 +339,7 @@ impl Lane {
         topic: &TopicPartition,
         landmark: Option<Landmark>,
         asked: Mailbox<Moment>,
-        sink: Sink<Followed>,
+        sink: Sink<FollowerEvent>,
     ) -> AbortHandle {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let following = follow(env.service(topic), from_start, landmark, asked, sink);
@@ -429,7 +429,7 @@ impl Lane {
     /// Has what becomes of a publish told to the driver, as this event.
     pub(super) fn tell(
         &self,
-        event: impl FnOnce(PublishResult) -> Event + Send + 'static,
+        event: impl FnOnce(PublishResult) -> WorkerEvent + Send + 'static,
     ) -> OnReceipt {
         let answers = self.answers.clone();
         OnReceipt::new(move |published| answers.put(event(published.into())))
@@ -439,10 +439,10 @@ impl Lane {
     /// as well, and so on.
     pub(super) fn tell_with_pause(
         &self,
-        event: impl FnOnce(PublishResult) -> Event + Send + 'static,
+        event: impl FnOnce(PublishResult) -> WorkerEvent + Send + 'static,
     ) -> OnReceipt {
         self.tell(|fate| match fate {
-            PublishResult::Refused(_) => Event::Later(Box::new(event(fate))),
+            PublishResult::Refused(_) => WorkerEvent::Later(Box::new(event(fate))),
             PublishResult::Stored | PublishResult::Unknown => event(fate),
         })
     }
@@ -475,7 +475,7 @@ impl Lane {
             let mailbox = Mailbox::new();
             let service = env.service(&self.topics.dead_letters);
             let queue = mailbox.clone();
-            let publishing = publish(service, Batching::Off, Schema::None, queue);
+            let publishing = publish(service, Batching::Off, TopicSchema::None, queue);
             services.spawn(env.gate.wrap(publishing));
             mailbox
         });

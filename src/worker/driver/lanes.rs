@@ -8,11 +8,11 @@
 //! - A lane that is not marked has no effects, and is looked at when its next time comes, at the
 //!   latest.
 
-use super::lane::Lane;
+use super::lane::PartitionDriver;
 use crate::worker::intake::Load;
 use crate::worker::shares::Use;
 use longhaul_core::agenda::Agenda;
-use longhaul_core::partition::Effect;
+use longhaul_core::partition::PartitionEffect;
 use longhaul_core::protocol::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
@@ -42,7 +42,7 @@ impl LaneId {
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Lanes {
-    lanes: BTreeMap<LaneId, Lane>,
+    lanes: BTreeMap<LaneId, PartitionDriver>,
     /// Something has happened to them since their effects were performed.
     fresh: Vec<LaneId>,
     /// Something has happened to them since they were looked at.
@@ -62,17 +62,17 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn insert(&mut self, id: LaneId, lane: Lane) {
+    pub(super) fn insert(&mut self, id: LaneId, lane: PartitionDriver) {
         self.lanes.insert(id, lane);
         self.fresh.push(id);
     }
 
-    pub(super) fn get(&self, id: &LaneId) -> Option<&Lane> {
+    pub(super) fn get(&self, id: &LaneId) -> Option<&PartitionDriver> {
         self.lanes.get(id)
     }
 
     /// To change it.
-    pub(super) fn get_mut(&mut self, id: &LaneId) -> Option<&mut Lane> {
+    pub(super) fn get_mut(&mut self, id: &LaneId) -> Option<&mut PartitionDriver> {
         let lane = self.lanes.get_mut(id)?;
         if self.fresh.last() != Some(id) {
             self.fresh.push(*id);
@@ -97,12 +97,12 @@ impl Lanes {
         self.lanes.keys().copied()
     }
 
-    pub(super) fn values(&self) -> btree_map::Values<'_, LaneId, Lane> {
+    pub(super) fn values(&self) -> btree_map::Values<'_, LaneId, PartitionDriver> {
         self.lanes.values()
     }
 
     /// To change all of them.
-    pub(super) fn values_mut(&mut self) -> btree_map::ValuesMut<'_, LaneId, Lane> {
+    pub(super) fn values_mut(&mut self) -> btree_map::ValuesMut<'_, LaneId, PartitionDriver> {
         self.fresh.clear();
         self.fresh.extend(self.lanes.keys());
         self.lanes.values_mut()
@@ -111,7 +111,7 @@ impl Lanes {
     pub(super) fn range(
         &self,
         range: impl RangeBounds<LaneId>,
-    ) -> btree_map::Range<'_, LaneId, Lane> {
+    ) -> btree_map::Range<'_, LaneId, PartitionDriver> {
         self.lanes.range(range)
     }
 
@@ -142,7 +142,7 @@ impl Lanes {
         Some(id)
     }
 
-    pub(super) fn poll_effect(&mut self, id: LaneId) -> Option<Effect> {
+    pub(super) fn poll_effect(&mut self, id: LaneId) -> Option<PartitionEffect> {
         self.lanes.get_mut(&id)?.core.poll_effect()
     }
 
@@ -183,7 +183,7 @@ impl Lanes {
     }
 
     /// The lane to look at. [`Lanes::looked_at`] is to follow.
-    pub(super) fn look_at(&mut self, id: LaneId) -> Option<&mut Lane> {
+    pub(super) fn look_at(&mut self, id: LaneId) -> Option<&mut PartitionDriver> {
         self.lanes.get_mut(&id)
     }
 
@@ -214,9 +214,9 @@ impl Lanes {
 
 #[cfg(test)]
 impl std::ops::Index<i32> for Lanes {
-    type Output = Lane;
+    type Output = PartitionDriver;
 
-    fn index(&self, partition: i32) -> &Lane {
+    fn index(&self, partition: i32) -> &PartitionDriver {
         &self.lanes[&LaneId::new(0, partition)]
     }
 }

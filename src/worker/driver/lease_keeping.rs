@@ -1,21 +1,21 @@
 //! Leases that others have granted: how they stand, taking them over when this worker is asked
 //! about them, and ending those that have been silent for too long.
 
-use super::lane::{Lane, TaskPayload};
+use super::lane::{PartitionDriver, TaskPayload};
 use super::lanes::LaneId;
 use super::leasing::{LOOK_MAX, Leasing};
 use super::telling::AttemptLog;
-use super::{Driver, Event};
+use super::{WorkerDriver, WorkerEvent};
 use crate::lease::{LeaseToken, LeaseView, ReportError};
 use crate::transport::Message;
 use crate::worker::execution::Ending;
-use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Reply, Told};
-use longhaul_core::lease::Standing;
+use crate::worker::leasing::{LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Reply};
+use longhaul_core::lease::LeaseState;
 use longhaul_core::protocol::entry::lease_time;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::protocol::retry::Failure;
+use longhaul_core::protocol::retry::AttemptFailure;
 use longhaul_core::task::{TaskId, text};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -27,7 +27,7 @@ const ENDING_AT_ONCE_MAX: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// How a lease stands, as far as is known here.
-pub(super) enum Known {
+pub(super) enum LeaseLookup {
     /// It runs, on this lane.
     Runs(LaneId),
     /// It does not, for good.
@@ -46,7 +46,7 @@ enum Looked {
     InVain,
 }
 
-impl Driver {
+impl WorkerDriver {
     pub(super) fn find_lease(
         &mut self,
         task: TaskId,
@@ -71,7 +71,7 @@ impl Driver {
         let unknown = found.is_none() && self.lane_that_knows(task).is_none();
         let looked = if unknown { self.look(task, until, now) } else { Looked::Whole };
         let found = match looked {
-            Looked::NotYet => return self.ask_again(Asked::Find { task, reply }, until),
+            Looked::NotYet => return self.ask_again(LeaseCommand::Find { task, reply }, until),
             Looked::Whole => Ok(found),
             Looked::InVain => Err(ReportError::Unavailable),
         };
@@ -81,22 +81,27 @@ impl Driver {
 
     /// How a lease stands. What has been silent for too long is over, though its end is not written
     /// yet.
-    pub(super) fn standing(&mut self, token: &LeaseToken, until: Moment, now: Moment) -> Known {
+    pub(super) fn standing(
+        &mut self,
+        token: &LeaseToken,
+        until: Moment,
+        now: Moment,
+    ) -> LeaseLookup {
         let LeaseToken { task, epoch, owner } = *token;
         let lane = self.lane_that_knows(task).and_then(|id| Some((id, self.lanes.get(&id)?)));
         let standing = lane.map(|(id, lane)| {
-            let standing = Standing::of(lane.core.machine(), task, (epoch, owner));
+            let standing = LeaseState::of(lane.core.machine(), task, (epoch, owner));
             (standing, id, lane.core.is_lease_over(task))
         });
         match standing {
-            Some((Standing::Runs, _, true)) => Known::Not(ReportError::Expired),
-            Some((Standing::Runs, id, false)) => Known::Runs(id),
-            Some((Standing::Not(error), ..)) => Known::Not(error),
-            Some((Standing::Succeeded, ..)) => Known::Succeeded,
-            Some((Standing::Behind, ..)) | None => match self.look(task, until, now) {
-                Looked::Whole => Known::Not(ReportError::NotFound),
-                Looked::NotYet => Known::Behind,
-                Looked::InVain => Known::Not(ReportError::Unavailable),
+            Some((LeaseState::Runs, _, true)) => LeaseLookup::Not(ReportError::Expired),
+            Some((LeaseState::Runs, id, false)) => LeaseLookup::Runs(id),
+            Some((LeaseState::Not(error), ..)) => LeaseLookup::Not(error),
+            Some((LeaseState::Succeeded, ..)) => LeaseLookup::Succeeded,
+            Some((LeaseState::Behind, ..)) | None => match self.look(task, until, now) {
+                Looked::Whole => LeaseLookup::Not(ReportError::NotFound),
+                Looked::NotYet => LeaseLookup::Behind,
+                Looked::InVain => LeaseLookup::Not(ReportError::Unavailable),
             },
         }
     }
@@ -105,7 +110,7 @@ impl Driver {
     /// tasks are apart.
     fn lane_that_knows(&self, task: TaskId) -> Option<LaneId> {
         let mut lanes = self.lanes.range(..);
-        let knows = |lane: &Lane| {
+        let knows = |lane: &PartitionDriver| {
             lane.partition() == task.partition && lane.core.machine().fold(task).phase != Phase::New
         };
         lanes.find(|(_, lane)| knows(lane)).map(|(id, _)| *id)
@@ -129,10 +134,10 @@ impl Driver {
         looked
     }
 
-    pub(super) fn ask_again(&mut self, asked: Asked, until: Moment) {
+    pub(super) fn ask_again(&mut self, asked: LeaseCommand, until: Moment) {
         self.pending.push(Box::pin(async move {
             tokio::time::sleep(LOOK_EVERY).await;
-            Event::Lease(LeaseEvent::AskedAgain(asked, until))
+            WorkerEvent::Lease(LeaseEvent::AskedAgain(asked, until))
         }));
     }
 
@@ -141,7 +146,7 @@ impl Driver {
     pub(super) fn begin_attending(
         &mut self,
         (id, task): (LaneId, TaskId),
-        asked: Asked,
+        asked: LeaseCommand,
         until: Moment,
         now: Moment,
     ) {
@@ -193,7 +198,7 @@ impl Driver {
             && let Some(attendant) = leasing.desk.attendants.get(&key)
         {
             // It has ended by itself if it does not listen.
-            return drop(attendant.try_send(Told::Silent));
+            return drop(attendant.try_send(LeaseNotice::Silent));
         }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.ending.len() >= ENDING_AT_ONCE_MAX || !lane.ending.insert((task, epoch)) {
@@ -202,7 +207,7 @@ impl Driver {
         let read = self.env.fetch_at_last(lane.topics.task.clone(), task.position());
         self.pending.push(Box::pin(async move {
             let message = Box::new(read.await);
-            Event::Lease(LeaseEvent::Over { key, message })
+            WorkerEvent::Lease(LeaseEvent::Over { key, message })
         }));
     }
 
@@ -224,8 +229,11 @@ impl Driver {
         let ending = if fold.cancel {
             Ending::Cancelled
         } else {
-            let failure =
-                if at_once { Failure::RetryAfter(Duration::ZERO) } else { Failure::Retry };
+            let failure = if at_once {
+                AttemptFailure::RetryAfter(Duration::ZERO)
+            } else {
+                AttemptFailure::Retry
+            };
             Ending::Failed(failure, text::lease_expired(&lane.holder(task), lease_time))
         };
         let terms = payload.terms.as_deref();

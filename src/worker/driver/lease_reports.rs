@@ -2,13 +2,13 @@
 //! an end when the log has accepted it and the metadata topic shows it.
 
 use super::lanes::LaneId;
-use super::lease_keeping::Known;
-use super::leasing::{Answer, lease_ms};
-use super::{Driver, Event};
+use super::lease_keeping::LeaseLookup;
+use super::leasing::{ReportReply, lease_ms};
+use super::{WorkerDriver, WorkerEvent};
 use crate::lease::{KeepAlive, Kept, LeaseOutcome, LeaseToken, ReportError};
 use crate::transport::OnReceipt;
-use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Renewed, Reply, Told};
-use longhaul_core::lease::{Reported, error_of};
+use crate::worker::leasing::{LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Renewed, Reply};
+use longhaul_core::lease::{ReportedOutcome, error_of};
 use longhaul_core::protocol::entry::{Claim, Done, Entry};
 use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::key::Epoch;
@@ -24,27 +24,27 @@ const SHOWN_MAX: Duration = Duration::from_secs(1);
 /// read, and holders are told so.
 const UNREAD_MAX: usize = 10_000;
 
-impl Driver {
+impl WorkerDriver {
     /// The holder of a lease has something to say.
-    pub(super) fn handle_told(&mut self, asked: Asked, until: Moment, now: Moment) {
+    pub(super) fn handle_told(&mut self, asked: LeaseCommand, until: Moment, now: Moment) {
         let Some(token) = asked.token() else { return };
         match self.standing(&token, until, now) {
-            Known::Not(error) => asked.refuse(error),
-            Known::Behind => self.ask_again(asked, until),
-            Known::Succeeded => match asked {
-                Asked::Report { outcome: LeaseOutcome::Succeeded(_), reply, .. } => {
+            LeaseLookup::Not(error) => asked.refuse(error),
+            LeaseLookup::Behind => self.ask_again(asked, until),
+            LeaseLookup::Succeeded => match asked {
+                LeaseCommand::Report { outcome: LeaseOutcome::Succeeded(_), reply, .. } => {
                     drop(reply.send(Ok(())));
                 }
-                asked @ (Asked::Report { .. }
-                | Asked::KeepAlive { .. }
-                | Asked::Lease { .. }
-                | Asked::Last(_)
-                | Asked::Gone(_)
-                | Asked::Find { .. }) => {
+                asked @ (LeaseCommand::Report { .. }
+                | LeaseCommand::KeepAlive { .. }
+                | LeaseCommand::Lease { .. }
+                | LeaseCommand::Last(_)
+                | LeaseCommand::Gone(_)
+                | LeaseCommand::Find { .. }) => {
                     asked.refuse(ReportError::Ended { state: TaskState::Completed, outcome: None })
                 }
             },
-            Known::Runs(id) => {
+            LeaseLookup::Runs(id) => {
                 let key = (id, token.task, token.epoch);
                 if self.attends(&key) {
                     self.tell_attendant(key, asked);
@@ -55,11 +55,16 @@ impl Driver {
         }
     }
 
-    pub(super) fn tell_attendant(&mut self, key: LeaseKey, asked: Asked) {
+    pub(super) fn tell_attendant(&mut self, key: LeaseKey, asked: LeaseCommand) {
         match asked {
-            Asked::KeepAlive { token, keep, reply } => self.renew_lease(key, &token, keep, reply),
-            Asked::Report { outcome, reply, .. } => self.report(key, outcome, reply),
-            Asked::Lease { .. } | Asked::Last(_) | Asked::Gone(_) | Asked::Find { .. } => {}
+            LeaseCommand::KeepAlive { token, keep, reply } => {
+                self.renew_lease(key, &token, keep, reply)
+            }
+            LeaseCommand::Report { outcome, reply, .. } => self.report(key, outcome, reply),
+            LeaseCommand::Lease { .. }
+            | LeaseCommand::Last(_)
+            | LeaseCommand::Gone(_)
+            | LeaseCommand::Find { .. } => {}
         }
     }
 
@@ -85,7 +90,7 @@ impl Driver {
         let renewed = Renewed { key, token: *token, keep, reply };
         let answers = self.env.answers.clone();
         let on_receipt = OnReceipt::new(move |published| {
-            answers.put(Event::Lease(LeaseEvent::Renewed(published.ok(), renewed)));
+            answers.put(WorkerEvent::Lease(LeaseEvent::Renewed(published.ok(), renewed)));
         });
         lane.publish(&entry, b"", Some(now + self.config.heartbeat), on_receipt);
     }
@@ -124,16 +129,16 @@ impl Driver {
         let standing = self.standing(&token, now, now);
         let attendant = self.leasing.as_ref().and_then(|leasing| leasing.desk.attendants.get(&key));
         let error = match (standing, attendant) {
-            (Known::Not(error), _) => error,
-            (Known::Succeeded, _) => {
+            (LeaseLookup::Not(error), _) => error,
+            (LeaseLookup::Succeeded, _) => {
                 ReportError::Ended { state: TaskState::Completed, outcome: None }
             }
             // Who is not listening any more has answered by that: the question is dropped.
-            (Known::Runs(_) | Known::Behind, Some(attendant)) => {
-                return drop(attendant.try_send(Told::Kept { keep, reply }));
+            (LeaseLookup::Runs(_) | LeaseLookup::Behind, Some(attendant)) => {
+                return drop(attendant.try_send(LeaseNotice::Kept { keep, reply }));
             }
             // Others look after it by now.
-            (Known::Runs(_) | Known::Behind, None) => ReportError::Unavailable,
+            (LeaseLookup::Runs(_) | LeaseLookup::Behind, None) => ReportError::Unavailable,
         };
         drop(reply.send(Err(error)));
     }
@@ -141,7 +146,7 @@ impl Driver {
     fn report(&mut self, key: LeaseKey, outcome: LeaseOutcome, reply: Reply<()>) {
         let max = self.config.result_bytes_max;
         let Some(leasing) = &mut self.leasing else { return };
-        let reported = Reported::of(&outcome);
+        let reported = ReportedOutcome::of(&outcome);
         if let LeaseOutcome::Succeeded(result) = &outcome
             && result.len() > max
         {
@@ -152,7 +157,7 @@ impl Driver {
             return drop(reply.send(Err(ReportError::Expired)));
         };
         // Its end may be on its way already: what the log says then is the answer.
-        if let Err(TrySendError::Full(_)) = attendant.try_send(Told::Ended(outcome)) {
+        if let Err(TrySendError::Full(_)) = attendant.try_send(LeaseNotice::Ended(outcome)) {
             return drop(reply.send(Err(ReportError::Unavailable)));
         }
         leasing.reporters.entry(key).or_default().push((reported, reply));
@@ -194,7 +199,7 @@ impl Driver {
         leasing.unshown.entry(key).or_default().extend(answers);
         self.pending.push(Box::pin(async move {
             tokio::time::sleep(SHOWN_MAX).await;
-            Event::Lease(LeaseEvent::Shown(key))
+            WorkerEvent::Lease(LeaseEvent::Shown(key))
         }));
     }
 
@@ -206,7 +211,7 @@ impl Driver {
     }
 }
 
-fn send_all(answers: Vec<Answer>) {
+fn send_all(answers: Vec<ReportReply>) {
     for (answer, reply) in answers {
         // Nobody may wait any more.
         drop(reply.send(answer));

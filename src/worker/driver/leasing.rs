@@ -2,16 +2,17 @@
 //! of them is in `lease_reports.rs`, leases that others have granted and those that have been
 //! silent for too long are in `lease_keeping.rs`.
 
-use super::Driver;
+use super::WorkerDriver;
 use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
-    Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Renewed, Reply, Told,
+    LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, LeaseQueue, LeaseSupervisor, LeaseTerms,
+    Renewed, Reply,
 };
 use bytes::Bytes;
-use longhaul_core::lease::Reported;
+use longhaul_core::lease::ReportedOutcome;
 use longhaul_core::protocol::entry::{Claim, LeaseMs, lease_time};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::moment::Moment;
@@ -30,29 +31,29 @@ const TOLD_MAX: usize = 64;
 pub(super) const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// An answer, and who gets it.
-pub(super) type Answer = (Result<(), ReportError>, Reply<()>);
+pub(super) type ReportReply = (Result<(), ReportError>, Reply<()>);
 
 /// What a driver has that leases what it claims.
 pub(super) struct Leasing {
-    pub(super) desk: Desk,
+    pub(super) desk: LeaseQueue,
     pub(super) terms: LeaseTerms,
     /// Somebody has asked for some types only, ever: before that no task's type is of interest.
     typed: bool,
     /// Who waits to hear that the end of a lease counts, and what it has reported.
-    pub(super) reporters: HashMap<LeaseKey, Vec<(Reported, Reply<()>)>>,
+    pub(super) reporters: HashMap<LeaseKey, Vec<(ReportedOutcome, Reply<()>)>>,
     /// Renewals that are stored and not read back.
     pub(super) unread: HashMap<LaneId, BTreeMap<Position, Renewed>>,
     /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may
     /// look there.
-    pub(super) unshown: HashMap<LeaseKey, Vec<Answer>>,
+    pub(super) unshown: HashMap<LeaseKey, Vec<ReportReply>>,
     /// What is asked of leases whose tasks are being read, to look after them here.
-    pub(super) attending: HashMap<(LaneId, TaskId), Vec<Asked>>,
+    pub(super) attending: HashMap<(LaneId, TaskId), Vec<LeaseCommand>>,
 }
 
 impl Leasing {
     pub(super) fn new(terms: LeaseTerms) -> Self {
         Self {
-            desk: Desk::default(),
+            desk: LeaseQueue::default(),
             terms,
             typed: false,
             reporters: HashMap::new(),
@@ -63,7 +64,7 @@ impl Leasing {
     }
 }
 
-impl Driver {
+impl WorkerDriver {
     /// Whether the lease of this attempt is looked after here.
     pub(super) fn attends(&self, key: &LeaseKey) -> bool {
         self.leasing.as_ref().is_some_and(|leasing| leasing.desk.attendants.contains_key(key))
@@ -148,7 +149,7 @@ impl Driver {
         let key = (id, task, epoch);
         let (sender, told) = mpsc::channel(TOLD_MAX);
         leasing.desk.attendants.insert(key, sender);
-        Some(Arc::new(Attendant {
+        Some(Arc::new(LeaseSupervisor {
             key,
             token: LeaseToken { task, epoch, owner },
             worker: lane.holder(task),
@@ -185,12 +186,12 @@ impl Driver {
         }
     }
 
-    fn handle_asked(&mut self, asked: Asked, until: Moment, now: Moment) {
+    fn handle_asked(&mut self, asked: LeaseCommand, until: Moment, now: Moment) {
         let Some(leasing) = &mut self.leasing else {
             return asked.refuse(ReportError::Unavailable);
         };
         match asked {
-            Asked::Lease { wish, request, reply } => {
+            LeaseCommand::Lease { wish, request, reply } => {
                 let first = request.types.is_some() && !std::mem::replace(&mut leasing.typed, true);
                 leasing.desk.ask(wish, request, reply);
                 if first {
@@ -198,10 +199,12 @@ impl Driver {
                 }
                 self.wake();
             }
-            Asked::Last(wish) => leasing.desk.last(wish),
-            Asked::Gone(wish) => leasing.desk.gone(wish),
-            Asked::Find { task, reply } => self.find_lease(task, reply, until, now),
-            Asked::KeepAlive { .. } | Asked::Report { .. } => self.handle_told(asked, until, now),
+            LeaseCommand::Last(wish) => leasing.desk.last(wish),
+            LeaseCommand::Gone(wish) => leasing.desk.gone(wish),
+            LeaseCommand::Find { task, reply } => self.find_lease(task, reply, until, now),
+            LeaseCommand::KeepAlive { .. } | LeaseCommand::Report { .. } => {
+                self.handle_told(asked, until, now)
+            }
         }
     }
 
@@ -221,7 +224,7 @@ impl Driver {
             tracing::debug!(task = %task, %epoch, attempt, "lease granted");
         } else if let Some(attendant) = leasing.desk.attendants.get(&key) {
             // It has ended by itself if it does not listen.
-            drop(attendant.try_send(Told::Unwanted));
+            drop(attendant.try_send(LeaseNotice::Unwanted));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
 
 use super::lanes::LaneId;
-use super::{Driver, StopRequest};
+use super::{StopRequest, WorkerDriver};
 use crate::transport::OnReceipt;
 use futures::future::{join, join_all};
 use longhaul_core::protocol::entry::Entry;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 /// How long the end of a drain waits for what is under way.
 const LEAVING_MAX: Duration = Duration::from_secs(10);
 
-impl Driver {
+impl WorkerDriver {
     /// Takes nothing new; at the deadline gives back what still runs. Says when to look again.
     pub(super) fn drain(&mut self, deadline: Moment, now: Moment) -> Moment {
         for lane in self.lanes.values_mut() {

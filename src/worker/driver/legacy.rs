@@ -1,35 +1,36 @@
 //! Beside workers of the Java reference: follows M for the entries that they write, and ends what
 //! they have ended. The rules are in `worker/legacy.rs`.
 
-use super::lane::Lane;
+use super::lane::PartitionDriver;
 use super::lanes::LaneId;
-use super::{Driver, Environment, Event};
+use super::{Environment, WorkerDriver, WorkerEvent};
 use crate::transport::Message;
 use crate::worker::mailbox::Mailbox;
-use crate::worker::session::{Followed, Sink};
+use crate::worker::session::{FollowerEvent, Sink};
 use longhaul_core::legacy::{LegacyEnd, LegacyEntry, LegacyState};
-use longhaul_core::metadata::entry::Body;
+use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{ShownMetadata, TaskId, TaskMetadata, TaskState, epoch_of, text};
 use tokio::task::JoinSet;
 
-impl Lane {
+impl PartitionDriver {
     /// Follows M from its start, for as long as the worker lives.
     pub(super) fn follow_legacy(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         let lane = self.id();
-        let sink = Sink::new(env.events.clone(), move |followed| Event::Legacy { lane, followed });
+        let sink =
+            Sink::new(env.events.clone(), move |followed| WorkerEvent::Legacy { lane, followed });
         let asked: Mailbox<Moment> = self.legacy_asked.clone();
         drop(Self::follow(env, services, &self.topics.metadata, None, asked, sink));
     }
 }
 
-impl Driver {
-    pub(super) fn handle_legacy(&mut self, id: LaneId, followed: &Followed, now: Moment) {
+impl WorkerDriver {
+    pub(super) fn handle_legacy(&mut self, id: LaneId, followed: &FollowerEvent, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match followed {
-            Followed::Messages(messages) => {
+            FollowerEvent::Messages(messages) => {
                 for message in messages {
                     let task = message.key.as_deref().and_then(|key| key.parse::<TaskId>().ok());
                     let task = task.filter(|task| task.partition == lane.partition());
@@ -37,8 +38,8 @@ impl Driver {
                     lane.core.handle_legacy_read(message.position, task, entry_of(message), now);
                 }
             }
-            Followed::End(asked, end) => lane.core.handle_legacy_told(*asked, *end, now),
-            Followed::Gone => {}
+            FollowerEvent::End(asked, end) => lane.core.handle_legacy_told(*asked, *end, now),
+            FollowerEvent::Gone => {}
         }
     }
 
@@ -46,14 +47,14 @@ impl Driver {
     pub(super) fn end_as_shown(&mut self, id: LaneId, task: TaskId, epoch: Epoch, end: LegacyEnd) {
         match end {
             LegacyEnd::NoAttemptLeft => {
-                let reason = Body::Reason(text::ALL_ATTEMPTS_FAILED.to_owned());
+                let reason = OutcomeBody::Reason(text::ALL_ATTEMPTS_FAILED.to_owned());
                 self.end_unrun(id, task, epoch, Outcome::Final, reason);
             }
             LegacyEnd::Shown(at) => {
                 let Some(lane) = self.lanes.get(&id) else { return };
                 let read = self.env.fetch_at_last(lane.topics.metadata.clone(), at);
                 self.pending.push(Box::pin(async move {
-                    Event::ShownEnd { lane: id, id: task, epoch, message: read.await }
+                    WorkerEvent::ShownEnd { lane: id, id: task, epoch, message: read.await }
                 }));
             }
         }
@@ -72,11 +73,12 @@ impl Driver {
             .and_then(|message| serde_json::from_slice::<TaskMetadata>(&message.payload).ok());
         let (outcome, body) = match shown {
             Some(TaskMetadata { state: TaskState::Completed, result, .. }) => {
-                (Outcome::Completed, Body::Result(result.unwrap_or_default()))
+                (Outcome::Completed, OutcomeBody::Result(result.unwrap_or_default()))
             }
-            Some(TaskMetadata { state: TaskState::Failed, failure_reason, .. }) => {
-                (Outcome::Final, Body::Reason(text::shortened(failure_reason.unwrap_or_default())))
-            }
+            Some(TaskMetadata { state: TaskState::Failed, failure_reason, .. }) => (
+                Outcome::Final,
+                OutcomeBody::Reason(text::shortened(failure_reason.unwrap_or_default())),
+            ),
             Some(_) | None => {
                 let now = self.env.clock.now();
                 let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -86,7 +88,14 @@ impl Driver {
         self.end_unrun(id, task, epoch, outcome, body);
     }
 
-    fn end_unrun(&mut self, id: LaneId, task: TaskId, epoch: Epoch, outcome: Outcome, body: Body) {
+    fn end_unrun(
+        &mut self,
+        id: LaneId,
+        task: TaskId,
+        epoch: Epoch,
+        outcome: Outcome,
+        body: OutcomeBody,
+    ) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         tracing::info!(%task, %epoch, ?outcome, "a worker of the Java reference has ended the task: its end goes to the ledger");

@@ -2,12 +2,34 @@
 //! queue's first partition.
 
 use super::Environment;
-use super::lane::Lane;
+use super::lane::{PartitionDriver, TaskPayload};
 use crate::transport::TopicPartition;
 use crate::worker::dead_letters::{DeadLetterPolicy, LetterKeeping, keep};
+use longhaul_core::protocol::moment::Moment;
+use longhaul_core::task::TaskId;
+use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
-impl Lane {
+impl PartitionDriver {
+    /// A dead letter that was refused is published again: without the payload, which lies on T for
+    /// a while, then without the properties of the task. What is left is small, and is published
+    /// until it is stored: a dead letter that is missing is worse than a task that waits for it.
+    /// Returns whether that is to be told.
+    pub(super) fn make_dead_letter_smaller(
+        &mut self,
+        id: TaskId,
+        cause: &str,
+        now: Moment,
+    ) -> bool {
+        self.metadata.ended.leave_out(id);
+        let TaskPayload { bytes, properties, terms, .. } =
+            self.payloads.remove(id).unwrap_or_default();
+        let is_smallest = bytes.is_empty() && properties.is_empty();
+        let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
+        self.payloads.insert(id, TaskPayload { properties, terms, ..TaskPayload::default() });
+        !is_smallest || self.refused_letters.is_news(cause, now)
+    }
+
     /// Another policy applies from now on. Letters that are on their way stay.
     pub(super) fn change_letters(
         &mut self,

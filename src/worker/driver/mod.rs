@@ -1,5 +1,5 @@
 //! The driver: one loop that owns the state of a worker, turns everything that happens into an
-//! [`Event`], hands it to the pure cores, and performs their effects. It knows no rule of the
+//! [`WorkerEvent`], hands it to the pure cores, and performs their effects. It knows no rule of the
 //! protocol.
 
 mod attempts;
@@ -37,22 +37,22 @@ mod stuck;
 mod task_topics;
 mod telling;
 
-use super::drain_request::DrainRequest;
+use super::drain_request::DrainSignal;
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
 use super::intake::Intake;
 use super::mailbox::Mailbox;
 use super::shares::{Share, Shares};
-use super::stats::Stats;
+use super::stats::WorkerCounters;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
-use crate::gate::Gate;
-use crate::supervise::{Backoff, Connections, Monitor, Service};
+use crate::gate::ProcessGate;
+use crate::supervise::{Backoff, Connections, Monitor, SessionSupervisor};
 use crate::topics::TopicNames;
 use crate::transport::{TopicPartition, Transport};
 use effects::REFUSED_PAUSE;
-pub(super) use event::Event;
 use event::PublishResult;
+pub(super) use event::WorkerEvent;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -90,26 +90,32 @@ pub(super) struct Environment {
     /// Chance: owner ids, jitter.
     pub(super) rng: fastrand::Rng,
     /// Stops everything in a simulation.
-    pub(super) gate: Gate,
+    pub(super) gate: ProcessGate,
     /// The runtime of the processors.
     pub(super) bodies: Handle,
-    pub(super) events: mpsc::Sender<Event>,
+    pub(super) events: mpsc::Sender<WorkerEvent>,
     /// What became of what was published.
-    pub(super) answers: Mailbox<Event>,
+    pub(super) answers: Mailbox<WorkerEvent>,
     /// How the services stand with the broker.
     pub(super) connections: Arc<Connections>,
     /// How long a wait before the next try may be follows from it.
     pub(super) heartbeat: Duration,
     /// Whether the worker was told to drain from outside.
-    pub(super) drain_request: Arc<DrainRequest>,
+    pub(super) drain_request: Arc<DrainSignal>,
 }
 
 impl Environment {
     /// What a service on this topic works with.
-    fn service(&mut self, topic: &TopicPartition) -> Service {
+    fn service(&mut self, topic: &TopicPartition) -> SessionSupervisor {
         let monitor = Monitor::new(&self.connections);
         let backoff = Backoff::of_worker(self.rng.fork(), self.heartbeat);
-        Service::new(Arc::clone(&self.transport), topic.clone(), monitor, backoff, self.clock)
+        SessionSupervisor::new(
+            Arc::clone(&self.transport),
+            topic.clone(),
+            monitor,
+            backoff,
+            self.clock,
+        )
     }
 }
 
@@ -140,7 +146,7 @@ pub(super) enum DriverError {
 }
 
 /// See the module's documentation.
-pub(super) struct Driver {
+pub(super) struct WorkerDriver {
     env: Environment,
     config: Arc<WorkerConfig>,
     topics: Vec<TaskTopic>,
@@ -163,12 +169,12 @@ pub(super) struct Driver {
     services: JoinSet<()>,
     attempts: JoinSet<(LaneId, AttemptEnd)>,
     /// What will turn into one event each: receipts, reads.
-    pending: FuturesUnordered<BoxFuture<'static, Event>>,
-    events: mpsc::Receiver<Event>,
+    pending: FuturesUnordered<BoxFuture<'static, WorkerEvent>>,
+    events: mpsc::Receiver<WorkerEvent>,
     stop_request: watch::Receiver<StopRequest>,
     /// Somebody has told the worker from outside to drain: by when.
     told_to_drain: Option<Moment>,
-    stats: Arc<Stats>,
+    stats: Arc<WorkerCounters>,
     /// When a delivery is looked at although no slot is free.
     probe_at: Moment,
     /// The deadline of a drain has come: when to give up waiting for what is under way.
@@ -185,16 +191,16 @@ pub(super) struct Driver {
     orphans_told: bool,
 }
 
-impl Driver {
+impl WorkerDriver {
     /// A driver for these task topics and their partitions, if they have any.
     pub(super) fn new(
         mut env: Environment,
-        events: mpsc::Receiver<Event>,
+        events: mpsc::Receiver<WorkerEvent>,
         config: WorkerConfig,
         topics: Vec<(TopicNames, Share, Option<u32>)>,
         processor: Arc<dyn ErasedProcessor>,
         stop_request: watch::Receiver<StopRequest>,
-        stats: Arc<Stats>,
+        stats: Arc<WorkerCounters>,
     ) -> Self {
         let slots = Slots::new(config.concurrency);
         let shares = Shares::new(config.concurrency);
@@ -319,66 +325,68 @@ impl Driver {
     }
 
     /// The next event that is there already, of those that wait in two queues.
-    fn next_event(&mut self, answers_first: bool) -> Option<Event> {
+    fn next_event(&mut self, answers_first: bool) -> Option<WorkerEvent> {
         let answer = if answers_first { self.env.answers.pop() } else { None };
         answer.or_else(|| self.events.try_recv().ok()).or_else(|| self.env.answers.pop())
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: WorkerEvent) {
         let now = self.env.clock.now();
         match event {
-            Event::Ledger { lane, generation, followed } => {
+            WorkerEvent::Ledger { lane, generation, followed } => {
                 self.handle_ledger(lane, generation, &followed, now);
             }
-            Event::Metadata { lane, follower, followed } => {
+            WorkerEvent::Metadata { lane, follower, followed } => {
                 self.handle_metadata(lane, follower, &followed, now);
             }
-            Event::Legacy { lane, followed } => self.handle_legacy(lane, &followed, now),
-            Event::ShownEnd { lane, id, epoch, message } => {
+            WorkerEvent::Legacy { lane, followed } => self.handle_legacy(lane, &followed, now),
+            WorkerEvent::ShownEnd { lane, id, epoch, message } => {
                 self.handle_shown_end(lane, id, epoch, message.as_ref());
             }
-            Event::Consumed { lane, service, event } => {
+            WorkerEvent::Consumed { lane, service, event } => {
                 if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {
                     self.handle_consumed(lane, event, now);
                 }
             }
-            Event::Receipt { lane, key, fate } => self.handle_receipt(lane, key, fate, now),
-            Event::Payload { lane, id, message } => self.handle_payload(lane, id, message, now),
-            Event::LetterPayload { lane, id, message } => {
+            WorkerEvent::Receipt { lane, key, fate } => self.handle_receipt(lane, key, fate, now),
+            WorkerEvent::Payload { lane, id, message } => {
+                self.handle_payload(lane, id, message, now)
+            }
+            WorkerEvent::LetterPayload { lane, id, message } => {
                 self.handle_letter_payload(lane, id, message);
             }
-            Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
-            Event::ShownReceipt { lane, id, epoch, kind, fate } => {
+            WorkerEvent::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
+            WorkerEvent::ShownReceipt { lane, id, epoch, kind, fate } => {
                 self.metadata_in_flight -= 1;
                 self.handle_shown_receipt(lane, id, epoch, kind, &fate);
             }
-            Event::Body { lane, id, reading, message } => {
+            WorkerEvent::Body { lane, id, reading, message } => {
                 self.handle_body(lane, id, reading, message.as_ref());
             }
-            Event::TaskToShow { lane, id, message, kind } => {
+            WorkerEvent::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);
             }
-            Event::ProcessorGone { lane, id, epoch } => {
+            WorkerEvent::ProcessorGone { lane, id, epoch } => {
                 self.handle_processor_gone((lane, id, epoch));
             }
-            Event::Published { lane, fate } => self.note_fate(lane, &fate, now),
-            Event::Tombstoned { lane, generation, fate } => {
+            WorkerEvent::Published { lane, fate } => self.note_fate(lane, &fate, now),
+            WorkerEvent::Tombstoned { lane, generation, fate } => {
                 self.handle_tombstoned(lane, generation, &fate, now);
             }
-            Event::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
-            Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
-            Event::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
-            Event::Register { queue, generation, followed } => {
+            WorkerEvent::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
+            WorkerEvent::Restore { lane, id, message } => self.handle_restore(lane, id, message),
+            WorkerEvent::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
+            WorkerEvent::Register { queue, generation, followed } => {
                 self.handle_register(queue, generation, followed);
             }
-            Event::Queue { queue, event } => self.handle_queue(queue, event),
-            Event::Lease(event) => self.handle_lease(event, now),
-            Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),
-            Event::Later(event) => self.pending.push(Box::pin(async move {
+            WorkerEvent::Queue { queue, event } => self.handle_queue(queue, event),
+            WorkerEvent::Lease(event) => self.handle_lease(event, now),
+            WorkerEvent::Partitions(topic, counts) => self.handle_partitions(topic, counts),
+            WorkerEvent::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;
                 *event
             })),
-            Event::CheckpointTried { lane, id, epoch, number, stored_at } => {
+            WorkerEvent::CheckpointTried { lane, id, epoch, number, stored_at } => {
                 self.handle_checkpoint_tried(lane, (id, epoch), number, stored_at);
             }
         }

@@ -2,14 +2,14 @@
 //! on who claimed it last. Nothing is refused for that, for a rolling deploy may want just this;
 //! but somebody should know.
 
-use super::Driver;
+use super::WorkerDriver;
 use super::lanes::LaneId;
 use longhaul_core::protocol::entry::Heartbeat;
 
 /// The most different numbers that are told. A fleet has two while it changes.
 const TOLD_MAX: usize = 8;
 
-impl Driver {
+impl WorkerDriver {
     /// A heartbeat was read: what its sender says of its settings is compared, and each difference
     /// told once.
     pub(super) fn compare(&mut self, id: LaneId, heartbeat: &Heartbeat) {

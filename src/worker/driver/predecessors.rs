@@ -1,29 +1,29 @@
 //! What a processor is given of the tasks that its own has waited for.
 
-use super::Driver;
-use super::lane::Lane;
+use super::WorkerDriver;
+use super::lane::PartitionDriver;
 use super::lanes::LaneId;
-use crate::worker::predecessors::{Place, Predecessor, PredecessorOutcome};
-use longhaul_core::protocol::entry_set::Ended;
+use crate::worker::predecessors::{Predecessor, PredecessorOutcome, ResultLocation};
+use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::Phase;
-use longhaul_core::protocol::waits::Name;
+use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::task::{Position, TaskId};
 use std::sync::Arc;
 
-impl Driver {
+impl WorkerDriver {
     /// What the processor of a task is given of those that it has waited for.
     pub(super) fn predecessors(&self, id: LaneId, task: TaskId) -> Vec<Predecessor> {
         let queue = self.queue_of(id).zip(self.queue_task(id, task));
         let waiting = queue.and_then(|(queue, task)| queue.core.dependencies().get(task));
         let Some(waiting) = waiting else { return Vec::new() };
-        let of = |(name, task): (&Name, Option<TaskId>)| {
+        let of = |(name, task): (&DependencyName, Option<TaskId>)| {
             let lane = task.and_then(|task| self.lanes.get(&LaneId::new(id.topic, task.partition)));
             let known = lane.zip(task).map(|(lane, task)| lane.as_predecessor(task));
             let (outcome, ended_at) = known.unwrap_or((PredecessorOutcome::Missing, None));
             let place = lane.map(|lane| {
                 let transport = Arc::clone(&self.env.transport);
                 let (ledger, metadata) = (lane.topics.ledger.clone(), lane.topics.metadata.clone());
-                Arc::new(Place { transport, ledger, ended_at, metadata })
+                Arc::new(ResultLocation { transport, ledger, ended_at, metadata })
             });
             Predecessor::new((name.to_string(), task), outcome, place)
         };
@@ -31,7 +31,7 @@ impl Driver {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// How a task has ended, and where its end lies on the ledger.
     fn as_predecessor(&self, id: TaskId) -> (PredecessorOutcome, Option<Position>) {
         let machine = self.core.machine();
@@ -41,8 +41,10 @@ impl Lane {
             Phase::Cancelled => PredecessorOutcome::Cancelled,
             Phase::Expired => PredecessorOutcome::Expired,
             Phase::Sealed => match machine.seals().ended(id.entry_id()) {
-                Some(Ended::Completed) => PredecessorOutcome::Completed,
-                Some(Ended::Failed | Ended::Mixed) | None => PredecessorOutcome::Failed,
+                Some(BatchOutcome::Completed) => PredecessorOutcome::Completed,
+                Some(BatchOutcome::Failed | BatchOutcome::Mixed) | None => {
+                    PredecessorOutcome::Failed
+                }
             },
             Phase::New | Phase::Running | Phase::Retry => PredecessorOutcome::Missing,
         };

@@ -1,7 +1,7 @@
 //! Performs the effects that the state machines return and tells them the time, until nothing is
 //! left to do; gives the broker credit for deliveries.
 
-use super::Driver;
+use super::WorkerDriver;
 use super::lanes::LaneId;
 use super::task_topics::TaskTopic;
 use crate::telemetry;
@@ -18,7 +18,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// So many deliveries are asked for beyond the free slots while all that come are too early.
 const SKIM_MAX: usize = 256;
 
-impl Driver {
+impl WorkerDriver {
     /// When something is due, if nothing happens.
     pub(super) fn timeout(&self) -> Moment {
         let next = self.lanes.timeout().unwrap_or(self.probe_at);

@@ -1,5 +1,5 @@
 //! The queues of a worker: each has a register, which is followed from its start once, whatever the
-//! number of topics and partitions, and a pure [`Queue`] that decides by it. The worker takes no
+//! number of topics and partitions, and a pure [`QueueCore`] that decides by it. The worker takes no
 //! tasks before it has read the register to its end.
 //!
 //! A register that is deleted is followed from the start of the one that takes its place. What it
@@ -7,11 +7,11 @@
 //! Tasks that were claimed go on, for what the ledger says of them stands.
 
 use super::existence::Searches;
-use super::lane::{Lane, TaskPayload};
+use super::lane::{PartitionDriver, TaskPayload};
 use super::lanes::{LaneId, Lanes};
-use super::{Driver, Environment, Event};
+use super::{Environment, WorkerDriver, WorkerEvent};
 use crate::supervise::Landmark;
-use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
+use crate::transport::{Batching, Message, OnReceipt, TopicPartition, TopicSchema};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
 use longhaul_core::ledger;
@@ -20,8 +20,8 @@ use longhaul_core::partition::Partition;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry as LedgerEntry};
 use longhaul_core::protocol::entry_set::EntrySet;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::protocol::register::{Entry, EntryError, QueueTask};
-use longhaul_core::queue::{self, Context, Partitions, Queue, QueueConfig, TaskFacts};
+use longhaul_core::protocol::register::{QueueTask, RegisterEntry, RegisterEntryError};
+use longhaul_core::queue::{self, Partitions, QueueConfig, QueueContext, QueueCore, TaskFacts};
 use longhaul_core::register;
 use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{Priority, TaskId, text};
@@ -31,7 +31,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// A queue, with the services around it.
 pub(super) struct OwnQueue {
-    pub(super) core: Queue,
+    pub(super) core: QueueCore,
     register: TopicPartition,
     /// Its place among the worker's.
     number: usize,
@@ -60,7 +60,7 @@ impl OwnQueue {
         number: usize,
     ) -> Self {
         let mut opened = Self {
-            core: Queue::new(config, Lane::draw_owner(env)),
+            core: QueueCore::new(config, PartitionDriver::draw_owner(env)),
             register: TopicPartition { topic: register.to_owned(), partition: -1 },
             number,
             topics: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl OwnQueue {
         self.core.handle_replaced();
         self.landmark = Landmark::default();
         let (queue, generation) = (self.number, self.generation);
-        let sink = Sink::new(env.events.clone(), move |followed| Event::Register {
+        let sink = Sink::new(env.events.clone(), move |followed| WorkerEvent::Register {
             queue,
             generation,
             followed,
@@ -113,13 +113,13 @@ impl OwnQueue {
         &mut self,
         env: &mut Environment,
         services: &mut JoinSet<()>,
-        entry: &Entry,
+        entry: &RegisterEntry,
         on_receipt: OnReceipt,
     ) {
         let mailbox = self.publishes.get_or_insert_with(|| {
             let mailbox = Mailbox::new();
             let service = env.service(&self.register);
-            let publishing = publish(service, Batching::On, Schema::None, mailbox.clone());
+            let publishing = publish(service, Batching::On, TopicSchema::None, mailbox.clone());
             services.spawn(env.gate.wrap(publishing));
             mailbox
         });
@@ -151,7 +151,7 @@ impl Partitions for LanesOfQueue<'_> {
     }
 }
 
-impl Driver {
+impl WorkerDriver {
     /// Opens the queue of this register, unless one of the worker's topics has it already. Returns
     /// its number.
     pub(super) fn open_queue(&mut self, register: &str) -> usize {
@@ -183,13 +183,13 @@ impl Driver {
     pub(super) fn on_queue<T>(
         &mut self,
         number: usize,
-        act: impl FnOnce(&mut Queue, &mut Context<'_>) -> T,
+        act: impl FnOnce(&mut QueueCore, &mut QueueContext<'_>) -> T,
     ) -> Option<T> {
         let Self { queues, lanes, env, .. } = self;
         let OwnQueue { core, topics, .. } = queues.get_mut(number)?;
         let (now, wall_ms) = (env.clock.now(), env.clock.wall_ms());
         let partitions = &mut LanesOfQueue { lanes, topics };
-        let done = act(core, &mut Context { now, wall_ms, partitions });
+        let done = act(core, &mut QueueContext { now, wall_ms, partitions });
         while let Some(effect) = self.queues.get_mut(number)?.core.poll_effect() {
             self.perform_of_queue(number, effect);
         }
@@ -201,7 +201,7 @@ impl Driver {
         &mut self,
         lane: LaneId,
         id: TaskId,
-        act: impl FnOnce(&mut Queue, QueueTask, &mut Context<'_>) -> T,
+        act: impl FnOnce(&mut QueueCore, QueueTask, &mut QueueContext<'_>) -> T,
     ) -> Option<T> {
         let topic = self.topics.get(usize::from(lane.topic))?;
         let task = topic.queue_task(id);
@@ -213,7 +213,7 @@ impl Driver {
         for number in 0..self.queues.len() {
             let timeout = self.queues.get(number).and_then(|queue| queue.core.timeout());
             if timeout.is_some_and(|at| at <= now) {
-                self.on_queue(number, Queue::run);
+                self.on_queue(number, QueueCore::run);
             }
         }
     }
@@ -263,7 +263,7 @@ impl Driver {
     /// This worker keeps the metadata topic of the lane from now on, and the keys of its tasks.
     pub(super) fn recheck_overwriters(&mut self, lane: LaneId) {
         if let Some(topic) = self.topics.get(usize::from(lane.topic)) {
-            self.on_queue(topic.queue, Queue::recheck_overwriters);
+            self.on_queue(topic.queue, QueueCore::recheck_overwriters);
         }
     }
 
@@ -275,8 +275,9 @@ impl Driver {
 
     /// Whether the end of a task is shown later: the release of its key comes first.
     pub(super) fn releases_first(&mut self, lane: LaneId, task: TaskId, kind: Showing) -> bool {
-        let releases =
-            |queue: &mut Queue, task, cx: &mut Context<'_>| queue.releases_first(task, kind, cx);
+        let releases = |queue: &mut QueueCore, task, cx: &mut QueueContext<'_>| {
+            queue.releases_first(task, kind, cx)
+        };
         self.on_queue_of(lane, task, releases) == Some(true)
     }
 
@@ -303,7 +304,7 @@ impl Driver {
                     self.perform_effects();
                 }
             }
-            FollowedWhole::ToEnd => _ = self.on_queue(number, Queue::handle_read),
+            FollowedWhole::ToEnd => _ = self.on_queue(number, QueueCore::handle_read),
             FollowedWhole::Gone => {
                 tracing::error!(
                     topic = %queue.register,
@@ -319,7 +320,7 @@ impl Driver {
         let Some(queue) = self.queues.get_mut(number) else { return };
         match register::read(message) {
             Ok(entry) => {
-                if matches!(entry, Entry::Start(_)) {
+                if matches!(entry, RegisterEntry::Start(_)) {
                     queue.landmark.set(Some(message));
                 }
                 let (position, published_ms) = (message.position, message.publish_time_ms);
@@ -327,7 +328,7 @@ impl Driver {
                     queue.handle_entry(&entry, position, published_ms, context);
                 });
             }
-            Err(EntryError::Replicated) => self.stats.replicated(),
+            Err(RegisterEntryError::Replicated) => self.stats.replicated(),
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not an entry of the register");
                 self.stats.malformed();
@@ -337,7 +338,7 @@ impl Driver {
 
     /// Has the lanes of a queue take tasks, as far as they have read their ledgers.
     pub(super) fn take_tasks_of_queue(&mut self, number: usize) {
-        let is_ready = |lane: &Lane| lane.core.machine().is_ready();
+        let is_ready = |lane: &PartitionDriver| lane.core.machine().is_ready();
         for id in self.lanes_of_queue(number) {
             if self.lanes.get(&id).is_some_and(is_ready) {
                 self.take_tasks(id);

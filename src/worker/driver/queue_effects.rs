@@ -2,14 +2,14 @@
 
 use super::lanes::LaneId;
 use super::queue::OwnQueue;
-use super::{Driver, Event, PublishResult};
+use super::{PublishResult, WorkerDriver, WorkerEvent};
 use crate::transport::OnReceipt;
 use longhaul_core::protocol::entry::{Claim, Entry};
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::QueueTask;
 #[cfg(feature = "schedules")]
-use longhaul_core::queue::Firing;
-use longhaul_core::queue::{Effect, Intent, Remark};
+use longhaul_core::queue::ScheduledSubmission;
+use longhaul_core::queue::{Intent, QueueEffect, Remark};
 use longhaul_core::task::TaskId;
 
 /// What came of an effect of a queue.
@@ -23,13 +23,13 @@ pub(in crate::worker) enum QueueEvent {
     Looked { task: QueueTask, gone: Vec<TaskId>, at: Moment },
     /// The task of a schedule has its id, if it is stored.
     #[cfg(feature = "schedules")]
-    Fired { firing: Box<Firing>, task: Option<TaskId> },
+    Fired { firing: Box<ScheduledSubmission>, task: Option<TaskId> },
     /// Whether the request to end a task is stored, which is in the way of a schedule.
     #[cfg(feature = "schedules")]
     Cancelled { schedule: Box<str>, task: QueueTask, stored: bool },
 }
 
-impl Driver {
+impl WorkerDriver {
     pub(super) fn handle_queue(&mut self, number: usize, event: QueueEvent) {
         self.on_queue(number, |queue, context| match event {
             QueueEvent::NotStored(intent) => queue.handle_not_stored(intent, context.now),
@@ -46,31 +46,31 @@ impl Driver {
         });
     }
 
-    pub(super) fn perform_of_queue(&mut self, number: usize, effect: Effect) {
+    pub(super) fn perform_of_queue(&mut self, number: usize, effect: QueueEffect) {
         match effect {
-            Effect::Publish(entry, intent) => {
+            QueueEffect::Publish(entry, intent) => {
                 let on_receipt = self.not_stored(number, intent);
                 let Self { queues, env, services, .. } = self;
                 if let Some(queue) = queues.get_mut(number) {
                     queue.publish(env, services, &entry, on_receipt);
                 }
             }
-            Effect::Close(task, claim, reason) => self.close(number, task, claim, &reason),
+            QueueEffect::Close(task, claim, reason) => self.close(number, task, claim, &reason),
             #[cfg(feature = "schedules")]
-            Effect::Cancel(task, schedule) => self.cancel_for(number, task, schedule),
+            QueueEffect::Cancel(task, schedule) => self.cancel_for(number, task, schedule),
             #[cfg(feature = "schedules")]
-            Effect::Fire(firing) => self.fire(number, *firing),
-            Effect::ReadOverwritten(task, by) => self.read_overwritten(number, task, by),
-            Effect::LookFor { task, named } => self.look_for(number, task, named),
-            Effect::Show(task, kind) => {
+            QueueEffect::Fire(firing) => self.fire(number, *firing),
+            QueueEffect::ReadOverwritten(task, by) => self.read_overwritten(number, task, by),
+            QueueEffect::LookFor { task, named } => self.look_for(number, task, named),
+            QueueEffect::Show(task, kind) => {
                 if let Some(lane) = self.lane_of_queue_task(number, task) {
                     self.show_end_unless_shown(lane, task.id, kind);
                 }
             }
-            Effect::SettingsChanged => self.apply_settings_of_queue(number),
-            Effect::DrainRequested => self.take_up_drain_request(number),
-            Effect::Read => self.take_tasks_of_queue(number),
-            Effect::Log(remark) => {
+            QueueEffect::SettingsChanged => self.apply_settings_of_queue(number),
+            QueueEffect::DrainRequested => self.take_up_drain_request(number),
+            QueueEffect::Read => self.take_tasks_of_queue(number),
+            QueueEffect::Log(remark) => {
                 if let Some(queue) = self.queues.get(number) {
                     queue.log(&remark);
                 }
@@ -88,7 +88,7 @@ impl Driver {
         let answers = self.env.answers.clone();
         OnReceipt::new(move |published| {
             if PublishResult::from(published) != PublishResult::Stored {
-                answers.put(Event::Queue { queue, event: QueueEvent::NotStored(intent) });
+                answers.put(WorkerEvent::Queue { queue, event: QueueEvent::NotStored(intent) });
             }
         })
     }
@@ -97,7 +97,8 @@ impl Driver {
         let expires = Some(self.env.clock.now() + self.config.heartbeat);
         let Some(id) = self.lane_of_queue_task(number, task) else { return };
         let Some(lane) = self.lanes.get(&id) else { return };
-        let on_receipt = lane.tell_with_pause(move |fate| Event::Published { lane: id, fate });
+        let on_receipt =
+            lane.tell_with_pause(move |fate| WorkerEvent::Published { lane: id, fate });
         lane.publish(&Entry::Claim(claim), reason.as_bytes(), expires, on_receipt);
     }
 
@@ -108,7 +109,7 @@ impl Driver {
         self.pending.push(Box::pin(async move {
             let batch_size = read.await.and_then(|message| message.batch_size);
             let event = QueueEvent::OverwrittenRead { tasks: (task, by), batch_size };
-            Event::Queue { queue, event }
+            WorkerEvent::Queue { queue, event }
         }));
     }
 
@@ -120,15 +121,15 @@ impl Driver {
         let on_receipt = OnReceipt::new(move |published| {
             let stored = published.is_ok();
             let event = QueueEvent::Cancelled { schedule, task, stored };
-            answers.put(Event::Queue { queue, event });
+            answers.put(WorkerEvent::Queue { queue, event });
         });
         lane.publish(&Entry::Cancel(task.id), b"", None, on_receipt);
     }
 
     #[cfg(feature = "schedules")]
-    fn fire(&mut self, number: usize, firing: Firing) {
+    fn fire(&mut self, number: usize, firing: ScheduledSubmission) {
         use crate::telemetry;
-        use crate::transport::{Batching, Schema};
+        use crate::transport::{Batching, TopicSchema};
         use crate::worker::mailbox::Mailbox;
         use crate::worker::session::{Publish, publish};
 
@@ -141,7 +142,7 @@ impl Driver {
         let mailbox = queue.firings.entry(id).or_insert_with(|| {
             let mailbox = Mailbox::new();
             let service = env.service(&lane.topics.task);
-            let publishing = publish(service, Batching::Off, Schema::None, mailbox.clone());
+            let publishing = publish(service, Batching::Off, TopicSchema::None, mailbox.clone());
             services.spawn(env.gate.wrap(publishing));
             mailbox
         });
@@ -154,7 +155,7 @@ impl Driver {
                 telemetry::submitted(&topic.topic, payload_bytes);
             }
             let event = QueueEvent::Fired { firing: Box::new(firing), task };
-            answers.put(Event::Queue { queue: number, event });
+            answers.put(WorkerEvent::Queue { queue: number, event });
         });
         mailbox.put(Publish { message, on_receipt, expires: None });
     }

@@ -3,7 +3,7 @@
 //! refused let the ledger grow. It is said when it begins and when the cause changes.
 
 use super::lanes::LaneId;
-use super::{Driver, PublishResult};
+use super::{PublishResult, WorkerDriver};
 use longhaul_core::protocol::moment::Moment;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Refusals {
     }
 }
 
-impl Driver {
+impl WorkerDriver {
     /// An entry of the ledger was stored or not.
     pub(super) fn note_fate(&mut self, id: LaneId, fate: &PublishResult, now: Moment) {
         let (Some(lane), PublishResult::Refused(cause)) = (self.lanes.get_mut(&id), fate) else {

@@ -3,7 +3,7 @@
 //! it is too large to be shown. Most attempts leave nothing.
 
 use super::held::Weigh;
-use super::lane::{Lane, RunningAttempt, TaskPayload};
+use super::lane::{PartitionDriver, RunningAttempt, TaskPayload};
 use bytes::Bytes;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::{TaskId, TaskMetadata};
@@ -23,7 +23,7 @@ impl Weigh for (Epoch, Remains) {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// An attempt has ended, and its end will be shown.
     pub(super) fn keep_remains(&mut self, (task, epoch): (TaskId, Epoch), ran: &RunningAttempt) {
         let log = ran.checkpoints.reports.log();

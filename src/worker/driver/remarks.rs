@@ -2,11 +2,11 @@
 //! wrong with the properties of its message, and in plain words what the reference's reason of a
 //! failure means.
 
-use super::lane::{Lane, TaskPayload};
+use super::lane::{PartitionDriver, TaskPayload};
 use crate::config::WorkerConfig;
 use longhaul_core::machine::Task;
-use longhaul_core::metadata::entry::Body;
-use longhaul_core::task::terms::{Problem, Terms, format_limit};
+use longhaul_core::metadata::entry::OutcomeBody;
+use longhaul_core::task::terms::{PropertyProblem, Terms, format_limit};
 use longhaul_core::task::{TaskId, TaskMetadata, text};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl TaskPayload {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// Completes an entry by what is known of the task's message.
     pub(super) fn annotate(&self, id: TaskId, metadata: &mut TaskMetadata) {
         metadata.duplicate_of =
@@ -81,8 +81,13 @@ impl Lane {
     }
 
     /// Why an attempt failed, for the log: nothing if it has a result.
-    pub(super) fn plain_reason<'a>(&self, id: TaskId, body: &'a Body, at_ms: u64) -> Cow<'a, str> {
-        let Body::Reason(reason) = body else { return Cow::Borrowed("") };
+    pub(super) fn plain_reason<'a>(
+        &self,
+        id: TaskId,
+        body: &'a OutcomeBody,
+        at_ms: u64,
+    ) -> Cow<'a, str> {
+        let OutcomeBody::Reason(reason) = body else { return Cow::Borrowed("") };
         let task = self.core.machine().task(id);
         let detail = task.and_then(|task| self.detail(id, reason, &task, at_ms));
         detail.map_or(Cow::Borrowed(reason), Cow::Owned)
@@ -137,8 +142,8 @@ impl WorkerConfig {
     }
 
     /// What is said of a property that cannot be used.
-    pub(super) fn ignored(&self, problem: &Problem) -> String {
-        let Problem { property, cause } = problem;
+    pub(super) fn ignored(&self, problem: &PropertyProblem) -> String {
+        let PropertyProblem { property, cause } = problem;
         let applies: Cow<'_, str> = match *property {
             text::MAX_TASK_DURATION => match self.max_duration.and_then(in_words) {
                 Some(limit) => format!("the worker's own limit of {limit} applies").into(),

@@ -1,16 +1,16 @@
 //! Publishes the entries of running attempts on M. When, says `metadata/running.rs`.
 
 use super::lanes::LaneId;
-use super::{Driver, Event, PublishResult, Showing};
+use super::{PublishResult, Showing, WorkerDriver, WorkerEvent};
 use crate::telemetry::{self, spans};
-use crate::worker::reports::News;
+use crate::worker::reports::PendingReports;
 use longhaul_core::metadata::entry;
 use longhaul_core::protocol::invariants::phase_shown;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::TaskId;
 
-impl Driver {
+impl WorkerDriver {
     /// Publishes the entries of the attempts whose time has come.
     pub(super) fn renew(&mut self, id: LaneId, now: Moment) {
         while let Some((task, epoch)) =
@@ -46,7 +46,8 @@ impl Driver {
         // later than that.
         let expires = Some(now + self.config.heartbeat);
         let kind = Showing::Processing;
-        let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
+        let shown =
+            move |fate| WorkerEvent::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
         telemetry::kept_alive(&lane.topics.task.topic);
         if is_keep_alive && let Some(running) = lane.running.get(&(task_id, epoch)) {
             spans::kept_alive(&running.span);
@@ -59,7 +60,7 @@ impl Driver {
     pub(super) fn handle_reported(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
-        let News { shown, checkpoint } = running.checkpoints.reports.news();
+        let PendingReports { shown, checkpoint } = running.checkpoints.reports.news();
         if shown {
             lane.metadata.running.show_again((task_id, epoch));
         }
@@ -71,12 +72,12 @@ impl Driver {
 
 impl PublishResult {
     /// As far as the rules of M are concerned.
-    pub(super) const fn answer(&self) -> longhaul_core::metadata::ended::Answer {
-        use longhaul_core::metadata::ended::Answer;
+    pub(super) const fn answer(&self) -> longhaul_core::metadata::ended::ShowingResult {
+        use longhaul_core::metadata::ended::ShowingResult;
         match self {
-            Self::Stored => Answer::Stored,
-            Self::Unknown => Answer::Unknown,
-            Self::Refused(_) => Answer::Refused,
+            Self::Stored => ShowingResult::Stored,
+            Self::Unknown => ShowingResult::Unknown,
+            Self::Refused(_) => ShowingResult::Refused,
         }
     }
 }

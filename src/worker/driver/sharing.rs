@@ -1,12 +1,12 @@
 //! Shares the worker's slots among its task topics. Who is next, says `shares.rs`.
 
-use super::Driver;
+use super::WorkerDriver;
 use super::lanes::LaneId;
 use longhaul_core::protocol::moment::Moment;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-impl Driver {
+impl WorkerDriver {
     /// Looks at the lanes that are due, which take no slot by that, and then offers what is free to
     /// one topic after the other.
     pub(super) fn share_slots(&mut self, now: Moment) {

@@ -1,24 +1,23 @@
 //! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that
 //! topic. What is shown when: `metadata/`.
 
-use super::lane::{Lane, TaskPayload};
+use super::lane::{PartitionDriver, TaskPayload};
 use super::lanes::LaneId;
-use super::{Driver, Environment, Event, PublishResult, Showing};
+use super::{Environment, PublishResult, Showing, WorkerDriver, WorkerEvent};
 use crate::transport::{Message, OnReceipt, Outgoing};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::Sink;
 use bytes::Bytes;
 use longhaul_core::ledger;
-use longhaul_core::metadata::ended::{After, AtHand, Next, wait_for_body};
-use longhaul_core::metadata::entry::{self, Body};
-use longhaul_core::metadata::{Chore, Following, Lack};
+use longhaul_core::metadata::ended::{AtHand, ShowingFollowUp, ShowingStep, wait_for_body};
+use longhaul_core::metadata::entry::{self, OutcomeBody};
+use longhaul_core::metadata::{Chore, FollowerCommand, Lack};
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::invariants::phase_shown;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{Position, TaskId};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
 /// The body of an outcome that is read from the ledger.
@@ -32,7 +31,7 @@ pub(in crate::worker) struct BodyReading {
     pub(super) tries: u32,
 }
 
-impl Driver {
+impl WorkerDriver {
     /// Shows the end of a task on M unless M has it. Asked again after every read.
     pub(super) fn show_end_unless_shown(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -78,7 +77,7 @@ impl Driver {
             }
         };
         match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), metadata) {
-            (Next::Publish { expires }, Some(mut metadata)) => {
+            (ShowingStep::Publish { expires }, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
                 lane.add_remains((task_id, epoch), &mut metadata);
                 let worker = lane.shown_holder(task_id).unwrap_or_default();
@@ -86,13 +85,18 @@ impl Driver {
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
                     return;
                 }
-                let shown =
-                    move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
+                let shown = move |fate| WorkerEvent::ShownReceipt {
+                    lane: id,
+                    id: task_id,
+                    epoch,
+                    kind,
+                    fate,
+                };
                 lane.show(message, expires.map(|wait| now + wait), lane.tell(shown));
                 self.metadata_in_flight += 1;
             }
-            (Next::ReadTask, _) => self.read_task_to_show(id, task_id, kind),
-            (Next::ReadBody | Next::Publish { .. }, _) => {
+            (ShowingStep::ReadTask, _) => self.read_task_to_show(id, task_id, kind),
+            (ShowingStep::ReadBody | ShowingStep::Publish { .. }, _) => {
                 self.read_body(id, task_id, state_at, false, 0);
             }
         }
@@ -123,21 +127,23 @@ impl Driver {
             lane.metadata.keeper.missed(task_id, now);
         }
         if kind == Showing::Processing {
-            lane.metadata.running.answered((task_id, epoch), after != After::Again);
+            lane.metadata.running.answered((task_id, epoch), after != ShowingFollowUp::Again);
         } else if fold.epoch == epoch {
             match after {
-                After::Nothing => {}
-                After::Shown => {
+                ShowingFollowUp::Nothing => {}
+                ShowingFollowUp::Shown => {
                     lane.core.handle_metadata_stored(task_id);
                     lane.forget_shown(task_id);
                 }
-                After::Forget => lane.forget_shown(task_id),
-                After::Wait => {
+                ShowingFollowUp::Forget => lane.forget_shown(task_id),
+                ShowingFollowUp::Wait => {
                     lane.drop_outcome(task_id);
                     lane.core.drop_payload_until_due(task_id, now);
                 }
-                After::Again if kind == Showing::Retry => self.publish_end(id, task_id, kind),
-                After::Again => self.show_end_unless_shown(id, task_id, kind),
+                ShowingFollowUp::Again if kind == Showing::Retry => {
+                    self.publish_end(id, task_id, kind)
+                }
+                ShowingFollowUp::Again => self.show_end_unless_shown(id, task_id, kind),
             }
         }
     }
@@ -146,7 +152,7 @@ impl Driver {
         let Some(lane) = self.lanes.get(&id) else { return };
         let read = self.env.fetch_at_last(lane.topics.task.clone(), task_id.position());
         self.pending.push(Box::pin(async move {
-            Event::TaskToShow { lane: id, id: task_id, message: read.await, kind }
+            WorkerEvent::TaskToShow { lane: id, id: task_id, message: read.await, kind }
         }));
     }
 
@@ -190,7 +196,7 @@ impl Driver {
                 tokio::time::sleep(wait_for_body(tries)).await;
             }
             let reading = BodyReading { at, dead_letter, tries };
-            Event::Body { lane: id, id: task_id, reading, message }
+            WorkerEvent::Body { lane: id, id: task_id, reading, message }
         }));
     }
 
@@ -215,7 +221,7 @@ impl Driver {
         let Some(content) = message.and_then(ledger::content) else {
             return self.read_body(id, task_id, state_at, dead_letter, tries + 1);
         };
-        let body = Body::read(fold.phase, content);
+        let body = OutcomeBody::read(fold.phase, content);
         lane.outcome_bodies.insert(task_id, (fold.epoch, body));
         if dead_letter {
             self.dead_letter(id, task_id);
@@ -241,15 +247,17 @@ impl Driver {
             Some(payload) => {
                 let bytes = payload.is_there().then_some(payload.bytes);
                 let detail = match &body {
-                    Body::Reason(reason) => lane.detail(task_id, reason, &task, task.state_ms),
-                    Body::Result(_) => None,
+                    OutcomeBody::Reason(reason) => {
+                        lane.detail(task_id, reason, &task, task.state_ms)
+                    }
+                    OutcomeBody::Result(_) => None,
                 };
                 let mut letter =
                     entry::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
                 if let Some(detail) = detail {
                     letter.properties.insert("detail", detail);
                 }
-                let on_receipt = lane.tell_with_pause(move |fate| Event::DeadLetter {
+                let on_receipt = lane.tell_with_pause(move |fate| WorkerEvent::DeadLetter {
                     lane: id,
                     id: task_id,
                     fate,
@@ -266,7 +274,7 @@ impl Driver {
         let Some(lane) = self.lanes.get(&id) else { return };
         let read = self.env.fetch_at_last(lane.topics.task.clone(), task_id.position());
         self.pending.push(Box::pin(async move {
-            Event::LetterPayload { lane: id, id: task_id, message: read.await }
+            WorkerEvent::LetterPayload { lane: id, id: task_id, message: read.await }
         }));
     }
 
@@ -361,7 +369,7 @@ impl Driver {
         // As long as it takes: what cannot be read just now is not gone.
         let read = self.env.fetch_at_last(lane.topics.metadata.clone(), at);
         self.pending.push(Box::pin(async move {
-            Event::Restore { lane: id, id: task, message: read.await }
+            WorkerEvent::Restore { lane: id, id: task, message: read.await }
         }));
     }
 
@@ -389,21 +397,21 @@ impl Driver {
     }
 }
 
-impl Lane {
+impl PartitionDriver {
     /// Follows M while this worker is the first by rank; returns whether it has become the first.
     fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) -> bool {
         match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
             None => false,
-            Some(Following::Stop) => {
+            Some(FollowerCommand::Stop) => {
                 if let Some(follower) = self.metadata_follower.take() {
                     follower.abort();
                 }
                 self.leave_letters();
                 false
             }
-            Some(Following::Start(follower)) => {
+            Some(FollowerCommand::Start(follower)) => {
                 let lane = self.id();
-                let sink = Sink::new(env.events.clone(), move |followed| Event::Metadata {
+                let sink = Sink::new(env.events.clone(), move |followed| WorkerEvent::Metadata {
                     lane,
                     follower,
                     followed,
@@ -423,9 +431,9 @@ impl Lane {
         let lane = self.id();
         let on_receipt = self.tell(move |fate| {
             let stored = fate == PublishResult::Stored;
-            let event = Event::Removed { lane, id: task, fate };
+            let event = WorkerEvent::Removed { lane, id: task, fate };
             // It is tried again. What fails at once must not keep this worker from all else.
-            if stored { event } else { Event::Later(Box::new(event)) }
+            if stored { event } else { WorkerEvent::Later(Box::new(event)) }
         });
         let key = Some(task.to_string());
         self.show(Outgoing { key, null: true, ..Outgoing::default() }, None, on_receipt);
@@ -463,23 +471,9 @@ impl Lane {
     }
 
     /// What this worker itself has to say about the end of a task, if that is how it ended.
-    fn own_body(&self, id: TaskId, phase: Phase, epoch: Epoch) -> Option<&Body> {
+    fn own_body(&self, id: TaskId, phase: Phase, epoch: Epoch) -> Option<&OutcomeBody> {
         let (at, body) = self.outcome_bodies.get(id)?;
         (*at == epoch && body.fits(phase)).then_some(body)
-    }
-
-    /// A dead letter that was refused is published again: without the payload, which lies on T for
-    /// a while, then without the properties of the task. What is left is small, and is published
-    /// until it is stored: a dead letter that is missing is worse than a task that waits for it.
-    /// Returns whether that is to be told.
-    fn make_dead_letter_smaller(&mut self, id: TaskId, cause: &str, now: Moment) -> bool {
-        self.metadata.ended.leave_out(id);
-        let TaskPayload { bytes, properties, terms, .. } =
-            self.payloads.remove(id).unwrap_or_default();
-        let is_smallest = bytes.is_empty() && properties.is_empty();
-        let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
-        self.payloads.insert(id, TaskPayload { properties, terms, ..TaskPayload::default() });
-        !is_smallest || self.refused_letters.is_news(cause, now)
     }
 
     /// Whether the task failed for good and M lacks that: its dead letter comes first.

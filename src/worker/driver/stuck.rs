@@ -6,33 +6,33 @@
 //! has ended.
 
 use super::lanes::LaneId;
-use super::{Driver, Event};
+use super::{WorkerDriver, WorkerEvent};
 use crate::worker::execution::StuckBody;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt of a worker.
-type Place = (LaneId, TaskId, Epoch);
+type AttemptKey = (LaneId, TaskId, Epoch);
 
 /// The bodies of a worker that do not end.
 #[derive(Debug, Default)]
 pub(super) struct StuckBodies {
     /// Those that keep their slots, and whether they were killed.
-    in_slots: BTreeMap<Place, bool>,
+    in_slots: BTreeMap<AttemptKey, bool>,
     /// Those that were left behind.
-    left_behind: BTreeSet<Place>,
+    left_behind: BTreeSet<AttemptKey>,
 }
 
-impl Driver {
+impl WorkerDriver {
     /// The attempt is over and its body is not.
-    pub(super) fn note_stuck(&mut self, place: Place, body: StuckBody, killed: bool) {
+    pub(super) fn note_stuck(&mut self, place: AttemptKey, body: StuckBody, killed: bool) {
         let (lane, id, epoch) = place;
         self.stats.stuck();
         self.stuck.in_slots.insert(place, killed);
         self.pending.push(Box::pin(async move {
             body.0.await;
-            Event::ProcessorGone { lane, id, epoch }
+            WorkerEvent::ProcessorGone { lane, id, epoch }
         }));
         if killed {
             self.leave_behind(place);
@@ -49,7 +49,7 @@ impl Driver {
             running.checkpoints.reports.kill();
         }
         let places = (lane_id, task, first)..=(lane_id, task, last);
-        let stuck: Vec<Place> = self.stuck.in_slots.range(places).map(|(at, _)| *at).collect();
+        let stuck: Vec<AttemptKey> = self.stuck.in_slots.range(places).map(|(at, _)| *at).collect();
         for place in stuck {
             self.stuck.in_slots.insert(place, true);
             self.leave_behind(place);
@@ -57,7 +57,7 @@ impl Driver {
     }
 
     /// Frees the slot of a body that goes on.
-    fn leave_behind(&mut self, place: Place) {
+    fn leave_behind(&mut self, place: AttemptKey) {
         let (id, task, epoch) = place;
         let (left, most) = (self.stuck.left_behind.len(), self.config.concurrency);
         if left >= most {
@@ -75,7 +75,7 @@ impl Driver {
     }
 
     /// A body has ended at last.
-    pub(super) fn handle_processor_gone(&mut self, place: Place) {
+    pub(super) fn handle_processor_gone(&mut self, place: AttemptKey) {
         let (id, task, epoch) = place;
         let now = self.env.clock.now();
         if self.stuck.left_behind.remove(&place) {

@@ -1,10 +1,10 @@
 //! The task topics of a worker: each has lanes of its own, by its partitions, with ledger and
 //! metadata topic of its own. They share the worker's slots.
 
-use super::growth::{Counts, Growth};
-use super::lane::{Lane, LaneTopics};
+use super::growth::{Growth, PartitionCounts};
+use super::lane::{LaneTopics, PartitionDriver};
 use super::lanes::LaneId;
-use super::{Driver, Event};
+use super::{WorkerDriver, WorkerEvent};
 use crate::supervise::recount;
 use crate::topics::TopicNames;
 use crate::worker::shares::Share;
@@ -39,7 +39,7 @@ impl TaskTopic {
     }
 }
 
-impl Driver {
+impl WorkerDriver {
     /// Works on one more topic, with so many partitions.
     pub(super) fn add_topic(&mut self, names: TopicNames, share: Share, partitions: Option<u32>) {
         let Ok(topic) = u16::try_from(self.topics.len()) else { return };
@@ -54,7 +54,7 @@ impl Driver {
     }
 
     /// The partitions of a topic were counted again.
-    pub(super) fn handle_partitions(&mut self, topic: u16, counts: Counts) {
+    pub(super) fn handle_partitions(&mut self, topic: u16, counts: PartitionCounts) {
         let open = self.lanes.count_of(topic);
         let Some(TaskTopic { names, growth, .. }) = self.topics.get_mut(usize::from(topic)) else {
             return;
@@ -71,7 +71,7 @@ impl Driver {
         let topics = [names.task.clone(), names.ledger.clone()];
         self.pending.push(Box::pin(async move {
             let [task, ledger] = recount(transport, clock, topics, None).await;
-            Event::Partitions(topic, Counts { task, ledger })
+            WorkerEvent::Partitions(topic, PartitionCounts { task, ledger })
         }));
     }
 
@@ -88,7 +88,8 @@ impl Driver {
                 continue;
             }
             let topics = LaneTopics::new(names, &self.config.subscription, partition);
-            let lane = Lane::open(&mut self.env, &mut self.services, &self.config, id, topics);
+            let lane =
+                PartitionDriver::open(&mut self.env, &mut self.services, &self.config, id, topics);
             self.lanes.insert(id, lane);
             self.shares.add_lane(topic);
         }

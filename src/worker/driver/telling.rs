@@ -1,15 +1,15 @@
 //! What the log says of attempts, and what is counted of them.
 
-use super::lane::Lane;
+use super::lane::PartitionDriver;
 use crate::clock::Clock;
 use crate::telemetry::{self, spans};
 use crate::transport::TopicPartition;
-use crate::worker::stats::Stats;
+use crate::worker::stats::WorkerCounters;
 use longhaul_core::machine::Task;
 use longhaul_core::protocol::entry::{
     Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
 };
-use longhaul_core::protocol::fold::{Phase, Reason};
+use longhaul_core::protocol::fold::{IgnoredReason, Phase};
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::TaskId;
@@ -27,7 +27,7 @@ pub(super) struct AttemptLog<'a> {
     pub(super) attempt: u32,
 }
 
-impl Lane {
+impl PartitionDriver {
     /// An attempt starts now at a task that was published then.
     pub(super) fn measure_start(&self, attempt: u32, published_ms: u64, clock: Clock) {
         if telemetry::ENABLED && attempt == 1 {
@@ -96,7 +96,7 @@ impl Lane {
     }
 
     /// An entry had no effect.
-    pub(super) fn measure_ignored(&self, entry: &Entry, reason: Reason) {
+    pub(super) fn measure_ignored(&self, entry: &Entry, reason: IgnoredReason) {
         if !telemetry::ENABLED {
             return;
         }
@@ -108,7 +108,7 @@ impl Lane {
         {
             telemetry::claim_lost(topic);
         }
-        if reason == Reason::Fenced && machine.is_ready() {
+        if reason == IgnoredReason::Fenced && machine.is_ready() {
             telemetry::fenced_write(topic);
         }
     }
@@ -121,7 +121,7 @@ impl AttemptLog<'_> {
         spans::attempt(topic, id, epoch, attempt, subscription, properties)
     }
 
-    pub(super) fn starts(&self, task: Option<&Task>, stats: &Stats) {
+    pub(super) fn starts(&self, task: Option<&Task>, stats: &WorkerCounters) {
         let Self { topic, id, epoch, attempt } = self;
         stats.started();
         if task.is_some_and(|task| task.taken_over) {

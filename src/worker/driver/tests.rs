@@ -2,10 +2,10 @@
 
 mod compacting;
 
-use super::lane::Lane;
+use super::lane::PartitionDriver;
 use super::*;
 use crate::Text;
-use crate::gate::Gate;
+use crate::gate::ProcessGate;
 use crate::transport::{Message, Outgoing};
 use crate::worker::handle::Plan;
 use crate::worker::processor::{TaskContext, TaskProcessor};
@@ -90,7 +90,7 @@ struct Bench {
     broker: MemoryBroker,
     transport: MemoryTransport,
     names: TopicNames,
-    driver: Driver,
+    driver: WorkerDriver,
     stop_request: watch::Sender<StopRequest>,
     /// How the driver has ended.
     ended: bool,
@@ -117,7 +117,7 @@ impl Bench {
         broker.create_topic(&names.register, None, true);
         broker.create_topic(&names.dead_letters, None, false);
         let bench = Self::on(broker, "worker", config, partitions, body);
-        for partition in bench.driver.lanes.values().map(Lane::partition) {
+        for partition in bench.driver.lanes.values().map(PartitionDriver::partition) {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
@@ -141,14 +141,14 @@ impl Bench {
         let heartbeat = plan.config.heartbeat;
         let (stop_request, stop_requested) = watch::channel(StopRequest::None);
         let (events, queue) = mpsc::channel(EVENTS_MAX);
-        let drain_request = Arc::new(DrainRequest::new(plan.config.drain_limit));
+        let drain_request = Arc::new(DrainSignal::new(plan.config.drain_limit));
         let env = Environment {
             drain_request,
             transport: Arc::new(transport.clone()),
             clock: broker.clock(),
             // Its owner id comes from it: no two workers may have the same.
             rng: fastrand::Rng::with_seed(name.bytes().map(u64::from).sum()),
-            gate: Gate::open(),
+            gate: ProcessGate::open(),
             bodies: Handle::current(),
             connections: Arc::new(Connections::new(broker.clock())),
             heartbeat,
@@ -159,7 +159,8 @@ impl Bench {
         let stats = Arc::default();
         let topics =
             topics.into_iter().map(|(topics, share)| (topics, share, partitions)).collect();
-        let driver = Driver::new(env, queue, config, topics, processor, stop_requested, stats);
+        let driver =
+            WorkerDriver::new(env, queue, config, topics, processor, stop_requested, stats);
         let bench = Self {
             broker,
             transport,
@@ -170,7 +171,7 @@ impl Bench {
             end: None,
             turns: 0,
         };
-        for partition in bench.driver.lanes.values().map(Lane::partition) {
+        for partition in bench.driver.lanes.values().map(PartitionDriver::partition) {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
@@ -454,7 +455,7 @@ async fn a_superseded_outcome_is_dropped() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 5));
     let task = bench.submit(&[]);
     bench.run_for(3 * SECOND).await;
-    bench.broker.next_publish(&bench.ledger(), longhaul_memory::Fate::Lost);
+    bench.broker.next_publish(&bench.ledger(), longhaul_memory::PublishFate::Lost);
     bench.run_for(4 * SECOND).await;
     assert_eq!(bench.driver.lanes[-1].outcome_bodies.len(), 1);
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };

@@ -5,7 +5,7 @@ use super::{LeaseEvent, LeaseKey, Reply};
 use crate::client::TaskRef;
 use crate::clock::Clock;
 use crate::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseToken};
-use crate::worker::driver::Event;
+use crate::worker::driver::WorkerEvent;
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::processor::TaskContext;
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 const STORING_PART: u32 = 4;
 
 /// What the attendant of a lease is told.
-pub(in crate::worker) enum Told {
+pub(in crate::worker) enum LeaseNotice {
     /// Its holder is alive, and that is in the log.
     Kept { keep: Box<KeepAlive>, reply: Reply<Kept> },
     /// Its holder has ended it.
@@ -37,7 +37,7 @@ pub(in crate::worker) enum Told {
 }
 
 /// See the module's documentation.
-pub(in crate::worker) struct Attendant {
+pub(in crate::worker) struct LeaseSupervisor {
     pub(in crate::worker) key: LeaseKey,
     pub(in crate::worker) token: LeaseToken,
     pub(in crate::worker) worker: Arc<str>,
@@ -51,11 +51,11 @@ pub(in crate::worker) struct Attendant {
     /// to its holder: what is left of the grace that the holder has.
     pub(in crate::worker) cancelled: Option<Duration>,
     pub(in crate::worker) clock: Clock,
-    pub(in crate::worker) told: Mutex<Option<mpsc::Receiver<Told>>>,
-    pub(in crate::worker) driver: Mailbox<Event>,
+    pub(in crate::worker) told: Mutex<Option<mpsc::Receiver<LeaseNotice>>>,
+    pub(in crate::worker) driver: Mailbox<WorkerEvent>,
 }
 
-impl ErasedProcessor for Attendant {
+impl ErasedProcessor for LeaseSupervisor {
     fn run(
         self: Arc<Self>,
         payload: Bytes,
@@ -65,13 +65,13 @@ impl ErasedProcessor for Attendant {
     }
 }
 
-impl Attendant {
+impl LeaseSupervisor {
     async fn attend(&self, payload: Bytes, context: TaskContext) -> Result<Bytes, TaskError> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut told) = told else { return Err(TaskError::snooze(Duration::ZERO)) };
         if self.fresh {
             let lease = Box::new(self.lease(payload, &context));
-            self.driver.put(Event::Lease(LeaseEvent::Begun(self.key, lease)));
+            self.driver.put(WorkerEvent::Lease(LeaseEvent::Begun(self.key, lease)));
         }
         let mut lease_time = self.lease_time;
         let mut storing = FuturesUnordered::new();
@@ -86,15 +86,15 @@ impl Attendant {
             tokio::select! {
                 biased;
                 told = told.recv() => match told {
-                    Some(Told::Kept { keep, reply }) => {
+                    Some(LeaseNotice::Kept { keep, reply }) => {
                         lease_time = keep.lease_time.unwrap_or(lease_time);
                         storing.push(self.keep(*keep, lease_time, &context, reply));
                     }
-                    Some(Told::Ended(_)) if self.cancelled.is_some() => return Err(cancelled()),
-                    Some(Told::Ended(outcome)) => return result_of(outcome),
-                    Some(Told::Silent) => return Err(self.silent(lease_time)),
+                    Some(LeaseNotice::Ended(_)) if self.cancelled.is_some() => return Err(cancelled()),
+                    Some(LeaseNotice::Ended(outcome)) => return result_of(outcome),
+                    Some(LeaseNotice::Silent) => return Err(self.silent(lease_time)),
                     // Nobody asks any more, or others look after it.
-                    Some(Told::Unwanted) | None => return Err(TaskError::snooze(Duration::ZERO)),
+                    Some(LeaseNotice::Unwanted) | None => return Err(TaskError::snooze(Duration::ZERO)),
                 },
                 () = &mut grace => return Err(cancelled()),
                 Some(()) = storing.next(), if !storing.is_empty() => {}

@@ -6,10 +6,10 @@
 //! answered as soon as it has a lease and no claim for it is on its way: so one that asks for many
 //! gets what is there, and does not wait for more.
 
-use super::{Lease, LeaseKey, LeaseRequest, Told, WishId};
+use super::{Lease, LeaseKey, LeaseNotice, LeaseRequest, LeaseRequestId};
 use crate::worker::driver::LaneId;
 use longhaul_core::task::TaskId;
-use longhaul_core::wanted::{TaskType, Wanted};
+use longhaul_core::wanted::{TaskType, WantedLeases};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,32 +20,32 @@ type LaneTask = (LaneId, TaskId);
 
 /// See the module's documentation.
 #[derive(Default)]
-pub(in crate::worker) struct Desk {
-    wishes: BTreeMap<WishId, Wish>,
+pub(in crate::worker) struct LeaseQueue {
+    wishes: BTreeMap<LeaseRequestId, PendingLeaseRequest>,
     /// Those of them that ask for more than claims are on their way for, and for any type.
-    open: BTreeSet<WishId>,
+    open: BTreeSet<LeaseRequestId>,
     /// The same of those that ask for some types only, by type.
-    typed: BTreeMap<TaskType, BTreeSet<WishId>>,
+    typed: BTreeMap<TaskType, BTreeSet<LeaseRequestId>>,
     /// How many leases they ask for in all, and of which types.
     free: usize,
-    wanted: Wanted,
+    wanted: WantedLeases,
     /// Claims on their way, and for whom.
     bound: HashMap<LaneTask, Bound>,
     /// Who looks after the leases of this worker.
-    pub(in crate::worker) attendants: HashMap<LeaseKey, mpsc::Sender<Told>>,
+    pub(in crate::worker) attendants: HashMap<LeaseKey, mpsc::Sender<LeaseNotice>>,
 }
 
 /// Whom a claim is for.
 #[derive(Clone, Debug)]
 pub(in crate::worker) struct Bound {
-    wish: WishId,
+    wish: LeaseRequestId,
     /// The worker's name.
     pub(in crate::worker) worker: Arc<str>,
     /// The silence after which its lease is ended, where the request says it.
     pub(in crate::worker) lease_time: Option<Duration>,
 }
 
-struct Wish {
+struct PendingLeaseRequest {
     worker: Arc<str>,
     lease_time: Option<Duration>,
     /// None: it asks for any.
@@ -60,11 +60,11 @@ struct Wish {
     reply: oneshot::Sender<Vec<Lease>>,
 }
 
-impl Desk {
+impl LeaseQueue {
     /// Somebody asks.
     pub(in crate::worker) fn ask(
         &mut self,
-        id: WishId,
+        id: LeaseRequestId,
         request: LeaseRequest,
         reply: oneshot::Sender<Vec<Lease>>,
     ) {
@@ -73,13 +73,14 @@ impl Desk {
             types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
         let (worker, types) = (worker.into(), types.into_iter().collect());
         let (open, bound, last, granted) = (0, 0, false, Vec::new());
-        let wish = Wish { worker, lease_time, types, open, bound, last, granted, reply };
+        let wish =
+            PendingLeaseRequest { worker, lease_time, types, open, bound, last, granted, reply };
         self.wishes.insert(id, wish);
         self.set_open(id, count);
     }
 
     /// It asks for so many leases that no claim is on its way for.
-    fn set_open(&mut self, id: WishId, open: usize) {
+    fn set_open(&mut self, id: LeaseRequestId, open: usize) {
         let Some(wish) = self.wishes.get_mut(&id) else { return };
         let before = std::mem::replace(&mut wish.open, open);
         self.free = (self.free + open).saturating_sub(before);
@@ -99,7 +100,7 @@ impl Desk {
 
     /// It has waited as long as it may: for claims on their way it waits on, and is answered at
     /// once where there are none.
-    pub(in crate::worker) fn last(&mut self, id: WishId) {
+    pub(in crate::worker) fn last(&mut self, id: LeaseRequestId) {
         self.set_open(id, 0);
         let Some(wish) = self.wishes.get_mut(&id) else { return };
         wish.last = true;
@@ -109,7 +110,7 @@ impl Desk {
     }
 
     /// Nobody waits for it any more. What is on its way for it is given back when it comes.
-    pub(in crate::worker) fn gone(&mut self, id: WishId) {
+    pub(in crate::worker) fn gone(&mut self, id: LeaseRequestId) {
         self.set_open(id, 0);
         self.wishes.remove(&id);
     }
@@ -120,7 +121,7 @@ impl Desk {
     }
 
     /// The same by type, while somebody asks for some types only.
-    pub(in crate::worker) fn wanted(&self) -> Option<&Wanted> {
+    pub(in crate::worker) fn wanted(&self) -> Option<&WantedLeases> {
         (!self.wanted.types.is_empty()).then_some(&self.wanted)
     }
 
@@ -173,7 +174,7 @@ impl Desk {
     }
 
     /// False if the one lease that it was given finds nobody.
-    fn answer(&mut self, id: WishId) -> bool {
+    fn answer(&mut self, id: LeaseRequestId) -> bool {
         self.set_open(id, 0);
         let Some(wish) = self.wishes.remove(&id) else { return false };
         // Whoever has just given up holds leases that it does not know of: they end in silence.
@@ -181,7 +182,7 @@ impl Desk {
     }
 }
 
-fn set(wishes: &mut BTreeSet<WishId>, id: WishId, is_in: bool) {
+fn set(wishes: &mut BTreeSet<LeaseRequestId>, id: LeaseRequestId, is_in: bool) {
     if is_in {
         wishes.insert(id);
     } else {

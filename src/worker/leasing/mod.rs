@@ -4,11 +4,11 @@
 mod attendant;
 mod desk;
 
-pub(super) use attendant::{Attendant, Told};
-pub(super) use desk::Desk;
+pub(super) use attendant::{LeaseNotice, LeaseSupervisor};
+pub(super) use desk::LeaseQueue;
 
-use super::driver::Event;
 use super::driver::LaneId;
+use super::driver::WorkerEvent;
 use super::mailbox::Mailbox;
 use crate::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
@@ -36,7 +36,7 @@ impl Default for LeaseTerms {
 
 /// Numbers the requests for leases of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct WishId(pub(crate) u64);
+pub(crate) struct LeaseRequestId(pub(crate) u64);
 
 /// An attempt that is leased.
 pub(super) type LeaseKey = (LaneId, TaskId, Epoch);
@@ -44,13 +44,13 @@ pub(super) type LeaseKey = (LaneId, TaskId, Epoch);
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ReportError>>;
 
 /// What is asked of a worker that grants leases.
-pub(crate) enum Asked {
+pub(crate) enum LeaseCommand {
     /// For leases.
-    Lease { wish: WishId, request: LeaseRequest, reply: oneshot::Sender<Vec<Lease>> },
+    Lease { wish: LeaseRequestId, request: LeaseRequest, reply: oneshot::Sender<Vec<Lease>> },
     /// That one waits for no more than what is on its way for it.
-    Last(WishId),
+    Last(LeaseRequestId),
     /// That one is not waited for any more.
-    Gone(WishId),
+    Gone(LeaseRequestId),
     /// To note that a lease is alive.
     KeepAlive { token: LeaseToken, keep: Box<KeepAlive>, reply: Reply<Kept> },
     /// To end one.
@@ -70,9 +70,9 @@ pub(in crate::worker) struct Renewed {
 /// What a worker that grants leases tells itself.
 pub(in crate::worker) enum LeaseEvent {
     /// Somebody has asked.
-    Asked(Asked),
+    Asked(LeaseCommand),
     /// The same again, because the view of the ledger was not complete.
-    AskedAgain(Asked, longhaul_core::protocol::moment::Moment),
+    AskedAgain(LeaseCommand, longhaul_core::protocol::moment::Moment),
     /// The attendant of a lease has begun, and this is the lease.
     Begun(LeaseKey, Box<Lease>),
     /// Where the renewal is stored that this was asked with, if it is.
@@ -83,7 +83,7 @@ pub(in crate::worker) enum LeaseEvent {
     Over { key: LeaseKey, message: Box<Option<crate::transport::Message>> },
 }
 
-impl Asked {
+impl LeaseCommand {
     /// The lease that it is about.
     pub(super) const fn token(&self) -> Option<LeaseToken> {
         match self {
@@ -106,19 +106,19 @@ impl Asked {
 
 /// Where a worker that grants leases is asked.
 #[derive(Clone)]
-pub(crate) struct Door(Mailbox<Event>);
+pub(crate) struct LeaseSender(Mailbox<WorkerEvent>);
 
-impl Door {
-    pub(super) const fn new(answers: Mailbox<Event>) -> Self {
+impl LeaseSender {
+    pub(super) const fn new(answers: Mailbox<WorkerEvent>) -> Self {
         Self(answers)
     }
 
-    pub(crate) fn ask(&self, asked: Asked) {
-        self.0.put(Event::Lease(LeaseEvent::Asked(asked)));
+    pub(crate) fn ask(&self, asked: LeaseCommand) {
+        self.0.put(WorkerEvent::Lease(LeaseEvent::Asked(asked)));
     }
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for LeaseSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Door")
     }

@@ -3,7 +3,7 @@
 use super::publishing::publish_until_lost;
 use super::*;
 use crate::supervise::{BACKOFF_MAX, Backoff, ConnectionState, Connections, KeptPublisher};
-use crate::transport::{Batching, OnReceipt, Outgoing, Schema, Start, TopicPartition};
+use crate::transport::{Batching, OnReceipt, Outgoing, Start, TopicPartition, TopicSchema};
 use crate::worker::driver::LaneId;
 use longhaul_memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
 use tokio::task::JoinSet;
@@ -24,13 +24,17 @@ fn broker() -> (MemoryBroker, MemoryTransport) {
     (broker, transport)
 }
 
-fn service(broker: &MemoryBroker, transport: &MemoryTransport) -> (Service, Arc<Connections>) {
+fn service(
+    broker: &MemoryBroker,
+    transport: &MemoryTransport,
+) -> (SessionSupervisor, Arc<Connections>) {
     let clock = broker.clock();
     let connections = Arc::new(Connections::new(clock));
     let rng = fastrand::Rng::with_seed(1);
     let backoff = Backoff::of_worker(rng, Duration::from_secs(10));
     let monitor = Monitor::new(&connections);
-    let service = Service::new(Arc::new(transport.clone()), at(), monitor, backoff, clock);
+    let service =
+        SessionSupervisor::new(Arc::new(transport.clone()), at(), monitor, backoff, clock);
     (service, connections)
 }
 
@@ -40,10 +44,13 @@ fn consuming(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
     services: &mut JoinSet<()>,
-) -> (mpsc::Receiver<Event>, Mailbox<ConsumerCommand>, Arc<Connections>) {
+) -> (mpsc::Receiver<WorkerEvent>, Mailbox<ConsumerCommand>, Arc<Connections>) {
     let (sender, events) = mpsc::channel(1_000);
-    let sink =
-        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
+    let sink = Sink::new(sender, |event| WorkerEvent::Consumed {
+        lane: LaneId::default(),
+        service: 0,
+        event,
+    });
     let commands = Mailbox::new();
     let (service, connections) = service(broker, transport);
     let group = GROUP.to_owned();
@@ -63,7 +70,7 @@ fn publishing(
     services: &mut JoinSet<()>,
 ) -> Arc<Connections> {
     let (service, connections) = service(broker, transport);
-    services.spawn(publish(service, Batching::Off, Schema::None, Mailbox::new()));
+    services.spawn(publish(service, Batching::Off, TopicSchema::None, Mailbox::new()));
     connections
 }
 
@@ -73,10 +80,11 @@ fn following(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
     services: &mut JoinSet<()>,
-) -> (mpsc::Receiver<Event>, Mailbox<Moment>, Arc<Connections>) {
+) -> (mpsc::Receiver<WorkerEvent>, Mailbox<Moment>, Arc<Connections>) {
     let (sender, events) = mpsc::channel(1_000);
     let (lane, generation) = (LaneId::default(), 1);
-    let sink = Sink::new(sender, move |followed| Event::Ledger { lane, generation, followed });
+    let sink =
+        Sink::new(sender, move |followed| WorkerEvent::Ledger { lane, generation, followed });
     let (service, connections) = service(broker, transport);
     let from_start = Follow { start: Start::Earliest, compacted: false };
     let asked = Mailbox::new();
@@ -86,17 +94,17 @@ fn following(
 }
 
 /// What the follower says next.
-async fn followed(events: &mut mpsc::Receiver<Event>) -> Option<Followed> {
+async fn followed(events: &mut mpsc::Receiver<WorkerEvent>) -> Option<FollowerEvent> {
     match tokio::time::timeout(MINUTE, events.recv()).await {
-        Ok(Some(Event::Ledger { followed, .. })) => Some(followed),
+        Ok(Some(WorkerEvent::Ledger { followed, .. })) => Some(followed),
         _ => None,
     }
 }
 
 /// What the consumer says next. In simulated time a wait without a limit would be one for ever.
-async fn consumed(events: &mut mpsc::Receiver<Event>) -> Consumed {
+async fn consumed(events: &mut mpsc::Receiver<WorkerEvent>) -> Consumed {
     let event = tokio::time::timeout(Duration::from_secs(3_600), events.recv()).await;
-    let Ok(Some(Event::Consumed { event, .. })) = event else { panic!("it says nothing") };
+    let Ok(Some(WorkerEvent::Consumed { event, .. })) = event else { panic!("it says nothing") };
     event
 }
 
@@ -109,7 +117,7 @@ async fn what_has_expired_is_not_handed_over_after_an_outage() {
     let mailbox = Mailbox::new();
     broker.restart(Duration::from_secs(20), false, Loss::Error);
     let (service, _) = service(&broker, &transport);
-    let work = publish(service, Batching::Off, Schema::None, mailbox.clone());
+    let work = publish(service, Batching::Off, TopicSchema::None, mailbox.clone());
     services.spawn(work);
     let mut receipts = Vec::new();
     for (key, seconds) in [("claim", Some(10)), ("outcome", None), ("heartbeat", Some(60))] {
@@ -142,7 +150,7 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
     while !told.contains(&"acked") {
         // Simulated time: without a limit the test would wait for ever.
         let event = tokio::time::timeout(Duration::from_secs(60), events.recv()).await;
-        let Ok(Some(Event::Consumed { event, .. })) = event else { panic!("only {told:?}") };
+        let Ok(Some(WorkerEvent::Consumed { event, .. })) = event else { panic!("only {told:?}") };
         told.push(match event {
             Consumed::Opened(session) => {
                 commands.put(ConsumerCommand::Credit { session, count: 1 });
@@ -172,7 +180,7 @@ async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
     let (mut events, commands, _) = consuming(&broker, &transport, &mut services);
     let mut opened = 0;
     while broker.clock().now().0 < MINUTE
-        && let Some(Event::Consumed { event, .. }) = events.recv().await
+        && let Some(WorkerEvent::Consumed { event, .. }) = events.recv().await
     {
         if let Consumed::Opened(session) = event {
             commands.put(ConsumerCommand::Credit { session, count: 1 });
@@ -302,10 +310,10 @@ async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens()
     let mut services = JoinSet::new();
     let (mut events, ..) = following(&broker, &transport, &mut services);
     broker.publish(&at(), Outgoing::default());
-    assert!(matches!(followed(&mut events).await, Some(Followed::Messages(_))));
+    assert!(matches!(followed(&mut events).await, Some(FollowerEvent::Messages(_))));
     broker.delete_topic(&at().topic, Loss::Error);
     for _ in 0..2 {
-        assert!(matches!(followed(&mut events).await, Some(Followed::Gone)));
+        assert!(matches!(followed(&mut events).await, Some(FollowerEvent::Gone)));
     }
     drop(events);
     let end = tokio::time::timeout(MINUTE, services.join_next()).await;
@@ -320,13 +328,15 @@ async fn a_follower_says_where_its_topic_ends_when_it_is_asked() {
     let (mut events, asked, _) = following(&broker, &transport, &mut services);
     asked.put(Moment(SECOND));
     let end = followed(&mut events).await;
-    assert!(matches!(end, Some(Followed::End(Moment(SECOND), None))), "nothing stands there");
+    assert!(matches!(end, Some(FollowerEvent::End(Moment(SECOND), None))), "nothing stands there");
     broker.publish(&at(), Outgoing::default());
-    let Some(Followed::Messages(messages)) = followed(&mut events).await else {
+    let Some(FollowerEvent::Messages(messages)) = followed(&mut events).await else {
         panic!("it is not followed any more")
     };
     asked.put(Moment(MINUTE));
-    let Some(Followed::End(at, end)) = followed(&mut events).await else { panic!("no answer") };
+    let Some(FollowerEvent::End(at, end)) = followed(&mut events).await else {
+        panic!("no answer")
+    };
     assert_eq!((at, end), (Moment(MINUTE), messages.last().map(|last| last.position)));
 }
 
@@ -339,14 +349,14 @@ async fn a_follower_that_falls_silent_is_opened_anew() {
     let (mut events, _, connections) = following(&broker, &transport, &mut services);
     for round in 1..=2 {
         broker.publish(&at(), Outgoing::default());
-        assert!(matches!(followed(&mut events).await, Some(Followed::Messages(_))));
+        assert!(matches!(followed(&mut events).await, Some(FollowerEvent::Messages(_))));
         // Nothing is there: silence is no sign.
         tokio::time::sleep(5 * MINUTE).await;
         assert_eq!(connections.stalled(), round - 1);
         broker.stall_followers(&at());
         broker.publish(&at(), Outgoing::default());
         tokio::time::sleep(2 * MINUTE).await;
-        assert!(matches!(followed(&mut events).await, Some(Followed::Messages(_))));
+        assert!(matches!(followed(&mut events).await, Some(FollowerEvent::Messages(_))));
         assert_eq!((connections.stalled(), connections.lost()), (round, 0));
         assert!(matches!(connections.state(), ConnectionState::Connected), "it is no outage");
     }
@@ -369,7 +379,7 @@ async fn what_expires_now_is_still_handed_over() {
     let (broker, transport) = broker();
     let clock = broker.clock();
     let ((service, _), mailbox) = (service(&broker, &transport), Mailbox::new());
-    let mut publisher = KeptPublisher::new(service, Batching::Off, Schema::None);
+    let mut publisher = KeptPublisher::new(service, Batching::Off, TopicSchema::None);
     assert!(publisher.open().await.is_ok());
     let now = clock.now();
     for (key, expires) in [("past", now - SECOND), ("now", now), ("future", now + SECOND)] {

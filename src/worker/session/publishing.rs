@@ -1,8 +1,8 @@
 //! Publishes what the driver puts into a mailbox.
 
 use crate::clock::Clock;
-use crate::supervise::{KeptPublisher, Service};
-use crate::transport::{Batching, OnReceipt, Outgoing, Schema, TransportError};
+use crate::supervise::{KeptPublisher, SessionSupervisor};
+use crate::transport::{Batching, OnReceipt, Outgoing, TopicSchema, TransportError};
 use crate::worker::mailbox::Mailbox;
 use longhaul_core::protocol::moment::Moment;
 
@@ -19,9 +19,9 @@ pub(in crate::worker) struct Publish {
 
 /// A publisher service: what is put into the mailbox is published in order.
 pub(in crate::worker) async fn publish(
-    service: Service,
+    service: SessionSupervisor,
     batching: Batching,
-    schema: Schema,
+    schema: TopicSchema,
     mailbox: Mailbox<Publish>,
 ) {
     let clock = service.clock;

@@ -3,8 +3,8 @@
 use super::*;
 use crate::supervise::{Backoff, Connections};
 use crate::transport::{
-    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, Schema,
-    SubscriptionType, TopicPartition, Transport,
+    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, SubscriptionType,
+    TopicPartition, TopicSchema, Transport,
 };
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -35,13 +35,13 @@ impl Transport for Refusing {
         &self,
         _: &TopicPartition,
         _: Batching,
-        _: Schema,
+        _: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
         if self.tries.fetch_add(1, Ordering::Relaxed) > 1_000 {
             // Whoever does not wait would go on for ever.
             std::future::pending::<()>().await;
         }
-        if self.opens { Ok(Box::new(Over)) } else { Err(error()) }
+        if self.opens { Ok(Box::new(EndedPublisher)) } else { Err(error()) }
     }
 
     async fn subscribe(
@@ -70,10 +70,10 @@ impl Transport for Refusing {
     }
 }
 
-struct Over;
+struct EndedPublisher;
 
 #[async_trait]
-impl Publisher for Over {
+impl Publisher for EndedPublisher {
     async fn ended(&mut self) -> TransportError {
         error()
     }
@@ -93,9 +93,10 @@ fn publishing(opens: bool, clock: Clock) -> (Arc<Refusing>, Mailbox<Publish>, Jo
     let topic = TopicPartition { topic: "tasks".to_owned(), partition: -1 };
     let monitor = Monitor::new(&Arc::new(Connections::new(clock)));
     let backoff = Backoff::of_worker(fastrand::Rng::with_seed(1), Duration::from_secs(10));
-    let service = Service::new(Arc::clone(&transport) as _, topic, monitor, backoff, clock);
+    let service =
+        SessionSupervisor::new(Arc::clone(&transport) as _, topic, monitor, backoff, clock);
     let (mailbox, mut services) = (Mailbox::new(), JoinSet::new());
-    services.spawn(publish(service, Batching::Off, Schema::None, mailbox.clone()));
+    services.spawn(publish(service, Batching::Off, TopicSchema::None, mailbox.clone()));
     (transport, mailbox, services)
 }
 

@@ -44,8 +44,11 @@ impl Consumer for Stalled {
 async fn acks_do_not_pass_for_deliveries() {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
-    let events =
-        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
+    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
+        lane: LaneId::default(),
+        service: 0,
+        event,
+    });
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
     let mut session =
@@ -62,7 +65,7 @@ async fn acks_do_not_pass_for_deliveries() {
         () = worker => unreachable!("it goes on for ever"),
         () = tokio::time::sleep(2 * IDLE_MIN) => panic!("nobody looked"),
     };
-    assert!(matches!(end, End::Stalled(_)));
+    assert!(matches!(end, SessionEnd::Stalled(_)));
 }
 
 /// Who has no room for a task waits for none: its sessions would be given up one after the other.
@@ -70,8 +73,11 @@ async fn acks_do_not_pass_for_deliveries() {
 async fn who_asked_for_nothing_waits_for_nothing() {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, _receiver) = mpsc::channel(8);
-    let events =
-        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
+    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
+        lane: LaneId::default(),
+        service: 0,
+        event,
+    });
     let commands = Mailbox::new();
     let mut session =
         ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
@@ -86,7 +92,7 @@ async fn what_other_workers_run_is_no_stall() {
     for (open, stalled) in [(0, true), (1, false)] {
         let clock = longhaul_memory::simulated_clock(0);
         let (sender, _receiver) = mpsc::channel(8);
-        let events = Sink::new(sender, |event| Event::Consumed {
+        let events = Sink::new(sender, |event| WorkerEvent::Consumed {
             lane: LaneId::default(),
             service: 0,
             event,
@@ -138,8 +144,11 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
     let connections = Arc::new(Connections::new(clock));
     let monitor = Arc::new(Monitor::new(&connections));
     let (sender, mut receiver) = mpsc::channel(8);
-    let events =
-        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
+    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
+        lane: LaneId::default(),
+        service: 0,
+        event,
+    });
     for refuses in [true, true, false] {
         monitor.opened();
         let (open, seen) = (Arc::default(), Arc::clone(&monitor));
@@ -151,7 +160,7 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
             end = session.run(&commands, &events) => Some(end),
             _ = receiver.recv() => None,
         };
-        assert_eq!(matches!(end, Some(End::Lost(_))), refuses);
+        assert_eq!(matches!(end, Some(SessionEnd::Lost(_))), refuses);
         monitor.opened();
         let is_refused = matches!(connections.state(), ConnectionState::Refused { .. });
         assert_eq!(is_refused, refuses);
@@ -229,8 +238,11 @@ async fn stalled_after(
 ) -> Option<Duration> {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
-    let events =
-        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
+    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
+        lane: LaneId::default(),
+        service: 0,
+        event,
+    });
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 2 });
     let delivered = Moment(Duration::from_secs(10));
@@ -254,7 +266,7 @@ async fn stalled_after(
         () = worker => unreachable!("it listens for ever"),
         () = tokio::time::sleep(12 * IDLE_MAX) => return None,
     };
-    assert!(matches!(end, End::Stalled(_)));
+    assert!(matches!(end, SessionEnd::Stalled(_)));
     Some(clock.now().since(delivered))
 }
 
@@ -329,8 +341,11 @@ impl Consumer for Prefetching {
 async fn no_more_is_passed_on_than_there_is_credit_for() {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
-    let events =
-        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
+    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
+        lane: LaneId::default(),
+        service: 0,
+        event,
+    });
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 3 });
     let consumer = Box::new(Prefetching(0));
@@ -338,7 +353,8 @@ async fn no_more_is_passed_on_than_there_is_credit_for() {
         ConsumerSession::new(1, consumer, IDLE_MIN, clock, Arc::default(), monitor(clock));
     let end = tokio::time::timeout(IDLE_MIN, session.run(&commands, &events)).await;
     assert!(end.is_err(), "it goes on");
-    let Some(Event::Consumed { event: Consumed::Deliveries(some), .. }) = receiver.recv().await
+    let Some(WorkerEvent::Consumed { event: Consumed::Deliveries(some), .. }) =
+        receiver.recv().await
     else {
         panic!("nothing is passed on")
     };

@@ -1,7 +1,7 @@
 //! Follows a topic that is read whole before anything is done by it, and tells the driver.
 
 use super::Sink;
-use crate::supervise::{KeptFollower, Landmark, Reading, Service, WholeFollower};
+use crate::supervise::{KeptFollower, Landmark, SessionSupervisor, TopicReadEvent, WholeFollower};
 use crate::transport::{Follow, Message, Start, TransportError, TransportErrorKind};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(in crate::worker) enum FollowedWhole {
 /// what it has passed on, in the same topic where the landmark tells. It ends when that one is
 /// gone.
 pub(in crate::worker) async fn follow_whole(
-    service: Service,
+    service: SessionSupervisor,
     landmark: Landmark,
     sink: Sink<FollowedWhole>,
 ) {
@@ -34,8 +34,8 @@ pub(in crate::worker) async fn follow_whole(
     let (mut to_end, mut told) = (false, false);
     loop {
         let followed = match follower.next().await {
-            Ok(Reading::Messages(messages)) => FollowedWhole::Messages(messages),
-            Ok(Reading::ToEnd) => {
+            Ok(TopicReadEvent::Messages(messages)) => FollowedWhole::Messages(messages),
+            Ok(TopicReadEvent::ToEnd) => {
                 to_end = true;
                 FollowedWhole::ToEnd
             }

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 #[derive(Deserialize)]
 struct Cursors {
     #[serde(default)]
-    cursors: BTreeMap<String, Cursor>,
+    cursors: BTreeMap<String, CursorStatsJson>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Cursor {
+struct CursorStatsJson {
     mark_delete_position: String,
 }
 

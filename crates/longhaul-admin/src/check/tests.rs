@@ -1,5 +1,6 @@
 use super::*;
-use crate::policy::{InactiveTopic, Policies, Retention};
+use crate::observe::PartitionState;
+use crate::policy::{EffectivePolicies, InactiveTopic, RetentionPolicies};
 use crate::quota::Quotas;
 use crate::settings::HistoryRetention;
 use crate::traits::Traits;
@@ -10,7 +11,7 @@ fn names() -> TopicNames {
 }
 
 /// A topic with nothing to find, but for what its role adds.
-fn topic(shape: Shape, retention_minutes: i64) -> TopicState {
+fn topic(shape: TopicPartitioning, retention_minutes: i64) -> TopicState {
     let partition = PartitionState {
         exists: true,
         subscribed: true,
@@ -19,9 +20,9 @@ fn topic(shape: Shape, retention_minutes: i64) -> TopicState {
     };
     TopicState {
         shape,
-        policies: Policies {
+        policies: EffectivePolicies {
             source: PolicySource::Applied,
-            retention: Retention { minutes: retention_minutes, megabytes: -1 },
+            retention: RetentionPolicies { minutes: retention_minutes, megabytes: -1 },
             compaction_threshold_bytes: 1,
             deduplication: true,
             ttl_s: 0,
@@ -41,13 +42,13 @@ fn inactive(delete: bool, mode: &str) -> InactiveTopic {
     serde_json::from_str(&json).unwrap()
 }
 
-fn healthy(shape: Shape) -> Observed {
+fn healthy(shape: TopicPartitioning) -> Observed {
     Observed {
         task: Some(topic(shape, 60)),
         metadata: Some(topic(shape, 240)),
         ledger: Some(topic(shape, 240)),
-        register: Some(topic(Shape::Unpartitioned, 240)),
-        dead_letters: Some(topic(Shape::Unpartitioned, 240)),
+        register: Some(topic(TopicPartitioning::Unpartitioned, 240)),
+        dead_letters: Some(topic(TopicPartitioning::Unpartitioned, 240)),
         bookies: Some(4),
     }
 }
@@ -59,7 +60,7 @@ fn check(
     words: &str,
     break_it: impl FnOnce(&mut Observed),
 ) {
-    let mut observed = healthy(Shape::Partitioned(2));
+    let mut observed = healthy(TopicPartitioning::Partitioned(2));
     break_it(&mut observed);
     let found = findings(&observed, &names(), &TopicSettings::default());
     let [finding] = found.as_slice() else { panic!("expected one finding, got {found:#?}") };
@@ -86,7 +87,11 @@ fn ledger(observed: &mut Observed) -> &mut TopicState {
 
 #[test]
 fn healthy_topics_have_no_findings() {
-    for shape in [Shape::Unpartitioned, Shape::Partitioned(1), Shape::Partitioned(7)] {
+    for shape in [
+        TopicPartitioning::Unpartitioned,
+        TopicPartitioning::Partitioned(1),
+        TopicPartitioning::Partitioned(7),
+    ] {
         let found = findings(&healthy(shape), &names(), &TopicSettings::default());
         assert_eq!(found, [], "{shape}");
     }
@@ -110,25 +115,25 @@ fn partitions_that_differ_are_counted() {
     use FindingKind::{PartitionsDiffer, PartitionsMissing};
     let fewer = "the topic has 1 partition, the task topic has 2 partitions";
     check(("tasks-ledger", PartitionsDiffer, Severity::Error), fewer, |o| {
-        *ledger(o) = topic(Shape::Partitioned(1), 240);
+        *ledger(o) = topic(TopicPartitioning::Partitioned(1), 240);
     });
     check(("tasks-metadata", PartitionsDiffer, Severity::Error), "delete persistent://", |o| {
-        *metadata(o) = topic(Shape::Unpartitioned, 240);
+        *metadata(o) = topic(TopicPartitioning::Unpartitioned, 240);
     });
     check(("tasks-register", PartitionsDiffer, Severity::Error), "a register has none", |o| {
-        o.register = Some(topic(Shape::Partitioned(2), 240));
+        o.register = Some(topic(TopicPartitioning::Partitioned(2), 240));
     });
     check(("tasks-ledger", PartitionsMissing, Severity::Error), "partition 1", |o| {
         ledger(o).partitions[1].exists = false;
     });
-    let mut more = healthy(Shape::Partitioned(2));
-    *ledger(&mut more) = topic(Shape::Partitioned(4), 240);
+    let mut more = healthy(TopicPartitioning::Partitioned(2));
+    *ledger(&mut more) = topic(TopicPartitioning::Partitioned(4), 240);
     assert_eq!(findings(&more, &names(), &TopicSettings::default()), []);
 }
 
 #[test]
 fn partitions_of_the_task_topic_are_held_against_the_settings() {
-    let observed = healthy(Shape::Partitioned(2));
+    let observed = healthy(TopicPartitioning::Partitioned(2));
     for (partitions, remedy) in [(4, "`longhaul topic setup tasks`"), (1, "set partitions to")] {
         let settings = TopicSettings { partitions: Some(partitions), ..TopicSettings::default() };
         let found = findings(&observed, &names(), &settings);
@@ -153,7 +158,7 @@ fn a_ledger_that_is_not_safe_is_named() {
         ledger(o).policies.retention.minutes = 239
     });
     check(error(RetentionTooShort), "retention is none", |o| {
-        ledger(o).policies.retention = Retention::default();
+        ledger(o).policies.retention = RetentionPolicies::default();
     });
     check(error(RetentionTooShort), "10 MiB", |o| ledger(o).policies.retention.megabytes = 10);
     check(warning(RetentionTooLong), "unlimited in time", |o| {
@@ -176,7 +181,7 @@ fn metadata_that_is_not_kept_is_named() {
     use FindingKind::{CompactionThreshold, DeleteWhileInactive, MessageTtl, RetentionTooShort};
     let warning = |kind| ("tasks-metadata", kind, Severity::Warning);
     check(warning(RetentionTooShort), "retention is none", |o| {
-        metadata(o).policies.retention = Retention::default();
+        metadata(o).policies.retention = RetentionPolicies::default();
     });
     check(("tasks-metadata", CompactionThreshold, Severity::Error), "is 0", |o| {
         metadata(o).policies.compaction_threshold_bytes = 0;
@@ -211,7 +216,7 @@ fn a_task_topic_that_loses_or_withholds_tasks_is_named() {
         task(o).policies.retention.minutes = -1
     });
     check(warning(RetentionTooShort), "none", |o| {
-        task(o).policies.retention = Retention::default()
+        task(o).policies.retention = RetentionPolicies::default()
     });
     check(error(SubscriptionMissing), "`longhaul` is missing on partition 1", |o| {
         task(o).partitions[1].subscribed = false;
@@ -220,7 +225,7 @@ fn a_task_topic_that_loses_or_withholds_tasks_is_named() {
 
 #[test]
 fn a_durable_subscription_is_enough_to_keep_the_task_topic() {
-    let mut observed = healthy(Shape::Unpartitioned);
+    let mut observed = healthy(TopicPartitioning::Unpartitioned);
     task(&mut observed).policies.inactive = InactiveTopic::default();
     assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
 }
@@ -239,7 +244,7 @@ fn a_subscription_is_lost_only_where_the_ledger_remembers_its_tasks() {
 
 #[test]
 fn an_ensemble_of_all_bookies_is_a_warning() {
-    let mut observed = healthy(Shape::Unpartitioned);
+    let mut observed = healthy(TopicPartitioning::Unpartitioned);
     observed.bookies = Some(3);
     let found = findings(&observed, &names(), &TopicSettings::default());
     assert_eq!(found.len(), 5);
@@ -254,7 +259,7 @@ fn an_ensemble_of_all_bookies_is_a_warning() {
 
 #[test]
 fn without_topic_policies_the_remedy_is_to_enable_them() {
-    let mut observed = healthy(Shape::Unpartitioned);
+    let mut observed = healthy(TopicPartitioning::Unpartitioned);
     ledger(&mut observed).policies.source = PolicySource::Namespace;
     ledger(&mut observed).policies.deduplication = false;
     let found = findings(&observed, &names(), &TopicSettings::default());
@@ -271,7 +276,7 @@ fn needs_follow_the_ledger_retention() {
         ledger_retention: Duration::from_secs(2 * 3600),
         ..TopicSettings::default()
     };
-    let kinds: Vec<_> = findings(&healthy(Shape::Unpartitioned), &names(), &settings)
+    let kinds: Vec<_> = findings(&healthy(TopicPartitioning::Unpartitioned), &names(), &settings)
         .iter()
         .map(|finding| (finding.topic.rsplit('/').next().unwrap().to_owned(), finding.kind))
         .collect();
@@ -314,13 +319,13 @@ fn dead_letters_that_may_get_lost_are_named() {
         letters(o).policies.retention.minutes = 239;
     });
     check(error(Kind::PartitionsDiffer), "name another topic", |o| {
-        *letters(o) = topic(Shape::Partitioned(2), 240);
+        *letters(o) = topic(TopicPartitioning::Partitioned(2), 240);
     });
 }
 
 #[test]
 fn dead_letters_are_held_to_nothing_that_they_do_not_need() {
-    let mut observed = healthy(Shape::Partitioned(2));
+    let mut observed = healthy(TopicPartitioning::Partitioned(2));
     let state = letters(&mut observed);
     state.policies.retention.minutes = -1;
     state.policies.compaction_threshold_bytes = 0;
@@ -336,7 +341,7 @@ fn history(
     found_minutes: i64,
 ) -> Vec<(String, Severity, String)> {
     let settings = TopicSettings { history_retention, ..TopicSettings::default() };
-    let mut observed = healthy(Shape::Unpartitioned);
+    let mut observed = healthy(TopicPartitioning::Unpartitioned);
     for topic in [ledger as fn(&mut Observed) -> &mut TopicState, metadata, register, letters] {
         topic(&mut observed).policies.retention.minutes = found_minutes;
     }
@@ -347,7 +352,7 @@ fn history(
             FindingKind::RetentionTooShort | FindingKind::RetentionTooLong
         ))
     );
-    let short = |f: Finding| {
+    let short = |f: TopicFinding| {
         let topic = f.topic.rsplit('/').next().unwrap().to_owned();
         let needed = f.what.split("needed is ").nth(1).unwrap().to_owned();
         (topic, f.severity, needed)
@@ -397,7 +402,7 @@ fn an_enforced_schema_matters_only_where_the_topic_has_one_and_we_name_none() {
     check(("tasks-register", SchemaEnforced, Severity::Error), "wait for ever", |o| {
         enforce(register(o))
     });
-    let mut observed = healthy(Shape::Unpartitioned);
+    let mut observed = healthy(TopicPartitioning::Unpartitioned);
     enforce(metadata(&mut observed));
     ledger(&mut observed).traits.schema_enforced = true;
     task(&mut observed).traits.has_schema = true;
@@ -432,7 +437,7 @@ fn replication_to_other_clusters_is_a_warning() {
     check(("tasks-metadata", Replicated, Severity::Warning), "leaves their cluster", |o| {
         metadata(o).traits.clusters = clusters(&["here", "there"]);
     });
-    let mut observed = healthy(Shape::Unpartitioned);
+    let mut observed = healthy(TopicPartitioning::Unpartitioned);
     task(&mut observed).traits.clusters = clusters(&["here"]);
     assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
 }
@@ -450,8 +455,8 @@ fn many_partitions_are_not_all_listed() {
 /// which it has none.
 #[test]
 fn without_bookies_nobody_waits_for_their_outage() {
-    let mut observed = healthy(Shape::Unpartitioned);
-    observed.task.as_mut().unwrap().policies.retention = Retention::default();
+    let mut observed = healthy(TopicPartitioning::Unpartitioned);
+    observed.task.as_mut().unwrap().policies.retention = RetentionPolicies::default();
     let kinds = |observed: &Observed| -> Vec<_> {
         let found = findings(observed, &names(), &TopicSettings::default());
         found.into_iter().map(|finding| finding.kind).collect()
@@ -461,7 +466,7 @@ fn without_bookies_nobody_waits_for_their_outage() {
     assert_eq!(kinds(&observed), [FindingKind::RetentionTooShort], "it is not known");
     observed.bookies = Some(0);
     assert_eq!(kinds(&observed), []);
-    observed.ledger.as_mut().unwrap().policies.retention = Retention::default();
+    observed.ledger.as_mut().unwrap().policies.retention = RetentionPolicies::default();
     assert_eq!(
         kinds(&observed),
         [FindingKind::RetentionTooShort],

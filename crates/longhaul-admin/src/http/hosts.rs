@@ -1,6 +1,6 @@
 //! The hosts of an admin URL, and the URLs of calls.
 
-use super::{Call, Cause};
+use super::{AdminHttpCall, Cause};
 use reqwest::Url;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -65,7 +65,7 @@ fn bases(url: &str) -> Result<Vec<Url>, (&'static str, Option<Cause>)> {
 }
 
 /// Where a call goes at one host.
-pub(super) fn url_of(base: &Url, call: &Call) -> Url {
+pub(super) fn url_of(base: &Url, call: &AdminHttpCall) -> Url {
     let mut path = base.path().trim_end_matches('/').to_owned();
     for segment in &call.path {
         path.push('/');

@@ -73,9 +73,9 @@ fn redirect(to: &str) -> String {
     answer("307 Temporary Redirect", &format!("location: {to}\r\n"), "")
 }
 
-fn call(method: Method, path: &[&str], body: Option<&str>) -> Call {
+fn call(method: Method, path: &[&str], body: Option<&str>) -> AdminHttpCall {
     let path = path.iter().map(|segment| (*segment).to_owned()).collect();
-    Call { method, path, query: None, body: body.map(str::to_owned) }
+    AdminHttpCall { method, path, query: None, body: body.map(str::to_owned) }
 }
 
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn dead() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-fn reading() -> Call {
+fn reading() -> AdminHttpCall {
     call(Method::GET, &["a"], None)
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::observe::PartitionState;
-use crate::policy::{InactiveTopic, Policies, Retention};
+use crate::policy::{EffectivePolicies, InactiveTopic, RetentionPolicies};
 use crate::quota::Quotas;
 use crate::traits::Traits;
 
@@ -20,7 +20,7 @@ fn nothing() -> Observed {
 }
 
 /// A topic as the broker makes it when nobody sets anything up.
-fn untouched(shape: Shape) -> TopicState {
+fn untouched(shape: TopicPartitioning) -> TopicState {
     let partition = PartitionState {
         exists: true,
         subscribed: false,
@@ -29,9 +29,9 @@ fn untouched(shape: Shape) -> TopicState {
     };
     TopicState {
         shape,
-        policies: Policies {
+        policies: EffectivePolicies {
             source: PolicySource::Applied,
-            retention: Retention::default(),
+            retention: RetentionPolicies::default(),
             compaction_threshold_bytes: 0,
             deduplication: false,
             ttl_s: 0,
@@ -98,11 +98,12 @@ fn from_nothing_the_ledger_comes_first_and_the_task_topic_last() {
 
 #[test]
 fn an_existing_task_topic_gives_the_others_its_partitions() {
-    let observed = Observed { task: Some(untouched(Shape::Partitioned(3))), ..nothing() };
+    let observed =
+        Observed { task: Some(untouched(TopicPartitioning::Partitioned(3))), ..nothing() };
     let steps = plan(&observed, &names(), &TopicSettings::default()).unwrap();
     let mut created = Vec::new();
     for step in &steps {
-        if let Step::CreateTopic { partitions, .. } = step {
+        if let SetupStep::CreateTopic { partitions, .. } = step {
             created.push(*partitions);
         }
     }
@@ -112,13 +113,13 @@ fn an_existing_task_topic_gives_the_others_its_partitions() {
 #[test]
 fn growth_reaches_the_task_topic_last() {
     let all = |shape| Some(untouched(shape));
-    let two = Shape::Partitioned(2);
+    let two = TopicPartitioning::Partitioned(2);
     let observed = Observed { task: all(two), metadata: all(two), ledger: all(two), ..nothing() };
     let settings = TopicSettings { partitions: Some(4), ..TopicSettings::default() };
     let steps = plan(&observed, &names(), &settings).unwrap();
     let mut grown = Vec::new();
     for step in &steps {
-        if let Step::GrowPartitions { topic, partitions: 4 } = step {
+        if let SetupStep::GrowPartitions { topic, partitions: 4 } = step {
             grown.extend(topic.rsplit('/').next());
         }
     }
@@ -128,8 +129,16 @@ fn growth_reaches_the_task_topic_last() {
 #[test]
 fn partitions_cannot_be_taken_away_or_added_to_none() {
     let cases = [
-        (Shape::Partitioned(4), Some(2), "4 partitions, which cannot become 2 partitions"),
-        (Shape::Unpartitioned, Some(2), "no partitions, which cannot become 2 partitions"),
+        (
+            TopicPartitioning::Partitioned(4),
+            Some(2),
+            "4 partitions, which cannot become 2 partitions",
+        ),
+        (
+            TopicPartitioning::Unpartitioned,
+            Some(2),
+            "no partitions, which cannot become 2 partitions",
+        ),
     ];
     for (found, partitions, words) in cases {
         let observed = Observed { task: Some(untouched(found)), ..nothing() };
@@ -137,7 +146,8 @@ fn partitions_cannot_be_taken_away_or_added_to_none() {
         let refused = plan(&observed, &names(), &settings).unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
     }
-    let observed = Observed { ledger: Some(untouched(Shape::Partitioned(2))), ..nothing() };
+    let observed =
+        Observed { ledger: Some(untouched(TopicPartitioning::Partitioned(2))), ..nothing() };
     let refused = plan(&observed, &names(), &TopicSettings::default()).unwrap_err().to_string();
     assert!(
         refused.contains("tasks-ledger has 2 partitions, which cannot become no partitions"),
@@ -147,8 +157,8 @@ fn partitions_cannot_be_taken_away_or_added_to_none() {
 
 #[test]
 fn a_longer_retention_is_left_alone() {
-    let mut task = untouched(Shape::Unpartitioned);
-    task.policies.retention = Retention { minutes: -1, megabytes: -1 };
+    let mut task = untouched(TopicPartitioning::Unpartitioned);
+    task.policies.retention = RetentionPolicies { minutes: -1, megabytes: -1 };
     let mut observed = Observed { task: Some(task), ..nothing() };
     let lowered = |observed: &Observed| {
         let steps = plan(observed, &names(), &TopicSettings::default()).unwrap();
@@ -161,20 +171,23 @@ fn a_longer_retention_is_left_alone() {
 
 #[test]
 fn a_lost_subscription_is_made_anew_only_on_demand() {
-    let mut ledger = untouched(Shape::Unpartitioned);
+    let mut ledger = untouched(TopicPartitioning::Unpartitioned);
     ledger.partitions[0].has_entries = true;
-    let observed =
-        Observed { task: Some(untouched(Shape::Unpartitioned)), ledger: Some(ledger), ..nothing() };
+    let observed = Observed {
+        task: Some(untouched(TopicPartitioning::Unpartitioned)),
+        ledger: Some(ledger),
+        ..nothing()
+    };
     let refused = plan(&observed, &names(), &TopicSettings::default());
     assert!(matches!(refused, Err(SetupError::SubscriptionLost(_))), "{refused:?}");
     let settings = TopicSettings { replay: true, ..TopicSettings::default() };
     let steps = plan(&observed, &names(), &settings).unwrap();
-    assert!(steps.iter().any(|step| matches!(step, Step::CreateSubscription { .. })));
+    assert!(steps.iter().any(|step| matches!(step, SetupStep::CreateSubscription { .. })));
 }
 
 #[test]
 fn without_topic_policies_none_is_set() {
-    let mut task = untouched(Shape::Unpartitioned);
+    let mut task = untouched(TopicPartitioning::Unpartitioned);
     task.policies.source = PolicySource::Namespace;
     task.partitions[0].subscribed = true;
     let steps =
@@ -184,7 +197,7 @@ fn without_topic_policies_none_is_set() {
 
 #[test]
 fn a_missing_compaction_cursor_is_made_by_setting_the_threshold_again() {
-    let mut ledger = untouched(Shape::Unpartitioned);
+    let mut ledger = untouched(TopicPartitioning::Unpartitioned);
     ledger.policies.compaction_threshold_bytes = 5;
     let state = Observed { ledger: Some(ledger), ..nothing() };
     let steps = plan(&state, &names(), &TopicSettings::default()).unwrap();
@@ -197,10 +210,10 @@ fn dead_letters_get_a_subscription_unless_somebody_has_one() {
     let subscriptions = |state: TopicState| {
         let observed = Observed { dead_letters: Some(state), ..nothing() };
         let steps = plan(&observed, &names(), &TopicSettings::default()).unwrap();
-        let of_letters = |step: &&Step| matches!(step, Step::CreateSubscription { topic, .. } if topic.ends_with("-DLQ"));
+        let of_letters = |step: &&SetupStep| matches!(step, SetupStep::CreateSubscription { topic, .. } if topic.ends_with("-DLQ"));
         steps.iter().filter(of_letters).count()
     };
-    let mut state = untouched(Shape::Unpartitioned);
+    let mut state = untouched(TopicPartitioning::Unpartitioned);
     assert_eq!(subscriptions(state.clone()), 1);
     state.partitions[0].subscribed = true;
     assert_eq!(subscriptions(state), 0);
@@ -208,7 +221,8 @@ fn dead_letters_get_a_subscription_unless_somebody_has_one() {
 
 #[test]
 fn dead_letters_on_partitions_are_refused() {
-    let observed = Observed { dead_letters: Some(untouched(Shape::Partitioned(2))), ..nothing() };
+    let observed =
+        Observed { dead_letters: Some(untouched(TopicPartitioning::Partitioned(2))), ..nothing() };
     let refused = plan(&observed, &names(), &TopicSettings::default()).unwrap_err().to_string();
     let words = "tasks-longhaul-DLQ has 2 partitions, which cannot become no partitions";
     assert!(refused.contains(words), "{refused}");

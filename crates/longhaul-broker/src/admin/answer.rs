@@ -1,7 +1,7 @@
 //! What is sent back: status, headers and body. Pure.
 
 use super::message;
-use super::values::{AdminError, StoredMessage};
+use super::values::{AdminCallError, StoredMessage};
 use crate::metrics::{self, MetricsSnapshot};
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -25,7 +25,7 @@ pub(crate) struct Advertised {
 
 /// What is sent back.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct AdminResponse {
     pub(super) status: StatusCode,
     pub(super) content_type: Option<&'static str>,
     /// Names in lower case.
@@ -37,7 +37,7 @@ const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-impl Answer {
+impl AdminResponse {
     /// It is done.
     pub(super) fn empty() -> Self {
         let (status, body) = (StatusCode::NO_CONTENT, Bytes::new());
@@ -76,7 +76,7 @@ impl Answer {
     pub(super) fn json(value: &impl Serialize) -> Self {
         match serde_json::to_vec(value) {
             Ok(body) => Self::body(JSON, body),
-            Err(error) => AdminError::Internal(format!("no JSON: {error}")).into(),
+            Err(error) => AdminCallError::Internal(format!("no JSON: {error}")).into(),
         }
     }
 
@@ -87,19 +87,19 @@ impl Answer {
     }
 }
 
-impl From<AdminError> for Answer {
-    fn from(error: AdminError) -> Self {
+impl From<AdminCallError> for AdminResponse {
+    fn from(error: AdminCallError) -> Self {
         let status = match &error {
-            AdminError::BadRequest(_) => StatusCode::BAD_REQUEST,
-            AdminError::Forbidden(_) => StatusCode::FORBIDDEN,
-            AdminError::NotFound(_) => StatusCode::NOT_FOUND,
-            AdminError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            AdminError::NotAcceptable(_) => StatusCode::NOT_ACCEPTABLE,
-            AdminError::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            AdminError::Conflict(_) => StatusCode::CONFLICT,
-            AdminError::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
-            AdminError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            AdminError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            AdminCallError::BadRequest(_) => StatusCode::BAD_REQUEST,
+            AdminCallError::Forbidden(_) => StatusCode::FORBIDDEN,
+            AdminCallError::NotFound(_) => StatusCode::NOT_FOUND,
+            AdminCallError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            AdminCallError::NotAcceptable(_) => StatusCode::NOT_ACCEPTABLE,
+            AdminCallError::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            AdminCallError::Conflict(_) => StatusCode::CONFLICT,
+            AdminCallError::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
+            AdminCallError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            AdminCallError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::refusal(status, &error.to_string())
     }

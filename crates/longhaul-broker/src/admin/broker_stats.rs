@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(super) const BUNDLE: &str = "0x00000000_0xffffffff";
 
 /// Figures by the full names of topics.
-pub(super) type Topics = BTreeMap<String, TopicStats>;
+pub(super) type TopicStatsMap = BTreeMap<String, TopicStats>;
 
 /// `tenant/namespace` of a full name.
 fn namespace_of(topic: &str) -> &str {
@@ -23,7 +23,7 @@ fn bundle_of(namespace: &str) -> String {
 }
 
 /// Topics by namespace, bundle and domain.
-pub(super) fn topics(topics: Topics) -> Value {
+pub(super) fn topics(topics: TopicStatsMap) -> Value {
     let mut namespaces: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for (name, stats) in topics {
         let namespace = namespace_of(&name).to_owned();
@@ -86,7 +86,7 @@ impl Sum {
     }
 }
 
-fn by_namespace(topics: &Topics) -> BTreeMap<&str, Sum> {
+fn by_namespace(topics: &TopicStatsMap) -> BTreeMap<&str, Sum> {
     let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
     for (name, stats) in topics {
         sums.entry(namespace_of(name)).or_default().add(stats);
@@ -95,7 +95,7 @@ fn by_namespace(topics: &Topics) -> BTreeMap<&str, Sum> {
 }
 
 /// The figures of each namespace under the names of Pulsar's monitoring.
-pub(super) fn monitoring(topics: &Topics) -> Value {
+pub(super) fn monitoring(topics: &TopicStatsMap) -> Value {
     let sums = by_namespace(topics).into_iter();
     sums.map(|(namespace, sum)| {
         let [rate_in, bytes_in, rate_out, bytes_out] = sum.rates;
@@ -114,7 +114,7 @@ pub(super) fn monitoring(topics: &Topics) -> Value {
 }
 
 /// What a load balancer of Pulsar would be told, without the machine's own figures.
-pub(super) fn load_report(topics: &Topics, advertised: &Advertised) -> Value {
+pub(super) fn load_report(topics: &TopicStatsMap, advertised: &Advertised) -> Value {
     let sums = by_namespace(topics);
     let mut total = Sum::default();
     topics.values().for_each(|stats| total.add(stats));
@@ -151,7 +151,7 @@ pub(super) fn load_report(topics: &Topics, advertised: &Advertised) -> Value {
 }
 
 /// The bundles of the namespaces that have topics.
-pub(super) fn owned_namespaces(topics: &Topics) -> Value {
+pub(super) fn owned_namespaces(topics: &TopicStatsMap) -> Value {
     let owned = json!({"broker_assignment": "shared", "is_controlled": false, "is_active": true});
     by_namespace(topics).keys().map(|namespace| (bundle_of(namespace), owned.clone())).collect()
 }
@@ -173,7 +173,7 @@ mod tests {
     use super::super::stats::{ConsumerStats, PublisherStats, SubscriptionStats};
     use super::*;
 
-    fn sample() -> Topics {
+    fn sample() -> TopicStatsMap {
         let subscription = SubscriptionStats {
             msg_backlog: 3,
             consumers: vec![ConsumerStats::default(); 2],

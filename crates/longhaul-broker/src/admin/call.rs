@@ -1,7 +1,7 @@
 //! What the admin interface has the machine do, on the machine's thread, and how the result comes
 //! back.
 
-use crate::machine::Machine;
+use crate::machine::BrokerMachine;
 use std::fmt;
 use tokio::sync::oneshot;
 
@@ -10,15 +10,15 @@ use tokio::sync::oneshot;
 pub(crate) type Tell = Box<dyn FnOnce() + Send>;
 
 /// Something that the machine is to do.
-pub(crate) struct Call(Box<dyn FnOnce(&mut Machine) -> Tell + Send>);
+pub(crate) struct MachineCall(Box<dyn FnOnce(&mut BrokerMachine) -> Tell + Send>);
 
-impl Call {
+impl MachineCall {
     /// A call, and where its result comes.
     pub(crate) fn new<T: Send + 'static>(
-        work: impl FnOnce(&mut Machine) -> T + Send + 'static,
+        work: impl FnOnce(&mut BrokerMachine) -> T + Send + 'static,
     ) -> (Self, oneshot::Receiver<T>) {
         let (sender, receiver) = oneshot::channel();
-        let run = move |machine: &mut Machine| -> Tell {
+        let run = move |machine: &mut BrokerMachine| -> Tell {
             let result = work(machine);
             // Whoever has stopped waiting does not want it.
             Box::new(move || drop(sender.send(result)))
@@ -27,13 +27,13 @@ impl Call {
     }
 
     /// Does it.
-    pub(crate) fn run(self, machine: &mut Machine) -> Tell {
+    pub(crate) fn run(self, machine: &mut BrokerMachine) -> Tell {
         (self.0)(machine)
     }
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for MachineCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").finish_non_exhaustive()
+        f.debug_struct("MachineCall").finish_non_exhaustive()
     }
 }

@@ -1,33 +1,33 @@
 //! The check of every request, whatever its path: that it was meant for this host, and that no web
 //! page of another site has sent it.
 
-use super::answer::Answer;
+use super::answer::AdminResponse;
 use hyper::header::HOST;
 use hyper::{HeaderMap, StatusCode, Uri};
-use longhaul_http::Guard;
+use longhaul_http::HostGuard;
 
 /// Refuses requests from web pages of other sites. Reading is checked as well: a request for a
 /// topic's partitions may create it.
 ///
 /// Browsers always name the host; health checks in HTTP/1.0 often do not, and are let through.
 pub(super) fn check(
-    guard: &Guard,
+    guard: &HostGuard,
     uri: &Uri,
     headers: &HeaderMap,
     scheme: &str,
-) -> Result<(), Answer> {
+) -> Result<(), AdminResponse> {
     let names_host = uri.authority().is_some() || headers.contains_key(HOST);
     if names_host && !guard.allows_host(uri, headers) {
         let reason = "the request names a host (`Host`) that this broker does not answer for: use localhost or the address that it listens on, or \
                       allow the name (--admin-hosts)";
-        return Err(Answer::refusal(StatusCode::MISDIRECTED_REQUEST, reason));
+        return Err(AdminResponse::refusal(StatusCode::MISDIRECTED_REQUEST, reason));
     }
     if guard.allows_origin(headers, scheme) {
         return Ok(());
     }
     let reason =
         "the request was sent by a web page of another origin, which may not use this interface";
-    Err(Answer::refusal(StatusCode::FORBIDDEN, reason))
+    Err(AdminResponse::refusal(StatusCode::FORBIDDEN, reason))
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn refusals_have_their_status() {
-        let guard = Guard::new("127.0.0.1".parse().unwrap(), &[], None, &[]);
+        let guard = HostGuard::new("127.0.0.1".parse().unwrap(), &[], None, &[]);
         let host = ("host", "localhost:8080");
         for (headers, expected) in [
             (&[][..], 200),

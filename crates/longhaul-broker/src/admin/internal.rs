@@ -2,7 +2,7 @@
 
 use super::stats::InternalStats;
 use super::text::{escape_java, iso_8601};
-use super::values::{Partitions, Position};
+use super::values::{AdminPosition, PartitionedTopicMetadata};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -34,13 +34,13 @@ pub(super) fn info(stats: &InternalStats) -> Value {
     })
 }
 
-fn place(position: Position) -> Value {
+fn place(position: AdminPosition) -> Value {
     json!({"ledgerId": position.ledger, "entryId": position.entry})
 }
 
 /// `partitioned-internalStats`, by the full names of partitions.
 pub(super) fn partitioned(
-    metadata: &Partitions,
+    metadata: &PartitionedTopicMetadata,
     partitions: &BTreeMap<String, InternalStats>,
 ) -> Value {
     json!({"metadata": metadata, "partitions": partitions})

@@ -2,7 +2,7 @@
 //! body.
 
 use super::text::iso_8601;
-use super::values::{AdminError, StoredMessage};
+use super::values::{AdminCallError, StoredMessage};
 use bytes::Bytes;
 use longhaul_wire::compression;
 use longhaul_wire::messages::MessageMetadata;
@@ -17,8 +17,8 @@ const PROPERTIES_MAX: usize = 64;
 type Headers = Vec<(String, String)>;
 
 /// Headers and body. What is encrypted stays as it is.
-pub(super) fn show(stored: &StoredMessage) -> Result<(Headers, Bytes), AdminError> {
-    let unreadable = |error: &dyn std::error::Error| AdminError::Internal(error.to_string());
+pub(super) fn show(stored: &StoredMessage) -> Result<(Headers, Bytes), AdminCallError> {
+    let unreadable = |error: &dyn std::error::Error| AdminCallError::Internal(error.to_string());
     let metadata = stored.payload.metadata().map_err(|error| unreadable(&error))?;
     let body = stored.payload.body();
     if !metadata.encryption_keys.is_empty() {

@@ -54,11 +54,11 @@ pub(crate) fn work_of(
     path: &str,
     query: Option<&str>,
     body: &[u8],
-) -> Option<impl FnOnce(&mut crate::machine::Machine) + use<>> {
-    let target = target::Target::parse(path, query).ok()?;
-    let work = route::route(route::Asked { method, target: &target, body }).ok()?.work;
+) -> Option<impl FnOnce(&mut crate::machine::BrokerMachine) + use<>> {
+    let target = target::RequestTarget::parse(path, query).ok()?;
+    let work = route::route(route::AdminRequest { method, target: &target, body }).ok()?.work;
     let is_asked = !matches!(work, route::Work::Tell(_));
-    is_asked.then_some(move |machine: &mut crate::machine::Machine| match work {
+    is_asked.then_some(move |machine: &mut crate::machine::BrokerMachine| match work {
         route::Work::Ask(work) => drop(work(machine)),
         route::Work::Read(find) => drop(find(machine)),
         route::Work::Metrics => drop(machine.metrics(None)),

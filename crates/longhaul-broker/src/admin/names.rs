@@ -1,48 +1,48 @@
 //! Names as they come in paths: what is no name ends here and never reaches the core. Pure.
 
-use super::values::AdminError;
+use super::values::AdminCallError;
 use crate::name::{BYTES_MAX, TopicName};
 
 /// Name of a tenant or of a namespace within it: what Pulsar allows.
-pub(super) fn plain<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminError> {
+pub(super) fn plain<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminCallError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-=:._".contains(c);
     if name.chars().all(allowed) { checked(what, name) } else { Err(refused(what, name)) }
 }
 
 /// `tenant/namespace`.
-pub(super) fn namespace(tenant: &str, name: &str) -> Result<String, AdminError> {
+pub(super) fn namespace(tenant: &str, name: &str) -> Result<String, AdminCallError> {
     Ok(format!("{}/{}", plain("tenant", tenant)?, plain("namespace", name)?))
 }
 
 /// `persistent://tenant/namespace/topic`.
-pub(super) fn topic([tenant, namespace, local]: [&str; 3]) -> Result<TopicName, AdminError> {
+pub(super) fn topic([tenant, namespace, local]: [&str; 3]) -> Result<TopicName, AdminCallError> {
     let namespace = self::namespace(tenant, namespace)?;
     if local.contains('/') {
         return Err(refused("topic", local));
     }
     TopicName::parse(&format!("persistent://{namespace}/{}", checked("topic", local)?))
-        .map_err(|cause| AdminError::PreconditionFailed(cause.to_string()))
+        .map_err(|cause| AdminCallError::PreconditionFailed(cause.to_string()))
 }
 
 /// Name of a subscription.
-pub(super) fn subscription(name: &str) -> Result<String, AdminError> {
+pub(super) fn subscription(name: &str) -> Result<String, AdminCallError> {
     checked("subscription", name).map(str::to_owned)
 }
 
 /// Subject of tokens.
-pub(super) fn role(name: &str) -> Result<String, AdminError> {
+pub(super) fn role(name: &str) -> Result<String, AdminCallError> {
     checked("role", name).map(str::to_owned)
 }
 
-fn checked<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminError> {
+fn checked<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminCallError> {
     let odd = name.is_empty() || name == "." || name == ".." || name.chars().any(char::is_control);
     if odd || name.len() > BYTES_MAX { Err(refused(what, name)) } else { Ok(name) }
 }
 
 /// Shows the beginning, so that what was sent to do harm fills no log.
-fn refused(what: &str, name: &str) -> AdminError {
+fn refused(what: &str, name: &str) -> AdminCallError {
     let shown: String = name.chars().take(64).flat_map(char::escape_default).collect();
-    AdminError::PreconditionFailed(format!("`{shown}` is no name of a {what}"))
+    AdminCallError::PreconditionFailed(format!("`{shown}` is no name of a {what}"))
 }
 
 #[cfg(test)]

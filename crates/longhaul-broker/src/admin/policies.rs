@@ -113,7 +113,7 @@ pub(crate) enum TopicType {
 }
 
 /// Sets or unsets one policy.
-pub(crate) type Change = Box<dyn FnOnce(&mut Policies) + Send>;
+pub(crate) type PolicyChange = Box<dyn FnOnce(&mut Policies) + Send>;
 
 /// What is set on one level. Kept by the broker in this JSON, so fields are only ever added.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -207,7 +207,7 @@ impl PolicyLevels {
 /// What a role may do in a namespace. Those that the broker knows no use for are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Action {
+pub(crate) enum AuthAction {
     /// Publish.
     Produce,
     /// Subscribe, read, acknowledge.
@@ -226,12 +226,12 @@ pub(crate) enum Action {
 /// here; before that the broker's configuration says whether everybody may.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grants {
-    roles: Option<BTreeMap<String, Vec<Action>>>,
+    roles: Option<BTreeMap<String, Vec<AuthAction>>>,
 }
 
 impl Grants {
     /// Lets a role do these and nothing else.
-    pub(crate) fn grant(&mut self, role: &str, mut actions: Vec<Action>) {
+    pub(crate) fn grant(&mut self, role: &str, mut actions: Vec<AuthAction>) {
         actions.sort_unstable();
         actions.dedup();
         self.roles.get_or_insert_default().insert(role.to_owned(), actions);
@@ -251,7 +251,7 @@ impl Grants {
     /// Whether the role may do this; `None` while nobody was ever granted anything. Superusers are
     /// not asked for.
     #[must_use]
-    pub(crate) fn allow(&self, role: &str, action: Action) -> Option<bool> {
+    pub(crate) fn allow(&self, role: &str, action: AuthAction) -> Option<bool> {
         let roles = self.roles.as_ref()?;
         Some(roles.get(role).is_some_and(|actions| actions.contains(&action)))
     }
@@ -274,7 +274,7 @@ impl Grants {
 
     /// What was granted, by role.
     #[must_use]
-    pub(crate) fn shown(self) -> BTreeMap<String, Vec<Action>> {
+    pub(crate) fn shown(self) -> BTreeMap<String, Vec<AuthAction>> {
         self.roles.unwrap_or_default()
     }
 }

@@ -8,11 +8,11 @@
 mod namespace;
 
 use super::CLUSTER;
-use super::policies::{AutoTopicCreation, Change, Policies, Retention, TopicType};
+use super::policies::{AutoTopicCreation, Policies, PolicyChange, Retention, TopicType};
 use super::unobeyed::{
     excludes, is_elsewhere, is_false, is_limit, is_natural, is_rate, is_set, is_strict, is_true,
 };
-use super::values::AdminError;
+use super::values::AdminCallError;
 use namespace::quotas;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -21,14 +21,14 @@ pub(super) use namespace::{of_namespace, read_namespace};
 
 /// A row.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(super) struct PolicyRow {
     /// Below a topic; empty where there is none.
     topic: &'static str,
     /// Below a namespace; empty where there is none.
     namespace: &'static str,
     /// In the policies of a namespace; empty where there is none.
     key: &'static str,
-    form: Form,
+    form: PolicyFormat,
     here: Here,
     /// What Pulsar shows of a namespace where it is not set, if it shows anything.
     unset: Option<fn() -> Value>,
@@ -36,16 +36,19 @@ pub(super) struct Policy {
 
 /// How a value is read and kept.
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum PolicyFormat {
     /// In a field of its own.
-    Typed { read: fn(Value) -> Result<Change, AdminError>, show: fn(&Policies) -> Option<Value> },
+    Typed {
+        read: fn(Value) -> Result<PolicyChange, AdminCallError>,
+        show: fn(&Policies) -> Option<Value>,
+    },
     /// As it was given, if it has this shape.
-    AsGiven(Shape),
+    AsGiven(JsonShape),
 }
 
 /// What JSON a value is.
 #[derive(Clone, Copy, Debug)]
-enum Shape {
+enum JsonShape {
     Object,
     Number,
     Flag,
@@ -54,7 +57,7 @@ enum Shape {
     List,
 }
 
-impl Shape {
+impl JsonShape {
     fn fits(self, value: &Value) -> bool {
         match self {
             Self::Object => value.is_object(),
@@ -89,7 +92,7 @@ enum Here {
 
 /// Which level a path is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum PolicyScope {
     /// A topic.
     Topic,
     /// A namespace.
@@ -99,11 +102,11 @@ pub(super) enum Level {
 /// A policy that is obeyed, the field that it has, and how its JSON is read.
 macro_rules! obeyed {
     ($topic:expr, $namespace:expr, $key:expr, $field:ident, $read:expr) => {
-        Policy {
+        PolicyRow {
             topic: $topic,
             namespace: $namespace,
             key: $key,
-            form: Form::Typed {
+            form: PolicyFormat::Typed {
                 read: |value| {
                     let value = $read(value)?;
                     Ok(Box::new(move |policies: &mut Policies| policies.$field = value))
@@ -121,18 +124,18 @@ const fn kept(
     topic: &'static str,
     namespace: &'static str,
     key: &'static str,
-    shape: Shape,
-) -> Policy {
-    let form = Form::AsGiven(shape);
-    Policy { topic, namespace, key, form, here: Here::Kept, unset: None }
+    shape: JsonShape,
+) -> PolicyRow {
+    let form = PolicyFormat::AsGiven(shape);
+    PolicyRow { topic, namespace, key, form, here: Here::Kept, unset: None }
 }
 
 /// The same of one that has the same name on both levels.
-const fn both(name: &'static str, key: &'static str, shape: Shape) -> Policy {
+const fn both(name: &'static str, key: &'static str, shape: JsonShape) -> PolicyRow {
     kept(name, name, key, shape)
 }
 
-impl Policy {
+impl PolicyRow {
     /// The same, but that is what the broker does.
     const fn but(self, here: Here) -> Self {
         Self { here, ..self }
@@ -156,7 +159,7 @@ const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;
 const CLUSTERS: &str = "this broker is the only cluster, standalone: nothing is replicated";
 const OFFLOAD: &str = "this broker keeps all messages on its own disk";
 
-const POLICIES: &[Policy] = &[
+const POLICIES: &[PolicyRow] = &[
     obeyed!("retention", "retention", "retention_policies", retention, retention),
     obeyed!("deduplicationEnabled", "deduplication", "deduplicationEnabled", deduplication, parse),
     obeyed!(
@@ -198,49 +201,49 @@ const POLICIES: &[Policy] = &[
     ),
     obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, creation),
     // Producers without a schema are refused where it says so.
-    both("schemaValidationEnforced", "schema_validation_enforced", Shape::Flag)
+    both("schemaValidationEnforced", "schema_validation_enforced", JsonShape::Flag)
         .but(Here::Obeyed)
         .unset(|| json!(false)),
-    both("persistence", "persistence", Shape::Object),
+    both("persistence", "persistence", JsonShape::Object),
     both(
         "deduplicationSnapshotInterval",
         "deduplicationSnapshotIntervalSeconds",
-        Shape::Number,
+        JsonShape::Number,
     ),
     both(
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",
-        Shape::Flag,
+        JsonShape::Flag,
     )
     .unset(|| json!(false)),
-    kept("", "antiAffinity", "antiAffinityGroup", Shape::Word),
-    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", Shape::Object).refused_if(
+    kept("", "antiAffinity", "antiAffinityGroup", JsonShape::Word),
+    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", JsonShape::Object).refused_if(
         |value| is_false(value, "allowAutoSubscriptionCreation"),
         "this broker makes subscriptions when a consumer comes: use grants to say who may consume",
     ),
-    both("delayedDelivery", "delayed_delivery_policies", Shape::Object).refused_if(
+    both("delayedDelivery", "delayed_delivery_policies", JsonShape::Object).refused_if(
         |value| is_false(value, "active"),
         "this broker delivers a delayed message at its time",
     ),
-    both("dispatchRate", "topicDispatchRate", Shape::Object).refused_if(is_rate, RATES),
-    both("publishRate", "publishMaxMessageRate", Shape::Object).refused_if(is_rate, RATES),
-    both("replicatorDispatchRate", "replicatorDispatchRate", Shape::Object)
+    both("dispatchRate", "topicDispatchRate", JsonShape::Object).refused_if(is_rate, RATES),
+    both("publishRate", "publishMaxMessageRate", JsonShape::Object).refused_if(is_rate, RATES),
+    both("replicatorDispatchRate", "replicatorDispatchRate", JsonShape::Object)
         .refused_if(is_rate, RATES),
-    both("subscribeRate", "clusterSubscribeRate", Shape::Object).refused_if(is_rate, RATES),
-    both("subscriptionDispatchRate", "subscriptionDispatchRate", Shape::Object)
+    both("subscribeRate", "clusterSubscribeRate", JsonShape::Object).refused_if(is_rate, RATES),
+    both("subscriptionDispatchRate", "subscriptionDispatchRate", JsonShape::Object)
         .refused_if(is_rate, RATES),
-    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", Shape::Number)
+    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", JsonShape::Number)
         .refused_if(is_limit, NUMBERS),
-    both("maxConsumersPerSubscription", "max_consumers_per_subscription", Shape::Number)
+    both("maxConsumersPerSubscription", "max_consumers_per_subscription", JsonShape::Number)
         .refused_if(is_limit, NUMBERS),
-    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", Shape::Number)
+    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", JsonShape::Number)
         .refused_if(is_limit, NUMBERS),
-    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", Shape::Number)
+    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", JsonShape::Number)
         .refused_if(is_limit, NUMBERS),
-    kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", Shape::Number)
+    kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", JsonShape::Number)
         .refused_if(is_limit, NUMBERS)
         .unset(|| json!(0)),
-    kept("maxMessageSize", "", "", Shape::Number).refused_if(
+    kept("maxMessageSize", "", "", JsonShape::Number).refused_if(
         is_limit,
         "this broker has one limit on messages for all topics, --broker-message-bytes-max",
     ),
@@ -248,60 +251,60 @@ const POLICIES: &[Policy] = &[
         "",
         "subscriptionExpirationTime",
         "subscription_expiration_time_minutes",
-        Shape::Number,
+        JsonShape::Number,
     )
     .refused_if(is_limit, "this broker deletes no subscriptions by itself"),
-    both("subscriptionTypesEnabled", "subscription_types_enabled", Shape::List).refused_if(
+    both("subscriptionTypesEnabled", "subscription_types_enabled", JsonShape::List).refused_if(
         excludes,
         "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
     ),
-    both("schemaCompatibilityStrategy", "schema_compatibility_strategy", Shape::Word)
+    both("schemaCompatibilityStrategy", "schema_compatibility_strategy", JsonShape::Word)
         .refused_if(is_strict, "this broker takes each new version of a schema: ALWAYS_COMPATIBLE")
         .unset(|| json!("UNDEFINED")),
-    kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", Shape::Flag)
+    kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", JsonShape::Flag)
         .refused_if(
             |value| *value == false,
             "this broker takes new schemas from producers and consumers",
         )
         .unset(|| json!(true)),
-    kept("", "encryptionRequired", "encryption_required", Shape::Flag)
+    kept("", "encryptionRequired", "encryption_required", JsonShape::Flag)
         .refused_if(is_true, "this broker takes messages that are not encrypted")
         .unset(|| json!(false)),
-    kept("", "subscriptionAuthMode", "subscription_auth_mode", Shape::Word)
+    kept("", "subscriptionAuthMode", "subscription_auth_mode", JsonShape::Word)
         .refused_if(
             |value| *value != "None",
             "this broker lets a role consume with a subscription of any name: use grants for topics",
         )
         .unset(|| json!("None")),
-    both("replication", "replication_clusters", Shape::List)
+    both("replication", "replication_clusters", JsonShape::List)
         .refused_if(is_elsewhere, CLUSTERS)
         .unset(|| json!([CLUSTER])),
-    kept("", "allowedClusters", "allowed_clusters", Shape::List)
+    kept("", "allowedClusters", "allowed_clusters", JsonShape::List)
         .refused_if(is_elsewhere, CLUSTERS)
         .unset(|| json!([])),
-    both("offloadPolicies", "offload_policies", Shape::Object).refused_if(is_set, OFFLOAD),
-    kept("", "offloadThreshold", "offload_threshold", Shape::Number)
+    both("offloadPolicies", "offload_policies", JsonShape::Object).refused_if(is_set, OFFLOAD),
+    kept("", "offloadThreshold", "offload_threshold", JsonShape::Number)
         .refused_if(is_natural, OFFLOAD)
         .unset(|| json!(-1)),
     kept(
         "",
         "offloadThresholdInSeconds",
         "offload_threshold_in_seconds",
-        Shape::Number,
+        JsonShape::Number,
     )
     .refused_if(is_natural, OFFLOAD)
     .unset(|| json!(-1)),
-    both("entryFilters", "entryFilters", Shape::Object)
+    both("entryFilters", "entryFilters", JsonShape::Object)
         .refused_if(is_set, "this broker has no filters: it delivers every message"),
-    kept("resourceGroup", "resourcegroup", "resource_group_name", Shape::Word)
+    kept("resourceGroup", "resourcegroup", "resource_group_name", JsonShape::Word)
         .refused_if(is_set, "this broker has no groups that share a limit"),
 ];
 
-const BACKLOG_QUOTA: Policy = Policy {
+const BACKLOG_QUOTA: PolicyRow = PolicyRow {
     topic: "backlogQuota",
     namespace: "backlogQuota",
     key: "",
-    form: Form::Typed {
+    form: PolicyFormat::Typed {
         read: |value| {
             let quota = parse(value)?;
             Ok(Box::new(move |policies| policies.backlog_quota = quota))
@@ -314,8 +317,8 @@ const BACKLOG_QUOTA: Policy = Policy {
 
 /// By the age of the oldest message, which Pulsar sets by the path of the other quota, and shows
 /// there.
-const BACKLOG_AGE: Policy = Policy {
-    form: Form::Typed {
+const BACKLOG_AGE: PolicyRow = PolicyRow {
+    form: PolicyFormat::Typed {
         read: |value| {
             let quota = parse(value)?;
             Ok(Box::new(move |policies| policies.backlog_age = quota))
@@ -325,11 +328,11 @@ const BACKLOG_AGE: Policy = Policy {
     ..BACKLOG_QUOTA
 };
 
-impl Policy {
+impl PolicyRow {
     /// The policy of a path's last segment; of the two quotas on a backlog that one which the query
     /// means.
     pub(super) fn find(
-        level: Level,
+        level: PolicyScope,
         segment: &str,
         quota_type: Option<&str>,
     ) -> Option<&'static Self> {
@@ -341,10 +344,10 @@ impl Policy {
         POLICIES.iter().find(|policy| !segment.is_empty() && policy.named(level) == segment)
     }
 
-    const fn named(&self, level: Level) -> &'static str {
+    const fn named(&self, level: PolicyScope) -> &'static str {
         match level {
-            Level::Topic => self.topic,
-            Level::Namespace => self.namespace,
+            PolicyScope::Topic => self.topic,
+            PolicyScope::Namespace => self.namespace,
         }
     }
 
@@ -359,23 +362,23 @@ impl Policy {
     }
 
     /// Reads a value; `null` unsets.
-    pub(super) fn read(&self, value: Value) -> Result<Change, AdminError> {
+    pub(super) fn read(&self, value: Value) -> Result<PolicyChange, AdminCallError> {
         let name = self.name();
         if let Here::Refused { if_so, why } = self.here
             && if_so(&value)
         {
             let text = format!("the policy {name} is not supported with this value: {why}");
-            return Err(AdminError::PreconditionFailed(text));
+            return Err(AdminCallError::PreconditionFailed(text));
         }
         Ok(match self.form {
-            Form::Typed { read, .. } => read(value)?,
-            Form::AsGiven(_) if value.is_null() => {
+            PolicyFormat::Typed { read, .. } => read(value)?,
+            PolicyFormat::AsGiven(_) if value.is_null() => {
                 Box::new(move |policies| drop(policies.other.remove(name)))
             }
-            Form::AsGiven(shape) if !shape.fits(&value) => {
+            PolicyFormat::AsGiven(shape) if !shape.fits(&value) => {
                 return Err(unreadable(&format!("{} is expected", shape.name())));
             }
-            Form::AsGiven(_) => {
+            PolicyFormat::AsGiven(_) => {
                 Box::new(move |policies| drop(policies.other.insert(name.to_owned(), value)))
             }
         })
@@ -384,8 +387,8 @@ impl Policy {
     /// Its value, when it has one.
     pub(super) fn value(&self, policies: &Policies) -> Option<Value> {
         match self.form {
-            Form::Typed { show, .. } => show(policies),
-            Form::AsGiven(_) => policies.other.get(self.name()).cloned(),
+            PolicyFormat::Typed { show, .. } => show(policies),
+            PolicyFormat::AsGiven(_) => policies.other.get(self.name()).cloned(),
         }
     }
 
@@ -395,21 +398,21 @@ impl Policy {
     }
 }
 
-fn retention(value: Value) -> Result<Option<Retention>, AdminError> {
+fn retention(value: Value) -> Result<Option<Retention>, AdminCallError> {
     let retention: Option<Retention> = parse(value)?;
     let mixed = retention.is_some_and(|kept| (kept.minutes == 0) != (kept.megabytes == 0));
     if mixed {
         let reason = "a retention of 0 in only one of time and size keeps nothing: use -1 for no limit, or 0 in both";
-        return Err(AdminError::BadRequest(reason.to_owned()));
+        return Err(AdminCallError::BadRequest(reason.to_owned()));
     }
     Ok(retention)
 }
 
 /// A number of partitions that topics cannot have was taken, and topics had another one.
-fn creation(value: Value) -> Result<Option<AutoTopicCreation>, AdminError> {
+fn creation(value: Value) -> Result<Option<AutoTopicCreation>, AdminCallError> {
     let refused = |why: String| {
         let text = format!("Invalid configuration for autoTopicCreationOverride: {why}");
-        Err(AdminError::PreconditionFailed(text))
+        Err(AdminCallError::PreconditionFailed(text))
     };
     let count = value.get("defaultNumPartitions").unwrap_or(&Value::Null);
     let is_possible =
@@ -431,21 +434,21 @@ fn creation(value: Value) -> Result<Option<AutoTopicCreation>, AdminError> {
     }
 }
 
-fn natural(what: &str, value: Value) -> Result<Option<u64>, AdminError> {
+fn natural(what: &str, value: Value) -> Result<Option<u64>, AdminCallError> {
     match parse::<Option<i64>>(value)? {
         None => Ok(None),
         Some(number) => u64::try_from(number)
             .map(Some)
-            .map_err(|_| AdminError::PreconditionFailed(format!("Invalid value for {what}"))),
+            .map_err(|_| AdminCallError::PreconditionFailed(format!("Invalid value for {what}"))),
     }
 }
 
-fn parse<T: DeserializeOwned>(value: Value) -> Result<T, AdminError> {
+fn parse<T: DeserializeOwned>(value: Value) -> Result<T, AdminCallError> {
     serde_json::from_value(value).map_err(|error| unreadable(&error.to_string()))
 }
 
-fn unreadable(why: &str) -> AdminError {
-    AdminError::BadRequest(format!("the body cannot be read: {why}"))
+fn unreadable(why: &str) -> AdminCallError {
+    AdminCallError::BadRequest(format!("the body cannot be read: {why}"))
 }
 
 #[cfg(test)]

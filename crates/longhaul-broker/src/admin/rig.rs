@@ -1,16 +1,16 @@
 //! A machine with a log that never fails behind the interface, for tests.
 
-use super::answer::{Advertised, Answer};
-use super::call::Call;
-use super::route::{Asked, Route, Work, route};
+use super::answer::{AdminResponse, Advertised};
+use super::call::MachineCall;
+use super::route::{AdminRequest, AdminRoute, Work, route};
 use super::serve::Core;
-use super::target::Target;
-use super::values::{AdminError, Found, StoredMessage};
+use super::target::RequestTarget;
+use super::values::{AdminCallError, StoredEntryLocation, StoredMessage};
 use crate::kit;
 pub(super) use crate::kit::START;
-use crate::log::{Options, Place, SimulatedStorage, Stepped, Usage};
-use crate::machine::Machine;
-use crate::machine::effect::{Effect, Request};
+use crate::log::{LogOptions, RecordLocation, SimulatedStorage, Stepped, Usage};
+use crate::machine::BrokerMachine;
+use crate::machine::effect::{ClientRequest, MachineEffect};
 use crate::server::requests::verified;
 use crate::state::entry::EntryHead;
 use longhaul_wire::messages::{
@@ -25,17 +25,17 @@ use std::sync::Mutex;
 /// What is answered when there is nothing to be shown.
 pub(super) const DONE: (u16, Value) = (204, Value::Null);
 
-pub(super) struct Rig {
-    pub(super) machine: Machine,
+pub(super) struct AdminRig {
+    pub(super) machine: BrokerMachine,
     log: Stepped,
     now: u64,
     last_number: u64,
 }
 
-impl Rig {
+impl AdminRig {
     /// With one connection.
     pub(super) fn new() -> Self {
-        let options = Options {
+        let options = LogOptions {
             segment_bytes_first: 1 << 16,
             segment_bytes_max: 1 << 20,
             body_bytes_max: 1 << 16,
@@ -52,7 +52,7 @@ impl Rig {
 
     /// What a request is answered: its status, and its body as JSON, or else as text.
     pub(super) fn ask(&mut self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let answer = self.answer(method, path, body).unwrap_or_else(Answer::from);
+        let answer = self.answer(method, path, body).unwrap_or_else(AdminResponse::from);
         let text = String::from_utf8(answer.body.to_vec()).unwrap();
         let value = if text.is_empty() { Value::Null } else { Value::String(text.clone()) };
         (answer.status.as_u16(), serde_json::from_str(&text).unwrap_or(value))
@@ -63,43 +63,45 @@ impl Rig {
         method: &str,
         path: &str,
         body: &str,
-    ) -> Result<Answer, AdminError> {
+    ) -> Result<AdminResponse, AdminCallError> {
         Ok(match routed(method, path, body)?.work {
             Work::Ask(work) => self.call(work)?(&advertised()),
             Work::Read(find) => {
-                let Found { position, place } = self.call(find)?;
-                Answer::message(&StoredMessage { position, payload: self.read(place)? })
+                let StoredEntryLocation { position, place } = self.call(find)?;
+                AdminResponse::message(&StoredMessage { position, payload: self.read(place)? })
             }
-            Work::Metrics => Answer::metrics(&self.machine.metrics(None)),
+            Work::Metrics => AdminResponse::metrics(&self.machine.metrics(None)),
             Work::Tell(show) => show(&advertised()),
         })
     }
 
     /// What comes of a call, which is on disk then.
-    pub(super) fn call<T>(&mut self, work: impl FnOnce(&mut Machine) -> T) -> T {
+    pub(super) fn call<T>(&mut self, work: impl FnOnce(&mut BrokerMachine) -> T) -> T {
         self.last_number += 1;
         let ticket = self.last_number;
         let result = self.machine.call(ticket, work);
         let effects = self.settle();
         assert!(
-            effects.iter().any(|effect| matches!(effect, Effect::Reply(told) if *told == ticket))
+            effects
+                .iter()
+                .any(|effect| matches!(effect, MachineEffect::Reply(told) if *told == ticket))
         );
         result
     }
 
-    fn read(&self, place: Place) -> Result<Payload, AdminError> {
+    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
         let mut body = self.log.reader().read(place).unwrap();
         EntryHead::skip(&mut body);
-        Payload::parse(body).map_err(|error| AdminError::Internal(error.to_string()))
+        Payload::parse(body).map_err(|error| AdminCallError::Internal(error.to_string()))
     }
 
-    fn settle(&mut self) -> Vec<Effect> {
+    fn settle(&mut self) -> Vec<MachineEffect> {
         kit::settle(&mut self.machine, &mut self.log);
         self.machine.take_effects()
     }
 
     fn command(&mut self, command: impl Into<Command>) {
-        self.machine.request(1, Request::Command(command.into()));
+        self.machine.request(1, ClientRequest::Command(command.into()));
         self.settle();
     }
 
@@ -126,7 +128,7 @@ impl Rig {
     pub(super) fn publish(&mut self, producer_id: u64, metadata: &MessageMetadata, body: &[u8]) {
         let send = CommandSend { producer_id, ..CommandSend::default() };
         let message = verified(Payload::new(metadata, body));
-        self.machine.request(1, Request::Publish(send, message));
+        self.machine.request(1, ClientRequest::Publish(send, message));
         self.settle();
     }
 
@@ -154,11 +156,11 @@ impl Rig {
     }
 }
 
-pub(super) fn routed(method: &str, path: &str, body: &str) -> Result<Route, AdminError> {
+pub(super) fn routed(method: &str, path: &str, body: &str) -> Result<AdminRoute, AdminCallError> {
     let (path, query) =
         path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-    let target = Target::parse(path, query)?;
-    route(Asked { method, target: &target, body: body.as_bytes() })
+    let target = RequestTarget::parse(path, query)?;
+    route(AdminRequest { method, target: &target, body: body.as_bytes() })
 }
 
 pub(super) fn advertised() -> Advertised {
@@ -172,17 +174,17 @@ pub(super) fn advertised() -> Advertised {
 }
 
 /// The same behind a socket.
-pub(super) struct Shared(pub(super) Mutex<Rig>);
+pub(super) struct SharedAdminRig(pub(super) Mutex<AdminRig>);
 
-impl Core for Shared {
-    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+impl Core for SharedAdminRig {
+    fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let mut rig = self.0.lock().unwrap();
         let tell = rig.call(|machine| call.run(machine));
         tell();
         Box::pin(std::future::ready(()))
     }
 
-    fn read(&self, place: Place) -> Result<Payload, AdminError> {
+    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
         self.0.lock().unwrap().read(place)
     }
 
@@ -192,18 +194,18 @@ impl Core for Shared {
 }
 
 /// Takes calls and never does them.
-pub(super) struct Stuck;
+pub(super) struct StuckCore;
 
-impl Core for Stuck {
-    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+impl Core for StuckCore {
+    fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             std::future::pending::<()>().await;
             drop(call);
         })
     }
 
-    fn read(&self, _: Place) -> Result<Payload, AdminError> {
-        Err(AdminError::Internal("nothing is read".to_owned()))
+    fn read(&self, _: RecordLocation) -> Result<Payload, AdminCallError> {
+        Err(AdminCallError::Internal("nothing is read".to_owned()))
     }
 
     fn usage(&self) -> io::Result<Usage> {

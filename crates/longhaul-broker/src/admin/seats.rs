@@ -6,7 +6,7 @@
 //! place.
 
 use super::serve::Enter;
-use crate::server::crowd::Crowd;
+use crate::server::crowd::ConnectionWarnings;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 /// The places of all ports together.
 pub(crate) struct Seats {
     enter: Enter,
-    taken: Mutex<Taken>,
+    taken: Mutex<SeatTable>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SeatTable {
     last: u64,
     by: HashMap<u64, Guest>,
-    closed: Crowd,
+    closed: ConnectionWarnings,
 }
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Seats {
         Some(Seat { seats: Arc::clone(self), number, leave })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+    fn lock(&self) -> MutexGuard<'_, SeatTable> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,7 +87,7 @@ impl Seats {
     }
 }
 
-impl Taken {
+impl SeatTable {
     /// Closes the connection that has waited longest. Says whether there was one.
     fn free(&mut self) -> bool {
         let waiting = self

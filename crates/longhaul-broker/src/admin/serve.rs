@@ -4,25 +4,25 @@
 //! One failing connection or request never reaches another. A request that is not answered in time
 //! gets 503, though what it asked for may still happen.
 
-use super::answer::{Advertised, Answer};
-use super::call::Call;
+use super::answer::{AdminResponse, Advertised};
+use super::call::MachineCall;
 use super::guard;
-use super::route::{Access, Asked, Work, route};
+use super::route::{AdminAccess, AdminRequest, Work, route};
 use super::seats::{Seat, Seats};
-use super::target::Target;
-use super::values::{AdminError, Found, StoredMessage};
-use crate::auth::{AuthError, Authenticator, Reason, Refused, Role};
+use super::target::RequestTarget;
+use super::values::{AdminCallError, StoredEntryLocation, StoredMessage};
+use crate::auth::{AuthError, AuthRefusalReason, AuthRefusals, AuthRole, Authenticator};
 use crate::clock;
-use crate::log::{Place, Usage};
-use crate::machine::Machine;
-use crate::server::crowd::Crowd;
+use crate::log::{RecordLocation, Usage};
+use crate::machine::BrokerMachine;
+use crate::server::crowd::ConnectionWarnings;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits, Guard};
+use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits, HostGuard};
 use longhaul_wire::payload::Payload;
 use std::convert::Infallible;
 use std::fmt;
@@ -44,17 +44,17 @@ use tokio_util::task::TaskTracker;
 pub(crate) trait Core: Send + Sync {
     /// Hands a call to the machine, as soon as that has room for it. The call is dropped when the
     /// broker ends.
-    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Reads an entry. Blocks.
-    fn read(&self, place: Place) -> Result<Payload, AdminError>;
+    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError>;
 
     /// Looks what the files of the data directory take. Blocks.
     fn usage(&self) -> io::Result<Usage>;
 }
 
 /// Seconds since 1970.
-pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+pub(crate) type UnixClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Lets a connection in for as long as it keeps what it is given, if there is room.
 pub(crate) type Enter = Arc<dyn Fn() -> Option<OwnedSemaphorePermit> + Send + Sync>;
@@ -71,7 +71,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 512;
 
 /// Limits of the admin interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct AdminServerLimits {
     /// Bytes of a body.
     pub(crate) body_bytes: usize,
     /// For a request's head to come whole, and for a connection to stay idle.
@@ -82,7 +82,7 @@ pub(crate) struct Limits {
     pub(crate) stop_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for AdminServerLimits {
     fn default() -> Self {
         Self {
             body_bytes: 1024 * 1024,
@@ -95,38 +95,44 @@ impl Default for Limits {
 
 /// What the interface needs besides a port.
 #[derive(Clone)]
-pub(crate) struct Admin {
+pub(crate) struct AdminServerContext {
     /// The broker.
     pub(crate) core: Arc<dyn Core>,
     /// What clients are told.
     pub(crate) advertised: Advertised,
     /// Whose requests are looked at at all.
-    pub(crate) guard: Guard,
+    pub(crate) guard: HostGuard,
     /// Where tokens are asked for.
     pub(crate) authenticator: Option<Arc<Authenticator>>,
     /// Where connections are encrypted.
     pub(crate) tls: Option<TlsAcceptor>,
     /// For the ends of tokens.
-    pub(crate) clock: Clock,
+    pub(crate) clock: UnixClock,
     /// Limits.
-    pub(crate) limits: Limits,
+    pub(crate) limits: AdminServerLimits,
     /// Room for connections, on all ports together.
     pub(crate) seats: Arc<Seats>,
     /// What the log was told of tokens that were refused.
-    pub(crate) refused: Arc<Mutex<Refused>>,
+    pub(crate) refused: Arc<Mutex<AuthRefusals>>,
 }
 
-impl fmt::Debug for Admin {
+impl fmt::Debug for AdminServerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admin").field("advertised", &self.advertised).finish_non_exhaustive()
+        f.debug_struct("AdminServerContext")
+            .field("advertised", &self.advertised)
+            .finish_non_exhaustive()
     }
 }
 
 /// Serves until it is told to stop; requests under way are answered, within limits.
-pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    admin: AdminServerContext,
+    stop: CancellationToken,
+) {
     let admin = Arc::new(admin);
     let tasks = TaskTracker::new();
-    let mut failures = Crowd::default();
+    let mut failures = ConnectionWarnings::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -159,7 +165,12 @@ pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: Cancellatio
     }
 }
 
-async fn connect(stream: TcpStream, admin: &Admin, seat: &Seat, stop: &CancellationToken) {
+async fn connect(
+    stream: TcpStream,
+    admin: &AdminServerContext,
+    seat: &Seat,
+    stop: &CancellationToken,
+) {
     // Without it small answers could wait for an acknowledgement; where it cannot be set they do.
     stream.set_nodelay(true).ok();
     let Ok(peer) = stream.peer_addr() else { return };
@@ -174,7 +185,7 @@ async fn connect(stream: TcpStream, admin: &Admin, seat: &Seat, stop: &Cancellat
 async fn converse<S>(
     stream: S,
     peer: SocketAddr,
-    admin: &Admin,
+    admin: &AdminServerContext,
     seat: &Seat,
     stop: &CancellationToken,
 ) where
@@ -206,28 +217,28 @@ async fn converse<S>(
 
 /// Who asks.
 #[derive(Debug)]
-enum Asker {
+enum AdminIdentity {
     /// Anybody, where no tokens are asked for.
     Trusted,
     /// Somebody without a token, which is enough for a few paths.
     Nobody,
     /// Somebody with a valid token.
-    Role(Role),
+    Role(AuthRole),
 }
 
-impl Asker {
+impl AdminIdentity {
     /// Whose eyes figures are shown to, unless all may be seen.
-    fn viewer(&self) -> Option<Role> {
+    fn viewer(&self) -> Option<AuthRole> {
         match self {
             Self::Role(role) if !role.monitor => Some(role.clone()),
             Self::Trusted | Self::Role(_) => None,
             // Nobody comes so far without a token.
-            Self::Nobody => Some(Role::default()),
+            Self::Nobody => Some(AuthRole::default()),
         }
     }
 }
 
-impl Admin {
+impl AdminServerContext {
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -238,7 +249,7 @@ impl Admin {
         let processed = timeout(self.limits.request_timeout, self.process(request, peer, seat));
         let answer = match processed.await {
             Ok(Ok(answer) | Err(answer)) => answer,
-            Err(_) => Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, late),
+            Err(_) => AdminResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, late),
         };
         seat.waits(clock::monotonic());
         response(answer)
@@ -250,7 +261,7 @@ impl Admin {
         request: Request<Incoming>,
         peer: SocketAddr,
         seat: &Seat,
-    ) -> Result<Answer, Answer> {
+    ) -> Result<AdminResponse, AdminResponse> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         guard::check(&self.guard, request.uri(), request.headers(), scheme)?;
         let asker = self.authenticate(&request).map_err(|error| {
@@ -261,24 +272,28 @@ impl Admin {
         let body = self.read(body).await?;
         if !seat.is_asked() {
             let text = "others needed this connection's place: nothing was done";
-            return Err(Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, text));
+            return Err(AdminResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, text));
         }
-        let target = Target::parse(head.uri.path(), head.uri.query())?;
-        let asked = Asked { method: head.method.as_str(), target: &target, body: &body };
+        let target = RequestTarget::parse(head.uri.path(), head.uri.query())?;
+        let asked = AdminRequest { method: head.method.as_str(), target: &target, body: &body };
         let route = match route(asked) {
             Ok(route) => route,
             // What exists is nobody's business.
-            Err(_) if matches!(asker, Asker::Nobody) => return Err(unknown(&AuthError::Missing)),
+            Err(_) if matches!(asker, AdminIdentity::Nobody) => {
+                return Err(unknown(&AuthError::Missing));
+            }
             Err(error) => return Err(error.into()),
         };
-        if matches!(asker, Asker::Nobody) && route.access != Access::Everybody {
+        if matches!(asker, AdminIdentity::Nobody) && route.access != AdminAccess::Everybody {
             self.tell(peer, AuthError::Missing);
         }
         self.authorize(&asker, route.access, peer).await?;
         Ok(match route.work {
             Work::Tell(show) => show(&self.advertised),
             Work::Ask(work) => self.ask(work).await?(&self.advertised),
-            Work::Read(find) => Answer::message(&self.read_entry(self.ask(find).await?).await?),
+            Work::Read(find) => {
+                AdminResponse::message(&self.read_entry(self.ask(find).await?).await?)
+            }
             Work::Metrics => {
                 let viewer = asker.viewer();
                 let asked = self.ask(move |machine| Ok(machine.metrics(viewer.as_ref()))).await;
@@ -286,7 +301,7 @@ impl Admin {
                 if !metrics.is_part {
                     metrics.log.usage = self.usage().await;
                 }
-                Answer::metrics(&metrics)
+                AdminResponse::metrics(&metrics)
             }
         })
     }
@@ -294,17 +309,20 @@ impl Admin {
     /// Has the machine do something. What comes of it is on disk by then.
     async fn ask<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Machine) -> Result<T, AdminError> + Send + 'static,
-    ) -> Result<T, AdminError> {
-        let (call, result) = Call::new(work);
+        work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send + 'static,
+    ) -> Result<T, AdminCallError> {
+        let (call, result) = MachineCall::new(work);
         self.core.send(call).await;
-        let ending = |_| AdminError::Unavailable("the broker is stopping".to_owned());
+        let ending = |_| AdminCallError::Unavailable("the broker is stopping".to_owned());
         result.await.map_err(ending)?
     }
 
-    async fn read_entry(&self, found: Found) -> Result<StoredMessage, AdminError> {
+    async fn read_entry(
+        &self,
+        found: StoredEntryLocation,
+    ) -> Result<StoredMessage, AdminCallError> {
         let core = Arc::clone(&self.core);
-        let failed = |error: JoinError| AdminError::Internal(error.to_string());
+        let failed = |error: JoinError| AdminCallError::Internal(error.to_string());
         let payload = spawn_blocking(move || core.read(found.place)).await.map_err(failed)??;
         Ok(StoredMessage { position: found.position, payload })
     }
@@ -318,28 +336,30 @@ impl Admin {
             .ok()
     }
 
-    async fn read(&self, body: Incoming) -> Result<Bytes, Answer> {
+    async fn read(&self, body: Incoming) -> Result<Bytes, AdminResponse> {
         let limit = self.limits.body_bytes;
         match Limited::new(body, limit).collect().await {
             Ok(body) => Ok(body.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
                 let reason = format!("a body of at most {limit} bytes is taken");
-                Err(Answer::refusal(StatusCode::PAYLOAD_TOO_LARGE, &reason))
+                Err(AdminResponse::refusal(StatusCode::PAYLOAD_TOO_LARGE, &reason))
             }
-            Err(_) => Err(Answer::refusal(StatusCode::BAD_REQUEST, "the body broke off")),
+            Err(_) => Err(AdminResponse::refusal(StatusCode::BAD_REQUEST, "the body broke off")),
         }
     }
 
-    fn authenticate(&self, request: &Request<Incoming>) -> Result<Asker, AuthError> {
-        let Some(authenticator) = &self.authenticator else { return Ok(Asker::Trusted) };
-        let Some(header) = request.headers().get(AUTHORIZATION) else { return Ok(Asker::Nobody) };
+    fn authenticate(&self, request: &Request<Incoming>) -> Result<AdminIdentity, AuthError> {
+        let Some(authenticator) = &self.authenticator else { return Ok(AdminIdentity::Trusted) };
+        let Some(header) = request.headers().get(AUTHORIZATION) else {
+            return Ok(AdminIdentity::Nobody);
+        };
         let header = header.as_bytes().split_at_checked(BEARER.len());
         let bearer = header.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER));
         let (_, token) = bearer.ok_or(AuthError::Missing)?;
-        authenticator.authenticate("token", token, (self.clock)()).map(Asker::Role)
+        authenticator.authenticate("token", token, (self.clock)()).map(AdminIdentity::Role)
     }
 
-    fn tell(&self, peer: SocketAddr, why: impl Into<Reason>) {
+    fn tell(&self, peer: SocketAddr, why: impl Into<AuthRefusalReason>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let told = refused.note(&peer.to_string(), why, (self.clock)());
         drop(refused);
@@ -350,37 +370,37 @@ impl Admin {
 
     async fn authorize(
         &self,
-        asker: &Asker,
-        access: Access,
+        asker: &AdminIdentity,
+        access: AdminAccess,
         peer: SocketAddr,
-    ) -> Result<(), Answer> {
+    ) -> Result<(), AdminResponse> {
         let role = match asker {
-            Asker::Trusted => return Ok(()),
-            Asker::Nobody if access == Access::Everybody => return Ok(()),
-            Asker::Nobody => return Err(unknown(&AuthError::Missing)),
-            Asker::Role(role) if role.superuser => return Ok(()),
-            Asker::Role(role) => role,
+            AdminIdentity::Trusted => return Ok(()),
+            AdminIdentity::Nobody if access == AdminAccess::Everybody => return Ok(()),
+            AdminIdentity::Nobody => return Err(unknown(&AuthError::Missing)),
+            AdminIdentity::Role(role) if role.superuser => return Ok(()),
+            AdminIdentity::Role(role) => role,
         };
         let denied = |why| {
             let text = format!("the role `{}` {why}", role.name);
-            self.tell(peer, Reason::Request(text.clone()));
-            Err(AdminError::Forbidden(text).into())
+            self.tell(peer, AuthRefusalReason::Request(text.clone()));
+            Err(AdminCallError::Forbidden(text).into())
         };
         match access {
-            Access::Everybody | Access::Authenticated => Ok(()),
-            Access::Superuser => denied("is no superuser"),
-            Access::Viewer(_) if role.monitor => Ok(()),
-            Access::Tenant(tenant) => {
+            AdminAccess::Everybody | AdminAccess::Authenticated => Ok(()),
+            AdminAccess::Superuser => denied("is no superuser"),
+            AdminAccess::Viewer(_) if role.monitor => Ok(()),
+            AdminAccess::Tenant(tenant) => {
                 let name = role.name.clone();
                 let administers =
-                    move |machine: &mut Machine| Ok(machine.administers(&name, &tenant));
+                    move |machine: &mut BrokerMachine| Ok(machine.administers(&name, &tenant));
                 if self.ask(administers).await? {
                     Ok(())
                 } else {
                     denied("is no superuser, and does not administer this tenant")
                 }
             }
-            Access::User(topic) | Access::Viewer(topic) => {
+            AdminAccess::User(topic) | AdminAccess::Viewer(topic) => {
                 let name = role.name.clone();
                 let (administers, grants) = self
                     .ask(move |machine| {
@@ -404,14 +424,14 @@ impl Admin {
     }
 }
 
-fn unknown(error: &AuthError) -> Answer {
-    let mut answer = Answer::refusal(StatusCode::UNAUTHORIZED, &error.to_string());
+fn unknown(error: &AuthError) -> AdminResponse {
+    let mut answer = AdminResponse::refusal(StatusCode::UNAUTHORIZED, &error.to_string());
     answer.headers.push((WWW_AUTHENTICATE.to_string(), "Bearer".to_owned()));
     answer
 }
 
 /// Headers that came from messages and cannot be sent are left out.
-fn response(answer: Answer) -> Response<Full<Bytes>> {
+fn response(answer: AdminResponse) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();

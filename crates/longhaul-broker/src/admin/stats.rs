@@ -5,7 +5,7 @@
 //! per second over the last minute.
 
 use super::text::{escape_java, iso_8601};
-use super::values::Position;
+use super::values::AdminPosition;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub(crate) enum DeduplicationStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PublisherStats {
-    pub(crate) access_mode: AccessMode,
+    pub(crate) access_mode: ProducerAccessMode,
     pub(crate) msg_rate_in: f64,
     pub(crate) msg_throughput_in: f64,
     pub(crate) average_msg_size: f64,
@@ -74,7 +74,7 @@ pub(crate) struct PublisherStats {
 
 /// What a producer asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) enum AccessMode {
+pub(crate) enum ProducerAccessMode {
     /// One among others.
     #[default]
     Shared,
@@ -231,7 +231,7 @@ pub(crate) struct InternalStats {
     pub(crate) waiting_cursors_count: u64,
     pub(crate) pending_add_entries_count: u64,
     #[serde(serialize_with = "position")]
-    pub(crate) last_confirmed_entry: Position,
+    pub(crate) last_confirmed_entry: AdminPosition,
     /// `LedgerOpened`, or `Fenced` when the log is poisoned.
     pub(crate) state: &'static str,
     pub(crate) ledgers: Vec<LedgerStats>,
@@ -265,9 +265,9 @@ impl LedgerStats {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CursorStats {
     #[serde(serialize_with = "position")]
-    pub(crate) mark_delete_position: Position,
+    pub(crate) mark_delete_position: AdminPosition,
     #[serde(serialize_with = "position")]
-    pub(crate) read_position: Position,
+    pub(crate) read_position: AdminPosition,
     pub(crate) waiting_read_op: bool,
     pub(crate) pending_read_ops: u64,
     pub(crate) messages_consumed_counter: u64,
@@ -306,7 +306,7 @@ pub(crate) struct BacklogAnalysis {
 
 impl BacklogAnalysis {
     /// Counts an entry of so many messages.
-    pub(crate) fn note(&mut self, position: Position, messages: u64) {
+    pub(crate) fn note(&mut self, position: AdminPosition, messages: u64) {
         self.entries += 1;
         self.messages += messages;
         self.filter_accepted_entries = self.entries;
@@ -320,7 +320,7 @@ fn moment<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&iso_8601(*ms))
 }
 
-fn position<S: Serializer>(position: &Position, serializer: S) -> Result<S::Ok, S::Error> {
+fn position<S: Serializer>(position: &AdminPosition, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(position)
 }
 

@@ -1,7 +1,7 @@
 //! A partitioned topic's figures: the sum of those of its partitions.
 
 use super::stats::{SubscriptionStats, TopicStats};
-use super::values::Partitions;
+use super::values::PartitionedTopicMetadata;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 pub(super) struct PartitionedStats {
     #[serde(flatten)]
     sum: TopicStats,
-    metadata: Partitions,
+    metadata: PartitionedTopicMetadata,
     partitions: BTreeMap<String, TopicStats>,
 }
 
 impl PartitionedStats {
     /// Sums up, and leaves the partitions out unless they are asked for.
     pub(super) fn new(
-        metadata: Partitions,
+        metadata: PartitionedTopicMetadata,
         partitions: BTreeMap<String, TopicStats>,
         each: bool,
     ) -> Self {
@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn two() -> Partitions {
-        Partitions::new(2, BTreeMap::new())
+    fn two() -> PartitionedTopicMetadata {
+        PartitionedTopicMetadata::new(2, BTreeMap::new())
     }
 
     #[test]

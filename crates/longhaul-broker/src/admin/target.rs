@@ -1,21 +1,21 @@
 //! The target of a request, taken apart: segments of its path and its query, both decoded. Pure.
 
-use super::values::AdminError;
+use super::values::AdminCallError;
 
 /// Most segments and most pairs that are looked at; no endpoint has as many.
 const PARTS_MAX: usize = 16;
 
 /// Path and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct RequestTarget {
     /// Without empty ones at the ends.
     pub(super) segments: Vec<String>,
     query: Vec<(String, String)>,
 }
 
-impl Target {
+impl RequestTarget {
     /// Takes them apart.
-    pub(super) fn parse(path: &str, query: Option<&str>) -> Result<Self, AdminError> {
+    pub(super) fn parse(path: &str, query: Option<&str>) -> Result<Self, AdminCallError> {
         let trimmed = path.strip_prefix('/').unwrap_or(path);
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
         let segments = trimmed.split('/').take(PARTS_MAX).map(|segment| decode(segment, false));
@@ -26,7 +26,7 @@ impl Target {
         });
         Ok(Self {
             segments: segments.collect::<Result<_, _>>()?,
-            query: pairs.collect::<Result<_, AdminError>>()?,
+            query: pairs.collect::<Result<_, AdminCallError>>()?,
         })
     }
 
@@ -41,9 +41,10 @@ impl Target {
     }
 }
 
-fn decode(text: &str, plus_is_space: bool) -> Result<String, AdminError> {
-    let bad =
-        || AdminError::BadRequest("the path or the query is not UTF-8 in URL encoding".to_owned());
+fn decode(text: &str, plus_is_space: bool) -> Result<String, AdminCallError> {
+    let bad = || {
+        AdminCallError::BadRequest("the path or the query is not UTF-8 in URL encoding".to_owned())
+    };
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -77,7 +78,8 @@ mod tests {
     #[test]
     fn segments_are_decoded_after_they_are_split() {
         let target =
-            Target::parse("/admin/v2/a%2Fb/c+d/%C3%A9/", Some("x=1+2%2B&force=True&y")).unwrap();
+            RequestTarget::parse("/admin/v2/a%2Fb/c+d/%C3%A9/", Some("x=1+2%2B&force=True&y"))
+                .unwrap();
         assert_eq!(target.segments, ["admin", "v2", "a/b", "c+d", "é"]);
         assert_eq!((target.value("x"), target.value("y")), (Some("1 2+"), Some("")));
         assert!(target.flag("force") && !target.flag("y") && !target.flag("z"));
@@ -86,15 +88,15 @@ mod tests {
     #[test]
     fn what_cannot_be_decoded_is_refused() {
         for path in ["/%", "/%2", "/%zz", "/%ff"] {
-            assert!(Target::parse(path, None).is_err(), "{path}");
-            assert!(Target::parse("/", Some(path)).is_err(), "{path}");
+            assert!(RequestTarget::parse(path, None).is_err(), "{path}");
+            assert!(RequestTarget::parse("/", Some(path)).is_err(), "{path}");
         }
     }
 
     proptest! {
         #[test]
         fn whatever_comes_is_taken_or_refused(path: String, query: Option<String>) {
-            if let Ok(target) = Target::parse(&path, query.as_deref()) {
+            if let Ok(target) = RequestTarget::parse(&path, query.as_deref()) {
                 prop_assert!(target.segments.len() <= PARTS_MAX);
             }
         }

@@ -1,14 +1,14 @@
 //! The interface over a socket.
 
 use super::answer::Advertised;
-use super::policies::{Action, Grants};
-use super::rig::{Rig, START, Shared, Stuck};
+use super::policies::{AuthAction, Grants};
+use super::rig::{AdminRig, START, SharedAdminRig, StuckCore};
 use super::seats::Seats;
-use super::serve::{Admin, CONNECTIONS_MAX, Enter, Limits, serve};
+use super::serve::{AdminServerContext, AdminServerLimits, CONNECTIONS_MAX, Enter, serve};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use longhaul_http::{Guard, TlsConfig};
+use longhaul_http::{HostGuard, TlsConfig};
 use longhaul_wire::messages::{KeyValue, MessageMetadata};
 use proptest::prelude::*;
 use ring::hmac;
@@ -46,11 +46,11 @@ impl Server {
         Self::with(|_| {}).await
     }
 
-    async fn with(change: impl FnOnce(&mut Admin)) -> Self {
+    async fn with(change: impl FnOnce(&mut AdminServerContext)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut admin = Admin {
-            core: Arc::new(Shared(Mutex::new(rig()))),
+        let mut admin = AdminServerContext {
+            core: Arc::new(SharedAdminRig(Mutex::new(rig()))),
             advertised: Advertised {
                 broker_url: "pulsar://broker:6650".to_owned(),
                 broker_url_tls: None,
@@ -58,11 +58,11 @@ impl Server {
                 http_url_tls: None,
                 message_bytes_max: 5_242_880,
             },
-            guard: Guard::new(address.ip(), &[], None, &[]),
+            guard: HostGuard::new(address.ip(), &[], None, &[]),
             authenticator: None,
             tls: None,
             clock: Arc::new(|| 1_800_000_000),
-            limits: Limits::default(),
+            limits: AdminServerLimits::default(),
             seats: Seats::new(room(CONNECTIONS_MAX)),
             refused: Arc::default(),
         };
@@ -116,8 +116,8 @@ impl Server {
 
 /// With the topics `a` of `public/default`, which has two messages, and `p`, which has one
 /// partition.
-fn rig() -> Rig {
-    let mut rig = Rig::new();
+fn rig() -> AdminRig {
+    let mut rig = AdminRig::new();
     let mut put = |method: &str, path: &str, body: &str| {
         let (status, answer) = rig.ask(method, path, body);
         assert!(status < 300, "{path}: {answer}");
@@ -129,7 +129,7 @@ fn rig() -> Rig {
     put("POST", "/admin/v2/namespaces/public/default/messageTTL", "3");
     put("POST", "/admin/v2/schemas/public/default/a/schema", r#"{"type":"JSON","schema":"{}"}"#);
     rig.call(|machine| {
-        let grant = |grants: &mut Grants| grants.grant("tasks", vec![Action::Consume]);
+        let grant = |grants: &mut Grants| grants.grant("tasks", vec![AuthAction::Consume]);
         machine.set_namespace_grants("public/default", grant).unwrap();
     });
     let producer = rig.produce("a");
@@ -363,9 +363,9 @@ async fn a_tenant_is_administered_by_its_roles() {
 async fn what_is_too_large_or_too_slow_is_cut_off() {
     let short = Duration::from_millis(100);
     let server = Server::with(|admin| {
-        let limits = Limits { body_bytes: 100, ..Limits::default() };
-        admin.core = Arc::new(Stuck);
-        admin.limits = Limits { head_timeout: short, request_timeout: short, ..limits };
+        let limits = AdminServerLimits { body_bytes: 100, ..AdminServerLimits::default() };
+        admin.core = Arc::new(StuckCore);
+        admin.limits = AdminServerLimits { head_timeout: short, request_timeout: short, ..limits };
     })
     .await;
     let (status, _) = server.send("POST", &format!("{A}/retention"), "", &"x".repeat(101)).await;
@@ -424,8 +424,8 @@ async fn sockets_that_wait_for_their_clients_keep_nobody_out() {
 #[tokio::test]
 async fn one_connection_too_many_is_closed_while_all_others_are_answered() {
     let (seats, short) = (Seats::new(room(2)), Duration::from_millis(500));
-    let admin = |admin: &mut Admin| {
-        admin.core = Arc::new(Stuck);
+    let admin = |admin: &mut AdminServerContext| {
+        admin.core = Arc::new(StuckCore);
         admin.limits.request_timeout = short;
         admin.seats = Arc::clone(&seats);
     };

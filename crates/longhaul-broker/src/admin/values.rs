@@ -4,14 +4,14 @@
 //! they name is for the machine to say. A *topic* may be one without partitions, one partition
 //! (`…-partition-N`), or, where a method says so, the whole of a partitioned topic.
 
-use crate::log::Place;
+use crate::log::RecordLocation;
 use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What somebody notes on a topic or a subscription.
-pub(crate) type Properties = BTreeMap<String, String>;
+pub(crate) type ResourceProperties = BTreeMap<String, String>;
 
 /// Who administers a tenant, and in which clusters it may be, in the JSON of Pulsar.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,38 +34,38 @@ impl Default for Tenant {
 
 /// How many partitions a topic has, in the JSON of Pulsar.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Partitions {
+pub(crate) struct PartitionedTopicMetadata {
     /// 0 for a topic without.
     pub(crate) partitions: u32,
     /// Always false: what is deleted is gone.
     deleted: bool,
     /// What is noted on the whole topic.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) properties: Properties,
+    pub(crate) properties: ResourceProperties,
 }
 
-impl Partitions {
+impl PartitionedTopicMetadata {
     /// So many, of a topic on which this is noted.
-    pub(crate) const fn new(partitions: u32, properties: Properties) -> Self {
+    pub(crate) const fn new(partitions: u32, properties: ResourceProperties) -> Self {
         Self { partitions, deleted: false, properties }
     }
 }
 
-/// An entry's place. [`Position::NONE`] stands before all entries of a topic that never had one.
+/// An entry's place. [`AdminPosition::NONE`] stands before all entries of a topic that never had one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Position {
+pub(crate) struct AdminPosition {
     /// Ledger.
     pub(crate) ledger: i64,
     /// Entry in it; -1 before the first.
     pub(crate) entry: i64,
 }
 
-impl Position {
+impl AdminPosition {
     /// No entry.
     pub(crate) const NONE: Self = Self { ledger: -1, entry: -1 };
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for AdminPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.ledger, self.entry)
     }
@@ -73,15 +73,15 @@ impl fmt::Display for Position {
 
 /// Where a subscription starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum SubscriptionStart {
     /// At the first entry that is still there.
     Earliest,
     /// Behind the last entry.
     Latest,
     /// At this entry, or the next that exists.
-    At(Position),
+    At(AdminPosition),
     /// Behind this entry.
-    After(Position),
+    After(AdminPosition),
 }
 
 /// A schema to be stored, in the JSON of Pulsar.
@@ -95,7 +95,7 @@ pub(crate) struct NewSchema {
     pub(crate) data: String,
     /// What its creator notes.
     #[serde(default)]
-    pub(crate) properties: Properties,
+    pub(crate) properties: ResourceProperties,
 }
 
 /// A stored schema.
@@ -111,14 +111,14 @@ pub(crate) struct StoredSchema {
     /// Its definition.
     pub(crate) data: String,
     /// What its creator noted.
-    pub(crate) properties: Properties,
+    pub(crate) properties: ResourceProperties,
 }
 
 /// How far a compaction has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct CompactionStatus {
+pub(crate) struct CompactionRunStatus {
     /// Where it stands.
-    pub(crate) status: CompactionState,
+    pub(crate) status: CompactionRunState,
     /// Why the last one failed; empty otherwise.
     #[serde(rename = "lastError")]
     pub(crate) last_error: String,
@@ -127,7 +127,7 @@ pub(crate) struct CompactionStatus {
 /// States of a compaction, since the topic was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(crate) enum CompactionState {
+pub(crate) enum CompactionRunState {
     /// None was asked for.
     NotRun,
     /// One is under way.
@@ -140,25 +140,25 @@ pub(crate) enum CompactionState {
 
 /// Where an entry lies that is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct StoredEntryLocation {
     /// Its id.
-    pub(crate) position: Position,
+    pub(crate) position: AdminPosition,
     /// Its place in the log.
-    pub(crate) place: Place,
+    pub(crate) place: RecordLocation,
 }
 
 /// A stored entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredMessage {
     /// Where it lies.
-    pub(crate) position: Position,
+    pub(crate) position: AdminPosition,
     /// As its producer sent it.
     pub(crate) payload: Payload,
 }
 
 /// Why a call was refused. The texts reach whoever called, as `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AdminError {
+pub(crate) enum AdminCallError {
     /// 400: it asks for what cannot be.
     #[error("{0}")]
     BadRequest(String),

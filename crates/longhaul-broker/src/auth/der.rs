@@ -22,7 +22,7 @@ const POINT_BYTES: usize = 65;
 
 /// Kinds of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyKind {
+pub(super) enum PublicKeyKind {
     /// The key is a DER sequence of modulus and exponent.
     Rsa,
     /// The key is a point.
@@ -30,7 +30,7 @@ pub(super) enum KeyKind {
 }
 
 /// The key within a `SubjectPublicKeyInfo`.
-pub(super) fn public_key(der: &[u8]) -> Option<(KeyKind, &[u8])> {
+pub(super) fn public_key(der: &[u8]) -> Option<(PublicKeyKind, &[u8])> {
     let (info, rest) = take(SEQUENCE, der)?;
     if !rest.is_empty() {
         return None;
@@ -44,11 +44,11 @@ pub(super) fn public_key(der: &[u8]) -> Option<(KeyKind, &[u8])> {
         return None;
     }
     if oid == RSA {
-        return Some((KeyKind::Rsa, key));
+        return Some((PublicKeyKind::Rsa, key));
     }
     let (curve, _) = take(OID, parameters)?;
     let is_point = key.len() == POINT_BYTES && key.first() == Some(&UNCOMPRESSED);
-    (oid == ELLIPTIC && curve == CURVE_P256 && is_point).then_some((KeyKind::P256, key))
+    (oid == ELLIPTIC && curve == CURVE_P256 && is_point).then_some((PublicKeyKind::P256, key))
 }
 
 /// Bits of the modulus of a key of RSA, as many as its whole bytes have.

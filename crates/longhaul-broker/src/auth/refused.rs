@@ -14,20 +14,20 @@ const REMEMBERED_MAX: usize = 1024;
 
 /// Why somebody was refused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reason {
+pub(crate) enum AuthRefusalReason {
     /// It is not known who it is.
     Login(AuthError),
     /// The role may not do it.
     Request(String),
 }
 
-impl From<AuthError> for Reason {
+impl From<AuthError> for AuthRefusalReason {
     fn from(error: AuthError) -> Self {
         Self::Login(error)
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for AuthRefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Login(error) => error.fmt(f),
@@ -39,19 +39,19 @@ impl fmt::Display for Reason {
 
 /// What was refused in the last minute.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
+pub(crate) struct AuthRefusals {
     /// When it was told last, and how often it happened since, by host and reason.
-    seen: BTreeMap<(String, Reason), (u64, u64)>,
+    seen: BTreeMap<(String, AuthRefusalReason), (u64, u64)>,
     /// Those for which there was no room.
     uncounted: u64,
 }
 
-impl Refused {
+impl AuthRefusals {
     /// Notes one, by `/host:port` or `host:port`. The text is what is to be logged.
     pub(crate) fn note(
         &mut self,
         peer: &str,
-        reason: impl Into<Reason>,
+        reason: impl Into<AuthRefusalReason>,
         now_s: u64,
     ) -> Option<String> {
         let host = peer.trim_start_matches('/');
@@ -89,14 +89,14 @@ fn is_quiet(told_s: u64, now_s: u64) -> bool {
     now_s.checked_sub(told_s).is_some_and(|since| since < QUIET_S)
 }
 
-fn said(host: &str, reason: &Reason, untold: u64) -> String {
+fn said(host: &str, reason: &AuthRefusalReason, untold: u64) -> String {
     let more = match untold {
         0 => String::new(),
         count => format!(" ({count} more since this was last told)"),
     };
     let what = match reason {
-        Reason::Login(_) => "login",
-        Reason::Request(_) => "request",
+        AuthRefusalReason::Login(_) => "login",
+        AuthRefusalReason::Request(_) => "request",
     };
     format!("a {what} from {host} was refused: {reason}{more}")
 }
@@ -109,7 +109,7 @@ mod tests {
     /// nothing.
     #[test]
     fn each_reason_is_told_once_per_host_and_minute() {
-        let mut refused = Refused::default();
+        let mut refused = AuthRefusals::default();
         let told = refused.note("/10.0.0.1:4000", AuthError::Expired, 100).unwrap();
         assert_eq!(told, "a login from 10.0.0.1 was refused: the token has expired");
         assert_eq!(refused.note("/10.0.0.1:4001", AuthError::Expired, 159), None);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_has_a_limit() {
-        let mut refused = Refused::default();
+        let mut refused = AuthRefusals::default();
         for host in 0..REMEMBERED_MAX {
             assert!(refused.note(&format!("{host}:1"), AuthError::Missing, 100).is_some());
         }

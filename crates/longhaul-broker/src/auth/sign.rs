@@ -13,7 +13,7 @@ use std::time::Duration;
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 
 #[derive(Serialize)]
-struct Claims<'a> {
+struct NewTokenClaims<'a> {
     sub: &'a str,
     /// Seconds since 1970.
     iat: u64,
@@ -63,7 +63,7 @@ impl TokenKey {
         }
         let iat = clock::wall_ms() / 1000;
         let exp = expires.map(|time| iat.saturating_add(time.as_secs()));
-        let claims = serde_json::to_vec(&Claims { sub: role, iat, exp });
+        let claims = serde_json::to_vec(&NewTokenClaims { sub: role, iat, exp });
         let claims = claims.map_err(|_| AuthConfigError::NoRole)?;
         let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let signed = format!("{}.{}", encode(HEADER.as_bytes()), encode(&claims));

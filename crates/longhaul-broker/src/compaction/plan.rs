@@ -19,14 +19,14 @@ const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 const BATCH_MAX: usize = 100_000;
 
 /// A message: the ordinal of its entry, and its place in the batch.
-type Place = (u64, u32);
+type MessageIndex = (u64, u32);
 
 /// Finds the last message of every key.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
-    last: HashMap<Box<str>, Place>,
+pub(crate) struct CompactionSurvey {
+    last: HashMap<Box<str>, MessageIndex>,
     /// Entries that nobody can look into.
-    opaque: Vec<Place>,
+    opaque: Vec<MessageIndex>,
 }
 
 /// What an entry holds.
@@ -36,7 +36,7 @@ enum Content {
     Opaque,
 }
 
-impl Survey {
+impl CompactionSurvey {
     /// Looks at the next entry.
     pub(crate) fn visit(&mut self, ordinal: u64, payload: &Payload) {
         match content(payload) {
@@ -53,7 +53,7 @@ impl Survey {
         }
     }
 
-    fn note(&mut self, key: Option<String>, place: Place, is_tombstone: bool) {
+    fn note(&mut self, key: Option<String>, place: MessageIndex, is_tombstone: bool) {
         let Some(key) = key else { return };
         if is_tombstone {
             self.last.remove(key.as_str());
@@ -64,7 +64,7 @@ impl Survey {
 
     /// What survives.
     pub(crate) fn finish(self) -> Survivors {
-        let mut places: Vec<Place> = self.last.into_values().chain(self.opaque).collect();
+        let mut places: Vec<MessageIndex> = self.last.into_values().chain(self.opaque).collect();
         places.sort_unstable();
         Survivors { places, at: 0 }
     }
@@ -73,13 +73,13 @@ impl Survey {
 /// The messages that survive, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Survivors {
-    places: Vec<Place>,
+    places: Vec<MessageIndex>,
     at: usize,
 }
 
 /// What becomes of an entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum CompactionFate {
     /// Nothing of it survives.
     Drop,
     /// It stays as it is.
@@ -98,18 +98,18 @@ impl Survivors {
     }
 
     /// What becomes of the entry.
-    pub(crate) fn fate(&mut self, ordinal: u64, payload: &Payload) -> Fate {
+    pub(crate) fn fate(&mut self, ordinal: u64, payload: &Payload) -> CompactionFate {
         if !self.has(ordinal) {
-            return Fate::Drop;
+            return CompactionFate::Drop;
         }
-        let Content::Batch(singles) = content(payload) else { return Fate::Keep };
+        let Content::Batch(singles) = content(payload) else { return CompactionFate::Keep };
         let rest = self.places.get(self.at..).unwrap_or_default();
         let kept: Vec<u32> =
             rest.iter().take_while(|(next, _)| *next == ordinal).map(|(_, index)| *index).collect();
         if kept.len() == singles.len() {
-            return Fate::Keep;
+            return CompactionFate::Keep;
         }
-        rebuild(payload, singles, &kept).map_or(Fate::Keep, Fate::Rewrite)
+        rebuild(payload, singles, &kept).map_or(CompactionFate::Keep, CompactionFate::Rewrite)
     }
 }
 
@@ -197,8 +197,8 @@ mod tests {
         Payload::new(&metadata, &compression::pack(compression, &body).unwrap())
     }
 
-    fn fates(entries: &[Payload]) -> Vec<Fate> {
-        let mut survey = Survey::default();
+    fn fates(entries: &[Payload]) -> Vec<CompactionFate> {
+        let mut survey = CompactionSurvey::default();
         for (ordinal, entry) in (0..).zip(entries) {
             survey.visit(ordinal, entry);
         }
@@ -210,7 +210,15 @@ mod tests {
     fn the_last_message_of_a_key_stays() {
         let entries =
             [plain("a", "1"), plain("b", "1"), plain("a", "2"), one(None, b"no key", |_| {})];
-        assert_eq!(fates(&entries), [Fate::Drop, Fate::Keep, Fate::Keep, Fate::Drop]);
+        assert_eq!(
+            fates(&entries),
+            [
+                CompactionFate::Drop,
+                CompactionFate::Keep,
+                CompactionFate::Keep,
+                CompactionFate::Drop
+            ]
+        );
     }
 
     /// A message in a batch of one.
@@ -254,10 +262,19 @@ mod tests {
         ];
         for tombstone in tombstones {
             let entries = [plain("a", "1"), tombstone];
-            assert_eq!(fates(&entries), [Fate::Drop, Fate::Drop], "{:?}", entries[1].metadata());
+            assert_eq!(
+                fates(&entries),
+                [CompactionFate::Drop, CompactionFate::Drop],
+                "{:?}",
+                entries[1].metadata()
+            );
             let [first, tombstone] = entries;
             let revived = fates(&[first, tombstone, plain("a", "3")]);
-            assert_eq!(revived, [Fate::Drop, Fate::Drop, Fate::Keep], "a key may come back");
+            assert_eq!(
+                revived,
+                [CompactionFate::Drop, CompactionFate::Drop, CompactionFate::Keep],
+                "a key may come back"
+            );
         }
         let flagged =
             |body: &[u8]| one(Some("a"), body, |metadata| metadata.null_value = Some(true));
@@ -270,7 +287,12 @@ mod tests {
         ];
         for other in others {
             let entries = [plain("a", "1"), other];
-            assert_eq!(fates(&entries), [Fate::Drop, Fate::Keep], "{:?}", entries[1].metadata());
+            assert_eq!(
+                fates(&entries),
+                [CompactionFate::Drop, CompactionFate::Keep],
+                "{:?}",
+                entries[1].metadata()
+            );
         }
     }
 
@@ -283,8 +305,8 @@ mod tests {
                 batch(compression, &[(Some("c"), "1"), (Some("d"), "1")]),
             ];
             let found = fates(&entries);
-            assert_eq!((&found[1], &found[2]), (&Fate::Keep, &Fate::Keep));
-            let Fate::Rewrite(payload) = &found[0] else { panic!("{:?}", found[0]) };
+            assert_eq!((&found[1], &found[2]), (&CompactionFate::Keep, &CompactionFate::Keep));
+            let CompactionFate::Rewrite(payload) = &found[0] else { panic!("{:?}", found[0]) };
             payload.verify().unwrap();
             let Content::Batch(singles) = content(payload) else { panic!("no batch any more") };
             let left: Vec<_> =
@@ -292,7 +314,10 @@ mod tests {
             assert_eq!(left, [(false, &b"1"[..]), (true, b""), (true, b"")]);
             // Compacting again changes nothing.
             let again = fates(std::slice::from_ref(payload));
-            assert!(matches!(&again[..], [Fate::Rewrite(same)] if same == payload), "{again:?}");
+            assert!(
+                matches!(&again[..], [CompactionFate::Rewrite(same)] if same == payload),
+                "{again:?}"
+            );
         }
     }
 
@@ -307,6 +332,6 @@ mod tests {
             one(Some("a"), b"no batch at all", |metadata| metadata.num_messages_in_batch = Some(2)),
             one(Some("a"), b"", |metadata| metadata.num_messages_in_batch = Some(-2)),
         ];
-        assert_eq!(fates(&entries)[..2], [Fate::Keep, Fate::Keep]);
+        assert_eq!(fates(&entries)[..2], [CompactionFate::Keep, CompactionFate::Keep]);
     }
 }

@@ -2,11 +2,13 @@
 //! the segments.
 
 use crate::compaction::run::run;
-use crate::log::{CompactedError, CompactedFile, CompactedWriter, Reader, Storage, scan_compacted};
+use crate::log::{
+    CompactedError, CompactedFile, CompactedWriter, RecordReader, Storage, scan_compacted,
+};
 use crate::machine::effect::CompactionJob;
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
-use crate::state::{CompactedView, State, Topic};
+use crate::state::{BrokerState, BrokerTopic, CompactedView};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ pub(crate) struct Left {
 }
 
 /// Looks for what is left of a view.
-pub(crate) fn look(storage: &dyn Storage, topic: &Topic, view: &CompactedView) -> Left {
+pub(crate) fn look(storage: &dyn Storage, topic: &BrokerTopic, view: &CompactedView) -> Left {
     let scanned = scan_compacted(storage, &view.file, messages).ok();
     let is_whole_file = scanned.as_ref().is_some_and(|(_, is_whole)| *is_whole);
     let is_in_segments = topic.entries.range(0, view.horizon).count() as u64 == view.horizon;
@@ -37,9 +39,9 @@ pub(crate) fn look(storage: &dyn Storage, topic: &Topic, view: &CompactedView) -
 pub(crate) fn write(
     left: &Left,
     id: u32,
-    topic: &Topic,
+    topic: &BrokerTopic,
     view: &CompactedView,
-    reader: &Reader,
+    reader: &RecordReader,
     storage: &Arc<dyn Storage>,
 ) -> Result<CompactedFile, String> {
     // A start removes it, where this does not come to its end.
@@ -62,9 +64,9 @@ pub(crate) fn write(
 /// All entries of the view that can be read.
 fn put_together(
     left: &Left,
-    topic: &Topic,
+    topic: &BrokerTopic,
     view: &CompactedView,
-    reader: &Reader,
+    reader: &RecordReader,
     storage: Arc<dyn Storage>,
     name: &str,
 ) -> Result<CompactedFile, CompactedError> {
@@ -72,10 +74,10 @@ fn put_together(
     let slots = left.file.iter().flat_map(|file| file.slots().iter());
     let in_file: BTreeMap<u64, _> = slots.map(|slot| (slot.ordinal, slot)).collect();
     let segments = topic.entries.range(0, view.horizon);
-    let mut ordinals: BTreeMap<u64, Option<Position>> =
+    let mut ordinals: BTreeMap<u64, Option<EntryPosition>> =
         segments.map(|(ordinal, _)| (ordinal, topic.entries.position_of(ordinal))).collect();
     for slot in in_file.values() {
-        let position = Position { ledger: slot.ledger, entry: slot.entry };
+        let position = EntryPosition { ledger: slot.ledger, entry: slot.entry };
         ordinals.insert(slot.ordinal, Some(position));
     }
     for (ordinal, position) in ordinals {
@@ -96,7 +98,7 @@ fn put_together(
 
 /// Makes the views again that cannot be opened, as far as nothing of them is missing. Others stay
 /// as they are.
-pub(crate) fn mend(state: &State, reader: &Reader, storage: &Arc<dyn Storage>) {
+pub(crate) fn mend(state: &BrokerState, reader: &RecordReader, storage: &Arc<dyn Storage>) {
     for (id, topic) in state.topics() {
         let Some(view) = &topic.compacted else { continue };
         let Err(cause) = CompactedFile::open(&**storage, &view.file) else { continue };

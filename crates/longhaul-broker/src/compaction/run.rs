@@ -1,7 +1,9 @@
 //! The work of a compaction, on a thread of its own.
 
-use super::plan::{Fate, Survey};
-use crate::log::{CompactedFile, CompactedWriter, Place, Reader, Slot, Storage};
+use super::plan::{CompactionFate, CompactionSurvey};
+use crate::log::{
+    CompactedFile, CompactedSlot, CompactedWriter, RecordLocation, RecordReader, Storage,
+};
 use crate::machine::effect::CompactionJob;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
@@ -17,7 +19,7 @@ const CHUNK: usize = 256;
 const NICE: i32 = 19;
 
 /// An entry on its way.
-struct Entry {
+struct CompactionEntry {
     ordinal: u64,
     ledger: u64,
     entry: u64,
@@ -34,11 +36,11 @@ struct Entry {
 pub(crate) fn run(
     job: &CompactionJob,
     previous: Option<&CompactedFile>,
-    reader: &Reader,
+    reader: &RecordReader,
     storage: Arc<dyn Storage>,
     given_up: &AtomicBool,
 ) -> Result<CompactedFile, String> {
-    let mut survey = Survey::default();
+    let mut survey = CompactionSurvey::default();
     let check = || {
         if given_up.load(Ordering::Relaxed) {
             Err("the broker is stopping".to_owned())
@@ -66,9 +68,9 @@ pub(crate) fn run(
         |ordinal| wanted.has(ordinal),
         |entry| {
             let body = match survivors.fate(entry.ordinal, &entry.payload) {
-                Fate::Drop => return Ok(()),
-                Fate::Keep => entry.body,
-                Fate::Rewrite(payload) => {
+                CompactionFate::Drop => return Ok(()),
+                CompactionFate::Keep => entry.body,
+                CompactionFate::Rewrite(payload) => {
                     let mut body = BytesMut::new();
                     entry.head.encode(&mut body);
                     body.extend_from_slice(payload.bytes());
@@ -90,9 +92,9 @@ pub(crate) fn run(
 pub(crate) fn run_into(
     files: &mut std::collections::HashMap<String, CompactedFile>,
     job: &CompactionJob,
-    reader: &Reader,
+    reader: &RecordReader,
     storage: Arc<dyn Storage>,
-) -> Result<Arc<[Slot]>, String> {
+) -> Result<Arc<[CompactedSlot]>, String> {
     let previous = job.previous.as_deref().and_then(|name| files.get(name)).cloned();
     let file = run(job, previous.as_ref(), reader, storage, &AtomicBool::new(false))?;
     let slots = Arc::clone(file.slots());
@@ -119,14 +121,14 @@ pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
 fn each(
     job: &CompactionJob,
     previous: Option<&CompactedFile>,
-    reader: &Reader,
+    reader: &RecordReader,
     mut is_wanted: impl FnMut(u64) -> bool,
-    mut visit: impl FnMut(Entry) -> Result<(), String>,
+    mut visit: impl FnMut(CompactionEntry) -> Result<(), String>,
 ) -> Result<(), String> {
     if let Some(file) = previous {
         for slot in file.slots().iter() {
             if is_wanted(slot.ordinal) {
-                let Slot { ordinal, ledger, entry, .. } = *slot;
+                let CompactedSlot { ordinal, ledger, entry, .. } = *slot;
                 let body = file.read(slot).map_err(|error| unread(ledger, entry, error))?;
                 visit(parse(ordinal, ledger, entry, body)?)?;
             }
@@ -138,7 +140,7 @@ fn each(
         if chunk.is_empty() {
             return Ok(());
         }
-        let places: Vec<Place> = chunk.iter().map(|(_, _, place)| *place).collect();
+        let places: Vec<RecordLocation> = chunk.iter().map(|(_, _, place)| *place).collect();
         for ((ordinal, id, _), body) in chunk.into_iter().zip(reader.read_many(&places)) {
             let body = body.map_err(|error| unread(id.ledger, id.entry, error))?;
             visit(parse(ordinal, id.ledger, id.entry, body)?)?;
@@ -151,13 +153,13 @@ fn unread(ledger: u64, entry: u64, error: impl std::error::Error) -> String {
     format!("message {ledger}:{entry} cannot be read: {}", text(error))
 }
 
-fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<Entry, String> {
+fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<CompactionEntry, String> {
     let mut rest = body.clone();
     let head = EntryHead::decode(&mut rest);
     let head = head.ok_or_else(|| format!("entry {ledger}:{entry} has no head"))?;
     let payload =
         Payload::parse(rest).map_err(|cause| format!("entry {ledger}:{entry}: {cause}"))?;
-    Ok(Entry { ordinal, ledger, entry, body, head, payload })
+    Ok(CompactionEntry { ordinal, ledger, entry, body, head, payload })
 }
 
 /// With its causes, because it ends as a text.

@@ -1,7 +1,7 @@
 //! The compacted views that a data directory holds.
 
-use crate::log::{CompactedError, CompactedFile, Slot, Storage};
-use crate::state::State;
+use crate::log::{CompactedError, CompactedFile, CompactedSlot, Storage};
+use crate::state::BrokerState;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,13 +9,17 @@ use std::sync::Arc;
 const COMPACTED: &str = "compact";
 
 /// Files by name, and what the machine needs of them.
-pub(crate) type Views = (HashMap<String, CompactedFile>, HashMap<String, Arc<[Slot]>>);
+pub(crate) type CompactedViews =
+    (HashMap<String, CompactedFile>, HashMap<String, Arc<[CompactedSlot]>>);
 
 /// Opens the compacted views that are in use, and removes the others.
 ///
 /// # Errors
 /// A view that is in use cannot be read.
-pub(crate) fn open(state: &State, storage: &dyn Storage) -> Result<Views, CompactedError> {
+pub(crate) fn open(
+    state: &BrokerState,
+    storage: &dyn Storage,
+) -> Result<CompactedViews, CompactedError> {
     let (mut files, mut compacted) = (HashMap::new(), HashMap::new());
     let names = state
         .topics()

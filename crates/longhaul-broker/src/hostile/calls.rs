@@ -1,8 +1,8 @@
 //! Calls of the admin interface with whatever in their paths and bodies.
 
-use super::Rig;
+use super::HostileRig;
 use crate::admin::work_of;
-use crate::machine::Machine;
+use crate::machine::BrokerMachine;
 use fastrand::Rng;
 
 /// Just above what the parser takes.
@@ -16,7 +16,7 @@ pub(crate) struct AnyCall<W> {
 }
 
 /// Sends one, and sees to it that it is answered.
-pub(super) fn any_call(rig: &mut Rig, random: &mut Rng) {
+pub(super) fn any_call(rig: &mut HostileRig, random: &mut Rng) {
     let Some(AnyCall { shown, work, .. }) = any(random) else { return };
     let ticket = rig.next_ticket;
     rig.next_ticket += 1;
@@ -27,7 +27,7 @@ pub(super) fn any_call(rig: &mut Rig, random: &mut Rng) {
 }
 
 /// Any call, unless it is one that the machine never sees.
-pub(crate) fn any(random: &mut Rng) -> Option<AnyCall<impl FnOnce(&mut Machine) + use<>>> {
+pub(crate) fn any(random: &mut Rng) -> Option<AnyCall<impl FnOnce(&mut BrokerMachine) + use<>>> {
     let method =
         *random.choice(["GET", "PUT", "PUT", "POST", "POST", "DELETE", "PATCH"].iter()).unwrap();
     let (path, query, body) = (any_path(random), any_query(random), any_body(random));

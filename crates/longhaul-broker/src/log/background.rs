@@ -6,12 +6,12 @@ use super::confirmed;
 use super::error::{WriteError, is_full, is_passing};
 use super::index::{self, Builder, FactsOf};
 use super::inventory;
-use super::record::{Kind, Position};
+use super::record::{LogPosition, RecordKind};
 use super::reserve;
 use super::room::size_within;
 use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
-use super::shared::{Segment, Shared, Spare, lock, make_file};
-use super::tail::Tail;
+use super::shared::{Segment, SharedLogState, Spare, lock, make_file};
+use super::tail::SegmentTail;
 use super::walk::{Stopped, walk};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Notes that a segment has begun, and makes the next one, unless there is one.
-pub(super) fn prepare(shared: &Shared) {
+pub(super) fn prepare(shared: &SharedLogState) {
     // Before the spare is held, for which the writer waits.
     if shared.newest().is_some_and(|newest| shared.is_unlisted(newest.header.number))
         && let Err(error) = write_inventory(shared, &BTreeSet::new())
@@ -58,7 +58,7 @@ pub(super) fn prepare(shared: &Shared) {
 }
 
 /// Makes the next segment, as large as there is room for.
-fn make_spare(shared: &Shared, left: u64) -> io::Result<Spare> {
+fn make_spare(shared: &SharedLogState, left: u64) -> io::Result<Spare> {
     let storage = &*shared.storage;
     let (wanted, first) =
         (shared.wanted.load(Ordering::Relaxed), shared.options.segment_bytes_first);
@@ -78,7 +78,7 @@ fn make_spare(shared: &Shared, left: u64) -> io::Result<Spare> {
 }
 
 /// Makes the index of a sealed segment, of which there is a next one if this is true.
-pub(super) fn index(shared: &Shared) -> bool {
+pub(super) fn index(shared: &SharedLogState) -> bool {
     let (Some(without), Some(facts)) = (shared.without_index(), shared.options.facts) else {
         return false;
     };
@@ -116,16 +116,16 @@ pub(super) fn index(shared: &Shared) -> bool {
 }
 
 /// The index of a segment; none if the segment is not what was written.
-fn make_index(shared: &Shared, segment: &Segment, facts: FactsOf) -> Option<Vec<u8>> {
+fn make_index(shared: &SharedLogState, segment: &Segment, facts: FactsOf) -> Option<Vec<u8>> {
     let mut builder = Builder::default();
     let walked = walk(segment, |head, place, body| {
-        if head.kind == Kind::Entry {
+        if head.kind == RecordKind::Entry {
             builder.add(head, place, facts(body).ok_or(place.offset)?);
         }
         Ok(())
     });
     let offset = match walked {
-        Ok(Tail { end, seal: Some(group), .. }) => {
+        Ok(SegmentTail { end, seal: Some(group), .. }) => {
             return Some(builder.finish(&segment.header, end, group));
         }
         Ok(tail) => tail.end,
@@ -144,7 +144,7 @@ fn make_index(shared: &Shared, segment: &Segment, facts: FactsOf) -> Option<Vec<
 }
 
 /// Removes segments. One of the right size becomes the spare, if nobody reads it.
-pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
+pub(super) fn remove(shared: &SharedLogState, numbers: &[u32]) {
     // Without a checkpoint every record counts; behind it, every change.
     let Some(checkpoint) = shared.checkpoint() else { return };
     let is_old = |number| number < checkpoint.segment && numbers.contains(&number);
@@ -174,7 +174,7 @@ pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
 
 /// Says that these segments may be missing from now on. On a full disk, where removal is what makes
 /// room, nothing is said of any.
-fn strike_off(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
+fn strike_off(shared: &SharedLogState, gone: &BTreeSet<u32>) -> io::Result<()> {
     match write_inventory(shared, gone) {
         Err(error) if is_full(&error) => {
             shared.listed.store(0, Ordering::Relaxed);
@@ -185,7 +185,7 @@ fn strike_off(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
 }
 
 /// Writes the inventory without the segments that are gone.
-fn write_inventory(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
+fn write_inventory(shared: &SharedLogState, gone: &BTreeSet<u32>) -> io::Result<()> {
     let numbers = shared.numbers(|number| !gone.contains(&number));
     // Where there is no room, the next checkpoint writes it, or removal does.
     shared.listed.store(numbers.last().copied().unwrap_or(0), Ordering::Relaxed);
@@ -193,7 +193,7 @@ fn write_inventory(shared: &Shared, gone: &BTreeSet<u32>) -> io::Result<()> {
 }
 
 /// An index that outlives its segment is removed at the next start.
-fn remove_index(shared: &Shared, number: u32) {
+fn remove_index(shared: &SharedLogState, number: u32) {
     lock(&shared.unindexed).remove(&number);
     match shared.storage.remove(&index::name(number)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -203,7 +203,7 @@ fn remove_index(shared: &Shared, number: u32) {
     }
 }
 
-fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
+fn remove_one(shared: &SharedLogState, segment: Arc<Segment>) -> io::Result<()> {
     let name = segment::name(segment.header.number);
     let mut spare = lock(&shared.spare);
     let size = segment.header.size;
@@ -230,7 +230,11 @@ fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
 }
 
 /// Writes a checkpoint, in place of the one before.
-pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Result<(), WriteError> {
+pub(super) fn checkpoint(
+    shared: &SharedLogState,
+    at: LogPosition,
+    image: &[Bytes],
+) -> Result<(), WriteError> {
     let mut written = write_checkpoint(shared, at, image);
     if written.as_ref().is_err_and(is_full) && reserve::give_up(shared) {
         written = write_checkpoint(shared, at, image);
@@ -243,7 +247,7 @@ pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Resu
     Ok(())
 }
 
-fn write_checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> io::Result<()> {
+fn write_checkpoint(shared: &SharedLogState, at: LogPosition, image: &[Bytes]) -> io::Result<()> {
     // From the new position on a gap shows by itself; what lies before it and is needed has to be
     // known.
     write_inventory(shared, &BTreeSet::new())?;
@@ -254,7 +258,7 @@ fn write_checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> io::Resul
 }
 
 /// Notes how far the log is confirmed. It rests, so that nothing waits for that.
-pub(super) fn note_confirmed(shared: &Shared) {
+pub(super) fn note_confirmed(shared: &SharedLogState) {
     let at = shared.durable();
     // Where it cannot be noted, it is tried again when there is more to note.
     shared.set_noted(at);
@@ -265,6 +269,6 @@ pub(super) fn note_confirmed(shared: &Shared) {
     }
 }
 
-pub(super) fn complain(shared: &Shared, what: &str, name: &str, error: &io::Error) {
+pub(super) fn complain(shared: &SharedLogState, what: &str, name: &str, error: &io::Error) {
     tracing::warn!(file = shared.storage.describe(name), %error, "{what}");
 }

@@ -61,7 +61,7 @@ impl Blocks {
 mod tests {
     use super::*;
     use crate::log::Storage;
-    use crate::log::segment::Header;
+    use crate::log::segment::SegmentHeader;
     use crate::log::storage::StorageFile;
     use std::sync::{Arc, Mutex};
 
@@ -102,8 +102,14 @@ mod tests {
     fn segment(number: u32) -> (Segment, Arc<Noting>) {
         let file = crate::log::SimulatedStorage::new(1).create("file").unwrap();
         file.write_at(&[9; SEGMENT_BYTES as usize], 0).unwrap();
-        let header =
-            Header { number, size: SEGMENT_BYTES, previous: 0, previous_end: 0, group: 1, salt: 1 };
+        let header = SegmentHeader {
+            number,
+            size: SEGMENT_BYTES,
+            previous: 0,
+            previous_end: 0,
+            group: 1,
+            salt: 1,
+        };
         let noting = Arc::new(Noting { file, calls: Mutex::default() });
         (Segment::new(header, Arc::clone(&noting) as Arc<dyn StorageFile>), noting)
     }
@@ -147,7 +153,8 @@ mod tests {
         let file = crate::log::SimulatedStorage::new(1).create("file").unwrap();
         let size = 4 * u32::try_from(COPY_BYTES_MAX).unwrap();
         file.write_at(&vec![9; size as usize], 0).unwrap();
-        let header = Header { number: 1, size, previous: 0, previous_end: 0, group: 1, salt: 1 };
+        let header =
+            SegmentHeader { number: 1, size, previous: 0, previous_end: 0, group: 1, salt: 1 };
         let noting = Arc::new(Noting { file, calls: Mutex::default() });
         let segment = Segment::new(header, Arc::clone(&noting) as Arc<dyn StorageFile>);
         let mut blocks = Blocks::default();

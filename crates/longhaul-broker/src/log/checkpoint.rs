@@ -11,7 +11,7 @@
 //! place, passes for it.
 
 use super::error::OpenError;
-use super::record::Position;
+use super::record::LogPosition;
 use super::shared::SYNC_BYTES;
 use super::storage::{Storage, StorageFile};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -32,7 +32,7 @@ const HEADER_BYTES: usize = 36;
 const IMAGE_HEAD_BYTES: usize = 8;
 
 /// Writes a checkpoint in place of the one before: after a crash there is the one or the other.
-pub(super) fn write(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Result<()> {
+pub(super) fn write(storage: &dyn Storage, at: LogPosition, image: &[Bytes]) -> io::Result<()> {
     write_version(storage, VERSION, at, image)
 }
 
@@ -40,7 +40,7 @@ pub(super) fn write(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io:
 pub(super) fn write_version(
     storage: &dyn Storage,
     version: u32,
-    at: Position,
+    at: LogPosition,
     image: &[Bytes],
 ) -> io::Result<()> {
     let result = write_file(storage, version, at, image);
@@ -54,7 +54,7 @@ pub(super) fn write_version(
 fn write_file(
     storage: &dyn Storage,
     version: u32,
-    at: Position,
+    at: LogPosition,
     image: &[Bytes],
 ) -> io::Result<()> {
     let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
@@ -90,7 +90,7 @@ fn write_file(
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     /// What it stands for: every record before this.
-    pub(super) at: Position,
+    pub(super) at: LogPosition,
     /// An earlier version of the broker has written it.
     pub(super) is_earlier: bool,
     /// How messages name the file.
@@ -141,7 +141,7 @@ impl Checkpoint {
         if !matches!(version, VERSION | VERSION_EARLIER) {
             return Err(OpenError::Version { file: path, version });
         }
-        let at = Position { segment: rest.get_u32(), offset: rest.get_u32() };
+        let at = LogPosition { segment: rest.get_u32(), offset: rest.get_u32() };
         let (images, bytes) = (rest.get_u32(), rest.get_u64());
         if length - HEADER_BYTES as u64 != bytes && !may_be_cut {
             return damaged(length, "the file has another size than its header says");

@@ -29,7 +29,7 @@ const WRITE_BYTES: usize = 1024 * 1024;
 
 /// Where an entry lies: what the file costs in memory, 40 bytes per entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct CompactedSlot {
     /// The entry's number within its topic.
     pub ordinal: u64,
     /// Its ledger.
@@ -57,7 +57,7 @@ pub struct CompactedWriter {
     written: u64,
     /// How many of these are durable.
     synced: u64,
-    slots: Vec<Slot>,
+    slots: Vec<CompactedSlot>,
     /// Nothing is left to be removed.
     finished: bool,
 }
@@ -109,7 +109,7 @@ impl CompactedWriter {
         let padding = self.buffer.len().next_multiple_of(16) - self.buffer.len();
         self.buffer.put_bytes(0, padding);
         let size = len - 24;
-        self.slots.push(Slot { ordinal, ledger, entry, messages, offset, size });
+        self.slots.push(CompactedSlot { ordinal, ledger, entry, messages, offset, size });
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -120,7 +120,7 @@ impl CompactedWriter {
     /// durable.
     pub fn finish(mut self) -> Result<CompactedFile, CompactedError> {
         let index = self.written + self.buffer.len() as u64;
-        let slots: Arc<[Slot]> = std::mem::take(&mut self.slots).into();
+        let slots: Arc<[CompactedSlot]> = std::mem::take(&mut self.slots).into();
         let mut crc = 0;
         for slot in slots.iter() {
             let bytes = slot.encode();
@@ -145,7 +145,9 @@ impl CompactedWriter {
         let folder = self.name.rsplit_once('/').map_or("", |(folder, _)| folder);
         self.storage.sync_dir(folder).map_err(|source| self.failed("sync the name of", source))?;
         let path = self.storage.describe(&self.name);
-        Ok(CompactedFile { inner: Arc::new(Inner { file: Arc::clone(&self.file), path, slots }) })
+        Ok(CompactedFile {
+            inner: Arc::new(CompactedFileInner { file: Arc::clone(&self.file), path, slots }),
+        })
     }
 
     fn flush(&mut self) -> Result<(), CompactedError> {
@@ -180,14 +182,14 @@ impl Drop for CompactedWriter {
 /// A complete compacted file. Clones are cheap, and keep the file readable after its removal.
 #[derive(Clone, Debug)]
 pub struct CompactedFile {
-    inner: Arc<Inner>,
+    inner: Arc<CompactedFileInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CompactedFileInner {
     file: Arc<dyn StorageFile>,
     path: String,
-    slots: Arc<[Slot]>,
+    slots: Arc<[CompactedSlot]>,
 }
 
 impl CompactedFile {
@@ -230,21 +232,26 @@ impl CompactedFile {
         if crc32c::crc32c(&bytes) != crc {
             return damaged(index, "the index does not match its checksum");
         }
-        let slots: Arc<[Slot]> = bytes.chunks_exact(SLOT_BYTES).map(Slot::decode).collect();
+        let slots: Arc<[CompactedSlot]> =
+            bytes.chunks_exact(SLOT_BYTES).map(CompactedSlot::decode).collect();
         if slots.iter().any(|slot| slot.position() + slot.bytes() as u64 > index) {
             return damaged(index, "the index points behind the entries");
         }
-        Ok(Self { inner: Arc::new(Inner { file, path, slots }) })
+        Ok(Self { inner: Arc::new(CompactedFileInner { file, path, slots }) })
     }
 
     /// A file whose index is known.
-    pub(super) fn with_index(file: Arc<dyn StorageFile>, path: String, slots: Vec<Slot>) -> Self {
-        Self { inner: Arc::new(Inner { file, path, slots: slots.into() }) }
+    pub(super) fn with_index(
+        file: Arc<dyn StorageFile>,
+        path: String,
+        slots: Vec<CompactedSlot>,
+    ) -> Self {
+        Self { inner: Arc::new(CompactedFileInner { file, path, slots: slots.into() }) }
     }
 
     /// The entries, in the order in which they were appended.
     #[must_use]
-    pub fn slots(&self) -> &Arc<[Slot]> {
+    pub fn slots(&self) -> &Arc<[CompactedSlot]> {
         &self.inner.slots
     }
 
@@ -252,7 +259,7 @@ impl CompactedFile {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn read(&self, slot: &Slot) -> Result<Bytes, ReadError> {
+    pub fn read(&self, slot: &CompactedSlot) -> Result<Bytes, ReadError> {
         let (file, offset) = (&self.inner.file, slot.position());
         let path = || self.inner.path.clone();
         let mut bytes = vec![0; slot.bytes()];
@@ -273,7 +280,7 @@ impl CompactedFile {
     }
 }
 
-impl Slot {
+impl CompactedSlot {
     pub(super) const fn new(
         ordinal: u64,
         ledger: u64,
@@ -307,7 +314,7 @@ impl Slot {
         out
     }
 
-    /// Reads what [`Slot::encode`] made.
+    /// Reads what [`CompactedSlot::encode`] made.
     fn decode(mut bytes: &[u8]) -> Self {
         let (ordinal, ledger, entry) = (bytes.get_u64(), bytes.get_u64(), bytes.get_u64());
         let (messages, offset, size) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
@@ -389,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_slot_costs_40_bytes() {
-        assert_eq!(size_of::<Slot>(), 40);
+        assert_eq!(size_of::<CompactedSlot>(), 40);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! is made again from the entries.
 
 use super::compacted::{
-    CompactedFile, ENTRY_HEAD_BYTES, HEADER_BYTES, Slot, UNIT_BYTES, read_trailer,
+    CompactedFile, CompactedSlot, ENTRY_HEAD_BYTES, HEADER_BYTES, UNIT_BYTES, read_trailer,
 };
 use super::storage::{Storage, StorageFile};
 use bytes::Buf;
@@ -43,7 +43,7 @@ fn entry_at(
     offset: u64,
     end: u64,
     messages: &impl Fn(&[u8]) -> u32,
-) -> Option<Slot> {
+) -> Option<CompactedSlot> {
     let mut head = [0; ENTRY_HEAD_BYTES];
     file.read_at(&mut head, offset).ok()?;
     let mut rest = &head[..];
@@ -61,5 +61,5 @@ fn entry_at(
         return None;
     }
     let unit = u32::try_from(offset / UNIT_BYTES).ok()?;
-    Some(Slot::new(ordinal, ledger, entry, messages(&body), unit, size))
+    Some(CompactedSlot::new(ordinal, ledger, entry, messages(&body), unit, size))
 }

@@ -6,12 +6,13 @@
 //! left, so that every segment says itself where it ends.
 
 use super::error::AppendError;
-use super::options::Options;
+use super::options::LogOptions;
 use super::record::{
-    self, HEAD_BYTES, Head, Mark, Place, Position, RECORD_OVERHEAD as MARK_BYTES, RECORD_OVERHEAD,
+    self, HEAD_BYTES, LogMark, LogPosition, RECORD_OVERHEAD as MARK_BYTES, RECORD_OVERHEAD,
+    RecordHead, RecordLocation,
 };
-use super::room::{self, Room};
-use super::segment::{HEADER_BYTES, Header};
+use super::room::{self, LogSpace};
+use super::segment::{HEADER_BYTES, SegmentHeader};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
@@ -23,11 +24,11 @@ const CAPACITY_MAX: usize = 1024 * 1024;
 #[derive(Debug)]
 pub struct Composer {
     /// Sizes, limits and the salt of new segments.
-    options: Options,
+    options: LogOptions,
     /// What the disk has room for.
-    room: Arc<Room>,
+    room: Arc<LogSpace>,
     /// The segment that records are appended to.
-    header: Header,
+    header: SegmentHeader,
     /// The seed of its checksums.
     seed: u32,
     /// The first free byte in it.
@@ -39,16 +40,16 @@ pub struct Composer {
     /// Bytes of the last group.
     capacity: usize,
     /// The parts of the group that are complete.
-    chunks: Vec<Chunk>,
+    chunks: Vec<GroupChunk>,
     /// The part that records are added to; none before the first record.
-    open: Option<Chunk>,
+    open: Option<GroupChunk>,
 }
 
 /// The part of a group that lies in one segment, one piece.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
+pub(super) struct GroupChunk {
     /// Says that the segment begins with this chunk.
-    pub(super) begins: Option<Header>,
+    pub(super) begins: Option<SegmentHeader>,
     /// The number of the segment.
     pub(super) segment: u32,
     /// Where in the segment the chunk lies.
@@ -61,19 +62,19 @@ pub(super) struct Chunk {
 
 /// Records that are written and synced together. Clones share the bytes.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct RecordGroup {
     number: u64,
     bytes: Bytes,
-    chunks: Arc<[Chunk]>,
-    end: Position,
+    chunks: Arc<[GroupChunk]>,
+    end: LogPosition,
 }
 
 impl Composer {
     /// Goes on behind what is in the log.
     pub(super) fn new(
-        options: Options,
-        room: Arc<Room>,
-        header: Header,
+        options: LogOptions,
+        room: Arc<LogSpace>,
+        header: SegmentHeader,
         offset: u32,
         group: u64,
     ) -> Self {
@@ -96,7 +97,11 @@ impl Composer {
     ///
     /// # Errors
     /// [`AppendError::TooLarge`] when the body is above the limit. Nothing has changed then.
-    pub fn append(&mut self, head: Head, body: &[&[u8]]) -> Result<Place, AppendError> {
+    pub fn append(
+        &mut self,
+        head: RecordHead,
+        body: &[&[u8]],
+    ) -> Result<RecordLocation, AppendError> {
         let bytes = body.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let size = self.size_of(bytes)?;
         if self.buffer.capacity() == 0 {
@@ -105,7 +110,7 @@ impl Composer {
             self.buffer.reserve(capacity);
         }
         self.make_room(size);
-        let place = Place { segment: self.header.number, offset: self.offset, size };
+        let place = RecordLocation { segment: self.header.number, offset: self.offset, size };
         let start = record::start(self.seed, self.offset);
         record::encode(start, head, body, size, &mut self.buffer);
         self.offset += size;
@@ -184,12 +189,12 @@ impl Composer {
 
     /// The position behind the last record, whether it is written yet or not.
     #[must_use]
-    pub fn end(&self) -> Position {
-        Position { segment: self.header.number, offset: self.offset }
+    pub fn end(&self) -> LogPosition {
+        LogPosition { segment: self.header.number, offset: self.offset }
     }
 
     /// Hands out everything that was appended since the last call; `None` when nothing was.
-    pub fn take(&mut self) -> Option<Group> {
+    pub fn take(&mut self) -> Option<RecordGroup> {
         self.close_chunk();
         if self.chunks.is_empty() {
             return None;
@@ -200,7 +205,7 @@ impl Composer {
         let is_roomy = buffer.capacity() / 2 > buffer.len().max(CAPACITY_MIN);
         let bytes = if is_roomy { Bytes::copy_from_slice(&buffer) } else { buffer.freeze() };
         let chunks = self.chunks.drain(..).collect();
-        let group = Group { number: self.group, bytes, chunks, end: self.end() };
+        let group = RecordGroup { number: self.group, bytes, chunks, end: self.end() };
         self.group += 1;
         Some(group)
     }
@@ -215,7 +220,7 @@ impl Composer {
         }
         if self.open.is_none() {
             self.open_chunk(None);
-            self.put_mark(Mark::Group { group: self.group, bytes: 0 });
+            self.put_mark(LogMark::Group { group: self.group, bytes: 0 });
         }
     }
 
@@ -226,14 +231,14 @@ impl Composer {
         }
         let begin = self.open.map_or(self.offset, |chunk| chunk.offset);
         let bytes = self.offset + MARK_BYTES - begin;
-        self.put_mark(Mark::Seal { group: self.group, bytes });
+        self.put_mark(LogMark::Seal { group: self.group, bytes });
         self.close_chunk();
     }
 
     /// Begins a segment that holds at least a record of this size.
     fn begin_segment(&mut self, record: u32) {
         let size = self.room.claim(&self.options, self.header.size, size_for(record));
-        let header = Header {
+        let header = SegmentHeader {
             number: self.header.number + 1,
             size,
             previous: self.header.number,
@@ -243,19 +248,19 @@ impl Composer {
         };
         (self.header, self.seed, self.offset) = (header, header.seed(), HEADER_BYTES);
         self.open_chunk(Some(header));
-        self.put_mark(Mark::Group { group: self.group, bytes: 0 });
+        self.put_mark(LogMark::Group { group: self.group, bytes: 0 });
     }
 
-    fn open_chunk(&mut self, begins: Option<Header>) {
+    fn open_chunk(&mut self, begins: Option<SegmentHeader>) {
         let (segment, offset, from) = (self.header.number, self.offset, self.buffer.len());
-        self.open = Some(Chunk { begins, segment, offset, from, size: 0 });
+        self.open = Some(GroupChunk { begins, segment, offset, from, size: 0 });
     }
 
     /// Completes the open chunk, whose size its mark now learns.
     fn close_chunk(&mut self) {
         let Some(mut chunk) = self.open.take() else { return };
         chunk.size = self.offset - chunk.offset;
-        let mark = Mark::Group { group: self.group, bytes: chunk.size };
+        let mark = LogMark::Group { group: self.group, bytes: chunk.size };
         // A seal alone is no longer than a mark and has none in front.
         if chunk.size > MARK_BYTES
             && let Some(space) = self.buffer.get_mut(chunk.from..chunk.from + HEAD_BYTES)
@@ -266,7 +271,7 @@ impl Composer {
         self.chunks.push(chunk);
     }
 
-    fn put_mark(&mut self, mark: Mark) {
+    fn put_mark(&mut self, mark: LogMark) {
         let start = record::start(self.seed, self.offset);
         self.buffer.extend_from_slice(&record::encode_mark(start, mark));
         self.offset += MARK_BYTES;
@@ -280,7 +285,7 @@ fn size_for(record: u32) -> u32 {
     needed.div_ceil(HEADER_BYTES) * HEADER_BYTES
 }
 
-impl Group {
+impl RecordGroup {
     /// The number of the group: groups are written in the order of their numbers, without a gap.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -295,15 +300,15 @@ impl Group {
 
     /// The position behind the group.
     #[must_use]
-    pub fn end(&self) -> Position {
+    pub fn end(&self) -> LogPosition {
         self.end
     }
 
     /// The body of a record of this group, without a copy: a slice that keeps the whole group's
     /// bytes alive.
     #[must_use]
-    pub fn body(&self, place: Place) -> Option<Bytes> {
-        let inside = |chunk: &&Chunk| {
+    pub fn body(&self, place: RecordLocation) -> Option<Bytes> {
+        let inside = |chunk: &&GroupChunk| {
             chunk.segment == place.segment
                 && chunk.offset <= place.offset
                 && place.end() <= chunk.offset + chunk.size
@@ -316,8 +321,8 @@ impl Group {
     }
 
     /// The parts of the group in the order of writing, with their bytes.
-    pub(super) fn chunks(&self) -> impl ExactSizeIterator<Item = (&Chunk, &[u8])> {
-        let bytes = |chunk: &Chunk| {
+    pub(super) fn chunks(&self) -> impl ExactSizeIterator<Item = (&GroupChunk, &[u8])> {
+        let bytes = |chunk: &GroupChunk| {
             self.bytes.get(chunk.from..chunk.from + chunk.size as usize).unwrap_or_default()
         };
         self.chunks.iter().map(move |chunk| (chunk, bytes(chunk)))

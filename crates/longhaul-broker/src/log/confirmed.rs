@@ -11,7 +11,7 @@
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 crc32c` of everything before.
 
 use super::error::OpenError;
-use super::record::Position;
+use super::record::LogPosition;
 use super::storage::{Storage, StorageFile};
 use bytes::{Buf, BufMut};
 use std::io;
@@ -38,7 +38,7 @@ pub(super) struct Confirmed {
     /// None: there is none that may be written.
     file: Option<Arc<dyn StorageFile>>,
     /// What each slot says, if it is sound.
-    slots: [Option<Position>; 2],
+    slots: [Option<LogPosition>; 2],
 }
 
 impl Confirmed {
@@ -64,12 +64,12 @@ impl Confirmed {
     }
 
     /// The position that was noted last.
-    pub(super) fn at(&self) -> Option<Position> {
+    pub(super) fn at(&self) -> Option<LogPosition> {
         self.slots.into_iter().flatten().max()
     }
 
     /// Notes a position, durably. One that could not be noted leaves the one before.
-    pub(super) fn note(&mut self, storage: &dyn Storage, at: Position) -> io::Result<()> {
+    pub(super) fn note(&mut self, storage: &dyn Storage, at: LogPosition) -> io::Result<()> {
         // A file that has another name is somebody's copy, whose log may end before this position.
         let file = match self.file.take() {
             Some(file) if !file.has_other_names()? => file,
@@ -92,7 +92,7 @@ impl Confirmed {
 }
 
 /// Makes the file, in place of one that may be there.
-fn make(storage: &dyn Storage, at: Position) -> io::Result<Arc<dyn StorageFile>> {
+fn make(storage: &dyn Storage, at: LogPosition) -> io::Result<Arc<dyn StorageFile>> {
     let made = storage.create(NAME_NEW).and_then(|file| {
         let mut bytes = [0; 2 * SLOT_BYTES];
         bytes.iter_mut().zip(encode(at)).for_each(|(to, byte)| *to = byte);
@@ -107,7 +107,7 @@ fn make(storage: &dyn Storage, at: Position) -> io::Result<Arc<dyn StorageFile>>
     made.and_then(|file| storage.sync_dir("").map(|()| file))
 }
 
-fn encode(at: Position) -> [u8; USED_BYTES] {
+fn encode(at: LogPosition) -> [u8; USED_BYTES] {
     let mut bytes = [0; USED_BYTES];
     let mut covered = &mut bytes[..];
     covered.put_slice(MAGIC);
@@ -125,7 +125,7 @@ fn checksum(bytes: &[u8; USED_BYTES]) -> [u8; 4] {
 
 /// What a slot says; nothing if it was never written, or is torn. The error is the version of a
 /// later broker.
-fn decode(slot: &[u8]) -> Result<Option<Position>, u32> {
+fn decode(slot: &[u8]) -> Result<Option<LogPosition>, u32> {
     let Some(bytes) = slot.first_chunk::<USED_BYTES>() else { return Ok(None) };
     if !bytes.starts_with(MAGIC) || !bytes.ends_with(&checksum(bytes)) {
         return Ok(None);
@@ -133,26 +133,26 @@ fn decode(slot: &[u8]) -> Result<Option<Position>, u32> {
     let mut rest = &bytes[..];
     rest.advance(MAGIC.len());
     match rest.get_u32() {
-        VERSION => Ok(Some(Position { segment: rest.get_u32(), offset: rest.get_u32() })),
+        VERSION => Ok(Some(LogPosition { segment: rest.get_u32(), offset: rest.get_u32() })),
         other => Err(other),
     }
 }
 
 /// Tells when the log rests: pure.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct LogIdleDetector {
     /// How far the log was confirmed when somebody last looked and found more than before, and when
     /// that was.
-    seen: Option<(Position, Instant)>,
+    seen: Option<(LogPosition, Instant)>,
 }
 
-impl Rest {
+impl LogIdleDetector {
     /// How long to wait until it is time to note how far the log is confirmed; `None` if that is
     /// known already.
     pub(super) fn wait(
         &mut self,
-        durable: Position,
-        noted: Position,
+        durable: LogPosition,
+        noted: LogPosition,
         now: Instant,
     ) -> Option<Duration> {
         if durable <= noted {

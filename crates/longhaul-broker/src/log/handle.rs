@@ -2,18 +2,18 @@
 
 use super::aging::Aging;
 use super::background;
-use super::composer::Group;
-use super::confirmed::Rest;
+use super::composer::RecordGroup;
+use super::confirmed::LogIdleDetector;
 use super::error::{OpenError, WriteError};
-use super::options::Options;
-use super::reader::Reader;
-use super::record::Position;
-use super::recovery::{self, Opened, Replayed};
-use super::report::Report;
+use super::options::LogOptions;
+use super::reader::RecordReader;
+use super::record::LogPosition;
+use super::recovery::{self, RecoveredLog, ReplayedItem};
+use super::report::LogStatus;
 use super::reserve;
-use super::shared::{Shared, lock};
+use super::shared::{SharedLogState, lock};
 use super::storage::{Storage, StorageLock};
-use super::writer::Writer;
+use super::writer::LogWriter;
 use crate::clock;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Is told, on a thread of the log, how a write went. It must not block.
-pub type Done = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
+pub type WriteCallback = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
 
 /// Opens a log: replays it, then starts its threads.
 ///
@@ -33,34 +33,38 @@ pub type Done = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
 /// See [`OpenError`].
 pub fn open(
     storage: Arc<dyn Storage>,
-    options: Options,
-    apply: &mut dyn FnMut(Replayed<'_>) -> Result<(), String>,
-) -> Result<Opened, OpenError> {
+    options: LogOptions,
+    apply: &mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>,
+) -> Result<RecoveredLog, OpenError> {
     let parts = recovery::recover(storage, options, apply)?;
-    let log = Log::start(parts.writer, parts.reader, parts.lock)
+    let log = BrokerLog::start(parts.writer, parts.reader, parts.lock)
         .map_err(|source| OpenError::Io { what: "start a thread of the log".to_owned(), source })?;
     log.prepare();
     let (composer, truncated, records) = (parts.composer, parts.truncated, parts.records);
-    Ok(Opened { composer, log, truncated, records })
+    Ok(RecoveredLog { composer, log, truncated, records })
 }
 
-/// An open log. Dropping it is the same as [`Log::close`].
-pub struct Log {
-    shared: Arc<Shared>,
-    reader: Reader,
+/// An open log. Dropping it is the same as [`BrokerLog::close`].
+pub struct BrokerLog {
+    shared: Arc<SharedLogState>,
+    reader: RecordReader,
     /// Where the writer gets its groups; `None` once the log is being closed.
-    groups: Option<SyncSender<(Group, Done)>>,
-    jobs: Arc<Jobs>,
+    groups: Option<SyncSender<(RecordGroup, WriteCallback)>>,
+    jobs: Arc<BackgroundJobs>,
     writer: Option<JoinHandle<()>>,
     background: Option<JoinHandle<()>>,
     /// Keeps other processes away until the threads have ended.
     _lock: Box<dyn StorageLock>,
 }
 
-impl Log {
-    fn start(writer: Writer, reader: Reader, lock: Box<dyn StorageLock>) -> std::io::Result<Self> {
+impl BrokerLog {
+    fn start(
+        writer: LogWriter,
+        reader: RecordReader,
+        lock: Box<dyn StorageLock>,
+    ) -> std::io::Result<Self> {
         let shared = Arc::clone(&writer.shared);
-        let jobs = Arc::new(Jobs::default());
+        let jobs = Arc::new(BackgroundJobs::default());
         let (groups, received) = sync_channel(1);
         let mut log = Self {
             shared: Arc::clone(&shared),
@@ -81,14 +85,14 @@ impl Log {
 
     /// Reads what is written. Readers may outlive the log.
     #[must_use]
-    pub fn reader(&self) -> Reader {
+    pub fn reader(&self) -> RecordReader {
         self.reader.clone()
     }
 
     /// Writes and syncs a group, then calls `done`. One group may be in flight, and groups come in
     /// the order in which the composer handed them out. After [`WriteError::Full`] the same group
     /// must come again: nothing of it is lost, and nothing else can be written before it.
-    pub fn submit(&self, group: Group, done: Done) {
+    pub fn submit(&self, group: RecordGroup, done: WriteCallback) {
         let Some(groups) = &self.groups else { return done(Err(WriteError::Closed)) };
         match groups.try_send((group, done)) {
             Ok(()) => {}
@@ -100,7 +104,7 @@ impl Log {
     /// Writes a checkpoint in the background: the state after all records before `at`, in pieces
     /// that replay hands back one by one. `at` may lie before records that are still in flight, or
     /// not even submitted: it waits for them. One checkpoint may be under way.
-    pub fn checkpoint(&self, at: Position, image: Vec<Bytes>, done: Done) {
+    pub fn checkpoint(&self, at: LogPosition, image: Vec<Bytes>, done: WriteCallback) {
         let mut pending = lock(&self.jobs.pending);
         let refused = if pending.stop {
             Some(WriteError::Closed)
@@ -129,7 +133,7 @@ impl Log {
     /// What the durable checkpoint stands for, if there is one.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
-    pub fn checkpointed(&self) -> Option<Position> {
+    pub fn checkpointed(&self) -> Option<LogPosition> {
         self.shared.checkpoint()
     }
 
@@ -142,7 +146,7 @@ impl Log {
 
     /// What the log says of itself.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> LogStatus {
         self.shared.report()
     }
 
@@ -160,7 +164,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for BrokerLog {
     fn drop(&mut self) {
         self.groups = None;
         if let Some(writer) = self.writer.take()
@@ -178,14 +182,18 @@ impl Drop for Log {
     }
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for BrokerLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").field("shared", &self.shared).finish_non_exhaustive()
+        f.debug_struct("BrokerLog").field("shared", &self.shared).finish_non_exhaustive()
     }
 }
 
 /// The writer's thread.
-fn write(mut writer: Writer, groups: &Receiver<(Group, Done)>, jobs: &Jobs) {
+fn write(
+    mut writer: LogWriter,
+    groups: &Receiver<(RecordGroup, WriteCallback)>,
+    jobs: &BackgroundJobs,
+) {
     while let Ok((group, done)) = groups.recv() {
         let result = writer.write(&group);
         // The driver may go on before the background hears of it.
@@ -205,17 +213,17 @@ fn write(mut writer: Writer, groups: &Receiver<(Group, Done)>, jobs: &Jobs) {
 /// What the background has to do. Each kind of work is there at most once, so that nothing piles
 /// up.
 #[derive(Default)]
-struct Jobs {
-    pending: Mutex<Pending>,
+struct BackgroundJobs {
+    pending: Mutex<PendingJobs>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingJobs {
     prepare: bool,
     remove: BTreeSet<u32>,
     /// Waits until the disk confirmed what it stands for.
-    checkpoint: Option<(Position, Vec<Bytes>, Done)>,
+    checkpoint: Option<(LogPosition, Vec<Bytes>, WriteCallback)>,
     /// A checkpoint is being written.
     busy: bool,
     /// Everything that is confirmed is noted: the background waits for more.
@@ -223,73 +231,78 @@ struct Pending {
     stop: bool,
 }
 
-enum Job {
+enum BackgroundJob {
     Prepare,
     Remove(BTreeSet<u32>),
-    Checkpoint(Position, Vec<Bytes>, Done),
+    Checkpoint(LogPosition, Vec<Bytes>, WriteCallback),
     Reserve,
     Index,
     /// The log rests, or ends.
     NoteConfirmed,
     /// A checkpoint for records that will not be written.
-    GiveUp(Done, WriteError),
+    GiveUp(WriteCallback, WriteError),
     Stop,
 }
 
-impl Jobs {
+impl BackgroundJobs {
     /// The background's thread.
-    fn run(&self, shared: &Shared) {
-        let (mut rest, mut aging) = (Rest::default(), Aging::default());
+    fn run(&self, shared: &SharedLogState) {
+        let (mut rest, mut aging) = (LogIdleDetector::default(), Aging::default());
         loop {
             match self.next(shared, &mut rest, &mut aging) {
-                Job::Prepare => background::prepare(shared),
-                Job::Remove(numbers) => {
+                BackgroundJob::Prepare => background::prepare(shared),
+                BackgroundJob::Remove(numbers) => {
                     let numbers: Vec<u32> = numbers.into_iter().collect();
                     background::remove(shared, &numbers);
                 }
-                Job::Checkpoint(at, image, done) => {
+                BackgroundJob::Checkpoint(at, image, done) => {
                     let result = background::checkpoint(shared, at, &image);
                     lock(&self.pending).busy = false;
                     done(result);
                 }
-                Job::Reserve => reserve::grow(shared),
-                Job::Index => drop(background::index(shared)),
-                Job::NoteConfirmed => background::note_confirmed(shared),
-                Job::GiveUp(done, error) => done(Err(error)),
-                Job::Stop => return,
+                BackgroundJob::Reserve => reserve::grow(shared),
+                BackgroundJob::Index => drop(background::index(shared)),
+                BackgroundJob::NoteConfirmed => background::note_confirmed(shared),
+                BackgroundJob::GiveUp(done, error) => done(Err(error)),
+                BackgroundJob::Stop => return,
             }
         }
     }
 
     /// Waits for work. What the writer needs comes first.
-    fn next(&self, shared: &Shared, rest: &mut Rest, aging: &mut Aging) -> Job {
+    fn next(
+        &self,
+        shared: &SharedLogState,
+        rest: &mut LogIdleDetector,
+        aging: &mut Aging,
+    ) -> BackgroundJob {
         let mut pending = lock(&self.pending);
         loop {
             if std::mem::take(&mut pending.prepare) && !pending.stop {
-                return Job::Prepare;
+                return BackgroundJob::Prepare;
             }
             if !pending.remove.is_empty() {
-                return Job::Remove(std::mem::take(&mut pending.remove));
+                return BackgroundJob::Remove(std::mem::take(&mut pending.remove));
             }
             let durable = shared.durable();
             if let Some((at, image, done)) = pending.checkpoint.take_if(|(at, ..)| *at <= durable) {
                 pending.busy = true;
-                return Job::Checkpoint(at, image, done);
+                return BackgroundJob::Checkpoint(at, image, done);
             }
             let hopeless = shared.poison().is_some() || pending.stop;
             if hopeless && let Some((_, _, done)) = pending.checkpoint.take() {
                 let reason = shared.poison().map(str::to_owned);
                 let error =
                     reason.map_or(WriteError::Closed, |reason| WriteError::Poisoned { reason });
-                return Job::GiveUp(done, error);
+                return BackgroundJob::GiveUp(done, error);
             }
             let is_poisoned = shared.poison().is_some();
             let is_noted = is_poisoned || durable <= shared.noted();
             if pending.stop {
-                return if is_noted { Job::Stop } else { Job::NoteConfirmed };
+                return if is_noted { BackgroundJob::Stop } else { BackgroundJob::NoteConfirmed };
             }
             if shared.reserve_grows.load(Ordering::Relaxed) {
-                return Job::Reserve;
+                return BackgroundJob::Reserve;
             }
             let now = clock::monotonic();
             let index_in = match shared.without_index() {
@@ -298,11 +311,11 @@ impl Jobs {
                 without => aging.wait(without, now),
             };
             if index_in == Some(Duration::ZERO) {
-                return Job::Index;
+                return BackgroundJob::Index;
             }
             let note_in = rest.wait(durable, shared.noted(), now).filter(|_| !is_poisoned);
             if note_in == Some(Duration::ZERO) {
-                return Job::NoteConfirmed;
+                return BackgroundJob::NoteConfirmed;
             }
             pending.is_at_rest = note_in.is_none();
             pending = match note_in.into_iter().chain(index_in).min() {

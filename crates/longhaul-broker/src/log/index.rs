@@ -11,8 +11,8 @@
 //! `flags and messages | [entries that were left out] | bytes since the entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of] | [2 hash of the key]`,
 //! all but the last two as varints.
 
-use super::record::{self, Head, Mark, Parsed, Place, RECORD_OVERHEAD};
-use super::segment::{FOLDER, HEADER_BYTES, HEADER_USED, Header};
+use super::record::{self, LogMark, ParsedRecord, RECORD_OVERHEAD, RecordHead, RecordLocation};
+use super::segment::{FOLDER, HEADER_BYTES, HEADER_USED, SegmentHeader};
 use super::shared::Segment;
 use super::storage::Storage;
 use bytes::{Buf, BufMut};
@@ -59,14 +59,14 @@ pub type FactsOf = fn(&[u8]) -> Option<Facts>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexed {
     /// Where it lies.
-    pub place: Place,
+    pub place: RecordLocation,
     /// What is to be known of it.
     pub facts: Facts,
 }
 
 /// Neighbouring entries of a ledger.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct LedgerRun<'a> {
     /// The broker's number for the topic.
     pub topic: u32,
     /// Their ledger.
@@ -99,7 +99,7 @@ pub(super) fn number_of(file: &str) -> Option<u32> {
 
 /// The entries of one ledger.
 #[derive(Debug)]
-struct Stream {
+struct LedgerStream {
     bytes: Vec<u8>,
     last: Last,
 }
@@ -120,12 +120,12 @@ impl Last {
 /// Makes an index of entries in the order of their segment.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
-    streams: BTreeMap<(u32, u64), Stream>,
+    streams: BTreeMap<(u32, u64), LedgerStream>,
 }
 
 impl Builder {
-    pub(super) fn add(&mut self, head: Head, place: Place, facts: Facts) {
-        let none = || Stream { bytes: Vec::new(), last: Last::NONE };
+    pub(super) fn add(&mut self, head: RecordHead, place: RecordLocation, facts: Facts) {
+        let none = || LedgerStream { bytes: Vec::new(), last: Last::NONE };
         let stream = self.streams.entry((head.topic, head.ledger)).or_insert_with(none);
         let (out, last) = (&mut stream.bytes, stream.last);
         let flag = |set: bool, flag: u64| if set { flag } else { 0 };
@@ -159,7 +159,7 @@ impl Builder {
     }
 
     /// The bytes of the file: the seal of the segment begins here, and was written by this group.
-    pub(super) fn finish(&self, header: &Header, end: u32, group: u64) -> Vec<u8> {
+    pub(super) fn finish(&self, header: &SegmentHeader, end: u32, group: u64) -> Vec<u8> {
         let streams: usize = self.streams.values().map(|stream| stream.bytes.len() + 30).sum();
         let mut out = Vec::with_capacity(HEAD_BYTES + streams + 4);
         out.put_slice(MAGIC);
@@ -196,7 +196,7 @@ impl Index {
     pub(super) fn read(
         storage: &dyn Storage,
         segment: &Segment,
-        next: Option<&Header>,
+        next: Option<&SegmentHeader>,
     ) -> Result<Self, Unusable> {
         let number = segment.header.number;
         let refused = |error: io::Error| {
@@ -233,7 +233,7 @@ impl Index {
         }
         rest.advance(HEADER_USED);
         let (end, group) = (rest.get_u32(), rest.get_u64());
-        let agrees = |next: &Header| {
+        let agrees = |next: &SegmentHeader| {
             next.previous_end == end.saturating_add(RECORD_OVERHEAD) && next.group == group
         };
         if !next.is_none_or(agrees) || !ends_with_seal(segment, end, group) {
@@ -252,7 +252,7 @@ impl Index {
     /// were; `None` if the streams make no sense.
     pub(super) fn runs<E>(
         &self,
-        mut each: impl FnMut(Run<'_>) -> Result<(), E>,
+        mut each: impl FnMut(LedgerRun<'_>) -> Result<(), E>,
     ) -> Result<Option<u64>, E> {
         let mut rest = self.bytes.get(HEAD_BYTES..).unwrap_or_default();
         let (mut count, mut entries) = (0, Vec::with_capacity(RUN_MAX as usize));
@@ -265,7 +265,7 @@ impl Index {
                 };
                 let is_next = first + entries.len() as u64 == next;
                 if !entries.is_empty() && (!is_next || next.is_multiple_of(u64::from(RUN_MAX))) {
-                    each(Run { topic, ledger, first, entries: &entries })?;
+                    each(LedgerRun { topic, ledger, first, entries: &entries })?;
                     entries.clear();
                 }
                 if entries.is_empty() {
@@ -275,7 +275,7 @@ impl Index {
                 count += 1;
             }
             if !entries.is_empty() {
-                each(Run { topic, ledger, first, entries: &entries })?;
+                each(LedgerRun { topic, ledger, first, entries: &entries })?;
                 entries.clear();
             }
         }
@@ -298,7 +298,7 @@ impl Index {
         let messages = u32::try_from(code >> FLAG_BITS).ok()?;
         let batch = (code & BATCH != 0).then_some(messages);
         *last = Last { next: number.wrapping_add(1), end, publish_time };
-        let place = Place { segment: self.segment, offset, size };
+        let place = RecordLocation { segment: self.segment, offset, size };
         let facts = Facts { publish_time, batch, deliver_at, chunk_of, key_hash };
         Some((Indexed { place, facts }, number))
     }
@@ -336,7 +336,7 @@ fn ends_with_seal(segment: &Segment, end: u32, group: u64) -> bool {
         return false;
     }
     let parsed = record::parse(record::start(segment.seed, end), &bytes);
-    matches!(parsed, Some(Parsed::Mark(Mark::Seal { group: sealed, .. })) if sealed == group)
+    matches!(parsed, Some(ParsedRecord::Mark(LogMark::Seal { group: sealed, .. })) if sealed == group)
 }
 
 /// Writes the index of a segment. Its name becomes durable with the next one of the folder: until

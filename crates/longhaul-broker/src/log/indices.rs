@@ -2,11 +2,11 @@
 
 use super::error::OpenError;
 use super::index::{self, Index, Unusable};
-use super::recovery::{Apply, Replayed};
-use super::segment::Header;
+use super::recovery::{Apply, ReplayedItem};
+use super::segment::SegmentHeader;
 use super::shared::Segment;
 use super::storage::Storage;
-use super::tail::Tail;
+use super::tail::SegmentTail;
 use std::collections::BTreeSet;
 
 /// The indices of a log that is being opened.
@@ -28,9 +28,9 @@ impl<'a> Indices<'a> {
     pub(super) fn replay(
         &mut self,
         segment: &Segment,
-        next: Option<&Header>,
+        next: Option<&SegmentHeader>,
         apply: Apply<'_>,
-    ) -> Result<Option<(Tail, u64)>, OpenError> {
+    ) -> Result<Option<(SegmentTail, u64)>, OpenError> {
         let number = segment.header.number;
         let index = match Index::read(self.storage, segment, next) {
             Ok(index) => index,
@@ -44,7 +44,7 @@ impl<'a> Indices<'a> {
             }
         };
         let count = index.runs(|run| {
-            apply(Replayed::Entries(run)).map_err(|reason| {
+            apply(ReplayedItem::Entries(run)).map_err(|reason| {
                 let file = self.storage.describe(&index::name(number));
                 OpenError::Apply { file, offset: 0, reason }
             })
@@ -56,7 +56,7 @@ impl<'a> Indices<'a> {
         };
         self.used.insert(number);
         let (end, group) = (index.end, index.group);
-        Ok(Some((Tail { end, group, chunk: None, seal: Some(group) }, count)))
+        Ok(Some((SegmentTail { end, group, chunk: None, seal: Some(group) }, count)))
     }
 
     fn give_up(&self, number: u32, what: &str) {

@@ -70,8 +70,8 @@ pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenE
     file.read_at(&mut bytes, 0).map_err(io)?;
     match decode(&bytes) {
         Ok(numbers) => Ok(Some(numbers)),
-        Err(Fault::Version(version)) => Err(OpenError::Version { file: path, version }),
-        Err(Fault::Damaged) => {
+        Err(InventoryFault::Version(version)) => Err(OpenError::Version { file: path, version }),
+        Err(InventoryFault::Damaged) => {
             tracing::warn!(
                 file = path,
                 "the inventory of the segments is damaged: a missing segment before the checkpoint does not show at this start; the next checkpoint writes the inventory anew. Check the disk"
@@ -88,28 +88,28 @@ pub(super) fn is_missing(storage: &dyn Storage) -> bool {
 }
 
 /// Why bytes are no inventory.
-enum Fault {
+enum InventoryFault {
     Damaged,
     Version(u32),
 }
 
-fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, Fault> {
-    let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(Fault::Damaged)?;
+fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
+    let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(InventoryFault::Damaged)?;
     let sound = covered.len() >= FRAME_BYTES - 4
         && covered.starts_with(MAGIC)
         && crc32c::crc32c(covered).to_be_bytes() == *crc;
     if !sound {
-        return Err(Fault::Damaged);
+        return Err(InventoryFault::Damaged);
     }
     let mut rest = covered;
     rest.advance(MAGIC.len());
     let version = rest.get_u32();
     if version != VERSION {
-        return Err(Fault::Version(version));
+        return Err(InventoryFault::Version(version));
     }
     let count = rest.get_u32() as usize;
     if rest.len() != 4 * count {
-        return Err(Fault::Damaged);
+        return Err(InventoryFault::Damaged);
     }
     Ok((0..count).map(|_| rest.get_u32()).collect())
 }

@@ -2,8 +2,8 @@
 //!
 //! The machine of the broker appends records to a [`Composer`], which knows no disk: it decides
 //! where each record lies and encodes it. When the writer is idle, the driver takes what was
-//! composed meanwhile as one [`Group`] and submits it to the
-//! [`Log`]: one write, one sync, then the callback. A [`Reader`] reads records back; [`open`] replays them after a restart.
+//! composed meanwhile as one [`RecordGroup`] and submits it to the
+//! [`BrokerLog`]: one write, one sync, then the callback. A [`RecordReader`] reads records back; [`open`] replays them after a restart.
 //!
 //! Invariants, which `docs/storage.md` explains together with the bytes on disk:
 //! - A group is reported as written only after the disk confirmed its sync, and no later group is
@@ -53,18 +53,18 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use compacted::{CompactedFile, CompactedWriter, Slot};
+pub use compacted::{CompactedFile, CompactedSlot, CompactedWriter};
 pub use compacted_scan::scan_compacted;
-pub use composer::{Composer, Group};
+pub use composer::{Composer, RecordGroup};
 pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
-pub use handle::{Done, Log, open};
-pub use index::{Facts, Indexed, Run};
-pub use options::Options;
+pub use handle::{BrokerLog, WriteCallback, open};
+pub use index::{Facts, Indexed, LedgerRun};
+pub use options::LogOptions;
 pub use prefix::{index_name, segment_name, segment_numbers, sound_prefix, write_inventory};
-pub use reader::{Held, Reader};
-pub use record::{Head, Kind, Place, Position};
-pub use recovery::{Replayed, verify};
-pub use report::Report;
+pub use reader::{PinnedRecord, RecordReader};
+pub use record::{LogPosition, RecordHead, RecordKind, RecordLocation};
+pub use recovery::{ReplayedItem, verify};
+pub use report::LogStatus;
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
 pub use storage::{
@@ -72,11 +72,11 @@ pub use storage::{
 };
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, StorageFile, Surprise};
-pub use survey::{Cost, Finding, Survey, survey};
-pub use times::{TIME_BOUNDS, Times};
+pub use survey::{Cost, LogFinding, LogSurvey, survey};
+pub use times::{DurationHistogram, TIME_BOUNDS};
 pub use usage::Usage;
 #[cfg(feature = "testing")]
 pub use {
     record::RECORD_OVERHEAD,
-    recovery::{Apply, Opened, Truncated},
+    recovery::{Apply, RecoveredLog, Truncated},
 };

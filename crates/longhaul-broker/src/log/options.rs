@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Choices for a log. The defaults fit a broker; tests make everything smaller.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LogOptions {
     /// Size of the first segment. Small, so that an idle broker is small.
     pub segment_bytes_first: u32,
     /// Size that the doubling of segments ends at.
@@ -22,7 +22,7 @@ pub struct Options {
     pub facts: Option<FactsOf>,
 }
 
-impl Default for Options {
+impl Default for LogOptions {
     fn default() -> Self {
         Self {
             segment_bytes_first: 4 * 1024 * 1024,
@@ -38,7 +38,7 @@ impl Default for Options {
 /// Largest body that any log accepts: offsets within a segment then fit 32 bits with room to spare.
 const BODY_BYTES_LIMIT: u32 = 1024 * 1024 * 1024;
 
-impl Options {
+impl LogOptions {
     /// Says what is wrong with the choices.
     pub(super) fn validate(&self) -> Result<(), &'static str> {
         if self.segment_bytes_first < 2 * HEADER_BYTES {

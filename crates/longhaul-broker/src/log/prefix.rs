@@ -3,10 +3,10 @@
 use super::error::OpenError;
 use super::index;
 use super::inventory;
-use super::record::{Mark, Parsed};
-use super::segment::{self, FOLDER, HEADER_BYTES, Header};
+use super::record::{LogMark, ParsedRecord};
+use super::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use super::storage::Storage;
-use super::survey::Scan;
+use super::survey::SegmentImage;
 use std::io;
 
 /// The numbers of the segments that there are, in order.
@@ -52,13 +52,13 @@ pub fn sound_prefix(storage: &dyn Storage, number: u32) -> Result<Vec<u8>, OpenE
     let file = storage.open(&name).map_err(io)?;
     let mut bytes = vec![0; usize::try_from(file.len().map_err(io)?).unwrap_or(0)];
     file.read_at(&mut bytes, 0).map_err(io)?;
-    let header = Header::decode(&bytes).ok().filter(|header| header.number == number);
+    let header = SegmentHeader::decode(&bytes).ok().filter(|header| header.number == number);
     let header = header.ok_or_else(|| OpenError::Damaged {
         file: storage.describe(&name),
         offset: 0,
         what: "this is no header of the segment".to_owned(),
     })?;
-    let scan = Scan { seed: header.seed(), bytes };
+    let scan = SegmentImage { seed: header.seed(), bytes };
     let mut end = HEADER_BYTES;
     let mut offset = Some(HEADER_BYTES);
     while let Some(at) = offset {
@@ -67,7 +67,7 @@ pub fn sound_prefix(storage: &dyn Storage, number: u32) -> Result<Vec<u8>, OpenE
             continue;
         };
         end = at + size;
-        let is_last = matches!(parsed, Parsed::Mark(Mark::Seal { .. }));
+        let is_last = matches!(parsed, ParsedRecord::Mark(LogMark::Seal { .. }));
         offset = (!is_last).then_some(end);
     }
     let mut bytes = scan.bytes;

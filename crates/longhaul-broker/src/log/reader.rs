@@ -1,9 +1,9 @@
 //! Reads records back, from any thread.
 
 use super::error::ReadError;
-use super::record::{self, HEAD_BYTES, Parsed, Place, RECORD_OVERHEAD};
+use super::record::{self, HEAD_BYTES, ParsedRecord, RECORD_OVERHEAD, RecordLocation};
 use super::segment;
-use super::shared::{Segment, Shared};
+use super::shared::{Segment, SharedLogState};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ const READ_BYTES_MAX: u32 = 4 * 1024 * 1024;
 
 /// A record that stays readable, whatever becomes of its segment.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct PinnedRecord {
     segment: Arc<Segment>,
-    place: Place,
+    place: RecordLocation,
 }
 
-impl Held {
+impl PinnedRecord {
     /// Where it lies.
     #[must_use]
-    pub const fn place(&self) -> Place {
+    pub const fn place(&self) -> RecordLocation {
         self.place
     }
 
@@ -37,12 +37,12 @@ impl Held {
 
 /// Reads records. Clones are cheap.
 #[derive(Clone, Debug)]
-pub struct Reader {
-    pub(super) shared: Arc<Shared>,
+pub struct RecordReader {
+    pub(super) shared: Arc<SharedLogState>,
 }
 
-impl Reader {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+impl RecordReader {
+    pub(super) fn new(shared: Arc<SharedLogState>) -> Self {
         Self { shared }
     }
 
@@ -50,7 +50,7 @@ impl Reader {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn read(&self, place: Place) -> Result<Bytes, ReadError> {
+    pub fn read(&self, place: RecordLocation) -> Result<Bytes, ReadError> {
         self.read_one(&self.hold(place)?)
     }
 
@@ -59,13 +59,13 @@ impl Reader {
     ///
     /// # Errors
     /// [`ReadError::Gone`].
-    pub fn hold(&self, place: Place) -> Result<Held, ReadError> {
+    pub fn hold(&self, place: RecordLocation) -> Result<PinnedRecord, ReadError> {
         let segment = self.shared.segment(place.segment);
         let segment = segment.ok_or(ReadError::Gone { segment: place.segment })?;
-        Ok(Held { segment, place })
+        Ok(PinnedRecord { segment, place })
     }
 
-    fn read_one(&self, held: &Held) -> Result<Bytes, ReadError> {
+    fn read_one(&self, held: &PinnedRecord) -> Result<Bytes, ReadError> {
         let (segment, place) = (&held.segment, held.place);
         let bytes = self.read_range(segment, place.offset, place.end())?;
         self.body(segment, place, place.offset, &bytes)
@@ -74,11 +74,11 @@ impl Reader {
     /// The bodies of several records, in the same order. Neighbours cost one read, and share their
     /// memory.
     #[must_use]
-    pub fn read_many(&self, places: &[Place]) -> Vec<Result<Bytes, ReadError>> {
+    pub fn read_many(&self, places: &[RecordLocation]) -> Vec<Result<Bytes, ReadError>> {
         let held: Vec<_> = places.iter().map(|&place| self.hold(place)).collect();
         let mut read =
             self.read_held(held.iter().filter_map(|held| held.as_ref().ok())).into_iter();
-        let gone = |place: &Place| ReadError::Gone { segment: place.segment };
+        let gone = |place: &RecordLocation| ReadError::Gone { segment: place.segment };
         let outcomes = held.iter().zip(places).map(|(held, place)| match held {
             Ok(_) => read.next().unwrap_or_else(|| Err(gone(place))),
             Err(error) => Err(error.clone()),
@@ -90,20 +90,23 @@ impl Reader {
     #[must_use]
     pub fn read_held<'a>(
         &self,
-        held: impl IntoIterator<Item = &'a Held>,
+        held: impl IntoIterator<Item = &'a PinnedRecord>,
     ) -> Vec<Result<Bytes, ReadError>> {
-        let held: Vec<&Held> = held.into_iter().collect();
+        let held: Vec<&PinnedRecord> = held.into_iter().collect();
         let mut out = Vec::with_capacity(held.len());
         runs(&held).for_each(|run| self.read_run(run, &mut out));
         out
     }
 
     /// The same, but only if the operating system has all of them in memory, so that it never waits
-    /// for the disk. `None` also when something is wrong with one of them: [`Reader::read_held`]
+    /// for the disk. `None` also when something is wrong with one of them: [`RecordReader::read_held`]
     /// says what.
     #[must_use]
-    pub fn read_cached<'a>(&self, held: impl IntoIterator<Item = &'a Held>) -> Option<Vec<Bytes>> {
-        let held: Vec<&Held> = held.into_iter().collect();
+    pub fn read_cached<'a>(
+        &self,
+        held: impl IntoIterator<Item = &'a PinnedRecord>,
+    ) -> Option<Vec<Bytes>> {
+        let held: Vec<&PinnedRecord> = held.into_iter().collect();
         let mut out = Vec::with_capacity(held.len());
         for run in runs(&held) {
             let (first, last) = (run.first()?, run.last()?);
@@ -124,7 +127,7 @@ impl Reader {
     }
 
     /// Reads neighbours at once.
-    fn read_run(&self, run: &[&Held], out: &mut Vec<Result<Bytes, ReadError>>) {
+    fn read_run(&self, run: &[&PinnedRecord], out: &mut Vec<Result<Bytes, ReadError>>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let (segment, from) = (&first.segment, first.place.offset);
         match self.read_range(segment, from, last.place.end()) {
@@ -151,7 +154,7 @@ impl Reader {
     fn body(
         &self,
         segment: &Segment,
-        place: Place,
+        place: RecordLocation,
         from: u32,
         bytes: &Bytes,
     ) -> Result<Bytes, ReadError> {
@@ -159,8 +162,8 @@ impl Reader {
         let end = start + place.size as usize;
         let whole = bytes.get(start..end).unwrap_or_default();
         match record::parse(record::start(segment.seed, place.offset), whole) {
-            Some(Parsed::Record(..)) => Ok(bytes.slice(start + HEAD_BYTES..end)),
-            Some(Parsed::Mark(_)) | None => Err(self.damaged(place.segment, place.offset)),
+            Some(ParsedRecord::Record(..)) => Ok(bytes.slice(start + HEAD_BYTES..end)),
+            Some(ParsedRecord::Mark(_)) | None => Err(self.damaged(place.segment, place.offset)),
         }
     }
 
@@ -170,11 +173,11 @@ impl Reader {
 }
 
 /// Neighbours that are read at once.
-fn runs<'a, 'h>(held: &'a [&'h Held]) -> impl Iterator<Item = &'a [&'h Held]> {
+fn runs<'a, 'h>(held: &'a [&'h PinnedRecord]) -> impl Iterator<Item = &'a [&'h PinnedRecord]> {
     let mut rest = held;
     std::iter::from_fn(move || {
         let first = rest.first()?;
-        let fits = |pair: &[&Held]| {
+        let fits = |pair: &[&PinnedRecord]| {
             let [one, two] = pair else { return false };
             near(one.place, two.place) && two.place.end() - first.place.offset <= READ_BYTES_MAX
         };
@@ -186,19 +189,24 @@ fn runs<'a, 'h>(held: &'a [&'h Held]) -> impl Iterator<Item = &'a [&'h Held]> {
 }
 
 /// Whether the second record may be read along with the first.
-fn near(one: Place, two: Place) -> bool {
+fn near(one: RecordLocation, two: RecordLocation) -> bool {
     one.segment == two.segment
         && two.offset >= one.end()
         && two.offset - one.end() <= GAP_BYTES_MAX
         && two.size >= RECORD_OVERHEAD
 }
 
-pub(super) fn damaged(shared: &Shared, segment: u32, offset: u32) -> ReadError {
+pub(super) fn damaged(shared: &SharedLogState, segment: u32, offset: u32) -> ReadError {
     let file = shared.storage.describe(&segment::name(segment));
     ReadError::Damaged { file, offset: u64::from(offset) }
 }
 
-pub(super) fn failed(shared: &Shared, segment: u32, offset: u32, error: &io::Error) -> ReadError {
+pub(super) fn failed(
+    shared: &SharedLogState,
+    segment: u32,
+    offset: u32,
+    error: &io::Error,
+) -> ReadError {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return damaged(shared, segment, offset);
     }

@@ -18,7 +18,7 @@ const MARK_TOPIC: [u8; 4] = *b"\xffMRK";
 
 /// What a record is, as far as the log cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RecordKind {
     /// An entry of a ledger.
     Entry,
     /// A change of the broker's state.
@@ -27,9 +27,9 @@ pub enum Kind {
 
 /// What a record says in front of its body. The log gives no meaning to topic, ledger and entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Head {
+pub struct RecordHead {
     /// Entry or change.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// The broker's number for the topic.
     pub topic: u32,
     /// The ledger of the entry.
@@ -40,7 +40,7 @@ pub struct Head {
 
 /// Where a record lies, head included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct RecordLocation {
     /// The number of the segment.
     pub segment: u32,
     /// The first byte of the record within the segment.
@@ -49,11 +49,11 @@ pub struct Place {
     pub size: u32,
 }
 
-impl Place {
+impl RecordLocation {
     /// The position in front of the record.
     #[must_use]
-    pub fn start(&self) -> Position {
-        Position { segment: self.segment, offset: self.offset }
+    pub fn start(&self) -> LogPosition {
+        LogPosition { segment: self.segment, offset: self.offset }
     }
 
     /// The first byte behind the record.
@@ -64,7 +64,7 @@ impl Place {
 
 /// A place between two records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Position {
+pub struct LogPosition {
     /// The number of the segment.
     pub segment: u32,
     /// The first byte behind the position.
@@ -73,7 +73,7 @@ pub struct Position {
 
 /// What the log writes for itself between the callers' records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum LogMark {
     /// Begins a group, or the part of a group that lies in a further segment.
     Group {
         /// The number of the group: one more than the group before it.
@@ -90,7 +90,7 @@ pub(super) enum Mark {
     },
 }
 
-impl Mark {
+impl LogMark {
     /// The number of the group.
     pub(super) fn group(self) -> u64 {
         match self {
@@ -101,11 +101,11 @@ impl Mark {
 
 /// What stands at a place.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Parsed<'a> {
+pub(super) enum ParsedRecord<'a> {
     /// A caller's record, and its body.
-    Record(Head, &'a [u8]),
+    Record(RecordHead, &'a [u8]),
     /// A record of the log itself.
-    Mark(Mark),
+    Mark(LogMark),
 }
 
 const KIND_ENTRY: u8 = 1;
@@ -119,10 +119,10 @@ pub(super) fn start(seed: u32, offset: u32) -> u32 {
 }
 
 /// Appends a record.
-pub(super) fn encode(start: u32, head: Head, body: &[&[u8]], size: u32, out: &mut BytesMut) {
+pub(super) fn encode(start: u32, head: RecordHead, body: &[&[u8]], size: u32, out: &mut BytesMut) {
     let kind = match head.kind {
-        Kind::Entry => KIND_ENTRY,
-        Kind::Change => KIND_CHANGE,
+        RecordKind::Entry => KIND_ENTRY,
+        RecordKind::Change => KIND_CHANGE,
     };
     let fixed = fixed(kind, head.topic.to_be_bytes(), head.ledger, head.entry);
     let mut crc = crc32c::crc32c_append(start, &fixed);
@@ -139,10 +139,10 @@ pub(super) fn encode(start: u32, head: Head, body: &[&[u8]], size: u32, out: &mu
 }
 
 /// A mark as it lies in the segment.
-pub(super) fn encode_mark(start: u32, mark: Mark) -> [u8; HEAD_BYTES] {
+pub(super) fn encode_mark(start: u32, mark: LogMark) -> [u8; HEAD_BYTES] {
     let fixed = match mark {
-        Mark::Group { group, bytes } => fixed(KIND_GROUP, MARK_TOPIC, group, u64::from(bytes)),
-        Mark::Seal { group, bytes } => fixed(KIND_SEAL, MARK_TOPIC, group, u64::from(bytes)),
+        LogMark::Group { group, bytes } => fixed(KIND_GROUP, MARK_TOPIC, group, u64::from(bytes)),
+        LogMark::Seal { group, bytes } => fixed(KIND_SEAL, MARK_TOPIC, group, u64::from(bytes)),
     };
     let mut out = [0; HEAD_BYTES];
     let mut rest = &mut out[..];
@@ -171,7 +171,7 @@ pub(super) fn size_of(bytes: &[u8]) -> Option<u32> {
 
 /// Reads the record that these bytes are, from the first to the last; `None` when they are none of
 /// this segment.
-pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
+pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>> {
     let size = size_of(bytes)?;
     if size as usize != bytes.len() {
         return None;
@@ -186,36 +186,44 @@ pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
     let (ledger, rest) = rest.split_first_chunk()?;
     let (entry, body) = rest.split_first_chunk()?;
     let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
-    let head = |kind| Head { kind, topic: u32::from_be_bytes(*topic), ledger, entry };
+    let head = |kind| RecordHead { kind, topic: u32::from_be_bytes(*topic), ledger, entry };
     let mark = *topic == MARK_TOPIC && body.is_empty();
     let bytes = || u32::try_from(entry).ok();
     match *kind {
-        KIND_ENTRY => Some(Parsed::Record(head(Kind::Entry), body)),
-        KIND_CHANGE => Some(Parsed::Record(head(Kind::Change), body)),
-        KIND_GROUP if mark => Some(Parsed::Mark(Mark::Group { group: ledger, bytes: bytes()? })),
-        KIND_SEAL if mark => Some(Parsed::Mark(Mark::Seal { group: ledger, bytes: bytes()? })),
+        KIND_ENTRY => Some(ParsedRecord::Record(head(RecordKind::Entry), body)),
+        KIND_CHANGE => Some(ParsedRecord::Record(head(RecordKind::Change), body)),
+        KIND_GROUP if mark => {
+            Some(ParsedRecord::Mark(LogMark::Group { group: ledger, bytes: bytes()? }))
+        }
+        KIND_SEAL if mark => {
+            Some(ParsedRecord::Mark(LogMark::Seal { group: ledger, bytes: bytes()? }))
+        }
         _ => None,
     }
 }
 
 /// What the bytes of a damaged record say of themselves, if that may be so: nothing is verified.
-pub(super) fn unverified_head(bytes: &[u8]) -> Option<Head> {
+pub(super) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
     let (kind, rest) = bytes.get(PREFIX_BYTES..)?.split_first()?;
     let (topic, rest) = rest.split_first_chunk::<4>()?;
     let (ledger, rest) = rest.split_first_chunk()?;
     let (entry, _) = rest.split_first_chunk()?;
     let kind = match *kind {
-        KIND_ENTRY => Kind::Entry,
-        KIND_CHANGE => Kind::Change,
+        KIND_ENTRY => RecordKind::Entry,
+        KIND_CHANGE => RecordKind::Change,
         _ => return None,
     };
     let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
-    Some(Head { kind, topic: u32::from_be_bytes(*topic), ledger, entry })
+    Some(RecordHead { kind, topic: u32::from_be_bytes(*topic), ledger, entry })
 }
 
 /// The marks in these bytes of a segment, the first of which lies at `from`: each with its offset.
 /// They are verified, so that no body imitates one.
-pub(super) fn marks(seed: u32, from: u32, bytes: &[u8]) -> impl Iterator<Item = (u32, Mark)> + '_ {
+pub(super) fn marks(
+    seed: u32,
+    from: u32,
+    bytes: &[u8],
+) -> impl Iterator<Item = (u32, LogMark)> + '_ {
     let mut next = 0;
     std::iter::from_fn(move || {
         loop {
@@ -227,7 +235,7 @@ pub(super) fn marks(seed: u32, from: u32, bytes: &[u8]) -> impl Iterator<Item = 
             let offset = from.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
             let magic = bytes.get(found..found + MARK_TOPIC.len());
             if magic == Some(&MARK_TOPIC[..])
-                && let Some(Parsed::Mark(mark)) = parse(start(seed, offset), record)
+                && let Some(ParsedRecord::Mark(mark)) = parse(start(seed, offset), record)
             {
                 return Some((offset, mark));
             }
@@ -240,7 +248,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn whole(seed: u32, head: Head, body: &[&[u8]]) -> BytesMut {
+    fn whole(seed: u32, head: RecordHead, body: &[&[u8]]) -> BytesMut {
         let bytes: usize = body.iter().map(|part| part.len()).sum();
         let mut out = BytesMut::new();
         encode(seed, head, body, RECORD_OVERHEAD + u32::try_from(bytes).unwrap(), &mut out);
@@ -250,11 +258,11 @@ mod tests {
     proptest! {
         #[test]
         fn records_come_back(seed: u32, topic: u32, ledger: u64, entry: u64, is_entry: bool, one: Vec<u8>, two: Vec<u8>) {
-            let kind = if is_entry { Kind::Entry } else { Kind::Change };
-            let head = Head { kind, topic, ledger, entry };
+            let kind = if is_entry { RecordKind::Entry } else { RecordKind::Change };
+            let head = RecordHead { kind, topic, ledger, entry };
             let bytes = whole(seed, head, &[&one, &two]);
             let body = [one, two].concat();
-            prop_assert_eq!(parse(seed, &bytes), Some(Parsed::Record(head, &body)));
+            prop_assert_eq!(parse(seed, &bytes), Some(ParsedRecord::Record(head, &body)));
             prop_assert_eq!(parse(seed.wrapping_add(1), &bytes), None);
         }
 
@@ -268,7 +276,7 @@ mod tests {
     #[test]
     fn marks_are_found_wherever_they_stand() {
         let (mark, seal) =
-            (Mark::Group { group: 7, bytes: 100 }, Mark::Seal { group: 8, bytes: 29 });
+            (LogMark::Group { group: 7, bytes: 100 }, LogMark::Seal { group: 8, bytes: 29 });
         for before in 0..40 {
             let mut bytes = vec![0xff; before as usize];
             bytes.extend(encode_mark(start(3, 50 + before), mark));
@@ -281,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let head = Head { kind: Kind::Entry, topic: 1, ledger: 2, entry: 3 };
+        let head = RecordHead { kind: RecordKind::Entry, topic: 1, ledger: 2, entry: 3 };
         let bytes = whole(5, head, &[b"body"]);
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();

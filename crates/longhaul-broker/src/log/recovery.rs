@@ -7,20 +7,20 @@ use super::checkpoint::{self, Checkpoint};
 use super::composer::Composer;
 use super::confirmed::{self, Confirmed};
 use super::error::OpenError;
-use super::handle::Log;
-use super::index::{self, Run};
+use super::handle::BrokerLog;
+use super::index::{self, LedgerRun};
 use super::indices::Indices;
 use super::inventory;
-use super::options::Options;
-use super::reader::Reader;
-use super::record::{Head, Place, Position, RECORD_OVERHEAD};
+use super::options::LogOptions;
+use super::reader::RecordReader;
+use super::record::{LogPosition, RECORD_OVERHEAD, RecordHead, RecordLocation};
 use super::reserve;
-use super::segment::{self, FOLDER, HEADER_BYTES, Header, HeaderFault, SPARE};
-use super::shared::{BeginError, Segment, Shared, Spare, lock};
+use super::segment::{self, FOLDER, HEADER_BYTES, HeaderFault, SPARE, SegmentHeader};
+use super::shared::{BeginError, Segment, SharedLogState, Spare, lock};
 use super::storage::{LockError, Storage, StorageLock};
-use super::tail::Tail;
+use super::tail::SegmentTail;
 use super::walk::{Stopped, walk};
-use super::writer::Writer;
+use super::writer::LogWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ use std::sync::atomic::Ordering;
 /// What is replayed: first the images of the checkpoint, if there is one, then every record in
 /// order.
 #[derive(Clone, Copy, Debug)]
-pub enum Replayed<'a> {
-    /// One image, as it was handed to [`Log::checkpoint`], in the same order.
+pub enum ReplayedItem<'a> {
+    /// One image, as it was handed to [`BrokerLog::checkpoint`], in the same order.
     Checkpoint(&'a [u8]),
     /// A record.
     Record {
         /// What it says.
-        head: Head,
+        head: RecordHead,
         /// Where it lies.
-        place: Place,
+        place: RecordLocation,
         /// Its body.
         body: &'a [u8],
         /// The checkpoint stands for it: only entries are of use.
@@ -48,7 +48,7 @@ pub enum Replayed<'a> {
     },
     /// Entries that the checkpoint stands for, from the index of their segment: those of a ledger
     /// come in the order of the log.
-    Entries(Run<'a>),
+    Entries(LedgerRun<'a>),
 }
 
 /// A group that was being written when the process ended, and that nobody was told about.
@@ -64,11 +64,11 @@ pub struct Truncated {
 
 /// An open log.
 #[derive(Debug)]
-pub struct Opened {
+pub struct RecoveredLog {
     /// Goes on behind the last record.
     pub composer: Composer,
     /// Writes and reads.
-    pub log: Log,
+    pub log: BrokerLog,
     /// The unfinished group whose end was dropped, if there was one.
     pub truncated: Option<Truncated>,
     /// How many records were replayed.
@@ -76,14 +76,14 @@ pub struct Opened {
 }
 
 /// Is given everything that is replayed.
-pub type Apply<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
+pub type Apply<'a> = &'a mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>;
 
 /// An open log without its threads.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) composer: Composer,
-    pub(super) writer: Writer,
-    pub(super) reader: Reader,
+    pub(super) writer: LogWriter,
+    pub(super) reader: RecordReader,
     pub(super) lock: Box<dyn StorageLock>,
     pub(super) truncated: Option<Truncated>,
     pub(super) records: u64,
@@ -92,7 +92,7 @@ pub(super) struct Parts {
 /// Opens a log, without starting its threads.
 pub(super) fn recover(
     storage: Arc<dyn Storage>,
-    options: Options,
+    options: LogOptions,
     apply: Apply<'_>,
 ) -> Result<Parts, OpenError> {
     options.validate().map_err(OpenError::Options)?;
@@ -109,7 +109,7 @@ pub(super) fn recover(
         let (file, offset) = (storage.describe(&name), u64::from(tail.end));
         truncated = (bytes > 0).then_some(Truncated { file, offset, bytes });
     }
-    let shared = Arc::new(Shared::new(storage, options.clone(), segments, at));
+    let shared = Arc::new(SharedLogState::new(storage, options.clone(), segments, at));
     tidy(&shared, &files)?;
     *lock(&shared.unindexed) = unindexed;
     *lock(&shared.confirmed) = confirmed;
@@ -119,14 +119,14 @@ pub(super) fn recover(
     };
     let header = newest.header;
     let (end, group) = tail.map_or((HEADER_BYTES, header.group), |tail| (tail.end, tail.group + 1));
-    shared.set_durable(Position { segment: header.number, offset: end });
+    shared.set_durable(LogPosition { segment: header.number, offset: end });
     shared.wanted.store(options.size_after(header.size), Ordering::Relaxed);
     adopt_spare(&shared, &files)?;
     reserve::adopt(&shared)?;
     Ok(Parts {
         composer: Composer::new(options, Arc::clone(&shared.room), header, end, group),
-        reader: Reader::new(Arc::clone(&shared)),
-        writer: Writer::new(shared, newest, group),
+        reader: RecordReader::new(Arc::clone(&shared)),
+        writer: LogWriter::new(shared, newest, group),
         lock: directory_lock,
         truncated,
         records,
@@ -138,9 +138,9 @@ struct Sound {
     files: Vec<String>,
     segments: BTreeMap<u32, Arc<Segment>>,
     /// What the newest segment ends with.
-    tail: Option<Tail>,
+    tail: Option<SegmentTail>,
     /// The position of the checkpoint.
-    at: Option<Position>,
+    at: Option<LogPosition>,
     confirmed: Confirmed,
     records: u64,
     /// Segments whose index is to be made.
@@ -210,7 +210,7 @@ fn open_segments(
         }
         let mut bytes = vec![0; HEADER_BYTES as usize];
         file.read_at(&mut bytes, 0).map_err(io)?;
-        let header = match Header::decode(&bytes) {
+        let header = match SegmentHeader::decode(&bytes) {
             Ok(header) => header,
             Err(HeaderFault::Damaged) => return damaged("this is no header of a segment"),
             Err(HeaderFault::Version(version)) => {
@@ -267,7 +267,7 @@ fn check_inventory(
 fn check_confirmed(
     storage: &dyn Storage,
     segments: &BTreeMap<u32, Arc<Segment>>,
-    tail: Option<&Tail>,
+    tail: Option<&SegmentTail>,
     confirmed: &Confirmed,
 ) -> Result<(), OpenError> {
     let Some(at) = confirmed.at() else { return Ok(()) };
@@ -301,7 +301,7 @@ impl Replay<'_> {
     fn images(&mut self) -> Result<(), OpenError> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
         checkpoint.images(|offset, image| {
-            (self.apply)(Replayed::Checkpoint(image)).map_err(|reason| {
+            (self.apply)(ReplayedItem::Checkpoint(image)).map_err(|reason| {
                 let file = checkpoint.path().to_owned();
                 OpenError::Apply { file, offset, reason }
             })
@@ -312,12 +312,12 @@ impl Replay<'_> {
     fn segments(
         &mut self,
         segments: &BTreeMap<u32, Arc<Segment>>,
-    ) -> Result<Option<Tail>, OpenError> {
+    ) -> Result<Option<SegmentTail>, OpenError> {
         let mut last = None;
         for (number, segment) in segments {
             let header = segment.header;
             if let Some((before, Some(tail))) = last.replace((*number, None)) {
-                let tail: Tail = tail;
+                let tail: SegmentTail = tail;
                 self.check_sealed(before, &tail, (before + 1 == *number).then_some(&header))?;
             }
             let next = number.checked_add(1).and_then(|next| segments.get(&next));
@@ -351,14 +351,14 @@ impl Replay<'_> {
     fn check_sealed(
         &self,
         number: u32,
-        tail: &Tail,
-        next: Option<&Header>,
+        tail: &SegmentTail,
+        next: Option<&SegmentHeader>,
     ) -> Result<(), OpenError> {
         let Some(sealed) = tail.seal else {
             let what = "no record of this segment stands here, and the segment goes on";
             return Err(damaged(self.storage, number, tail.end, what));
         };
-        let agrees = |next: &Header| {
+        let agrees = |next: &SegmentHeader| {
             next.previous == number
                 && next.previous_end == tail.end + RECORD_OVERHEAD
                 && next.group == sealed
@@ -371,7 +371,7 @@ impl Replay<'_> {
     }
 
     /// Replays a segment up to its seal, or up to what is no record.
-    fn segment(&mut self, segment: &Segment) -> Result<Tail, OpenError> {
+    fn segment(&mut self, segment: &Segment) -> Result<SegmentTail, OpenError> {
         let name = segment::name(segment.header.number);
         let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
         let may_be_unchecked =
@@ -380,7 +380,7 @@ impl Replay<'_> {
         let walked = walk(segment, |head, place, body| {
             let before_checkpoint = at.is_some_and(|at| place.start() < at);
             let record =
-                Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
+                ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked };
             *records += 1;
             apply(record).map_err(|reason| {
                 let file = storage.describe(&name);
@@ -395,7 +395,7 @@ impl Replay<'_> {
 }
 
 /// Removes what an interrupted step left behind.
-fn tidy(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
+fn tidy(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
     let storage = &*shared.storage;
     for name in [segment::SPARE_NEW, segment::SEGMENT_NEW, index::NAME_NEW] {
         if files.iter().any(|file| name.strip_prefix("log/") == Some(file)) {
@@ -428,9 +428,9 @@ fn tidy(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
     storage.sync_dir("").map_err(|source| failed(storage, "sync", "", source))
 }
 
-fn first_segment(shared: &Shared) -> Result<Arc<Segment>, OpenError> {
+fn first_segment(shared: &SharedLogState) -> Result<Arc<Segment>, OpenError> {
     let (size, salt) = (shared.options.segment_bytes_first, shared.options.salt);
-    let header = Header { number: 1, size, previous: 0, previous_end: 0, group: 1, salt };
+    let header = SegmentHeader { number: 1, size, previous: 0, previous_end: 0, group: 1, salt };
     let name = segment::name(1);
     shared.begin_segment(header).map_err(|error| match error {
         BeginError::Full(error) => failed(&*shared.storage, "make", &name, error),
@@ -443,7 +443,7 @@ fn first_segment(shared: &Shared) -> Result<Arc<Segment>, OpenError> {
 
 /// Keeps the spare of the process before, if it is not larger than the next segment should be, and
 /// not too small. Its bytes are of no importance.
-fn adopt_spare(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
+fn adopt_spare(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
     if !files.iter().any(|file| SPARE.strip_prefix("log/") == Some(file)) {
         return Ok(());
     }

@@ -1,22 +1,22 @@
 //! What the log says of itself.
 
-use super::record::Position;
-use super::times::Times;
+use super::record::LogPosition;
+use super::times::DurationHistogram;
 
 /// The log at a moment: whoever needs to know more than that asks again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LogStatus {
     /// The segments there are, the oldest first, with the bytes of their files.
     pub segments: Vec<(u32, u64)>,
     /// What the durable checkpoint stands for, if there is one.
-    pub checkpoint: Option<Position>,
+    pub checkpoint: Option<LogPosition>,
     /// A group waits for a segment that cannot be made: [`super::WriteError::Full`].
     pub is_stuck: bool,
     /// How long the writer has waited for the disk to keep what was written.
-    pub syncs: Times,
+    pub syncs: DurationHistogram,
 }
 
-impl Report {
+impl LogStatus {
     /// Bytes of all segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -6,7 +6,7 @@
 
 use super::background::complain;
 use super::error::{OpenError, is_passing};
-use super::shared::{SYNC_BYTES, Shared, fill, lock};
+use super::shared::{SYNC_BYTES, SharedLogState, fill, lock};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ pub(super) const NAME: &str = "reserve";
 
 /// How many bytes it lacks, of so many that are left; none where they are not enough for it and for
 /// a segment.
-pub(super) fn lacks(shared: &Shared, left: u64) -> u64 {
+pub(super) fn lacks(shared: &SharedLogState, left: u64) -> u64 {
     let first = u64::from(shared.options.segment_bytes_first);
     // The checkpoint before stays until the next one is whole, and that one may be larger.
     let last = shared.checkpoint_bytes.load(Ordering::Relaxed);
@@ -26,7 +26,7 @@ pub(super) fn lacks(shared: &Shared, left: u64) -> u64 {
 
 /// Lets it grow by a few MiB at most, if it is to. What fails is tried again when the next segment
 /// is prepared, or a second later.
-pub(super) fn grow(shared: &Shared) {
+pub(super) fn grow(shared: &SharedLogState) {
     let left = shared.measure(&lock(&shared.spare));
     let lacks = lacks(shared, left);
     let there = shared.reserved.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ pub(super) fn grow(shared: &Shared) {
 }
 
 /// Makes the file, or more of it, up to this size.
-fn extend(shared: &Shared, from: u64, to: u64) -> io::Result<()> {
+fn extend(shared: &SharedLogState, from: u64, to: u64) -> io::Result<()> {
     let file = if from == 0 { shared.storage.create(NAME) } else { shared.storage.open(NAME) }?;
     fill(&*file, from, to)?;
     shared.reserved.store(to, Ordering::Relaxed);
@@ -56,13 +56,13 @@ fn extend(shared: &Shared, from: u64, to: u64) -> io::Result<()> {
 }
 
 /// Gives its room back. Says whether there was any.
-pub(super) fn give_up(shared: &Shared) -> bool {
+pub(super) fn give_up(shared: &SharedLogState) -> bool {
     let was_there = shared.reserved.swap(0, Ordering::Relaxed) > 0;
     shared.storage.remove(NAME).is_ok() && was_there
 }
 
 /// Notes the one of the process before.
-pub(super) fn adopt(shared: &Shared) -> Result<(), OpenError> {
+pub(super) fn adopt(shared: &SharedLogState) -> Result<(), OpenError> {
     let io =
         |source| OpenError::Io { what: format!("open {}", shared.storage.describe(NAME)), source };
     let file = match shared.storage.open(NAME) {

@@ -5,7 +5,7 @@
 //! Where there is less they get smaller, so that a small volume has several of which the old ones
 //! can go, and some room is left for what frees space: acknowledgements, and a checkpoint.
 
-use super::options::Options;
+use super::options::LogOptions;
 use super::segment::HEADER_BYTES;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ const SHARE: u64 = 4;
 
 /// What the background knows of the disk, for who lays out records.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct LogSpace {
     /// The size of the spare segment that nothing was laid out for yet; 0 if there is none.
     spare: AtomicU32,
     /// Free bytes when somebody last looked. Whoever changes it holds the spare, so that no file
@@ -29,7 +29,7 @@ pub(super) struct Room {
     stuck: AtomicBool,
 }
 
-impl Room {
+impl LogSpace {
     /// On a disk with so many free bytes.
     pub(super) const fn new(free: u64) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Room {
 
     /// The size of the segment after one of this size, which is to hold so many bytes at least.
     /// Takes the spare, or some of the room.
-    pub(super) fn claim(&self, options: &Options, size: u32, needed: u32) -> u32 {
+    pub(super) fn claim(&self, options: &LogOptions, size: u32, needed: u32) -> u32 {
         let spare = self.spare.load(Ordering::Relaxed);
         let take =
             || self.spare.compare_exchange(spare, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -116,7 +116,13 @@ impl Room {
 
     /// Whether there is room for an entry of so many bytes, where so many are left in the segment,
     /// and for what frees space besides.
-    pub(super) fn has_room(&self, options: &Options, left: u32, entry: u32, needed: u32) -> bool {
+    pub(super) fn has_room(
+        &self,
+        options: &LogOptions,
+        left: u32,
+        entry: u32,
+        needed: u32,
+    ) -> bool {
         let spare = self.spare.load(Ordering::Relaxed);
         let kept = u64::from(kept_bytes(options));
         if !self.is_full()
@@ -136,7 +142,7 @@ impl Room {
 
     /// Whether so many bytes of copies fit, by which more is freed than they take: some of what is
     /// kept for acknowledgements is theirs. So many bytes are left in the segment.
-    pub(super) fn has_room_to_copy(&self, options: &Options, left: u32, bytes: u64) -> bool {
+    pub(super) fn has_room_to_copy(&self, options: &LogOptions, left: u32, bytes: u64) -> bool {
         let first = u64::from(options.segment_bytes_first);
         let needed = bytes + first / 8;
         let spare = u64::from(self.spare.load(Ordering::Relaxed));
@@ -147,7 +153,7 @@ impl Room {
 }
 
 /// What entries leave to acknowledgements and whatever else frees space.
-pub(super) const fn kept_bytes(options: &Options) -> u32 {
+pub(super) const fn kept_bytes(options: &LogOptions) -> u32 {
     options.segment_bytes_first / 2
 }
 
@@ -158,7 +164,7 @@ fn lower(bytes: &AtomicU64, by: u32) {
 
 /// The size that a segment of the wanted size has on a disk with so many free bytes; `None` where
 /// there is no room even for a small one.
-pub(super) fn size_within(options: &Options, wanted: u32, free: u64) -> Option<u32> {
+pub(super) fn size_within(options: &LogOptions, wanted: u32, free: u64) -> Option<u32> {
     let first = options.segment_bytes_first;
     let most = (free / SHARE).max(u64::from(first));
     let mut size = wanted;
@@ -178,7 +184,7 @@ mod tests {
 
     #[test]
     fn segments_get_smaller_with_the_room() {
-        let options = Options::default();
+        let options = LogOptions::default();
         let size = |wanted: u64, free| {
             let size = size_within(&options, u32::try_from(wanted * MIB).unwrap(), free * MIB);
             size.map(|bytes| u64::from(bytes) / MIB)
@@ -192,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_spare_is_taken_once() {
-        let (options, room) = (Options::default(), Room::new(4 * MIB));
+        let (options, room) = (LogOptions::default(), LogSpace::new(4 * MIB));
         let first = options.segment_bytes_first;
         room.set_spare(2 * first);
         assert_eq!(room.claim(&options, first, 5000), 2 * first);
@@ -221,7 +227,7 @@ mod tests {
     /// What is left for acknowledgements is half a small segment.
     #[test]
     fn entries_leave_room_for_what_frees_space() {
-        let (options, room) = (Options::default(), Room::new(0));
+        let (options, room) = (LogOptions::default(), LogSpace::new(0));
         let first = options.segment_bytes_first;
         let has = |left, entry| room.has_room(&options, left, entry, entry + 5000);
         assert!(has(first, first / 2) && !has(first, first / 2 + 1));
@@ -237,7 +243,7 @@ mod tests {
     /// They free more than they take, and leave a quarter of what is kept for acknowledgements.
     #[test]
     fn copies_may_use_what_entries_leave() {
-        let (options, room) = (Options::default(), Room::new(0));
+        let (options, room) = (LogOptions::default(), LogSpace::new(0));
         let first = options.segment_bytes_first;
         let kept = first / 8;
         let has = |left, bytes: u32| room.has_room_to_copy(&options, left, u64::from(bytes));

@@ -1,22 +1,22 @@
 //! The records of a segment one after the other, for tests that look at all of them.
 
 use super::error::ReadError;
-use super::reader::{Reader, damaged, failed};
-use super::record::{Head, Mark, Parsed, Place};
+use super::reader::{RecordReader, damaged, failed};
+use super::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
 use super::scanner::Scanner;
-use super::shared::{Segment, Shared};
+use super::shared::{Segment, SharedLogState};
 use std::sync::Arc;
 
-impl Reader {
+impl RecordReader {
     /// The records of a segment, from the first to the last that is durable.
-    pub(crate) fn scan(&self, segment: u32) -> Scan {
+    pub(crate) fn scan(&self, segment: u32) -> SegmentScan {
         let end = self.shared.durable();
         let scanner = self.segment(segment).map(|found| {
             let limit = if segment == end.segment { end.offset } else { found.header.size };
             Scanner::new(Arc::clone(&found.file), found.seed, limit)
         });
         let sealed = segment != end.segment;
-        Scan { shared: Arc::clone(&self.shared), segment, scanner: Some(scanner), sealed }
+        SegmentScan { shared: Arc::clone(&self.shared), segment, scanner: Some(scanner), sealed }
     }
 
     fn segment(&self, number: u32) -> Result<Arc<Segment>, ReadError> {
@@ -26,8 +26,8 @@ impl Reader {
 
 /// The records of a segment in order. Ends behind the first error.
 #[derive(Debug)]
-pub(crate) struct Scan {
-    shared: Arc<Shared>,
+pub(crate) struct SegmentScan {
+    shared: Arc<SharedLogState>,
     segment: u32,
     /// What reads the records; `None` behind the last.
     scanner: Option<Result<Scanner, ReadError>>,
@@ -35,8 +35,8 @@ pub(crate) struct Scan {
     sealed: bool,
 }
 
-impl Iterator for Scan {
-    type Item = Result<(Head, Place), ReadError>;
+impl Iterator for SegmentScan {
+    type Item = Result<(RecordHead, RecordLocation), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut scanner = match self.scanner.take()? {
@@ -46,9 +46,9 @@ impl Iterator for Scan {
         loop {
             let (offset, limit) = (scanner.offset(), scanner.limit());
             let head = match scanner.next() {
-                Ok(Some((_, Parsed::Record(head, _)))) => head,
-                Ok(Some((_, Parsed::Mark(Mark::Group { .. })))) => continue,
-                Ok(Some((_, Parsed::Mark(Mark::Seal { .. })))) => return None,
+                Ok(Some((_, ParsedRecord::Record(head, _)))) => head,
+                Ok(Some((_, ParsedRecord::Mark(LogMark::Group { .. })))) => continue,
+                Ok(Some((_, ParsedRecord::Mark(LogMark::Seal { .. })))) => return None,
                 Ok(None) if !self.sealed && offset == limit => return None,
                 Ok(None) => return Some(Err(damaged(&self.shared, self.segment, offset))),
                 Err(error) => {
@@ -57,7 +57,7 @@ impl Iterator for Scan {
             };
             let size = scanner.offset() - offset;
             self.scanner = Some(Ok(scanner));
-            return Some(Ok((head, Place { segment: self.segment, offset, size })));
+            return Some(Ok((head, RecordLocation { segment: self.segment, offset, size })));
         }
     }
 }

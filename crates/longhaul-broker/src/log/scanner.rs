@@ -1,6 +1,6 @@
 //! Reads the records of one segment in order.
 
-use super::record::{self, HEAD_BYTES, Parsed};
+use super::record::{self, HEAD_BYTES, ParsedRecord};
 use super::segment::HEADER_BYTES;
 use super::shared::WINDOW_BYTES;
 use super::storage::StorageFile;
@@ -41,7 +41,7 @@ impl Scanner {
     }
 
     /// The next record, with where it begins; `None` when no record of this segment stands here.
-    pub(super) fn next(&mut self) -> io::Result<Option<(u32, Parsed<'_>)>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<(u32, ParsedRecord<'_>)>> {
         if !self.fill(HEAD_BYTES)? {
             return Ok(None);
         }

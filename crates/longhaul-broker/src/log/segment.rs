@@ -25,7 +25,7 @@ pub(super) const HEADER_USED: usize = 48;
 
 /// What the header of a segment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct SegmentHeader {
     /// The number of the segment, which its name has too.
     pub(super) number: u32,
     /// The bytes of the file.
@@ -49,7 +49,7 @@ pub(super) enum HeaderFault {
     Version(u32),
 }
 
-impl Header {
+impl SegmentHeader {
     /// The bytes at the beginning of the file.
     pub(super) fn encode(&self) -> [u8; HEADER_USED] {
         let mut out = [0; HEADER_USED];
@@ -67,7 +67,7 @@ impl Header {
         out
     }
 
-    /// Reads what [`Header::encode`] made; what follows it is ignored.
+    /// Reads what [`SegmentHeader::encode`] made; what follows it is ignored.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let bytes: &[u8; HEADER_USED] = bytes.first_chunk().ok_or(HeaderFault::Damaged)?;
         let (covered, crc) = bytes.split_at(HEADER_USED - 4);
@@ -119,13 +119,13 @@ mod tests {
     proptest! {
         #[test]
         fn headers_come_back(number: u32, size: u32, previous: u32, previous_end: u32, group: u64, salt: u64) {
-            let header = Header { number, size, previous, previous_end, group, salt };
-            prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
+            let header = SegmentHeader { number, size, previous, previous_end, group, salt };
+            prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
         }
 
         #[test]
         fn random_bytes_are_no_header(bytes: Vec<u8>) {
-            prop_assert_eq!(Header::decode(&bytes), Err(HeaderFault::Damaged));
+            prop_assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderFault::Damaged));
         }
     }
 

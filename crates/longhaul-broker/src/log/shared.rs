@@ -2,13 +2,13 @@
 
 use super::confirmed::Confirmed;
 use super::error::is_passing;
-use super::options::Options;
-use super::record::Position;
-use super::report::Report;
-use super::room::Room;
-use super::segment::{self, HEADER_BYTES, Header};
+use super::options::LogOptions;
+use super::record::LogPosition;
+use super::report::LogStatus;
+use super::room::LogSpace;
+use super::segment::{self, HEADER_BYTES, SegmentHeader};
 use super::storage::{Storage, StorageFile};
-use super::times::Times;
+use super::times::DurationHistogram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
@@ -26,7 +26,7 @@ pub(super) const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Segment {
     /// What the file begins with.
-    pub(super) header: Header,
+    pub(super) header: SegmentHeader,
     /// Where the checksums of its records start from.
     pub(super) seed: u32,
     /// The open file.
@@ -34,7 +34,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    pub(super) fn new(header: Header, file: Arc<dyn StorageFile>) -> Self {
+    pub(super) fn new(header: SegmentHeader, file: Arc<dyn StorageFile>) -> Self {
         Self { header, seed: header.seed(), file }
     }
 }
@@ -48,11 +48,11 @@ pub(super) struct Spare {
 
 /// What the writer, the background and the readers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedLogState {
     /// The disk.
     pub(super) storage: Arc<dyn Storage>,
     /// Sizes of segments.
-    pub(super) options: Options,
+    pub(super) options: LogOptions,
     /// The segments by number. A reader clones what it reads from, so that a count tells whether a
     /// file may be used again.
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
@@ -62,7 +62,7 @@ pub(super) struct Shared {
     /// The size that the next segment will most likely have.
     pub(super) wanted: AtomicU32,
     /// What is known of the disk's room.
-    pub(super) room: Arc<Room>,
+    pub(super) room: Arc<LogSpace>,
     /// Bytes of the file that is given up where a checkpoint finds no room; 0 without one.
     pub(super) reserved: AtomicU64,
     /// More of that file is to be made.
@@ -75,16 +75,16 @@ pub(super) struct Shared {
     /// Why nothing may be written any more.
     poison: OnceLock<String>,
     /// How far the disk confirmed the log.
-    durable: Mutex<Position>,
+    durable: Mutex<LogPosition>,
     /// How long the writer has waited for the disk to keep what was written.
-    syncs: Mutex<Times>,
+    syncs: Mutex<DurationHistogram>,
     /// What the durable checkpoint stands for: the segments from there on must stay.
-    checkpoint: Mutex<Option<Position>>,
+    checkpoint: Mutex<Option<LogPosition>>,
     /// The file that says how far the log was confirmed when it last rested.
     pub(super) confirmed: Mutex<Confirmed>,
     /// How far the log was confirmed when that was last to be noted in the file, whether it could
     /// be or not.
-    noted: Mutex<Position>,
+    noted: Mutex<LogPosition>,
     /// Sealed segments without an index.
     pub(super) unindexed: Mutex<BTreeSet<u32>>,
     /// An index could not be written: the next segment, or room, is waited for.
@@ -101,16 +101,16 @@ pub(super) enum BeginError {
     Failed(&'static str, io::Error),
 }
 
-impl Shared {
+impl SharedLogState {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
-        options: Options,
+        options: LogOptions,
         segments: BTreeMap<u32, Arc<Segment>>,
-        checkpoint: Option<Position>,
+        checkpoint: Option<LogPosition>,
     ) -> Self {
         let wanted = AtomicU32::new(options.segment_bytes_first);
         // Where the system cannot tell, an attempt does.
-        let room = Arc::new(Room::new(storage.free_bytes().unwrap_or(u64::MAX)));
+        let room = Arc::new(LogSpace::new(storage.free_bytes().unwrap_or(u64::MAX)));
         Self {
             storage,
             options,
@@ -123,11 +123,11 @@ impl Shared {
             checkpoint_bytes: AtomicU64::new(0),
             listed: AtomicU32::new(0),
             poison: OnceLock::new(),
-            durable: Mutex::new(Position { segment: 0, offset: 0 }),
-            syncs: Mutex::new(Times::default()),
+            durable: Mutex::new(LogPosition { segment: 0, offset: 0 }),
+            syncs: Mutex::new(DurationHistogram::default()),
             checkpoint: Mutex::new(checkpoint),
             confirmed: Mutex::new(Confirmed::default()),
-            noted: Mutex::new(Position::default()),
+            noted: Mutex::new(LogPosition::default()),
             unindexed: Mutex::new(BTreeSet::new()),
             indices_wait: AtomicBool::new(false),
         }
@@ -176,29 +176,29 @@ impl Shared {
         unindexed.first().zip(unindexed.last()).map(|(&first, &last)| first..=last)
     }
 
-    pub(super) fn durable(&self) -> Position {
+    pub(super) fn durable(&self) -> LogPosition {
         *lock(&self.durable)
     }
 
-    pub(super) fn set_durable(&self, position: Position) {
+    pub(super) fn set_durable(&self, position: LogPosition) {
         *lock(&self.durable) = position;
     }
 
-    pub(super) fn checkpoint(&self) -> Option<Position> {
+    pub(super) fn checkpoint(&self) -> Option<LogPosition> {
         *lock(&self.checkpoint)
     }
 
-    pub(super) fn set_checkpoint(&self, position: Position) {
+    pub(super) fn set_checkpoint(&self, position: LogPosition) {
         *lock(&self.checkpoint) = Some(position);
     }
 
     /// How far it is noted outside the segments that the log was confirmed, or found to be
     /// impossible to note.
-    pub(super) fn noted(&self) -> Position {
+    pub(super) fn noted(&self) -> LogPosition {
         self.checkpoint().unwrap_or_default().max(*lock(&self.noted))
     }
 
-    pub(super) fn set_noted(&self, position: Position) {
+    pub(super) fn set_noted(&self, position: LogPosition) {
         *lock(&self.noted) = position;
     }
 
@@ -215,7 +215,7 @@ impl Shared {
     /// Makes the segment that a chunk begins with: file, header, name, each durable before the next
     /// step. No record is written before that, or a header that the disk kept under another name
     /// could come back with records that nobody wrote.
-    pub(super) fn begin_segment(&self, header: Header) -> Result<Arc<Segment>, BeginError> {
+    pub(super) fn begin_segment(&self, header: SegmentHeader) -> Result<Arc<Segment>, BeginError> {
         let mut spare = lock(&self.spare);
         let (file, from) = match spare.take_if(|spare| spare.size == header.size) {
             Some(spare) => {
@@ -281,8 +281,8 @@ impl Shared {
     }
 
     /// What the log says of itself.
-    pub(super) fn report(&self) -> Report {
-        Report {
+    pub(super) fn report(&self) -> LogStatus {
+        LogStatus {
             segments: self.list(),
             checkpoint: self.checkpoint(),
             is_stuck: self.room.is_stuck(),

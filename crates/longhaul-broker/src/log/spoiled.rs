@@ -5,7 +5,7 @@
 use super::checkpoint::Checkpoint;
 use super::confirmed::Confirmed;
 use super::index;
-use super::record::Position;
+use super::record::LogPosition;
 use super::segment::{self, HEADER_BYTES};
 use super::storage::{SimulatedStorage, Storage};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub(crate) fn spoil(
 pub(crate) fn zero_end(
     storage: &SimulatedStorage,
     random: &mut fastrand::Rng,
-) -> Option<(String, Position)> {
+) -> Option<(String, LogPosition)> {
     let at = Confirmed::read(storage).ok()?.at()?;
     let checkpoint =
         Checkpoint::open(storage).ok()?.map(|checkpoint| checkpoint.at).unwrap_or_default();
@@ -80,11 +80,11 @@ pub(crate) fn zero_end(
     }
     end.fill(0);
     storage.set_file(&name, &bytes);
-    Some((name, Position { segment: at.segment, offset }))
+    Some((name, LogPosition { segment: at.segment, offset }))
 }
 
 /// Where the log was confirmed when it last rested.
-pub(crate) fn confirmed(storage: &SimulatedStorage) -> Option<Position> {
+pub(crate) fn confirmed(storage: &SimulatedStorage) -> Option<LogPosition> {
     Confirmed::read(storage).ok()?.at()
 }
 

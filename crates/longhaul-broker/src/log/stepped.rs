@@ -1,16 +1,16 @@
 //! The log without threads, for simulations: the same steps, each when the caller says so.
 
 use super::background;
-use super::composer::{Composer, Group};
+use super::composer::{Composer, RecordGroup};
 use super::error::{OpenError, WriteError};
-use super::options::Options;
-use super::reader::Reader;
-use super::record::Position;
+use super::options::LogOptions;
+use super::reader::RecordReader;
+use super::record::LogPosition;
 use super::recovery::{self, Apply};
-use super::report::Report;
+use super::report::LogStatus;
 use super::reserve;
 use super::storage::{Storage, StorageLock};
-use super::writer::Writer;
+use super::writer::LogWriter;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,8 +20,8 @@ use std::sync::atomic::Ordering;
 pub struct Stepped {
     /// Goes on behind the last record.
     pub composer: Composer,
-    writer: Writer,
-    reader: Reader,
+    writer: LogWriter,
+    reader: RecordReader,
     _lock: Box<dyn StorageLock>,
 }
 
@@ -32,7 +32,7 @@ impl Stepped {
     /// See [`OpenError`].
     pub fn open(
         storage: Arc<dyn Storage>,
-        options: Options,
+        options: LogOptions,
         apply: Apply<'_>,
     ) -> Result<Self, OpenError> {
         let parts = recovery::recover(storage, options, apply)?;
@@ -48,7 +48,7 @@ impl Stepped {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub fn write(&mut self, group: &Group) -> Result<(), WriteError> {
+    pub fn write(&mut self, group: &RecordGroup) -> Result<(), WriteError> {
         self.writer.write(group)
     }
 
@@ -56,7 +56,7 @@ impl Stepped {
     ///
     /// # Errors
     /// [`WriteError::Busy`] while records before `at` are not yet written, else see [`WriteError`].
-    pub fn checkpoint(&mut self, at: Position, image: &[Bytes]) -> Result<(), WriteError> {
+    pub fn checkpoint(&mut self, at: LogPosition, image: &[Bytes]) -> Result<(), WriteError> {
         if at > self.writer.shared.durable() {
             return Err(WriteError::Busy);
         }
@@ -87,19 +87,19 @@ impl Stepped {
 
     /// Reads what is written.
     #[must_use]
-    pub fn reader(&self) -> Reader {
+    pub fn reader(&self) -> RecordReader {
         self.reader.clone()
     }
 
     /// What the log says of itself.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> LogStatus {
         self.writer.shared.report()
     }
 
     /// What the durable checkpoint stands for, if there is one.
     #[must_use]
-    pub fn checkpointed(&self) -> Option<Position> {
+    pub fn checkpointed(&self) -> Option<LogPosition> {
         self.writer.shared.checkpoint()
     }
 

@@ -10,21 +10,24 @@ use super::confirmed::{self, Confirmed};
 use super::error::OpenError;
 use super::index::{self, Builder, FactsOf, Index, Unusable};
 use super::inventory;
-use super::options::Options;
+use super::options::LogOptions;
 use super::prefix::segment_numbers;
-use super::reader::Reader;
-use super::record::{self, Head, Kind, Mark, Parsed, Place, Position, RECORD_OVERHEAD};
-use super::recovery::Replayed;
-use super::segment::{self, FOLDER, HEADER_BYTES, Header, HeaderFault};
-use super::shared::{Segment, Shared};
+use super::reader::RecordReader;
+use super::record::{
+    self, LogMark, LogPosition, ParsedRecord, RECORD_OVERHEAD, RecordHead, RecordKind,
+    RecordLocation,
+};
+use super::recovery::ReplayedItem;
+use super::segment::{self, FOLDER, HEADER_BYTES, HeaderFault, SegmentHeader};
+use super::shared::{Segment, SharedLogState};
 use super::storage::{Storage, StorageFile};
-use super::tail::Tail;
+use super::tail::SegmentTail;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Something that is not as it was written.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct LogFinding {
     /// The file.
     pub file: String,
     /// Where in it.
@@ -35,7 +38,7 @@ pub struct Finding {
     pub cost: Cost,
 }
 
-impl Finding {
+impl LogFinding {
     /// Whether it is about the index of a segment, which a start makes again.
     #[must_use]
     pub fn is_index(&self) -> bool {
@@ -49,7 +52,7 @@ pub enum Cost {
     /// Nothing that is not elsewhere.
     Nothing,
     /// One entry. What its damaged record says of it is not verified.
-    Entry(Head),
+    Entry(RecordHead),
     /// Entries in so many bytes of a segment.
     Entries(u64),
     /// The same, and changes of state among them.
@@ -68,17 +71,17 @@ impl Cost {
 
 /// What was found.
 #[derive(Debug)]
-pub struct Survey {
+pub struct LogSurvey {
     /// In the order in which they were found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<LogFinding>,
     /// There is no inventory, which says of each missing segment that it was there.
     pub lacks_inventory: bool,
     /// Reads the records that were handed out.
-    pub reader: Reader,
+    pub reader: RecordReader,
 }
 
 /// Is given everything that can be read: images of the checkpoint, then records.
-pub type Take<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
+pub type Take<'a> = &'a mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>;
 
 /// Reads everything that can be read. What `take` cannot apply is a finding as well.
 ///
@@ -88,7 +91,7 @@ pub fn survey(
     storage: &Arc<dyn Storage>,
     facts: FactsOf,
     take: Take<'_>,
-) -> Result<Survey, OpenError> {
+) -> Result<LogSurvey, OpenError> {
     let mut surveyor = Surveyor {
         storage: &**storage,
         facts,
@@ -109,29 +112,29 @@ pub fn survey(
     let Surveyor { findings, checkpoint, .. } = surveyor;
     let has_written_one = checkpoint.is_some_and(|checkpoint| !checkpoint.is_earlier);
     let lacks_inventory = has_written_one && inventory::is_missing(&**storage);
-    let shared = Shared::new(Arc::clone(storage), Options::default(), segments, None);
-    Ok(Survey { findings, lacks_inventory, reader: Reader::new(Arc::new(shared)) })
+    let shared = SharedLogState::new(Arc::clone(storage), LogOptions::default(), segments, None);
+    Ok(LogSurvey { findings, lacks_inventory, reader: RecordReader::new(Arc::new(shared)) })
 }
 
 struct Surveyor<'a> {
     storage: &'a dyn Storage,
     facts: FactsOf,
-    findings: Vec<Finding>,
+    findings: Vec<LogFinding>,
     checkpoint: Option<Checkpoint>,
     /// The log was confirmed up to here at least.
-    confirmed: Option<Position>,
+    confirmed: Option<LogPosition>,
     take: Take<'a>,
 }
 
 /// A segment in memory.
-pub(super) struct Scan {
+pub(super) struct SegmentImage {
     pub(super) seed: u32,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Scan {
+impl SegmentImage {
     /// The record that begins here, and its size.
-    pub(super) fn at(&self, offset: u32) -> Option<(u32, Parsed<'_>)> {
+    pub(super) fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
         let rest = self.bytes.get(offset as usize..)?;
         let size = record::size_of(rest)?;
         let whole = rest.get(..size as usize)?;
@@ -150,17 +153,17 @@ impl Scan {
     }
 
     /// What a damaged record says of itself, if it may be an entry that ends at `next`.
-    fn entry_at(&self, offset: u32, next: u32) -> Option<Head> {
+    fn entry_at(&self, offset: u32, next: u32) -> Option<RecordHead> {
         let bytes = self.bytes.get(offset as usize..next as usize)?;
         (record::size_of(bytes)? as usize == bytes.len()).then_some(())?;
-        record::unverified_head(bytes).filter(|head| head.kind == Kind::Entry)
+        record::unverified_head(bytes).filter(|head| head.kind == RecordKind::Entry)
     }
 }
 
 impl Surveyor<'_> {
     fn find(&mut self, name: &str, offset: u64, what: impl Into<String>, cost: Cost) {
         let (file, what) = (self.storage.describe(name), what.into());
-        self.findings.push(Finding { file, offset, what, cost });
+        self.findings.push(LogFinding { file, offset, what, cost });
     }
 
     fn checkpoint(&mut self) -> Result<(), OpenError> {
@@ -178,7 +181,7 @@ impl Surveyor<'_> {
         let take = &mut *self.take;
         checkpoint.images_lenient(|offset, image| match image {
             Some(image) => {
-                if let Err(reason) = take(Replayed::Checkpoint(image)) {
+                if let Err(reason) = take(ReplayedItem::Checkpoint(image)) {
                     bad.push((offset, reason));
                 }
             }
@@ -203,7 +206,7 @@ impl Surveyor<'_> {
         Ok(())
     }
 
-    fn at(&self) -> Option<Position> {
+    fn at(&self) -> Option<LogPosition> {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.at)
     }
 
@@ -231,7 +234,7 @@ impl Surveyor<'_> {
             };
             let mut bytes = vec![0; HEADER_BYTES as usize];
             let read = file.read_at(&mut bytes, 0);
-            match Header::decode(&bytes) {
+            match SegmentHeader::decode(&bytes) {
                 Ok(header) if read.is_ok() && header.number == number => {
                     sound.insert(number, Arc::new(Segment::new(header, file)));
                 }
@@ -269,7 +272,7 @@ impl Surveyor<'_> {
     /// What is lost with bytes of a segment, by where they lie.
     fn cost_of(&self, segment: u32, offset: u32, bytes: u64) -> Cost {
         match self.at() {
-            Some(at) if (Position { segment, offset }) < at => Cost::Entries(bytes),
+            Some(at) if (LogPosition { segment, offset }) < at => Cost::Entries(bytes),
             Some(_) | None => Cost::Anything(bytes),
         }
     }
@@ -313,7 +316,7 @@ impl Surveyor<'_> {
         &mut self,
         segment: &Segment,
         is_newest: bool,
-        next: Option<Header>,
+        next: Option<SegmentHeader>,
     ) -> Result<(), OpenError> {
         let (number, name) = (segment.header.number, segment::name(segment.header.number));
         let length = segment.file.len().unwrap_or_default().min(u64::from(segment.header.size));
@@ -327,18 +330,18 @@ impl Surveyor<'_> {
             );
             return Ok(());
         }
-        let scan = Scan { seed: segment.seed, bytes };
+        let scan = SegmentImage { seed: segment.seed, bytes };
         let mut builder = Builder::default();
-        let mut tail = Tail::new(&segment.header);
+        let mut tail = SegmentTail::new(&segment.header);
         let (mut is_whole, mut is_sound) = (true, true);
         loop {
             let offset = tail.end;
             match scan.at(offset) {
-                Some((_, Parsed::Mark(Mark::Seal { group, .. }))) => {
+                Some((_, ParsedRecord::Mark(LogMark::Seal { group, .. }))) => {
                     tail.seal = Some(group);
                     break;
                 }
-                Some((size, Parsed::Mark(Mark::Group { group, bytes }))) => {
+                Some((size, ParsedRecord::Mark(LogMark::Group { group, bytes }))) => {
                     if !tail.begin(group, offset, bytes) {
                         if is_whole {
                             let what = format!("group {group} follows group {}", tail.group);
@@ -349,8 +352,8 @@ impl Surveyor<'_> {
                     }
                     tail.end = offset + size;
                 }
-                Some((size, Parsed::Record(head, body))) => {
-                    let place = Place { segment: number, offset, size };
+                Some((size, ParsedRecord::Record(head, body))) => {
+                    let place = RecordLocation { segment: number, offset, size };
                     self.record(&name, head, place, body, &mut builder);
                     tail.end = offset + size;
                 }
@@ -377,7 +380,7 @@ impl Surveyor<'_> {
         if let Some(group) = tail.seal.filter(|_| is_sound && !is_newest) {
             self.index(segment, next, &builder.finish(&segment.header, tail.end, group));
         }
-        let agrees = |next: Header| {
+        let agrees = |next: SegmentHeader| {
             next.previous != number || next.previous_end == tail.end + RECORD_OVERHEAD
         };
         if is_whole && !is_newest && tail.seal.is_some() && !next.is_none_or(agrees) {
@@ -389,7 +392,7 @@ impl Surveyor<'_> {
 
     /// Compares the index of a segment, if there is one, with what it should be. Nothing is lost
     /// with it: a start makes another.
-    fn index(&mut self, segment: &Segment, next: Option<Header>, expected: &[u8]) {
+    fn index(&mut self, segment: &Segment, next: Option<SegmentHeader>, expected: &[u8]) {
         let what = match Index::read(self.storage, segment, next.as_ref()) {
             Ok(index) if index.is(expected) => return,
             Err(Unusable::Missing) => return,
@@ -399,18 +402,26 @@ impl Surveyor<'_> {
         self.find(&index::name(segment.header.number), 0, what, Cost::Nothing);
     }
 
-    fn record(&mut self, name: &str, head: Head, place: Place, body: &[u8], builder: &mut Builder) {
-        if head.kind == Kind::Entry {
+    fn record(
+        &mut self,
+        name: &str,
+        head: RecordHead,
+        place: RecordLocation,
+        body: &[u8],
+        builder: &mut Builder,
+    ) {
+        if head.kind == RecordKind::Entry {
             builder.add(head, place, (self.facts)(body).unwrap_or_default());
         }
         let before_checkpoint = self.at().is_some_and(|at| place.start() < at);
         let may_be_unchecked =
             self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.is_earlier);
-        let record = Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
+        let record =
+            ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked };
         if let Err(reason) = (self.take)(record) {
             let cost = match head.kind {
-                Kind::Entry => Cost::Entry(head),
-                Kind::Change => Cost::Anything(u64::from(place.size)),
+                RecordKind::Entry => Cost::Entry(head),
+                RecordKind::Change => Cost::Anything(u64::from(place.size)),
             };
             self.find(
                 name,
@@ -425,15 +436,15 @@ impl Surveyor<'_> {
 /// A segment whose header is lost, if its first record has a seed with this salt.
 fn with_salt(number: u32, file: &Arc<dyn StorageFile>, salt: u64) -> Option<Segment> {
     let size = u32::try_from(file.len().ok()?).ok()?;
-    let unknown = Header { number, size, previous: 0, previous_end: 0, group: 1, salt };
+    let unknown = SegmentHeader { number, size, previous: 0, previous_end: 0, group: 1, salt };
     let mut bytes = vec![0; RECORD_OVERHEAD as usize];
     file.read_at(&mut bytes, u64::from(HEADER_BYTES)).ok()?;
     match record::parse(record::start(unknown.seed(), HEADER_BYTES), &bytes)? {
-        Parsed::Mark(mark) => {
-            let header = Header { group: mark.group(), ..unknown };
+        ParsedRecord::Mark(mark) => {
+            let header = SegmentHeader { group: mark.group(), ..unknown };
             Some(Segment::new(header, Arc::clone(file)))
         }
-        Parsed::Record(..) => None,
+        ParsedRecord::Record(..) => None,
     }
 }
 

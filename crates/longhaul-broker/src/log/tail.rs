@@ -5,14 +5,14 @@
 //! begun only after the disk had confirmed everything in front of it.
 
 use super::error::OpenError;
-use super::record::{self, HEAD_BYTES, Mark, RECORD_OVERHEAD};
-use super::segment::{HEADER_BYTES, Header};
+use super::record::{self, HEAD_BYTES, LogMark, RECORD_OVERHEAD};
+use super::segment::{HEADER_BYTES, SegmentHeader};
 use super::shared::{Segment, WINDOW_BYTES, write_zeros};
 use std::io;
 
 /// How far a segment was read, and what stood last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tail {
+pub(super) struct SegmentTail {
     /// The first byte behind the last record, in front of a seal.
     pub(super) end: u32,
     /// The last group that left anything in the segment; else the one before the segment's first.
@@ -23,9 +23,9 @@ pub(super) struct Tail {
     pub(super) seal: Option<u64>,
 }
 
-impl Tail {
+impl SegmentTail {
     /// Nothing has been read.
-    pub(super) fn new(header: &Header) -> Self {
+    pub(super) fn new(header: &SegmentHeader) -> Self {
         let group = header.group.saturating_sub(1);
         Self { end: HEADER_BYTES, group, chunk: None, seal: None }
     }
@@ -67,8 +67,8 @@ impl Tail {
             segment.file.read_at(window, u64::from(from)).map_err(io)?;
             let later = record::marks(segment.seed, from, window).find(|(at, mark)| {
                 let begins = match mark {
-                    Mark::Group { .. } => *at,
-                    Mark::Seal { bytes, .. } => (at + RECORD_OVERHEAD).saturating_sub(*bytes),
+                    LogMark::Group { .. } => *at,
+                    LogMark::Seal { bytes, .. } => (at + RECORD_OVERHEAD).saturating_sub(*bytes),
                 };
                 mark.group() > self.group && begins > self.end
             });

@@ -21,14 +21,14 @@ pub const TIME_BOUNDS: [Duration; 13] = [
 
 /// Many times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct DurationHistogram {
     /// All of them together.
     pub total: Duration,
     /// How many fell into each class of [`TIME_BOUNDS`], and how many took longer.
     pub counts: [u64; TIME_BOUNDS.len() + 1],
 }
 
-impl Times {
+impl DurationHistogram {
     /// It took so long once more.
     pub fn note(&mut self, took: Duration) {
         self.total += took;
@@ -47,7 +47,7 @@ impl Times {
 
 #[test]
 fn a_time_falls_into_the_first_class_that_has_it() {
-    let mut times = Times::default();
+    let mut times = DurationHistogram::default();
     for micros in [0, 100, 101, 3_000, 1_000_000, 1_000_001, 9_000_000] {
         times.note(Duration::from_micros(micros));
     }

@@ -1,9 +1,9 @@
 //! The records of one segment, one behind the other, as far as they are sound.
 
-use super::record::{Head, Mark, Parsed, Place};
+use super::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
 use super::scanner::Scanner;
 use super::shared::Segment;
-use super::tail::Tail;
+use super::tail::SegmentTail;
 use std::io;
 use std::sync::Arc;
 
@@ -20,29 +20,29 @@ pub(super) enum Stopped<E> {
 /// last.
 pub(super) fn walk<E>(
     segment: &Segment,
-    mut each: impl FnMut(Head, Place, &[u8]) -> Result<(), E>,
-) -> Result<Tail, Stopped<E>> {
+    mut each: impl FnMut(RecordHead, RecordLocation, &[u8]) -> Result<(), E>,
+) -> Result<SegmentTail, Stopped<E>> {
     let length = segment.file.len().map_err(Stopped::Io)?;
     let limit = u32::try_from(length).map_or(segment.header.size, |length| {
         // A copy may have lost zeros at the end. What else is missing shows as damage.
         length.min(segment.header.size)
     });
     let mut scanner = Scanner::new(Arc::clone(&segment.file), segment.seed, limit);
-    let mut tail = Tail::new(&segment.header);
+    let mut tail = SegmentTail::new(&segment.header);
     while let Some((offset, parsed)) = scanner.next().map_err(Stopped::Io)? {
         match parsed {
-            Parsed::Mark(Mark::Seal { group, .. }) => {
+            ParsedRecord::Mark(LogMark::Seal { group, .. }) => {
                 tail.seal = tail.may_seal(group).then_some(group);
                 break;
             }
-            Parsed::Mark(Mark::Group { group, bytes }) => {
+            ParsedRecord::Mark(LogMark::Group { group, bytes }) => {
                 if !tail.begin(group, offset, bytes) {
                     break;
                 }
             }
-            Parsed::Record(head, body) => {
+            ParsedRecord::Record(head, body) => {
                 let Some(size) = tail.record_size(body) else { break };
-                let place = Place { segment: segment.header.number, offset, size };
+                let place = RecordLocation { segment: segment.header.number, offset, size };
                 each(head, place, body).map_err(Stopped::By)?;
             }
         }

@@ -2,18 +2,18 @@
 //! it.
 
 use super::blocks::Blocks;
-use super::composer::Group;
+use super::composer::RecordGroup;
 use super::error::WriteError;
 use super::segment;
-use super::shared::{BeginError, Segment, Shared};
+use super::shared::{BeginError, Segment, SharedLogState};
 use crate::clock;
 use std::sync::Arc;
 
 /// Writes the groups of one log, one after the other.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     /// The log.
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedLogState>,
     /// The segment that was written last.
     current: Arc<Segment>,
     /// The number of the group that must come next.
@@ -25,14 +25,14 @@ pub(super) struct Writer {
     blocks: Blocks,
 }
 
-impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, current: Arc<Segment>, next: u64) -> Self {
+impl LogWriter {
+    pub(super) fn new(shared: Arc<SharedLogState>, current: Arc<Segment>, next: u64) -> Self {
         Self { shared, current, next, chunks_done: 0, blocks: Blocks::default() }
     }
 
     /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next
     /// segment gets its header, so that a segment with a successor is always whole.
-    pub(super) fn write(&mut self, group: &Group) -> Result<(), WriteError> {
+    pub(super) fn write(&mut self, group: &RecordGroup) -> Result<(), WriteError> {
         if let Some(reason) = self.shared.poison() {
             return Err(WriteError::Poisoned { reason: reason.to_owned() });
         }

@@ -1,11 +1,11 @@
 //! Acks, and what is asked for again.
 
-use super::Machine;
+use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
-use super::effect::Refusal;
+use super::effect::RequestRefusal;
 use super::invariants::Invariant;
-use crate::state::change::{Ack, BatchAck, Change};
-use crate::state::entries::Position;
+use crate::state::change::{Ack, BatchAck, StateChange};
+use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::{
     AckType, CommandAck, CommandAckResponse, CommandRedeliverUnacknowledgedMessages, MessageIdData,
     ServerError,
@@ -15,7 +15,7 @@ use longhaul_wire::messages::{
 /// again as a whole.
 const PARTIAL_MAX: usize = 10_000;
 
-impl Machine {
+impl BrokerMachine {
     pub(super) fn ack(&mut self, conn: u64, command: &CommandAck) {
         let answer = command.request_id.map(|request_id| (command.consumer_id, request_id));
         let result = self.acknowledge(conn, command);
@@ -38,10 +38,10 @@ impl Machine {
         );
     }
 
-    fn acknowledge(&mut self, conn: u64, command: &CommandAck) -> Result<(), Refusal> {
+    fn acknowledge(&mut self, conn: u64, command: &CommandAck) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
-            Refusal::new(
+            RequestRefusal::new(
                 ServerError::ConsumerNotFound,
                 "there is no such consumer on this connection",
             )
@@ -49,7 +49,7 @@ impl Machine {
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         if command.txnid_most_bits.is_some() || command.txnid_least_bits.is_some() {
             let text = "transactions are not supported by this broker";
-            return Err(Refusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
         }
         let is_shared = self
             .dispatcher(topic, subscription)
@@ -58,7 +58,7 @@ impl Machine {
         if command.ack_type == i32::from(AckType::Cumulative) {
             if is_shared {
                 let text = "a shared subscription cannot acknowledge cumulatively";
-                return Err(Refusal::new(ServerError::NotAllowedError, text));
+                return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
             }
             for id in &command.message_id {
                 self.collect_cumulative(id, &mut ack);
@@ -125,7 +125,7 @@ impl Machine {
 
     /// The ordinal of an entry that a consumer can have seen.
     fn ordinal_of(&self, topic: u32, id: &MessageIdData) -> Option<u64> {
-        let position = Position { ledger: id.ledger_id, entry: id.entry_id };
+        let position = EntryPosition { ledger: id.ledger_id, entry: id.entry_id };
         let ordinal = self.state.topic(topic)?.entries.ordinal_of(position)?;
         (ordinal < self.live.get(&topic)?.readable).then_some(ordinal)
     }
@@ -139,7 +139,7 @@ impl Machine {
     }
 
     /// Records what is new in an ack, and tells the dispatcher.
-    pub(super) fn record_ack(&mut self, ack: Ack) -> Result<(), Refusal> {
+    pub(super) fn record_ack(&mut self, ack: Ack) -> Result<(), RequestRefusal> {
         if ack.before.is_none()
             && ack.entries.is_empty()
             && ack.ranges.is_empty()
@@ -155,7 +155,7 @@ impl Machine {
             .is_some_and(|subscription| subscription.is_durable);
         let batches: Vec<u64> = ack.batches.iter().map(|batch| batch.ordinal).collect();
         let (before, entries, ranges) = (ack.before, ack.entries.clone(), ack.ranges.clone());
-        let change = Change::from(ack);
+        let change = StateChange::from(ack);
         if is_durable {
             self.change(change)?;
         } else {
@@ -237,7 +237,7 @@ impl Machine {
         topic: u32,
         only: Option<u32>,
         ordinal: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(()) };
         let behind = kept.subscriptions.iter().filter(|(id, subscription)| {

@@ -6,11 +6,11 @@
 //! topics share, whatever lies there. So when the log has grown and only little of old segments is
 //! still needed, that little is copied to the end of the log, and the segments go.
 
-use super::Machine;
-use super::effect::{Effect, Survivor, Waiting};
+use super::BrokerMachine;
+use super::effect::{MachineEffect, PendingCommit, Survivor};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
-use crate::log::{Head, Kind, Place, ReadError};
+use crate::log::{ReadError, RecordHead, RecordKind, RecordLocation};
 use crate::state::Forgotten;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -60,7 +60,7 @@ pub(super) struct Cleaner {
     unreadable: BTreeMap<u32, (u64, u64)>,
 }
 
-impl Machine {
+impl BrokerMachine {
     /// Forgets what every subscription has acknowledged behind entries that are open, and no policy
     /// keeps. The same rules as for trimming: what lies in the segment that is being written takes
     /// no room that could be had back.
@@ -120,7 +120,7 @@ impl Machine {
         }
         if !survivors.is_empty() {
             self.cleaner.is_busy = true;
-            self.effects.push(Effect::Copy(survivors));
+            self.effects.push(MachineEffect::Copy(survivors));
         }
     }
 
@@ -170,8 +170,8 @@ impl Machine {
             }) else {
                 continue;
             };
-            let head = Head {
-                kind: Kind::Entry,
+            let head = RecordHead {
+                kind: RecordKind::Entry,
                 topic: survivor.topic,
                 ledger: survivor.position.ledger,
                 entry: survivor.position.entry,
@@ -181,7 +181,8 @@ impl Machine {
             self.cleaner.copying += 1;
             self.totals.records += 1;
             // Until the copy is on disk the entry is read where it was.
-            self.waiting.push_back((self.composing, Waiting::Copied { survivor, ordinal, place }));
+            self.waiting
+                .push_back((self.composing, PendingCommit::Copied { survivor, ordinal, place }));
         }
     }
 
@@ -206,12 +207,12 @@ impl Machine {
                 "a segment of the log that holds little is kept, and is looked at again after {} s, as it cannot be read: {cause}: check the disk",
                 *pause / 1000
             );
-            self.effects.push(Effect::Warn(text));
+            self.effects.push(MachineEffect::Warn(text));
         }
     }
 
     /// A copy is on disk.
-    pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, place: Place) {
+    pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, place: RecordLocation) {
         self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
         let slot = self.state.topic(survivor.topic).and_then(|topic| topic.entries.get(ordinal));
         if slot.is_some_and(|slot| slot.place == survivor.place) {
@@ -242,7 +243,7 @@ impl Machine {
                         bytes / (1024 * 1024),
                         topic.name
                     );
-                    self.effects.push(Effect::Warn(text));
+                    self.effects.push(MachineEffect::Warn(text));
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! The handshake, what a client may ask for, and which command goes where.
 
-use super::Machine;
+use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
-use super::effect::{Effect, Refusal, Request};
+use super::effect::{ClientRequest, MachineEffect, RequestRefusal};
 use super::invariants::Invariant;
-use super::session::Session;
-use crate::auth::Role;
+use super::session::ClientSession;
+use crate::auth::AuthRole;
 use longhaul_wire::messages::{
     Command, CommandConnect, CommandConnected, CommandLookupTopic, CommandLookupTopicResponse,
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
@@ -16,11 +16,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
 const PROTOCOL_VERSION: i32 = 21;
 
-impl Machine {
+impl BrokerMachine {
     /// A client has connected.
     pub fn opened(&mut self, conn: u64, peer: String) {
         self.totals.connections_accepted += 1;
-        let session = Session {
+        let session = ClientSession {
             peer,
             client: String::new(),
             role: None,
@@ -72,28 +72,31 @@ impl Machine {
     }
 
     /// A client asks for something.
-    pub fn request(&mut self, conn: u64, request: Request) {
+    pub fn request(&mut self, conn: u64, request: ClientRequest) {
         // What a client had sent before it knew that its connection has ended.
         let Some(session) = self.sessions.get(&conn) else { return };
         let is_connected = session.role.is_some();
         self.heard_of(conn);
         match request {
-            Request::Command(Command::Connect(connect)) if !is_connected => {
+            ClientRequest::Command(Command::Connect(connect)) if !is_connected => {
                 self.connect(conn, &connect)
             }
-            Request::Command(Command::Ping(_)) => self.send(conn, CommandPong {}),
-            Request::Garbage(_) if !is_connected => {
+            ClientRequest::Command(Command::Ping(_)) => self.send(conn, CommandPong {}),
+            ClientRequest::Garbage(_) if !is_connected => {
                 // Whoever it is may not speak this protocol at all.
                 self.totals.connections_refused += 1;
-                self.effects.push(Effect::Close(conn));
+                self.effects.push(MachineEffect::Close(conn));
             }
             _ if !is_connected => {
                 let text = "the first command must be CONNECT";
-                self.refuse_connection(conn, &Refusal::new(ServerError::NotAllowedError, text));
+                self.refuse_connection(
+                    conn,
+                    &RequestRefusal::new(ServerError::NotAllowedError, text),
+                );
             }
-            Request::Publish(send, message) => self.publish(conn, send, message),
-            Request::Garbage(refusal) => self.refuse_connection(conn, &refusal),
-            Request::Command(command) => self.command(conn, command),
+            ClientRequest::Publish(send, message) => self.publish(conn, send, message),
+            ClientRequest::Garbage(refusal) => self.refuse_connection(conn, &refusal),
+            ClientRequest::Command(command) => self.command(conn, command),
         }
         self.retry_freed();
     }
@@ -101,7 +104,7 @@ impl Machine {
     fn connect(&mut self, conn: u64, connect: &CommandConnect) {
         let version = connect.protocol_version.unwrap_or_default();
         let role = match &self.auth {
-            None => Ok(Role::trusted()),
+            None => Ok(AuthRole::trusted()),
             Some(auth) => {
                 let method = connect.auth_method_name.as_deref().unwrap_or_default();
                 let data = connect.auth_data.as_deref().unwrap_or_default();
@@ -217,12 +220,12 @@ impl Machine {
     /// out of step.
     fn unexpected(&mut self, conn: u64, command: &Command) {
         let text = format!("command {} is not one that a client sends here", command.number());
-        self.refuse_connection(conn, &Refusal::new(ServerError::NotAllowedError, text));
+        self.refuse_connection(conn, &RequestRefusal::new(ServerError::NotAllowedError, text));
     }
 
     fn not_supported(&mut self, conn: u64, request_id: u64, what: &str) {
         let text = format!("{what} are not supported by this broker");
-        self.error(conn, request_id, &Refusal::new(ServerError::NotAllowedError, text));
+        self.error(conn, request_id, &RequestRefusal::new(ServerError::NotAllowedError, text));
     }
 
     /// Does what a request asks for; what is wrong with it is its answer.
@@ -230,7 +233,7 @@ impl Machine {
         &mut self,
         conn: u64,
         request_id: u64,
-        act: impl FnOnce(&mut Self) -> Result<(), Refusal>,
+        act: impl FnOnce(&mut Self) -> Result<(), RequestRefusal>,
     ) {
         if let Err(refusal) = act(self) {
             self.error(conn, request_id, &refusal);

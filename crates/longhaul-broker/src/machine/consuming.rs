@@ -1,16 +1,16 @@
 //! Consumers: from SUBSCRIBE over permits and SEEK to their end.
 
-use super::Machine;
-use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, HashRange, Kind};
-use super::dues::Place;
-use super::effect::{Refusal, Waiting};
+use super::BrokerMachine;
+use super::dispatcher::{ConsumerKey, DispatchMode, Dispatcher, DispatcherConsumer, HashRange};
+use super::dues::SubscriptionKey;
+use super::effect::{PendingCommit, RequestRefusal};
 use super::invariants::Invariant;
 use super::session::{ConsumerHandle, metadata_of};
 use super::sharing::{kind_of, range_conflict, ranges_of};
-use crate::admin::policies::Action;
+use crate::admin::policies::AuthAction;
 use crate::name::check_name;
 use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::{
     CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandSeek, CommandSubscribe,
     CommandUnsubscribe, InitialPosition, MessageIdData, ServerError,
@@ -24,14 +24,14 @@ const LATEST: (u64, u64) = (i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
 /// More than any client asks for; what is beyond it would only overflow.
 const PERMITS_MAX: i64 = 1 << 40;
 
-impl Machine {
+impl BrokerMachine {
     pub(super) fn subscribe(
         &mut self,
         conn: u64,
         command: &CommandSubscribe,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let name = self.topic_name(&command.topic)?;
-        self.authorize(conn, &name, Action::Consume)?;
+        self.authorize(conn, &name, AuthAction::Consume)?;
         let kind = kind_of(command)?;
         let ranges = ranges_of(kind, command)?;
         let topic = self.ensure_topic(&name, command.force_topic_creation.unwrap_or(true))?;
@@ -49,13 +49,16 @@ impl Machine {
                 "a connection has at most {} consumers",
                 self.settings.handles_per_connection
             );
-            return Err(Refusal::new(ServerError::TooManyRequests, text));
+            return Err(RequestRefusal::new(ServerError::TooManyRequests, text));
         }
         if command.subscription.is_empty() {
-            return Err(Refusal::new(ServerError::NotAllowedError, "a subscription needs a name"));
+            return Err(RequestRefusal::new(
+                ServerError::NotAllowedError,
+                "a subscription needs a name",
+            ));
         }
         check_name("consumer", command.consumer_name.as_deref().unwrap_or_default())
-            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
+            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
         let metadata = metadata_of(&command.metadata)?;
         self.register_schema(topic, command.schema.as_ref())?;
         let subscription = self.ensure_subscription(topic, command)?;
@@ -68,7 +71,13 @@ impl Machine {
         }
         // The newcomer is told behind its SUCCESS, and so are inactive ones, as Pulsar does.
         let (conn, consumer) = (key.conn, key.id);
-        self.after_commit(Waiting::Newcomer { topic, subscription, conn, consumer, has_changed });
+        self.after_commit(PendingCommit::Newcomer {
+            topic,
+            subscription,
+            conn,
+            consumer,
+            has_changed,
+        });
         self.tell_end(topic, subscription);
         Ok(())
     }
@@ -78,9 +87,9 @@ impl Machine {
         &mut self,
         topic: u32,
         command: &CommandSubscribe,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, RequestRefusal> {
         let is_durable = command.durable.unwrap_or(true);
-        let gone = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let gone = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
         if let Some(id) = kept.subscription_id(&command.subscription) {
             let known =
@@ -93,10 +102,10 @@ impl Machine {
                 command.subscription,
                 if known { "" } else { "not " }
             );
-            return Err(Refusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
         }
         check_name("subscription", &command.subscription)
-            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
+            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
         let mark = self.start_of(topic, command).ok_or_else(gone)?;
         let properties = metadata_of(&command.subscription_properties)?;
         let subscription = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
@@ -141,7 +150,7 @@ impl Machine {
             EARLIEST => first,
             LATEST => live.readable,
             (ledger, entry) => {
-                let ordinal = kept.entries.ordinal_at_or_after(Position { ledger, entry });
+                let ordinal = kept.entries.ordinal_at_or_after(EntryPosition { ledger, entry });
                 ordinal.clamp(first.min(live.readable), live.readable)
             }
         })
@@ -157,11 +166,11 @@ impl Machine {
         &mut self,
         key: ConsumerKey,
         handle: ConsumerHandle,
-        (kind, ranges): (Kind, Vec<HashRange>),
+        (kind, ranges): (DispatchMode, Vec<HashRange>),
         command: &CommandSubscribe,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, RequestRefusal> {
         let (topic, subscription) = (handle.topic, handle.subscription);
-        let gone = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let gone = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
         let cursor = &kept.subscriptions.get(&subscription).ok_or_else(gone)?.cursor;
         let live = self.live.get_mut(&topic).ok_or_else(gone)?;
@@ -169,11 +178,11 @@ impl Machine {
         let fresh = || Dispatcher::new(kind, cursor).of_partition(partition);
         let dispatcher = live.dispatchers.entry(subscription).or_insert_with(fresh);
         if !dispatcher.consumers().is_empty() {
-            let busy = |text: &str| Refusal::new(ServerError::ConsumerBusy, text);
+            let busy = |text: &str| RequestRefusal::new(ServerError::ConsumerBusy, text);
             if dispatcher.kind != kind {
                 return Err(busy("the subscription has consumers of another type"));
             }
-            if let Some(holder) = dispatcher.active().filter(|_| kind == Kind::Exclusive) {
+            if let Some(holder) = dispatcher.active().filter(|_| kind == DispatchMode::Exclusive) {
                 let refusal = busy("the exclusive subscription has a consumer already");
                 return Err(refusal.because_of(holder.conn));
             }
@@ -188,8 +197,12 @@ impl Machine {
         let name = command.consumer_name.clone().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| format!("{:x}-{}", key.conn, key.id));
         let former = dispatcher.active();
-        let mut consumer =
-            Consumer::new(key, name, command.priority_level.unwrap_or_default(), self.now);
+        let mut consumer = DispatcherConsumer::new(
+            key,
+            name,
+            command.priority_level.unwrap_or_default(),
+            self.now,
+        );
         consumer.reads_compacted = command.read_compacted.unwrap_or_default();
         consumer.ranges = ranges;
         dispatcher.add(consumer);
@@ -204,7 +217,7 @@ impl Machine {
         Ok(has_changed)
     }
 
-    /// The SUCCESS of a consumer is sent: see [`Waiting::Newcomer`].
+    /// The SUCCESS of a consumer is sent: see [`PendingCommit::Newcomer`].
     pub(super) fn subscribed(
         &mut self,
         topic: u32,
@@ -231,7 +244,9 @@ impl Machine {
     ) {
         // The last consumer may have gone.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
-        let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
+        let Some(active) =
+            dispatcher.active().filter(|_| dispatcher.kind == DispatchMode::Failover)
+        else {
             return;
         };
         let consumers = dispatcher.consumers().iter().filter(|it| it.is_subscribed);
@@ -314,7 +329,7 @@ impl Machine {
     }
 
     /// Forgets the subscriptions to which a connection was to come back after SEEK.
-    pub(super) fn drop_readers_of(&mut self, conn: u64, orphans: &BTreeSet<Place>) {
+    pub(super) fn drop_readers_of(&mut self, conn: u64, orphans: &BTreeSet<SubscriptionKey>) {
         for &(topic, subscription) in orphans {
             // The topic may have been deleted meanwhile.
             let Some(live) = self.live.get_mut(&topic) else { continue };
@@ -349,10 +364,13 @@ impl Machine {
         &mut self,
         conn: u64,
         command: CommandUnsubscribe,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
-            Refusal::new(ServerError::MetadataError, "there is no such consumer on this connection")
+            RequestRefusal::new(
+                ServerError::MetadataError,
+                "there is no such consumer on this connection",
+            )
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         let others = self
@@ -360,7 +378,7 @@ impl Machine {
             .map_or(0, |dispatcher| dispatcher.consumers().len());
         if others > 1 && !command.force.unwrap_or_default() {
             let text = "other consumers use the subscription";
-            return Err(Refusal::new(ServerError::MetadataError, text));
+            return Err(RequestRefusal::new(ServerError::MetadataError, text));
         }
         if let Some(session) = self.session(conn) {
             session.consumers.remove(&command.consumer_id);
@@ -376,7 +394,7 @@ impl Machine {
         &mut self,
         topic: u32,
         subscription: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let kept = self.state.topic_mut(topic);
         let kept = self.invariants.need(kept, Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(()) };
@@ -392,10 +410,13 @@ impl Machine {
         }
     }
 
-    pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), Refusal> {
+    pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
-            Refusal::new(ServerError::MetadataError, "there is no such consumer on this connection")
+            RequestRefusal::new(
+                ServerError::MetadataError,
+                "there is no such consumer on this connection",
+            )
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         let reads_compacted = self
@@ -407,7 +428,7 @@ impl Machine {
             (None, Some(time)) => self.ordinal_at_time(topic, time),
             (None, None) => {
                 let text = "SEEK needs a message id or a time";
-                return Err(Refusal::new(ServerError::MetadataError, text));
+                return Err(RequestRefusal::new(ServerError::MetadataError, text));
             }
         };
         self.reset_cursor(topic, subscription, mark.ok_or_else(missing)?)?;
@@ -422,7 +443,7 @@ impl Machine {
         topic: u32,
         subscription: u32,
         mark: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let kept = self.state.topic_mut(topic);
         let record = kept.and_then(|kept| kept.subscriptions.get_mut(&subscription));
         let record = self.invariants.need(record, Invariant::SubscriptionKept, None);

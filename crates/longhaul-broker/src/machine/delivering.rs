@@ -1,26 +1,26 @@
 //! Deliveries: what consumers may read of a topic, and what each of them is sent.
 
-use super::dispatcher::{Assignment, Limits};
-use super::dues::Place;
-use super::effect::{Effect, Source};
+use super::dispatcher::{Assignment, UnackedLimits};
+use super::dues::SubscriptionKey;
+use super::effect::{MachineEffect, MessageSource};
 use super::invariants::Invariant;
 use super::recent::Recent;
-use super::view::View;
-use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
-use crate::state::Topic;
+use super::view::ReadableView;
+use super::{BrokerMachine, CompactedSlot, DISPATCH_BUDGET};
+use crate::state::BrokerTopic;
 use longhaul_wire::messages::{CommandMessage, MessageIdData};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-impl Machine {
+impl BrokerMachine {
     /// What is readable of a topic.
-    pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<View<'_>> {
+    pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<ReadableView<'_>> {
         let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
         let compacted = kept.compacted.as_ref().filter(|_| reads_compacted).and_then(|view| {
             let slots = self.compacted.get(&view.file)?;
             Some((slots.as_ref(), view.horizon))
         });
-        Some(View {
+        Some(ReadableView {
             entries: &kept.entries,
             end: live.readable,
             compacted,
@@ -30,7 +30,7 @@ impl Machine {
 
     /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more
     /// to look at.
-    pub(super) fn dispatch_one(&mut self, place: Place) -> bool {
+    pub(super) fn dispatch_one(&mut self, place: SubscriptionKey) -> bool {
         #[cfg(test)]
         {
             self.visits += 1;
@@ -61,8 +61,8 @@ impl Machine {
         let waiting = (!dispatcher.kind.is_shared())
             .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
         let end = waiting.flatten().map_or(live.readable, |waiting| waiting.min(live.readable));
-        let view = View { entries: &kept.entries, end, compacted, withheld };
-        let limits = Limits {
+        let view = ReadableView { entries: &kept.entries, end, compacted, withheld };
+        let limits = UnackedLimits {
             per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
             per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
         };
@@ -110,27 +110,27 @@ impl Machine {
 fn source(
     views: &HashMap<String, Arc<[CompactedSlot]>>,
     recent: &Recent,
-    kept: &Topic,
+    kept: &BrokerTopic,
     topic: u32,
     assignment: &Assignment,
     file: Option<&str>,
-) -> Option<Source> {
+) -> Option<MessageSource> {
     if let Some(at) = assignment.item.compacted {
         let slot = views.get(file?)?.get(at)?;
-        return Some(Source::Compacted(Arc::from(file?), *slot));
+        return Some(MessageSource::Compacted(Arc::from(file?), *slot));
     }
     if let Some(body) = recent.get(topic, assignment.item.ordinal) {
-        return Some(Source::Memory(body.clone()));
+        return Some(MessageSource::Memory(body.clone()));
     }
-    Some(Source::Log(kept.entries.get(assignment.item.ordinal)?.place))
+    Some(MessageSource::Log(kept.entries.get(assignment.item.ordinal)?.place))
 }
 
 fn delivery(
     assignment: &Assignment,
     partition: i32,
     open: Option<&[u64]>,
-    source: Source,
-) -> Effect {
+    source: MessageSource,
+) -> MachineEffect {
     let message_id = MessageIdData {
         ledger_id: assignment.item.position.ledger,
         entry_id: assignment.item.position.entry,
@@ -144,7 +144,7 @@ fn delivery(
         ack_set: open.unwrap_or_default().iter().map(|word| word.cast_signed()).collect(),
         consumer_epoch: None,
     };
-    Effect::Deliver {
+    MachineEffect::Deliver {
         conn: assignment.consumer.conn,
         command,
         source,

@@ -25,10 +25,10 @@ use crate::state::cursor::Cursor;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[cfg(test)]
-use super::view::View;
-use keys::Keys;
+use super::view::ReadableView;
+use keys::KeySharedQueues;
 
-pub use consumer::{Consumer, ConsumerKey, KeyPolicy, Kind, Limits};
+pub use consumer::{ConsumerKey, DispatchMode, DispatcherConsumer, KeyPolicy, UnackedLimits};
 pub use owners::HashRange;
 
 /// Chunked messages whose consumers are remembered. Older ones start anew, with whomever they meet.
@@ -46,28 +46,28 @@ pub struct Assignment {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct UnackedEntry {
     consumer: ConsumerKey,
     messages: u32,
     key_hash: u16,
 }
 
 /// How many bytes a connection takes before it must have sent some; `None` leaves what is known.
-pub type Room<'a> = &'a dyn Fn(u64) -> Option<u64>;
+pub type ConnectionRoom<'a> = &'a dyn Fn(u64) -> Option<u64>;
 
 /// Deals out the entries of one subscription.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
     /// How its consumers share.
-    pub kind: Kind,
-    consumers: Vec<Consumer>,
+    pub kind: DispatchMode,
+    consumers: Vec<DispatcherConsumer>,
     /// Where they are among the others.
     places: HashMap<ConsumerKey, usize>,
     /// Those that may be ready, by priority and place: all that are, and some that were found not
     /// to be since.
     candidates: BTreeSet<(i32, usize)>,
     /// The limits under which the candidates were found.
-    limits: Limits,
+    limits: UnackedLimits,
     /// Of those with the lowest priority, by name and then as they came, the one whose turn it is
     /// on this partition.
     first: Option<ConsumerKey>,
@@ -80,7 +80,7 @@ pub struct Dispatcher {
     /// The first entry that was not read yet.
     next: u64,
     replay: BTreeSet<u64>,
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, UnackedEntry>,
     /// How often entries were asked for again, where that is not never.
     redeliveries: HashMap<u64, u32>,
     /// Entries that were read before their time, by it.
@@ -89,7 +89,7 @@ pub struct Dispatcher {
     /// together.
     chunks: HashMap<u64, ConsumerKey>,
     /// What is queued by its key, on a Key_Shared subscription.
-    keys: Option<Keys>,
+    keys: Option<KeySharedQueues>,
     /// The consumers whose queued entries are looked at in this turn of dispatching.
     round: Vec<ConsumerKey>,
     /// The last one that was sent a queued entry.
@@ -108,13 +108,13 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// Starts at the first entry that is not acknowledged.
     #[must_use]
-    pub fn new(kind: Kind, cursor: &Cursor) -> Self {
+    pub fn new(kind: DispatchMode, cursor: &Cursor) -> Self {
         Self {
             kind,
             consumers: Vec::new(),
             places: HashMap::new(),
             candidates: BTreeSet::new(),
-            limits: Limits::default(),
+            limits: UnackedLimits::default(),
             first: None,
             partition: 0,
             dispatches: 0,
@@ -126,8 +126,8 @@ impl Dispatcher {
             delayed: BTreeSet::new(),
             chunks: HashMap::new(),
             keys: match kind {
-                Kind::KeyShared(policy) => Some(Keys::new(policy)),
-                Kind::Exclusive | Kind::Shared | Kind::Failover => None,
+                DispatchMode::KeyShared(policy) => Some(KeySharedQueues::new(policy)),
+                DispatchMode::Exclusive | DispatchMode::Shared | DispatchMode::Failover => None,
             },
             round: Vec::new(),
             served: None,
@@ -149,12 +149,12 @@ impl Dispatcher {
 
     /// Its consumers, in the order in which they came.
     #[must_use]
-    pub fn consumers(&self) -> &[Consumer] {
+    pub fn consumers(&self) -> &[DispatcherConsumer] {
         &self.consumers
     }
 
     /// A consumer, which may be ready after what is changed in it.
-    pub fn consumer_mut(&mut self, key: ConsumerKey) -> Option<&mut Consumer> {
+    pub fn consumer_mut(&mut self, key: ConsumerKey) -> Option<&mut DispatcherConsumer> {
         let at = *self.places.get(&key)?;
         let consumer = self.consumers.get_mut(at)?;
         self.candidates.insert((consumer.priority, at));
@@ -164,7 +164,8 @@ impl Dispatcher {
     /// The consumers that have not been told yet that the topic has ended. They have been told
     /// then.
     pub fn tell_end(&mut self) -> Vec<ConsumerKey> {
-        let new = |consumer: &mut Consumer| !std::mem::replace(&mut consumer.knows_end, true);
+        let new =
+            |consumer: &mut DispatcherConsumer| !std::mem::replace(&mut consumer.knows_end, true);
         let told =
             self.consumers.iter_mut().filter_map(|consumer| new(consumer).then_some(consumer.key));
         told.collect()
@@ -182,7 +183,7 @@ impl Dispatcher {
     }
 
     /// Adds a consumer.
-    pub fn add(&mut self, consumer: Consumer) {
+    pub fn add(&mut self, consumer: DispatcherConsumer) {
         if let Some(keys) = &mut self.keys {
             keys.add(&consumer);
         }
@@ -196,7 +197,7 @@ impl Dispatcher {
             self.consumers.iter().enumerate().map(|(at, consumer)| (consumer.key, at)).collect();
         self.reads_compacted = self.consumers.iter().any(|consumer| consumer.reads_compacted);
         let lowest = self.consumers.iter().map(|consumer| consumer.priority).min();
-        let mut first: Vec<&Consumer> =
+        let mut first: Vec<&DispatcherConsumer> =
             self.consumers.iter().filter(|consumer| Some(consumer.priority) == lowest).collect();
         first.sort_by_key(|consumer| &consumer.name);
         let turn = self.partition.checked_rem(first.len());
@@ -217,7 +218,7 @@ impl Dispatcher {
 
     /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been
     /// delivered.
-    pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<Consumer> {
+    pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<DispatcherConsumer> {
         let at = *self.places.get(&key)?;
         let former = self.active();
         let gone = self.consumers.remove(at);
@@ -243,12 +244,13 @@ impl Dispatcher {
     }
 
     fn pending_of(&self, key: ConsumerKey) -> Vec<u64> {
-        let of =
-            |(&ordinal, pending): (&u64, &Pending)| (pending.consumer == key).then_some(ordinal);
+        let of = |(&ordinal, pending): (&u64, &UnackedEntry)| {
+            (pending.consumer == key).then_some(ordinal)
+        };
         self.pending.iter().filter_map(of).collect()
     }
 
-    fn unpend(&mut self, ordinal: u64) -> Option<Pending> {
+    fn unpend(&mut self, ordinal: u64) -> Option<UnackedEntry> {
         let pending = self.pending.remove(&ordinal)?;
         let messages = u64::from(pending.messages);
         debug_assert!(messages <= self.unacked, "{messages} of {} pending", self.unacked);

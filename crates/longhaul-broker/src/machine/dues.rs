@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A topic and a subscription.
-pub(super) type Place = (u32, u32);
+pub(super) type SubscriptionKey = (u32, u32);
 
 /// What is due when. To ask for the next costs the same however much there is.
 #[derive(Debug, Default)]
 pub(super) struct Dues {
     /// In ms since the epoch.
-    times: BTreeSet<(u64, Place)>,
-    places: BTreeMap<Place, u64>,
+    times: BTreeSet<(u64, SubscriptionKey)>,
+    places: BTreeMap<SubscriptionKey, u64>,
 }
 
 impl Dues {
     /// Notes when the next entry of a subscription is due, or that none is.
-    pub(super) fn set(&mut self, place: Place, at: Option<u64>) {
+    pub(super) fn set(&mut self, place: SubscriptionKey, at: Option<u64>) {
         let former = match at {
             Some(at) => self.places.insert(place, at),
             None => self.places.remove(&place),
@@ -35,7 +35,7 @@ impl Dues {
     }
 
     /// The places where something is due. They stay until they are set again.
-    pub(super) fn due(&self, now: u64) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn due(&self, now: u64) -> impl Iterator<Item = SubscriptionKey> + '_ {
         self.times.iter().take_while(move |due| due.0 <= now).map(|due| due.1)
     }
 

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out of it.
 
-use crate::log::Slot as CompactedSlot;
-use crate::log::{Place, Position as LogPosition};
+use crate::log::CompactedSlot;
+use crate::log::{LogPosition, RecordLocation};
 use crate::state::entries;
 use crate::state::entries::EntryCopy;
 use bytes::Bytes;
@@ -11,18 +11,18 @@ use std::sync::Arc;
 
 /// What a client sends.
 #[derive(Clone, Debug)]
-pub enum Request {
+pub enum ClientRequest {
     /// A command without a message.
     Command(Command),
     /// A message, or why it is none.
-    Publish(CommandSend, Result<Message, Refusal>),
+    Publish(CommandSend, Result<IncomingMessage, RequestRefusal>),
     /// What is no frame. Nothing that comes after it can be read.
-    Garbage(Refusal),
+    Garbage(RequestRefusal),
 }
 
 /// A message to be published, its checksum verified and its metadata read.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct IncomingMessage {
     /// As its producer sent it.
     pub payload: Payload,
     /// In ms since the epoch, by the producer's clock.
@@ -41,7 +41,7 @@ pub struct Message {
 
 /// An error as the protocol says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RequestRefusal {
     /// Its number.
     pub code: ServerError,
     /// What is wrong, and what to do.
@@ -50,7 +50,7 @@ pub struct Refusal {
     pub holder: Option<u64>,
 }
 
-impl Refusal {
+impl RequestRefusal {
     /// An error with a text.
     #[must_use]
     pub fn new(code: ServerError, text: impl Into<String>) -> Self {
@@ -67,18 +67,18 @@ impl Refusal {
 
 /// Where a message to be delivered lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum MessageSource {
     /// In memory: the record's body.
     Memory(Bytes),
     /// In the log.
-    Log(Place),
+    Log(RecordLocation),
     /// In a compacted view.
     Compacted(Arc<str>, CompactedSlot),
 }
 
 /// What the driver does for the machine.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub enum MachineEffect {
     /// Sends a command.
     Send(u64, Command),
     /// Sends a message.
@@ -88,7 +88,7 @@ pub enum Effect {
         /// The command in front of the message.
         command: CommandMessage,
         /// Where the message lies.
-        source: Source,
+        source: MessageSource,
         /// Its size, about, which [`Machine::written`](super::Machine::written) is told when it is
         /// sent.
         bytes: u32,
@@ -135,25 +135,31 @@ pub struct CompactionJob {
 
 /// What waits until the log has it on disk.
 #[derive(Debug)]
-pub(super) enum Waiting {
+pub(super) enum PendingCommit {
     /// An entry becomes readable, and its producer gets a receipt.
-    Published { topic: u32, ordinal: u64, place: Place, conn: u64, receipt: Receipt },
+    Published {
+        topic: u32,
+        ordinal: u64,
+        place: RecordLocation,
+        conn: u64,
+        receipt: PendingReceipt,
+    },
     /// The SUCCESS of a new consumer is sent. On a failover subscription it is told whether it is
     /// active. If another consumer is active than before, inactive ones are told, too.
     Newcomer { topic: u32, subscription: u32, conn: u64, consumer: u64, has_changed: bool },
     /// Anything else. Boxed, as thousands of messages wait at a time, and are smaller.
-    Then(Box<Effect>),
+    Then(Box<MachineEffect>),
     /// A producer gets a receipt for what it had sent before.
-    Receipt { conn: u64, receipt: Receipt },
+    Receipt { conn: u64, receipt: PendingReceipt },
     /// An entry is read from its copy.
-    Copied { survivor: Survivor, ordinal: u64, place: Place },
+    Copied { survivor: Survivor, ordinal: u64, place: RecordLocation },
     /// A compacted view replaces the one before.
     Compacted { former: Option<String> },
 }
 
 /// A receipt to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Receipt {
+pub(super) struct PendingReceipt {
     pub(super) producer: u64,
     pub(super) sequence: u64,
     pub(super) highest: Option<u64>,
@@ -169,7 +175,7 @@ pub struct Survivor {
     /// Its topic.
     pub topic: u32,
     /// Its id.
-    pub position: entries::Position,
+    pub position: entries::EntryPosition,
     /// Where it lies.
-    pub place: Place,
+    pub place: RecordLocation,
 }

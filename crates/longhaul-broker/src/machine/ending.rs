@@ -1,13 +1,13 @@
 //! Connections that end, whoever ends them.
 
-use super::Machine;
+use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
-use super::effect::Effect;
+use super::effect::MachineEffect;
 use std::collections::BTreeMap;
 
-impl Machine {
+impl BrokerMachine {
     /// Lets go of all that a connection had open. What others wait for because of it is tried again
-    /// by [`Machine::retry_freed`].
+    /// by [`BrokerMachine::retry_freed`].
     pub(super) fn end(&mut self, conn: u64) {
         // The machine may have ended it itself.
         let Some(session) = self.sessions.remove(&conn) else { return };
@@ -28,7 +28,7 @@ impl Machine {
     /// Ends the connections of holders that have said nothing in time.
     pub(super) fn end_silent_holders(&mut self) {
         for holder in self.silent_holders() {
-            self.effects.push(Effect::Close(holder));
+            self.effects.push(MachineEffect::Close(holder));
             self.end(holder);
         }
     }
@@ -36,9 +36,9 @@ impl Machine {
     /// Tells the operator what is wrong, and ends the connections concerned.
     pub(super) fn follow_broken_invariants(&mut self) {
         let Some((news, ending)) = self.invariants.take_news(self.up) else { return };
-        self.effects.extend(news.into_iter().map(Effect::Warn));
+        self.effects.extend(news.into_iter().map(MachineEffect::Warn));
         for conn in ending {
-            self.effects.push(Effect::Close(conn));
+            self.effects.push(MachineEffect::Close(conn));
             self.end(conn);
             // What else is missing there was found on the way out.
             self.invariants.forget_connection(conn);

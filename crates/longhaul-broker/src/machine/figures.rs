@@ -1,10 +1,10 @@
 //! What the machine counts.
 
 use crate::admin::policies::Policies;
-use crate::log::Times;
-use crate::state::Topic;
+use crate::log::DurationHistogram;
+use crate::state::BrokerTopic;
 use crate::state::cursor::Cursor;
-use crate::state::entries::Slot;
+use crate::state::entries::EntrySlot;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Totals {
     pub(super) connections_refused: u64,
     pub(super) publishes: u64,
     /// From when a message was received until its receipt was sent.
-    pub(super) publish_times: Times,
+    pub(super) publish_times: DurationHistogram,
     pub(super) publish_errors: u64,
     pub(super) publishes_deduplicated: u64,
     pub(super) deliveries: u64,
@@ -47,14 +47,14 @@ impl Totals {
 
 /// A moment, in µs of a clock that never goes back.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Moment {
+pub(super) struct MachineTime {
     /// When what happens now does.
     pub(super) now: u64,
     /// When the requests were received that are handled now.
     pub(super) received: u64,
 }
 
-impl Moment {
+impl MachineTime {
     /// How long ago that was.
     pub(super) const fn since(self, then: u64) -> Duration {
         Duration::from_micros(self.now.saturating_sub(then))
@@ -63,7 +63,7 @@ impl Moment {
 
 /// Counters of a topic, since it was loaded.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct TopicCounters {
     pub(super) entries_in: u64,
     pub(super) messages_in: u64,
     pub(super) bytes_in: u64,
@@ -72,8 +72,8 @@ pub(super) struct Figures {
     subscriptions: BTreeMap<u32, SubscriptionFigures>,
     /// Messages and bytes of subscriptions that are gone: counters never fall.
     gone: (u64, u64),
-    pub(super) rate_in: Rate,
-    pub(super) rate_out: Rate,
+    pub(super) rate_in: ThroughputRate,
+    pub(super) rate_out: ThroughputRate,
 }
 
 /// Counters of a subscription, since its topic was loaded.
@@ -100,7 +100,7 @@ impl SubscriptionFigures {
     }
 }
 
-impl Figures {
+impl TopicCounters {
     pub(super) fn published(&mut self, messages: u32, bytes: usize) {
         self.entries_in += 1;
         self.messages_in += u64::from(messages);
@@ -139,7 +139,7 @@ impl Figures {
 
 /// Messages and bytes per second over the last minute.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rate {
+pub(super) struct ThroughputRate {
     /// The minute that is under way: when it began, and the counters then.
     began: Option<(u64, u64, u64)>,
     /// Of the last whole minute.
@@ -147,7 +147,7 @@ pub(super) struct Rate {
     bytes: f64,
 }
 
-impl Rate {
+impl ThroughputRate {
     const WINDOW_MS: u64 = 60_000;
 
     #[expect(clippy::cast_precision_loss, reason = "a rate is for people")]
@@ -171,7 +171,7 @@ impl Rate {
 
 /// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them
 /// takes too long.
-pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
+pub(super) fn bytes_from(topic: &BrokerTopic, mark: u64, end: u64) -> u64 {
     let all = end.saturating_sub(topic.entries.first());
     let open = end.saturating_sub(mark.max(topic.entries.first()));
     let share = u128::from(topic.bytes) * u128::from(open);
@@ -183,7 +183,11 @@ pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
 
 /// The first entry that the cursor has not acknowledged, of those that are here and on disk. What
 /// was forgotten before the cursor came is acknowledged by nobody.
-pub(super) fn oldest_open(topic: &Topic, cursor: &Cursor, readable: u64) -> Option<Slot> {
+pub(super) fn oldest_open(
+    topic: &BrokerTopic,
+    cursor: &Cursor,
+    readable: u64,
+) -> Option<EntrySlot> {
     let mut at = topic.entries.first();
     loop {
         let next = topic.entries.range(cursor.next_unacked(at), readable).next();
@@ -197,7 +201,7 @@ pub(super) fn oldest_open(topic: &Topic, cursor: &Cursor, readable: u64) -> Opti
 
 /// How many seconds ago the oldest entry was published that a durable subscription has not
 /// acknowledged; 0 if there is none.
-pub(super) fn oldest_open_s(topic: &Topic, readable: u64, now: u64) -> u64 {
+pub(super) fn oldest_open_s(topic: &BrokerTopic, readable: u64, now: u64) -> u64 {
     let open = topic.durable().filter_map(|one| oldest_open(topic, &one.cursor, readable));
     let oldest = open.map(|slot| slot.publish_time).min();
     oldest.map_or(0, |published| now.saturating_sub(published) / 1000)
@@ -205,7 +209,7 @@ pub(super) fn oldest_open_s(topic: &Topic, readable: u64, now: u64) -> u64 {
 
 /// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must
 /// not go then.
-pub(super) fn is_compacted(topic: &Topic, policies: &Policies) -> bool {
+pub(super) fn is_compacted(topic: &BrokerTopic, policies: &Policies) -> bool {
     policies.compaction_threshold_bytes.is_some_and(|threshold| threshold > 0)
         || topic.compacted.is_some()
 }
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_published_is_counted() {
-        let mut figures = Figures::default();
+        let mut figures = TopicCounters::default();
         figures.published(1, 10);
         figures.published(3, 20);
         assert_eq!((figures.entries_in, figures.messages_in, figures.bytes_in), (2, 4, 30));
@@ -226,7 +230,7 @@ mod tests {
 
     #[test]
     fn each_subscription_has_its_counters() {
-        let mut figures = Figures::default();
+        let mut figures = TopicCounters::default();
         figures.subscription(1).delivered(3, 50, 0);
         figures.subscription(1).delivered(2, 70, 4);
         figures.subscription(2).delivered(1, 5, 0);
@@ -259,7 +263,7 @@ mod tests {
     /// A rate is that of the last whole minute; before there was one it is zero.
     #[test]
     fn rates_are_those_of_the_last_minute() {
-        let mut figures = Figures::default();
+        let mut figures = TopicCounters::default();
         figures.published(600, 6000);
         figures.subscription(1).delivered(60, 600, 0);
         figures.sample(MINUTE);

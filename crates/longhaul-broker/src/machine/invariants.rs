@@ -6,10 +6,10 @@
 //! contradiction is counted by its name and told to the operator now and then, and the connection
 //! for which it was found is ended: its client comes back to a clean one.
 
-use super::Machine;
-use super::effect::Refusal;
-use crate::state::change::{Ack, Change};
-use crate::state::{State, Topic};
+use super::BrokerMachine;
+use super::effect::RequestRefusal;
+use crate::state::change::{Ack, StateChange};
+use crate::state::{BrokerState, BrokerTopic};
 use longhaul_wire::messages::ServerError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -110,7 +110,7 @@ impl fmt::Display for Fatal {
 /// The contradictions that were found.
 #[derive(Debug, Default)]
 pub(super) struct Invariants {
-    broken: BTreeMap<Invariant, Broken>,
+    broken: BTreeMap<Invariant, ViolationCount>,
     /// Connections that are to be ended for them.
     ending: BTreeSet<u64>,
     /// There is something to tell, or a connection to be ended.
@@ -122,7 +122,7 @@ pub(super) struct Invariants {
 }
 
 #[derive(Debug, Default)]
-struct Broken {
+struct ViolationCount {
     count: u64,
     /// How many of them the operator knows of, and when more may be told.
     told: u64,
@@ -211,7 +211,7 @@ impl Drop for Invariants {
     }
 }
 
-impl Machine {
+impl BrokerMachine {
     /// Why the broker cannot go on, if it cannot. Nothing is handed out any more then.
     pub fn fatal(&mut self) -> Option<&Fatal> {
         if let Some(segment) = self.state.miscounted() {
@@ -233,14 +233,14 @@ impl Machine {
 
     /// Refuses a change that would leave the log with a contradiction: it is not recorded, and the
     /// broker ends.
-    pub(super) fn check_change(&mut self, change: &Change) -> Result<(), Refusal> {
+    pub(super) fn check_change(&mut self, change: &StateChange) -> Result<(), RequestRefusal> {
         let live = &self.live;
         let readable = |topic: u32| live.get(&topic).map(|live| live.readable);
         let Some((invariant, found)) = contradiction(change, &self.state, readable) else {
             return Ok(());
         };
         self.invariants.fail(invariant, || found.clone());
-        Err(Refusal::new(ServerError::UnknownError, found))
+        Err(RequestRefusal::new(ServerError::UnknownError, found))
     }
 }
 
@@ -251,8 +251,8 @@ impl Machine {
     reason = "the others say what to set, whatever there was"
 )]
 fn contradiction(
-    change: &Change,
-    state: &State,
+    change: &StateChange,
+    state: &BrokerState,
     readable: impl Fn(u32) -> Option<u64>,
 ) -> Option<(Invariant, String)> {
     let (next_topic, next_ledger) = state.next_numbers();
@@ -263,32 +263,32 @@ fn contradiction(
         Some((Invariant::WithinEntries, found))
     };
     match change {
-        Change::CreateTopic(new) => {
+        StateChange::CreateTopic(new) => {
             let is_free = new.topic >= next_topic && state.topic_id(&new.name).is_none();
             if is_free { None } else { taken(format!("topic {} {} exists", new.topic, new.name)) }
         }
-        Change::OpenLedger(new) => {
+        StateChange::OpenLedger(new) => {
             let end = state.topic(new.topic)?.entries.end();
             let is_free = new.ledger >= next_ledger && new.first == end;
             let found = || format!("ledger {} of topic {} at {}", new.ledger, new.topic, new.first);
             if is_free { None } else { taken(found()) }
         }
-        Change::CreateSubscription(new) => {
+        StateChange::CreateSubscription(new) => {
             let topic = state.topic(new.topic)?;
             if is_taken(topic, new.subscription, &new.name) {
                 return taken(format!("subscription {} of topic {}", new.subscription, new.topic));
             }
             beyond(new.topic, new.mark)
         }
-        Change::Ack(details) => beyond(details.topic, end_of(details)),
-        Change::ResetCursor(details) => beyond(details.topic, details.mark),
-        Change::Trim(details) => beyond(details.topic, details.first),
-        Change::Compacted(details) => beyond(details.topic, details.horizon),
+        StateChange::Ack(details) => beyond(details.topic, end_of(details)),
+        StateChange::ResetCursor(details) => beyond(details.topic, details.mark),
+        StateChange::Trim(details) => beyond(details.topic, details.first),
+        StateChange::Compacted(details) => beyond(details.topic, details.horizon),
         _ => None,
     }
 }
 
-fn is_taken(topic: &Topic, subscription: u32, name: &str) -> bool {
+fn is_taken(topic: &BrokerTopic, subscription: u32, name: &str) -> bool {
     topic.subscriptions.contains_key(&subscription) || topic.subscription_id(name).is_some()
 }
 
@@ -302,7 +302,7 @@ fn end_of(ack: &Ack) -> u64 {
 
 /// Defects for simulations, which must find them.
 #[cfg(test)]
-impl Machine {
+impl BrokerMachine {
     /// One more entry of each topic counts as on disk than is.
     pub(crate) fn plant_readable(&mut self) -> bool {
         self.invariants.is_expected = true;

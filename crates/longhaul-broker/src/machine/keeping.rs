@@ -1,16 +1,16 @@
 //! What happens with time: trimming, expiry, compaction, checkpoints, segments given back.
 
 use super::cleaning::HURRY_MS;
-use super::effect::{CompactionJob, Effect, Refusal, Waiting};
+use super::effect::{CompactionJob, MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
-use super::{Live, Machine};
+use super::{BrokerMachine, Live};
 use crate::admin::policies::{BacklogAction, Policies};
-use crate::admin::values::CompactionState;
-use crate::log::{Report, Slot};
-use crate::state::Topic;
+use crate::admin::values::CompactionRunState;
+use crate::log::{CompactedSlot, LogStatus};
+use crate::state::BrokerTopic;
 use crate::state::change::{Compacted, Trim};
-use crate::state::entries::Position as Id;
+use crate::state::entries::EntryPosition;
 use crate::state::snapshot::image;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const CHECKPOINT_PAUSE_MS: u64 = 5000;
 
 /// A topic's compactions.
 #[derive(Debug, Default)]
-pub(super) struct Compaction {
+pub(super) struct TopicCompaction {
     pub(super) is_running: bool,
     pub(super) last: Option<Result<(), String>>,
     pub(super) last_at: u64,
@@ -46,7 +46,7 @@ pub(super) struct Compaction {
     behind: Option<(u64, u64)>,
 }
 
-impl Compaction {
+impl TopicCompaction {
     /// Whether one that nobody has asked for may begin.
     fn is_due(&self, up: u64) -> bool {
         up >= self.not_before
@@ -60,19 +60,19 @@ impl Compaction {
         self.last = Some(outcome);
     }
 
-    pub(super) const fn state(&self) -> CompactionState {
+    pub(super) const fn state(&self) -> CompactionRunState {
         match &self.last {
-            _ if self.is_running => CompactionState::Running,
-            None => CompactionState::NotRun,
-            Some(Ok(())) => CompactionState::Success,
-            Some(Err(_)) => CompactionState::Error,
+            _ if self.is_running => CompactionRunState::Running,
+            None => CompactionRunState::NotRun,
+            Some(Ok(())) => CompactionRunState::Success,
+            Some(Err(_)) => CompactionRunState::Error,
         }
     }
 }
 
 /// Remembers what was done when.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(super) struct MaintenanceState {
     /// When the next round is, by the clock that never goes back.
     next_round: u64,
     /// How many bytes were logged when the last one was.
@@ -85,7 +85,7 @@ pub(super) struct Keeper {
     next_checkpoint: u64,
 }
 
-impl Machine {
+impl BrokerMachine {
     /// In how many ms the machine wants to be called: for a delayed entry, or for the next round.
     #[must_use]
     pub fn next_in(&self) -> u64 {
@@ -166,7 +166,7 @@ impl Machine {
         topic: u32,
         only: Option<u32>,
         age_s: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let before = self.now.saturating_sub(age_s.saturating_mul(1000));
         let ordinal = self.ordinal_at_time(topic, before);
         let ordinal = self.invariants.need(ordinal, Invariant::TopicServed, None);
@@ -175,7 +175,7 @@ impl Machine {
     }
 
     /// Forgets what every subscription has acknowledged and no policy keeps.
-    pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), Refusal> {
+    pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return Ok(()) };
@@ -207,14 +207,14 @@ impl Machine {
     /// What lies in the segment that is being written takes no room that could be had back, and a
     /// consumer may want to go back to it. A topic that is unloaded or whose broker starts anew
     /// lets go of it.
-    fn first_of_current_segment(&self, topic: &Topic) -> u64 {
+    fn first_of_current_segment(&self, topic: &BrokerTopic) -> u64 {
         let ledger = topic.entries.ledgers().last().map_or(0, |(_, first)| first);
         ledger.max(topic.entries.first_in_segment(self.composer.end().segment))
     }
 
     /// What the log says of itself: once a second, and when a checkpoint was written or a group
     /// gets stuck or goes on.
-    pub fn set_log(&mut self, report: Report) {
+    pub fn set_log(&mut self, report: LogStatus) {
         self.log = report;
     }
 
@@ -242,7 +242,7 @@ impl Machine {
 
     /// Starts a compaction, unless an entry that it has to see cannot be read. Says whether none
     /// was under way.
-    pub(super) fn compact(&mut self, topic: u32) -> Result<bool, Refusal> {
+    pub(super) fn compact(&mut self, topic: u32) -> Result<bool, RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return Ok(true) };
@@ -252,12 +252,13 @@ impl Machine {
         let previous = kept.compacted.as_ref();
         let from = previous.map_or(0, |view| view.horizon).max(kept.entries.first());
         if let Some(ordinal) = live.withheld.first_to_compact(from) {
-            let id = kept.entries.position_of(ordinal).unwrap_or(Id::NONE);
+            let id = kept.entries.position_of(ordinal).unwrap_or(EntryPosition::NONE);
             let text = format!(
                 "message {}:{} cannot be read, and an older value of its key would take its place: check the disk",
                 id.ledger, id.entry
             );
-            self.effects.push(Effect::Warn(format!("{} is not compacted: {text}", kept.name)));
+            self.effects
+                .push(MachineEffect::Warn(format!("{} is not compacted: {text}", kept.name)));
             self.totals.compactions_failed += 1;
             live.compaction.note(Err(text), self.up);
             return Ok(true);
@@ -277,16 +278,16 @@ impl Machine {
             horizon: live.readable,
             entries: kept.entries.copy(from, live.readable),
         };
-        self.effects.push(Effect::Compact(job));
+        self.effects.push(MachineEffect::Compact(job));
         Ok(true)
     }
 
     /// A compaction has ended: with the index of its file, or with the reason why there is none.
-    pub fn compacted(&mut self, job: &CompactionJob, result: Result<Arc<[Slot]>, String>) {
+    pub fn compacted(&mut self, job: &CompactionJob, result: Result<Arc<[CompactedSlot]>, String>) {
         let (now, up) = (self.now, self.up);
         let Some(live) = self.live.get_mut(&job.topic) else {
             // The topic was deleted meanwhile.
-            return self.effects.push(Effect::RemoveCompacted(job.file.clone()));
+            return self.effects.push(MachineEffect::RemoveCompacted(job.file.clone()));
         };
         live.compaction.is_running = false;
         live.compaction.behind = None;
@@ -310,11 +311,11 @@ impl Machine {
         match &outcome {
             Ok(()) => {
                 self.totals.compactions += 1;
-                self.after_commit(Waiting::Compacted { former: job.previous.clone() });
+                self.after_commit(PendingCommit::Compacted { former: job.previous.clone() });
             }
             Err(_) => {
                 self.totals.compactions_failed += 1;
-                self.effects.push(Effect::RemoveCompacted(job.file.clone()));
+                self.effects.push(MachineEffect::RemoveCompacted(job.file.clone()));
             }
         }
         if let Some(live) = self.live.get_mut(&job.topic) {
@@ -326,7 +327,7 @@ impl Machine {
     pub(super) fn replaced(&mut self, former: Option<String>) {
         if let Some(file) = former {
             self.compacted.remove(&file);
-            self.effects.push(Effect::RemoveCompacted(file));
+            self.effects.push(MachineEffect::RemoveCompacted(file));
         }
     }
 
@@ -343,7 +344,9 @@ impl Machine {
             dead.partition(|&segment| self.log.is_covered(segment));
         if !covered.is_empty() {
             // What says that nobody needs them any more has to be on disk first.
-            self.after_commit(Waiting::Then(Box::new(Effect::RemoveSegments(covered))));
+            self.after_commit(PendingCommit::Then(Box::new(MachineEffect::RemoveSegments(
+                covered,
+            ))));
         }
         if since >= self.settings.checkpoint_bytes || !uncovered.is_empty() {
             self.checkpoint();
@@ -355,8 +358,8 @@ impl Machine {
     pub fn checkpoint(&mut self) {
         let image = image(&self.state);
         self.keeper.writing = Some(self.logged());
-        let checkpoint = Effect::Checkpoint { at: self.composer.end(), image };
-        self.after_commit(Waiting::Then(Box::new(checkpoint)));
+        let checkpoint = MachineEffect::Checkpoint { at: self.composer.end(), image };
+        self.after_commit(PendingCommit::Then(Box::new(checkpoint)));
     }
 
     /// The checkpoint under way was written, as the log has reported before, or not.
@@ -370,7 +373,7 @@ impl Machine {
     /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions
     /// lose their oldest messages. As in Pulsar they keep nine tenths of the quota; of one by age
     /// what is younger.
-    fn evict(&mut self, topic: u32) -> Result<(), Refusal> {
+    fn evict(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         if let Some((BacklogAction::ConsumerBacklogEviction, limit_s)) = self.age_quota(topic) {
             self.expire(topic, None, limit_s)?;
         }
@@ -390,7 +393,7 @@ impl Machine {
 }
 
 /// The first entry that has to stay.
-fn trim_point(topic: &Topic, policies: &Policies, end: u64, now: u64) -> u64 {
+fn trim_point(topic: &BrokerTopic, policies: &Policies, end: u64, now: u64) -> u64 {
     let first = topic.entries.first();
     let retention = policies.retention;
     let limit = match (topic.lowest_mark(), retention) {

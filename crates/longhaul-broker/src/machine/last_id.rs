@@ -1,23 +1,23 @@
 //! GET_LAST_MESSAGE_ID: how a reader knows that it has caught up.
 
-use super::Machine;
+use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
-use super::effect::Refusal;
-use crate::state::entries::Position;
+use super::effect::RequestRefusal;
+use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::{
     CommandGetLastMessageId, CommandGetLastMessageIdResponse, MessageIdData, ServerError,
 };
 
-impl Machine {
+impl BrokerMachine {
     pub(super) fn last_message_id(
         &mut self,
         conn: u64,
         command: CommandGetLastMessageId,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || {
             let text = format!("there is no consumer {} on this connection", command.consumer_id);
-            Refusal::new(ServerError::MetadataError, text)
+            RequestRefusal::new(ServerError::MetadataError, text)
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         let reads_compacted =
@@ -32,7 +32,7 @@ impl Machine {
         let view = self.view(topic, reads_compacted).ok_or_else(missing)?;
         // Who reads the compacted view waits for ever for an entry that compaction has removed: the
         // last one that it will see.
-        let (position, batch) = view.last().unwrap_or((Position::NONE, None));
+        let (position, batch) = view.last().unwrap_or((EntryPosition::NONE, None));
         let kept = self.state.topic(topic).ok_or_else(missing)?;
         let mark = kept
             .subscriptions
@@ -40,7 +40,7 @@ impl Machine {
             .map_or(0, |subscription| subscription.cursor.mark());
         let mark = kept.position_before_or_none(mark);
         let partition = self.live.get(&topic).map(|live| live.partition);
-        let id = |position: Position, batch_index: Option<i32>| MessageIdData {
+        let id = |position: EntryPosition, batch_index: Option<i32>| MessageIdData {
             ledger_id: position.ledger,
             entry_id: position.entry,
             partition,

@@ -1,7 +1,7 @@
 //! Which topics a namespace has: asked once, or watched.
 
-use super::Machine;
-use super::effect::Refusal;
+use super::BrokerMachine;
+use super::effect::RequestRefusal;
 use crate::name::{BYTES_MAX, TopicName};
 use crate::pattern::{Pattern, hash_of};
 use longhaul_wire::messages::{
@@ -25,7 +25,7 @@ const NAMES_IN_A_TURN: usize = 20_000;
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     /// By connection, and what its client calls it.
-    all: BTreeMap<(u64, u64), Watcher>,
+    all: BTreeMap<(u64, u64), TopicListWatcher>,
     /// Topics that have come or gone since they were told.
     changed: BTreeSet<TopicName>,
     /// What is being told, when that takes several turns.
@@ -33,7 +33,7 @@ pub(super) struct Watchers {
 }
 
 #[derive(Debug)]
-struct Watcher {
+struct TopicListWatcher {
     namespace: String,
     pattern: Arc<Pattern>,
 }
@@ -46,10 +46,10 @@ struct Telling {
 }
 
 /// Watchers with the same namespace, pattern and role are told the same.
-type Group<'a> = (&'a str, &'a str, Option<(&'a str, bool)>);
+type WatcherGroup<'a> = (&'a str, &'a str, Option<(&'a str, bool)>);
 
 /// What came, what went, and the hash of what there is.
-type News = (Vec<String>, Vec<String>, String);
+type TopicListChange = (Vec<String>, Vec<String>, String);
 
 impl Watchers {
     /// A topic has come or gone.
@@ -83,7 +83,7 @@ impl Watchers {
     }
 
     /// Whether a connection may have another one.
-    fn check_room(&self, conn: u64) -> Result<(), Refusal> {
+    fn check_room(&self, conn: u64) -> Result<(), RequestRefusal> {
         let own = self.all.range((conn, u64::MIN)..=(conn, u64::MAX)).count();
         let text = if own >= WATCHERS_MAX {
             format!("a connection has at most {WATCHERS_MAX} watchers of topics")
@@ -94,7 +94,7 @@ impl Watchers {
         } else {
             return Ok(());
         };
-        Err(Refusal::new(ServerError::TooManyRequests, text))
+        Err(RequestRefusal::new(ServerError::TooManyRequests, text))
     }
 
     /// Forgets those of a connection that has ended.
@@ -103,7 +103,7 @@ impl Watchers {
     }
 }
 
-impl Machine {
+impl BrokerMachine {
     pub(super) fn topics_of_namespace(&mut self, conn: u64, command: &CommandGetTopicsOfNamespace) {
         // What cannot be matched here is left to the client, which then gets all names.
         let pattern = command.topics_pattern.as_deref().and_then(|text| Pattern::parse(text).ok());
@@ -148,8 +148,8 @@ impl Machine {
         &mut self,
         conn: u64,
         command: CommandWatchTopicList,
-    ) -> Result<(), Refusal> {
-        let refused = |text| Refusal::new(ServerError::InvalidTopicName, text);
+    ) -> Result<(), RequestRefusal> {
+        let refused = |text| RequestRefusal::new(ServerError::InvalidTopicName, text);
         self.watchers.check_room(conn)?;
         self.check_watcher(conn, &command.namespace)?;
         let pattern = self.watchers.pattern(&command.topics_pattern).map_err(refused)?;
@@ -157,7 +157,7 @@ impl Machine {
         let topics_hash = hash_of(found.iter().map(String::as_str));
         let topic =
             if command.topics_hash.as_ref() == Some(&topics_hash) { Vec::new() } else { found };
-        let watcher = Watcher { namespace: command.namespace, pattern };
+        let watcher = TopicListWatcher { namespace: command.namespace, pattern };
         self.watchers.all.insert((conn, command.watcher_id), watcher);
         let (request_id, watcher_id) = (command.request_id, command.watcher_id);
         self.send_after_commit(
@@ -168,10 +168,10 @@ impl Machine {
     }
 
     /// Refuses whoever may use nothing in the namespace, and what is too long for one.
-    fn check_watcher(&self, conn: u64, namespace: &str) -> Result<(), Refusal> {
+    fn check_watcher(&self, conn: u64, namespace: &str) -> Result<(), RequestRefusal> {
         if namespace.len() > BYTES_MAX {
             let text = format!("the name of a namespace has less than {BYTES_MAX} bytes");
-            return Err(Refusal::new(ServerError::InvalidTopicName, text));
+            return Err(RequestRefusal::new(ServerError::InvalidTopicName, text));
         }
         let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
         if role.is_some_and(|role| self.allows_some(role, namespace)) {
@@ -181,7 +181,7 @@ impl Machine {
         let text = format!(
             "role {name} may not use any topic of {namespace}, and not watch which there are: a superuser may grant it that"
         );
-        Err(Refusal::new(ServerError::AuthorizationError, text))
+        Err(RequestRefusal::new(ServerError::AuthorizationError, text))
     }
 
     pub(super) fn end_watch(&mut self, conn: u64, command: CommandWatchTopicListClose) {
@@ -197,7 +197,8 @@ impl Machine {
             Some(telling) => (telling.changed, Bound::Excluded(telling.after)),
             None => (std::mem::take(&mut self.watchers.changed), Bound::Unbounded),
         };
-        let (mut told, mut known) = (Vec::new(), BTreeMap::<Group<'_>, Option<News>>::new());
+        let (mut told, mut known) =
+            (Vec::new(), BTreeMap::<WatcherGroup<'_>, Option<TopicListChange>>::new());
         let (mut names, mut last) = (0, None);
         for (&key, watcher) in self.watchers.all.range((start, Bound::Unbounded)) {
             if names >= NAMES_IN_A_TURN {
@@ -227,7 +228,7 @@ impl Machine {
         }
     }
 
-    fn group_of<'a>(&'a self, conn: u64, watcher: &'a Watcher) -> Group<'a> {
+    fn group_of<'a>(&'a self, conn: u64, watcher: &'a TopicListWatcher) -> WatcherGroup<'a> {
         let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
         let role = role.map(|role| (role.name.as_str(), role.superuser));
         (&watcher.namespace, watcher.pattern.text(), role)
@@ -237,10 +238,10 @@ impl Machine {
     fn news(
         &self,
         conn: u64,
-        watcher: &Watcher,
+        watcher: &TopicListWatcher,
         changed: &BTreeSet<TopicName>,
         names: &mut usize,
-    ) -> Option<News> {
+    ) -> Option<TopicListChange> {
         let concerns = |name: &&TopicName| {
             name.namespace() == watcher.namespace
                 && watcher.pattern.matches(name)

@@ -1,12 +1,12 @@
 //! What is asked again while a connection is open: whether its token still holds, and whether its
 //! role still may do what it does.
 
-use super::Machine;
+use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
-use super::effect::{Effect, Refusal};
+use super::effect::{MachineEffect, RequestRefusal};
 use super::invariants::Invariant;
-use super::session::Session;
-use crate::admin::policies::Action;
+use super::session::ClientSession;
+use crate::admin::policies::AuthAction;
 use crate::auth::AuthError;
 use longhaul_wire::messages::{
     AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
@@ -19,7 +19,7 @@ const PATIENCE_MS: u64 = 30_000;
 /// By which Pulsar's clients know that a new token is wanted.
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
 
-impl Machine {
+impl BrokerMachine {
     /// Ends the producers and consumers in a namespace whose roles may not have them any more.
     /// Their clients ask for them again, and are told why they do not get them.
     pub(super) fn end_unpermitted(&mut self, namespace: &str) {
@@ -36,12 +36,12 @@ impl Machine {
             let found = session
                 .producers
                 .iter()
-                .filter(|(_, producer)| ends(producer.topic, Action::Produce));
+                .filter(|(_, producer)| ends(producer.topic, AuthAction::Produce));
             producers.extend(found.map(|(&id, producer)| (conn, id, producer.topic)));
             let found = session
                 .consumers
                 .iter()
-                .filter(|(_, consumer)| ends(consumer.topic, Action::Consume));
+                .filter(|(_, consumer)| ends(consumer.topic, AuthAction::Consume));
             consumers.extend(
                 found.map(|(&id, consumer)| (conn, id, consumer.topic, consumer.subscription)),
             );
@@ -70,7 +70,7 @@ impl Machine {
             return;
         }
         let now_s = self.now / 1000;
-        let has_ended = |session: &Session| {
+        let has_ended = |session: &ClientSession| {
             session.role.as_ref().is_some_and(|role| role.expires.is_some_and(|end| end <= now_s))
         };
         let ended =
@@ -134,8 +134,8 @@ impl Machine {
     pub(super) fn refuse_login(&mut self, conn: u64, cause: AuthError) {
         let peer = self.sessions.get(&conn).map_or("", |session| session.peer.as_str());
         let told = self.refused.note(peer, cause, self.now / 1000);
-        self.effects.extend(told.map(Effect::Warn));
-        let refusal = Refusal::new(ServerError::AuthenticationError, cause.to_string());
+        self.effects.extend(told.map(MachineEffect::Warn));
+        let refusal = RequestRefusal::new(ServerError::AuthenticationError, cause.to_string());
         self.refuse_connection(conn, &refusal);
     }
 }

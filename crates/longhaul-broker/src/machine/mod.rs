@@ -1,4 +1,4 @@
-//! The broker as one pure state machine: requests, commits and the time go in, [`Effect`]s come
+//! The broker as one pure state machine: requests, commits and the time go in, [`MachineEffect`]s come
 //! out.
 //!
 //! One machine serves all connections and topics, on one thread. A topic is little work, the log is
@@ -72,19 +72,21 @@ pub mod withheld;
 
 pub(crate) use topics::PARTITIONS_MAX;
 
-use crate::auth::{Authenticator, Refused};
+use crate::auth::{AuthRefusals, Authenticator};
 use crate::ids::IdMap;
-use crate::log::{AppendError, Composer, Group, Head, Kind, Report, Slot as CompactedSlot};
-use crate::state::State;
-use crate::state::change::Change;
+use crate::log::{
+    AppendError, CompactedSlot, Composer, LogStatus, RecordGroup, RecordHead, RecordKind,
+};
+use crate::state::BrokerState;
+use crate::state::change::StateChange;
 use dispatcher::{ConsumerKey, Dispatcher};
-use effect::{Effect, Refusal, Waiting};
-use figures::Figures;
+use effect::{MachineEffect, PendingCommit, RequestRefusal};
+use figures::TopicCounters;
 use invariants::Invariant;
 use longhaul_wire::messages::{Command, ServerError};
 use producing::Producers;
 use recent::Recent;
-use session::Session;
+use session::ClientSession;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -93,7 +95,7 @@ const DISPATCH_BUDGET: usize = 4096;
 
 /// How the machine behaves.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct MachineSettings {
     /// Largest message, without metadata.
     pub message_bytes_max: usize,
     /// `pulsar://host:port`, as clients reach the broker.
@@ -124,8 +126,8 @@ struct Live {
     /// Subscriptions of readers that lost their consumers by SEEK, with the connection that will
     /// come back to them.
     orphans: BTreeMap<u32, u64>,
-    figures: Figures,
-    compaction: keeping::Compaction,
+    figures: TopicCounters,
+    compaction: keeping::TopicCompaction,
     /// Where to go on looking for entries that can be forgotten.
     forgotten_to: u64,
     /// The last entry that had no room on the disk.
@@ -142,22 +144,22 @@ struct Live {
 
 /// The broker, without I/O.
 #[derive(Debug)]
-pub struct Machine {
-    settings: Settings,
+pub struct BrokerMachine {
+    settings: MachineSettings,
     auth: Option<Arc<Authenticator>>,
     /// What the log was told of clients that were not let in, or may not do what they asked for.
-    refused: Refused,
-    state: State,
+    refused: AuthRefusals,
+    state: BrokerState,
     space: space::Space,
     composer: Composer,
-    sessions: IdMap<u64, Session>,
+    sessions: IdMap<u64, ClientSession>,
     live: IdMap<u32, Live>,
     /// The group that is composed, and the last one that is on disk.
     composing: u64,
     committed: u64,
     /// The number in the log of the group that is being written.
     writing: Option<u64>,
-    waiting: VecDeque<(u64, Waiting)>,
+    waiting: VecDeque<(u64, PendingCommit)>,
     watchers: listing::Watchers,
     /// Newcomers that wait until it is known whether somebody else lives.
     probes: Vec<probing::Probe>,
@@ -166,13 +168,13 @@ pub struct Machine {
     /// Topics with new entries, which all their subscriptions may get.
     shown: BTreeSet<u32>,
     /// Topics and subscriptions whose consumers may get something.
-    dirty: BTreeSet<dues::Place>,
+    dirty: BTreeSet<dues::SubscriptionKey>,
     /// Delayed entries.
     dues: dues::Dues,
     /// Subscriptions that were looked at.
     #[cfg(test)]
     visits: u64,
-    effects: Vec<Effect>,
+    effects: Vec<MachineEffect>,
     /// Records are put together here.
     scratch: Vec<u8>,
     /// Empty, and kept for its memory.
@@ -180,12 +182,12 @@ pub struct Machine {
     recent: Recent,
     /// The compacted views that are in use, by the names of their files.
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
-    keeper: keeping::Keeper,
+    keeper: keeping::MaintenanceState,
     /// What the log said of itself last.
-    log: Report,
+    log: LogStatus,
     cleaner: cleaning::Cleaner,
     /// What the log was told of entries that cannot be read.
-    said: unreadable::Said,
+    said: unreadable::UnreadableWarnings,
     invariants: invariants::Invariants,
     totals: figures::Totals,
     next_name: u64,
@@ -196,27 +198,27 @@ pub struct Machine {
     /// wall clock may be set back.
     up: u64,
     /// The same clock, finer, for how long publishes take.
-    moment: figures::Moment,
+    moment: figures::MachineTime,
 }
 
-impl Machine {
+impl BrokerMachine {
     /// A broker that goes on from a state, and from a log of which this is known.
     #[must_use]
     pub fn new(
-        settings: Settings,
+        settings: MachineSettings,
         auth: Option<Arc<Authenticator>>,
-        mut state: State,
-        (composer, log): (Composer, Report),
+        mut state: BrokerState,
+        (composer, log): (Composer, LogStatus),
         compacted: HashMap<String, Arc<[CompactedSlot]>>,
         now: u64,
     ) -> Self {
         state.close_ledgers();
         let recent = Recent::new(settings.recent_bytes);
-        let keeper = keeping::Keeper::default();
+        let keeper = keeping::MaintenanceState::default();
         let mut machine = Self {
             settings,
             auth,
-            refused: Refused::default(),
+            refused: AuthRefusals::default(),
             state,
             space: space::Space::default(),
             composer,
@@ -242,14 +244,14 @@ impl Machine {
             keeper,
             log,
             cleaner: cleaning::Cleaner::default(),
-            said: unreadable::Said::default(),
+            said: unreadable::UnreadableWarnings::default(),
             invariants: invariants::Invariants::default(),
             totals: figures::Totals::default(),
             // Names of producers differ from those of earlier runs.
             next_name: now.wrapping_mul(1000),
             now,
             up: 0,
-            moment: figures::Moment::default(),
+            moment: figures::MachineTime::default(),
         };
         let topics: Vec<u32> = machine.state.topics().map(|(id, _)| id).collect();
         topics.into_iter().for_each(|id| machine.enliven(id));
@@ -265,18 +267,18 @@ impl Machine {
     /// Tells the finer time, in µs of a clock that never goes back: now, and when the requests that
     /// come next were received.
     pub const fn set_moment(&mut self, now: u64, received: u64) {
-        self.moment = figures::Moment { now, received };
+        self.moment = figures::MachineTime { now, received };
     }
 
     /// What is to be done since the last call.
-    pub fn take_effects(&mut self) -> Vec<Effect> {
+    pub fn take_effects(&mut self) -> Vec<MachineEffect> {
         let mut effects = Vec::new();
         self.swap_effects(&mut effects);
         effects
     }
 
     /// The same, for who gives an empty list back to be filled again.
-    pub fn swap_effects(&mut self, with: &mut Vec<Effect>) {
+    pub fn swap_effects(&mut self, with: &mut Vec<MachineEffect>) {
         if self.fatal().is_some() {
             self.effects.clear();
         }
@@ -285,7 +287,7 @@ impl Machine {
 
     /// What was composed since the last group, to be written as one. At most one group may be under
     /// way.
-    pub fn take_group(&mut self) -> Option<Group> {
+    pub fn take_group(&mut self) -> Option<RecordGroup> {
         if self.fatal().is_some() {
             return None;
         }
@@ -313,7 +315,7 @@ impl Machine {
 
     /// Notes that the group is on disk.
     #[expect(clippy::wildcard_enum_match_arm, reason = "entries alone need the group")]
-    pub fn committed(&mut self, group: &Group) {
+    pub fn committed(&mut self, group: &RecordGroup) {
         let writing = self.writing.take();
         if writing != Some(group.number()) {
             let found = || format!("group {} is on disk instead of {writing:?}", group.number());
@@ -327,7 +329,7 @@ impl Machine {
         while self.waiting.front().is_some_and(|(number, _)| *number <= self.committed) {
             let Some((_, waiting)) = self.waiting.pop_front() else { break };
             match waiting {
-                Waiting::Published { topic, ordinal, place, conn, receipt } => {
+                PendingCommit::Published { topic, ordinal, place, conn, receipt } => {
                     match group.body(place) {
                         Some(body) => self.show(topic, ordinal, body),
                         None => self.invariants.fail(Invariant::EntryInGroup, || {
@@ -343,25 +345,28 @@ impl Machine {
     }
 
     /// Does what had to wait.
-    fn settle(&mut self, waiting: Waiting) {
+    fn settle(&mut self, waiting: PendingCommit) {
         match waiting {
             // Entries are shown by the group that they were in.
-            Waiting::Published { conn, receipt, .. } | Waiting::Receipt { conn, receipt } => {
+            PendingCommit::Published { conn, receipt, .. }
+            | PendingCommit::Receipt { conn, receipt } => {
                 self.send_receipt(conn, receipt);
             }
-            Waiting::Then(effect) => self.effects.push(*effect),
-            Waiting::Newcomer { topic, subscription, conn, consumer, has_changed } => {
+            PendingCommit::Then(effect) => self.effects.push(*effect),
+            PendingCommit::Newcomer { topic, subscription, conn, consumer, has_changed } => {
                 let newcomer = ConsumerKey { conn, id: consumer };
                 self.subscribed(topic, subscription, newcomer, has_changed);
             }
-            Waiting::Compacted { former } => self.replaced(former),
-            Waiting::Copied { survivor, ordinal, place } => self.copied(survivor, ordinal, place),
+            PendingCommit::Compacted { former } => self.replaced(former),
+            PendingCommit::Copied { survivor, ordinal, place } => {
+                self.copied(survivor, ordinal, place)
+            }
         }
     }
 
     /// Does something as soon as everything that was recorded so far is on disk: at once, when it
     /// is.
-    fn after_commit(&mut self, waiting: Waiting) {
+    fn after_commit(&mut self, waiting: PendingCommit) {
         let number =
             if self.composer.pending_bytes() > 0 { self.composing } else { self.composing - 1 };
         if number <= self.committed {
@@ -373,14 +378,15 @@ impl Machine {
 
     /// Applies a change and records it. A change that does not apply is not recorded: no start
     /// could read it.
-    fn change(&mut self, change: impl Into<Change>) -> Result<(), Refusal> {
-        let refused =
-            |cause: AppendError| Refusal::new(ServerError::PersistenceError, cause.to_string());
+    fn change(&mut self, change: impl Into<StateChange>) -> Result<(), RequestRefusal> {
+        let refused = |cause: AppendError| {
+            RequestRefusal::new(ServerError::PersistenceError, cause.to_string())
+        };
         let change = change.into();
         self.scratch.clear();
         change.encode(&mut self.scratch);
         self.composer.size_of(self.scratch.len()).map_err(refused)?;
-        let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
         self.check_change(&change)?;
         self.apply(&change)?;
         if let Err(cause) = self.composer.append(head, &[&self.scratch]) {
@@ -393,10 +399,10 @@ impl Machine {
     }
 
     /// Applies a change, and records nothing.
-    fn apply(&mut self, change: &Change) -> Result<(), Refusal> {
+    fn apply(&mut self, change: &StateChange) -> Result<(), RequestRefusal> {
         self.state
             .apply(change)
-            .map_err(|cause| Refusal::new(ServerError::UnknownError, cause.to_string()))
+            .map_err(|cause| RequestRefusal::new(ServerError::UnknownError, cause.to_string()))
     }
 
     /// Hands entries to consumers. To be called when all events that are there have been handled.
@@ -419,7 +425,7 @@ impl Machine {
         self.has_dirty()
     }
 
-    /// Whether [`Machine::dispatch`] has something to do.
+    /// Whether [`BrokerMachine::dispatch`] has something to do.
     #[must_use]
     pub fn has_dirty(&self) -> bool {
         !self.dirty.is_empty() || !self.shown.is_empty() || self.watchers.has_news()
@@ -427,13 +433,13 @@ impl Machine {
 
     /// What the machine knows, for tests that look inside.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) const fn state(&self) -> &State {
+    pub(crate) const fn state(&self) -> &BrokerState {
         &self.state
     }
 
     /// The position behind everything that was recorded, on disk or not.
     #[cfg(test)]
-    pub(crate) fn recorded(&self) -> crate::log::Position {
+    pub(crate) fn recorded(&self) -> crate::log::LogPosition {
         self.composer.end()
     }
 
@@ -442,7 +448,7 @@ impl Machine {
         self.live.get(&topic).map_or(0, |live| live.readable)
     }
 
-    fn session(&mut self, conn: u64) -> Option<&mut Session> {
+    fn session(&mut self, conn: u64) -> Option<&mut ClientSession> {
         self.sessions.get_mut(&conn)
     }
 

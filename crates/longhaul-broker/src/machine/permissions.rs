@@ -1,14 +1,14 @@
 //! What a role may do: asked when something is opened, and again while it is open.
 
-use super::Machine;
-use crate::admin::policies::{Action, Grants};
-use crate::auth::Role;
+use super::BrokerMachine;
+use crate::admin::policies::{AuthAction, Grants};
+use crate::auth::AuthRole;
 use crate::name::TopicName;
 use std::collections::BTreeSet;
 
-impl Machine {
+impl BrokerMachine {
     /// Whether the role may do this with the topic.
-    pub(super) fn allows(&self, role: &Role, topic: &TopicName, action: Action) -> bool {
+    pub(super) fn allows(&self, role: &AuthRole, topic: &TopicName, action: AuthAction) -> bool {
         self.auth.as_ref().is_none_or(|auth| auth.allows(role, self.grants_of(topic), action))
             || self.administers(&role.name, topic.tenant())
     }
@@ -28,13 +28,13 @@ impl Machine {
     }
 
     /// Whether the role may do anything at all with the topic.
-    pub(super) fn allows_any(&self, role: &Role, topic: &TopicName) -> bool {
+    pub(super) fn allows_any(&self, role: &AuthRole, topic: &TopicName) -> bool {
         self.auth.as_ref().is_none_or(|auth| auth.allows_any(role, self.grants_of(topic)))
             || self.administers(&role.name, topic.tenant())
     }
 
     /// Whether the role may do anything at all in the namespace, or with one topic there.
-    pub(super) fn allows_some(&self, role: &Role, namespace: &str) -> bool {
+    pub(super) fn allows_some(&self, role: &AuthRole, namespace: &str) -> bool {
         let Some(auth) = &self.auth else { return true };
         let whole = self.state.settings(namespace).map(|settings| &settings.grants);
         let start = TopicName::start_in(namespace);

@@ -5,8 +5,8 @@
 //! first: if it gives none its connection ends, and the place is free. Until then the newcomer
 //! waits.
 
-use super::Machine;
-use super::effect::Refusal;
+use super::BrokerMachine;
+use super::effect::RequestRefusal;
 use longhaul_wire::messages::{Command, CommandPing};
 use std::collections::BTreeSet;
 
@@ -23,18 +23,18 @@ pub(super) struct Probe {
     /// What it asked for, and what it is told if the holder lives.
     command: Command,
     request_id: u64,
-    refusal: Refusal,
+    refusal: RequestRefusal,
     deadline: u64,
 }
 
-impl Machine {
+impl BrokerMachine {
     /// Refuses a request, after a look whether whoever is in its way still lives.
     pub(super) fn refuse_or_probe(
         &mut self,
         conn: u64,
         request_id: u64,
         command: Command,
-        refusal: Refusal,
+        refusal: RequestRefusal,
     ) {
         let holder =
             refusal.holder.filter(|&holder| holder != conn && self.probes.len() < PROBES_MAX);

@@ -1,10 +1,10 @@
 //! Producers: from PRODUCER over who may be the only one to their end.
 
-use super::Machine;
-use super::effect::Refusal;
+use super::BrokerMachine;
+use super::effect::RequestRefusal;
 use super::invariants::Invariant;
 use super::session::{ProducerHandle, metadata_of};
-use crate::admin::policies::Action;
+use crate::admin::policies::AuthAction;
 use crate::name::{TopicName, check_name};
 use crate::state::change::TopicEpoch;
 use bytes::Bytes;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 /// The producers of a topic.
 #[derive(Debug, Default)]
 pub(super) struct Producers {
-    pub(super) active: Vec<Producer>,
+    pub(super) active: Vec<TopicProducer>,
     /// Those that wait to be the only one, in order.
-    pub(super) waiting: VecDeque<Producer>,
+    pub(super) waiting: VecDeque<TopicProducer>,
 }
 
 /// A producer.
 #[derive(Clone, Debug)]
-pub(super) struct Producer {
+pub(super) struct TopicProducer {
     pub(super) conn: u64,
     pub(super) id: u64,
     pub(super) name: String,
@@ -42,31 +42,31 @@ pub(super) struct Producer {
 }
 
 impl Producers {
-    fn exclusive(&self) -> Option<&Producer> {
+    fn exclusive(&self) -> Option<&TopicProducer> {
         self.active.iter().find(|producer| producer.mode != AccessMode::Shared)
     }
 
-    fn find(&mut self, conn: u64, id: u64) -> Option<&mut Producer> {
+    fn find(&mut self, conn: u64, id: u64) -> Option<&mut TopicProducer> {
         self.active.iter_mut().find(|producer| (producer.conn, producer.id) == (conn, id))
     }
 }
 
 /// What access mode and topic epoch lead to.
-enum Admission {
+enum ProducerAdmission {
     Enter,
     Wait,
     /// All others have to go, where there are any.
     Fence,
 }
 
-impl Machine {
+impl BrokerMachine {
     pub(super) fn create_producer(
         &mut self,
         conn: u64,
         command: &CommandProducer,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let name = self.topic_name(&command.topic)?;
-        self.authorize(conn, &name, Action::Produce)?;
+        self.authorize(conn, &name, AuthAction::Produce)?;
         let topic = self.ensure_topic(&name, true)?;
         let handles = self.sessions.get(&conn).map_or(0, |session| session.producers.len());
         if handles >= self.settings.handles_per_connection {
@@ -74,7 +74,7 @@ impl Machine {
                 "a connection has at most {} producers",
                 self.settings.handles_per_connection
             );
-            return Err(Refusal::new(ServerError::TooManyRequests, text));
+            return Err(RequestRefusal::new(ServerError::TooManyRequests, text));
         }
         if let Some(known) =
             self.sessions.get(&conn).and_then(|session| session.producers.get(&command.producer_id))
@@ -91,7 +91,7 @@ impl Machine {
                 return Ok(());
             }
             let text = format!("producer id {} is in use on this connection", command.producer_id);
-            return Err(Refusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
         }
         self.check_end(topic)?;
         self.check_room_to_begin(topic)?;
@@ -99,12 +99,12 @@ impl Machine {
         self.subscribe_initially(conn, topic, &name, command)?;
         self.replace_predecessor(topic, &producer)?;
         match self.admit(topic, &producer, command.topic_epoch)? {
-            Admission::Wait => self.let_wait(topic, producer),
-            Admission::Fence => {
+            ProducerAdmission::Wait => self.let_wait(topic, producer),
+            ProducerAdmission::Fence => {
                 self.close_producers(topic);
                 self.enter(topic, producer, command.topic_epoch)?;
             }
-            Admission::Enter => self.enter(topic, producer, command.topic_epoch)?,
+            ProducerAdmission::Enter => self.enter(topic, producer, command.topic_epoch)?,
         }
         Ok(())
     }
@@ -114,20 +114,21 @@ impl Machine {
         conn: u64,
         topic: u32,
         command: &CommandProducer,
-    ) -> Result<Producer, Refusal> {
+    ) -> Result<TopicProducer, RequestRefusal> {
         let given = command.producer_name.as_deref().filter(|name| !name.is_empty());
         // It is kept with each entry of a topic that drops duplicates.
         check_name("producer", given.unwrap_or_default())
-            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
-        let mode = AccessMode::try_from(command.producer_access_mode.unwrap_or_default())
-            .map_err(|_| Refusal::new(ServerError::NotAllowedError, "unknown access mode"))?;
+            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
+        let mode = AccessMode::try_from(command.producer_access_mode.unwrap_or_default()).map_err(
+            |_| RequestRefusal::new(ServerError::NotAllowedError, "unknown access mode"),
+        )?;
         let schema_version = self.register_schema(topic, command.schema.as_ref())?;
         self.check_schema(topic, &schema_version)?;
         let name = given.map_or_else(|| self.generate_name(), str::to_owned);
         // A client that reconnects names itself as the broker named it, and says that the name is
         // not its own.
         let is_generated = given.is_none() || command.user_provided_producer_name == Some(false);
-        Ok(Producer {
+        Ok(TopicProducer {
             conn,
             id: command.producer_id,
             name,
@@ -149,15 +150,15 @@ impl Machine {
         topic: u32,
         name: &TopicName,
         command: &CommandProducer,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let Some(subscription) =
             command.initial_subscription_name.clone().filter(|name| !name.is_empty())
         else {
             return Ok(());
         };
-        self.authorize(conn, name, Action::Consume)?;
+        self.authorize(conn, name, AuthAction::Consume)?;
         check_name("subscription", &subscription)
-            .map_err(|text| Refusal::new(ServerError::NotAllowedError, text))?;
+            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
         self.subscribe_from_start(topic, subscription)
     }
 
@@ -168,7 +169,11 @@ impl Machine {
 
     /// Two producers of one name would have one sequence of ids between them. Only a later
     /// incarnation takes over.
-    fn replace_predecessor(&mut self, topic: u32, producer: &Producer) -> Result<(), Refusal> {
+    fn replace_predecessor(
+        &mut self,
+        topic: u32,
+        producer: &TopicProducer,
+    ) -> Result<(), RequestRefusal> {
         let live = self.live.get(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn));
         let Some(live) = live else { return Ok(()) };
@@ -181,7 +186,7 @@ impl Machine {
         if !is_same_client || old.conn != producer.conn {
             let text =
                 format!("producer with name `{}` is already connected to the topic", old.name);
-            return Err(Refusal::new(ServerError::ProducerBusy, text).because_of(old.conn));
+            return Err(RequestRefusal::new(ServerError::ProducerBusy, text).because_of(old.conn));
         }
         let (conn, id) = (old.conn, old.id);
         if let Some(session) = self.session(conn) {
@@ -195,37 +200,47 @@ impl Machine {
     fn admit(
         &mut self,
         topic: u32,
-        producer: &Producer,
+        producer: &TopicProducer,
         epoch: Option<u64>,
-    ) -> Result<Admission, Refusal> {
+    ) -> Result<ProducerAdmission, RequestRefusal> {
         let live = self.live.get(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn));
-        let Some(live) = live else { return Ok(Admission::Enter) };
+        let Some(live) = live else { return Ok(ProducerAdmission::Enter) };
         let producers = &live.producers;
-        let fenced = |text: &str| Err(Refusal::new(ServerError::ProducerFenced, text));
+        let fenced = |text: &str| Err(RequestRefusal::new(ServerError::ProducerFenced, text));
         let current = self.state.topic(topic).and_then(|topic| topic.epoch);
         let is_past = epoch.is_some_and(|epoch| current.is_some_and(|current| epoch < current));
         match producer.mode {
             AccessMode::Shared
                 if producers.exclusive().is_some() || !producers.waiting.is_empty() =>
             {
-                Err(Refusal::new(ServerError::ProducerBusy, "the topic has an exclusive producer"))
+                Err(RequestRefusal::new(
+                    ServerError::ProducerBusy,
+                    "the topic has an exclusive producer",
+                ))
             }
-            AccessMode::Shared => Ok(Admission::Enter),
+            AccessMode::Shared => Ok(ProducerAdmission::Enter),
             AccessMode::Exclusive if !producers.active.is_empty() => {
                 fenced("the topic has other producers")
             }
             // It had its turn and lost it to another: what it still has to send must not wait for
             // the next.
             _ if is_past => fenced("the topic's epoch has moved on"),
-            AccessMode::WaitForExclusive if !producers.active.is_empty() => Ok(Admission::Wait),
+            AccessMode::WaitForExclusive if !producers.active.is_empty() => {
+                Ok(ProducerAdmission::Wait)
+            }
             AccessMode::Exclusive
             | AccessMode::WaitForExclusive
-            | AccessMode::ExclusiveWithFencing => Ok(Admission::Fence),
+            | AccessMode::ExclusiveWithFencing => Ok(ProducerAdmission::Fence),
         }
     }
 
-    fn enter(&mut self, topic: u32, producer: Producer, epoch: Option<u64>) -> Result<(), Refusal> {
+    fn enter(
+        &mut self,
+        topic: u32,
+        producer: TopicProducer,
+        epoch: Option<u64>,
+    ) -> Result<(), RequestRefusal> {
         if producer.mode != AccessMode::Shared {
             let current = self.state.topic(topic).and_then(|topic| topic.epoch);
             let epoch =
@@ -244,7 +259,7 @@ impl Machine {
         Ok(())
     }
 
-    fn note_handle(&mut self, topic: u32, producer: &Producer, is_waiting: bool) {
+    fn note_handle(&mut self, topic: u32, producer: &TopicProducer, is_waiting: bool) {
         let name = Arc::from(producer.name.as_str());
         if let Some(session) = self.session(producer.conn) {
             session.closed.remove(&producer.id);
@@ -253,7 +268,7 @@ impl Machine {
     }
 
     /// Puts a producer in the line of those that want to be the only one.
-    fn let_wait(&mut self, topic: u32, producer: Producer) {
+    fn let_wait(&mut self, topic: u32, producer: TopicProducer) {
         self.note_handle(topic, &producer, true);
         self.tell_to_wait(&producer);
         let live = self.live.get_mut(&topic);
@@ -277,7 +292,7 @@ impl Machine {
     }
 
     /// Tells a producer that it will be told when it is the only one.
-    fn tell_to_wait(&mut self, producer: &Producer) {
+    fn tell_to_wait(&mut self, producer: &TopicProducer) {
         self.send(
             producer.conn,
             CommandProducerSuccess {

@@ -1,9 +1,11 @@
 //! What producers publish: into the log, to their receipts, and to who may read it.
 
-use super::Machine;
-use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
+use super::BrokerMachine;
+use super::effect::{
+    IncomingMessage, MachineEffect, PendingCommit, PendingReceipt, RequestRefusal,
+};
 use super::invariants::Invariant;
-use crate::log::{Head, Kind};
+use crate::log::{RecordHead, RecordKind};
 use crate::state::entry::EntryHead;
 use bytes::Bytes;
 use longhaul_wire::messages::{
@@ -15,12 +17,12 @@ use std::sync::Arc;
 /// Ledger and entry of a receipt for what was published before.
 const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
 
-impl Machine {
+impl BrokerMachine {
     pub(super) fn publish(
         &mut self,
         conn: u64,
         send: CommandSend,
-        message: Result<Message, Refusal>,
+        message: Result<IncomingMessage, RequestRefusal>,
     ) {
         if self
             .sessions
@@ -83,16 +85,21 @@ impl Machine {
         self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
     }
 
-    fn append(&mut self, conn: u64, send: CommandSend, message: &Message) -> Result<(), Refusal> {
+    fn append(
+        &mut self,
+        conn: u64,
+        send: CommandSend,
+        message: &IncomingMessage,
+    ) -> Result<(), RequestRefusal> {
         let handle =
             self.sessions.get(&conn).and_then(|session| session.producers.get(&send.producer_id));
         let Some(handle) = handle else {
             let text = format!("there is no producer {} on this connection", send.producer_id);
-            return Err(Refusal::new(ServerError::UnknownError, text));
+            return Err(RequestRefusal::new(ServerError::UnknownError, text));
         };
         if handle.is_waiting {
             let text = "the producer is not yet the only one of its topic";
-            return Err(Refusal::new(ServerError::ProducerFenced, text));
+            return Err(RequestRefusal::new(ServerError::ProducerFenced, text));
         }
         let topic = handle.topic;
         let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
@@ -103,14 +110,14 @@ impl Machine {
             if known.is_some_and(|known| highest <= known) {
                 self.totals.publishes_deduplicated += 1;
                 let receipt = receipt(send, DUPLICATE, self.moment.received);
-                self.after_commit(Waiting::Receipt { conn, receipt });
+                self.after_commit(PendingCommit::Receipt { conn, receipt });
                 return Ok(());
             }
             // All chunks of a message have one sequence id: the last one completes it.
             sequence = (!message.has_next_chunk).then_some((name, highest));
         }
         self.check_room(topic, message.payload.bytes().len())?;
-        let &Message { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
+        let &IncomingMessage { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
         let key_hash = Some(key_hash);
         let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
         let id = self.record_entry(topic, &head, message.payload.bytes())?;
@@ -122,7 +129,7 @@ impl Machine {
         let receipt = receipt(send, (ledger, entry), self.moment.received);
         self.waiting.push_back((
             self.composing,
-            Waiting::Published { topic, ordinal, place, conn, receipt },
+            PendingCommit::Published { topic, ordinal, place, conn, receipt },
         ));
         Ok(())
     }
@@ -132,21 +139,26 @@ impl Machine {
         id: u32,
         head: &EntryHead,
         payload: &[u8],
-    ) -> Result<Recorded, Refusal> {
-        let unknown = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
+    ) -> Result<Recorded, RequestRefusal> {
+        let unknown = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         if !topic.is_open {
             self.open_ledger(id)?;
         }
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         let position = topic.entries.next_position().ok_or_else(unknown)?;
-        let record =
-            Head { kind: Kind::Entry, topic: id, ledger: position.ledger, entry: position.entry };
+        let record = RecordHead {
+            kind: RecordKind::Entry,
+            topic: id,
+            ledger: position.ledger,
+            entry: position.entry,
+        };
         self.scratch.clear();
         head.encode(&mut self.scratch);
         let place = self.composer.append(record, &[&self.scratch, payload]);
-        let place = place
-            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        let place = place.map_err(|cause| {
+            RequestRefusal::new(ServerError::PersistenceError, cause.to_string())
+        })?;
         self.totals.records += 1;
         let pushed = self.state.push(id, place, head);
         let ordinal = pushed.map_err(|cause| {
@@ -162,7 +174,7 @@ impl Machine {
         Ok(Recorded { ledger: position.ledger, entry: position.entry, ordinal, place })
     }
 
-    pub(super) fn send_receipt(&mut self, conn: u64, receipt: Receipt) {
+    pub(super) fn send_receipt(&mut self, conn: u64, receipt: PendingReceipt) {
         self.totals.publishes += 1;
         self.totals.publish_times.note(self.moment.since(receipt.received));
         let (ledger_id, entry_id) = receipt.id;
@@ -173,7 +185,7 @@ impl Machine {
             message_id: Some(message_id),
             highest_sequence_id: receipt.highest,
         };
-        self.effects.push(Effect::Send(conn, command.into()));
+        self.effects.push(MachineEffect::Send(conn, command.into()));
     }
 
     /// An entry is on disk: consumers may have it.
@@ -206,11 +218,11 @@ struct Recorded {
     ledger: u64,
     entry: u64,
     ordinal: u64,
-    place: crate::log::Place,
+    place: crate::log::RecordLocation,
 }
 
-const fn receipt(send: CommandSend, id: (u64, u64), received: u64) -> Receipt {
-    Receipt {
+const fn receipt(send: CommandSend, id: (u64, u64), received: u64) -> PendingReceipt {
+    PendingReceipt {
         producer: send.producer_id,
         sequence: send.sequence_id,
         highest: send.highest_sequence_id,

@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 /// its size, for it is about to be delivered.
 #[derive(Debug, Default)]
 pub struct Recent {
-    topics: IdMap<u32, Tail>,
+    topics: IdMap<u32, RecentEntries>,
     /// The topics of the entries with the numbers of their groups, in the order in which they came.
     order: VecDeque<(u32, u64)>,
     /// Groups with consecutive numbers. The last one is being filled.
-    groups: VecDeque<Group>,
+    groups: VecDeque<RecentEntryGroup>,
     /// The number of the first of them.
     first_group: u64,
     bytes: usize,
@@ -24,14 +24,14 @@ pub struct Recent {
 
 /// The last entries of a topic, without holes.
 #[derive(Debug)]
-struct Tail {
+struct RecentEntries {
     first: u64,
     bodies: VecDeque<Bytes>,
 }
 
 /// Entries that share their memory.
 #[derive(Debug, Default)]
-struct Group {
+struct RecentEntryGroup {
     bytes: usize,
     /// Those that are kept.
     entries: usize,
@@ -41,7 +41,7 @@ impl Recent {
     /// Keeps this many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, groups: VecDeque::from([Group::default()]), ..Self::default() }
+        Self { bytes_max, groups: VecDeque::from([RecentEntryGroup::default()]), ..Self::default() }
     }
 
     /// Keeps an entry of the group that is being filled.
@@ -52,7 +52,7 @@ impl Recent {
             // entries.
             self.forget(topic);
         }
-        let fresh = || Tail { first: ordinal, bodies: VecDeque::new() };
+        let fresh = || RecentEntries { first: ordinal, bodies: VecDeque::new() };
         self.topics.entry(topic).or_insert_with(fresh).bodies.push_back(body);
         let Some(group) = self.groups.back_mut() else { return };
         group.entries += 1;
@@ -74,7 +74,7 @@ impl Recent {
             tail.bodies.pop_front();
             tail.first += 1;
         }
-        self.groups.push_back(Group::default());
+        self.groups.push_back(RecentEntryGroup::default());
         self.drop_empty();
     }
 

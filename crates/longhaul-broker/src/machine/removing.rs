@@ -1,13 +1,13 @@
 //! Topics that end, and topics that go with all that belongs to them.
 
-use super::Machine;
-use super::effect::{Effect, Refusal, Waiting};
+use super::BrokerMachine;
+use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::invariants::Invariant;
 use crate::state::change::{DeleteTopic, Terminate};
 
-impl Machine {
+impl BrokerMachine {
     /// Ends a topic with all that belongs to it.
-    pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), Refusal> {
+    pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         // Whoever deletes a namespace comes to the partitions of its topics once more.
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         let file = kept.compacted.as_ref().map(|view| view.file.clone());
@@ -24,7 +24,7 @@ impl Machine {
         self.recent.forget(topic);
         if let Some(file) = file {
             self.compacted.remove(&file);
-            self.after_commit(Waiting::Then(Box::new(Effect::RemoveCompacted(file))));
+            self.after_commit(PendingCommit::Then(Box::new(MachineEffect::RemoveCompacted(file))));
         }
         Ok(())
     }
@@ -41,7 +41,7 @@ impl Machine {
     }
 
     /// Ends a topic for ever, with what was published so far.
-    pub(super) fn terminate(&mut self, topic: u32) -> Result<(), Refusal> {
+    pub(super) fn terminate(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(()) };
         if kept.is_terminated {

@@ -1,11 +1,11 @@
 //! Whether there is room for what is published: on the disk, and within the quota of a topic's
 //! backlog.
 
-use super::Machine;
-use super::effect::Refusal;
+use super::BrokerMachine;
+use super::effect::RequestRefusal;
 use super::figures::bytes_from;
 use crate::admin::policies::{BacklogAction, BacklogQuota, Retention};
-use crate::state::Topic;
+use crate::state::BrokerTopic;
 use longhaul_wire::messages::ServerError;
 
 /// How long a topic gets no producer after an entry had no room, as long as there is none for an
@@ -22,9 +22,9 @@ pub(super) struct RefusedEntry {
     until: u64,
 }
 
-impl Machine {
+impl BrokerMachine {
     /// Whether there is room for another entry, of so many bytes.
-    pub(super) fn check_room(&mut self, topic: u32, bytes: usize) -> Result<(), Refusal> {
+    pub(super) fn check_room(&mut self, topic: u32, bytes: usize) -> Result<(), RequestRefusal> {
         if let Err(refusal) = self.check_disk(bytes) {
             let refused = RefusedEntry { bytes, until: self.up.saturating_add(REFUSED_MS) };
             if let Some(live) = self.live.get_mut(&topic) {
@@ -38,7 +38,7 @@ impl Machine {
 
     /// Whether a topic may have another producer: it would be ended with its first entry where
     /// there is no room. A client sends that again with each new producer, at once, for ever.
-    pub(super) fn check_room_to_begin(&mut self, topic: u32) -> Result<(), Refusal> {
+    pub(super) fn check_room_to_begin(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         let refused = self.live.get(&topic).and_then(|live| live.refused);
         let refused = refused.filter(|refused| self.up < refused.until);
         let bytes = refused.map_or(0, |refused| refused.bytes);
@@ -55,7 +55,7 @@ impl Machine {
     /// Whether the topic's backlog is within its quota, unless that takes from the backlog. As
     /// Pulsar does: producers are refused, and what an older one sends; a client holds it or gives
     /// it up by the code.
-    pub(super) fn check_quota(&self, topic: u32) -> Result<(), Refusal> {
+    pub(super) fn check_quota(&self, topic: u32) -> Result<(), RequestRefusal> {
         self.check_age(topic)?;
         let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
         // A backlog is a part of what is kept, and is not counted for each message.
@@ -84,7 +84,7 @@ impl Machine {
         } else {
             format!("{name} has a backlog of about {backlog} bytes, its quota is {limit}")
         };
-        Err(Refusal::new(code, text))
+        Err(RequestRefusal::new(code, text))
     }
 
     /// Whether a retention keeps everything until somebody takes it away.
@@ -95,7 +95,7 @@ impl Machine {
 
     /// Whether the oldest message of the topic's backlog is young enough, by the time at which its
     /// producer says that it was published.
-    fn check_age(&self, topic: u32) -> Result<(), Refusal> {
+    fn check_age(&self, topic: u32) -> Result<(), RequestRefusal> {
         let Some((action, limit_s)) = self.age_quota(topic) else { return Ok(()) };
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let (Some(code), Some((kept, live))) = (blocks(action), both) else { return Ok(()) };
@@ -109,7 +109,7 @@ impl Machine {
         let text = format!(
             "{name} has a message in its backlog that is {age_s} s old, its quota is {limit_s} s"
         );
-        Err(Refusal::new(code, text))
+        Err(RequestRefusal::new(code, text))
     }
 
     /// How old the oldest message of a backlog may become, in seconds, and what happens then, if
@@ -134,7 +134,7 @@ impl Machine {
     /// keeps for a time does not count, as it goes by itself. Where there is no subscription nobody
     /// consumes, and all counts that is kept, for whatever reason. So it does where a retention
     /// keeps it for ever.
-    fn open_bytes(&self, topic: u32) -> Option<(&Topic, u64)> {
+    fn open_bytes(&self, topic: u32) -> Option<(&BrokerTopic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let (first, all) = (kept.entries.first(), kept.entries.count().max(1));
         let open = kept
@@ -147,7 +147,7 @@ impl Machine {
     }
 
     /// About how many bytes the slowest subscription of a topic has to read.
-    pub(super) fn backlog(&self, topic: u32) -> Option<(&Topic, u64)> {
+    pub(super) fn backlog(&self, topic: u32) -> Option<(&BrokerTopic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
         Some((kept, backlog))

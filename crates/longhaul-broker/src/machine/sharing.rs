@@ -1,15 +1,15 @@
 //! How the consumers of a subscription are to share it, as SUBSCRIBE says it.
 
-use super::dispatcher::{ConsumerKey, Dispatcher, HashRange, KeyPolicy, Kind};
-use super::effect::Refusal;
+use super::dispatcher::{ConsumerKey, DispatchMode, Dispatcher, HashRange, KeyPolicy};
+use super::effect::RequestRefusal;
 use longhaul_wire::messages::{CommandSubscribe, KeySharedMode, ServerError, SubType};
 
-pub(super) fn kind_of(command: &CommandSubscribe) -> Result<Kind, Refusal> {
-    let refuse = |text: &str| Err(Refusal::new(ServerError::NotAllowedError, text));
+pub(super) fn kind_of(command: &CommandSubscribe) -> Result<DispatchMode, RequestRefusal> {
+    let refuse = |text: &str| Err(RequestRefusal::new(ServerError::NotAllowedError, text));
     match SubType::try_from(command.sub_type) {
-        Ok(SubType::Exclusive) => Ok(Kind::Exclusive),
-        Ok(SubType::Shared) => Ok(Kind::Shared),
-        Ok(SubType::Failover) => Ok(Kind::Failover),
+        Ok(SubType::Exclusive) => Ok(DispatchMode::Exclusive),
+        Ok(SubType::Shared) => Ok(DispatchMode::Shared),
+        Ok(SubType::Failover) => Ok(DispatchMode::Failover),
         Ok(SubType::KeyShared) if command.read_compacted.unwrap_or_default() => refuse(
             "a Key_Shared subscription cannot read the compacted view: use Exclusive or Failover",
         ),
@@ -18,7 +18,7 @@ pub(super) fn kind_of(command: &CommandSubscribe) -> Result<Kind, Refusal> {
             let mode =
                 meta.map_or(Ok(KeySharedMode::AutoSplit), |meta| meta.key_shared_mode.try_into());
             let Ok(mode) = mode else { return refuse("unknown mode of a Key_Shared subscription") };
-            Ok(Kind::KeyShared(KeyPolicy {
+            Ok(DispatchMode::KeyShared(KeyPolicy {
                 is_sticky: mode == KeySharedMode::Sticky,
                 allows_disorder: meta.is_some_and(|meta| meta.allow_out_of_order_delivery()),
             }))
@@ -28,11 +28,14 @@ pub(super) fn kind_of(command: &CommandSubscribe) -> Result<Kind, Refusal> {
 }
 
 /// The hashes of keys that a sticky consumer wants.
-pub(super) fn ranges_of(kind: Kind, command: &CommandSubscribe) -> Result<Vec<HashRange>, Refusal> {
-    if !matches!(kind, Kind::KeyShared(KeyPolicy { is_sticky: true, .. })) {
+pub(super) fn ranges_of(
+    kind: DispatchMode,
+    command: &CommandSubscribe,
+) -> Result<Vec<HashRange>, RequestRefusal> {
+    if !matches!(kind, DispatchMode::KeyShared(KeyPolicy { is_sticky: true, .. })) {
         return Ok(Vec::new());
     }
-    let refuse = |text: &str| Err(Refusal::new(ServerError::ConsumerAssignError, text));
+    let refuse = |text: &str| Err(RequestRefusal::new(ServerError::ConsumerAssignError, text));
     let mut ranges: Vec<HashRange> = Vec::new();
     for range in command.key_shared_meta.iter().flat_map(|meta| &meta.hash_ranges) {
         match (u16::try_from(range.start), u16::try_from(range.end)) {
@@ -51,7 +54,7 @@ pub(super) fn ranges_of(kind: Kind, command: &CommandSubscribe) -> Result<Vec<Ha
 }
 
 /// Somebody has these hashes already.
-pub(super) fn range_conflict(dispatcher: &Dispatcher, holder: ConsumerKey) -> Refusal {
+pub(super) fn range_conflict(dispatcher: &Dispatcher, holder: ConsumerKey) -> RequestRefusal {
     let name = dispatcher
         .consumers()
         .iter()
@@ -59,5 +62,5 @@ pub(super) fn range_conflict(dispatcher: &Dispatcher, holder: ConsumerKey) -> Re
         .map(|consumer| consumer.name.as_str());
     let name = name.unwrap_or_default();
     let text = format!("consumer {name} has some of these hashes already: ask for others");
-    Refusal::new(ServerError::ConsumerAssignError, text).because_of(holder.conn)
+    RequestRefusal::new(ServerError::ConsumerAssignError, text).because_of(holder.conn)
 }

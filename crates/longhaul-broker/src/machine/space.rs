@@ -1,7 +1,7 @@
 //! How long the disk lasts, and what a single topic may take of it.
 
-use super::Machine;
-use super::effect::{Effect, Refusal};
+use super::BrokerMachine;
+use super::effect::{MachineEffect, RequestRefusal};
 use crate::admin::policies::{BacklogAction, BacklogQuota};
 use longhaul_wire::messages::ServerError;
 
@@ -43,7 +43,7 @@ pub(super) struct Space {
     watched: f64,
     next_warning: u64,
     /// What was refused last for want of room.
-    refused: Option<Refused>,
+    refused: Option<RefusedPublish>,
     /// The operator was told that they are.
     is_told: bool,
     next_reminder: u64,
@@ -51,7 +51,7 @@ pub(super) struct Space {
 
 /// A publish or a producer that was refused for want of room.
 #[derive(Debug)]
-struct Refused {
+struct RefusedPublish {
     at: u64,
     /// Of the entry, or of the one that the topic had refused before.
     bytes: usize,
@@ -60,7 +60,7 @@ struct Refused {
 
 /// What the operator is told of publishes that are refused.
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum SpaceNotice {
     Refused(String),
     Again,
 }
@@ -83,28 +83,28 @@ impl Space {
 
     /// A publish or a producer was refused for want of room for so many bytes.
     pub(super) fn refused(&mut self, up: u64, bytes: usize, why: &str) {
-        self.refused = Some(Refused { at: up, bytes, why: why.to_owned() });
+        self.refused = Some(RefusedPublish { at: up, bytes, why: why.to_owned() });
     }
 
     /// For how large an entry there must be room, that none counts as refused.
     fn wanted_bytes(&self, up: u64) -> usize {
-        let recent = |refused: &&Refused| up < refused.at.saturating_add(FULL_MS);
+        let recent = |refused: &&RefusedPublish| up < refused.at.saturating_add(FULL_MS);
         self.refused.as_ref().filter(recent).map_or(0, |refused| refused.bytes)
     }
 
     /// What the operator is to be told now: once when publishes begin to be refused, now and then
     /// as long as they are, and when they are taken again.
-    fn take_news(&mut self, up: u64, is_full: bool) -> Option<News> {
+    fn take_news(&mut self, up: u64, is_full: bool) -> Option<SpaceNotice> {
         if !is_full {
             self.refused = None;
-            return std::mem::take(&mut self.is_told).then_some(News::Again);
+            return std::mem::take(&mut self.is_told).then_some(SpaceNotice::Again);
         }
         let why = &self.refused.as_ref()?.why;
         if self.is_told && up < self.next_reminder {
             return None;
         }
         (self.is_told, self.next_reminder) = (true, up.saturating_add(WARN_PAUSE_MS));
-        Some(News::Refused(why.clone()))
+        Some(SpaceNotice::Refused(why.clone()))
     }
 
     pub(super) const fn left(&self) -> Option<u64> {
@@ -126,7 +126,7 @@ impl Space {
     }
 }
 
-impl Machine {
+impl BrokerMachine {
     /// Looks how much room is left, and warns before there is none.
     pub(super) fn look_at_space(&mut self) {
         self.tell_of_refusals();
@@ -154,7 +154,7 @@ impl Machine {
         let largest = largest.map_or_else(String::new, |(_, topic)| {
             format!("; {} has most, {} MiB", topic.name, topic.bytes / (1024 * 1024))
         });
-        self.effects.push(Effect::Warn(format!(
+        self.effects.push(MachineEffect::Warn(format!(
             "the log has room for {} MiB more{pace}{largest}: consume, delete, or make room",
             left / (1024 * 1024)
         )));
@@ -165,9 +165,10 @@ impl Machine {
     /// The error is the one that has clients wait, and come back by themselves. With
     /// `ProducerBlockedQuotaExceededException` some clients would give up their producers for good,
     /// and a disk has room again later.
-    pub(super) fn check_disk(&self, bytes: usize) -> Result<(), Refusal> {
-        let refuse =
-            |text: String| Err(Refusal::new(ServerError::ProducerBlockedQuotaExceededError, text));
+    pub(super) fn check_disk(&self, bytes: usize) -> Result<(), RequestRefusal> {
+        let refuse = |text: String| {
+            Err(RequestRefusal::new(ServerError::ProducerBlockedQuotaExceededError, text))
+        };
         if self.log.is_stuck || !self.composer.has_room_for(bytes) {
             return refuse(
                 "the log cannot go on for want of disk space or of file descriptors: free some, the broker goes on by itself"
@@ -197,15 +198,15 @@ impl Machine {
     fn tell_of_refusals(&mut self) {
         let is_full = self.is_disk_full();
         let warning = match self.space.take_news(self.up, is_full) {
-            Some(News::Refused(why)) => {
+            Some(SpaceNotice::Refused(why)) => {
                 format!("the disk is full, and publishes and new producers are refused: {why}")
             }
-            Some(News::Again) => {
+            Some(SpaceNotice::Again) => {
                 "publishes are no longer refused for want of room on the disk".to_owned()
             }
             None => return,
         };
-        self.effects.push(Effect::Warn(warning));
+        self.effects.push(MachineEffect::Warn(warning));
     }
 
     /// Whether publishes are refused for want of room on the disk.

@@ -1,18 +1,19 @@
 //! Figures of topics, for the admin interface, for metrics and for clients that ask.
 
-use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, HashRange, Kind};
+use super::dispatcher::{ConsumerKey, DispatchMode, Dispatcher, DispatcherConsumer, HashRange};
 use super::figures::{bytes_from, is_compacted, oldest_open, oldest_open_s};
-use super::{Live, Machine};
+use super::{BrokerMachine, Live};
 use crate::admin::stats::{
-    AccessMode, CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, DrainingHash,
-    InternalStats, LedgerStats, PublisherStats, SubscriptionKind, SubscriptionStats, TopicStats,
+    CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, DrainingHash, InternalStats,
+    LedgerStats, ProducerAccessMode, PublisherStats, SubscriptionKind, SubscriptionStats,
+    TopicStats,
 };
-use crate::admin::values::Position as AdminPosition;
-use crate::auth::Role;
+use crate::admin::values::AdminPosition;
+use crate::auth::AuthRole;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
 use crate::state::cursor::Cursor;
-use crate::state::entries::Position;
-use crate::state::{Subscription, Topic};
+use crate::state::entries::EntryPosition;
+use crate::state::{BrokerSubscription, BrokerTopic};
 use longhaul_wire::messages::{
     self, CommandConsumerStats, CommandConsumerStatsResponse, ServerError,
 };
@@ -26,7 +27,7 @@ const METRICS_TOPICS_MAX: usize = 1000;
 /// Holes of a cursor that are listed.
 const HOLES_MAX: usize = 1000;
 
-impl Machine {
+impl BrokerMachine {
     pub(super) fn topic_stats(&self, id: u32) -> Option<TopicStats> {
         let (topic, live) = (self.state.topic(id)?, self.live.get(&id)?);
         let (rate_in, bytes_rate_in) = live.figures.rate_in.get();
@@ -89,14 +90,16 @@ impl Machine {
         stats.collect()
     }
 
-    fn publisher_stats(&self, producer: &super::producing::Producer) -> PublisherStats {
+    fn publisher_stats(&self, producer: &super::producing::TopicProducer) -> PublisherStats {
         let session = self.sessions.get(&producer.conn);
         PublisherStats {
             access_mode: match producer.mode {
-                messages::AccessMode::Shared => AccessMode::Shared,
-                messages::AccessMode::Exclusive => AccessMode::Exclusive,
-                messages::AccessMode::WaitForExclusive => AccessMode::WaitForExclusive,
-                messages::AccessMode::ExclusiveWithFencing => AccessMode::ExclusiveWithFencing,
+                messages::AccessMode::Shared => ProducerAccessMode::Shared,
+                messages::AccessMode::Exclusive => ProducerAccessMode::Exclusive,
+                messages::AccessMode::WaitForExclusive => ProducerAccessMode::WaitForExclusive,
+                messages::AccessMode::ExclusiveWithFencing => {
+                    ProducerAccessMode::ExclusiveWithFencing
+                }
             },
             producer_id: producer.id,
             producer_name: producer.name.clone(),
@@ -110,10 +113,10 @@ impl Machine {
 
     fn subscription_stats(
         &self,
-        topic: &Topic,
+        topic: &BrokerTopic,
         live: &Live,
         id: u32,
-        known: &Subscription,
+        known: &BrokerSubscription,
     ) -> SubscriptionStats {
         let dispatcher = live.dispatchers.get(&id);
         let figures = live.figures.of(id);
@@ -124,8 +127,8 @@ impl Machine {
             dispatcher.consumers().iter().find(|consumer| consumer.key == key)
         });
         let policy = dispatcher.and_then(|dispatcher| match dispatcher.kind {
-            Kind::KeyShared(policy) => Some(policy),
-            Kind::Exclusive | Kind::Shared | Kind::Failover => None,
+            DispatchMode::KeyShared(policy) => Some(policy),
+            DispatchMode::Exclusive | DispatchMode::Shared | DispatchMode::Failover => None,
         });
         let consumers = dispatcher.map(|dispatcher| self.consumers(dispatcher)).unwrap_or_default();
         SubscriptionStats {
@@ -147,10 +150,10 @@ impl Machine {
             msg_delayed: delayed,
             unacked_messages: dispatcher.map_or(0, Dispatcher::unacked),
             kind: dispatcher.map_or(SubscriptionKind::None, |dispatcher| match dispatcher.kind {
-                Kind::Exclusive => SubscriptionKind::Exclusive,
-                Kind::Shared => SubscriptionKind::Shared,
-                Kind::Failover => SubscriptionKind::Failover,
-                Kind::KeyShared(_) => SubscriptionKind::KeyShared,
+                DispatchMode::Exclusive => SubscriptionKind::Exclusive,
+                DispatchMode::Shared => SubscriptionKind::Shared,
+                DispatchMode::Failover => SubscriptionKind::Failover,
+                DispatchMode::KeyShared(_) => SubscriptionKind::KeyShared,
             }),
             active_consumer_name: active.map(|consumer| consumer.name.clone()),
             last_acked_timestamp: figures.last_acked,
@@ -168,7 +171,7 @@ impl Machine {
     fn consumers(&self, dispatcher: &Dispatcher) -> Vec<ConsumerStats> {
         let mut all: Vec<_> =
             dispatcher.consumers().iter().map(|consumer| self.consumer(consumer)).collect();
-        if !matches!(dispatcher.kind, Kind::KeyShared(_)) {
+        if !matches!(dispatcher.kind, DispatchMode::KeyShared(_)) {
             return all;
         }
         let keys = dispatcher.consumers().iter().map(|consumer| consumer.key);
@@ -191,7 +194,7 @@ impl Machine {
         all
     }
 
-    fn consumer(&self, consumer: &Consumer) -> ConsumerStats {
+    fn consumer(&self, consumer: &DispatcherConsumer) -> ConsumerStats {
         let session = self.sessions.get(&consumer.key.conn);
         let handle = session.and_then(|session| session.consumers.get(&consumer.key.id));
         ConsumerStats {
@@ -273,8 +276,9 @@ impl Machine {
     }
 
     /// All figures, or those of the topics that somebody may use.
-    pub(crate) fn metrics(&self, viewer: Option<&Role>) -> MetricsSnapshot {
-        let is_seen = |topic: &Topic| viewer.is_none_or(|role| self.allows_any(role, &topic.name));
+    pub(crate) fn metrics(&self, viewer: Option<&AuthRole>) -> MetricsSnapshot {
+        let is_seen =
+            |topic: &BrokerTopic| viewer.is_none_or(|role| self.allows_any(role, &topic.name));
         let topics =
             self.state.topics().filter(|(_, topic)| is_seen(topic)).take(METRICS_TOPICS_MAX);
         let topics = topics.filter_map(|(id, topic)| {
@@ -324,7 +328,8 @@ impl Machine {
     }
 
     fn oldest_open_s(&self) -> u64 {
-        let of = |(id, topic): (u32, &Topic)| oldest_open_s(topic, self.readable(id), self.now);
+        let of =
+            |(id, topic): (u32, &BrokerTopic)| oldest_open_s(topic, self.readable(id), self.now);
         self.state.topics().map(of).max().unwrap_or_default()
     }
 
@@ -374,7 +379,7 @@ impl Machine {
     }
 }
 
-fn topic_metrics(topic: &Topic, live: &Live, now: u64) -> TopicMetrics {
+fn topic_metrics(topic: &BrokerTopic, live: &Live, now: u64) -> TopicMetrics {
     let subscriptions = topic.subscriptions.iter().map(|(&id, known)| {
         let (figures, dispatcher) = (live.figures.of(id), live.dispatchers.get(&id));
         let metrics = SubscriptionMetrics {
@@ -403,7 +408,7 @@ const fn when(is_so: bool, at: u64) -> u64 {
     if is_so { at } else { 0 }
 }
 
-pub(super) fn shown(position: Option<Position>) -> AdminPosition {
+pub(super) fn shown(position: Option<EntryPosition>) -> AdminPosition {
     position.map_or(AdminPosition::NONE, |position| AdminPosition {
         ledger: signed(position.ledger),
         entry: signed(position.entry),
@@ -415,7 +420,7 @@ fn signed(number: u64) -> i64 {
 }
 
 /// The part of a topic that lies in one ledger. The parts together are the whole.
-fn ledger_stats(topic: &Topic, ledger: u64, part: Range<u64>, readable: u64) -> LedgerStats {
+fn ledger_stats(topic: &BrokerTopic, ledger: u64, part: Range<u64>, readable: u64) -> LedgerStats {
     let from = |ordinal| bytes_from(topic, ordinal, readable);
     LedgerStats {
         ledger_id: signed(ledger),
@@ -428,11 +433,16 @@ fn ledger_stats(topic: &Topic, ledger: u64, part: Range<u64>, readable: u64) -> 
 
 /// Entries that are not acknowledged. Of a subscription that came when entries were gone already,
 /// they are no more than there are.
-fn backlog(topic: &Topic, cursor: &Cursor, readable: u64) -> u64 {
+fn backlog(topic: &BrokerTopic, cursor: &Cursor, readable: u64) -> u64 {
     cursor.open_between(topic.entries.first(), readable).min(topic.entries.count())
 }
 
-fn cursor_stats(topic: &Topic, live: &Live, id: u32, known: &Subscription) -> CursorStats {
+fn cursor_stats(
+    topic: &BrokerTopic,
+    live: &Live,
+    id: u32,
+    known: &BrokerSubscription,
+) -> CursorStats {
     let dispatcher = live.dispatchers.get(&id);
     let entries = &topic.entries;
     let read = dispatcher.map_or_else(|| known.cursor.mark(), Dispatcher::next);
@@ -454,7 +464,7 @@ fn cursor_stats(topic: &Topic, live: &Live, id: u32, known: &Subscription) -> Cu
 }
 
 /// A cursor that has everything before the ordinal.
-fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
+fn plain_cursor(topic: &BrokerTopic, mark: u64) -> CursorStats {
     CursorStats {
         mark_delete_position: before(topic, mark),
         read_position: shown(topic.entries.position_of(mark)),
@@ -476,7 +486,7 @@ fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
 }
 
 /// The id before an ordinal, as the admin interface shows it.
-pub(super) fn before(topic: &Topic, ordinal: u64) -> AdminPosition {
-    let Position { ledger, entry } = topic.position_before_or_none(ordinal);
+pub(super) fn before(topic: &BrokerTopic, ordinal: u64) -> AdminPosition {
+    let EntryPosition { ledger, entry } = topic.position_before_or_none(ordinal);
     AdminPosition { ledger: ledger.cast_signed(), entry: entry.cast_signed() }
 }

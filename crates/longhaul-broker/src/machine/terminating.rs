@@ -1,20 +1,20 @@
 //! What it means that a topic has ended: nothing more can be published to it, and consumers that
 //! have read everything are told so.
 
-use super::Machine;
-use super::effect::Refusal;
+use super::BrokerMachine;
+use super::effect::RequestRefusal;
 use super::invariants::Invariant;
 use crate::state::cursor::Cursor;
-use crate::state::entries::Entries;
+use crate::state::entries::TopicEntries;
 use longhaul_wire::messages::{CommandReachedEndOfTopic, ServerError};
 
-impl Machine {
+impl BrokerMachine {
     /// Refuses who would publish to a topic that has ended.
-    pub(super) fn check_end(&self, topic: u32) -> Result<(), Refusal> {
+    pub(super) fn check_end(&self, topic: u32) -> Result<(), RequestRefusal> {
         match self.state.topic(topic) {
             Some(kept) if kept.is_terminated => {
                 let text = format!("{} was terminated: nothing more can be published", kept.name);
-                Err(Refusal::new(ServerError::TopicTerminatedError, text))
+                Err(RequestRefusal::new(ServerError::TopicTerminatedError, text))
             }
             Some(_) | None => Ok(()),
         }
@@ -52,7 +52,7 @@ impl Machine {
 }
 
 /// Whether an entry that can be read is not acknowledged. Those that are gone do not count.
-fn has_open(entries: &Entries, cursor: &Cursor) -> bool {
+fn has_open(entries: &TopicEntries, cursor: &Cursor) -> bool {
     let mut at = cursor.next_unacked(entries.first());
     while at < entries.end() {
         let here = entries.next_here(at);

@@ -3,12 +3,12 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test looks for what it is about")]
 
-use super::effect::Request;
+use super::effect::ClientRequest;
 use super::*;
-use crate::admin::policies::{BacklogAction, BacklogQuota, Change, Policies, Retention};
-use crate::admin::values::AdminError;
+use crate::admin::policies::{BacklogAction, BacklogQuota, Policies, PolicyChange, Retention};
+use crate::admin::values::AdminCallError;
 use crate::kit::{self, START};
-use crate::log::{Options, SimulatedStorage, Stepped};
+use crate::log::{LogOptions, SimulatedStorage, Stepped};
 use crate::name::TopicName;
 use crate::server::requests::verified;
 use crate::state::change::Ack;
@@ -54,7 +54,7 @@ const EARLIEST: MessageIdData = MessageIdData {
 
 /// A machine, and the log that it records to.
 struct Rig {
-    machine: Machine,
+    machine: BrokerMachine,
     log: Stepped,
     now: u64,
 }
@@ -67,7 +67,7 @@ impl Rig {
 
     /// The same, where the clients show these tokens.
     fn guarded(auth: Option<Arc<Authenticator>>, tokens: [Option<String>; 2]) -> Self {
-        let options = Options {
+        let options = LogOptions {
             segment_bytes_first: 8192,
             segment_bytes_max: 8192,
             body_bytes_max: 4000,
@@ -91,26 +91,26 @@ impl Rig {
     }
 
     /// What comes out at once.
-    fn at_once(&mut self, conn: u64, command: impl Into<Command>) -> Vec<Effect> {
+    fn at_once(&mut self, conn: u64, command: impl Into<Command>) -> Vec<MachineEffect> {
         self.machine.set_time(self.now, self.now);
-        self.machine.request(conn, Request::Command(command.into()));
+        self.machine.request(conn, ClientRequest::Command(command.into()));
         self.machine.take_effects()
     }
 
     /// What comes out when everything is written.
-    fn ask(&mut self, conn: u64, command: impl Into<Command>) -> Vec<Effect> {
+    fn ask(&mut self, conn: u64, command: impl Into<Command>) -> Vec<MachineEffect> {
         let mut effects = self.at_once(conn, command);
         effects.extend(self.settle());
         effects
     }
 
-    fn settle(&mut self) -> Vec<Effect> {
+    fn settle(&mut self) -> Vec<MachineEffect> {
         kit::settle(&mut self.machine, &mut self.log);
         self.machine.take_effects()
     }
 
     /// Lets time pass, with everything that is then due.
-    fn pass(&mut self, ms: u64) -> Vec<Effect> {
+    fn pass(&mut self, ms: u64) -> Vec<MachineEffect> {
         self.now += ms;
         self.machine.set_time(self.now, self.now);
         self.machine.tick();
@@ -120,21 +120,21 @@ impl Rig {
     fn produce(&mut self, conn: u64, producer_id: u64, mode: AccessMode) -> Result<bool, i32> {
         let effects = self.ask(conn, producer(producer_id, 7, mode));
         let ready = effects.iter().find_map(|effect| match effect {
-            Effect::Send(_, Command::ProducerSuccess(success)) => {
+            MachineEffect::Send(_, Command::ProducerSuccess(success)) => {
                 Some(Ok(success.producer_ready()))
             }
-            Effect::Send(_, Command::Error(error)) => Some(Err(error.error)),
+            MachineEffect::Send(_, Command::Error(error)) => Some(Err(error.error)),
             _ => None,
         });
         ready.unwrap()
     }
 
-    fn publish(&mut self, conn: u64, producer_id: u64, body: &[u8]) -> Vec<Effect> {
+    fn publish(&mut self, conn: u64, producer_id: u64, body: &[u8]) -> Vec<MachineEffect> {
         let metadata = MessageMetadata { publish_time: self.now, ..MessageMetadata::default() };
         let send = CommandSend { producer_id, ..CommandSend::default() };
         let message = verified(Payload::new(&metadata, body));
         self.machine.set_time(self.now, self.now);
-        self.machine.request(conn, Request::Publish(send, message));
+        self.machine.request(conn, ClientRequest::Publish(send, message));
         self.settle()
     }
 
@@ -180,9 +180,9 @@ fn producer(producer_id: u64, request_id: u64, mode: AccessMode) -> CommandProdu
 }
 
 /// The entries that were delivered, by their numbers in their ledgers.
-fn delivered(effects: &[Effect]) -> Vec<u64> {
-    let entry = |effect: &Effect| match effect {
-        Effect::Deliver { command: CommandMessage { message_id, .. }, .. } => {
+fn delivered(effects: &[MachineEffect]) -> Vec<u64> {
+    let entry = |effect: &MachineEffect| match effect {
+        MachineEffect::Deliver { command: CommandMessage { message_id, .. }, .. } => {
             Some(message_id.entry_id)
         }
         _ => None,
@@ -190,9 +190,9 @@ fn delivered(effects: &[Effect]) -> Vec<u64> {
     effects.iter().filter_map(entry).collect()
 }
 
-fn names(effects: &[Effect]) -> Vec<i32> {
-    let number = |effect: &Effect| match effect {
-        Effect::Send(_, command) => Some(command.number()),
+fn names(effects: &[MachineEffect]) -> Vec<i32> {
+    let number = |effect: &MachineEffect| match effect {
+        MachineEffect::Send(_, command) => Some(command.number()),
         _ => None,
     };
     effects.iter().filter_map(number).collect()
@@ -233,12 +233,12 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
     rig.produce(1, 1, AccessMode::Exclusive).unwrap();
     assert_eq!(rig.produce(2, 2, AccessMode::WaitForExclusive), Ok(false));
     let again = rig.ask(2, producer(2, 8, AccessMode::WaitForExclusive));
-    assert!(matches!(&again[..], [Effect::Send(2, Command::ProducerSuccess(success))]
+    assert!(matches!(&again[..], [MachineEffect::Send(2, Command::ProducerSuccess(success))]
         if success.request_id == 8 && !success.producer_ready()));
     rig.machine.closed(1);
     let entered = rig.settle();
     assert!(
-        matches!(&entered[..], [Effect::Send(2, Command::ProducerSuccess(success))]
+        matches!(&entered[..], [MachineEffect::Send(2, Command::ProducerSuccess(success))]
         if success.request_id == 8 && success.producer_ready()),
         "{entered:?}"
     );
@@ -269,7 +269,7 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
     rig.now += 2000;
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.tick();
-    let is_removal = |effect: &Effect| matches!(effect, Effect::RemoveSegments(_));
+    let is_removal = |effect: &MachineEffect| matches!(effect, MachineEffect::RemoveSegments(_));
     assert!(!rig.machine.take_effects().iter().any(is_removal), "nothing of it is on disk");
     assert!(rig.settle().iter().any(is_removal));
 }
@@ -283,9 +283,9 @@ fn no_two_compactions_share_a_file() {
     rig.publish(1, 1, b"x");
     let mut files = BTreeSet::new();
     for _ in 0..3 {
-        let effects = rig.call(Machine::start_compaction);
+        let effects = rig.call(BrokerMachine::start_compaction);
         let job = effects.into_iter().find_map(|effect| match effect {
-            Effect::Compact(job) => Some(job),
+            MachineEffect::Compact(job) => Some(job),
             _ => None,
         });
         let job = job.unwrap();
@@ -365,15 +365,15 @@ fn trimming_stops_where_compaction_has_not_been() {
     let message_id = vec![all];
     rig.ask(1, CommandAck { consumer_id: 5, ack_type: 1, message_id, ..CommandAck::default() });
     // An open ledger is trimmed no further than to the segment that is written.
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
-    let effects = rig.call(Machine::start_compaction);
+    let effects = rig.call(BrokerMachine::start_compaction);
     let job = effects.into_iter().find_map(|effect| match effect {
-        Effect::Compact(job) => Some(job),
+        MachineEffect::Compact(job) => Some(job),
         _ => None,
     });
     rig.machine.compacted(&job.unwrap(), Ok(Arc::from([])));
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 3, "up to the horizon");
 }
 
@@ -385,14 +385,14 @@ fn retention_keeps_what_is_young() {
     rig.set(|policies| policies.retention = retention(1, -1));
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     rig.pass(59_000);
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 0);
     rig.pass(2_000);
     assert_eq!(rig.first(), 3);
     rig.set(|policies| policies.retention = retention(-1, -1));
     rig.produce(1, 2, AccessMode::Shared).unwrap();
     rig.publish(1, 2, b"x");
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     rig.pass(1_000_000_000);
     assert_eq!(rig.first(), 3, "for ever");
 }
@@ -410,10 +410,10 @@ fn a_schema_of_another_type_is_refused() {
         ..producer(id, id, AccessMode::Shared)
     };
     let mut version = |command: CommandProducer| match rig.ask(1, command).pop() {
-        Some(Effect::Send(_, Command::ProducerSuccess(success))) => {
+        Some(MachineEffect::Send(_, Command::ProducerSuccess(success))) => {
             Ok(success.schema_version.unwrap_or_default())
         }
-        Some(Effect::Send(_, Command::Error(error))) => Err(error.error),
+        Some(MachineEffect::Send(_, Command::Error(error))) => Err(error.error),
         other => panic!("{other:?}"),
     };
     let number = |version: u64| Ok(version.to_be_bytes().to_vec().into());
@@ -436,7 +436,7 @@ fn nothing_overtakes_a_refused_message() {
         let metadata = MessageMetadata { publish_time: 1, ..MessageMetadata::default() };
         let send = CommandSend { producer_id, sequence_id, ..CommandSend::default() };
         let message = verified(Payload::new(&metadata, b"x"));
-        rig.machine.request(1, Request::Publish(send, message));
+        rig.machine.request(1, ClientRequest::Publish(send, message));
         rig.settle()
     };
     rig.machine.log.is_stuck = true;

@@ -1,12 +1,12 @@
 //! Topics that come, partitions, policies, schemas.
 
-use super::effect::Refusal;
+use super::effect::RequestRefusal;
 use super::invariants::Invariant;
-use super::{Live, Machine};
+use super::{BrokerMachine, Live};
 use crate::admin::policies::{Policies, PolicyLevels, TopicType};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::{NameError, TopicName};
-use crate::state::Settings;
+use crate::state::ResourceSettings;
 use crate::state::change::{
     AddSchema, CreateSubscription, CreateTopic, DeleteSchemas, OpenLedger, SetPartitions,
     SetPolicies,
@@ -24,16 +24,16 @@ pub(crate) const PARTITIONS_MAX: u32 = 10_000;
 
 /// Such a name stays wrong. Clients try again for half a minute after `InvalidTopicName`, and end
 /// without the reason.
-fn misnamed(cause: &NameError) -> Refusal {
-    Refusal::new(ServerError::NotAllowedError, cause.to_string())
+fn misnamed(cause: &NameError) -> RequestRefusal {
+    RequestRefusal::new(ServerError::NotAllowedError, cause.to_string())
 }
 
-impl Machine {
-    pub(super) fn topic_name(&self, name: &str) -> Result<TopicName, Refusal> {
+impl BrokerMachine {
+    pub(super) fn topic_name(&self, name: &str) -> Result<TopicName, RequestRefusal> {
         TopicName::parse(name).map_err(|cause| misnamed(&cause))
     }
 
-    pub(super) fn check_namespace(&self, name: &TopicName) -> Result<(), Refusal> {
+    pub(super) fn check_namespace(&self, name: &TopicName) -> Result<(), RequestRefusal> {
         let namespace = name.namespace();
         if self.state.has_namespace(namespace) {
             return Ok(());
@@ -41,7 +41,7 @@ impl Machine {
         let text = format!(
             "namespace {namespace} does not exist: create it with PUT /admin/v2/namespaces/{namespace}, its tenant first"
         );
-        Err(Refusal::new(ServerError::TopicNotFound, text))
+        Err(RequestRefusal::new(ServerError::TopicNotFound, text))
     }
 
     /// The number of a topic, which is created where there is none if that is allowed.
@@ -49,7 +49,7 @@ impl Machine {
         &mut self,
         name: &TopicName,
         may_create: bool,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, RequestRefusal> {
         if let Some(id) = self.state.topic_id(name.as_str()) {
             return Ok(id);
         }
@@ -58,14 +58,14 @@ impl Machine {
             let text = format!(
                 "{name} has {count} partitions: use one of them, {name}-partition-0 and so on"
             );
-            return Err(Refusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
         }
         let is_partition = match name.partition() {
             Some((whole, index)) => match self.state.partitions(whole.as_str()) {
                 Some(count) if index < count => true,
                 Some(count) => {
                     let text = format!("{whole} has {count} partitions");
-                    return Err(Refusal::new(ServerError::TopicNotFound, text));
+                    return Err(RequestRefusal::new(ServerError::TopicNotFound, text));
                 }
                 None => false,
             },
@@ -76,7 +76,7 @@ impl Machine {
             let text = format!(
                 "{name} does not exist, and is not created by use: see PUT /admin/v2/persistent/…"
             );
-            return Err(Refusal::new(ServerError::TopicNotFound, text));
+            return Err(RequestRefusal::new(ServerError::TopicNotFound, text));
         }
         self.create_topic(name)
     }
@@ -86,7 +86,7 @@ impl Machine {
         policies.auto_topic_creation.is_none_or(|policy| policy.allow_auto_topic_creation)
     }
 
-    pub(super) fn create_topic(&mut self, name: &TopicName) -> Result<u32, Refusal> {
+    pub(super) fn create_topic(&mut self, name: &TopicName) -> Result<u32, RequestRefusal> {
         let (topic, _) = self.state.next_numbers();
         let created_at = self.now;
         self.change(CreateTopic { topic, name: name.as_str().to_owned(), created_at })?;
@@ -106,14 +106,18 @@ impl Machine {
 
     /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids
     /// are not used again.
-    pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), Refusal> {
+    pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         let (_, ledger) = self.state.next_numbers();
         let first = self.state.topic(topic).map_or(0, |kept| kept.entries.end());
         self.change(OpenLedger { topic, ledger, first })
     }
 
     /// Makes a subscription from the start of a topic, if there is none of that name.
-    pub(super) fn subscribe_from_start(&mut self, topic: u32, name: String) -> Result<(), Refusal> {
+    pub(super) fn subscribe_from_start(
+        &mut self,
+        topic: u32,
+        name: String,
+    ) -> Result<(), RequestRefusal> {
         let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(()) };
         if kept.subscription_id(&name).is_some() {
@@ -173,7 +177,7 @@ impl Machine {
         &mut self,
         name: &TopicName,
         may_create: bool,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, RequestRefusal> {
         if let Some(count) = self.state.partitions(name.as_str()) {
             return Ok(count);
         }
@@ -185,12 +189,15 @@ impl Machine {
             && let Some(count) = self.state.partitions(whole.as_str())
         {
             let text = format!("{whole} has {count} partitions");
-            let refusal = Refusal::new(ServerError::TopicNotFound, text);
+            let refusal = RequestRefusal::new(ServerError::TopicNotFound, text);
             return if index < count { Ok(0) } else { Err(refusal) };
         }
         let policy = self.resolve_policies(name).auto_topic_creation;
         if !may_create || policy.is_some_and(|policy| !policy.allow_auto_topic_creation) {
-            return Err(Refusal::new(ServerError::TopicNotFound, format!("{name} does not exist")));
+            return Err(RequestRefusal::new(
+                ServerError::TopicNotFound,
+                format!("{name} does not exist"),
+            ));
         }
         match policy.filter(|policy| {
             policy.topic_type == TopicType::Partitioned && name.partition().is_none()
@@ -210,7 +217,7 @@ impl Machine {
         &mut self,
         name: &TopicName,
         partitions: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         name.check_partitions(partitions).map_err(|cause| misnamed(&cause))?;
         self.change(SetPartitions { name: name.as_str().to_owned(), partitions })?;
         for index in 0..partitions {
@@ -266,12 +273,12 @@ impl Machine {
     pub(super) fn set(
         &mut self,
         scope: &str,
-        set: impl FnOnce(&mut Settings),
-    ) -> Result<(), Refusal> {
+        set: impl FnOnce(&mut ResourceSettings),
+    ) -> Result<(), RequestRefusal> {
         let mut settings = self.state.settings(scope).cloned().unwrap_or_default();
         set(&mut settings);
         let policies = serde_json::to_vec(&settings)
-            .map_err(|cause| Refusal::new(ServerError::UnknownError, cause.to_string()))?;
+            .map_err(|cause| RequestRefusal::new(ServerError::UnknownError, cause.to_string()))?;
         self.change(SetPolicies { scope: scope.to_owned(), policies: policies.into() })?;
         let concerned: Vec<u32> = if scope.contains("://") {
             let named = self.state.topics_named(scope);
@@ -300,7 +307,7 @@ impl Machine {
         &mut self,
         topic: u32,
         schema: Option<&Schema>,
-    ) -> Result<Bytes, Refusal> {
+    ) -> Result<Bytes, RequestRefusal> {
         let Some(schema) = schema.filter(|schema| is_definite(schema)) else {
             return Ok(Bytes::new());
         };
@@ -312,7 +319,11 @@ impl Machine {
 
     /// Refuses a producer without a schema where the topic has one and the policy says that it is
     /// enforced.
-    pub(super) fn check_schema(&mut self, topic: u32, version: &Bytes) -> Result<(), Refusal> {
+    pub(super) fn check_schema(
+        &mut self,
+        topic: u32,
+        version: &Bytes,
+    ) -> Result<(), RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return Ok(()) };
@@ -324,14 +335,14 @@ impl Machine {
         let text = format!(
             "{name} has a schema, and producers without one are refused (schemaValidationEnforced)"
         );
-        Err(Refusal::new(ServerError::IncompatibleSchema, text))
+        Err(RequestRefusal::new(ServerError::IncompatibleSchema, text))
     }
 
     pub(super) fn store_schema(
         &mut self,
         name: &TopicName,
         schema: &Schema,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, RequestRefusal> {
         let key = Self::schema_key(name);
         let known = self.state.schemas(&key);
         let same = |known: &Schema| {
@@ -346,14 +357,17 @@ impl Machine {
                 kind_name(last.schema.r#type),
                 kind_name(schema.r#type)
             );
-            return Err(Refusal::new(ServerError::IncompatibleSchema, text));
+            return Err(RequestRefusal::new(ServerError::IncompatibleSchema, text));
         }
         let version = known.len() as u64;
         self.change(AddSchema { name: key, schema: Some(schema.clone()), added_at: self.now })?;
         Ok(version)
     }
 
-    pub(super) fn delete_schemas(&mut self, name: &TopicName) -> Result<Option<u64>, Refusal> {
+    pub(super) fn delete_schemas(
+        &mut self,
+        name: &TopicName,
+    ) -> Result<Option<u64>, RequestRefusal> {
         let key = Self::schema_key(name);
         let count = self.state.schemas(&key).len() as u64;
         if count == 0 {
@@ -384,8 +398,12 @@ impl Machine {
                 Some(Some(version)) => self.schema_of(&name, Some(version)),
                 None => self.schema_of(&name, None),
             };
-            let missing =
-                || Refusal::new(ServerError::TopicNotFound, format!("{name} has no such schema"));
+            let missing = || {
+                RequestRefusal::new(
+                    ServerError::TopicNotFound,
+                    format!("{name} has no such schema"),
+                )
+            };
             found.map(|(version, found)| (version, found.schema.clone())).ok_or_else(missing)
         });
         let mut response = CommandGetSchemaResponse {
@@ -407,11 +425,11 @@ impl Machine {
 
     pub(super) fn get_or_create_schema(&mut self, conn: u64, command: &CommandGetOrCreateSchema) {
         let stored = self.topic_name(&command.topic).and_then(|name| {
-            self.authorize(conn, &name, crate::admin::policies::Action::Produce)?;
+            self.authorize(conn, &name, crate::admin::policies::AuthAction::Produce)?;
             if self.state.topic_id(name.as_str()).is_none()
                 && self.state.partitions(name.as_str()).is_none()
             {
-                return Err(Refusal::new(
+                return Err(RequestRefusal::new(
                     ServerError::TopicNotFound,
                     format!("{name} does not exist"),
                 ));

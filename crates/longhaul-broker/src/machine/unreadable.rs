@@ -11,12 +11,12 @@
 //! - The operating system refused to read: it is tried again after a pause. Shared subscriptions
 //!   get what lies behind it meanwhile; others, whose order counts, wait for it.
 
-use super::Machine;
+use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
 use super::invariants::Invariant;
-use super::withheld::{Copy, Where};
-use crate::log::{Place, ReadError};
-use crate::state::entries::Position;
+use super::withheld::{CopyLocation, WithheldCopy};
+use crate::log::{ReadError, RecordLocation};
+use crate::state::entries::EntryPosition;
 
 /// Entries that are set aside in one run, and entries of one topic that wait: each takes some
 /// memory.
@@ -30,28 +30,28 @@ pub struct Unreadable {
     /// Who was to get it.
     pub consumer: ConsumerKey,
     /// Its id.
-    pub position: Position,
+    pub position: EntryPosition,
     /// Where it lies in the log; none in a compacted view.
-    pub place: Option<Place>,
+    pub place: Option<RecordLocation>,
     /// What was said.
     pub cause: ReadError,
 }
 
 /// When what may concern very many entries may be said again.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct UnreadableWarnings {
     refused: u64,
     beyond: u64,
 }
 
-impl Machine {
+impl BrokerMachine {
     /// Goes on without an entry that cannot be read. Returns what the operator should know, if
     /// there is something new.
     pub fn withhold(&mut self, unreadable: &Unreadable) -> Option<String> {
         // The consumer may have gone while the entry was read, and the topic with its ids.
         let (topic, subscription) = self.place_of(unreadable.consumer)?;
         let ordinal = self.state.topic(topic)?.entries.ordinal_of(unreadable.position)?;
-        let place = if unreadable.place.is_some() { Where::Log } else { Where::View };
+        let place = if unreadable.place.is_some() { CopyLocation::Log } else { CopyLocation::View };
         let withheld = &self.live.get(&topic)?.withheld;
         let is_new =
             !withheld.contains(place, ordinal) && self.is_there(topic, ordinal, unreadable.place);
@@ -70,7 +70,7 @@ impl Machine {
     }
 
     /// Whether the entry still is where it could not be read: it may have been trimmed, or copied.
-    fn is_there(&self, topic: u32, ordinal: u64, place: Option<Place>) -> bool {
+    fn is_there(&self, topic: u32, ordinal: u64, place: Option<RecordLocation>) -> bool {
         let Some(kept) = self.state.topic(topic) else { return false };
         match place {
             Some(place) => kept.entries.get(ordinal).is_some_and(|slot| slot.place == place),
@@ -81,7 +81,7 @@ impl Machine {
     fn note_unreadable(
         &mut self,
         topic: u32,
-        copy: Copy,
+        copy: WithheldCopy,
         unreadable: &Unreadable,
     ) -> Option<String> {
         let name = self.state.topic(topic)?.name.as_str().to_owned();
@@ -121,7 +121,7 @@ impl Machine {
     }
 
     /// The consumer has its permits back.
-    fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64, from: Where) {
+    fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64, from: CopyLocation) {
         let (topic, subscription) = place;
         let invariants = &mut self.invariants;
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
@@ -150,7 +150,7 @@ impl Machine {
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return };
         let is_here = |ordinal: u64| kept.entries.get(ordinal).is_some();
-        live.withheld.set_aside.retain(|copy| copy.0 == Where::View || is_here(copy.1));
+        live.withheld.set_aside.retain(|copy| copy.0 == CopyLocation::View || is_here(copy.1));
         let due = live.withheld.take_due(self.up);
         due.into_iter().for_each(|(_, ordinal)| self.offer(topic, ordinal));
     }
@@ -160,7 +160,7 @@ impl Machine {
         let live = self.live.get_mut(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, None);
         let Some(live) = live else { return };
-        let copy = (Where::Log, ordinal);
+        let copy = (CopyLocation::Log, ordinal);
         if live.withheld.set_aside.remove(&copy) | live.withheld.waiting.remove(&copy) {
             self.offer(topic, ordinal);
         }

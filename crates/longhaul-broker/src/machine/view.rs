@@ -1,10 +1,10 @@
 //! What a subscription may read of a topic: its entries as far as they are on disk, or the
 //! compacted view and what follows it.
 
-use super::withheld::{Where, Withheld};
+use super::withheld::{CopyLocation, Withheld};
 use crate::key_hash;
-use crate::log::Slot as CompactedSlot;
-use crate::state::entries::{Entries, Position, Slot};
+use crate::log::CompactedSlot;
+use crate::state::entries::{EntryPosition, EntrySlot, TopicEntries};
 
 /// One entry of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Item {
     /// Its ordinal.
     pub ordinal: u64,
     /// Its id.
-    pub position: Position,
+    pub position: EntryPosition,
     /// How many messages it has.
     pub messages: u32,
     /// Bytes of its record.
@@ -28,15 +28,15 @@ pub struct Item {
 }
 
 /// The hash of an entry's key. A message without a key is one by itself, with all of its chunks.
-fn key_of(ordinal: u64, slot: &Slot, chunk_of: Option<u64>) -> u16 {
+fn key_of(ordinal: u64, slot: &EntrySlot, chunk_of: Option<u64>) -> u16 {
     if slot.key_hash > 0 { slot.key_hash } else { key_hash::of_none(chunk_of.unwrap_or(ordinal)) }
 }
 
 /// The readable part of a topic.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct ReadableView<'a> {
     /// The topic's entries.
-    pub entries: &'a Entries,
+    pub entries: &'a TopicEntries,
     /// The first ordinal that may not be shown yet.
     pub end: u64,
     /// The compacted view and its horizon, for who asked for it.
@@ -45,7 +45,7 @@ pub struct View<'a> {
     pub withheld: &'a Withheld,
 }
 
-impl View<'_> {
+impl ReadableView<'_> {
     /// The first entry at or after the ordinal.
     #[must_use]
     pub fn at_or_after(&self, ordinal: u64) -> Option<Item> {
@@ -60,14 +60,14 @@ impl View<'_> {
         let at = slots.partition_point(|slot| slot.ordinal < ordinal);
         let mut rest = slots.iter().enumerate().skip(at);
         let (at, slot) =
-            rest.find(|(_, slot)| !self.withheld.contains(Where::View, slot.ordinal))?;
+            rest.find(|(_, slot)| !self.withheld.contains(CopyLocation::View, slot.ordinal))?;
         // Who has to wait for an entry does not get what lies behind it.
         if slot.ordinal >= self.end {
             return None;
         }
         Some(Item {
             ordinal: slot.ordinal,
-            position: Position { ledger: slot.ledger, entry: slot.entry },
+            position: EntryPosition { ledger: slot.ledger, entry: slot.entry },
             messages: slot.messages.max(1),
             bytes: slot.size,
             deliver_at: None,
@@ -81,11 +81,12 @@ impl View<'_> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = ordinal.max(horizon).max(self.entries.first());
         let mut range = self.entries.range(from, self.end);
-        let (ordinal, slot) = range.find(|&(at, _)| !self.withheld.contains(Where::Log, at))?;
+        let (ordinal, slot) =
+            range.find(|&(at, _)| !self.withheld.contains(CopyLocation::Log, at))?;
         self.item(ordinal, &slot)
     }
 
-    fn item(&self, ordinal: u64, slot: &Slot) -> Option<Item> {
+    fn item(&self, ordinal: u64, slot: &EntrySlot) -> Option<Item> {
         let chunk_of = self.entries.chunk_of(ordinal);
         Some(Item {
             ordinal,
@@ -114,23 +115,24 @@ impl View<'_> {
 
     /// The last entry that is not set aside, and how many messages it has when it is a batch.
     #[must_use]
-    pub fn last(&self) -> Option<(Position, Option<u32>)> {
+    pub fn last(&self) -> Option<(EntryPosition, Option<u32>)> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = self.entries.first().max(horizon);
         let mut end = self.end;
         while let Some((ordinal, slot)) =
             self.entries.last_before(end).filter(|last| last.0 >= from)
         {
-            if self.withheld.is_set_aside(Where::Log, ordinal) {
+            if self.withheld.is_set_aside(CopyLocation::Log, ordinal) {
                 end = ordinal;
                 continue;
             }
             let batch = slot.is_batch().then(|| slot.messages());
             return Some((self.entries.position_of(ordinal)?, batch));
         }
-        let sound = |slot: &&CompactedSlot| !self.withheld.is_set_aside(Where::View, slot.ordinal);
+        let sound =
+            |slot: &&CompactedSlot| !self.withheld.is_set_aside(CopyLocation::View, slot.ordinal);
         let slot = self.compacted?.0.iter().rev().find(sound)?;
-        let position = Position { ledger: slot.ledger, entry: slot.entry };
+        let position = EntryPosition { ledger: slot.ledger, entry: slot.entry };
         Some((position, (slot.messages > 1).then_some(slot.messages)))
     }
 }

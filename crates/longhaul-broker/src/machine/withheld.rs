@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 const PAUSE_MS: (u64, u64) = (1000, 60_000);
 
 /// Where an entry was read, and its ordinal.
-pub(super) type Copy = (Where, u64);
+pub(super) type WithheldCopy = (CopyLocation, u64);
 
 /// Where an entry was read. It may lie in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Where {
+pub enum CopyLocation {
     /// In the log.
     Log,
     /// In the compacted view.
@@ -23,9 +23,9 @@ pub enum Where {
 #[derive(Debug, Default)]
 pub struct Withheld {
     /// For as long as the broker runs.
-    pub(super) set_aside: BTreeSet<Copy>,
+    pub(super) set_aside: BTreeSet<WithheldCopy>,
     /// Until they are tried again.
-    pub(super) waiting: BTreeSet<Copy>,
+    pub(super) waiting: BTreeSet<WithheldCopy>,
     retry_at: u64,
     pub(super) pause_ms: u64,
 }
@@ -38,22 +38,24 @@ pub(super) static NOTHING: Withheld =
 impl Withheld {
     /// Whether the entry is set aside.
     #[must_use]
-    pub fn is_set_aside(&self, place: Where, ordinal: u64) -> bool {
+    pub fn is_set_aside(&self, place: CopyLocation, ordinal: u64) -> bool {
         self.set_aside.contains(&(place, ordinal))
     }
 
     /// Whether nobody gets the entry for now.
     #[must_use]
-    pub fn contains(&self, place: Where, ordinal: u64) -> bool {
+    pub fn contains(&self, place: CopyLocation, ordinal: u64) -> bool {
         self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
     }
 
     /// The first entry at or after an ordinal that is tried again, of a reader of the log, or of
     /// the view up to this horizon.
     pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
-        let concerned = |&&(place, ordinal): &&Copy| {
+        let concerned = |&&(place, ordinal): &&WithheldCopy| {
             let is_in_view = ordinal < horizon;
-            ordinal >= from && is_in_view == (place == Where::View) && !cursor.is_acked(ordinal)
+            ordinal >= from
+                && is_in_view == (place == CopyLocation::View)
+                && !cursor.is_acked(ordinal)
         };
         self.waiting.iter().filter(concerned).map(|copy| copy.1).min()
     }
@@ -68,10 +70,10 @@ impl Withheld {
     /// miss.
     pub(super) fn first_to_compact(&self, from: u64) -> Option<u64> {
         let all = self.set_aside.iter().chain(&self.waiting);
-        all.filter(|copy| copy.0 == Where::View || copy.1 >= from).map(|copy| copy.1).min()
+        all.filter(|copy| copy.0 == CopyLocation::View || copy.1 >= from).map(|copy| copy.1).min()
     }
 
-    pub(super) fn wait(&mut self, copy: Copy, up: u64) {
+    pub(super) fn wait(&mut self, copy: WithheldCopy, up: u64) {
         if self.waiting.is_empty() {
             let (least, most) = PAUSE_MS;
             // One that fails again soon after it was tried waits longer.
@@ -84,7 +86,7 @@ impl Withheld {
     }
 
     /// What is to be tried again now.
-    pub(super) fn take_due(&mut self, up: u64) -> BTreeSet<Copy> {
+    pub(super) fn take_due(&mut self, up: u64) -> BTreeSet<WithheldCopy> {
         if up < self.retry_at {
             return BTreeSet::new();
         }

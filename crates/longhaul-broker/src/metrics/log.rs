@@ -1,9 +1,9 @@
 //! Figures of the log and of its disk.
 
 use super::LogMetrics;
-use super::page::{Kind, Page};
+use super::page::{MetricKind, MetricsText};
 
-pub(super) fn log(page: &mut Page, log: &LogMetrics) {
+pub(super) fn log(page: &mut MetricsText, log: &LogMetrics) {
     let counters = [
         ("longhaul_broker_log_groups_total", "Groups of records committed.", log.groups),
         ("longhaul_broker_log_records_total", "Records written.", log.records),
@@ -15,12 +15,12 @@ pub(super) fn log(page: &mut Page, log: &LogMetrics) {
         ("longhaul_broker_log_written_bytes_total", "Bytes written.", log.bytes),
     ];
     for (name, help, value) in counters {
-        page.single(name, Kind::Counter, help, value);
+        page.single(name, MetricKind::Counter, help, value);
     }
     let name = "longhaul_broker_log_sync_seconds_total";
     page.single(
         name,
-        Kind::Counter,
+        MetricKind::Counter,
         "Time spent making the disk keep what was written.",
         log.sync_times.total.as_secs_f64(),
     );
@@ -59,12 +59,16 @@ pub(super) fn log(page: &mut Page, log: &LogMetrics) {
     ];
     for (name, help, value) in gauges {
         if let Some(value) = value {
-            page.single(name, Kind::Gauge, help, value);
+            page.single(name, MetricKind::Gauge, help, value);
         }
     }
     let Some(usage) = log.usage else { return };
     let name = "longhaul_broker_disk_kind_bytes";
-    page.head(name, Kind::Gauge, "Bytes of the files of the data directory, by what they are for.");
+    page.head(
+        name,
+        MetricKind::Gauge,
+        "Bytes of the files of the data directory, by what they are for.",
+    );
     for (kind, bytes) in usage.kinds() {
         page.sample(name, &format!("{{kind=\"{kind}\"}}"), bytes);
     }

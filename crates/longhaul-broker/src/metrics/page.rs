@@ -1,26 +1,26 @@
 //! The text that Prometheus reads, line by line.
 
-use crate::log::{TIME_BOUNDS, Times};
+use crate::log::{DurationHistogram, TIME_BOUNDS};
 use std::fmt::{Display, Write};
 
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
 #[derive(Default)]
-pub(super) struct Page {
+pub(super) struct MetricsText {
     pub(super) text: String,
 }
 
-impl Page {
-    pub(super) fn head(&mut self, name: &str, kind: Kind, help: &str) {
+impl MetricsText {
+    pub(super) fn head(&mut self, name: &str, kind: MetricKind, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
@@ -29,14 +29,14 @@ impl Page {
         self.write(format_args!("{name}{labels} {value}\n"));
     }
 
-    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+    pub(super) fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
         self.head(name, kind, help);
         self.sample(name, "", value);
     }
 
     /// How long something took, many times.
-    pub(super) fn times(&mut self, name: &str, help: &str, times: &Times) {
-        self.head(name, Kind::Histogram, help);
+    pub(super) fn times(&mut self, name: &str, help: &str, times: &DurationHistogram) {
+        self.head(name, MetricKind::Histogram, help);
         let bounds = TIME_BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string());
         let mut count = 0;
         for (bound, more) in bounds.chain(["+Inf".to_owned()]).zip(times.counts) {

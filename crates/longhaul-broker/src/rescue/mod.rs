@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use report::Report;
+pub use report::RescueReport;
 pub use salvage::salvage;
 pub use snapshot::snapshot;
 
@@ -95,11 +95,11 @@ fn holder(pid: Option<u32>) -> String {
 ///
 /// # Errors
 /// See [`RescueError`]. Damage is none.
-pub fn check(directory: &Path) -> Result<Report, RescueError> {
+pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
     let (storage, _lock) = open(directory)?;
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     let views = views::check(&read.state, &*storage);
-    let mut report = Report::new(directory, &read, &views);
+    let mut report = RescueReport::new(directory, &read, &views);
     if report.is_sound() {
         drop(read);
         // The last word has what a start does.
@@ -131,7 +131,7 @@ fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
 }
 
 /// A data directory that is read, and what keeps brokers away meanwhile.
-type Opened = (Arc<dyn Storage>, Box<dyn StorageLock>);
+type LockedDirectory = (Arc<dyn Storage>, Box<dyn StorageLock>);
 
 /// The files beside the folders of a log.
 const FILES: [&str; 3] = ["confirmed", "checkpoint", "segments"];
@@ -151,7 +151,7 @@ fn unread(directory: &Path, source: io::Error) -> RescueError {
 }
 
 /// Opens a directory for reading, and keeps brokers away meanwhile.
-fn open(directory: &Path) -> Result<Opened, RescueError> {
+fn open(directory: &Path) -> Result<LockedDirectory, RescueError> {
     let io = |source| unread(directory, source);
     let storage = ReadOnlyStorage::new(directory).map_err(io)?;
     require_log(directory, &storage)?;

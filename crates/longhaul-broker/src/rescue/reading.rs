@@ -1,11 +1,16 @@
 //! From what can be read of a log to the state that it leads to, and what is missing in it.
 
-use crate::log::{self, Cost, Finding, Kind, OpenError, Place, Reader, Replayed, Storage};
-use crate::state::change::{Ack, Change, ChangeRecord, CreateTopic, Numbers, OpenLedger, TopicEnd};
-use crate::state::entries::Position;
+use crate::log::{
+    self, Cost, LogFinding, OpenError, RecordKind, RecordLocation, RecordReader, ReplayedItem,
+    Storage,
+};
+use crate::state::change::{
+    Ack, ChangeRecord, CreateTopic, Numbers, OpenLedger, StateChange, TopicEnd,
+};
+use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
 use crate::state::replay::replay;
-use crate::state::{State, Topic};
+use crate::state::{BrokerState, BrokerTopic};
 use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +22,11 @@ const TOPICS_LEFT_OUT: u32 = 1_000;
 
 /// What could be read.
 #[derive(Debug)]
-pub(super) struct Read {
-    pub(super) state: State,
-    pub(super) findings: Vec<Finding>,
+pub(super) struct SalvageReading {
+    pub(super) state: BrokerState,
+    pub(super) findings: Vec<LogFinding>,
     pub(super) lacks_inventory: bool,
-    pub(super) reader: Reader,
+    pub(super) reader: RecordReader,
     /// Changes that do not apply to what is left, and what the first one says.
     pub(super) unapplied: (u64, String),
     /// Topics whose names are lost.
@@ -31,10 +36,10 @@ pub(super) struct Read {
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    state: State,
+struct SalvageReplay {
+    state: BrokerState,
     /// Entries of topics or ledgers that are not known, by these.
-    strays: BTreeMap<(u32, u64), Vec<(u64, Place)>>,
+    strays: BTreeMap<(u32, u64), Vec<(u64, RecordLocation)>>,
     deleted: BTreeSet<u32>,
     unapplied: (u64, String),
     /// The number that the next topic had at the checkpoint.
@@ -45,13 +50,14 @@ struct Taken {
 ///
 /// # Errors
 /// A later version has written it, or the operating system refused.
-pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<Read, OpenError> {
-    let mut taken = Taken::default();
+pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<SalvageReading, OpenError> {
+    let mut taken = SalvageReplay::default();
     let survey = log::survey(storage, EntryHead::facts, &mut |replayed| taken.take(replayed))?;
-    let log::Survey { findings, lacks_inventory, reader } = survey;
-    let Taken { state, strays, deleted, unapplied, topics_then } = taken;
+    let log::LogSurvey { findings, lacks_inventory, reader } = survey;
+    let SalvageReplay { state, strays, deleted, unapplied, topics_then } = taken;
     let (nameless, unplaced) = (BTreeSet::new(), 0);
-    let mut read = Read { state, findings, lacks_inventory, reader, unapplied, nameless, unplaced };
+    let mut read =
+        SalvageReading { state, findings, lacks_inventory, reader, unapplied, nameless, unplaced };
     if read.has_lost_state() {
         let is_checkpoint_whole = !read.findings.iter().any(|finding| finding.cost == Cost::State);
         let first_unknown = if is_checkpoint_whole { topics_then } else { 0 };
@@ -74,15 +80,15 @@ pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<Read, OpenError> {
 
 /// Why a start would refuse the log, if it would.
 pub(super) fn refusal(storage: &dyn Storage) -> Option<String> {
-    let mut state = State::default();
+    let mut state = BrokerState::default();
     let verified = log::verify(storage, &mut |replayed| replay(&mut state, replayed).map(drop));
     verified.err().map(|error| error.to_string())
 }
 
-impl Taken {
-    fn take(&mut self, replayed: Replayed<'_>) -> Result<(), String> {
+impl SalvageReplay {
+    fn take(&mut self, replayed: ReplayedItem<'_>) -> Result<(), String> {
         match replayed {
-            Replayed::Checkpoint(mut image) => {
+            ReplayedItem::Checkpoint(mut image) => {
                 while !image.is_empty() {
                     let record = ChangeRecord::decode_length_delimited(&mut image);
                     self.change(record.map_err(|cause| cause.to_string())?, false)?;
@@ -90,13 +96,13 @@ impl Taken {
                 self.topics_then = self.state.next_numbers().0;
             }
             // A survey reads the segments themselves.
-            Replayed::Entries(run) => self.state.restore_run(&run),
-            Replayed::Record { head, place, mut body, before_checkpoint, may_be_unchecked } => {
+            ReplayedItem::Entries(run) => self.state.restore_run(&run),
+            ReplayedItem::Record { head, place, mut body, before_checkpoint, may_be_unchecked } => {
                 match head.kind {
-                    Kind::Entry => {
+                    RecordKind::Entry => {
                         let entry =
                             EntryHead::decode(&mut body).ok_or("an entry without a head")?;
-                        let position = Position { ledger: head.ledger, entry: head.entry };
+                        let position = EntryPosition { ledger: head.ledger, entry: head.entry };
                         let topic = self.state.topic(head.topic);
                         if topic.is_some_and(|topic| topic.entries.ordinal_of(position).is_some()) {
                             self.state.restore(head.topic, position, place, &entry);
@@ -105,8 +111,8 @@ impl Taken {
                             of_ledger.or_default().push((head.entry, place));
                         }
                     }
-                    Kind::Change if before_checkpoint => {}
-                    Kind::Change => {
+                    RecordKind::Change if before_checkpoint => {}
+                    RecordKind::Change => {
                         let record =
                             ChangeRecord::decode(body).map_err(|cause| cause.to_string())?;
                         self.change(record, may_be_unchecked)?;
@@ -119,7 +125,7 @@ impl Taken {
 
     fn change(&mut self, record: ChangeRecord, may_be_unchecked: bool) -> Result<(), String> {
         let change = record.change.ok_or("a change of a kind that this version does not know")?;
-        if let Change::DeleteTopic(delete) = &change {
+        if let StateChange::DeleteTopic(delete) = &change {
             self.deleted.insert(delete.topic);
         }
         match self.state.apply(&change) {
@@ -135,7 +141,7 @@ impl Taken {
     }
 }
 
-impl Read {
+impl SalvageReading {
     /// Whether changes of state may be lost, and not only entries.
     pub(super) fn has_lost_state(&self) -> bool {
         self.findings.iter().any(|finding| finding.cost.is_state())
@@ -144,7 +150,7 @@ impl Read {
     /// Takes in the entries of a ledger whose beginning is lost, and maybe that of its topic.
     /// Ordinals that were acknowledged are left out, because nobody knows which entries had them:
     /// what is taken in is delivered again.
-    fn take_in(&mut self, topic: u32, ledger: u64, entries: &[(u64, Place)]) {
+    fn take_in(&mut self, topic: u32, ledger: u64, entries: &[(u64, RecordLocation)]) {
         if self.state.topic(topic).is_none() {
             let name = format!("persistent://public/default/salvaged-{topic}");
             self.apply(CreateTopic { topic, name, created_at: 0 });
@@ -170,7 +176,7 @@ impl Read {
             let body = self.reader.read(place);
             let head = body.ok().and_then(|mut body| EntryHead::decode(&mut body));
             if let Some(head) = head {
-                self.state.restore(topic, Position { ledger, entry }, place, &head);
+                self.state.restore(topic, EntryPosition { ledger, entry }, place, &head);
             }
         }
     }
@@ -196,7 +202,7 @@ impl Read {
     }
 
     /// What is made up here fits the state.
-    fn apply(&mut self, change: impl Into<Change>) {
+    fn apply(&mut self, change: impl Into<StateChange>) {
         if let Err(cause) = self.state.apply(&change.into()) {
             tracing::error!(%cause, "a change that was to complete what is left does not apply");
         }
@@ -204,7 +210,7 @@ impl Read {
 
     /// The entries of a topic that are missing and that somebody may need, as ranges of ids with
     /// both ends.
-    pub(super) fn lost(&self, topic: &Topic) -> Vec<(Position, Position)> {
+    pub(super) fn lost(&self, topic: &BrokerTopic) -> Vec<(EntryPosition, EntryPosition)> {
         if self.findings.is_empty() {
             return Vec::new();
         }
@@ -216,7 +222,7 @@ impl Read {
             }
             subscriptions.any(|subscription| !subscription.cursor.is_acked(ordinal))
         };
-        let mut ranges: Vec<(Position, Position)> = Vec::new();
+        let mut ranges: Vec<(EntryPosition, EntryPosition)> = Vec::new();
         for ordinal in topic.entries.gone().filter(|&ordinal| is_needed(ordinal)) {
             let Some(position) = topic.entries.position_of(ordinal) else { continue };
             match ranges.last_mut() {
@@ -233,18 +239,18 @@ impl Read {
 }
 
 /// The entry that a finding says it cost.
-pub(super) fn entry_of(finding: &Finding) -> Option<(u32, Position)> {
+pub(super) fn entry_of(finding: &LogFinding) -> Option<(u32, EntryPosition)> {
     match finding.cost {
         Cost::Entry(head) => {
-            Some((head.topic, Position { ledger: head.ledger, entry: head.entry }))
+            Some((head.topic, EntryPosition { ledger: head.ledger, entry: head.entry }))
         }
         Cost::Nothing | Cost::Entries(_) | Cost::Anything(_) | Cost::State => None,
     }
 }
 
 /// The first ordinal that nothing has had.
-fn end_of(topic: &Topic) -> u64 {
-    let acked = |subscription: &crate::state::Subscription| {
+fn end_of(topic: &BrokerTopic) -> u64 {
+    let acked = |subscription: &crate::state::BrokerSubscription| {
         subscription
             .cursor
             .acked()

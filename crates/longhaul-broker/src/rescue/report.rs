@@ -1,10 +1,10 @@
 //! What a check or a salvage says.
 
-use super::reading::{Read, entry_of};
+use super::reading::{SalvageReading, entry_of};
 use super::views::Damaged;
-use crate::log::{Cost, Finding};
-use crate::state::State;
-use crate::state::entries::Position;
+use crate::log::{Cost, LogFinding};
+use crate::state::BrokerState;
+use crate::state::entries::EntryPosition;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const SHOWN_MAX: usize = 1000;
 
 /// What was found in a data directory, as text for people.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RescueReport {
     directory: PathBuf,
     /// Topics and messages that can be read.
     kept: (usize, u64),
@@ -34,13 +34,13 @@ pub struct Report {
 struct Lost {
     topic: String,
     messages: u64,
-    ids: Vec<(Position, Position)>,
+    ids: Vec<(EntryPosition, EntryPosition)>,
 }
 
-impl Report {
-    pub(super) fn new(directory: &Path, read: &Read, views: &[Damaged]) -> Self {
+impl RescueReport {
+    pub(super) fn new(directory: &Path, read: &SalvageReading, views: &[Damaged]) -> Self {
         let state = &read.state;
-        let here = |topic: &crate::state::Topic| topic.entries.iter().count() as u64;
+        let here = |topic: &crate::state::BrokerTopic| topic.entries.iter().count() as u64;
         let kept = (state.topics().count(), state.topics().map(|(_, topic)| here(topic)).sum());
         let mut damage: Vec<String> =
             read.findings.iter().map(|finding| line(state, finding)).collect();
@@ -90,7 +90,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RescueReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.is_sound() { "sound" } else { "damaged" };
         let (topics, messages) = self.kept;
@@ -148,16 +148,16 @@ fn list(f: &mut fmt::Formatter<'_>, head: &str, lines: &[String]) -> fmt::Result
     Ok(())
 }
 
-fn line(state: &State, finding: &Finding) -> String {
+fn line(state: &BrokerState, finding: &LogFinding) -> String {
     let place =
         if finding.offset == 0 { String::new() } else { format!(" at offset {}", finding.offset) };
     format!("{}{place}: {}; {}", finding.file, finding.what, cost(state, finding))
 }
 
 /// What a finding costs, in words.
-fn cost(state: &State, finding: &Finding) -> String {
+fn cost(state: &BrokerState, finding: &LogFinding) -> String {
     if let Some((id, position)) = entry_of(finding) {
-        let Position { ledger, entry } = position;
+        let EntryPosition { ledger, entry } = position;
         let topic = state.topic(id);
         let ordinal = topic.and_then(|topic| Some((topic, topic.entries.ordinal_of(position)?)));
         return match (topic, ordinal) {
@@ -194,7 +194,7 @@ fn cost(state: &State, finding: &Finding) -> String {
     }
 }
 
-fn view_line(state: &State, damaged: &Damaged) -> String {
+fn view_line(state: &BrokerState, damaged: &Damaged) -> String {
     let name = state.topic(damaged.topic).map_or("", |topic| topic.name.as_str());
     let cost = if damaged.is_complete {
         "nothing is lost: it can be made again".to_owned()
@@ -212,7 +212,7 @@ fn view_line(state: &State, damaged: &Damaged) -> String {
     format!("{}: {}; {cost}", damaged.file, damaged.what)
 }
 
-fn notes(read: &Read) -> Vec<String> {
+fn notes(read: &SalvageReading) -> Vec<String> {
     let mut notes = Vec::new();
     if read.lacks_inventory {
         notes.push(

@@ -1,13 +1,14 @@
 //! A new data directory of what can be read of a damaged one.
 
-use super::reading::{self, Read};
-use super::report::Report;
+use super::reading::{self, SalvageReading};
+use super::report::RescueReport;
 use super::{RescueError, open, refused, views};
 use crate::compaction::rebuild;
 use crate::log::{
-    self, Composer, FileStorage, Head, Kind, Log, Options, Place, Replayed, Storage, WriteError,
+    self, BrokerLog, Composer, FileStorage, LogOptions, RecordHead, RecordKind, RecordLocation,
+    ReplayedItem, Storage, WriteError,
 };
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
 use crate::state::snapshot::image;
 use std::path::Path;
@@ -26,12 +27,12 @@ const BODY_BYTES_MAX: u32 = 1 << 30;
 ///
 /// # Errors
 /// See [`RescueError`].
-pub fn salvage(directory: &Path, new: &Path) -> Result<Report, RescueError> {
+pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError> {
     let (storage, _lock) = open(directory)?;
     super::make_empty(directory, new)?;
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     let damaged = views::check(&read.state, &*storage);
-    let mut report = Report::new(directory, &read, &damaged);
+    let mut report = RescueReport::new(directory, &read, &damaged);
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
     let to: Arc<dyn Storage> = Arc::new(FileStorage::new(new).map_err(io)?);
     let unreadable = write(&read, &to).map_err(|source| match source {
@@ -39,7 +40,7 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<Report, RescueError> {
         Failed::Write(source) => RescueError::Write { path: new.to_owned(), source },
     })?;
     for (position, topic) in unreadable {
-        let Position { ledger, entry } = position;
+        let EntryPosition { ledger, entry } = position;
         report.note(format!(
             "Message {ledger}:{entry} of {topic} could be read once and not again: it is lost."
         ));
@@ -69,16 +70,19 @@ enum Failed {
 
 /// Writes the entries, and a checkpoint with the state. Returns the entries that could not be read
 /// any more, with their topics.
-fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, Failed> {
-    let options = Options {
+fn write(
+    read: &SalvageReading,
+    to: &Arc<dyn Storage>,
+) -> Result<Vec<(EntryPosition, String)>, Failed> {
+    let options = LogOptions {
         body_bytes_max: BODY_BYTES_MAX,
         facts: Some(EntryHead::facts),
-        ..Options::default()
+        ..LogOptions::default()
     };
-    let opened = log::open(Arc::clone(to), options, &mut |_: Replayed<'_>| Ok(()));
+    let opened = log::open(Arc::clone(to), options, &mut |_: ReplayedItem<'_>| Ok(()));
     let opened = opened.map_err(Failed::Open)?;
     let (mut composer, log) = (opened.composer, opened.log);
-    let mut entries: Vec<(Place, u32, Position)> = Vec::new();
+    let mut entries: Vec<(RecordLocation, u32, EntryPosition)> = Vec::new();
     for (id, topic) in read.state.topics() {
         entries.extend(topic.entries.iter().filter_map(|(ordinal, slot)| {
             Some((slot.place, id, topic.entries.position_of(ordinal)?))
@@ -88,10 +92,10 @@ fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, 
     entries.sort_unstable_by_key(|(place, ..)| place.start());
     let mut unreadable = Vec::new();
     for chunk in entries.chunks(READ_COUNT) {
-        let places: Vec<Place> = chunk.iter().map(|(place, ..)| *place).collect();
+        let places: Vec<RecordLocation> = chunk.iter().map(|(place, ..)| *place).collect();
         for ((_, topic, position), body) in chunk.iter().zip(read.reader.read_many(&places)) {
-            let Position { ledger, entry } = *position;
-            let head = Head { kind: Kind::Entry, topic: *topic, ledger, entry };
+            let EntryPosition { ledger, entry } = *position;
+            let head = RecordHead { kind: RecordKind::Entry, topic: *topic, ledger, entry };
             let appended = body.ok().and_then(|body| composer.append(head, &[&body]).ok());
             if appended.is_none() {
                 let name = read.state.topic(*topic).map_or("", |kept| kept.name.as_str());
@@ -110,7 +114,7 @@ fn write(read: &Read, to: &Arc<dyn Storage>) -> Result<Vec<(Position, String)>, 
     Ok(unreadable)
 }
 
-fn submit(composer: &mut Composer, log: &Log) -> Result<(), WriteError> {
+fn submit(composer: &mut Composer, log: &BrokerLog) -> Result<(), WriteError> {
     let Some(group) = composer.take() else { return Ok(()) };
     let (done, result) = sync_channel(1);
     log.submit(group, Box::new(move |outcome| drop(done.send(outcome))));

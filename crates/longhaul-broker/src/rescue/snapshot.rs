@@ -4,7 +4,7 @@
 //! copy: the broker does not use a file again that has other names. The two newest segments are
 //! copied up to their last whole record.
 
-use super::{FILES, Report, RescueError, check, make_empty, require_log, unread};
+use super::{FILES, RescueError, RescueReport, check, make_empty, require_log, unread};
 use crate::log::{
     FileStorage, ReadOnlyStorage, index_name, new_file, segment_name, segment_numbers,
     sound_prefix, write_inventory,
@@ -29,7 +29,7 @@ const WINDOW_BYTES: usize = 1024 * 1024;
 ///
 /// # Errors
 /// See [`RescueError`]. Damage is none.
-pub fn snapshot(directory: &Path, new: &Path) -> Result<Report, RescueError> {
+pub fn snapshot(directory: &Path, new: &Path) -> Result<RescueReport, RescueError> {
     let source = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
     require_log(directory, &source)?;
     make_empty(directory, new)?;

@@ -2,8 +2,8 @@
 
 use crate::compaction::rebuild;
 use crate::log::{CompactedFile, Storage};
-use crate::state::State;
-use crate::state::entries::Position;
+use crate::state::BrokerState;
+use crate::state::entries::EntryPosition;
 use std::error::Error;
 
 /// A view that is damaged.
@@ -15,20 +15,20 @@ pub(super) struct Damaged {
     pub(super) file: String,
     pub(super) what: String,
     /// Entries that cannot be read in it. Those that the segments still have are not lost.
-    pub(super) unreadable: Vec<Position>,
+    pub(super) unreadable: Vec<EntryPosition>,
     /// Nothing is missing: a start makes it again.
     pub(super) is_complete: bool,
 }
 
 /// Reads all views that are in use.
-pub(super) fn check(state: &State, storage: &dyn Storage) -> Vec<Damaged> {
+pub(super) fn check(state: &BrokerState, storage: &dyn Storage) -> Vec<Damaged> {
     let mut damaged = Vec::new();
     for (id, topic) in state.topics() {
         let Some(view) = &topic.compacted else { continue };
         let (what, unreadable) = match CompactedFile::open(storage, &view.file) {
             Ok(file) => {
                 let bad = file.slots().iter().filter(|slot| file.read(slot).is_err());
-                let bad = bad.map(|slot| Position { ledger: slot.ledger, entry: slot.entry });
+                let bad = bad.map(|slot| EntryPosition { ledger: slot.ledger, entry: slot.entry });
                 let bad: Vec<_> = bad.collect();
                 if bad.is_empty() {
                     continue;

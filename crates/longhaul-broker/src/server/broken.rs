@@ -1,12 +1,12 @@
 //! A broker whose machine finds a contradiction in its own state.
 
-use super::driver::{Driver, QUEUE};
+use super::driver::{BrokerDriver, QUEUE};
 use super::messages::Messages;
 use crate::error::BrokerError;
-use crate::log::{self, FileStorage, Options, Storage};
-use crate::machine::Machine;
-use crate::machine::effect::Request;
-use crate::state::State;
+use crate::log::{self, FileStorage, LogOptions, Storage};
+use crate::machine::BrokerMachine;
+use crate::machine::effect::ClientRequest;
+use crate::state::BrokerState;
 use crate::state::replay::replay_own;
 use longhaul_wire::messages::{
     Command, CommandConnect, CommandProducer, CommandSend, MessageMetadata,
@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     let directory = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(directory.path()).unwrap());
-    let opened = log::open(Arc::clone(&storage), Options::default(), &mut |_| Ok(())).unwrap();
+    let opened = log::open(Arc::clone(&storage), LogOptions::default(), &mut |_| Ok(())).unwrap();
     let messages = Messages::new(opened.log.reader(), HashMap::new());
-    let mut machine = Machine::new(
+    let mut machine = BrokerMachine::new(
         crate::kit::settings(),
         None,
-        State::default(),
+        BrokerState::default(),
         (opened.composer, opened.log.report()),
         HashMap::new(),
         1,
@@ -37,14 +37,14 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     let topic = "persistent://public/default/t".to_owned();
     let producer = CommandProducer { topic, producer_id: 1, ..CommandProducer::default() };
     for command in [Command::from(CommandConnect::default()), producer.into()] {
-        machine.request(1, Request::Command(command));
+        machine.request(1, ClientRequest::Command(command));
     }
     assert!(machine.plant_readable());
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
     let message = super::requests::verified(Payload::new(&MessageMetadata::default(), b"message"));
-    machine.request(1, Request::Publish(send, message));
+    machine.request(1, ClientRequest::Publish(send, message));
     let (events, received) = mpsc::channel(QUEUE);
-    let driver = Driver::new(machine, opened.log, Arc::clone(&storage), messages, received);
+    let driver = BrokerDriver::new(machine, opened.log, Arc::clone(&storage), messages, received);
     let outcome = driver.run(CancellationToken::new()).await;
     drop(events);
     match outcome {
@@ -53,9 +53,9 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
         }
         other => panic!("{other:?}"),
     }
-    let mut state = State::default();
+    let mut state = BrokerState::default();
     let again =
-        log::open(storage, Options::default(), &mut |replayed| replay_own(&mut state, replayed));
+        log::open(storage, LogOptions::default(), &mut |replayed| replay_own(&mut state, replayed));
     assert_eq!(again.unwrap().log.checkpointed(), None);
     assert_eq!(
         state.topic(0).unwrap().entries.count(),

@@ -24,7 +24,7 @@ const SEGMENT: &str = "log/0000000001.seg";
 
 /// What becomes of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum ReadFault {
     /// The operating system refuses it.
     Refused,
     /// Its bytes are others than those that were written.
@@ -33,9 +33,9 @@ enum Fault {
 
 /// What fails, in the first segment.
 #[derive(Debug, Default)]
-struct Faults {
+struct DiskFaults {
     /// Reads of any of these bytes.
-    reads: Mutex<Option<(Range<u64>, Fault)>>,
+    reads: Mutex<Option<(Range<u64>, ReadFault)>>,
     /// So many reads have met them.
     met: AtomicUsize,
     /// Reads of any of these bytes are counted.
@@ -48,8 +48,8 @@ struct Faults {
     segment: AtomicUsize,
 }
 
-impl Faults {
-    fn plant(&self, range: Range<u64>, fault: Fault) {
+impl DiskFaults {
+    fn plant(&self, range: Range<u64>, fault: ReadFault) {
         *self.reads.lock().unwrap() = Some((range, fault));
     }
 
@@ -62,7 +62,7 @@ impl Faults {
     }
 
     /// What becomes of this read.
-    fn of(&self, file: usize, bytes: usize, offset: u64) -> Option<Fault> {
+    fn of(&self, file: usize, bytes: usize, offset: u64) -> Option<ReadFault> {
         let meets = |range: &Range<u64>| {
             let is_meant = self.segment.load(Ordering::SeqCst) == file;
             is_meant && offset < range.end && range.start < offset + bytes as u64
@@ -83,8 +83,8 @@ impl Faults {
         read: impl FnOnce(&mut [u8]) -> io::Result<T>,
     ) -> io::Result<T> {
         match self.of(file, buffer.len(), offset) {
-            Some(Fault::Refused) => Err(Errno::IO.into()),
-            Some(Fault::Rotten) => {
+            Some(ReadFault::Refused) => Err(Errno::IO.into()),
+            Some(ReadFault::Rotten) => {
                 let outcome = read(buffer);
                 let bad = self.reads.lock().unwrap().as_ref().map_or(0, |(range, _)| range.start);
                 let at = usize::try_from(bad.saturating_sub(offset)).unwrap();
@@ -108,7 +108,7 @@ impl Faults {
 #[derive(Debug)]
 struct BrokenDisk {
     whole: FileStorage,
-    faults: Arc<Faults>,
+    faults: Arc<DiskFaults>,
     next: AtomicUsize,
 }
 
@@ -164,7 +164,7 @@ impl Storage for BrokenDisk {
 struct BrokenFile {
     file: Arc<dyn StorageFile>,
     number: usize,
-    faults: Arc<Faults>,
+    faults: Arc<DiskFaults>,
 }
 
 impl StorageFile for BrokenFile {
@@ -216,7 +216,7 @@ fn config(data: &Path) -> BrokerConfig {
 }
 
 /// A broker on a broken disk, which has confirmed these entries of topic `t`, and its producer.
-async fn broker(data: &Path, faults: &Arc<Faults>) -> (Broker, Client) {
+async fn broker(data: &Path, faults: &Arc<DiskFaults>) -> (Broker, Client) {
     let faults = Arc::clone(faults);
     let broken = |root: &Path| -> io::Result<Arc<dyn Storage>> {
         let whole = FileStorage::new(root)?;
@@ -289,9 +289,9 @@ fn damaged(broker: &Broker) -> String {
 async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
     for is_mended_in_time in [true, false] {
         let folder = tempfile::tempdir().unwrap();
-        let (data, faults) = (folder.path(), Arc::<Faults>::default());
+        let (data, faults) = (folder.path(), Arc::<DiskFaults>::default());
         let (broker, producer) = broker(data, &faults).await;
-        faults.plant(place(data, &body(BAD)), Fault::Refused);
+        faults.plant(place(data, &body(BAD)), ReadFault::Refused);
         let mut consumer = subscribe(&broker).await;
         let sound: Vec<u64> = (0..ENTRIES).filter(|&number| number != BAD).collect();
         assert_eq!(consume(&mut consumer, sound.len()).await, sound);
@@ -322,7 +322,7 @@ async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
 #[tokio::test]
 async fn a_sync_that_fails_ends_the_broker_with_the_file_named() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, faults) = (folder.path(), Arc::<Faults>::default());
+    let (data, faults) = (folder.path(), Arc::<DiskFaults>::default());
     let (broker, mut producer) = broker(data, &faults).await;
     faults.syncs.store(true, Ordering::SeqCst);
     producer.publish(1, ENTRIES, b"unconfirmed").await.unwrap();
@@ -347,7 +347,7 @@ async fn a_sync_that_fails_ends_the_broker_with_the_file_named() {
 #[tokio::test]
 async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, faults) = (folder.path(), Arc::<Faults>::default());
+    let (data, faults) = (folder.path(), Arc::<DiskFaults>::default());
     let (broker, mut producer) = broker(data, &faults).await;
     let mut consumer = Client::connect(broker.address()).await.unwrap();
     consumer.subscribe("t", "s", 1).await.unwrap();
@@ -360,7 +360,7 @@ async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     }
     // The index was made of a sound segment.
     until(|| data.join("log/0000000001.idx").is_file()).await;
-    faults.plant(place(data, &body(BAD)), Fault::Rotten);
+    faults.plant(place(data, &body(BAD)), ReadFault::Rotten);
     *faults.watched.lock().unwrap() = place(data, &body(0));
     ask(&broker, "POST", &topic("load/subscription/x/skip_all"));
     until(|| faults.met() > 0).await;

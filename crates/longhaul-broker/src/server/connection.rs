@@ -1,13 +1,13 @@
 //! One connection: bytes to requests, and answers to bytes.
 
 use super::alarm::Alarm;
-use super::driver::{Event, Events};
+use super::driver::{BrokerEvent, BrokerEventSender};
 use super::messages::Messages;
-use super::outbox::{Chunk, Outbox};
+use super::outbox::{Outbox, OutboxChunk};
 use super::requests::requests;
-use super::unfinished::{Room, Unfinished, late};
+use super::unfinished::{PartialMessageBudget, Unfinished, late};
 use crate::clock;
-use crate::machine::effect::Request;
+use crate::machine::effect::ClientRequest;
 use bytes::{Buf, Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::CommandPing;
@@ -48,7 +48,7 @@ pub(super) struct Rules {
     /// Room for requests that the driver has not got to, of all connections.
     pub(super) queue: Arc<Semaphore>,
     /// Room for messages that are not complete yet, of all connections.
-    pub(super) unfinished: Arc<Room>,
+    pub(super) unfinished: Arc<PartialMessageBudget>,
     /// Bytes of deliveries after which the driver is told that they were sent.
     pub(super) tell_after: u64,
 }
@@ -68,7 +68,7 @@ impl Rules {
 
 /// Room that requests take until they are answered, or wait for the disk.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct RequestPermit {
     _part: OwnedSemaphorePermit,
     _queued: OwnedSemaphorePermit,
 }
@@ -105,7 +105,7 @@ pub(super) async fn serve(
     incoming: Incoming,
     outgoing: impl AsyncWrite + Unpin,
     outbox: Arc<Outbox>,
-    events: Events,
+    events: BrokerEventSender,
     messages: Messages,
     rules: Rules,
 ) {
@@ -125,14 +125,14 @@ pub(super) async fn serve(
         }
     }
     // The driver is told even when it is about to end; then nobody listens any more.
-    events.send(Event::Closed(id)).await.ok();
+    events.send(BrokerEvent::Closed(id)).await.ok();
 }
 
 async fn read(
     id: u64,
     mut incoming: Incoming,
     outbox: &Outbox,
-    events: &Events,
+    events: &BrokerEventSender,
     rules: &Rules,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
@@ -170,10 +170,10 @@ async fn read(
             (asked, deadline) = (true, now + rules.keep_alive);
             let mut ping = BytesMut::new();
             frame::encode(CommandPing {}, &mut ping);
-            let sent = outbox.push(Chunk::Ready { bytes: ping.freeze(), credit: 0 });
+            let sent = outbox.push(OutboxChunk::Ready { bytes: ping.freeze(), credit: 0 });
             // That is the driver's to know, whoever happens to learn it.
             if outbox.sent(0, sent) {
-                events.send(Event::Written(id)).await.ok();
+                events.send(BrokerEvent::Written(id)).await.ok();
             }
             continue;
         };
@@ -215,7 +215,7 @@ async fn hand_on(
     buffer: &mut BytesMut,
     parsing: Parsing<'_>,
     outbox: &Outbox,
-    events: &Events,
+    events: &BrokerEventSender,
     rules: &Rules,
     under_way: &Arc<Semaphore>,
 ) -> bool {
@@ -231,7 +231,7 @@ async fn hand_on(
         // What has a large answer waits until everything before it is answered, and what follows
         // waits for that answer.
         let parts = if parsed.is_heavy { PARTS_UNDER_WAY } else { 1 };
-        let bytes = before - buffer.len() + parsed.requests.len() * size_of::<Request>();
+        let bytes = before - buffer.len() + parsed.requests.len() * size_of::<ClientRequest>();
         let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);
         let units = units.min(QUEUE_UNITS_MAX);
         let part = Arc::clone(under_way).acquire_many_owned(parts).await;
@@ -242,8 +242,8 @@ async fn hand_on(
         let Ok(queued) = Arc::clone(&rules.queue).acquire_many_owned(units).await else {
             return false;
         };
-        let ticket = Ticket { _part: part, _queued: queued };
-        if events.send(Event::Requests(id, parsed.requests, received, ticket)).await.is_err()
+        let ticket = RequestPermit { _part: part, _queued: queued };
+        if events.send(BrokerEvent::Requests(id, parsed.requests, received, ticket)).await.is_err()
             || parsed.is_broken
         {
             return false;
@@ -258,7 +258,7 @@ async fn write(
     id: u64,
     mut outgoing: impl AsyncWrite + Unpin,
     outbox: &Outbox,
-    events: &Events,
+    events: &BrokerEventSender,
     messages: &Messages,
 ) -> io::Result<()> {
     loop {
@@ -266,14 +266,14 @@ async fn write(
         let mut pieces = Pieces::default();
         while let Some(chunk) = batch.chunks.pop_front() {
             match chunk {
-                Chunk::Ready { bytes, credit } => pieces.push(bytes, credit),
-                Chunk::Stored { command, stored: first, mut credit } => {
+                OutboxChunk::Ready { bytes, credit } => pieces.push(bytes, credit),
+                OutboxChunk::Stored { command, stored: first, mut credit } => {
                     // What is ready need not wait for the disk.
                     pieces.send(id, &mut outgoing, outbox, events).await?;
                     let mut stored = vec![(command, first)];
                     while credit < FETCH_BYTES {
-                        let Some(Chunk::Stored { .. }) = batch.chunks.front() else { break };
-                        let Some(Chunk::Stored { command, stored: next, credit: more }) =
+                        let Some(OutboxChunk::Stored { .. }) = batch.chunks.front() else { break };
+                        let Some(OutboxChunk::Stored { command, stored: next, credit: more }) =
                             batch.chunks.pop_front()
                         else {
                             break;
@@ -283,7 +283,7 @@ async fn write(
                     }
                     let read = messages.read(id, stored).await?;
                     if !read.unreadable.is_empty() {
-                        events.send(Event::Unreadable(read.unreadable)).await.ok();
+                        events.send(BrokerEvent::Unreadable(read.unreadable)).await.ok();
                     }
                     read.frames.into_iter().for_each(|bytes| pieces.push_stored(bytes));
                     pieces.credit += credit;
@@ -336,7 +336,7 @@ impl Pieces {
         id: u64,
         outgoing: &mut (impl AsyncWrite + Unpin),
         outbox: &Outbox,
-        events: &Events,
+        events: &BrokerEventSender,
     ) -> io::Result<()> {
         while !self.bytes.is_empty() {
             let stuck = |_| late("the client takes nothing");
@@ -354,7 +354,7 @@ impl Pieces {
         let (ready, credit) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.credit));
         self.stored = 0;
         if outbox.sent(ready, credit) {
-            events.send(Event::Written(id)).await.ok();
+            events.send(BrokerEvent::Written(id)).await.ok();
         }
         Ok(())
     }

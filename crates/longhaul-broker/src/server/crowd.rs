@@ -7,12 +7,12 @@ const CROWD_PAUSE: Duration = Duration::from_secs(60);
 
 /// Connections that were closed because there are too many, or could not be accepted.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct ConnectionWarnings {
     told: Option<Instant>,
     untold: u64,
 }
 
-impl Crowd {
+impl ConnectionWarnings {
     /// Whoever was closed comes again at once, so that the log says so once a minute: how many
     /// there were since it was told last.
     pub(crate) fn note(&mut self, now: Instant) -> Option<u64> {
@@ -27,7 +27,7 @@ impl Crowd {
 
 #[test]
 fn a_crowd_is_told_once_a_minute() {
-    let (mut crowd, start) = (Crowd::default(), crate::clock::monotonic());
+    let (mut crowd, start) = (ConnectionWarnings::default(), crate::clock::monotonic());
     let mut at = |s| crowd.note(start + Duration::from_secs(s));
     assert_eq!([at(0), at(1), at(59), at(60), at(61)], [Some(1), None, None, Some(3), None]);
 }

@@ -36,7 +36,7 @@ fn current() -> usize {
 
 /// Whose connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ConnectionClass {
     /// Those of clients.
     Clients,
     /// Those of the admin interface.
@@ -55,7 +55,7 @@ pub(crate) enum Crowded {
 /// How many connections there may be at a time. It is asked for each one anew: the log's files
 /// become more and fewer, and each of them is open.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct DescriptorBudget {
     /// The limit on open files: it may be changed while the process runs.
     limit: fn() -> usize,
     storage: Arc<dyn Storage>,
@@ -66,7 +66,7 @@ pub(crate) struct Room {
     admin: Arc<Semaphore>,
 }
 
-impl Room {
+impl DescriptorBudget {
     /// For so many connections of clients and of the admin interface. Tells the operator if the
     /// limit on open files allows fewer.
     pub(super) fn new(
@@ -113,11 +113,11 @@ impl Room {
     }
 
     /// Lets a connection in, for as long as it keeps what it is given.
-    pub(crate) fn enter(&self, door: Door) -> Result<OwnedSemaphorePermit, Crowded> {
+    pub(crate) fn enter(&self, door: ConnectionClass) -> Result<OwnedSemaphorePermit, Crowded> {
         let (clients, admin) = self.allowed();
         let (places, wanted, allowed) = match door {
-            Door::Clients => (&self.clients, self.wanted.0, clients),
-            Door::Admin => (&self.admin, self.wanted.1, admin),
+            ConnectionClass::Clients => (&self.clients, self.wanted.0, clients),
+            ConnectionClass::Admin => (&self.admin, self.wanted.1, admin),
         };
         let permit = Arc::clone(places).try_acquire_owned().map_err(|_| Crowded::Connections)?;
         let open = wanted.min(Semaphore::MAX_PERMITS) - places.available_permits();
@@ -168,7 +168,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(folder.path()).unwrap());
         let places = || Arc::new(Semaphore::new(1000));
-        let room = Room {
+        let room = DescriptorBudget {
             limit: || 400,
             storage: Arc::clone(&storage),
             elsewhere: 40,
@@ -179,25 +179,28 @@ mod tests {
         let folders = storage.open_files();
         let fill = |door| std::iter::from_fn(|| room.enter(door).ok()).collect::<Vec<_>>();
         let expected = |files: usize| shared(400, files + 40, 1000, 1000);
-        assert_eq!((fill(Door::Clients).len(), fill(Door::Admin).len()), expected(folders));
+        assert_eq!(
+            (fill(ConnectionClass::Clients).len(), fill(ConnectionClass::Admin).len()),
+            expected(folders)
+        );
         let files: Vec<_> =
             (0..100).map(|number| storage.create(&format!("log/{number}")).unwrap()).collect();
-        let clients = fill(Door::Clients);
-        assert_eq!((clients.len(), fill(Door::Admin).len()), expected(folders + 100));
-        assert!(matches!(room.enter(Door::Clients), Err(Crowded::Descriptors)));
+        let clients = fill(ConnectionClass::Clients);
+        assert_eq!((clients.len(), fill(ConnectionClass::Admin).len()), expected(folders + 100));
+        assert!(matches!(room.enter(ConnectionClass::Clients), Err(Crowded::Descriptors)));
         drop(files);
-        let more = fill(Door::Clients);
+        let more = fill(ConnectionClass::Clients);
         assert_eq!(clients.len() + more.len(), expected(folders).0);
     }
 
     #[test]
     fn there_are_no_more_than_are_wanted() {
         let storage: Arc<dyn Storage> = Arc::new(SimulatedStorage::new(1));
-        let room = Room::new(storage, 0, 2, 1);
-        let clients = [Door::Clients; 2].map(|door| room.enter(door).unwrap());
-        assert!(matches!(room.enter(Door::Clients), Err(Crowded::Connections)));
-        let _admin = room.enter(Door::Admin).unwrap();
+        let room = DescriptorBudget::new(storage, 0, 2, 1);
+        let clients = [ConnectionClass::Clients; 2].map(|door| room.enter(door).unwrap());
+        assert!(matches!(room.enter(ConnectionClass::Clients), Err(Crowded::Connections)));
+        let _admin = room.enter(ConnectionClass::Admin).unwrap();
         drop(clients);
-        assert!(room.enter(Door::Clients).is_ok());
+        assert!(room.enter(ConnectionClass::Clients).is_ok());
     }
 }

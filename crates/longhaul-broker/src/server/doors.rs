@@ -2,7 +2,7 @@
 
 use crate::auth::AuthConfig;
 use crate::config::BrokerConfig;
-use crate::machine::Machine;
+use crate::machine::BrokerMachine;
 
 /// Namespaces that a line of the log names.
 const NAMED_MAX: usize = 10;
@@ -27,7 +27,7 @@ pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
 }
 
 /// Where tokens are asked for, a role that is no superuser and has no grant may do nothing.
-pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &Machine) {
+pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &BrokerMachine) {
     let Some(auth) = config.auth.as_ref().filter(|auth| !auth.open_namespaces) else { return };
     let namespaces: Vec<_> = machine.namespaces_without_grants().into_iter().collect();
     if let Some(text) = nobody_may(auth, &namespaces) {

@@ -3,20 +3,23 @@
 mod ending;
 
 use super::alarm::Alarm;
-use super::connection::Ticket;
+use super::connection::RequestPermit;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
-use super::outbox::{Chunk, Outbox};
-use super::outcome::Outcome;
+use super::outbox::{Outbox, OutboxChunk};
+use super::outcome::OutcomeSlot;
 use super::unreadable;
-use crate::admin::call::{Call, Tell};
+use crate::admin::call::{MachineCall, Tell};
 use crate::clock::{self, Uptime};
 use crate::compaction;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
-use crate::log::{CompactedFile, Group, Log, Position, ReadError, Slot, Storage, WriteError};
-use crate::machine::Machine;
+use crate::log::{
+    BrokerLog, CompactedFile, CompactedSlot, LogPosition, ReadError, RecordGroup, Storage,
+    WriteError,
+};
+use crate::machine::BrokerMachine;
 use crate::machine::effect::Survivor;
-use crate::machine::effect::{CompactionJob, Effect, Request, Source};
+use crate::machine::effect::{ClientRequest, CompactionJob, MachineEffect, MessageSource};
 use crate::machine::unreadable::Unreadable;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
@@ -51,30 +54,30 @@ const CAPACITY_MAX: usize = 256 * 1024;
 
 /// What happens to the driver.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum BrokerEvent {
     Opened(u64, String, Arc<Outbox>),
     /// What a client asks for, and when that was read.
-    Requests(u64, Vec<Request>, Instant, Ticket),
+    Requests(u64, Vec<ClientRequest>, Instant, RequestPermit),
     /// Enough deliveries were sent on a connection to make room for more.
     Written(u64),
     Closed(u64),
     /// Entries that cannot be read.
     Unreadable(Vec<Unreadable>),
-    Call(Call),
+    Call(MachineCall),
 }
 
-pub(super) type Events = mpsc::Sender<Event>;
+pub(super) type BrokerEventSender = mpsc::Sender<BrokerEvent>;
 
 /// What reads and compactions report.
 #[derive(Debug)]
-enum Report {
+enum BackgroundReport {
     Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
     Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>),
 }
 
 /// A connection, as the driver sees it.
 #[derive(Debug)]
-struct Link {
+struct ConnectionLink {
     outbox: Arc<Outbox>,
     /// Composed and not yet queued.
     buffer: BytesMut,
@@ -85,37 +88,37 @@ struct Link {
 
 /// Calls of the admin interface that are done, by their tickets, and not told yet.
 #[derive(Default)]
-struct Calls(HashMap<u64, Tell>);
+struct PendingCalls(HashMap<u64, Tell>);
 
-impl fmt::Debug for Calls {
+impl fmt::Debug for PendingCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Calls").field(&self.0.len()).finish()
+        f.debug_tuple("PendingCalls").field(&self.0.len()).finish()
     }
 }
 
 /// The broker's heart: one task.
 #[derive(Debug)]
-pub(super) struct Driver {
-    machine: Machine,
-    log: Log,
+pub(super) struct BrokerDriver {
+    machine: BrokerMachine,
+    log: BrokerLog,
     storage: Arc<dyn Storage>,
     messages: Messages,
-    events: mpsc::Receiver<Event>,
-    reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
-    links: IdMap<u64, Link>,
+    events: mpsc::Receiver<BrokerEvent>,
+    reports: (mpsc::Sender<BackgroundReport>, mpsc::Receiver<BackgroundReport>),
+    links: IdMap<u64, ConnectionLink>,
     /// Empty, and kept for its memory.
-    effects: Vec<Effect>,
+    effects: Vec<MachineEffect>,
     /// Connections with something in their buffer.
     touched: Vec<u64>,
     /// Room that is given back when the answers are queued.
-    tickets: Vec<Ticket>,
-    calls: Calls,
+    tickets: Vec<RequestPermit>,
+    calls: PendingCalls,
     next_ticket: u64,
     /// What is being written, and how that went.
-    in_flight: Option<Group>,
-    written: Outcome,
+    in_flight: Option<RecordGroup>,
+    written: OutcomeSlot,
     /// How the checkpoint went that is under way.
-    checkpointed: Outcome,
+    checkpointed: OutcomeSlot,
     /// Compactions that wait for the one that is under way: one at a time, beside the clients.
     compactions: VecDeque<CompactionJob>,
     is_compacting: bool,
@@ -128,13 +131,13 @@ pub(super) struct Driver {
     uptime: Uptime,
 }
 
-impl Driver {
+impl BrokerDriver {
     pub(super) fn new(
-        machine: Machine,
-        log: Log,
+        machine: BrokerMachine,
+        log: BrokerLog,
         storage: Arc<dyn Storage>,
         messages: Messages,
-        events: mpsc::Receiver<Event>,
+        events: mpsc::Receiver<BrokerEvent>,
     ) -> Self {
         Self {
             machine,
@@ -147,11 +150,11 @@ impl Driver {
             effects: Vec::new(),
             touched: Vec::new(),
             tickets: Vec::new(),
-            calls: Calls::default(),
+            calls: PendingCalls::default(),
             next_ticket: 0,
             in_flight: None,
-            written: Outcome::default(),
-            checkpointed: Outcome::default(),
+            written: OutcomeSlot::default(),
+            checkpointed: OutcomeSlot::default(),
             compactions: VecDeque::new(),
             is_compacting: false,
             is_ending: Arc::new(AtomicBool::new(false)),
@@ -247,31 +250,33 @@ impl Driver {
         self.machine.set_moment(now, received);
     }
 
-    fn submit(&mut self, group: Group) {
+    fn submit(&mut self, group: RecordGroup) {
         self.in_flight = Some(group.clone());
         self.log.submit(group, self.written.expect());
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: BrokerEvent) {
         match event {
-            Event::Requests(conn, requests, received, ticket) => {
+            BrokerEvent::Requests(conn, requests, received, ticket) => {
                 self.tickets.push(ticket);
                 self.set_moment(received);
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
             }
-            Event::Written(conn) => self.collect_sent(conn),
-            Event::Opened(conn, peer, outbox) => {
-                self.links
-                    .insert(conn, Link { outbox, buffer: BytesMut::new(), capacity: 0, credit: 0 });
+            BrokerEvent::Written(conn) => self.collect_sent(conn),
+            BrokerEvent::Opened(conn, peer, outbox) => {
+                self.links.insert(
+                    conn,
+                    ConnectionLink { outbox, buffer: BytesMut::new(), capacity: 0, credit: 0 },
+                );
                 self.machine.opened(conn, peer);
             }
-            Event::Unreadable(entries) => unreadable::withhold(&mut self.machine, &entries),
-            Event::Closed(conn) => {
+            BrokerEvent::Unreadable(entries) => unreadable::withhold(&mut self.machine, &entries),
+            BrokerEvent::Closed(conn) => {
                 self.collect_sent(conn);
                 self.links.remove(&conn);
                 self.machine.closed(conn);
             }
-            Event::Call(call) => {
+            BrokerEvent::Call(call) => {
                 // Figures are exact.
                 let links: Vec<u64> = self.links.keys().copied().collect();
                 links.into_iter().for_each(|conn| self.collect_sent(conn));
@@ -311,16 +316,16 @@ impl Driver {
         self.machine.checkpointed(result.is_ok());
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, report: BackgroundReport) {
         match report {
-            Report::Read(read, failed) => {
+            BackgroundReport::Read(read, failed) => {
                 self.machine.copy(read);
                 self.machine.not_copied(&failed);
             }
-            Report::Compacted(job, result) => {
+            BackgroundReport::Compacted(job, result) => {
                 self.is_compacting = false;
                 let result = result.map(|file| {
-                    let slots: Arc<[Slot]> = Arc::clone(file.slots());
+                    let slots: Arc<[CompactedSlot]> = Arc::clone(file.slots());
                     self.messages.add(&job.file, file);
                     slots
                 });
@@ -333,28 +338,28 @@ impl Driver {
         }
     }
 
-    fn perform(&mut self, effect: Effect) {
+    fn perform(&mut self, effect: MachineEffect) {
         match effect {
-            Effect::Send(conn, command) => self.send(conn, command),
-            Effect::Deliver { conn, command, source, bytes } => {
+            MachineEffect::Send(conn, command) => self.send(conn, command),
+            MachineEffect::Deliver { conn, command, source, bytes } => {
                 self.deliver(conn, command, source, bytes)
             }
-            Effect::Close(conn) => {
+            MachineEffect::Close(conn) => {
                 self.queue(conn);
                 if let Some(link) = self.links.get(&conn) {
                     link.outbox.close();
                 }
             }
-            Effect::Reply(ticket) => {
+            MachineEffect::Reply(ticket) => {
                 if let Some(tell) = self.calls.0.remove(&ticket) {
                     tell();
                 }
             }
-            Effect::Compact(job) => {
+            MachineEffect::Compact(job) => {
                 self.compactions.push_back(job);
                 self.compact_next();
             }
-            Effect::RemoveCompacted(name) => {
+            MachineEffect::RemoveCompacted(name) => {
                 self.messages.remove(&name);
                 let storage = Arc::clone(&self.storage);
                 self.tasks.spawn_blocking(move || {
@@ -362,14 +367,14 @@ impl Driver {
                     storage.remove(&name).ok();
                 });
             }
-            Effect::Checkpoint { at, image } => self.checkpoint(at, image),
-            Effect::RemoveSegments(segments) => self.log.remove(&segments),
-            Effect::Warn(text) => tracing::warn!("{text}"),
-            Effect::Copy(survivors) => self.read(survivors),
+            MachineEffect::Checkpoint { at, image } => self.checkpoint(at, image),
+            MachineEffect::RemoveSegments(segments) => self.log.remove(&segments),
+            MachineEffect::Warn(text) => tracing::warn!("{text}"),
+            MachineEffect::Copy(survivors) => self.read(survivors),
         }
     }
 
-    fn checkpoint(&mut self, at: Position, image: Vec<Bytes>) {
+    fn checkpoint(&mut self, at: LogPosition, image: Vec<Bytes>) {
         // The machine asks for one at a time.
         if !self.checkpointed.is_expected() {
             self.log.checkpoint(at, image, self.checkpointed.expect());
@@ -381,7 +386,7 @@ impl Driver {
         let (reader, reports) = (self.messages.reader().clone(), self.reports.0.clone());
         self.tasks.spawn(async move {
             let (read, failed) = unreadable::read_survivors(reader, survivors).await;
-            reports.send(Report::Read(read, failed)).await.ok();
+            reports.send(BackgroundReport::Read(read, failed)).await.ok();
         });
     }
 
@@ -397,12 +402,12 @@ impl Driver {
         let given_up = Arc::clone(&self.is_ending);
         let work = move || {
             let result = compaction::run::run(&job, previous.as_ref(), &reader, storage, &given_up);
-            reports.blocking_send(Report::Compacted(Box::new(job), result)).ok();
+            reports.blocking_send(BackgroundReport::Compacted(Box::new(job), result)).ok();
         };
         compaction::run::in_background(work);
     }
 
-    fn link(&mut self, conn: u64) -> Option<&mut Link> {
+    fn link(&mut self, conn: u64) -> Option<&mut ConnectionLink> {
         let link = self.links.get_mut(&conn)?;
         if link.buffer.is_empty() {
             self.touched.push(conn);
@@ -418,16 +423,16 @@ impl Driver {
         }
     }
 
-    fn deliver(&mut self, conn: u64, command: CommandMessage, source: Source, bytes: u32) {
+    fn deliver(&mut self, conn: u64, command: CommandMessage, source: MessageSource, bytes: u32) {
         let credit = u64::from(bytes);
         let body = match source {
-            Source::Memory(body) => body,
-            source @ (Source::Log(_) | Source::Compacted(..)) => {
+            MessageSource::Memory(body) => body,
+            source @ (MessageSource::Log(_) | MessageSource::Compacted(..)) => {
                 self.queue(conn);
                 let held = self.messages.hold(source);
                 let sent = match (self.links.get(&conn), held) {
                     (Some(link), Some(stored)) => {
-                        link.outbox.push(Chunk::Stored { command, stored, credit })
+                        link.outbox.push(OutboxChunk::Stored { command, stored, credit })
                     }
                     // It was dispatched a moment ago, so that this cannot be; the credit must not
                     // be lost in any case.
@@ -448,7 +453,7 @@ impl Driver {
         }
         self.queue(conn);
         if let Some(link) = self.links.get(&conn) {
-            let sent = link.outbox.push(Chunk::Ready { bytes: message, credit: 0 });
+            let sent = link.outbox.push(OutboxChunk::Ready { bytes: message, credit: 0 });
             self.written(conn, sent);
         }
     }
@@ -460,7 +465,7 @@ impl Driver {
             let bytes = std::mem::take(&mut link.buffer).freeze();
             let credit = std::mem::take(&mut link.credit);
             link.capacity = bytes.len();
-            let sent = link.outbox.push(Chunk::Ready { bytes, credit });
+            let sent = link.outbox.push(OutboxChunk::Ready { bytes, credit });
             self.written(conn, sent);
         }
     }

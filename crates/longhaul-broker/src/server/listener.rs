@@ -1,9 +1,9 @@
 //! Accepts connections, as many as are allowed.
 
 use super::connection::{self, Rules};
-use super::crowd::Crowd;
-use super::descriptors::{Crowded, Door, Room};
-use super::driver::{Event, Events};
+use super::crowd::ConnectionWarnings;
+use super::descriptors::{ConnectionClass, Crowded, DescriptorBudget};
+use super::driver::{BrokerEvent, BrokerEventSender};
 use super::messages::Messages;
 use super::outbox::Outbox;
 use crate::clock;
@@ -43,35 +43,36 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// What all connections share.
 #[derive(Debug)]
 pub(super) struct House {
-    events: Events,
+    events: BrokerEventSender,
     messages: Messages,
     rules: Rules,
-    room: Arc<Room>,
+    room: Arc<DescriptorBudget>,
     next: AtomicU64,
 }
 
 impl House {
     pub(super) fn new(
-        events: Events,
+        events: BrokerEventSender,
         messages: Messages,
         rules: Rules,
-        room: Arc<Room>,
+        room: Arc<DescriptorBudget>,
     ) -> Arc<Self> {
         Arc::new(Self { events, messages, rules, room, next: AtomicU64::new(1) })
     }
 }
 
 /// A port.
-pub(super) struct Listener {
+pub(super) struct BrokerListener {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
 }
 
-impl Listener {
+impl BrokerListener {
     /// Accepts until it is told to stop.
     pub(super) async fn run(self, house: Arc<House>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
-        let (mut crowd, mut failures) = (Crowd::default(), Crowd::default());
+        let (mut crowd, mut failures) =
+            (ConnectionWarnings::default(), ConnectionWarnings::default());
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -88,7 +89,7 @@ impl Listener {
                     continue;
                 }
             };
-            let permit = match house.room.enter(Door::Clients) {
+            let permit = match house.room.enter(ConnectionClass::Clients) {
                 Ok(permit) => permit,
                 Err(crowded) => {
                     // Who is one too many learns it at once instead of waiting.
@@ -142,7 +143,7 @@ async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, house: &House) {
     let Ok(peer) = stream.peer_addr() else { return };
     let id = house.next.fetch_add(1, Ordering::Relaxed);
     let outbox = Arc::new(Outbox::new(house.rules.tell_after));
-    let opened = Event::Opened(id, format!("/{peer}"), Arc::clone(&outbox));
+    let opened = BrokerEvent::Opened(id, format!("/{peer}"), Arc::clone(&outbox));
     let (events, messages, rules) =
         (house.events.clone(), house.messages.clone(), house.rules.clone());
     let Some(tls) = tls else {

@@ -1,9 +1,11 @@
 //! Messages that are not in memory any more: read from the log, or from a compacted view.
 
 use super::unreadable;
-use crate::admin::values::AdminError;
-use crate::log::{CompactedFile, Held, Place, ReadError, Reader, Slot};
-use crate::machine::effect::Source;
+use crate::admin::values::AdminCallError;
+use crate::log::{
+    CompactedFile, CompactedSlot, PinnedRecord, ReadError, RecordLocation, RecordReader,
+};
+use crate::machine::effect::MessageSource;
 use crate::machine::unreadable::Unreadable;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
@@ -24,13 +26,13 @@ const CACHED_BYTES_MAX: u32 = 64 * 1024;
 #[derive(Debug)]
 pub(super) enum Stored {
     Memory(Bytes),
-    Log(Held),
-    Compacted(CompactedFile, Slot),
+    Log(PinnedRecord),
+    Compacted(CompactedFile, CompactedSlot),
 }
 
 /// What was read.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct MessageReadResult {
     /// Commands and messages.
     pub(super) frames: Vec<Bytes>,
     /// Those that could not be read.
@@ -40,12 +42,12 @@ pub(super) struct Read {
 /// Reads messages. Clones are cheap.
 #[derive(Clone, Debug)]
 pub(super) struct Messages {
-    reader: Reader,
+    reader: RecordReader,
     compacted: Arc<Mutex<HashMap<String, CompactedFile>>>,
 }
 
 impl Messages {
-    pub(super) fn new(reader: Reader, compacted: HashMap<String, CompactedFile>) -> Self {
+    pub(super) fn new(reader: RecordReader, compacted: HashMap<String, CompactedFile>) -> Self {
         Self { reader, compacted: Arc::new(Mutex::new(compacted)) }
     }
 
@@ -53,7 +55,7 @@ impl Messages {
         self.compacted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) const fn reader(&self) -> &Reader {
+    pub(super) const fn reader(&self) -> &RecordReader {
         &self.reader
     }
 
@@ -71,19 +73,22 @@ impl Messages {
 
     /// Takes hold of a message that is to be read later: it stays readable, whatever is removed
     /// meanwhile. `None` when it has gone already.
-    pub(super) fn hold(&self, source: Source) -> Option<Stored> {
+    pub(super) fn hold(&self, source: MessageSource) -> Option<Stored> {
         match source {
-            Source::Memory(body) => Some(Stored::Memory(body)),
-            Source::Log(place) => self.reader.hold(place).ok().map(Stored::Log),
-            Source::Compacted(name, slot) => Some(Stored::Compacted(self.file(&name)?, slot)),
+            MessageSource::Memory(body) => Some(Stored::Memory(body)),
+            MessageSource::Log(place) => self.reader.hold(place).ok().map(Stored::Log),
+            MessageSource::Compacted(name, slot) => {
+                Some(Stored::Compacted(self.file(&name)?, slot))
+            }
         }
     }
 
     /// Reads a message for the admin interface. Blocks.
-    pub(super) fn peek(&self, place: Place) -> Result<Payload, AdminError> {
-        let gone = |error: ReadError| AdminError::NotFound(error.to_string());
+    pub(super) fn peek(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
+        let gone = |error: ReadError| AdminCallError::NotFound(error.to_string());
         let body = self.reader.read(place).map_err(gone)?;
-        Payload::parse(message_of(body)).map_err(|error| AdminError::Internal(error.to_string()))
+        Payload::parse(message_of(body))
+            .map_err(|error| AdminCallError::Internal(error.to_string()))
     }
 
     /// Reads messages and puts their commands in front. What cannot be read is tried again a few
@@ -92,13 +97,13 @@ impl Messages {
         &self,
         conn: u64,
         stored: Vec<(CommandMessage, Stored)>,
-    ) -> io::Result<Read> {
+    ) -> io::Result<MessageReadResult> {
         // What the operating system has in memory takes less time than to ask another thread for
         // it.
         if let Some(bodies) = self.read_cached(&stored) {
             let commands = stored.into_iter().map(|(command, _)| command);
             let frames = framed(commands.zip(bodies));
-            return Ok(Read { frames, unreadable: Vec::new() });
+            return Ok(MessageReadResult { frames, unreadable: Vec::new() });
         }
         let (commands, stored): (Vec<_>, Vec<_>) = stored.into_iter().unzip();
         let stored = Arc::new(stored);
@@ -122,7 +127,7 @@ impl Messages {
                 Err(cause) => unreadable.push(unreadable::of(conn, &command, stored, cause)),
             }
         }
-        Ok(Read { frames: framed(read), unreadable })
+        Ok(MessageReadResult { frames: framed(read), unreadable })
     }
 
     /// Reads what was not read yet.

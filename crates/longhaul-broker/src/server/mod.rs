@@ -19,21 +19,21 @@ pub(crate) mod requests;
 mod unfinished;
 mod unreadable;
 
-use crate::admin::call::Call;
-use crate::admin::serve::{self as admin, Admin, Core, Enter};
-use crate::admin::values::AdminError;
+use crate::admin::call::MachineCall;
+use crate::admin::serve::{self as admin, AdminServerContext, Core, Enter};
+use crate::admin::values::AdminCallError;
 use crate::admin::{Advertised, Seats};
 use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
 use crate::error::{BrokerError, StartError};
-use crate::log::{FileStorage, Place, Storage, Usage};
-use crate::machine::{Machine, Settings};
+use crate::log::{FileStorage, RecordLocation, Storage, Usage};
+use crate::machine::{BrokerMachine, MachineSettings};
 use connection::Rules;
-use descriptors::{Door, Room};
-use driver::{Driver, Event, Events, QUEUE};
-use listener::Listener;
-use longhaul_http::{Guard, TlsConfig, host};
+use descriptors::{ConnectionClass, DescriptorBudget};
+use driver::{BrokerDriver, BrokerEvent, BrokerEventSender, QUEUE};
+use listener::BrokerListener;
+use longhaul_http::{HostGuard, TlsConfig, host};
 use longhaul_wire::payload::Payload;
 use messages::Messages;
 use open::MakeStorage;
@@ -58,7 +58,7 @@ const THREADS_TLS: usize = 2;
 /// A running broker, on threads of its own. Dropping it stops it.
 #[derive(Debug)]
 pub struct Broker {
-    addresses: Addresses,
+    addresses: BrokerAddresses,
     advertised: (String, Option<String>),
     stop: CancellationToken,
     ended: watch::Receiver<Option<Result<(), BrokerError>>>,
@@ -67,7 +67,7 @@ pub struct Broker {
 
 /// Where a broker listens.
 #[derive(Clone, Copy, Debug)]
-struct Addresses {
+struct BrokerAddresses {
     service: SocketAddr,
     tls: Option<SocketAddr>,
     admin: Option<SocketAddr>,
@@ -208,14 +208,14 @@ fn shut_down(runtime: Runtime) {
 }
 
 /// A broker that is ready to run.
-struct Prepared {
-    driver: Driver,
-    events: Events,
-    listeners: Vec<Listener>,
-    admin: Vec<(TcpListener, Admin)>,
-    addresses: Addresses,
+struct PreparedBroker {
+    driver: BrokerDriver,
+    events: BrokerEventSender,
+    listeners: Vec<BrokerListener>,
+    admin: Vec<(TcpListener, AdminServerContext)>,
+    addresses: BrokerAddresses,
     advertised: (String, Option<String>),
-    room: Arc<Room>,
+    room: Arc<DescriptorBudget>,
     rules: Rules,
     messages: Messages,
     /// Removed when the broker has ended.
@@ -223,21 +223,21 @@ struct Prepared {
 }
 
 /// The ports, as they were bound.
-struct Ports {
+struct BoundPorts {
     service: TcpListener,
     tls: Option<TcpListener>,
     admin: Option<TcpListener>,
     admin_tls: Option<TcpListener>,
-    addresses: Addresses,
+    addresses: BrokerAddresses,
 }
 
-impl Ports {
+impl BoundPorts {
     async fn listen(config: &BrokerConfig) -> Result<Self, StartError> {
         let (service, service_address) = listen(config.listen).await?;
         let (tls, tls_address) = listen_maybe(config.listen_tls).await?;
         let (admin, admin_address) = listen_maybe(config.admin).await?;
         let (admin_tls, admin_tls_address) = listen_maybe(config.admin_tls).await?;
-        let addresses = Addresses {
+        let addresses = BrokerAddresses {
             service: service_address,
             tls: tls_address,
             admin: admin_address,
@@ -248,7 +248,7 @@ impl Ports {
 }
 
 /// What clients are told about where the broker is.
-fn advertise(config: &BrokerConfig, addresses: &Addresses) -> Advertised {
+fn advertise(config: &BrokerConfig, addresses: &BrokerAddresses) -> Advertised {
     let host = |address: SocketAddr| match &config.advertised_host {
         Some(host) => format!("{}:{}", host::in_url(host), address.port()),
         None => reachable(address).to_string(),
@@ -264,8 +264,8 @@ fn advertise(config: &BrokerConfig, addresses: &Addresses) -> Advertised {
     }
 }
 
-fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
-    Settings {
+fn settings(config: &BrokerConfig, advertised: &Advertised) -> MachineSettings {
+    MachineSettings {
         message_bytes_max: config.message_bytes_max,
         service_url: advertised.broker_url.clone(),
         service_url_tls: advertised.broker_url_tls.clone(),
@@ -279,25 +279,25 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
 }
 
 /// What the limit on open files leaves to connections.
-fn room(config: &BrokerConfig, storage: &Arc<dyn Storage>) -> Arc<Room> {
+fn room(config: &BrokerConfig, storage: &Arc<dyn Storage>) -> Arc<DescriptorBudget> {
     let (elsewhere, most) = (config.files_elsewhere, config.connections_max);
-    Room::new(Arc::clone(storage), elsewhere, most, admin::CONNECTIONS_MAX)
+    DescriptorBudget::new(Arc::clone(storage), elsewhere, most, admin::CONNECTIONS_MAX)
 }
 
-async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared, StartError> {
+async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedBroker, StartError> {
     let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
     let tls = config.tls.as_ref().map(TlsConfig::load).transpose()?;
     let acceptor = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
     doors::warn_of_clear_text(&config);
     // Ports first: a port that is taken mostly means that the data are, too, and says it better.
-    let ports = Ports::listen(&config).await?;
+    let ports = BoundPorts::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
     // The log opens each of its segments. How many connections there may be is asked again for each
     // one.
     descriptors::raise();
     let opened = open::open(&config, storage)?;
     let messages = Messages::new(opened.log.reader(), opened.files);
-    let machine = Machine::new(
+    let machine = BrokerMachine::new(
         settings(&config, &advertised),
         authenticator.clone(),
         opened.state,
@@ -309,21 +309,21 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     let room = room(&config, &opened.storage);
     let (events, received) = mpsc::channel(QUEUE);
     let core = behind(&events, &messages, &opened.storage);
-    let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
+    let driver = BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
     let advertised_host = config.advertised_host.as_deref();
     let of_admin = Arc::clone(&room);
-    let enter: Enter = Arc::new(move || of_admin.enter(Door::Admin).ok());
+    let enter: Enter = Arc::new(move || of_admin.enter(ConnectionClass::Admin).ok());
     let seats = Seats::new(enter);
     let refused = Arc::default();
-    let admin_at = |address: SocketAddr, tls| Admin {
+    let admin_at = |address: SocketAddr, tls| AdminServerContext {
         core: Arc::clone(&core),
         advertised: advertised.clone(),
-        guard: Guard::new(address.ip(), &config.admin_hosts, advertised_host, &[]),
+        guard: HostGuard::new(address.ip(), &config.admin_hosts, advertised_host, &[]),
         authenticator: authenticator.clone(),
         tls,
         clock: Arc::new(|| clock::wall_ms() / 1000),
-        limits: admin::Limits::default(),
+        limits: admin::AdminServerLimits::default(),
         seats: Arc::clone(&seats),
         refused: Arc::clone(&refused),
     };
@@ -332,9 +332,9 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     let admin_tls = ports.admin_tls.zip(ports.addresses.admin_tls);
     let admin_tls =
         admin_tls.map(|(listener, address)| (listener, admin_at(address, acceptor.clone())));
-    let plain = Listener { listener: ports.service, tls: None };
-    let encrypted = ports.tls.map(|listener| Listener { listener, tls: acceptor });
-    Ok(Prepared {
+    let plain = BrokerListener { listener: ports.service, tls: None };
+    let encrypted = ports.tls.map(|listener| BrokerListener { listener, tls: acceptor });
+    Ok(PreparedBroker {
         driver,
         events,
         listeners: [Some(plain), encrypted].into_iter().flatten().collect(),
@@ -347,7 +347,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
             keep_alive: config.keep_alive,
             handshake_timeout: config.handshake_timeout,
             queue: Rules::queue(),
-            unfinished: unfinished::Room::new(),
+            unfinished: unfinished::PartialMessageBudget::new(),
             tell_after: Rules::tell_after(config.window_bytes),
         },
         messages,
@@ -355,8 +355,8 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<Prepared,
     })
 }
 
-impl Prepared {
-    fn ready(&self) -> (Addresses, (String, Option<String>)) {
+impl PreparedBroker {
+    fn ready(&self) -> (BrokerAddresses, (String, Option<String>)) {
         (self.addresses, self.advertised.clone())
     }
 
@@ -383,18 +383,18 @@ impl Prepared {
 
 /// The driver, as the admin interface sees it.
 struct Behind {
-    events: Events,
+    events: BrokerEventSender,
     messages: Messages,
     storage: Arc<dyn Storage>,
 }
 
 impl Core for Behind {
-    fn send(&self, call: Call) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         // Whoever waits for the result learns that the broker has ended when the call is dropped.
-        Box::pin(async move { drop(self.events.send(Event::Call(call)).await) })
+        Box::pin(async move { drop(self.events.send(BrokerEvent::Call(call)).await) })
     }
 
-    fn read(&self, place: Place) -> Result<Payload, AdminError> {
+    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
         self.messages.peek(place)
     }
 
@@ -403,7 +403,11 @@ impl Core for Behind {
     }
 }
 
-fn behind(events: &Events, messages: &Messages, storage: &Arc<dyn Storage>) -> Arc<dyn Core> {
+fn behind(
+    events: &BrokerEventSender,
+    messages: &Messages,
+    storage: &Arc<dyn Storage>,
+) -> Arc<dyn Core> {
     let (events, messages) = (events.clone(), messages.clone());
     Arc::new(Behind { events, messages, storage: Arc::clone(storage) })
 }

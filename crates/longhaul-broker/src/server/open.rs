@@ -4,8 +4,11 @@ use crate::clock;
 use crate::compaction;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{self, CompactedFile, Composer, Log, Options, Place, Replayed, Slot, Storage};
-use crate::state::State;
+use crate::log::{
+    self, BrokerLog, CompactedFile, CompactedSlot, Composer, LogOptions, RecordLocation,
+    ReplayedItem, Storage,
+};
+use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
 use crate::state::replay::{SetAside, replay};
 use std::collections::HashMap;
@@ -17,35 +20,39 @@ use std::sync::Arc;
 const SET_ASIDE_SHOWN_MAX: u64 = 20;
 
 /// What a data directory holds.
-pub(super) struct Opened {
-    pub(super) state: State,
+pub(super) struct RecoveredData {
+    pub(super) state: BrokerState,
     pub(super) composer: Composer,
-    pub(super) log: Log,
+    pub(super) log: BrokerLog,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) files: HashMap<String, CompactedFile>,
-    pub(super) compacted: HashMap<String, Arc<[Slot]>>,
+    pub(super) compacted: HashMap<String, Arc<[CompactedSlot]>>,
     pub(super) temporary: Option<tempfile::TempDir>,
 }
 
 /// What makes the storage of a data directory.
 pub(super) type MakeStorage = Box<dyn FnOnce(&Path) -> io::Result<Arc<dyn Storage>> + Send>;
 
-pub(super) fn open(config: &BrokerConfig, storage: MakeStorage) -> Result<Opened, StartError> {
+pub(super) fn open(
+    config: &BrokerConfig,
+    storage: MakeStorage,
+) -> Result<RecoveredData, StartError> {
     let began = clock::monotonic();
     let (path, temporary) = directory(config)?;
     let failed = |source| StartError::Directory { path: path.clone(), source };
     let storage = storage(&path).map_err(failed)?;
-    let mut state = State::default();
+    let mut state = BrokerState::default();
     // A record holds a whole message with its metadata.
     let body = config.message_bytes_max.saturating_add(64 * 1024);
-    let options = Options {
+    let options = LogOptions {
         body_bytes_max: u32::try_from(body).unwrap_or(u32::MAX),
         facts: Some(EntryHead::facts),
-        ..Options::default()
+        ..LogOptions::default()
     };
     let mut set_aside = 0_u64;
     let opened = log::open(Arc::clone(&storage), options, &mut |replayed| {
-        let place = if let Replayed::Record { place, .. } = replayed { Some(place) } else { None };
+        let place =
+            if let ReplayedItem::Record { place, .. } = replayed { Some(place) } else { None };
         if let (Some(cause), Some(place)) = (replay(&mut state, replayed)?, place) {
             set_aside += 1;
             warn_of(set_aside, place, &cause);
@@ -76,11 +83,11 @@ pub(super) fn open(config: &BrokerConfig, storage: MakeStorage) -> Result<Opened
     let took = clock::monotonic().duration_since(began);
     tracing::info!(path = %path.display(), records = opened.records, ?took, "the log is open");
     let (composer, log) = (opened.composer, opened.log);
-    Ok(Opened { state, composer, log, storage, files, compacted, temporary })
+    Ok(RecoveredData { state, composer, log, storage, files, compacted, temporary })
 }
 
 /// Names a change that was set aside; of many the first ones.
-fn warn_of(number: u64, place: Place, cause: &SetAside) {
+fn warn_of(number: u64, place: RecordLocation, cause: &SetAside) {
     if number <= SET_ASIDE_SHOWN_MAX {
         let (segment, offset) = (place.segment, place.offset);
         tracing::warn!(segment, offset, %cause, "set a change of the log aside");

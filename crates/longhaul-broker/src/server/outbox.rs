@@ -13,7 +13,7 @@ const QUEUED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A piece of what is to be sent.
 #[derive(Debug)]
-pub(super) enum Chunk {
+pub(super) enum OutboxChunk {
     /// As it is. `credit` is what the machine counts for the deliveries in it.
     Ready {
         /// The bytes.
@@ -35,7 +35,7 @@ pub(super) enum Chunk {
 /// The queue between the driver, which never waits, and a connection.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    queue: Mutex<Queue>,
+    queue: Mutex<OutboxQueue>,
     /// Something was queued, or the connection is to end.
     filled: Notify,
     /// Something was sent.
@@ -45,8 +45,8 @@ pub(super) struct Outbox {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    chunks: VecDeque<Chunk>,
+struct OutboxQueue {
+    chunks: VecDeque<OutboxChunk>,
     bytes: usize,
     is_closing: bool,
     /// Bytes of deliveries that were sent, and of which the driver does not know yet.
@@ -55,8 +55,8 @@ struct Queue {
 
 /// What is to be sent now.
 #[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) chunks: VecDeque<Chunk>,
+pub(super) struct OutboxBatch {
+    pub(super) chunks: VecDeque<OutboxChunk>,
     /// Nothing will follow.
     pub(super) is_last: bool,
 }
@@ -69,14 +69,14 @@ impl Outbox {
         Self { queue, filled: Notify::new(), drained: Notify::new(), tell_after }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, OutboxQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a piece. Returns the bytes of deliveries that were sent since the last time.
-    pub(super) fn push(&self, chunk: Chunk) -> u64 {
+    pub(super) fn push(&self, chunk: OutboxChunk) -> u64 {
         let mut queue = self.lock();
-        if let Chunk::Ready { bytes, .. } = &chunk {
+        if let OutboxChunk::Ready { bytes, .. } = &chunk {
             queue.bytes += bytes.len();
         }
         queue.chunks.push_back(chunk);
@@ -99,13 +99,13 @@ impl Outbox {
     }
 
     /// Waits for something to send.
-    pub(super) async fn next(&self) -> Batch {
+    pub(super) async fn next(&self) -> OutboxBatch {
         loop {
             {
                 let mut queue = self.lock();
                 if !queue.chunks.is_empty() || queue.is_closing {
                     let chunks = std::mem::take(&mut queue.chunks);
-                    return Batch { chunks, is_last: queue.is_closing };
+                    return OutboxBatch { chunks, is_last: queue.is_closing };
                 }
             }
             self.filled.notified().await;
@@ -149,8 +149,8 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn ready(size: usize) -> Chunk {
-        Chunk::Ready { bytes: Bytes::from(vec![0; size]), credit: 0 }
+    fn ready(size: usize) -> OutboxChunk {
+        OutboxChunk::Ready { bytes: Bytes::from(vec![0; size]), credit: 0 }
     }
 
     /// Each delivery that was sent woke the driver, only to give back room that nobody waited for.

@@ -2,18 +2,18 @@
 //! outcome before the log begins, so that none is dropped for want of room, however much else is
 //! reported.
 
-use crate::log::{Done, WriteError};
+use crate::log::{WriteCallback, WriteError};
 use tokio::sync::oneshot;
 
 /// The place for an outcome.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct OutcomeSlot {
     waiting: Option<oneshot::Receiver<Result<(), WriteError>>>,
 }
 
-impl Outcome {
+impl OutcomeSlot {
     /// What the log is to call in the end.
-    pub(super) fn expect(&mut self) -> Done {
+    pub(super) fn expect(&mut self) -> WriteCallback {
         let (sender, receiver) = oneshot::channel();
         self.waiting = Some(receiver);
         // Nobody waits for it any more if the driver has ended.
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     /// What the log reports next, if it has reported anything yet.
-    async fn reported(outcome: &mut Outcome) -> Option<Result<(), WriteError>> {
+    async fn reported(outcome: &mut OutcomeSlot) -> Option<Result<(), WriteError>> {
         tokio::select! {
             biased;
             result = outcome.comes() => Some(result),
@@ -52,7 +52,7 @@ mod tests {
     /// report was dropped, and the broker waited for it for ever.
     #[tokio::test]
     async fn an_outcome_comes_once() {
-        let mut outcome = Outcome::default();
+        let mut outcome = OutcomeSlot::default();
         assert_eq!(reported(&mut outcome).await, None);
         for result in [Ok(()), Err(WriteError::Busy)] {
             let done = outcome.expect();
@@ -68,7 +68,7 @@ mod tests {
     /// A writer that panicked left the broker waiting.
     #[tokio::test]
     async fn a_log_that_ends_without_a_word_has_closed() {
-        let mut outcome = Outcome::default();
+        let mut outcome = OutcomeSlot::default();
         drop(outcome.expect());
         assert_eq!(reported(&mut outcome).await, Some(Err(WriteError::Closed)));
     }

@@ -1,19 +1,19 @@
 //! From the bytes of a connection to what its client asks for. Pure.
 
-use crate::machine::effect::{Message, Refusal, Request};
+use crate::machine::effect::{ClientRequest, IncomingMessage, RequestRefusal};
 use bytes::BytesMut;
 use longhaul_wire::frame::{self, Frame, FrameError};
 use longhaul_wire::messages::{Command, ServerError};
-use longhaul_wire::payload::{Payload, PayloadError};
+use longhaul_wire::payload::{Payload, PayloadDecodeError};
 
 /// Requests that are handed on at a time.
 const REQUESTS_MAX: usize = 1024;
 
 /// What was read, as requests.
 #[derive(Debug, Default)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedRequests {
     /// In the order in which they came.
-    pub(crate) requests: Vec<Request>,
+    pub(crate) requests: Vec<ClientRequest>,
     /// What comes next is no frame: nothing behind it can be read.
     pub(crate) is_broken: bool,
     /// There may be more in the buffer.
@@ -27,9 +27,9 @@ pub(crate) fn requests(
     buffer: &mut BytesMut,
     is_connected: &mut bool,
     message_bytes_max: usize,
-) -> Parsed {
+) -> ParsedRequests {
     let requests = Vec::with_capacity((buffer.len() / 128).clamp(1, 64));
-    let mut parsed = Parsed { requests, ..Parsed::default() };
+    let mut parsed = ParsedRequests { requests, ..ParsedRequests::default() };
     while !parsed.is_heavy {
         if parsed.requests.len() >= REQUESTS_MAX {
             parsed.has_more = true;
@@ -40,18 +40,18 @@ pub(crate) fn requests(
         match frame::decode(buffer, limit) {
             Ok(Some(Frame { command: Command::Send(send), payload })) => {
                 let message = payload.ok_or_else(|| {
-                    Refusal::new(
+                    RequestRefusal::new(
                         ServerError::UnknownError,
                         "SEND comes with a message, this one has none",
                     )
                 });
-                parsed.requests.push(Request::Publish(send, message.and_then(verified)));
+                parsed.requests.push(ClientRequest::Publish(send, message.and_then(verified)));
             }
             Ok(Some(Frame { command, .. })) => {
                 *is_connected |= matches!(command, Command::Connect(_));
                 parsed.is_heavy =
                     matches!(command, Command::GetTopicsOfNamespace(_) | Command::GetSchema(_));
-                parsed.requests.push(Request::Command(command));
+                parsed.requests.push(ClientRequest::Command(command));
             }
             Ok(None) => return parsed,
             Err(error) => {
@@ -62,7 +62,9 @@ pub(crate) fn requests(
                     | FrameError::Type(_)
                     | FrameError::Payload(_) => ServerError::UnknownError,
                 };
-                parsed.requests.push(Request::Garbage(Refusal::new(code, error.to_string())));
+                parsed
+                    .requests
+                    .push(ClientRequest::Garbage(RequestRefusal::new(code, error.to_string())));
                 parsed.is_broken = true;
                 return parsed;
             }
@@ -73,13 +75,15 @@ pub(crate) fn requests(
 }
 
 /// Checks a message: whatever is stored can be read by every consumer.
-pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
-    let refuse = |cause: PayloadError| {
+pub(crate) fn verified(payload: Payload) -> Result<IncomingMessage, RequestRefusal> {
+    let refuse = |cause: PayloadDecodeError| {
         let code = match cause {
-            PayloadError::Checksum { .. } => ServerError::ChecksumError,
-            PayloadError::Short | PayloadError::Metadata(_) => ServerError::UnknownError,
+            PayloadDecodeError::Checksum { .. } => ServerError::ChecksumError,
+            PayloadDecodeError::Short | PayloadDecodeError::Metadata(_) => {
+                ServerError::UnknownError
+            }
         };
-        Refusal::new(code, cause.to_string())
+        RequestRefusal::new(code, cause.to_string())
     };
     payload.verify().map_err(refuse)?;
     let metadata = payload.summary().map_err(refuse)?;
@@ -89,7 +93,7 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
         check_batch(count, &payload, metadata.uncompressed_size)?;
     }
     let chunks = metadata.num_chunks_from_msg.unwrap_or(1);
-    Ok(Message {
+    Ok(IncomingMessage {
         publish_time: metadata.publish_time,
         batch,
         deliver_at: metadata
@@ -117,18 +121,18 @@ const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Refuses a batch that claims more messages than it can hold. Whoever acknowledges one of them
 /// makes the broker remember something about all others.
-fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(), Refusal> {
+fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(), RequestRefusal> {
     let unpacked = unpacked.map_or(0, |size| size as usize).min(UNPACKED_BYTES_MAX);
     let size = payload.body().len().max(unpacked);
     if count > BATCH_MAX {
         let text = format!("a batch has at most {BATCH_MAX} messages, this one {count}");
-        return Err(Refusal::new(ServerError::NotAllowedError, text));
+        return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
     }
     if count as usize <= (size / BATCHED_BYTES_MIN).max(1) {
         return Ok(());
     }
     let text = format!("{size} bytes cannot hold a batch of {count} messages");
-    Err(Refusal::new(ServerError::NotAllowedError, text))
+    Err(RequestRefusal::new(ServerError::NotAllowedError, text))
 }
 
 #[cfg(test)]

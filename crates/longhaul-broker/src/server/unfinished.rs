@@ -11,7 +11,7 @@
 //! that no connection keeps it from the others. Where messages may be larger than that there is one
 //! such message at a time, and what it has above a quarter counts for nothing.
 
-use super::crowd::Crowd;
+use super::crowd::ConnectionWarnings;
 use crate::clock;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,15 +34,15 @@ const UNIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Room for all connections.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct PartialMessageBudget {
     units: Arc<Semaphore>,
     /// For a message that is larger than what a connection may take: for one at a time.
     large: Arc<Semaphore>,
     /// What the log was told of connections that were closed to make room.
-    closed: Mutex<Crowd>,
+    closed: Mutex<ConnectionWarnings>,
 }
 
-impl Room {
+impl PartialMessageBudget {
     pub(super) fn new() -> Arc<Self> {
         let units = Arc::new(Semaphore::new(UNITS_MAX as usize));
         let large = Arc::new(Semaphore::new(1));
@@ -90,12 +90,12 @@ struct Permits {
 /// What a connection holds of a message.
 #[derive(Debug)]
 pub(super) struct Unfinished {
-    all: Arc<Room>,
-    held: Option<Held>,
+    all: Arc<PartialMessageBudget>,
+    held: Option<PartialMessage>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct PartialMessage {
     room: Permits,
     /// The message has to be complete then.
     complete_by: Instant,
@@ -106,7 +106,7 @@ struct Held {
 }
 
 impl Unfinished {
-    pub(super) const fn new(all: Arc<Room>) -> Self {
+    pub(super) const fn new(all: Arc<PartialMessageBudget>) -> Self {
         Self { all, held: None }
     }
 
@@ -146,7 +146,7 @@ impl Unfinished {
         let now = clock::monotonic();
         let next_by = now + UNIT_TIMEOUT;
         // The room is never closed.
-        self.held = room.ok().map(|room| Held {
+        self.held = room.ok().map(|room| PartialMessage {
             room,
             complete_by: now + MESSAGE_TIMEOUT,
             bytes: buffer.len(),
@@ -198,7 +198,7 @@ mod tests {
     /// 200 connections that each sent half a message held a gigabyte.
     #[tokio::test(start_paused = true)]
     async fn messages_that_are_not_complete_share_one_limit() {
-        let all = Room::new();
+        let all = PartialMessageBudget::new();
         let half = part(5 * 1024 * 1024, 3 * 1024 * 1024);
         let mut held: Vec<Unfinished> = Vec::new();
         let refused = loop {
@@ -235,7 +235,7 @@ mod tests {
     /// producer of 200 kB wait for 38 s.
     #[tokio::test]
     async fn whoever_sends_nothing_more_makes_room_for_others() {
-        let all = Room::new();
+        let all = PartialMessageBudget::new();
         let half = part(5 * 1024 * 1024, UNIT_BYTES as usize);
         let mut held = Vec::new();
         for _ in 0..8192 / 81 {
@@ -262,7 +262,7 @@ mod tests {
     /// second one stood in line for it before everybody else.
     #[tokio::test]
     async fn one_connection_takes_no_more_than_its_share() {
-        let all = Room::new();
+        let all = PartialMessageBudget::new();
         let large = part(512 * 1024 * 1024, UNIT_BYTES as usize);
         let mut first = Unfinished::new(Arc::clone(&all));
         let mut second = Unfinished::new(Arc::clone(&all));
@@ -288,7 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_message_may_take_its_time_as_long_as_nobody_waits_for_it() {
-        let all = Room::new();
+        let all = PartialMessageBudget::new();
         let mut large = Unfinished::new(Arc::clone(&all));
         large.wait(&part(512 * 1024 * 1024, UNIT_BYTES as usize)).await.unwrap();
         let mut modest = Unfinished::new(Arc::clone(&all));
@@ -298,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_there_is_room_a_message_may_take_its_time() {
-        let all = Room::new();
+        let all = PartialMessageBudget::new();
         let mut slow = Unfinished::new(Arc::clone(&all));
         let half = part(5 * 1024 * 1024, UNIT_BYTES as usize);
         let began = clock::monotonic();

@@ -1,12 +1,12 @@
 //! What is done about an entry that cannot be read, before the machine goes on without it.
 
 use super::messages::Stored;
-use crate::log::{ReadError, Reader};
-use crate::machine::Machine;
+use crate::log::{ReadError, RecordReader};
+use crate::machine::BrokerMachine;
 use crate::machine::dispatcher::ConsumerKey;
 use crate::machine::effect::Survivor;
 use crate::machine::unreadable::Unreadable;
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::time::Duration;
@@ -29,14 +29,14 @@ pub(super) fn of(
     };
     Unreadable {
         consumer: ConsumerKey { conn, id: command.consumer_id },
-        position: Position { ledger: id.ledger_id, entry: id.entry_id },
+        position: EntryPosition { ledger: id.ledger_id, entry: id.entry_id },
         place,
         cause,
     }
 }
 
 /// Lets the machine go on without these entries, and says so in the log.
-pub(super) fn withhold(machine: &mut Machine, entries: &[Unreadable]) {
+pub(super) fn withhold(machine: &mut BrokerMachine, entries: &[Unreadable]) {
     for entry in entries {
         if let Some(text) = machine.withhold(entry) {
             tracing::error!("{text}");
@@ -47,7 +47,7 @@ pub(super) fn withhold(machine: &mut Machine, entries: &[Unreadable]) {
 /// Reads entries that are to be copied to the end of the log. What cannot be read is tried again
 /// when its segment is looked at again.
 pub(super) async fn read_survivors(
-    reader: Reader,
+    reader: RecordReader,
     survivors: Vec<Survivor>,
 ) -> (Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>) {
     let read = tokio::task::spawn_blocking(move || {

@@ -1,17 +1,20 @@
 //! What must be true between the steps, after a crash, and in the end.
 
-use super::model::{Cursor, Model, Topic};
-use super::node::{Found, Node, without_checkpoint};
-use super::world::{ConsumerId, Outcome, Outstanding, Run, TOPICS, TURN_BACK_MS, What, World};
-use crate::log::{OpenError, Position, Surprise};
-use crate::machine::dispatcher::{KeyPolicy, Kind};
-use crate::state::entries::Slot;
-use crate::state::{State, Subscription};
+use super::model::{Model, ModelCursor, ModelTopic};
+use super::node::{RecoveredState, SimulatedBroker, without_checkpoint};
+use super::world::{
+    ConsumerId, ExpectedOutcome, Outstanding, SimulatedSubscription, SimulatedWorld, TOPICS,
+    TURN_BACK_MS, What,
+};
+use crate::log::{LogPosition, OpenError, Surprise};
+use crate::machine::dispatcher::{DispatchMode, KeyPolicy};
+use crate::state::entries::EntrySlot;
+use crate::state::{BrokerState, BrokerSubscription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Whether a subscription's cursor is that of the model.
-fn agrees(found: &Subscription, cursor: &Cursor, end: u64) -> bool {
+fn agrees(found: &BrokerSubscription, cursor: &ModelCursor, end: u64) -> bool {
     (0..end).all(|ordinal| {
         let open = found.cursor.open_in_batch(ordinal).map(|indexes| indexes[0]);
         let is_acked = found.cursor.is_acked(ordinal);
@@ -21,7 +24,7 @@ fn agrees(found: &Subscription, cursor: &Cursor, end: u64) -> bool {
 }
 
 /// Checks that the state is what the model says.
-fn audit(state: &State, model: &Model, what: &str) {
+fn audit(state: &BrokerState, model: &Model, what: &str) {
     let ids: BTreeSet<u32> = state.topics().map(|(id, _)| id).collect();
     assert_eq!(ids, model.topics.keys().copied().collect(), "{what}: topics");
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();
@@ -65,20 +68,20 @@ fn audit(state: &State, model: &Model, what: &str) {
 }
 
 /// Two states that the same records led to.
-pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
-    let parts = |state: &State| {
+pub(super) fn same(left: &BrokerState, right: &BrokerState, has_cleaned: bool, what: &str) {
+    let parts = |state: &BrokerState| {
         let mut changes: Vec<String> =
             state.snapshot().iter().map(|change| format!("{change:?}")).collect();
         for (id, topic) in state.topics() {
             let delay = |ordinal| topic.entries.deliver_at(ordinal);
             // What was cleaned on one side may be there still on the other, which knows only the
             // log.
-            let is_here = |state: &State, at: u64| {
+            let is_here = |state: &BrokerState, at: u64| {
                 state.topic(id).and_then(|kept| kept.entries.get(at)).is_some()
             };
             let counts = |at: u64| !has_cleaned || (is_here(left, at) && is_here(right, at));
             let entries = topic.entries.iter().filter(|(at, _)| counts(*at));
-            let place = |slot: &Slot| (!has_cleaned).then_some(slot.place);
+            let place = |slot: &EntrySlot| (!has_cleaned).then_some(slot.place);
             changes.extend(entries.map(|(at, slot)| {
                 let what = (slot.publish_time, slot.key_hash, place(&slot));
                 format!("{id} {at} {what:?} {:?}", delay(at))
@@ -92,7 +95,7 @@ pub(super) fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
     assert!(has_cleaned || left.live() == right.live(), "{what}: bytes in segments");
 }
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn audit(&self) {
         let what = format!("seed {}", self.seed);
         audit(self.node.machine.state(), &self.model, &what);
@@ -125,12 +128,12 @@ impl World {
             let surprise = if self.random.bool() { Surprise::PowerCut } else { Surprise::Broken };
             self.storage.surprise(self.storage.operations() + self.random.u64(0..8), surprise);
         }
-        let mut opened = Node::open(&self.storage, self.now, has_removed);
+        let mut opened = SimulatedBroker::open(&self.storage, self.now, has_removed);
         // A start may go on without what failed. Without power none does.
         if matches!(opened, Err(OpenError::Io { .. })) || self.storage.has_lost_power() {
             self.storage.no_surprises();
             self.storage.crash();
-            opened = Node::open(&self.storage, self.now, has_removed);
+            opened = SimulatedBroker::open(&self.storage, self.now, has_removed);
         }
         self.storage.no_surprises();
         let seed = self.seed;
@@ -163,7 +166,7 @@ impl World {
     }
 
     /// What the model was behind the last record that the disk has.
-    fn recovered(&self, found: &Found) -> Model {
+    fn recovered(&self, found: &RecoveredState) -> Model {
         let what = format!("seed {}: after the crash", self.seed);
         let first = self.history.front().unwrap();
         let is_first = first.0 == self.opened && found.end == self.start;
@@ -234,7 +237,13 @@ impl World {
 
     /// Where all consumers want something, an entry waits for nothing but another one of its key
     /// that somebody holds.
-    fn check_no_key_waits(&self, id: u32, run: &Run, cursor: &Cursor, what: &str) {
+    fn check_no_key_waits(
+        &self,
+        id: u32,
+        run: &SimulatedSubscription,
+        cursor: &ModelCursor,
+        what: &str,
+    ) {
         let topic = &self.model.topics[&id];
         let held = |consumer: ConsumerId| {
             let mine = run.pending.iter().filter(move |(_, holder)| **holder == consumer);
@@ -245,7 +254,7 @@ impl World {
             let permits = self.conns[&consumer.0].consumers[&consumer.1].permits;
             permits > 0 && (limit == 0 || held(*consumer) < limit)
         };
-        if !matches!(run.kind, Kind::KeyShared(_)) || !run.consumers.iter().all(wants) {
+        if !matches!(run.kind, DispatchMode::KeyShared(_)) || !run.consumers.iter().all(wants) {
             return;
         }
         let busy: BTreeSet<u16> =
@@ -282,7 +291,7 @@ impl World {
                     if topic.unacked_limit == 0 || held < topic.unacked_limit {
                         let left = open
                             .find(|ordinal| !run.pending.contains_key(ordinal) && is_due(*ordinal));
-                        let left = left.filter(|_| !matches!(run.kind, Kind::KeyShared(_)));
+                        let left = left.filter(|_| !matches!(run.kind, DispatchMode::KeyShared(_)));
                         assert_eq!(left, None, "{what}: waits for nothing");
                     }
                 } else if self.active(run) == Some((conn, id)) {
@@ -293,12 +302,12 @@ impl World {
             }
         }
         for conn in self.conns.values() {
-            let owed = |request: &&super::world::Pending| {
+            let owed = |request: &&super::world::PendingReply| {
                 !matches!(request.what, What::Producer { waits: true })
             };
             assert_eq!(conn.pending.values().filter(owed).count(), 0, "seed {seed}: no answer");
             // What is sent behind the broker's back that has closed the producer is not answered.
-            let is_stored = |sent: &Outstanding| matches!(sent.outcome, Outcome::Stored(_));
+            let is_stored = |sent: &Outstanding| matches!(sent.outcome, ExpectedOutcome::Stored(_));
             let owed = conn.producers.values().any(|producer| {
                 producer.outstanding.iter().any(is_stored)
                     || (!producer.is_closed && !producer.outstanding.is_empty())
@@ -318,13 +327,17 @@ impl World {
         // Nobody publishes to the others, and nobody consumes from them while calls take them away.
         let used =
             self.model.topics.iter().filter(|(_, topic)| TOPICS.contains(&topic.name.as_str()));
-        let topics: Vec<(u32, Arc<Topic>)> =
+        let topics: Vec<(u32, Arc<ModelTopic>)> =
             used.map(|(&id, topic)| (id, Arc::clone(topic))).collect();
         for (id, topic) in topics {
             // A connection has not too many consumers.
             let conn = self.connect();
             for (subscription, cursor) in &topic.cursors {
-                let kinds = [Kind::Shared, Kind::Exclusive, Kind::KeyShared(KeyPolicy::default())];
+                let kinds = [
+                    DispatchMode::Shared,
+                    DispatchMode::Exclusive,
+                    DispatchMode::KeyShared(KeyPolicy::default()),
+                ];
                 let kind = *self.random.choice(kinds.iter()).unwrap();
                 let open = topic.visible(false, topic.end());
                 let open: Vec<u64> =
@@ -332,9 +345,23 @@ impl World {
                 self.drain_one(conn, id, &topic.name, subscription, (kind, true, false), &open);
             }
             let all = topic.visible(false, topic.end());
-            self.drain_one(conn, id, &topic.name, "all", (Kind::Exclusive, false, false), &all);
+            self.drain_one(
+                conn,
+                id,
+                &topic.name,
+                "all",
+                (DispatchMode::Exclusive, false, false),
+                &all,
+            );
             let view = topic.visible(true, topic.end());
-            self.drain_one(conn, id, &topic.name, "view", (Kind::Exclusive, false, true), &view);
+            self.drain_one(
+                conn,
+                id,
+                &topic.name,
+                "view",
+                (DispatchMode::Exclusive, false, true),
+                &view,
+            );
         }
         self.check_deduplicated();
     }
@@ -345,7 +372,7 @@ impl World {
         id: u32,
         topic: &str,
         subscription: &str,
-        (kind, is_durable, reads_compacted): (Kind, bool, bool),
+        (kind, is_durable, reads_compacted): (DispatchMode, bool, bool),
         open: &[u64],
     ) {
         let seed = self.seed;
@@ -388,20 +415,20 @@ impl World {
         }
     }
 
-    pub(super) fn durable(&self) -> Position {
+    pub(super) fn durable(&self) -> LogPosition {
         self.node.durable
     }
 }
 
 /// The model of a state that some of a request's records led to: of each thing, what it was before
 /// or after.
-fn between(state: &State, lower: &Model, upper: &Model) -> Model {
+fn between(state: &BrokerState, lower: &Model, upper: &Model) -> Model {
     let mut model = Model::default();
     for (id, kept) in state.topics() {
         let known = [lower.topics.get(&id), upper.topics.get(&id)].into_iter().flatten();
-        let known: Vec<&Arc<Topic>> = known.collect();
+        let known: Vec<&Arc<ModelTopic>> = known.collect();
         let longest = known.iter().max_by_key(|topic| topic.entries.len()).unwrap();
-        let mut topic = Topic::clone(longest);
+        let mut topic = ModelTopic::clone(longest);
         topic.entries.truncate(usize::try_from(kept.entries.end()).unwrap());
         topic.first = kept.entries.first();
         // A segment that was removed shortly before may be there again.

@@ -1,9 +1,11 @@
 //! What clients do.
 
-use super::model::Cursor;
-use super::world::{Conn, Consumer, ConsumerId, Run, TOPICS, What, World};
-use crate::machine::dispatcher::{KeyPolicy, Kind};
-use crate::state::entries::Position as Id;
+use super::model::ModelCursor;
+use super::world::{
+    Conn, ConsumerId, SimulatedConsumer, SimulatedSubscription, SimulatedWorld, TOPICS, What,
+};
+use crate::machine::dispatcher::{DispatchMode, KeyPolicy};
+use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::{
     CommandAck, CommandCloseConsumer, CommandConnect, CommandFlow, CommandGetLastMessageId,
     CommandPartitionedTopicMetadata, CommandRedeliverUnacknowledgedMessages, CommandSeek,
@@ -14,7 +16,7 @@ use std::sync::Arc;
 
 const CONNECTIONS_MAX: usize = 4;
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn connect(&mut self) -> u64 {
         let conn = self.number();
         self.conns.insert(conn, Conn::default());
@@ -86,17 +88,17 @@ impl World {
             (*self.random.choice(["s0", "s1", "keys", "keys"].iter()).unwrap()).to_owned()
         };
         let policy = KeyPolicy { is_sticky: false, allows_disorder: self.seed.is_multiple_of(4) };
-        let by_key = Kind::KeyShared(policy);
+        let by_key = DispatchMode::KeyShared(policy);
         // Mostly of one type, so that several consumers meet.
         let is_usual = self.random.u8(0..6) > 0;
-        let all = [Kind::Shared, Kind::Exclusive, Kind::Failover, by_key];
+        let all = [DispatchMode::Shared, DispatchMode::Exclusive, DispatchMode::Failover, by_key];
         let kind = match &subscription[..] {
-            "s0" if is_usual => Kind::Shared,
+            "s0" if is_usual => DispatchMode::Shared,
             "keys" if is_usual => by_key,
             _ => *self.random.choice(all.iter()).unwrap(),
         };
-        let kind = if is_reader { Kind::Exclusive } else { kind };
-        let reads_compacted = kind == Kind::Exclusive && self.random.u8(0..3) == 0;
+        let kind = if is_reader { DispatchMode::Exclusive } else { kind };
+        let reads_compacted = kind == DispatchMode::Exclusive && self.random.u8(0..3) == 0;
         let start = if is_reader { Some(self.some_id(&topic)) } else { None };
         self.subscribe_as(conn, &topic, &subscription, kind, !is_reader, reads_compacted, start);
     }
@@ -109,9 +111,9 @@ impl World {
         let entry = self.random.choice(entries.iter()).map(|entry| entry.id);
         let (earliest, latest) = (u64::MAX, i64::MAX.cast_unsigned());
         let id = match self.random.u8(0..6) {
-            0 | 1 => Id { ledger: earliest, entry: earliest },
-            2 => Id { ledger: latest, entry: latest },
-            _ => entry.unwrap_or(Id { ledger: 0, entry: 0 }),
+            0 | 1 => EntryPosition { ledger: earliest, entry: earliest },
+            2 => EntryPosition { ledger: latest, entry: latest },
+            _ => entry.unwrap_or(EntryPosition { ledger: 0, entry: 0 }),
         };
         MessageIdData { ledger_id: id.ledger, entry_id: id.entry, ..MessageIdData::default() }
     }
@@ -122,7 +124,7 @@ impl World {
         conn: u64,
         topic: &str,
         subscription: &str,
-        kind: Kind,
+        kind: DispatchMode,
         is_durable: bool,
         reads_compacted: bool,
         start: Option<MessageIdData>,
@@ -134,21 +136,21 @@ impl World {
             topic: topic.to_owned(),
             subscription: subscription.to_owned(),
             sub_type: match kind {
-                Kind::Exclusive => 0,
-                Kind::Shared => 1,
-                Kind::Failover => 2,
-                Kind::KeyShared(_) => 3,
+                DispatchMode::Exclusive => 0,
+                DispatchMode::Shared => 1,
+                DispatchMode::Failover => 2,
+                DispatchMode::KeyShared(_) => 3,
             },
             consumer_id,
             request_id,
             consumer_name: Some(name.clone()),
             key_shared_meta: match kind {
-                Kind::KeyShared(policy) => Some(KeySharedMeta {
+                DispatchMode::KeyShared(policy) => Some(KeySharedMeta {
                     key_shared_mode: i32::from(policy.is_sticky),
                     hash_ranges: Vec::new(),
                     allow_out_of_order_delivery: Some(policy.allows_disorder),
                 }),
-                Kind::Exclusive | Kind::Shared | Kind::Failover => None,
+                DispatchMode::Exclusive | DispatchMode::Shared | DispatchMode::Failover => None,
             },
             priority_level: Some(priority),
             durable: Some(is_durable),
@@ -162,7 +164,7 @@ impl World {
         if let Some(id) = id {
             let from = (start, earliest);
             self.know_cursor(id, subscription, is_durable, reads_compacted, from);
-            let consumer = Consumer {
+            let consumer = SimulatedConsumer {
                 topic: id,
                 subscription: subscription.to_owned(),
                 reads_compacted,
@@ -203,18 +205,18 @@ impl World {
         let initial = if earliest { first } else { readable };
         let floor = start.filter(|&ordinal| ordinal < readable).unwrap_or(initial);
         if is_durable {
-            self.model.topic(id).cursors.insert(subscription.to_owned(), Cursor::at(floor));
+            self.model.topic(id).cursors.insert(subscription.to_owned(), ModelCursor::at(floor));
         } else {
-            self.orphans.insert(key, (0, Cursor::at(floor)));
+            self.orphans.insert(key, (0, ModelCursor::at(floor)));
         }
     }
 
-    fn attach(&mut self, id: ConsumerId, consumer: Consumer, kind: Kind) {
+    fn attach(&mut self, id: ConsumerId, consumer: SimulatedConsumer, kind: DispatchMode) {
         let key = (consumer.topic, consumer.subscription.clone());
         let former = self.runs.get(&key).and_then(|run| self.active(run));
         self.conns.get_mut(&id.0).unwrap().consumers.insert(id.1, consumer);
         let orphan = self.orphans.remove(&key).map(|(_, cursor)| cursor);
-        let run = self.runs.entry(key.clone()).or_insert_with(|| Run {
+        let run = self.runs.entry(key.clone()).or_insert_with(|| SimulatedSubscription {
             kind,
             consumers: Vec::new(),
             pending: BTreeMap::new(),
@@ -312,7 +314,11 @@ impl World {
     }
 
     /// Changes a cursor, and lets go what it acknowledges.
-    pub(super) fn change_cursor(&mut self, key: &(u32, String), change: impl FnOnce(&mut Cursor)) {
+    pub(super) fn change_cursor(
+        &mut self,
+        key: &(u32, String),
+        change: impl FnOnce(&mut ModelCursor),
+    ) {
         match self.runs.get_mut(key).and_then(|run| run.cursor.as_mut()) {
             Some(cursor) => change(cursor),
             None => {
@@ -398,7 +404,7 @@ impl World {
                 Some(time) => topic.at_time(time, readable),
                 None => topic.at_or_after(&id, first, readable),
             };
-            self.change_cursor(&key, |cursor| *cursor = Cursor::at(floor));
+            self.change_cursor(&key, |cursor| *cursor = ModelCursor::at(floor));
             self.detach_all(key.0, &key.1);
         }
         self.owe(conn, request_id, What::Success, effects);

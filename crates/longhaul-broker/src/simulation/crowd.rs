@@ -3,7 +3,7 @@
 
 use super::volume::{KIB, Volume};
 use crate::log::Storage;
-use crate::server::descriptors::{Door, Room};
+use crate::server::descriptors::{ConnectionClass, DescriptorBudget};
 use fastrand::Rng;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,17 +14,18 @@ const CLIENTS: usize = 10_000;
 const ADMIN: usize = 512;
 
 /// A process with a limit on open files.
-struct Crowd {
+struct IdleSockets {
     limit: usize,
-    room: Room,
+    room: DescriptorBudget,
     sockets: Vec<OwnedSemaphorePermit>,
 }
 
-impl Crowd {
+impl IdleSockets {
     fn new(random: &mut Rng, volume: &Volume) -> Self {
         let limits: [fn() -> usize; 3] = [|| 256, || 400, || 1024];
         let limit = *random.choice(limits.iter()).unwrap();
-        let room = Room::limited(limit, Arc::new(volume.storage.clone()), CLIENTS, ADMIN);
+        let room =
+            DescriptorBudget::limited(limit, Arc::new(volume.storage.clone()), CLIENTS, ADMIN);
         Self { limit: limit(), room, sockets: Vec::new() }
     }
 
@@ -34,7 +35,8 @@ impl Crowd {
 
     /// As many connect as are let in. The system lets nobody in without a descriptor.
     fn come(&mut self, random: &mut Rng, volume: &Volume) {
-        let door = if random.u8(0..4) == 0 { Door::Admin } else { Door::Clients };
+        let door =
+            if random.u8(0..4) == 0 { ConnectionClass::Admin } else { ConnectionClass::Clients };
         while self.has_descriptors(volume) {
             let Ok(socket) = self.room.enter(door) else { return };
             self.sockets.push(socket);
@@ -56,7 +58,7 @@ fn the_log_goes_on_beside_sockets_that_say_nothing() {
 pub(super) fn goes_on_beside_a_crowd(seed: u64) {
     let mut random = Rng::with_seed(seed);
     let mut volume = Volume::new(64_000 * KIB);
-    let mut crowd = Crowd::new(&mut random, &volume);
+    let mut crowd = IdleSockets::new(&mut random, &volume);
     let bytes = random.usize(2000..9_500);
     let mut most = 0;
     for _ in 0..random.usize(20..100) {

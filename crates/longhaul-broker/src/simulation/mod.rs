@@ -32,7 +32,7 @@ mod volume;
 mod world;
 
 use crate::log::Surprise;
-use world::World;
+use world::SimulatedWorld;
 
 /// Every history goes so many times through work and crash.
 const LIVES: u64 = 3;
@@ -41,7 +41,7 @@ const ROUND_MS: u64 = 1000;
 /// Failed seeds that are shown.
 const FAILURES_MAX: usize = 8;
 
-impl World {
+impl SimulatedWorld {
     fn run(seed: u64) -> Self {
         let mut world = Self::new(seed);
         for _ in 0..LIVES {
@@ -185,7 +185,7 @@ fn every_promise_holds_through_crashes() {
     let (mut missed, mut spoiled, mut ends_lost) = (0, 0, 0);
     let mut broken = Vec::new();
     for seed in only.map_or(0..count, |seed| seed..seed + 1) {
-        if let Ok(world) = std::panic::catch_unwind(|| World::run(seed)) {
+        if let Ok(world) = std::panic::catch_unwind(|| SimulatedWorld::run(seed)) {
             delivered += world.delivered;
             receipts += world.receipts;
             cleaned += u64::from(world.has_cleaned);
@@ -217,7 +217,7 @@ fn every_promise_holds_through_crashes() {
 #[test]
 fn a_seed_leads_to_one_history() {
     for seed in 0..20 {
-        let (first, second) = (World::run(seed), World::run(seed));
+        let (first, second) = (SimulatedWorld::run(seed), SimulatedWorld::run(seed));
         assert_eq!(first.trace, second.trace, "seed {seed}");
         assert_eq!(first.durable(), second.durable(), "seed {seed}");
     }

@@ -1,7 +1,7 @@
 //! What must be true of the broker's state, kept in the simplest way there is: every request
 //! changes it at once, and a crash takes it back to the last record that the disk has.
 
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use bytes::Bytes;
 use longhaul_wire::messages::MessageIdData;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +21,8 @@ pub(super) struct Part {
 
 /// An entry as it was published.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) id: Position,
+pub(super) struct ModelEntry {
+    pub(super) id: EntryPosition,
     pub(super) payload: Bytes,
     pub(super) parts: Vec<Part>,
     pub(super) is_batch: bool,
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) sequence: u64,
 }
 
-impl Entry {
+impl ModelEntry {
     pub(super) fn messages(&self) -> u32 {
         u32::try_from(self.parts.len()).unwrap()
     }
@@ -45,14 +45,14 @@ impl Entry {
 
 /// What a subscription has acknowledged, entry by entry.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Cursor {
+pub(super) struct ModelCursor {
     pub(super) floor: u64,
     pub(super) acked: BTreeSet<u64>,
     /// Open messages of batches that are partly acknowledged.
     pub(super) open: BTreeMap<u64, u64>,
 }
 
-impl Cursor {
+impl ModelCursor {
     pub(super) fn at(floor: u64) -> Self {
         Self { floor, ..Self::default() }
     }
@@ -81,7 +81,7 @@ impl Cursor {
         self.close_up();
     }
 
-    pub(super) fn ack_in_batch(&mut self, ordinal: u64, still_open: u64, entry: &Entry) {
+    pub(super) fn ack_in_batch(&mut self, ordinal: u64, still_open: u64, entry: &ModelEntry) {
         if self.is_acked(ordinal) {
             return;
         }
@@ -95,12 +95,12 @@ impl Cursor {
 
 /// A topic, from its creation on: trimmed entries stay.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Topic {
+pub(super) struct ModelTopic {
     pub(super) name: String,
-    pub(super) entries: Vec<Arc<Entry>>,
+    pub(super) entries: Vec<Arc<ModelEntry>>,
     /// The first entry that is kept.
     pub(super) first: u64,
-    pub(super) cursors: BTreeMap<String, Cursor>,
+    pub(super) cursors: BTreeMap<String, ModelCursor>,
     pub(super) deduplicates: bool,
     pub(super) sequences: BTreeMap<String, u64>,
     /// Entries whose bytes were given back though older ones are still there.
@@ -112,24 +112,24 @@ pub(super) struct Topic {
     pub(super) view: Option<(u64, Latest)>,
 }
 
-impl Topic {
+impl ModelTopic {
     pub(super) fn end(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    pub(super) fn entry(&self, ordinal: u64) -> &Arc<Entry> {
+    pub(super) fn entry(&self, ordinal: u64) -> &Arc<ModelEntry> {
         &self.entries[usize::try_from(ordinal).unwrap()]
     }
 
-    pub(super) fn ordinal(&self, id: Position) -> Option<u64> {
+    pub(super) fn ordinal(&self, id: EntryPosition) -> Option<u64> {
         self.entries.binary_search_by_key(&id, |entry| entry.id).ok().map(|at| at as u64)
     }
 
     /// The first entry at or after an id, between what is kept and what is readable.
     pub(super) fn at_or_after(&self, id: &MessageIdData, first: u64, readable: u64) -> u64 {
-        let id = Position { ledger: id.ledger_id, entry: id.entry_id };
-        let latest = Position { ledger: i64::MAX as u64, entry: i64::MAX as u64 };
-        if id == (Position { ledger: u64::MAX, entry: u64::MAX }) {
+        let id = EntryPosition { ledger: id.ledger_id, entry: id.entry_id };
+        let latest = EntryPosition { ledger: i64::MAX as u64, entry: i64::MAX as u64 };
+        if id == (EntryPosition { ledger: u64::MAX, entry: u64::MAX }) {
             return first;
         }
         if id == latest {
@@ -196,11 +196,11 @@ impl Topic {
 /// All topics by number. Clones are cheap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    pub(super) topics: BTreeMap<u32, Arc<Topic>>,
+    pub(super) topics: BTreeMap<u32, Arc<ModelTopic>>,
 }
 
 impl Model {
-    pub(super) fn topic(&mut self, id: u32) -> &mut Topic {
+    pub(super) fn topic(&mut self, id: u32) -> &mut ModelTopic {
         Arc::make_mut(self.topics.get_mut(&id).unwrap())
     }
 }

@@ -4,13 +4,13 @@
 use crate::compaction::{self, run};
 use crate::defaults::{TopicDefaults, TopicPattern};
 use crate::log::{
-    CompactedFile, Group, OpenError, Options, Position, ReadError, Replayed, SimulatedStorage,
-    Slot, Stepped, Storage, WriteError,
+    CompactedFile, CompactedSlot, LogOptions, LogPosition, OpenError, ReadError, RecordGroup,
+    ReplayedItem, SimulatedStorage, Stepped, Storage, WriteError,
 };
 use crate::machine::effect::Survivor;
-use crate::machine::effect::{CompactionJob, Source};
-use crate::machine::{Machine, Settings};
-use crate::state::State;
+use crate::machine::effect::{CompactionJob, MessageSource};
+use crate::machine::{BrokerMachine, MachineSettings};
+use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
 use crate::state::replay::replay_own;
 use bytes::Bytes;
@@ -18,17 +18,17 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// A broker that does nothing by itself.
-pub(super) struct Node {
-    pub(super) machine: Machine,
+pub(super) struct SimulatedBroker {
+    pub(super) machine: BrokerMachine,
     pub(super) log: Stepped,
     storage: SimulatedStorage,
     files: HashMap<String, CompactedFile>,
-    in_flight: Option<Group>,
+    in_flight: Option<RecordGroup>,
     pub(super) compactions: VecDeque<CompactionJob>,
-    checkpoint: Option<(Position, Vec<Bytes>)>,
+    checkpoint: Option<(LogPosition, Vec<Bytes>)>,
     pub(super) copies: VecDeque<Vec<Survivor>>,
     /// Everything before it is on disk.
-    pub(super) durable: Position,
+    pub(super) durable: LogPosition,
     /// The log takes no more: a real broker ends here.
     pub(super) is_dead: bool,
     /// Segments were given back, so that the log alone no longer leads to the state.
@@ -36,15 +36,15 @@ pub(super) struct Node {
 }
 
 /// What a start found.
-pub(super) struct Found {
-    pub(super) state: State,
+pub(super) struct RecoveredState {
+    pub(super) state: BrokerState,
     /// Behind the last record.
-    pub(super) end: Position,
+    pub(super) end: LogPosition,
 }
 
 /// Segments of a few blocks.
-pub(super) fn options() -> Options {
-    Options {
+pub(super) fn options() -> LogOptions {
+    LogOptions {
         segment_bytes_first: 8192,
         segment_bytes_max: 8192,
         body_bytes_max: 20_000,
@@ -63,8 +63,8 @@ fn deduplicated(suffix: &str) -> TopicDefaults {
     }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> MachineSettings {
+    MachineSettings {
         message_bytes_max: 10_000,
         handles_per_connection: 20,
         recent_bytes: 1500,
@@ -78,43 +78,43 @@ fn settings() -> Settings {
 /// What the log of a directory leads to.
 pub(super) fn read(
     storage: &SimulatedStorage,
-    options: Options,
-) -> Result<(Stepped, Found), OpenError> {
-    let mut state = State::default();
-    let mut end = Position { segment: 0, offset: 0 };
+    options: LogOptions,
+) -> Result<(Stepped, RecoveredState), OpenError> {
+    let mut state = BrokerState::default();
+    let mut end = LogPosition { segment: 0, offset: 0 };
     let log = Stepped::open(Arc::new(storage.clone()), options, &mut |replayed| {
-        if let Replayed::Record { place, .. } = replayed {
-            end = Position { segment: place.segment, offset: place.offset + place.size };
+        if let ReplayedItem::Record { place, .. } = replayed {
+            end = LogPosition { segment: place.segment, offset: place.offset + place.size };
         }
         replay_own(&mut state, replayed)
     })?;
     // Records before the checkpoint may be known from indices alone.
     let end = log.checkpointed().map_or(end, |at| end.max(at));
-    Ok((log, Found { state, end }))
+    Ok((log, RecoveredState { state, end }))
 }
 
 /// The state that the log alone leads to, whatever the checkpoint says.
-pub(super) fn without_checkpoint(storage: &SimulatedStorage) -> State {
+pub(super) fn without_checkpoint(storage: &SimulatedStorage) -> BrokerState {
     let copy = storage.fork();
     copy.remove("checkpoint").ok();
     read(&copy, options()).map(|(_, found)| found.state).unwrap()
 }
 
-impl Node {
+impl SimulatedBroker {
     pub(super) fn open(
         storage: &SimulatedStorage,
         now: u64,
         has_removed: bool,
-    ) -> Result<(Self, Found), OpenError> {
+    ) -> Result<(Self, RecoveredState), OpenError> {
         Self::open_with(storage, options(), now, has_removed)
     }
 
     pub(super) fn open_with(
         storage: &SimulatedStorage,
-        options: Options,
+        options: LogOptions,
         now: u64,
         has_removed: bool,
-    ) -> Result<(Self, Found), OpenError> {
+    ) -> Result<(Self, RecoveredState), OpenError> {
         let (log, mut found) = read(storage, options)?;
         let views = compaction::views::open(&found.state, storage);
         let (files, compacted) = views.unwrap_or_else(|error| panic!("{error}"));
@@ -122,7 +122,7 @@ impl Node {
         let (mut log, state) = (log, found.state.clone());
         let composer = std::mem::replace(&mut log.composer, spare_composer());
         let known = (composer, log.report());
-        let machine = Machine::new(settings(), None, state, known, compacted, now);
+        let machine = BrokerMachine::new(settings(), None, state, known, compacted, now);
         // Where the log goes on may lie in another segment than the last record.
         let durable = machine.recorded();
         let node = Self {
@@ -173,7 +173,7 @@ impl Node {
         self.machine.set_log(self.log.report());
     }
 
-    pub(super) fn set_checkpoint(&mut self, at: Position, image: Vec<Bytes>) {
+    pub(super) fn set_checkpoint(&mut self, at: LogPosition, image: Vec<Bytes>) {
         assert!(self.checkpoint.is_none(), "two checkpoints at a time");
         self.checkpoint = Some((at, image));
     }
@@ -191,7 +191,7 @@ impl Node {
     }
 
     /// Compacts what waits longest. Says which topic that was, and what is left of it.
-    pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[Slot]>>)> {
+    pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[CompactedSlot]>>)> {
         let job = self.compactions.pop_front()?;
         let storage = Arc::new(self.storage.clone());
         let result = run::run_into(&mut self.files, &job, &self.log.reader(), storage);
@@ -221,11 +221,13 @@ impl Node {
     }
 
     /// What a delivery needs to be read later, as the driver keeps it.
-    pub(super) fn pin(&self, source: Source) -> Pinned {
+    pub(super) fn pin(&self, source: MessageSource) -> Pinned {
         match source {
-            Source::Memory(body) => Pinned::Memory(body),
-            Source::Log(place) => Pinned::Log(place),
-            Source::Compacted(name, slot) => Pinned::Compacted(self.files[&*name].clone(), slot),
+            MessageSource::Memory(body) => Pinned::Memory(body),
+            MessageSource::Log(place) => Pinned::Log(place),
+            MessageSource::Compacted(name, slot) => {
+                Pinned::Compacted(self.files[&*name].clone(), slot)
+            }
         }
     }
 
@@ -245,8 +247,8 @@ impl Node {
 /// A delivery that waits to be sent.
 pub(super) enum Pinned {
     Memory(Bytes),
-    Log(crate::log::Place),
-    Compacted(CompactedFile, Slot),
+    Log(crate::log::RecordLocation),
+    Compacted(CompactedFile, CompactedSlot),
 }
 
 /// The log's own composer goes to the machine; this one is never used.

@@ -1,10 +1,13 @@
 //! What comes out of the broker, and what must be true of it.
 
-use super::model::Topic;
-use super::world::{ConsumerId, Expected, Outcome, Outgoing, Run, What, World};
-use crate::machine::dispatcher::Kind;
-use crate::machine::effect::{Effect, Source};
-use crate::state::entries::Position as Id;
+use super::model::ModelTopic;
+use super::world::{
+    ConsumerId, Expected, ExpectedDelivery, ExpectedOutcome, SimulatedSubscription, SimulatedWorld,
+    What,
+};
+use crate::machine::dispatcher::DispatchMode;
+use crate::machine::effect::{MachineEffect, MessageSource};
+use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
 use bytes::Bytes;
 use longhaul_wire::batch::Singles;
@@ -12,32 +15,34 @@ use longhaul_wire::messages::{Command, CommandMessage, MessageIdData};
 use longhaul_wire::payload::Payload;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-const NONE: Id = Id { ledger: u64::MAX, entry: u64::MAX };
+const NONE: EntryPosition = EntryPosition { ledger: u64::MAX, entry: u64::MAX };
 
-fn id_of(id: &MessageIdData) -> Id {
-    Id { ledger: id.ledger_id, entry: id.entry_id }
+fn id_of(id: &MessageIdData) -> EntryPosition {
+    EntryPosition { ledger: id.ledger_id, entry: id.entry_id }
 }
 
-impl World {
+impl SimulatedWorld {
     /// Digests, then judges.
-    pub(super) fn observe(&mut self, effect: Effect) {
+    pub(super) fn observe(&mut self, effect: MachineEffect) {
         self.digest(&effect);
         match effect {
-            Effect::Send(conn, command) => self.answered(conn, &command),
-            Effect::Deliver { conn, command, source, bytes } => {
+            MachineEffect::Send(conn, command) => self.answered(conn, &command),
+            MachineEffect::Deliver { conn, command, source, bytes } => {
                 self.delivering(conn, &command, source, bytes);
             }
-            Effect::Close(conn) => panic!("seed {}: connection {conn} was refused", self.seed),
-            Effect::Reply(ticket) => {
+            MachineEffect::Close(conn) => {
+                panic!("seed {}: connection {conn} was refused", self.seed)
+            }
+            MachineEffect::Reply(ticket) => {
                 let needs = self.calls.remove(&ticket).expect("one answer for each call");
                 assert!(needs <= self.node.durable, "seed {}: a call ended early", self.seed);
             }
-            Effect::Warn(_) => {}
-            Effect::Copy(survivors) => {
+            MachineEffect::Warn(_) => {}
+            MachineEffect::Copy(survivors) => {
                 self.has_cleaned = true;
                 self.node.copies.push_back(survivors);
             }
-            Effect::Compact(job) => {
+            MachineEffect::Compact(job) => {
                 self.check_backoff(job.topic);
                 let topic = &self.model.topics[&job.topic];
                 let from = topic.view.as_ref().map_or(0, |(horizon, _)| *horizon).max(topic.first);
@@ -50,7 +55,7 @@ impl World {
                 assert_eq!(ordinals, expected, "seed {seed}");
                 self.node.compactions.push_back(job);
             }
-            Effect::RemoveCompacted(name) => {
+            MachineEffect::RemoveCompacted(name) => {
                 let durable = &self.history.front().unwrap().2;
                 let is_used = durable
                     .topics()
@@ -58,11 +63,11 @@ impl World {
                 assert!(!is_used, "seed {}: {name} is still needed after a crash", self.seed);
                 self.node.remove_compacted(&name);
             }
-            Effect::Checkpoint { at, image } => {
+            MachineEffect::Checkpoint { at, image } => {
                 assert!(at <= self.node.durable, "seed {}: an early checkpoint", self.seed);
                 self.node.set_checkpoint(at, image);
             }
-            Effect::RemoveSegments(segments) => {
+            MachineEffect::RemoveSegments(segments) => {
                 self.check_removal(&segments);
                 self.node.remove_segments(&segments);
             }
@@ -94,10 +99,10 @@ impl World {
         }
     }
 
-    fn digest(&mut self, effect: &Effect) {
+    fn digest(&mut self, effect: &MachineEffect) {
         let text = match effect {
             // Its pieces have no order of their own.
-            Effect::Checkpoint { at, .. } => format!("{at:?}"),
+            MachineEffect::Checkpoint { at, .. } => format!("{at:?}"),
             other => format!("{other:?}"),
         };
         let mut hasher = DefaultHasher::new();
@@ -113,9 +118,9 @@ impl World {
             Command::SendReceipt(receipt) => {
                 let id = receipt.message_id.as_ref().map(id_of).unwrap();
                 let outcome = if id == NONE {
-                    Outcome::Unstored { is_duplicate: true }
+                    ExpectedOutcome::Unstored { is_duplicate: true }
                 } else {
-                    Outcome::Stored(id)
+                    ExpectedOutcome::Stored(id)
                 };
                 self.published(conn, receipt.producer_id, receipt.sequence_id, Some(&outcome));
             }
@@ -175,7 +180,7 @@ impl World {
     }
 
     /// A request got its answer: one, and a good one only when everything is on disk.
-    fn settle(&mut self, conn: u64, request_id: u64, is_good: bool, last: Option<Id>) {
+    fn settle(&mut self, conn: u64, request_id: u64, is_good: bool, last: Option<EntryPosition>) {
         let seed = self.seed;
         let pending = self.conns.get_mut(&conn).unwrap().pending.remove(&request_id);
         let pending = pending.unwrap_or_else(|| panic!("seed {seed}: a second answer"));
@@ -190,14 +195,20 @@ impl World {
     }
 
     /// A message got its receipt, or its error.
-    fn published(&mut self, conn: u64, producer: u64, sequence: u64, receipt: Option<&Outcome>) {
+    fn published(
+        &mut self,
+        conn: u64,
+        producer: u64,
+        sequence: u64,
+        receipt: Option<&ExpectedOutcome>,
+    ) {
         let (seed, durable) = (self.seed, self.node.durable);
         let producers = &mut self.conns.get_mut(&conn).unwrap().producers;
         let producer = producers.get_mut(&producer).expect("producers stay known");
         let first = producer.outstanding.pop_front().expect("a receipt for what was sent");
         assert_eq!(first.sequence, sequence, "seed {seed}: receipts come in order");
         let Some(outcome) = receipt else {
-            let is_stored = matches!(first.outcome, Outcome::Stored(_));
+            let is_stored = matches!(first.outcome, ExpectedOutcome::Stored(_));
             return assert!(!is_stored, "seed {seed}: stored and refused");
         };
         assert_eq!(&first.outcome, outcome, "seed {seed}");
@@ -205,7 +216,13 @@ impl World {
         self.receipts += 1;
     }
 
-    fn delivering(&mut self, conn: u64, command: &CommandMessage, source: Source, bytes: u32) {
+    fn delivering(
+        &mut self,
+        conn: u64,
+        command: &CommandMessage,
+        source: MessageSource,
+        bytes: u32,
+    ) {
         let seed = self.seed;
         let key = (conn, command.consumer_id);
         let consumer = &self.conns[&conn].consumers[&command.consumer_id];
@@ -224,7 +241,7 @@ impl World {
         let ack_set: Vec<i64> = open.map(u64::cast_signed).into_iter().collect();
         assert_eq!(command.ack_set, ack_set, "{what}: open messages");
         self.check_turn(key, ordinal, command.redelivery_count.unwrap_or_default(), &what);
-        let is_compacted = matches!(source, Source::Compacted(..));
+        let is_compacted = matches!(source, MessageSource::Compacted(..));
         let expected = expected(topic, ordinal, is_compacted);
         let messages = i64::from(entry.messages());
         let pinned = self.node.pin(source);
@@ -238,7 +255,7 @@ impl World {
         consumer.permits -= messages;
         consumer.last = Some(ordinal);
         consumer.held.push(ordinal);
-        conn.outbox.push_back(Outgoing { pinned, bytes, expected });
+        conn.outbox.push_back(ExpectedDelivery { pinned, bytes, expected });
     }
 
     /// Whether this entry is one that this consumer may get now.
@@ -271,8 +288,15 @@ impl World {
     }
 
     /// Of each key the entries come in order, and to nobody while somebody else holds one.
-    fn check_key(&self, run: &Run, topic: &Topic, key: ConsumerId, ordinal: u64, what: &str) {
-        let Kind::KeyShared(policy) = run.kind else { return };
+    fn check_key(
+        &self,
+        run: &SimulatedSubscription,
+        topic: &ModelTopic,
+        key: ConsumerId,
+        ordinal: u64,
+        what: &str,
+    ) {
+        let DispatchMode::KeyShared(policy) = run.kind else { return };
         let consumer = &self.conns[&key.0].consumers[&key.1];
         let cursor = self.cursor(consumer.topic, &consumer.subscription).expect("a cursor");
         let hash = |ordinal: u64| topic.entry(ordinal).key_hash;
@@ -308,7 +332,7 @@ impl World {
     }
 }
 
-fn expected(topic: &Topic, ordinal: u64, is_compacted: bool) -> Expected {
+fn expected(topic: &ModelTopic, ordinal: u64, is_compacted: bool) -> Expected {
     if is_compacted {
         return Expected::Bodies(topic.bodies(ordinal, true));
     }

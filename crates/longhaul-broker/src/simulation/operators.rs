@@ -1,19 +1,19 @@
 //! What operators ask of the admin interface.
 
-use super::model::Cursor;
-use super::world::{TOPICS, World};
+use super::model::ModelCursor;
+use super::world::{SimulatedWorld, TOPICS};
 use crate::admin::policies::Policies;
-use crate::admin::values::{AdminError, Start};
+use crate::admin::values::{AdminCallError, SubscriptionStart};
 use crate::hostile::calls::{self, AnyCall};
-use crate::machine::Machine;
+use crate::machine::BrokerMachine;
 use crate::name::TopicName;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PARTS: &str = "persistent://public/default/parts";
 
-impl World {
+impl SimulatedWorld {
     /// Calls, and lets the model follow before the answer is looked at.
-    fn call(&mut self, work: impl FnOnce(&mut Machine), follow: impl FnOnce(&mut Self)) {
+    fn call(&mut self, work: impl FnOnce(&mut BrokerMachine), follow: impl FnOnce(&mut Self)) {
         let ticket = self.number();
         let effects = self.act(|machine| machine.call(ticket, work));
         follow(self);
@@ -27,7 +27,7 @@ impl World {
     fn topic_call<T>(
         &mut self,
         topic: &str,
-        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
+        work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError>,
         follow: impl FnOnce(&mut Self),
     ) {
         let name = TopicName::parse(topic).unwrap();
@@ -42,7 +42,7 @@ impl World {
             3 => self.unload(name),
             4 => self.set_limit(name),
             5 => self.set_compaction(),
-            6..=8 => self.topic_call(name, Machine::start_compaction, |_| {}),
+            6..=8 => self.topic_call(name, BrokerMachine::start_compaction, |_| {}),
             9 if self.random.bool() => self.truncate(name),
             _ => self.subscription_step(name),
         }
@@ -87,8 +87,9 @@ impl World {
         let names: Vec<String> = self.model.topics[&id].cursors.keys().cloned().collect();
         for subscription in names {
             let key = (id, subscription.clone());
-            let skip =
-                |machine: &mut Machine, topic: &TopicName| machine.skip_all(topic, &subscription);
+            let skip = |machine: &mut BrokerMachine, topic: &TopicName| {
+                machine.skip_all(topic, &subscription)
+            };
             self.topic_call(name, skip, |world| {
                 let readable = world.readable(id);
                 world.skip(&key, true, readable);
@@ -99,7 +100,7 @@ impl World {
     fn create_partitions(&mut self) {
         let partitions = self.random.u32(1..3);
         let is_new = self.random.bool();
-        let work = |machine: &mut Machine, topic: &TopicName| {
+        let work = |machine: &mut BrokerMachine, topic: &TopicName| {
             if is_new {
                 machine.make_partitioned(topic, partitions, BTreeMap::new())
             } else {
@@ -121,7 +122,7 @@ impl World {
         }
         for (id, name) in new {
             let first = self.model.topics[&id].first.min(self.readable(id));
-            self.model.topic(id).cursors.insert(name, Cursor::at(first));
+            self.model.topic(id).cursors.insert(name, ModelCursor::at(first));
         }
     }
 
@@ -150,7 +151,7 @@ impl World {
 
     fn unload(&mut self, name: &str) {
         let Some(id) = self.node.machine.state().topic_id(name) else { return };
-        self.topic_call(name, Machine::unload_topic, |world| {
+        self.topic_call(name, BrokerMachine::unload_topic, |world| {
             world.detach_topic(id);
             world.follow_trims(false);
         });
@@ -158,7 +159,7 @@ impl World {
 
     fn truncate(&mut self, name: &str) {
         let Some(id) = self.node.machine.state().topic_id(name) else { return };
-        self.topic_call(name, Machine::truncate_topic, |world| {
+        self.topic_call(name, BrokerMachine::truncate_topic, |world| {
             let readable = world.readable(id);
             let names: Vec<String> = world.model.topics[&id].cursors.keys().cloned().collect();
             for subscription in names {
@@ -175,13 +176,15 @@ impl World {
         }
         let limit = self.random.u64(0..6);
         let change = |policies: &mut Policies| policies.unacked_per_consumer = Some(limit);
-        let set = |machine: &mut Machine, topic: &TopicName| machine.set_policy(topic, change);
+        let set =
+            |machine: &mut BrokerMachine, topic: &TopicName| machine.set_policy(topic, change);
         self.topic_call(name, set, |world| world.model.topic(id).unacked_limit = limit);
     }
 
     fn set_compaction(&mut self) {
         let change = |policies: &mut Policies| policies.compaction_threshold_bytes = Some(600);
-        let set = |machine: &mut Machine, topic: &TopicName| machine.set_policy(topic, change);
+        let set =
+            |machine: &mut BrokerMachine, topic: &TopicName| machine.set_policy(topic, change);
         let Some(id) = self.node.machine.state().topic_id(TOPICS[2]) else { return };
         self.topic_call(TOPICS[2], set, |world| world.model.topic(id).compacts = true);
     }
@@ -197,7 +200,7 @@ impl World {
         match self.random.u8(0..8) {
             0 => self.create_subscription(name, id.filter(|_| !is_known), &subscription),
             1 => {
-                let remove = |machine: &mut Machine, topic: &TopicName| {
+                let remove = |machine: &mut BrokerMachine, topic: &TopicName| {
                     machine.remove_subscription(topic, &subscription, true)
                 };
                 self.topic_call(name, remove, |world| {
@@ -244,7 +247,7 @@ impl World {
             ),
             _ => self.topic_call(
                 name,
-                |machine, topic| machine.reset(topic, &subscription, Start::Earliest),
+                |machine, topic| machine.reset(topic, &subscription, SubscriptionStart::Earliest),
                 |world| {
                     let first = |world: &Self| world.model.topics[&key.0].first;
                     let floor = is_known.then(|| first(world).min(world.readable(key.0)));
@@ -257,13 +260,13 @@ impl World {
     /// The id is the topic's, if there is no such subscription yet.
     fn create_subscription(&mut self, name: &str, id: Option<u32>, subscription: &str) {
         let none = BTreeMap::new();
-        let make = |machine: &mut Machine, topic: &TopicName| {
-            machine.make_subscription(topic, subscription, Start::Earliest, &none)
+        let make = |machine: &mut BrokerMachine, topic: &TopicName| {
+            machine.make_subscription(topic, subscription, SubscriptionStart::Earliest, &none)
         };
         self.topic_call(name, make, |world| {
             let Some(id) = id else { return world.know_new_cursors() };
             let first = world.model.topics[&id].first.min(world.readable(id));
-            world.model.topic(id).cursors.insert(subscription.to_owned(), Cursor::at(first));
+            world.model.topic(id).cursors.insert(subscription.to_owned(), ModelCursor::at(first));
         });
     }
 
@@ -275,7 +278,7 @@ impl World {
     /// A cursor was reset, if there is such a subscription.
     fn goes_back(&mut self, key: &(u32, String), floor: Option<u64>) {
         let Some(floor) = floor else { return };
-        self.change_cursor(key, |cursor| *cursor = Cursor::at(floor));
+        self.change_cursor(key, |cursor| *cursor = ModelCursor::at(floor));
         self.detach_all(key.0, &key.1);
     }
 

@@ -1,15 +1,15 @@
 //! Defects that are planted in the broker's own state: a simulation that did not find them would
 //! prove little.
 
-use super::world::World;
+use super::world::SimulatedWorld;
 use super::{crowd, nested, rotten, volume};
-use crate::machine::Machine;
+use crate::machine::BrokerMachine;
 use std::panic::catch_unwind;
 
 /// A defect, and whether it could be planted.
-type Defect = fn(&mut Machine) -> bool;
+type Defect = fn(&mut BrokerMachine) -> bool;
 
-impl World {
+impl SimulatedWorld {
     /// A history in which a defect appears at some time. Says whether one was planted.
     fn run_with(seed: u64, defect: Defect) -> bool {
         let mut world = Self::new(seed);
@@ -28,7 +28,7 @@ impl World {
 fn found(defect: Defect) -> (u32, u32, u32) {
     let (mut planted, mut found, mut named) = (0, 0, 0);
     for seed in 0..60 {
-        match catch_unwind(|| World::run_with(seed, defect)) {
+        match catch_unwind(|| SimulatedWorld::run_with(seed, defect)) {
             Ok(is_planted) => planted += u32::from(is_planted),
             Err(cause) => {
                 let text = cause.downcast_ref::<String>();
@@ -43,10 +43,10 @@ fn found(defect: Defect) -> (u32, u32, u32) {
 #[test]
 fn defects_in_the_state_are_found() {
     let defects: [(&str, Defect); 4] = [
-        ("an entry is shown before its time", Machine::plant_readable),
-        ("a topic is not served", Machine::plant_unserved),
-        ("consumers lose their subscription", Machine::plant_detached),
-        ("the bytes of segments are not counted", Machine::plant_uncounted),
+        ("an entry is shown before its time", BrokerMachine::plant_readable),
+        ("a topic is not served", BrokerMachine::plant_unserved),
+        ("consumers lose their subscription", BrokerMachine::plant_detached),
+        ("the bytes of segments are not counted", BrokerMachine::plant_uncounted),
     ];
     for (what, defect) in defects {
         let (planted, found, named) = found(defect);
@@ -57,14 +57,14 @@ fn defects_in_the_state_are_found() {
 }
 
 /// A history, which panics where something is not as it must be.
-type History = fn(u64);
+type SeededHistory = fn(u64);
 
 /// So many histories must fail with a defect: one alone may be a coincidence.
 const FAILURES_MIN: usize = 3;
 
 /// Histories that find a defect which the broker once had, each with the patches of `planted/` that
 /// bring it back, and of how many histories some must fail.
-const ONCE: [(&str, History, u64); 13] = [
+const ONCE: [(&str, SeededHistory, u64); 13] = [
     ("clock", world, 600),
     ("checked", world, 600),
     ("inventory", world, 600),
@@ -81,11 +81,11 @@ const ONCE: [(&str, History, u64); 13] = [
 ];
 
 fn world(seed: u64) {
-    drop(World::run(seed));
+    drop(SimulatedWorld::run(seed));
 }
 
 /// Those of the first histories that fail, until there are enough.
-fn failures(history: History, histories: u64) -> Vec<u64> {
+fn failures(history: SeededHistory, histories: u64) -> Vec<u64> {
     let fails = |seed: &u64| catch_unwind(|| history(*seed)).is_err();
     (0..histories).filter(fails).take(FAILURES_MIN).collect()
 }

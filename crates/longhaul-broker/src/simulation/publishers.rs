@@ -1,9 +1,9 @@
 //! What producers do.
 
-use super::model::{Entry, Part, Topic};
-use super::world::{Outcome, Outstanding, Producer, What, World};
+use super::model::{ModelEntry, ModelTopic, Part};
+use super::world::{ExpectedOutcome, Outstanding, SimulatedProducer, SimulatedWorld, What};
 use crate::key_hash;
-use crate::machine::effect::Request;
+use crate::machine::effect::ClientRequest;
 use crate::server::requests::verified;
 use longhaul_wire::batch::BatchBuilder;
 use longhaul_wire::messages::{
@@ -13,7 +13,7 @@ use longhaul_wire::payload::Payload;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn produce(&mut self, conn: u64) {
         let (id, request_id, topic) = (self.number(), self.number(), self.topic_name());
         let name = format!("p{}", self.random.u8(0..3));
@@ -28,7 +28,7 @@ impl World {
         };
         let (effects, is_refused) = self.ask(conn, request_id, producer);
         if let Some(topic) = self.node.machine.state().topic_id(&topic).filter(|_| !is_refused) {
-            let producer = Producer {
+            let producer = SimulatedProducer {
                 topic,
                 name,
                 is_closed: false,
@@ -123,8 +123,8 @@ impl World {
             topics.map(|(id, kept)| (id, kept.entries.end())).collect::<BTreeMap<_, _>>()
         };
         let before = ends(self);
-        let effects =
-            self.act(|machine| machine.request(conn, Request::Publish(send, verified(payload))));
+        let effects = self
+            .act(|machine| machine.request(conn, ClientRequest::Publish(send, verified(payload))));
         let after = ends(self);
         let is_stored = before != after;
         let known = self.model.topics.get(&topic);
@@ -137,7 +137,7 @@ impl World {
             assert!(!is_duplicate, "seed {}: a duplicate was stored", self.seed);
             let kept = self.node.machine.state().topic(topic).unwrap();
             let id = kept.entries.position_of(before[&topic]).unwrap();
-            let entry = Entry {
+            let entry = ModelEntry {
                 id,
                 payload: bytes,
                 parts,
@@ -149,10 +149,10 @@ impl World {
                 sequence,
             };
             self.stored(topic, entry);
-            Outcome::Stored(id)
+            ExpectedOutcome::Stored(id)
         } else {
             // A producer that waits, or was closed, is refused whatever it sends.
-            Outcome::Unstored { is_duplicate }
+            ExpectedOutcome::Unstored { is_duplicate }
         };
         let needs = self.node.machine.recorded();
         let producer = self.conns.get_mut(&conn).unwrap().producers.get_mut(&producer_id).unwrap();
@@ -161,9 +161,9 @@ impl World {
         self.finish(effects);
     }
 
-    fn stored(&mut self, topic: u32, entry: Entry) {
+    fn stored(&mut self, topic: u32, entry: ModelEntry) {
         let (seed, id) = (self.seed, entry.id);
-        let used = |other: &Arc<Topic>| other.ordinal(id).is_some();
+        let used = |other: &Arc<ModelTopic>| other.ordinal(id).is_some();
         assert!(!self.model.topics.values().any(used), "seed {seed}: {id:?} was used before");
         let topic = self.model.topic(topic);
         let last = topic.entries.last().map(|last| last.id);

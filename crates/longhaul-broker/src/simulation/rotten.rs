@@ -2,8 +2,8 @@
 //! cannot be read.
 
 use super::volume::{KIB, TOPIC, Volume};
-use crate::state::Subscription;
-use crate::state::entries::Slot;
+use crate::state::BrokerSubscription;
+use crate::state::entries::EntrySlot;
 use std::collections::BTreeSet;
 
 const SEEDS: u64 = 200;
@@ -66,12 +66,12 @@ fn rot(volume: &Volume, random: &mut fastrand::Rng) -> BTreeSet<u64> {
 }
 
 /// The entries that nobody has acknowledged.
-fn open(volume: &Volume) -> Vec<(u64, Slot)> {
+fn open(volume: &Volume) -> Vec<(u64, EntrySlot)> {
     let state = volume.node.machine.state();
     let Some(topic) = state.topic_id(TOPIC).and_then(|id| state.topic(id)) else { return vec![] };
     let is_open = |ordinal: u64| {
         let mut all = topic.durable();
-        all.any(|subscription: &Subscription| !subscription.cursor.is_acked(ordinal))
+        all.any(|subscription: &BrokerSubscription| !subscription.cursor.is_acked(ordinal))
     };
     topic.entries.iter().filter(|(ordinal, _)| is_open(*ordinal)).collect()
 }

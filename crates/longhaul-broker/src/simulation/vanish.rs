@@ -2,16 +2,16 @@
 
 use super::check::same;
 use super::node::{options, read};
-use super::world::World;
+use super::world::SimulatedWorld;
 use crate::compaction::views;
 use crate::log::{self, OpenError, SimulatedStorage, Storage, spoiled};
-use crate::state::State;
+use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
 use std::sync::Arc;
 
-impl World {
+impl SimulatedWorld {
     /// Starts on a copy that lacks a file. What a start finds otherwise is known.
-    pub(super) fn lose_a_file(&mut self, found: &State) {
+    pub(super) fn lose_a_file(&mut self, found: &BrokerState) {
         let copy = self.storage.fork();
         let files = files(&copy);
         let Some(name) = self.random.choice(&files) else { return };
@@ -40,10 +40,10 @@ impl World {
     }
 }
 
-impl World {
+impl SimulatedWorld {
     /// Starts on a copy in which an index is lost, torn, rotten, or another one: no start is
     /// different for it.
-    pub(super) fn spoil_an_index(&mut self, found: &State) {
+    pub(super) fn spoil_an_index(&mut self, found: &BrokerState) {
         let copy = self.storage.fork();
         let done = spoiled::spoil(&copy, &mut self.random, &mut self.former);
         spoiled::remember(&self.storage, &mut self.former);
@@ -64,7 +64,7 @@ impl World {
     }
 }
 
-impl World {
+impl SimulatedWorld {
     /// Starts on a copy whose disk has forgotten the end of the log, which was confirmed and noted
     /// when the log rested: this is no group that was being written when the broker ended.
     pub(super) fn lose_the_end(&mut self) {
@@ -103,7 +103,7 @@ fn files(storage: &SimulatedStorage) -> Vec<String> {
 
 /// What is not there any more was acknowledged by everybody: a removed segment may be there again
 /// after a crash.
-fn lacks_nothing(without: &State, found: &State, what: &str) {
+fn lacks_nothing(without: &BrokerState, found: &BrokerState, what: &str) {
     for (id, topic) in found.topics() {
         let left = without.topic(id).unwrap();
         for (ordinal, _) in topic.entries.iter() {

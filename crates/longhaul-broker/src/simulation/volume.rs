@@ -4,15 +4,15 @@
 //! Segments are a 64th of what they are by default, and so are the volumes: one of 320 KiB stands
 //! for 20 MiB.
 
-use super::node::Node;
+use super::node::SimulatedBroker;
 use crate::admin::work_of;
 use crate::kit;
-use crate::log::{Options, SimulatedStorage, Storage};
+use crate::log::{LogOptions, SimulatedStorage, Storage};
 use crate::machine::dispatcher::ConsumerKey;
-use crate::machine::effect::{Effect, Request, Source};
+use crate::machine::effect::{ClientRequest, MachineEffect, MessageSource};
 use crate::machine::unreadable::Unreadable;
 use crate::server::requests::verified;
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
 use longhaul_wire::messages::{
     Command, CommandAck, CommandCloseProducer, CommandConnect, CommandFlow, CommandProducer,
@@ -28,8 +28,8 @@ const SEEDS: u64 = 200;
 /// Seconds in which the broker must have made room.
 const PATIENCE: u64 = 30;
 
-fn options() -> Options {
-    Options {
+fn options() -> LogOptions {
+    LogOptions {
         segment_bytes_first: 64 * 1024,
         segment_bytes_max: 1024 * 1024,
         body_bytes_max: 20_000,
@@ -41,7 +41,7 @@ fn options() -> Options {
 /// A broker on a volume of a few segments, with a producer and a consumer.
 pub(super) struct Volume {
     pub(super) storage: SimulatedStorage,
-    pub(super) node: Node,
+    pub(super) node: SimulatedBroker,
     up: u64,
     /// Delivered, and not acknowledged.
     pub(super) held: Vec<MessageIdData>,
@@ -73,12 +73,12 @@ impl Volume {
             initial_position: Some(1),
             ..CommandSubscribe::default()
         };
-        self.ask(Request::Command(subscribe.into()));
+        self.ask(ClientRequest::Command(subscribe.into()));
     }
 
     /// Starts on what is there, without a consumer.
     fn reopen(storage: SimulatedStorage, up: u64) -> Self {
-        let node = Node::open_with(&storage, options(), START + up, false).unwrap().0;
+        let node = SimulatedBroker::open_with(&storage, options(), START + up, false).unwrap().0;
         let (held, told) = (Vec::new(), Vec::new());
         let mut volume = Self { storage, node, up, held, producer: 1, produces: false, told };
         volume.connect();
@@ -88,11 +88,11 @@ impl Volume {
     fn connect(&mut self) {
         self.node.machine.opened(CONN, "/volume".to_owned());
         let connect = CommandConnect { protocol_version: Some(21), ..CommandConnect::default() };
-        self.ask(Request::Command(connect.into()));
+        self.ask(ClientRequest::Command(connect.into()));
     }
 
     /// Everything goes on that is under way, and no time passes.
-    fn step(&mut self) -> Vec<Effect> {
+    fn step(&mut self) -> Vec<MachineEffect> {
         let (node, mut is_cut_off) = (&mut self.node, false);
         node.machine.set_time(START + self.up, self.up);
         node.machine.tick();
@@ -104,23 +104,23 @@ impl Volume {
         let effects = node.machine.take_effects();
         for effect in &effects {
             match effect {
-                Effect::Checkpoint { at, image } => node.set_checkpoint(*at, image.clone()),
-                Effect::RemoveSegments(segments) => node.remove_segments(segments),
-                Effect::Copy(survivors) => node.copies.push_back(survivors.clone()),
-                Effect::Close(CONN) => is_cut_off = true,
+                MachineEffect::Checkpoint { at, image } => node.set_checkpoint(*at, image.clone()),
+                MachineEffect::RemoveSegments(segments) => node.remove_segments(segments),
+                MachineEffect::Copy(survivors) => node.copies.push_back(survivors.clone()),
+                MachineEffect::Close(CONN) => is_cut_off = true,
                 // What follows does not reach it any more.
-                Effect::Deliver { .. } if is_cut_off => {}
-                Effect::Deliver { command, source, bytes, .. } => {
+                MachineEffect::Deliver { .. } if is_cut_off => {}
+                MachineEffect::Deliver { command, source, bytes, .. } => {
                     let id = &command.message_id;
                     node.machine.written(CONN, u64::from(*bytes));
                     let Err(cause) = node.read(&node.pin(source.clone())) else {
                         self.held.push(id.clone());
                         continue;
                     };
-                    let Source::Log(place) = source else { panic!("{cause}") };
+                    let MessageSource::Log(place) = source else { panic!("{cause}") };
                     self.told.extend(node.machine.withhold(&Unreadable {
                         consumer: ConsumerKey { conn: CONN, id: command.consumer_id },
-                        position: Position { ledger: id.ledger_id, entry: id.entry_id },
+                        position: EntryPosition { ledger: id.ledger_id, entry: id.entry_id },
                         place: Some(*place),
                         cause,
                     }));
@@ -142,7 +142,7 @@ impl Volume {
         self.subscribe();
     }
 
-    fn ask(&mut self, request: Request) -> Vec<Effect> {
+    fn ask(&mut self, request: ClientRequest) -> Vec<MachineEffect> {
         self.node.machine.request(CONN, request);
         let mut effects = self.step();
         for _ in 0..3 {
@@ -179,22 +179,23 @@ impl Volume {
         if !self.produces {
             let topic = TOPIC.to_owned();
             let producer = CommandProducer { topic, producer_id, ..CommandProducer::default() };
-            self.ask(Request::Command(producer.into()));
+            self.ask(ClientRequest::Command(producer.into()));
         }
         let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
         let message = verified(Payload::new(&metadata, &vec![1; bytes]));
         let send = CommandSend { producer_id, ..CommandSend::default() };
-        let effects = self.ask(Request::Publish(send, message));
+        let effects = self.ask(ClientRequest::Publish(send, message));
         self.node.log.prepare();
-        let is_receipt =
-            |effect: &Effect| matches!(effect, Effect::Send(_, Command::SendReceipt(_)));
+        let is_receipt = |effect: &MachineEffect| {
+            matches!(effect, MachineEffect::Send(_, Command::SendReceipt(_)))
+        };
         let is_stored = effects.iter().any(is_receipt);
         // One whose message was refused has ended. One without an answer waits for the disk, and
         // may have been refused itself.
         self.produces = is_stored;
         if !is_stored {
             self.producer += 1;
-            self.ask(Request::Command(CommandCloseProducer::new(producer_id, 1).into()));
+            self.ask(ClientRequest::Command(CommandCloseProducer::new(producer_id, 1).into()));
         }
         is_stored
     }
@@ -205,12 +206,12 @@ impl Volume {
         let producer_id = self.producer;
         let topic = TOPIC.to_owned();
         let producer = CommandProducer { topic, producer_id, ..CommandProducer::default() };
-        self.ask(Request::Command(producer.into()));
+        self.ask(ClientRequest::Command(producer.into()));
         for _ in 0..messages {
             let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
             let message = verified(Payload::new(&metadata, &vec![1; bytes]));
             let send = CommandSend { producer_id, ..CommandSend::default() };
-            self.node.machine.request(CONN, Request::Publish(send, message));
+            self.node.machine.request(CONN, ClientRequest::Publish(send, message));
             match random.u8(0..24) {
                 0 => drop(self.step()),
                 1 => self.node.log.prepare(),
@@ -223,7 +224,7 @@ impl Volume {
             self.node.log.prepare();
         }
         let close = CommandCloseProducer::new(producer_id, 1);
-        self.ask(Request::Command(close.into()));
+        self.ask(ClientRequest::Command(close.into()));
         (self.producer, self.produces) = (producer_id + 1, false);
     }
 
@@ -299,12 +300,12 @@ impl Volume {
 
     pub(super) fn acknowledge_if(&mut self, mut wanted: impl FnMut() -> bool) -> bool {
         let flow = CommandFlow { consumer_id: 1, message_permits: 100 };
-        self.ask(Request::Command(flow.into()));
+        self.ask(ClientRequest::Command(flow.into()));
         let held = std::mem::take(&mut self.held);
         for id in held.iter().filter(|_| wanted()) {
             let message_id = vec![id.clone()];
             let ack = CommandAck { consumer_id: 1, message_id, ..CommandAck::default() };
-            self.ask(Request::Command(ack.into()));
+            self.ask(ClientRequest::Command(ack.into()));
         }
         !held.is_empty()
     }

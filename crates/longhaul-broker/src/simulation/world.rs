@@ -1,14 +1,14 @@
 //! A broker, its clients and a failing disk, driven by one seed.
 
-use super::model::{Cursor, Model, Topic};
-use super::node::{Node, Pinned};
+use super::model::{Model, ModelCursor, ModelTopic};
+use super::node::{Pinned, SimulatedBroker};
 use crate::log::spoiled::Former;
-use crate::log::{Position, SimulatedStorage};
-use crate::machine::Machine;
-use crate::machine::dispatcher::Kind;
-use crate::machine::effect::{Effect, Request};
-use crate::state::State;
-use crate::state::entries::Position as Id;
+use crate::log::{LogPosition, SimulatedStorage};
+use crate::machine::BrokerMachine;
+use crate::machine::dispatcher::DispatchMode;
+use crate::machine::effect::{ClientRequest, MachineEffect};
+use crate::state::BrokerState;
+use crate::state::entries::EntryPosition;
 use fastrand::Rng;
 use longhaul_wire::messages::{Command, CommandPong};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,21 +33,21 @@ pub(super) type ConsumerId = (u64, u64);
 const REST_MS: u64 = 100;
 
 /// Everything there is.
-pub(super) struct World {
+pub(super) struct SimulatedWorld {
     pub(super) seed: u64,
     pub(super) random: Rng,
     /// A world of large messages, most of which go soon: old segments get cleaned.
     pub(super) is_bulky: bool,
     pub(super) storage: SimulatedStorage,
-    pub(super) node: Node,
+    pub(super) node: SimulatedBroker,
     pub(super) model: Model,
     /// Model and state behind each record that may be the last on disk. The first one surely is on
     /// disk.
-    pub(super) history: VecDeque<(Position, Model, State)>,
+    pub(super) history: VecDeque<(LogPosition, Model, BrokerState)>,
     /// Behind the last record that the last start found.
-    pub(super) start: Position,
+    pub(super) start: LogPosition,
     /// Where it went on.
-    pub(super) opened: Position,
+    pub(super) opened: LogPosition,
     /// The wall clock, which may be turned back.
     pub(super) now: u64,
     /// How often it was.
@@ -58,16 +58,16 @@ pub(super) struct World {
     up: u64,
     pub(super) conns: BTreeMap<u64, Conn>,
     /// Subscriptions with consumers, by topic and name.
-    pub(super) runs: BTreeMap<(u32, String), Run>,
+    pub(super) runs: BTreeMap<(u32, String), SimulatedSubscription>,
     /// Readers that lost their consumer by SEEK, with their connection.
-    pub(super) orphans: BTreeMap<(u32, String), (u64, Cursor)>,
+    pub(super) orphans: BTreeMap<(u32, String), (u64, ModelCursor)>,
     /// Calls of the admin interface, with what must be on disk before the answer.
-    pub(super) calls: BTreeMap<u64, Position>,
+    pub(super) calls: BTreeMap<u64, LogPosition>,
     /// Calls of operators are under way: what begins now they have asked for.
     pub(super) is_asked: bool,
     /// Topics whose last compaction has failed: the next one that nobody asks for comes no earlier
     /// than this, by the clock that never goes back, and later each time.
-    pub(super) backoffs: BTreeMap<u32, Backoff>,
+    pub(super) backoffs: BTreeMap<u32, CompactionBackoff>,
     /// The last id that each producer name has tried.
     pub(super) tried: BTreeMap<String, u64>,
     pub(super) next: u64,
@@ -89,7 +89,7 @@ pub(super) struct World {
 
 /// Failed compactions of a topic.
 #[derive(Default)]
-pub(super) struct Backoff {
+pub(super) struct CompactionBackoff {
     failures: u32,
     not_before: u64,
 }
@@ -97,14 +97,14 @@ pub(super) struct Backoff {
 /// A client's connection.
 #[derive(Default)]
 pub(super) struct Conn {
-    pub(super) producers: BTreeMap<u64, Producer>,
-    pub(super) consumers: BTreeMap<u64, Consumer>,
-    pub(super) pending: BTreeMap<u64, Pending>,
+    pub(super) producers: BTreeMap<u64, SimulatedProducer>,
+    pub(super) consumers: BTreeMap<u64, SimulatedConsumer>,
+    pub(super) pending: BTreeMap<u64, PendingReply>,
     /// Deliveries that were not sent yet.
-    pub(super) outbox: VecDeque<Outgoing>,
+    pub(super) outbox: VecDeque<ExpectedDelivery>,
 }
 
-pub(super) struct Outgoing {
+pub(super) struct ExpectedDelivery {
     pub(super) pinned: Pinned,
     pub(super) bytes: u32,
     /// What the message must be: as it was published, or what compaction left of it.
@@ -117,10 +117,10 @@ pub(super) enum Expected {
 }
 
 /// An answer that is owed.
-pub(super) struct Pending {
+pub(super) struct PendingReply {
     pub(super) what: What,
     /// What must be on disk before it comes.
-    pub(super) needs: Position,
+    pub(super) needs: LogPosition,
 }
 
 pub(super) enum What {
@@ -132,10 +132,10 @@ pub(super) enum What {
     Ack,
     Metadata,
     /// The id that must come.
-    LastId(Option<Id>),
+    LastId(Option<EntryPosition>),
 }
 
-pub(super) struct Producer {
+pub(super) struct SimulatedProducer {
     pub(super) topic: u32,
     pub(super) name: String,
     pub(super) is_closed: bool,
@@ -146,17 +146,17 @@ pub(super) struct Producer {
 /// A message without receipt.
 pub(super) struct Outstanding {
     pub(super) sequence: u64,
-    pub(super) outcome: Outcome,
-    pub(super) needs: Position,
+    pub(super) outcome: ExpectedOutcome,
+    pub(super) needs: LogPosition,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Outcome {
-    Stored(Id),
+pub(super) enum ExpectedOutcome {
+    Stored(EntryPosition),
     Unstored { is_duplicate: bool },
 }
 
-pub(super) struct Consumer {
+pub(super) struct SimulatedConsumer {
     pub(super) topic: u32,
     pub(super) subscription: String,
     pub(super) reads_compacted: bool,
@@ -172,21 +172,21 @@ pub(super) struct Consumer {
 }
 
 /// A subscription with consumers.
-pub(super) struct Run {
-    pub(super) kind: Kind,
+pub(super) struct SimulatedSubscription {
+    pub(super) kind: DispatchMode,
     /// In the order in which they came.
     pub(super) consumers: Vec<ConsumerId>,
     pub(super) pending: BTreeMap<u64, ConsumerId>,
     pub(super) redeliveries: BTreeMap<u64, u32>,
     /// Of a reader.
-    pub(super) cursor: Option<Cursor>,
+    pub(super) cursor: Option<ModelCursor>,
 }
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn new(seed: u64) -> Self {
         let storage = SimulatedStorage::new(seed);
         let now = 1_700_000_000_000;
-        let (node, found) = Node::open(&storage, now, false).unwrap();
+        let (node, found) = SimulatedBroker::open(&storage, now, false).unwrap();
         let opened = node.durable;
         let history = VecDeque::from([(opened, Model::default(), found.state)]);
         Self {
@@ -269,7 +269,7 @@ impl World {
     }
 
     /// Lets the machine do something, and takes what comes out.
-    pub(super) fn act(&mut self, act: impl FnOnce(&mut Machine)) -> Vec<Effect> {
+    pub(super) fn act(&mut self, act: impl FnOnce(&mut BrokerMachine)) -> Vec<MachineEffect> {
         self.tell_time();
         act(&mut self.node.machine);
         let broken = self.node.machine.broken_invariants();
@@ -284,36 +284,44 @@ impl World {
         conn: u64,
         request_id: u64,
         command: impl Into<Command>,
-    ) -> (Vec<Effect>, bool) {
+    ) -> (Vec<MachineEffect>, bool) {
         let command = command.into();
-        let mut effects = self.act(|machine| machine.request(conn, Request::Command(command)));
+        let mut effects =
+            self.act(|machine| machine.request(conn, ClientRequest::Command(command)));
         // Whoever is asked whether it lives says so at once.
         let pinged = effects.iter().filter_map(|effect| match effect {
-            Effect::Send(holder, Command::Ping(_)) => Some(*holder),
+            MachineEffect::Send(holder, Command::Ping(_)) => Some(*holder),
             _ => None,
         });
         for holder in pinged.collect::<Vec<_>>() {
             let pong = Command::Pong(CommandPong {});
-            effects.extend(self.act(|machine| machine.request(holder, Request::Command(pong))));
+            effects
+                .extend(self.act(|machine| machine.request(holder, ClientRequest::Command(pong))));
         }
         let is_refused = effects.iter().any(|effect| {
-            matches!(effect, Effect::Send(to, Command::Error(error))
+            matches!(effect, MachineEffect::Send(to, Command::Error(error))
                 if *to == conn && error.request_id == request_id)
         });
         (effects, is_refused)
     }
 
     /// Notes that an answer is owed, and looks at what came out.
-    pub(super) fn owe(&mut self, conn: u64, request_id: u64, what: What, effects: Vec<Effect>) {
+    pub(super) fn owe(
+        &mut self,
+        conn: u64,
+        request_id: u64,
+        what: What,
+        effects: Vec<MachineEffect>,
+    ) {
         let needs = self.node.machine.recorded();
         if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.pending.insert(request_id, Pending { what, needs });
+            conn.pending.insert(request_id, PendingReply { what, needs });
         }
         self.finish(effects);
     }
 
     /// Notes what the log must lead to, and looks at what came out.
-    pub(super) fn finish(&mut self, effects: Vec<Effect>) {
+    pub(super) fn finish(&mut self, effects: Vec<MachineEffect>) {
         let end = self.node.machine.recorded();
         let last = self.history.back().unwrap();
         if last.0 == end {
@@ -339,7 +347,11 @@ impl World {
             let name = topic.name.as_str();
             let deduplicates = name.ends_with("-ledger");
             self.model.topics.entry(id).or_insert_with(|| {
-                Arc::new(Topic { name: name.to_owned(), deduplicates, ..Topic::default() })
+                Arc::new(ModelTopic {
+                    name: name.to_owned(),
+                    deduplicates,
+                    ..ModelTopic::default()
+                })
             });
         }
     }
@@ -406,7 +418,7 @@ impl World {
         }
     }
 
-    pub(super) fn cursor(&self, topic: u32, subscription: &str) -> Option<&Cursor> {
+    pub(super) fn cursor(&self, topic: u32, subscription: &str) -> Option<&ModelCursor> {
         let run = self.runs.get(&(topic, subscription.to_owned()));
         if let Some(cursor) = run.and_then(|run| run.cursor.as_ref()) {
             return Some(cursor);
@@ -415,7 +427,7 @@ impl World {
     }
 
     /// The consumer of an exclusive or failover subscription that gets everything.
-    pub(super) fn active(&self, run: &Run) -> Option<ConsumerId> {
+    pub(super) fn active(&self, run: &SimulatedSubscription) -> Option<ConsumerId> {
         let consumer = |id: &ConsumerId| &self.conns[&id.0].consumers[&id.1];
         let lowest = run.consumers.iter().map(|id| consumer(id).priority).min()?;
         let mut first = run.consumers.clone();

@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ChangeRecord {
     #[prost(
-        oneof = "Change",
+        oneof = "StateChange",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
     )]
-    pub change: Option<Change>,
+    pub change: Option<StateChange>,
 }
 
 /// What changed. Topics and subscriptions are named by number, entries by ordinal.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Change {
+pub enum StateChange {
     #[prost(message, tag = "1")]
     CreateTopic(CreateTopic),
     #[prost(message, tag = "2")]
@@ -285,7 +285,7 @@ pub struct NoteSubscription {
     pub properties: BTreeMap<String, String>,
 }
 
-impl Change {
+impl StateChange {
     /// The topic that it is about, for those that change something inside one.
     pub(super) fn topic(&self) -> Option<u32> {
         match self {
@@ -317,7 +317,7 @@ impl Change {
 /// Lets the changes be written as what they are.
 macro_rules! from_change {
     ($($name:ident),* $(,)?) => {$(
-        impl From<$name> for Change {
+        impl From<$name> for StateChange {
             fn from(change: $name) -> Self {
                 Self::$name(change)
             }

@@ -1,20 +1,20 @@
 //! Where the entries of a topic lie.
 
 use super::pages::Pages;
-pub use super::slot::Slot;
-use crate::log::{Indexed, Place};
+pub use super::slot::EntrySlot;
+use crate::log::{Indexed, RecordLocation};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry's id as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
+pub struct EntryPosition {
     /// A number that is used once, by one topic.
     pub ledger: u64,
     /// The entry's place in its ledger, from 0.
     pub entry: u64,
 }
 
-impl Position {
+impl EntryPosition {
     /// No entry: -1:-1, as clients read it.
     pub const NONE: Self = Self { ledger: u64::MAX, entry: u64::MAX };
 }
@@ -30,7 +30,7 @@ pub struct Extras {
 
 /// The entries of one ledger have ordinals in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
+struct LedgerSpan {
     ledger: u64,
     /// Ordinal of its entry 0.
     first: u64,
@@ -39,10 +39,10 @@ struct Span {
 /// The entries of a topic.
 ///
 /// Every entry has an *ordinal*: its number within the topic, over all ledgers, without holes.
-/// Inside the broker entries are named by it; only clients, and the log, name them by [`Position`].
+/// Inside the broker entries are named by it; only clients, and the log, name them by [`EntryPosition`].
 /// Some that lie behind the first one that is kept may be gone.
 #[derive(Clone, Debug, Default)]
-pub struct Entries {
+pub struct TopicEntries {
     /// Everything before it was trimmed.
     first: u64,
     end: u64,
@@ -50,7 +50,7 @@ pub struct Entries {
     count: u64,
     pages: Pages,
     /// In order, one for each ledger from the first that is needed to read an id.
-    spans: Vec<Span>,
+    spans: Vec<LedgerSpan>,
     /// Entries that may not be delivered before a time, in ms since the epoch.
     delays: BTreeMap<u64, u64>,
     /// Chunks, with a hash of the message that they belong to.
@@ -63,12 +63,12 @@ pub struct EntryCopy {
     from: u64,
     to: u64,
     pages: Pages,
-    spans: Vec<Span>,
+    spans: Vec<LedgerSpan>,
 }
 
 impl EntryCopy {
     /// Ordinal, id and place of each.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, Position, Place)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, EntryPosition, RecordLocation)> + '_ {
         self.pages.range(self.from, self.to).filter_map(|(ordinal, slot)| {
             Some((ordinal, position_in(&self.spans, ordinal)?, slot.place))
         })
@@ -76,13 +76,13 @@ impl EntryCopy {
 }
 
 /// The id of an ordinal.
-fn position_in(spans: &[Span], ordinal: u64) -> Option<Position> {
+fn position_in(spans: &[LedgerSpan], ordinal: u64) -> Option<EntryPosition> {
     let after = spans.partition_point(|span| span.first <= ordinal);
     let span = spans.get(after.checked_sub(1)?)?;
-    Some(Position { ledger: span.ledger, entry: ordinal - span.first })
+    Some(EntryPosition { ledger: span.ledger, entry: ordinal - span.first })
 }
 
-impl Entries {
+impl TopicEntries {
     /// Ordinal of the first entry that is kept.
     #[must_use]
     pub const fn first(&self) -> u64 {
@@ -112,18 +112,18 @@ impl Entries {
         if self.first == self.end && first > self.first {
             (self.first, self.end) = (first, first);
         }
-        self.spans.push(Span { ledger, first });
+        self.spans.push(LedgerSpan { ledger, first });
     }
 
     /// Where the next entry goes.
     #[must_use]
-    pub fn next_position(&self) -> Option<Position> {
+    pub fn next_position(&self) -> Option<EntryPosition> {
         let span = self.spans.last()?;
-        Some(Position { ledger: span.ledger, entry: self.end().saturating_sub(span.first) })
+        Some(EntryPosition { ledger: span.ledger, entry: self.end().saturating_sub(span.first) })
     }
 
     /// Adds an entry at the end. Returns its ordinal.
-    pub fn push(&mut self, slot: Slot, extras: Extras) -> u64 {
+    pub fn push(&mut self, slot: EntrySlot, extras: Extras) -> u64 {
         let ordinal = self.end;
         self.end += 1;
         self.count += 1;
@@ -143,10 +143,10 @@ impl Entries {
     /// ledger, stay away. Returns whether it is there now, and the place that it had before.
     pub fn restore(
         &mut self,
-        position: Position,
-        slot: Slot,
+        position: EntryPosition,
+        slot: EntrySlot,
         extras: Extras,
-    ) -> (bool, Option<Place>) {
+    ) -> (bool, Option<RecordLocation>) {
         let ordinal = self.ordinal_of(position).filter(|&ordinal| ordinal >= self.first);
         let Some(ordinal) = ordinal else { return (false, None) };
         self.extend_to(ordinal + 1);
@@ -158,7 +158,11 @@ impl Entries {
 
     /// The same for entries of which the first has this id. Returns how many bytes they take that
     /// are there now, and the places that they had before.
-    pub fn restore_run(&mut self, position: Position, run: &[Indexed]) -> (u64, Vec<Place>) {
+    pub fn restore_run(
+        &mut self,
+        position: EntryPosition,
+        run: &[Indexed],
+    ) -> (u64, Vec<RecordLocation>) {
         let (mut added, mut formers) = (0, Vec::new());
         let Ok(at) = self.spans.binary_search_by_key(&position.ledger, |span| span.ledger) else {
             return (added, formers);
@@ -174,10 +178,10 @@ impl Entries {
         let start = start.max(self.first);
         let slots = run.iter().map(|entry| {
             added += u64::from(entry.place.size);
-            let slot = Slot::new(entry.place, entry.facts.batch, entry.facts.publish_time);
+            let slot = EntrySlot::new(entry.place, entry.facts.batch, entry.facts.publish_time);
             slot.with_key(entry.facts.key_hash)
         });
-        let slots: Vec<Slot> = slots.collect();
+        let slots: Vec<EntrySlot> = slots.collect();
         self.pages.put_run(start, &slots, |former| formers.push(former.place));
         self.count += (run.len() - formers.len()) as u64;
         self.end = self.end.max(start + run.len() as u64);
@@ -191,14 +195,14 @@ impl Entries {
     }
 
     /// Gives an entry that is here another place. Returns the one it had.
-    pub fn relocate(&mut self, ordinal: u64, place: Place) -> Option<Place> {
+    pub fn relocate(&mut self, ordinal: u64, place: RecordLocation) -> Option<RecordLocation> {
         let slot = self.pages.get(ordinal)?;
-        self.pages.put(ordinal, Slot { place, ..slot }).map(|former| former.place)
+        self.pages.put(ordinal, EntrySlot { place, ..slot }).map(|former| former.place)
     }
 
     /// The entry, unless it is gone or does not exist yet.
     #[must_use]
-    pub fn get(&self, ordinal: u64) -> Option<Slot> {
+    pub fn get(&self, ordinal: u64) -> Option<EntrySlot> {
         self.pages.get(ordinal)
     }
 
@@ -225,14 +229,14 @@ impl Entries {
 
     /// The id of an ordinal; for the end, the id that the next entry would have.
     #[must_use]
-    pub fn position_of(&self, ordinal: u64) -> Option<Position> {
+    pub fn position_of(&self, ordinal: u64) -> Option<EntryPosition> {
         position_in(&self.spans, ordinal)
     }
 
     /// The ordinal of an id that exists, or existed before it was trimmed. It may lie beyond the
     /// end in the last ledger.
     #[must_use]
-    pub fn ordinal_of(&self, position: Position) -> Option<u64> {
+    pub fn ordinal_of(&self, position: EntryPosition) -> Option<u64> {
         let at = self.spans.binary_search_by_key(&position.ledger, |span| span.ledger).ok()?;
         let ordinal = self.spans.get(at)?.first.checked_add(position.entry)?;
         let limit = self.spans.get(at + 1).map_or(u64::MAX, |next| next.first);
@@ -241,7 +245,7 @@ impl Entries {
 
     /// The first ordinal whose id is this one or a later one; the end where there is none.
     #[must_use]
-    pub fn ordinal_at_or_after(&self, position: Position) -> u64 {
+    pub fn ordinal_at_or_after(&self, position: EntryPosition) -> u64 {
         let after = self.spans.partition_point(|span| span.ledger <= position.ledger);
         let next = self.spans.get(after).map_or_else(|| self.end(), |span| span.first);
         let span = after.checked_sub(1).and_then(|at| self.spans.get(at));
@@ -260,7 +264,7 @@ impl Entries {
     }
 
     /// Forgets the entries before the ordinal. Returns the places that they had.
-    pub fn trim(&mut self, first: u64) -> Vec<Place> {
+    pub fn trim(&mut self, first: u64) -> Vec<RecordLocation> {
         let (freed, ..) = self.pages.forget(self.first, first, usize::MAX, |_, _| true);
         self.count -= freed.len() as u64;
         // Beyond the last entry, too.
@@ -278,8 +282,8 @@ impl Entries {
         &mut self,
         (from, to): (u64, u64),
         pages_max: usize,
-        is_dead: impl FnMut(u64, &Slot) -> bool,
-    ) -> (Vec<Place>, usize, Option<u64>) {
+        is_dead: impl FnMut(u64, &EntrySlot) -> bool,
+    ) -> (Vec<RecordLocation>, usize, Option<u64>) {
         let (freed, looked_at, next) = self.pages.forget(from, to, pages_max, is_dead);
         self.count -= freed.len() as u64;
         for (ordinal, _) in &freed {
@@ -309,7 +313,7 @@ impl Entries {
 
     /// The last entry before the ordinal that can be read.
     #[must_use]
-    pub fn last_before(&self, ordinal: u64) -> Option<(u64, Slot)> {
+    pub fn last_before(&self, ordinal: u64) -> Option<(u64, EntrySlot)> {
         self.pages.last_before(ordinal)
     }
 
@@ -323,7 +327,7 @@ impl Entries {
     pub fn in_segments<'a>(
         &'a self,
         segments: &'a BTreeSet<u32>,
-    ) -> impl Iterator<Item = (u64, Slot)> + 'a {
+    ) -> impl Iterator<Item = (u64, EntrySlot)> + 'a {
         self.pages.in_segments(segments)
     }
 
@@ -334,12 +338,12 @@ impl Entries {
     }
 
     /// The entries that can be read, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, Slot)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, EntrySlot)> {
         self.range(0, u64::MAX)
     }
 
     /// Those of `from..to`.
-    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Slot)> {
+    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, EntrySlot)> {
         self.pages.range(from, to)
     }
 
@@ -353,17 +357,17 @@ impl Entries {
 mod tests {
     use super::*;
 
-    fn slot(offset: u32, publish_time: u64) -> Slot {
-        Slot::new(Place { segment: 1, offset, size: 10 }, None, publish_time)
+    fn slot(offset: u32, publish_time: u64) -> EntrySlot {
+        EntrySlot::new(RecordLocation { segment: 1, offset, size: 10 }, None, publish_time)
     }
 
-    fn id(ledger: u64, entry: u64) -> Position {
-        Position { ledger, entry }
+    fn id(ledger: u64, entry: u64) -> EntryPosition {
+        EntryPosition { ledger, entry }
     }
 
     /// Ledger 5 with three entries, ledger 9 with two.
-    fn sample() -> Entries {
-        let mut entries = Entries::default();
+    fn sample() -> TopicEntries {
+        let mut entries = TopicEntries::default();
         entries.open_ledger(5, 0);
         for at in 0..3 {
             entries.push(slot(at, 100 + u64::from(at)), Extras::default());
@@ -428,10 +432,10 @@ mod tests {
 
     #[test]
     fn entries_come_back_in_any_order() {
-        let mut entries = Entries::default();
+        let mut entries = TopicEntries::default();
         entries.open_ledger(5, 0);
         entries.trim(1);
-        let mut restore = |position: Position, offset| {
+        let mut restore = |position: EntryPosition, offset| {
             let slot = slot(offset, 0);
             entries.restore(position, slot, Extras::default())
         };
@@ -447,9 +451,9 @@ mod tests {
     #[test]
     fn what_moves_or_goes_leaves_its_place() {
         let mut entries = sample();
-        let moved = Place { segment: 2, offset: 0, size: 10 };
+        let moved = RecordLocation { segment: 2, offset: 0, size: 10 };
         assert_eq!(entries.relocate(1, moved), Some(slot(1, 0).place));
-        let dead = |ordinal: u64, _: &Slot| ordinal == 2 || ordinal == 4;
+        let dead = |ordinal: u64, _: &EntrySlot| ordinal == 2 || ordinal == 4;
         assert_eq!(entries.forget((0, 4), 1, dead), (vec![slot(2, 0).place], 1, None));
         assert_eq!(entries.get(1).unwrap().place, moved);
         assert_eq!((entries.relocate(9, moved), entries.relocate(2, moved)), (None, None));
@@ -469,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_ledger_begins_where_it_says_only_in_a_topic_without_entries() {
-        let mut entries = Entries::default();
+        let mut entries = TopicEntries::default();
         entries.open_ledger(5, 7);
         assert_eq!((entries.first(), entries.end()), (7, 7));
         entries.open_ledger(6, 3);
@@ -483,11 +487,11 @@ mod tests {
 
     #[test]
     fn segments_are_found_by_their_first_entry() {
-        let mut entries = Entries::default();
+        let mut entries = TopicEntries::default();
         entries.open_ledger(5, 4);
         for segment in [2, 2, 4] {
-            let place = Place { segment, offset: 0, size: 10 };
-            entries.push(Slot::new(place, None, 0), Extras::default());
+            let place = RecordLocation { segment, offset: 0, size: 10 };
+            entries.push(EntrySlot::new(place, None, 0), Extras::default());
         }
         let found: Vec<u64> = (1..=5).map(|segment| entries.first_in_segment(segment)).collect();
         assert_eq!(found, [4, 4, 6, 6, 7]);

@@ -1,6 +1,6 @@
 //! What the broker knows for ever: the state that the log's records lead to. Pure.
 //!
-//! [`State::apply`] is the only way to change it, and runs at the moment when a record is
+//! [`BrokerState::apply`] is the only way to change it, and runs at the moment when a record is
 //! *appended*, in the same way now and after a restart. What is appended is not on disk yet:
 //! whoever answers a client, or shows an entry to a consumer, waits for the commit. If that fails
 //! the process is of no use any more, so that nothing ever needs to be taken back.
@@ -22,18 +22,18 @@ mod topic;
 use crate::admin::policies::{Grants, Policies};
 use crate::admin::values::Tenant;
 use crate::ids::IdMap;
-use crate::log::{Place, Run};
+use crate::log::{LedgerRun, RecordLocation};
 use crate::name::TopicName;
 use bytes::Bytes;
-use change::Change;
-use entries::{Extras, Position, Slot};
+use change::StateChange;
+use entries::{EntryPosition, EntrySlot, Extras};
 use entry::EntryHead;
 use longhaul_wire::messages::Schema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
-pub use topic::{CompactedView, Subscription, Topic};
+pub use topic::{BrokerSubscription, BrokerTopic, CompactedView};
 
 /// Why a record cannot be applied: the log contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +52,7 @@ pub enum StateError {
 /// What is set on a topic or a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Settings {
+pub struct ResourceSettings {
     /// How the broker treats messages.
     pub(crate) policies: Policies,
     /// Who may use it.
@@ -76,8 +76,8 @@ pub struct SchemaVersion {
 
 /// Everything that the log leads to.
 #[derive(Clone, Debug)]
-pub struct State {
-    topics: IdMap<u32, Topic>,
+pub struct BrokerState {
+    topics: IdMap<u32, BrokerTopic>,
     /// By full name, in order, so that those of a namespace stand together.
     names: BTreeMap<String, u32>,
     /// Partitioned topics, by full name, with the number of their partitions.
@@ -85,7 +85,7 @@ pub struct State {
     /// Tenants, and namespaces as `tenant/namespace`.
     namespaces: BTreeSet<String>,
     /// By the name of a topic or namespace.
-    settings: HashMap<String, Settings>,
+    settings: HashMap<String, ResourceSettings>,
     /// By the name of the topic without partition.
     schemas: HashMap<String, Vec<SchemaVersion>>,
     /// Bytes of live entries in each segment of the log.
@@ -96,7 +96,7 @@ pub struct State {
     next_ledger: u64,
 }
 
-impl Default for State {
+impl Default for BrokerState {
     fn default() -> Self {
         let namespaces = ["public", "public/default"].map(str::to_owned).into();
         Self {
@@ -125,16 +125,16 @@ pub struct Forgotten {
     pub next: Option<u64>,
 }
 
-impl State {
+impl BrokerState {
     /// A topic by its number.
     #[must_use]
-    pub fn topic(&self, id: u32) -> Option<&Topic> {
+    pub fn topic(&self, id: u32) -> Option<&BrokerTopic> {
         self.topics.get(&id)
     }
 
     /// A topic by its number. Only what is not recorded may be changed in it: subscriptions of
     /// readers.
-    pub fn topic_mut(&mut self, id: u32) -> Option<&mut Topic> {
+    pub fn topic_mut(&mut self, id: u32) -> Option<&mut BrokerTopic> {
         self.topics.get_mut(&id)
     }
 
@@ -145,12 +145,15 @@ impl State {
     }
 
     /// All topics with their numbers, by name.
-    pub fn topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
+    pub fn topics(&self) -> impl Iterator<Item = (u32, &BrokerTopic)> {
         self.names.values().filter_map(|id| Some((*id, self.topics.get(id)?)))
     }
 
     /// The topics whose full name begins so, with their numbers, by name.
-    pub fn topics_named<'a>(&'a self, start: &'a str) -> impl Iterator<Item = (u32, &'a Topic)> {
+    pub fn topics_named<'a>(
+        &'a self,
+        start: &'a str,
+    ) -> impl Iterator<Item = (u32, &'a BrokerTopic)> {
         let names = self
             .names
             .range::<str, _>((Bound::Included(start), Bound::Unbounded))
@@ -182,12 +185,12 @@ impl State {
 
     /// What is set on a topic or a namespace.
     #[must_use]
-    pub fn settings(&self, scope: &str) -> Option<&Settings> {
+    pub fn settings(&self, scope: &str) -> Option<&ResourceSettings> {
         self.settings.get(scope)
     }
 
     /// What is set on the topics whose full names begin like this.
-    pub fn settings_of_topics(&self, start: &str) -> impl Iterator<Item = &Settings> {
+    pub fn settings_of_topics(&self, start: &str) -> impl Iterator<Item = &ResourceSettings> {
         self.settings
             .iter()
             .filter(move |setting| setting.0.starts_with(start))
@@ -223,9 +226,14 @@ impl State {
     ///
     /// # Errors
     /// The topic does not exist.
-    pub fn push(&mut self, id: u32, place: Place, head: &EntryHead) -> Result<u64, StateError> {
+    pub fn push(
+        &mut self,
+        id: u32,
+        place: RecordLocation,
+        head: &EntryHead,
+    ) -> Result<u64, StateError> {
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
-        let slot = slot_of(place, head);
+        let slot = EntrySlot::of(place, head);
         let ordinal = topic.entries.push(slot, extras(head));
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
@@ -237,10 +245,16 @@ impl State {
 
     /// Puts an entry back in its place after a restart. Those of deleted topics, and trimmed ones,
     /// stay away.
-    pub fn restore(&mut self, id: u32, position: Position, place: Place, head: &EntryHead) {
+    pub fn restore(
+        &mut self,
+        id: u32,
+        position: EntryPosition,
+        place: RecordLocation,
+        head: &EntryHead,
+    ) {
         // It was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let slot = slot_of(place, head);
+        let slot = EntrySlot::of(place, head);
         let (is_there, former) = topic.entries.restore(position, slot, extras(head));
         if !is_there {
             return;
@@ -257,10 +271,10 @@ impl State {
     }
 
     /// The same for neighbours, all in one segment. Their sequence ids are known.
-    pub fn restore_run(&mut self, run: &Run<'_>) {
+    pub fn restore_run(&mut self, run: &LedgerRun<'_>) {
         // It was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&run.topic) else { return };
-        let position = Position { ledger: run.ledger, entry: run.first };
+        let position = EntryPosition { ledger: run.ledger, entry: run.first };
         let (added, former) = topic.entries.restore_run(position, run.entries);
         if let (Some(first), true) = (run.entries.first(), added > 0) {
             topic.bytes += added;
@@ -272,7 +286,7 @@ impl State {
     }
 
     /// Gives an entry that is here another place in the log.
-    pub fn relocate(&mut self, id: u32, ordinal: u64, place: Place) {
+    pub fn relocate(&mut self, id: u32, ordinal: u64, place: RecordLocation) {
         // It may have gone while it was copied.
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(former) = topic.entries.relocate(ordinal, place) else { return };
@@ -301,7 +315,7 @@ impl State {
         Forgotten { pages, entries, next }
     }
 
-    fn forget_places(&mut self, id: u32, freed: Vec<Place>) {
+    fn forget_places(&mut self, id: u32, freed: Vec<RecordLocation>) {
         let bytes: u64 = freed.iter().map(|place| u64::from(place.size)).sum();
         if let Some(topic) = self.topics.get_mut(&id) {
             topic.bytes = topic.bytes.saturating_sub(bytes);
@@ -313,101 +327,101 @@ impl State {
     ///
     /// # Errors
     /// It contradicts what was recorded before it.
-    pub fn apply(&mut self, change: &Change) -> Result<(), StateError> {
+    pub fn apply(&mut self, change: &StateChange) -> Result<(), StateError> {
         match change {
-            Change::CreateTopic(details) => self.create_topic(details)?,
-            Change::DeleteTopic(details) => self.delete_topic(details.topic)?,
-            Change::SetPartitions(details) if details.partitions == 0 => {
+            StateChange::CreateTopic(details) => self.create_topic(details)?,
+            StateChange::DeleteTopic(details) => self.delete_topic(details.topic)?,
+            StateChange::SetPartitions(details) if details.partitions == 0 => {
                 self.partitioned.remove(&details.name);
             }
-            Change::SetPartitions(details) => {
+            StateChange::SetPartitions(details) => {
                 self.partitioned.insert(details.name.clone(), details.partitions);
             }
-            Change::CreateNamespace(details) => {
+            StateChange::CreateNamespace(details) => {
                 self.namespaces.insert(details.name.clone());
             }
-            Change::DeleteNamespace(details) => {
+            StateChange::DeleteNamespace(details) => {
                 self.namespaces.remove(&details.name);
                 self.settings.remove(&details.name);
             }
-            Change::SetPolicies(details) => self.set(&details.scope, &details.policies)?,
-            Change::AddSchema(details) => {
+            StateChange::SetPolicies(details) => self.set(&details.scope, &details.policies)?,
+            StateChange::AddSchema(details) => {
                 let schema = details.schema.clone().ok_or_else(|| missing("a schema"))?;
                 let version = SchemaVersion { schema, added_at: details.added_at };
                 self.schemas.entry(details.name.clone()).or_default().push(version);
             }
-            Change::DeleteSchemas(details) => {
+            StateChange::DeleteSchemas(details) => {
                 self.schemas.remove(&details.name);
             }
-            Change::Numbers(details) => {
+            StateChange::Numbers(details) => {
                 self.next_topic = self.next_topic.max(details.topic);
                 self.next_ledger = self.next_ledger.max(details.ledger);
             }
-            Change::OpenLedger(_)
-            | Change::CreateSubscription(_)
-            | Change::DeleteSubscription(_)
-            | Change::NoteSubscription(_)
-            | Change::Ack(_)
-            | Change::ResetCursor(_)
-            | Change::Trim(_)
-            | Change::Compacted(_)
-            | Change::Sequence(_)
-            | Change::TopicEpoch(_)
-            | Change::Terminate(_)
-            | Change::TopicEnd(_) => self.apply_in_topic(change)?,
+            StateChange::OpenLedger(_)
+            | StateChange::CreateSubscription(_)
+            | StateChange::DeleteSubscription(_)
+            | StateChange::NoteSubscription(_)
+            | StateChange::Ack(_)
+            | StateChange::ResetCursor(_)
+            | StateChange::Trim(_)
+            | StateChange::Compacted(_)
+            | StateChange::Sequence(_)
+            | StateChange::TopicEpoch(_)
+            | StateChange::Terminate(_)
+            | StateChange::TopicEnd(_) => self.apply_in_topic(change)?,
         }
         Ok(())
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has sorted them")]
-    fn apply_in_topic(&mut self, change: &Change) -> Result<(), StateError> {
+    fn apply_in_topic(&mut self, change: &StateChange) -> Result<(), StateError> {
         let id = change.topic().ok_or_else(|| missing("a topic"))?;
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
         let mut freed = Vec::new();
         match change {
-            Change::OpenLedger(details) => {
+            StateChange::OpenLedger(details) => {
                 topic.entries.open_ledger(details.ledger, details.first);
                 topic.is_open = true;
                 self.next_ledger = self.next_ledger.max(details.ledger.saturating_add(1));
             }
-            Change::CreateSubscription(details) => {
+            StateChange::CreateSubscription(details) => {
                 topic.add_subscription(details.clone(), true);
             }
-            Change::DeleteSubscription(details) => {
+            StateChange::DeleteSubscription(details) => {
                 topic.subscriptions.remove(&details.subscription);
             }
-            Change::NoteSubscription(details) => {
+            StateChange::NoteSubscription(details) => {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
                 let subscription =
                     subscription.ok_or(StateError::Subscription(id, details.subscription))?;
                 subscription.properties.clone_from(&details.properties);
             }
-            Change::Ack(details) => {
+            StateChange::Ack(details) => {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
                 let subscription =
                     subscription.ok_or(StateError::Subscription(id, details.subscription))?;
                 acknowledge(&mut subscription.cursor, details);
             }
-            Change::ResetCursor(details) => {
+            StateChange::ResetCursor(details) => {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
                 let subscription =
                     subscription.ok_or(StateError::Subscription(id, details.subscription))?;
                 subscription.cursor.reset(details.mark);
             }
-            Change::Trim(details) => {
+            StateChange::Trim(details) => {
                 freed = topic.entries.trim(details.first);
             }
-            Change::Compacted(details) => {
+            StateChange::Compacted(details) => {
                 let file = details.file.clone();
                 topic.compacted =
                     (!file.is_empty()).then_some(CompactedView { horizon: details.horizon, file });
             }
-            Change::Sequence(details) => {
+            StateChange::Sequence(details) => {
                 topic.note_sequence(&details.producer, details.highest, details.used_at)
             }
-            Change::TopicEpoch(details) => topic.epoch = Some(details.epoch),
-            Change::Terminate(_) => topic.is_terminated = true,
-            Change::TopicEnd(details) => topic.entries.extend_to(details.end),
+            StateChange::TopicEpoch(details) => topic.epoch = Some(details.epoch),
+            StateChange::Terminate(_) => topic.is_terminated = true,
+            StateChange::TopicEnd(details) => topic.entries.extend_to(details.end),
             _ => {}
         }
         self.forget_places(id, freed);
@@ -418,7 +432,7 @@ impl State {
         let name = TopicName::parse(&details.name);
         let name = name.map_err(|cause| StateError::Content(cause.to_string()))?;
         self.names.insert(details.name.clone(), details.topic);
-        self.topics.insert(details.topic, Topic::new(name, details.created_at));
+        self.topics.insert(details.topic, BrokerTopic::new(name, details.created_at));
         self.next_topic = self.next_topic.max(details.topic.saturating_add(1));
         Ok(())
     }
@@ -445,7 +459,7 @@ impl State {
     }
 
     /// Takes an entry's bytes out of its segment's account.
-    fn release(&mut self, place: Place) {
+    fn release(&mut self, place: RecordLocation) {
         let counted = self.live.get(&place.segment).copied().unwrap_or_default();
         match counted.checked_sub(u64::from(place.size)) {
             Some(0) => drop(self.live.remove(&place.segment)),
@@ -465,10 +479,6 @@ impl State {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
-}
-
-fn slot_of(place: Place, head: &EntryHead) -> Slot {
-    Slot::new(place, head.batch, head.publish_time).with_key(head.key_hash.unwrap_or_default())
 }
 
 const fn extras(head: &EntryHead) -> Extras {

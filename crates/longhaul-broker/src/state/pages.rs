@@ -1,8 +1,8 @@
 //! Where entries lie, by their ordinals: those that are gone take no memory.
 
-use super::entries::Slot;
+use super::entries::EntrySlot;
 use super::rows::Rows;
-use crate::log::Place;
+use crate::log::RecordLocation;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const WORDS: usize = 16;
 
 /// The slots of up to 1,024 neighbouring ordinals, without holes.
 #[derive(Clone, Debug, Default)]
-struct Page {
+struct SlotPage {
     /// A bit for each ordinal: whether it has a slot.
     here: [u64; WORDS],
     slots: Rows,
@@ -40,7 +40,7 @@ impl Iterator for Bits {
     }
 }
 
-impl Page {
+impl SlotPage {
     fn word(&self, at: u64) -> u64 {
         self.here.get((at / 64) as usize).copied().unwrap_or_default()
     }
@@ -56,12 +56,12 @@ impl Page {
         (before + (self.word(at) & !(u64::MAX << (at % 64))).count_ones()) as usize
     }
 
-    fn get(&self, at: u64) -> Option<Slot> {
+    fn get(&self, at: u64) -> Option<EntrySlot> {
         if self.has(at) { self.slots.get(self.rank(at)) } else { None }
     }
 
     /// Puts a slot there. Returns the one before.
-    fn put(&mut self, at: u64, slot: Slot) -> Option<Slot> {
+    fn put(&mut self, at: u64, slot: EntrySlot) -> Option<EntrySlot> {
         self.note(&slot);
         self.bytes += u64::from(slot.place.size);
         if at >= self.end {
@@ -82,7 +82,7 @@ impl Page {
     }
 
     /// Puts slots behind all that are here, one behind the other from this place on.
-    fn extend(&mut self, at: u64, slots: &[Slot]) {
+    fn extend(&mut self, at: u64, slots: &[EntrySlot]) {
         for (at, slot) in (at..).zip(slots) {
             self.note(slot);
             self.mark(at);
@@ -99,7 +99,7 @@ impl Page {
     }
 
     /// What the page says of all its slots is true of this one too.
-    fn note(&mut self, slot: &Slot) {
+    fn note(&mut self, slot: &EntrySlot) {
         let segment = slot.place.segment;
         self.segments = if self.end == 0 {
             (segment, segment)
@@ -110,7 +110,7 @@ impl Page {
     }
 
     /// The slots from this place on.
-    fn from(&self, at: u64) -> impl Iterator<Item = (u64, Slot)> {
+    fn from(&self, at: u64) -> impl Iterator<Item = (u64, EntrySlot)> {
         let words = (0..).zip(&self.here).skip((at / 64) as usize);
         let ats = words.flat_map(move |(word, &bits)| {
             let hidden = if word == at / 64 { !(u64::MAX << (at % 64)) } else { 0 };
@@ -120,7 +120,7 @@ impl Page {
     }
 
     /// The last slot before this place.
-    fn last_before(&self, at: u64) -> Option<(u64, Slot)> {
+    fn last_before(&self, at: u64) -> Option<(u64, EntrySlot)> {
         let slot = self.slots.get(self.rank(at).checked_sub(1)?)?;
         let at = (0..at).rev().find(|&place| self.has(place))?;
         Some((at, slot))
@@ -149,7 +149,7 @@ pub(super) struct Pages {
     /// The number of the first page.
     base: u64,
     /// None: no ordinal of that page has a slot.
-    pages: VecDeque<Option<Arc<Page>>>,
+    pages: VecDeque<Option<Arc<SlotPage>>>,
 }
 
 impl Pages {
@@ -157,12 +157,12 @@ impl Pages {
         usize::try_from(page.checked_sub(self.base)?).ok()
     }
 
-    pub(super) fn get(&self, ordinal: u64) -> Option<Slot> {
+    pub(super) fn get(&self, ordinal: u64) -> Option<EntrySlot> {
         self.pages.get(self.index(ordinal / PAGE)?)?.as_ref()?.get(ordinal % PAGE)
     }
 
     /// Gives an ordinal a slot. Returns the one that it had.
-    pub(super) fn put(&mut self, ordinal: u64, slot: Slot) -> Option<Slot> {
+    pub(super) fn put(&mut self, ordinal: u64, slot: EntrySlot) -> Option<EntrySlot> {
         Arc::make_mut(self.page(ordinal / PAGE)?).put(ordinal % PAGE, slot)
     }
 
@@ -170,8 +170,8 @@ impl Pages {
     pub(super) fn put_run(
         &mut self,
         mut ordinal: u64,
-        mut slots: &[Slot],
-        mut former: impl FnMut(Slot),
+        mut slots: &[EntrySlot],
+        mut former: impl FnMut(EntrySlot),
     ) {
         while !slots.is_empty() {
             let (at, left) = (ordinal % PAGE, PAGE - ordinal % PAGE);
@@ -191,7 +191,7 @@ impl Pages {
     }
 
     /// The page of this number, which is made if need be.
-    fn page(&mut self, page: u64) -> Option<&mut Arc<Page>> {
+    fn page(&mut self, page: u64) -> Option<&mut Arc<SlotPage>> {
         if self.pages.is_empty() {
             self.base = page;
         }
@@ -213,7 +213,7 @@ impl Pages {
     }
 
     /// The pages that have slots, from the one of this ordinal on, each with its first ordinal.
-    fn from(&self, ordinal: u64) -> impl Iterator<Item = (u64, &Page)> {
+    fn from(&self, ordinal: u64) -> impl Iterator<Item = (u64, &SlotPage)> {
         let first = (ordinal / PAGE).max(self.base);
         let index = self.index(first).unwrap_or_default().min(self.pages.len());
         let pages = (first..).zip(self.pages.range(index..));
@@ -221,7 +221,7 @@ impl Pages {
     }
 
     /// The slots of `from..to`, in order.
-    pub(super) fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Slot)> {
+    pub(super) fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, EntrySlot)> {
         let slots = self.from(from).flat_map(move |(first, page)| {
             let inside = page.from(from.saturating_sub(first));
             inside.map(move |(at, slot)| (first + at, slot))
@@ -245,7 +245,7 @@ impl Pages {
 
     /// Bytes of the slots from the ordinal on. Of whole pages the sum is known.
     pub(super) fn bytes_from(&self, ordinal: u64) -> u64 {
-        let of = |(first, page): (u64, &Page)| match ordinal.saturating_sub(first) {
+        let of = |(first, page): (u64, &SlotPage)| match ordinal.saturating_sub(first) {
             0 => page.bytes,
             part => page.from(part).map(|(_, slot)| u64::from(slot.place.size)).sum(),
         };
@@ -253,7 +253,7 @@ impl Pages {
     }
 
     /// The last slot before the ordinal.
-    pub(super) fn last_before(&self, ordinal: u64) -> Option<(u64, Slot)> {
+    pub(super) fn last_before(&self, ordinal: u64) -> Option<(u64, EntrySlot)> {
         let end = (self.base + self.pages.len() as u64) * PAGE;
         let mut before = ordinal.min(end);
         while let Some(last) = before.checked_sub(1) {
@@ -288,7 +288,7 @@ impl Pages {
     pub(super) fn in_segments<'a>(
         &'a self,
         segments: &'a BTreeSet<u32>,
-    ) -> impl Iterator<Item = (u64, Slot)> + 'a {
+    ) -> impl Iterator<Item = (u64, EntrySlot)> + 'a {
         let pages = self
             .from(0)
             .filter(|(_, page)| segments.range(page.segments.0..=page.segments.1).next().is_some());
@@ -313,8 +313,8 @@ impl Pages {
         from: u64,
         to: u64,
         pages_max: usize,
-        mut is_dead: impl FnMut(u64, &Slot) -> bool,
-    ) -> (Vec<(u64, Place)>, usize, Option<u64>) {
+        mut is_dead: impl FnMut(u64, &EntrySlot) -> bool,
+    ) -> (Vec<(u64, RecordLocation)>, usize, Option<u64>) {
         let (mut freed, mut next) = (Vec::new(), None);
         let mut pages_left = pages_max;
         let first = (from / PAGE).max(self.base);
@@ -358,8 +358,12 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn slot(segment: u32, publish_time: u64) -> Slot {
-        Slot::new(Place { segment, offset: 0, size: 10 + segment }, None, publish_time)
+    fn slot(segment: u32, publish_time: u64) -> EntrySlot {
+        EntrySlot::new(
+            RecordLocation { segment, offset: 0, size: 10 + segment },
+            None,
+            publish_time,
+        )
     }
 
     #[derive(Clone, Debug)]
@@ -396,7 +400,7 @@ mod tests {
                         prop_assert_eq!(pages.put(at, slot(segment, time)), map.insert(at, slot(segment, time)));
                     }
                     Step::Run(at, segment, count) => {
-                        let slots: Vec<Slot> = (0..count).map(|time| slot(segment, time % 50)).collect();
+                        let slots: Vec<EntrySlot> = (0..count).map(|time| slot(segment, time % 50)).collect();
                         let (mut former, mut expected) = (Vec::new(), Vec::new());
                         pages.put_run(at, &slots, |slot| former.push(slot));
                         for (at, slot) in (at..).zip(slots) {
@@ -413,7 +417,7 @@ mod tests {
                     }
                 }
             }
-            let within = |entry: &(&u64, &Slot)| (from..to).contains(entry.0);
+            let within = |entry: &(&u64, &EntrySlot)| (from..to).contains(entry.0);
             let expected: Vec<_> = map.iter().filter(within).map(|(at, slot)| (*at, *slot)).collect();
             let found: Vec<_> = pages.range(from, to).collect();
             prop_assert_eq!(&found, &expected);

@@ -1,11 +1,11 @@
 //! From the records of the log to the state that they lead to: the same for the broker and for
 //! simulations of it.
 
-use super::change::{Change, ChangeRecord};
-use super::entries::Position;
+use super::change::{ChangeRecord, StateChange};
+use super::entries::EntryPosition;
 use super::entry::EntryHead;
-use super::{State, StateError};
-use crate::log::{Kind, Replayed};
+use super::{BrokerState, StateError};
+use crate::log::{RecordKind, ReplayedItem};
 use prost::Message as _;
 
 /// A change that was set aside, and why.
@@ -22,11 +22,11 @@ pub(crate) type SetAside = StateError;
 /// nobody ever writes one; and any other change that contradicts what was recorded before it:
 /// something that was recorded is not there any more, or is read in another way.
 pub(crate) fn replay(
-    state: &mut State,
-    replayed: Replayed<'_>,
+    state: &mut BrokerState,
+    replayed: ReplayedItem<'_>,
 ) -> Result<Option<SetAside>, String> {
     match replayed {
-        Replayed::Checkpoint(mut image) => {
+        ReplayedItem::Checkpoint(mut image) => {
             while !image.is_empty() {
                 let record = ChangeRecord::decode_length_delimited(&mut image);
                 let change = known(record.map_err(|cause| cause.to_string())?)?;
@@ -34,30 +34,30 @@ pub(crate) fn replay(
             }
             Ok(None)
         }
-        Replayed::Entries(run) => {
+        ReplayedItem::Entries(run) => {
             state.restore_run(&run);
             Ok(None)
         }
-        Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
+        ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
             match head.kind {
-                Kind::Entry => {
+                RecordKind::Entry => {
                     let mut body = body;
                     let mut entry =
                         EntryHead::decode(&mut body).ok_or("an entry without a head")?;
                     entry.key_hash = Some(entry.key_hash_of(body));
-                    let position = Position { ledger: head.ledger, entry: head.entry };
+                    let position = EntryPosition { ledger: head.ledger, entry: head.entry };
                     state.restore(head.topic, position, place, &entry);
                     Ok(None)
                 }
-                Kind::Change if before_checkpoint => Ok(None),
-                Kind::Change => replay_change(state, body, may_be_unchecked),
+                RecordKind::Change if before_checkpoint => Ok(None),
+                RecordKind::Change => replay_change(state, body, may_be_unchecked),
             }
         }
     }
 }
 
 fn replay_change(
-    state: &mut State,
+    state: &mut BrokerState,
     body: &[u8],
     may_be_unchecked: bool,
 ) -> Result<Option<SetAside>, String> {
@@ -76,11 +76,14 @@ fn replay_change(
 /// # Errors
 /// As above, and what would be set aside.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) fn replay_own(state: &mut State, replayed: Replayed<'_>) -> Result<(), String> {
+pub(crate) fn replay_own(
+    state: &mut BrokerState,
+    replayed: ReplayedItem<'_>,
+) -> Result<(), String> {
     replay(state, replayed)?.map_or(Ok(()), |cause| Err(cause.to_string()))
 }
 
-fn known(record: ChangeRecord) -> Result<Change, String> {
+fn known(record: ChangeRecord) -> Result<StateChange, String> {
     let unknown = "a change of a kind that this version does not know: use a newer one";
     record.change.ok_or_else(|| unknown.to_owned())
 }

@@ -4,8 +4,8 @@
 //! A slot is a row of six numbers. Each column has a base, and takes as many bytes as the largest
 //! difference from it needs: none where all are the same.
 
-use super::entries::Slot;
-use crate::log::Place;
+use super::entries::EntrySlot;
+use crate::log::RecordLocation;
 
 /// Segment, offset, size, publish time, messages, hash of the key.
 const COLUMNS: usize = 6;
@@ -75,7 +75,7 @@ impl Rows {
         self.columns.iter().map(|column| usize::from(column.width)).sum()
     }
 
-    pub(super) fn get(&self, at: usize) -> Option<Slot> {
+    pub(super) fn get(&self, at: usize) -> Option<EntrySlot> {
         if at >= self.count {
             return None;
         }
@@ -95,12 +95,12 @@ impl Rows {
     }
 
     /// The slots from this one on.
-    pub(super) fn from(&self, at: usize) -> impl Iterator<Item = Slot> + '_ {
+    pub(super) fn from(&self, at: usize) -> impl Iterator<Item = EntrySlot> + '_ {
         (at..self.count).map_while(|at| self.get(at))
     }
 
     /// Puts a slot in place of another.
-    pub(super) fn set(&mut self, at: usize, slot: &Slot) {
+    pub(super) fn set(&mut self, at: usize, slot: &EntrySlot) {
         let values = values(slot);
         self.fit(&values, &values);
         let stride = self.stride();
@@ -110,7 +110,7 @@ impl Rows {
     }
 
     /// Puts a slot between others.
-    pub(super) fn insert(&mut self, at: usize, slot: &Slot) {
+    pub(super) fn insert(&mut self, at: usize, slot: &EntrySlot) {
         let values = values(slot);
         self.fit(&values, &values);
         let (stride, end) = (self.stride(), self.bytes.len());
@@ -124,7 +124,7 @@ impl Rows {
     }
 
     /// Puts slots behind the others.
-    pub(super) fn extend(&mut self, slots: &[Slot]) {
+    pub(super) fn extend(&mut self, slots: &[EntrySlot]) {
         let Some(first) = slots.first().map(values) else { return };
         let (mut lowest, mut highest) = (first, first);
         for slot in slots {
@@ -201,17 +201,18 @@ fn write(columns: &[Column; COLUMNS], values: Values, mut row: &mut [u8]) {
     }
 }
 
-fn values(slot: &Slot) -> Values {
-    let Place { segment, offset, size } = slot.place;
+fn values(slot: &EntrySlot) -> Values {
+    let RecordLocation { segment, offset, size } = slot.place;
     let (code, key_hash) = (slot.code().into(), slot.key_hash.into());
     [segment.into(), offset.into(), size.into(), slot.publish_time, code, key_hash]
 }
 
-fn slot([segment, offset, size, publish_time, code, key_hash]: Values) -> Slot {
+fn slot([segment, offset, size, publish_time, code, key_hash]: Values) -> EntrySlot {
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let place = Place { segment: small(segment), offset: small(offset), size: small(size) };
+    let place =
+        RecordLocation { segment: small(segment), offset: small(offset), size: small(size) };
     let key_hash = u16::try_from(key_hash).unwrap_or(u16::MAX);
-    Slot::coded(place, small(code), publish_time).with_key(key_hash)
+    EntrySlot::coded(place, small(code), publish_time).with_key(key_hash)
 }
 
 #[cfg(test)]
@@ -224,22 +225,23 @@ mod tests {
         prop_oneof![5 => at..at + 300, 1 => at.saturating_sub(70_000)..at + 70_000, 1 => any::<u64>()]
     }
 
-    fn any_slot() -> impl Strategy<Value = Slot> {
+    fn any_slot() -> impl Strategy<Value = EntrySlot> {
         let small = |at| near(at).prop_map(|value| u32::try_from(value & 0xffff_ffff).unwrap());
         let batch = proptest::option::of(0..5_u32);
         let key = prop_oneof![Just(0), any::<u16>()];
         (small(3), small(90_000), small(100), near(1_700_000_000_000), batch, key).prop_map(
             |(segment, offset, size, publish_time, batch, key)| {
-                Slot::new(Place { segment, offset, size }, batch, publish_time).with_key(key)
+                EntrySlot::new(RecordLocation { segment, offset, size }, batch, publish_time)
+                    .with_key(key)
             },
         )
     }
 
     #[derive(Clone, Debug)]
     enum Step {
-        Set(usize, Slot),
-        Insert(usize, Slot),
-        Extend(Vec<Slot>),
+        Set(usize, EntrySlot),
+        Insert(usize, EntrySlot),
+        Extend(Vec<EntrySlot>),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -281,10 +283,11 @@ mod tests {
     /// Put in together they take what they take one by one.
     #[test]
     fn many_take_no_more_than_one_after_the_other() {
-        let slots: Vec<Slot> = (0..1024_u32)
+        let slots: Vec<EntrySlot> = (0..1024_u32)
             .map(|at| {
-                let place = Place { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
-                Slot::new(place, None, 1_700_000_000_000 + u64::from(at / 4))
+                let place =
+                    RecordLocation { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
+                EntrySlot::new(place, None, 1_700_000_000_000 + u64::from(at / 4))
             })
             .collect();
         let (mut one_by_one, mut together) = (Rows::default(), Rows::default());
@@ -313,8 +316,12 @@ mod tests {
     fn neighbours_take_few_bytes() {
         let mut rows = Rows::default();
         for at in 0..1024_u32 {
-            let place = Place { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
-            rows.insert(rows.len(), &Slot::new(place, None, 1_700_000_000_000 + u64::from(at / 4)));
+            let place =
+                RecordLocation { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
+            rows.insert(
+                rows.len(),
+                &EntrySlot::new(place, None, 1_700_000_000_000 + u64::from(at / 4)),
+            );
         }
         assert_eq!(rows.stride(), 5, "three bytes of the offset, one of the size, one of the time");
     }
@@ -326,10 +333,16 @@ mod tests {
         let mut rows = Rows::default();
         for at in 0..1024_u32 {
             let size = 100 + at * 31 % 65_000;
-            let place =
-                Place { segment: 7 + at / 50, offset: 4096 + at * 99_991 % 67_000_000, size };
+            let place = RecordLocation {
+                segment: 7 + at / 50,
+                offset: 4096 + at * 99_991 % 67_000_000,
+                size,
+            };
             let time = 1_700_000_000_000 + u64::from(at) * 14_000;
-            rows.insert(rows.len(), &Slot::new(place, (at % 3 == 0).then_some(at % 100), time));
+            rows.insert(
+                rows.len(),
+                &EntrySlot::new(place, (at % 3 == 0).then_some(at % 100), time),
+            );
         }
         assert_eq!(rows.stride(), 11);
     }

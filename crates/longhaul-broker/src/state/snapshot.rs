@@ -1,11 +1,11 @@
 //! A state as the changes that lead to it: what a checkpoint holds.
 
 use super::change::{
-    Ack, AddSchema, BatchAck, Change, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
+    Ack, AddSchema, BatchAck, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
     CreateTopic, DeleteNamespace, Numbers, OpenLedger, Sequence, SetPartitions, SetPolicies,
-    Terminate, TopicEnd, TopicEpoch, Trim,
+    StateChange, Terminate, TopicEnd, TopicEpoch, Trim,
 };
-use super::{State, Topic};
+use super::{BrokerState, BrokerTopic};
 use bytes::Bytes;
 use prost::Message as _;
 
@@ -16,7 +16,7 @@ const PIECES_MAX: usize = 10_000;
 const IMAGE_BYTES: usize = 256 * 1024;
 
 /// The state as a checkpoint holds it, in pieces.
-pub(crate) fn image(state: &State) -> Vec<Bytes> {
+pub(crate) fn image(state: &BrokerState) -> Vec<Bytes> {
     let mut image: Vec<Bytes> = Vec::new();
     let mut piece = Vec::new();
     for change in state.snapshot() {
@@ -30,11 +30,11 @@ pub(crate) fn image(state: &State) -> Vec<Bytes> {
     image
 }
 
-impl State {
+impl BrokerState {
     /// The changes that lead from nothing to this state, entries left out: those come from the log.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<Change> {
-        let mut changes: Vec<Change> = Vec::new();
+    pub fn snapshot(&self) -> Vec<StateChange> {
+        let mut changes: Vec<StateChange> = Vec::new();
         let (topic, ledger) = self.next_numbers();
         changes.push(Numbers { topic, ledger }.into());
         // Those that are built in may be gone.
@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
+fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
     let name = topic.name.as_str().to_owned();
     out.push(CreateTopic { topic: id, name, created_at: topic.created_at }.into());
     // Which entries there are comes before their ledgers: a ledger that begins where nothing is yet
@@ -119,8 +119,8 @@ fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Place;
-    use crate::state::entries::Position;
+    use crate::log::RecordLocation;
+    use crate::state::entries::EntryPosition;
     use crate::state::entry::EntryHead;
 
     /// A topic had entries in two ledgers, because the broker had been started twice. A checkpoint
@@ -129,9 +129,9 @@ mod tests {
     /// the first ledger were gone, acknowledged or not.
     #[test]
     fn a_checkpoint_keeps_the_entries_of_earlier_ledgers() {
-        let mut state = State::default();
+        let mut state = BrokerState::default();
         let name = "persistent://public/default/tasks".to_owned();
-        let place = |offset| Place { segment: 1, offset, size: 40 };
+        let place = |offset| RecordLocation { segment: 1, offset, size: 40 };
         let head = EntryHead::default();
         state.apply(&CreateTopic { topic: 0, name, created_at: 1 }.into()).unwrap();
         for (ledger, first) in [(0, 0), (1, 3)] {
@@ -139,12 +139,12 @@ mod tests {
             (0..3).for_each(|at| drop(state.push(0, place(at), &head)));
         }
         state.apply(&Trim { topic: 0, first: 1 }.into()).unwrap();
-        let mut restored = State::default();
+        let mut restored = BrokerState::default();
         state.snapshot().iter().for_each(|change| restored.apply(change).unwrap());
         for (ledger, entry) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
-            restored.restore(0, Position { ledger, entry }, place(0), &head);
+            restored.restore(0, EntryPosition { ledger, entry }, place(0), &head);
         }
-        let here = |state: &State| -> Vec<_> {
+        let here = |state: &BrokerState| -> Vec<_> {
             let entries = &state.topic(0).unwrap().entries;
             entries.iter().map(|entry| entries.position_of(entry.0).unwrap()).collect()
         };

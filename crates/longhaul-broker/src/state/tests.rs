@@ -8,30 +8,30 @@ use super::change::{
 };
 use super::replay::replay_own;
 use super::*;
-use crate::log::{Head, Kind, Replayed};
+use crate::log::{RecordHead, RecordKind, ReplayedItem};
 use longhaul_wire::messages::MessageMetadata;
 use longhaul_wire::payload::Payload;
 use prost::Message as _;
 
 const NAME: &str = "persistent://public/default/t";
 
-fn place(segment: u32, offset: u32) -> Place {
-    Place { segment, offset, size: 40 }
+fn place(segment: u32, offset: u32) -> RecordLocation {
+    RecordLocation { segment, offset, size: 40 }
 }
 
-fn at(ledger: u64, entry: u64) -> Position {
-    Position { ledger, entry }
+fn at(ledger: u64, entry: u64) -> EntryPosition {
+    EntryPosition { ledger, entry }
 }
 
 /// A state that these changes lead to.
-fn state(changes: impl IntoIterator<Item = Change>) -> State {
-    let mut state = State::default();
+fn state(changes: impl IntoIterator<Item = StateChange>) -> BrokerState {
+    let mut state = BrokerState::default();
     changes.into_iter().for_each(|change| state.apply(&change).unwrap());
     state
 }
 
 /// Topic 3 with ledger 7, subscription 2, and entries in the segments 1, 1, 2 and 3.
-fn sample() -> State {
+fn sample() -> BrokerState {
     let mut state = state([
         CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into(),
         OpenLedger { topic: 3, ledger: 7, first: 0 }.into(),
@@ -56,28 +56,28 @@ fn new_subscription(subscription: u32, name: &str, mark: u64) -> CreateSubscript
     CreateSubscription { topic: 3, subscription, name, mark, properties }
 }
 
-fn topic(state: &State) -> &Topic {
+fn topic(state: &BrokerState) -> &BrokerTopic {
     state.topic(3).unwrap()
 }
 
-fn cursor(state: &State) -> &cursor::Cursor {
+fn cursor(state: &BrokerState) -> &cursor::Cursor {
     &topic(state).subscriptions[&2].cursor
 }
 
 /// Bytes of the topic, and of each segment.
-fn bytes(state: &State) -> (u64, Vec<(u32, u64)>) {
+fn bytes(state: &BrokerState) -> (u64, Vec<(u32, u64)>) {
     (topic(state).bytes, state.live().iter().map(|(&segment, &bytes)| (segment, bytes)).collect())
 }
 
 /// The state that a checkpoint of this one leads to, without its entries.
-fn restored(state: &State) -> State {
+fn restored(state: &BrokerState) -> BrokerState {
     self::state(state.snapshot())
 }
 
 #[test]
 fn each_change_does_what_it_says() {
     let mut state = sample();
-    let apply = |state: &mut State, change: Change| state.apply(&change).unwrap();
+    let apply = |state: &mut BrokerState, change: StateChange| state.apply(&change).unwrap();
     assert_eq!((state.topic_id(NAME), state.next_numbers()), (Some(3), (4, 8)));
     assert_eq!((topic(&state).created_at, topic(&state).is_open), (5, true));
     assert_eq!(topic(&state).subscription_id("s"), Some(2));
@@ -283,7 +283,7 @@ fn a_checkpoint_keeps_everything() {
     // Both that are built in may be gone.
     state.apply(&DeleteNamespace { name: "public".to_owned() }.into()).unwrap();
     assert_eq!(restored(&state).namespaces().collect::<Vec<_>>(), ["other"]);
-    assert_eq!(restored(&State::default()).namespaces().count(), 2);
+    assert_eq!(restored(&BrokerState::default()).namespaces().count(), 2);
 }
 
 /// A record has a limit, and a subscription may have acknowledged every other one of a million.
@@ -299,7 +299,7 @@ fn what_is_acknowledged_is_kept_in_pieces() {
     }
     let mut acks = Vec::new();
     for change in state.snapshot() {
-        if let Change::Ack(ack) = change {
+        if let StateChange::Ack(ack) = change {
             acks.push((ack.ranges.len(), ack.batches.len()));
         }
     }
@@ -310,7 +310,7 @@ fn what_is_acknowledged_is_kept_in_pieces() {
 /// Entries were written without the hashes of their keys once.
 #[test]
 fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
-    let mut state = State::default();
+    let mut state = BrokerState::default();
     state.apply(&CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into()).unwrap();
     state.apply(&OpenLedger { topic: 3, ledger: 7, first: 0 }.into()).unwrap();
     let metadata = MessageMetadata { partition_key: Some("k".into()), ..Default::default() };
@@ -319,10 +319,10 @@ fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
         let mut body = Vec::new();
         EntryHead { key_hash, ..EntryHead::default() }.encode(&mut body);
         body.extend_from_slice(message.bytes());
-        let head = Head { kind: Kind::Entry, topic: 3, ledger: 7, entry };
+        let head = RecordHead { kind: RecordKind::Entry, topic: 3, ledger: 7, entry };
         let (place, before_checkpoint, may_be_unchecked) = (place(1, 0), true, false);
         let record =
-            Replayed::Record { head, place, body: &body, before_checkpoint, may_be_unchecked };
+            ReplayedItem::Record { head, place, body: &body, before_checkpoint, may_be_unchecked };
         replay_own(&mut state, record).unwrap();
     }
     let hash = |ordinal| topic(&state).entries.get(ordinal).unwrap().key_hash;
@@ -331,34 +331,35 @@ fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
 
 #[test]
 fn a_restart_reads_what_was_recorded() {
-    let encoded = |change: Change| ChangeRecord { change: Some(change) };
+    let encoded = |change: StateChange| ChangeRecord { change: Some(change) };
     let create = CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 };
     let open = OpenLedger { topic: 3, ledger: 7, first: 0 };
     let mut image = encoded(create.into()).encode_length_delimited_to_vec();
     image.extend(encoded(open.into()).encode_length_delimited_to_vec());
-    let mut state = State::default();
-    replay_own(&mut state, Replayed::Checkpoint(&image)).unwrap();
+    let mut state = BrokerState::default();
+    replay_own(&mut state, ReplayedItem::Checkpoint(&image)).unwrap();
     assert_eq!(topic(&state).entries.next_position(), Some(at(7, 0)));
     let mut record = |kind, body: &[u8], before_checkpoint| {
-        let head = Head { kind, topic: 3, ledger: 7, entry: 0 };
+        let head = RecordHead { kind, topic: 3, ledger: 7, entry: 0 };
         let (place, may_be_unchecked) = (place(1, 0), false);
-        let record = Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked };
+        let record =
+            ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked };
         replay_own(&mut state, record)
     };
     let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
     let mut head = Vec::new();
     batch.encode(&mut head);
-    record(Kind::Entry, &head, true).unwrap();
+    record(RecordKind::Entry, &head, true).unwrap();
     let epoch = |epoch| encoded(TopicEpoch { topic: 3, epoch }.into()).encode_to_vec();
-    record(Kind::Change, &epoch(1), false).unwrap();
-    record(Kind::Change, &epoch(2), true).unwrap();
-    assert!(record(Kind::Entry, b"x", true).unwrap_err().contains("without a head"));
-    let unknown = record(Kind::Change, &[], false).unwrap_err();
+    record(RecordKind::Change, &epoch(1), false).unwrap();
+    record(RecordKind::Change, &epoch(2), true).unwrap();
+    assert!(record(RecordKind::Entry, b"x", true).unwrap_err().contains("without a head"));
+    let unknown = record(RecordKind::Change, &[], false).unwrap_err();
     assert!(unknown.contains("use a newer one"), "{unknown}");
-    assert!(record(Kind::Change, &[0xff], false).is_err());
+    assert!(record(RecordKind::Change, &[0xff], false).is_err());
     assert_eq!(topic(&state).entries.get(0).unwrap().messages(), 6);
     assert_eq!(topic(&state).epoch, Some(1), "the checkpoint stands for what lies before it");
-    assert!(replay_own(&mut state, Replayed::Checkpoint(&[0xff])).is_err());
+    assert!(replay_own(&mut state, ReplayedItem::Checkpoint(&[0xff])).is_err());
 }
 
 /// The longest unused go first, a tenth at a time.
@@ -412,27 +413,27 @@ fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
 #[test]
 fn a_change_that_does_not_apply_is_set_aside_where_an_earlier_version_may_have_recorded_it() {
     let deep = "[".repeat(200) + &"]".repeat(200);
-    let refused: [Change; 3] = [
+    let refused: [StateChange; 3] = [
         CreateTopic { topic: 3, name: format!("{NAME}{}", "x".repeat(250)), created_at: 5 }.into(),
         SetPolicies { scope: NAME.to_owned(), policies: deep.into() }.into(),
         TopicEpoch { topic: 9, epoch: 1 }.into(),
     ];
-    let mut state = State::default();
+    let mut state = BrokerState::default();
     let before = format!("{:?}", state.snapshot());
     for change in refused {
         let record = ChangeRecord { change: Some(change) };
         let body = record.encode_to_vec();
-        let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
         let at = place(1, 0);
         let read = |may_be_unchecked| {
             let (body, before_checkpoint) = (&body[..], false);
-            Replayed::Record { head, place: at, body, before_checkpoint, may_be_unchecked }
+            ReplayedItem::Record { head, place: at, body, before_checkpoint, may_be_unchecked }
         };
         assert!(matches!(replay::replay(&mut state, read(true)), Ok(Some(_))));
         let refused = replay::replay(&mut state, read(false)).unwrap_err();
         assert!(refused.contains("contradicts what was recorded before it"), "{refused}");
         assert_eq!(format!("{:?}", state.snapshot()), before, "it leaves nothing behind");
         let image = record.encode_length_delimited_to_vec();
-        assert!(replay::replay(&mut state, Replayed::Checkpoint(&image)).is_err());
+        assert!(replay::replay(&mut state, ReplayedItem::Checkpoint(&image)).is_err());
     }
 }

@@ -2,8 +2,8 @@
 
 use super::change::CreateSubscription;
 use super::cursor::Cursor;
-use super::entries::{Entries, Position, Slot};
-use crate::log::Place;
+use super::entries::{EntryPosition, EntrySlot, TopicEntries};
+use crate::log::RecordLocation;
 use crate::name::TopicName;
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,15 +12,15 @@ const SEQUENCES_MAX: usize = 10_000;
 
 /// A topic without partitions, or one partition.
 #[derive(Clone, Debug)]
-pub struct Topic {
+pub struct BrokerTopic {
     /// Its name.
     pub name: TopicName,
     /// Wall clock, in ms since the epoch.
     pub created_at: u64,
     /// What was published.
-    pub entries: Entries,
+    pub entries: TopicEntries,
     /// Who consumes, by number.
-    pub subscriptions: BTreeMap<u32, Subscription>,
+    pub subscriptions: BTreeMap<u32, BrokerSubscription>,
     /// The last compaction.
     pub compacted: Option<CompactedView>,
     /// Grows with every exclusive producer.
@@ -46,7 +46,7 @@ pub struct CompactedView {
 
 /// A subscription.
 #[derive(Clone, Debug)]
-pub struct Subscription {
+pub struct BrokerSubscription {
     /// Its name.
     pub name: String,
     /// What is noted on it: at first by its creator.
@@ -64,12 +64,12 @@ struct Sequenced {
     used_at: u64,
 }
 
-impl Topic {
+impl BrokerTopic {
     pub(super) fn new(name: TopicName, created_at: u64) -> Self {
         Self {
             name,
             created_at,
-            entries: Entries::default(),
+            entries: TopicEntries::default(),
             subscriptions: BTreeMap::new(),
             compacted: None,
             epoch: None,
@@ -91,7 +91,7 @@ impl Topic {
     }
 
     /// The subscriptions that outlive their consumers.
-    pub fn durable(&self) -> impl Iterator<Item = &Subscription> {
+    pub fn durable(&self) -> impl Iterator<Item = &BrokerSubscription> {
         self.subscriptions.values().filter(|subscription| subscription.is_durable)
     }
 
@@ -105,7 +105,7 @@ impl Topic {
     pub fn add_subscription(&mut self, new: CreateSubscription, is_durable: bool) {
         let CreateSubscription { subscription: id, name, mark, properties, .. } = new;
         let cursor = Cursor::at(mark);
-        self.subscriptions.insert(id, Subscription { name, properties, cursor, is_durable });
+        self.subscriptions.insert(id, BrokerSubscription { name, properties, cursor, is_durable });
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }
 
@@ -127,8 +127,8 @@ impl Topic {
         &mut self,
         from: u64,
         pages_max: usize,
-        may_go: impl Fn(&Slot) -> bool,
-    ) -> (Vec<Place>, usize, Option<u64>) {
+        may_go: impl Fn(&EntrySlot) -> bool,
+    ) -> (Vec<RecordLocation>, usize, Option<u64>) {
         let durable: Vec<&Cursor> = self
             .subscriptions
             .values()
@@ -196,20 +196,20 @@ impl Topic {
     /// The id before the ordinal; before the first entry of all, that of entry -1 of its ledger,
     /// and without any ledger -1:-1.
     #[must_use]
-    pub fn position_before_or_none(&self, ordinal: u64) -> Position {
-        let start = || Position {
+    pub fn position_before_or_none(&self, ordinal: u64) -> EntryPosition {
+        let start = || EntryPosition {
             ledger: self
                 .entries
                 .position_of(ordinal)
-                .map_or(Position::NONE.ledger, |position| position.ledger),
-            ..Position::NONE
+                .map_or(EntryPosition::NONE.ledger, |position| position.ledger),
+            ..EntryPosition::NONE
         };
         self.position_before(ordinal).unwrap_or_else(start)
     }
 
     /// The id of the last entry before the ordinal.
     #[must_use]
-    pub fn position_before(&self, ordinal: u64) -> Option<Position> {
+    pub fn position_before(&self, ordinal: u64) -> Option<EntryPosition> {
         self.entries.position_of(ordinal.checked_sub(1)?)
     }
 }

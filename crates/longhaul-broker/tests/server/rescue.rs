@@ -3,7 +3,7 @@
 
 use crate::client::Client;
 use crate::directory::{change, copy, digest, segment};
-use longhaul_broker::rescue::{Report, check, salvage};
+use longhaul_broker::rescue::{RescueReport, check, salvage};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_wire::messages::{Command, MessageIdData};
 use std::collections::BTreeSet;
@@ -115,7 +115,7 @@ impl Sample {
 
     /// Salvages a directory, starts a broker with what comes out, and says what was said. The
     /// subscription gets everything that is not lost.
-    async fn mend(&self, damaged: &Path, lost: &[Id]) -> Report {
+    async fn mend(&self, damaged: &Path, lost: &[Id]) -> RescueReport {
         let new = damaged.with_extension("new");
         let before = digest(damaged);
         let report = salvage(damaged, &new).unwrap();
@@ -148,7 +148,7 @@ fn find(data: &Path, number: u64) -> (PathBuf, usize) {
 }
 
 /// The ids that a report says are lost.
-fn lost(report: &Report) -> BTreeSet<Id> {
+fn lost(report: &RescueReport) -> BTreeSet<Id> {
     let text = report.to_string();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{TOPIC}: ")));
     let Some((_, ranges)) = line.and_then(|line| line.split_once(": ")) else {

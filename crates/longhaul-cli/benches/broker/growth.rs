@@ -1,7 +1,7 @@
 //! What many retained entries cost: memory, publishes beside them, a start with the indices of
 //! segments, and one that has to read everything.
 
-use super::{Broker, directory, pipeline, plain, quantile};
+use super::{BenchBroker, directory, pipeline, plain, quantile};
 use bytes::Bytes;
 use longhaul_wire::messages::MessageMetadata;
 use longhaul_wire::payload::Payload;
@@ -10,7 +10,7 @@ pub(super) fn run() {
     let count = std::env::var("LONGHAUL_BENCH_ENTRIES").ok();
     let count = count.map_or(5_000_000, |text| text.parse().expect("a number of entries"));
     let folder = directory();
-    let broker = Broker::start(folder.path());
+    let broker = BenchBroker::start(folder.path());
     // By default nobody's backlog may take more than half of the disk, and the entries would wait
     // for room for ever.
     let quota = r#"{"limitSize":-1,"policy":"producer_request_hold"}"#;
@@ -22,7 +22,7 @@ pub(super) fn run() {
         let bytes = kb.saturating_sub(before) as f64 * 1024.0 / count as f64;
         format!("{bytes:.1} bytes of memory per entry")
     };
-    let beside = |broker: &Broker, when: &str| {
+    let beside = |broker: &BenchBroker, when: &str| {
         let (_, latencies) = pipeline(&broker.address, "beside", 50_000, 10, &plain(100));
         println!(
             "publish {when}, 10 in flight: p50 {:.3}, p99 {:.3}, at most {:.1} ms",
@@ -47,7 +47,7 @@ pub(super) fn run() {
         if !what.is_empty() {
             remove_indices(folder.path());
         }
-        let broker = Broker::start(folder.path());
+        let broker = BenchBroker::start(folder.path());
         println!(
             "restart{what} {:.0} ms, of which {:.0} of processor time, {}",
             broker.started_in.as_secs_f64() * 1e3,

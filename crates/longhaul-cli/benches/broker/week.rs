@@ -5,7 +5,7 @@
 //! less time for than in a week. `LONGHAUL_BENCH_PACE` says how many messages come in a second,
 //! 100,000 if it does not.
 
-use super::{Broker, Raw, directory, pipeline, plain};
+use super::{BenchBroker, RawConnection, directory, pipeline, plain};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
     Command, CommandAck, CommandFlow, CommandSubscribe, InitialPosition, MessageIdData, SubType,
@@ -58,8 +58,8 @@ pub(super) fn run() {
 
 fn week(count: u64, pace: u64, stays: bool) -> Most {
     let folder = directory();
-    let broker = Broker::start(folder.path());
-    let mut consumer = Raw::connect(&broker.address);
+    let broker = BenchBroker::start(folder.path());
+    let mut consumer = RawConnection::connect(&broker.address);
     consumer.send(CommandSubscribe {
         topic: TOPIC.into(),
         subscription: "workers".into(),
@@ -105,7 +105,7 @@ fn week(count: u64, pace: u64, stays: bool) -> Most {
     most
 }
 
-fn message(consumer: &mut Raw) -> MessageIdData {
+fn message(consumer: &mut RawConnection) -> MessageIdData {
     loop {
         if let Command::Message(message) = consumer.next().command {
             return message.message_id;
@@ -113,7 +113,7 @@ fn message(consumer: &mut Raw) -> MessageIdData {
     }
 }
 
-fn acknowledge(consumer: &mut Raw, ids: Vec<MessageIdData>) {
+fn acknowledge(consumer: &mut RawConnection, ids: Vec<MessageIdData>) {
     let mut out = bytes::BytesMut::new();
     let ack = CommandAck { consumer_id: 1, message_id: ids, ..Default::default() };
     frame::encode(ack, &mut out);

@@ -1,8 +1,8 @@
 //! `longhaul bench`: submits tasks, follows them to their ends, and says how long it took.
 
 use crate::clock;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
 use bytes::Bytes;
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -20,7 +20,7 @@ Examples:
   longhaul bench tasks --tasks 100000 --in-flight 256 --payload-bytes 1024 -o json
 
 Without --workers the queue must have workers of its own, and its tasks are really run.")]
-pub(crate) struct Bench {
+pub(crate) struct BenchArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     /// How many tasks.
@@ -45,7 +45,7 @@ const PAYLOAD_MAX: usize = 5 * 1024 * 1024;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Figures {
+struct BenchResults {
     tasks: u32,
     payload_bytes: usize,
     submitted_per_second: f64,
@@ -99,7 +99,7 @@ struct Board {
 
 /// # Errors
 /// When the queue cannot be used.
-pub(crate) async fn run(it: &Bench, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(it: &BenchArgs, context: &CommandContext) -> anyhow::Result<()> {
     check(it)?;
     context.needs_broker("a bench")?;
     let client = context.client().await?;
@@ -130,11 +130,11 @@ pub(crate) async fn run(it: &Bench, context: &Context) -> anyhow::Result<()> {
         return Ok(());
     }
     let what = format!("{} of {} tasks did not complete", figures.not_completed, figures.tasks);
-    Err(Failure::new(Code::Failed, what).into())
+    Err(CommandFailure::new(Code::Failed, what).into())
 }
 
-fn check(it: &Bench) -> Result<(), Failure> {
-    let bad = |what: String| Err(Failure::usage(what));
+fn check(it: &BenchArgs) -> Result<(), CommandFailure> {
+    let bad = |what: String| Err(CommandFailure::usage(what));
     if it.payload_bytes > PAYLOAD_MAX {
         return bad(format!("--payload-bytes is at most {PAYLOAD_MAX}"));
     }
@@ -147,7 +147,11 @@ fn check(it: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn measure(client: &Client, it: &Bench, context: &Context) -> anyhow::Result<Figures> {
+async fn measure(
+    client: &Client,
+    it: &BenchArgs,
+    context: &CommandContext,
+) -> anyhow::Result<BenchResults> {
     let board = Mutex::new(Board::default());
     let progress = context.output.progress(u64::from(it.tasks));
     let watch = client.watch_from(&it.queue, WatchFrom::Latest).await?;
@@ -158,7 +162,7 @@ async fn measure(client: &Client, it: &Bench, context: &Context) -> anyhow::Resu
     let (submit, submitted_at) = submitted;
     let per_second = |until: Instant| f64::from(it.tasks) / (until - begun).as_secs_f64();
     let (end_to_end, not_completed) = spread(&board)?;
-    Ok(Figures {
+    Ok(BenchResults {
         tasks: it.tasks,
         payload_bytes: it.payload_bytes,
         submitted_per_second: per_second(submitted_at),
@@ -171,7 +175,7 @@ async fn measure(client: &Client, it: &Bench, context: &Context) -> anyhow::Resu
 
 async fn submit(
     client: &Client,
-    it: &Bench,
+    it: &BenchArgs,
     board: &Mutex<Board>,
 ) -> anyhow::Result<(Histogram<u64>, Instant)> {
     let payload = Raw(Bytes::from(vec![b'x'; it.payload_bytes]));

@@ -3,19 +3,19 @@
 
 use super::server::args::{Secured, given};
 use super::server::engine;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::globals::Said;
-use crate::signals::Signals;
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::globals::FlagValues;
+use crate::signals::ShutdownSignals;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use longhaul_broker::rescue::{self, Report, RescueError};
+use longhaul_broker::rescue::{self, RescueError, RescueReport};
 use longhaul_broker::{Broker, TokenKey};
 use serde::Serialize;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum BrokerCommand {
     /// Run a durable broker that any Pulsar client can use.
     ///
     /// The broker keeps everything in one directory. SIGTERM or Ctrl-C stops it in order, a second
@@ -26,7 +26,7 @@ Examples:
   longhaul broker run --data data --broker 127.0.0.1:6650 --admin 127.0.0.1:8080 --broker-disk-bytes-max 10G
 
 Exit codes: 0 stopped by a signal, 1 the broker has stopped by itself, 2 a setting cannot be used.")]
-    Run(Box<Run>),
+    Run(Box<BrokerRunArgs>),
     /// Report what is damaged in a data directory, and what that costs. Changes nothing. No broker
     /// may run on the directory.
     #[command(after_help = "\
@@ -48,7 +48,7 @@ Examples:
   longhaul broker salvage /var/lib/longhaul /var/lib/longhaul-new
 
 Exit codes: 0 nothing was damaged, 1 something was, 2 the new directory could not be made.")]
-    Salvage(Copy),
+    Salvage(BrokerCopyArgs),
     /// Copy a data directory while a broker uses it, with every message confirmed before the copy
     /// began.
     ///
@@ -60,11 +60,11 @@ Examples:
   longhaul broker snapshot /var/lib/longhaul /backup/longhaul
 
 Exit codes: 0 the copy is sound, 1 the directory is damaged and the copy has all that can be read of it, 2 there is no copy.")]
-    Snapshot(Copy),
+    Snapshot(BrokerCopyArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct BrokerRunArgs {
     /// Directory for all data; made if it does not exist. Without it the broker deletes all data
     /// when it stops.
     #[arg(long, value_name = "DIR")]
@@ -84,7 +84,7 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Copy {
+pub(crate) struct BrokerCopyArgs {
     /// The data directory. It is not changed.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -96,14 +96,14 @@ pub(crate) struct Copy {
 /// Where the broker listens.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Addresses {
+struct BrokerAddressList {
     broker: String,
     broker_tls: Option<String>,
     admin: Option<String>,
     admin_tls: Option<String>,
 }
 
-impl Command {
+impl BrokerCommand {
     /// Whether it runs until it is told to stop.
     pub(crate) const fn is_service(&self) -> bool {
         matches!(self, Self::Run(_))
@@ -112,35 +112,40 @@ impl Command {
 
 /// # Errors
 /// What the broker meets, or damage that was found.
-pub(crate) async fn run(command: Command, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> anyhow::Result<()> {
     let read = match command {
-        Command::Run(it) => return serve(&it, context).await,
-        Command::Check { directory } => blocking(move || rescue::check(&directory)).await?,
-        Command::Salvage(it) => blocking(move || rescue::salvage(&it.directory, &it.new)).await?,
-        Command::Snapshot(it) => blocking(move || rescue::snapshot(&it.directory, &it.new)).await?,
+        BrokerCommand::Run(it) => return serve(&it, context).await,
+        BrokerCommand::Check { directory } => blocking(move || rescue::check(&directory)).await?,
+        BrokerCommand::Salvage(it) => {
+            blocking(move || rescue::salvage(&it.directory, &it.new)).await?
+        }
+        BrokerCommand::Snapshot(it) => {
+            blocking(move || rescue::snapshot(&it.directory, &it.new)).await?
+        }
     };
     context.output.lines(read.to_string().trim_end())?;
     if read.is_sound() {
         return Ok(());
     }
-    Err(Failure::new(Code::Failed, "the data directory is damaged").into())
+    Err(CommandFailure::new(Code::Failed, "the data directory is damaged").into())
 }
 
 async fn blocking(
-    read: impl FnOnce() -> Result<Report, RescueError> + Send + 'static,
-) -> anyhow::Result<Report> {
+    read: impl FnOnce() -> Result<RescueReport, RescueError> + Send + 'static,
+) -> anyhow::Result<RescueReport> {
     let report = tokio::task::spawn_blocking(read).await?;
     // The exit code tells a directory that cannot be read from one that is damaged.
-    report.map_err(|error| Failure::usage(format!("{:#}", anyhow::Error::from(error))).into())
+    report
+        .map_err(|error| CommandFailure::usage(format!("{:#}", anyhow::Error::from(error))).into())
 }
 
-async fn serve(it: &Run, context: &Context) -> anyhow::Result<()> {
+async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<()> {
     let settings = context.settings_with(it.said())?;
     let key = match (settings.text("broker-token-secret"), settings.text("broker-token-public-key"))
     {
         (Some(_), Some(_)) => {
             let what = "broker-token-secret and broker-token-public-key are both set";
-            return Err(Failure::usage(what).help("unset one of them").into());
+            return Err(CommandFailure::usage(what).help("unset one of them").into());
         }
         (Some(secret), None) => Some(("broker-token-secret", TokenKey::secret(secret))),
         (None, Some(public)) => Some(("broker-token-public-key", TokenKey::public(public))),
@@ -152,8 +157,8 @@ async fn serve(it: &Run, context: &Context) -> anyhow::Result<()> {
         tracing::warn!("no --data: all data is deleted when this broker stops");
     }
     let broker = engine::launch(config).await?;
-    let mut signals = Signals::new()?;
-    let addresses = Addresses::of(&broker);
+    let mut signals = ShutdownSignals::new()?;
+    let addresses = BrokerAddressList::of(&broker);
     tracing::info!(
         broker = addresses.broker,
         broker_tls = addresses.broker_tls,
@@ -174,13 +179,13 @@ async fn serve(it: &Run, context: &Context) -> anyhow::Result<()> {
         stopped = stopping => Ok(stopped?.context("the broker did not stop cleanly")?),
         () = signals.next() => {
             let what = "stopped at once, at a second signal";
-            Err(Failure::new(Code::Failed, what).help("what was confirmed is kept").into())
+            Err(CommandFailure::new(Code::Failed, what).help("what was confirmed is kept").into())
         }
     }
 }
 
-impl Run {
-    fn said(&self) -> Said<'_> {
+impl BrokerRunArgs {
+    fn said(&self) -> FlagValues<'_> {
         let mut said = self.secured.said();
         said.extend(given(&[
             ("data", &self.data),
@@ -192,7 +197,7 @@ impl Run {
     }
 }
 
-impl Addresses {
+impl BrokerAddressList {
     fn of(broker: &Broker) -> Self {
         Self {
             broker: broker.service_url().to_owned(),

@@ -1,15 +1,15 @@
 //! One thing done to several: an outcome for each, and the first error's exit code at the end.
 
-use crate::context::Context;
-use crate::exit::{self, Failure};
-use crate::output::{Row, Tone};
+use crate::context::CommandContext;
+use crate::exit::{self, CommandFailure};
+use crate::output::{TableRow, Tone};
 use serde::Serialize;
 use std::io;
 
 /// What became of one.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Outcome {
+pub(crate) struct BulkOutcome {
     pub(crate) task: String,
     pub(crate) outcome: String,
     /// The task that came of it.
@@ -19,7 +19,7 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<String>,
 }
 
-impl Row for Outcome {
+impl TableRow for BulkOutcome {
     const HEADS: &'static [&'static str] = &["TASK", "OUTCOME", "NEW TASK", "ERROR"];
 
     fn cells(&self) -> Vec<String> {
@@ -36,15 +36,15 @@ impl Row for Outcome {
 const TOLD_MAX: usize = 100;
 
 /// Counts what was done, and tells each outcome as it comes; to people, errors at the end.
-pub(crate) struct Outcomes<'a> {
-    context: &'a Context,
+pub(crate) struct BulkOutcomes<'a> {
+    context: &'a CommandContext,
     done: u64,
     failed: u64,
     errors: Vec<(String, anyhow::Error)>,
 }
 
-impl<'a> Outcomes<'a> {
-    pub(crate) const fn new(context: &'a Context) -> Self {
+impl<'a> BulkOutcomes<'a> {
+    pub(crate) const fn new(context: &'a CommandContext) -> Self {
         Self { context, done: 0, failed: 0, errors: Vec::new() }
     }
 
@@ -60,7 +60,7 @@ impl<'a> Outcomes<'a> {
     ) -> io::Result<()> {
         self.done += 1;
         let outcome = outcome.to_owned();
-        self.context.output.each(&Outcome { task, outcome, new_task, error: None })
+        self.context.output.each(&BulkOutcome { task, outcome, new_task, error: None })
     }
 
     /// It was not done.
@@ -77,7 +77,7 @@ impl<'a> Outcomes<'a> {
             return Ok(());
         }
         let outcome = "error".to_owned();
-        self.context.output.each(&Outcome { task, outcome, new_task: None, error: told })
+        self.context.output.each(&BulkOutcome { task, outcome, new_task: None, error: told })
     }
 
     /// # Errors
@@ -109,6 +109,6 @@ impl<'a> Outcomes<'a> {
             }
         }
         let what = format!("{} of {total} could not be done", self.failed);
-        Err(Failure::new(code, what).into())
+        Err(CommandFailure::new(code, what).into())
     }
 }

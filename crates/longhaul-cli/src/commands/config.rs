@@ -1,7 +1,7 @@
 //! `longhaul config`: which settings apply, and where each came from.
 
-use crate::context::Context;
-use crate::output::Row;
+use crate::context::CommandContext;
+use crate::output::TableRow;
 use crate::settings::SETTINGS;
 use clap::Subcommand;
 use serde::Serialize;
@@ -17,13 +17,13 @@ Examples:
 }
 
 #[derive(Debug, Serialize)]
-struct Shown {
+struct SettingRow {
     name: &'static str,
     value: Option<String>,
     from: Option<String>,
 }
 
-impl Row for Shown {
+impl TableRow for SettingRow {
     const HEADS: &'static [&'static str] = &["SETTING", "VALUE", "FROM"];
 
     fn cells(&self) -> Vec<String> {
@@ -37,21 +37,21 @@ pub(crate) const HIDDEN: &str = "(hidden)";
 
 /// # Errors
 /// When standard output is closed.
-pub(crate) fn run(config: &Config, context: &Context) -> anyhow::Result<()> {
+pub(crate) fn run(config: &Config, context: &CommandContext) -> anyhow::Result<()> {
     let Config::Show = config;
     let shown = SETTINGS.iter().map(|setting| {
         let value = context.settings.value(setting.name);
-        let text = |it: &crate::settings::Value| match setting.is_secret {
+        let text = |it: &crate::settings::SettingValue| match setting.is_secret {
             true => HIDDEN.to_owned(),
             false => it.text.clone(),
         };
-        Shown {
+        SettingRow {
             name: setting.name,
             value: value.map(text),
             from: value.map(|it| it.source.to_string()),
         }
     });
     let name = &context.settings.context;
-    let selected = Shown { name: "context", value: name.clone(), from: None };
+    let selected = SettingRow { name: "context", value: name.clone(), from: None };
     Ok(context.output.list(&std::iter::once(selected).chain(shown).collect::<Vec<_>>())?)
 }

@@ -1,11 +1,11 @@
 //! `longhaul conformance`: whether a worker in any language does what a worker has to do.
 
 use crate::clock;
-use crate::conformance::{ALL, Check, Stage};
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::output::{Row, Tone};
-use crate::signals::Signals;
+use crate::conformance::{ALL, ConformanceCheck, ConformanceEnvironment};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::output::{TableRow, Tone};
+use crate::signals::ShutdownSignals;
 use clap::Args;
 use futures::{StreamExt, stream};
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub(crate) struct Conformance {
 /// What a check has found.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Finding {
+struct ConformanceFinding {
     check: &'static str,
     passed: bool,
     seconds: f64,
@@ -60,7 +60,7 @@ struct Finding {
     output: Option<String>,
 }
 
-impl Row for Finding {
+impl TableRow for ConformanceFinding {
     const HEADS: &'static [&'static str] = &["CHECK", "RESULT", "TIME", "DEMAND"];
 
     fn cells(&self) -> Vec<String> {
@@ -75,12 +75,12 @@ impl Row for Finding {
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ConformanceCheckRow {
     check: &'static str,
     demand: &'static str,
 }
 
-impl Row for Listed {
+impl TableRow for ConformanceCheckRow {
     const HEADS: &'static [&'static str] = &["CHECK", "DEMAND"];
 
     fn cells(&self) -> Vec<String> {
@@ -90,20 +90,22 @@ impl Row for Listed {
 
 /// # Errors
 /// When the suite cannot be started, or the worker does not do all that it has to.
-pub(crate) async fn run(arguments: &Conformance, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: &Conformance, context: &CommandContext) -> anyhow::Result<()> {
     if arguments.list {
-        let listed = ALL.iter().map(|check| Listed { check: check.name, demand: check.demand });
+        let listed =
+            ALL.iter().map(|check| ConformanceCheckRow { check: check.name, demand: check.demand });
         return Ok(context.output.list(&listed.collect::<Vec<_>>())?);
     }
     let checks = chosen(arguments)?;
-    let mut signals = Signals::new()?;
+    let mut signals = ShutdownSignals::new()?;
     let findings = tokio::select! {
         findings = judge(arguments, &checks, context) => findings?,
         // What was started ends with this program.
-        () = signals.next() => return Err(Failure::new(Code::Failed, "it was ended before all checks were made").into()),
+        () = signals.next() => return Err(CommandFailure::new(Code::Failed, "it was ended before all checks were made").into()),
     };
     context.output.list(&findings)?;
-    let failed: Vec<&Finding> = findings.iter().filter(|finding| !finding.passed).collect();
+    let failed: Vec<&ConformanceFinding> =
+        findings.iter().filter(|finding| !finding.passed).collect();
     if failed.is_empty() {
         return Ok(());
     }
@@ -116,31 +118,32 @@ pub(crate) async fn run(arguments: &Conformance, context: &Context) -> anyhow::R
         }
     }
     let what = format!("the worker failed {} of {} checks", failed.len(), findings.len());
-    Err(Failure::new(Code::Failed, what).into())
+    Err(CommandFailure::new(Code::Failed, what).into())
 }
 
 /// The checks that are to be made.
-fn chosen(arguments: &Conformance) -> Result<Vec<Check>, Failure> {
+fn chosen(arguments: &Conformance) -> Result<Vec<ConformanceCheck>, CommandFailure> {
     let Conformance { only, skip, jobs, .. } = arguments;
     let known = |name: &String| ALL.iter().any(|check| check.name == name);
     if let Some(name) = only.iter().chain(skip).find(|name| !known(name)) {
         let what = format!("there is no check `{name}`");
-        return Err(Failure::usage(what).help("longhaul conformance --list names them"));
+        return Err(CommandFailure::usage(what).help("longhaul conformance --list names them"));
     }
     if !(1..=64).contains(jobs) {
-        return Err(Failure::usage("--jobs is 1 to 64"));
+        return Err(CommandFailure::usage("--jobs is 1 to 64"));
     }
-    let named = |names: &[String], check: &Check| names.iter().any(|name| name == check.name);
+    let named =
+        |names: &[String], check: &ConformanceCheck| names.iter().any(|name| name == check.name);
     let wanted = ALL.iter().filter(|check| only.is_empty() || named(only, check));
     Ok(wanted.filter(|check| !named(skip, check)).copied().collect())
 }
 
 async fn judge(
     arguments: &Conformance,
-    checks: &[Check],
-    context: &Context,
-) -> anyhow::Result<Vec<Finding>> {
-    let stage = Stage::start(&arguments.program).await?;
+    checks: &[ConformanceCheck],
+    context: &CommandContext,
+) -> anyhow::Result<Vec<ConformanceFinding>> {
+    let stage = ConformanceEnvironment::start(&arguments.program).await?;
     let count = u64::try_from(checks.len()).unwrap_or(u64::MAX);
     let progress = context.output.progress(count);
     let findings =
@@ -149,7 +152,7 @@ async fn judge(
     Ok(findings.collect().await)
 }
 
-async fn examine(stage: &Stage, check: &Check) -> Finding {
+async fn examine(stage: &ConformanceEnvironment, check: &ConformanceCheck) -> ConformanceFinding {
     let begun = clock::monotonic();
     let (result, output) = match stage.scene(check.name).await {
         Ok(mut scene) => {
@@ -160,7 +163,7 @@ async fn examine(stage: &Stage, check: &Check) -> Finding {
         Err(error) => (Err(error), None),
     };
     let why = result.err().map(|error| format!("{error:#}"));
-    Finding {
+    ConformanceFinding {
         check: check.name,
         passed: why.is_none(),
         seconds: begun.elapsed().as_secs_f64(),

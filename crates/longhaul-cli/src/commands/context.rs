@@ -1,9 +1,9 @@
 //! `longhaul context`: the settings of several clusters under names.
 
 use super::config::HIDDEN;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::output::{Row, Tone};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::output::{TableRow, Tone};
 use crate::settings::SETTINGS;
 use clap::Subcommand;
 use serde::Serialize;
@@ -73,13 +73,13 @@ Examples:
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+struct ContextRow {
     name: String,
     selected: bool,
     service_url: Option<String>,
 }
 
-impl Row for Listed {
+impl TableRow for ContextRow {
     const HEADS: &'static [&'static str] = &["NAME", "SELECTED", "SERVICE URL"];
 
     fn cells(&self) -> Vec<String> {
@@ -95,14 +95,14 @@ impl Row for Listed {
 
 /// # Errors
 /// When there is no such context, or the file cannot be written.
-pub(crate) fn run(command: ContextCommand, context: &Context) -> anyhow::Result<()> {
+pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::Result<()> {
     let mut file = context.settings.file.clone();
     match command {
         ContextCommand::Add { name, select, replace } => {
             check_name(&name)?;
             if file.context(&name).is_some() && !replace {
                 let what = format!("there is a context `{name}` already");
-                return Err(Failure::new(Code::Conflict, what)
+                return Err(CommandFailure::new(Code::Conflict, what)
                     .help("--replace overwrites it")
                     .into());
             }
@@ -115,7 +115,7 @@ pub(crate) fn run(command: ContextCommand, context: &Context) -> anyhow::Result<
             context.output.note(&format!("the context {name} is in {}", file.path.display()));
         }
         ContextCommand::List => {
-            let listed = file.names().map(|name| Listed {
+            let listed = file.names().map(|name| ContextRow {
                 name: name.to_owned(),
                 selected: file.selected() == Some(name),
                 service_url: file.context(name).and_then(|it| it.get("service-url").cloned()),
@@ -143,13 +143,13 @@ pub(crate) fn run(command: ContextCommand, context: &Context) -> anyhow::Result<
 }
 
 /// The settings that were said on the command line, which a context may hold.
-fn of_command_line(context: &Context) -> Result<BTreeMap<String, String>, Failure> {
+fn of_command_line(context: &CommandContext) -> Result<BTreeMap<String, String>, CommandFailure> {
     const NOT_KEPT: [&str; 4] = ["context", "yes", "reason", "quiet"];
     let kept = context.flags.iter().filter(|(name, _)| !NOT_KEPT.contains(name));
     let kept: BTreeMap<_, _> =
         kept.map(|(name, text)| ((*name).to_owned(), text.clone())).collect();
     if kept.is_empty() {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "the command line names no setting that the context could hold",
         )
         .help("say --service-url at least"));
@@ -157,7 +157,7 @@ fn of_command_line(context: &Context) -> Result<BTreeMap<String, String>, Failur
     Ok(kept)
 }
 
-fn show(mut settings: BTreeMap<String, String>, context: &Context) -> anyhow::Result<()> {
+fn show(mut settings: BTreeMap<String, String>, context: &CommandContext) -> anyhow::Result<()> {
     for setting in SETTINGS.iter().filter(|it| it.is_secret) {
         if let Some(text) = settings.get_mut(setting.name) {
             HIDDEN.clone_into(text);
@@ -168,10 +168,12 @@ fn show(mut settings: BTreeMap<String, String>, context: &Context) -> anyhow::Re
     Ok(context.output.one(&settings, &fields)?)
 }
 
-fn check_name(name: &str) -> Result<(), Failure> {
+fn check_name(name: &str) -> Result<(), CommandFailure> {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
     if (1..=64).contains(&name.len()) && name.chars().all(is_plain) {
         return Ok(());
     }
-    Err(Failure::usage("the name of a context has 1 to 64 letters, digits, `-`, `_` and `.`"))
+    Err(CommandFailure::usage(
+        "the name of a context has 1 to 64 letters, digits, `-`, `_` and `.`",
+    ))
 }

@@ -1,10 +1,10 @@
 //! `longhaul dash`: how the queues of a gateway stand, on a terminal.
 
-use crate::context::Context;
-use crate::dash::{self, Options};
-use crate::exit::Failure;
+use crate::context::CommandContext;
+use crate::dash::{self, DashboardOptions};
+use crate::exit::CommandFailure;
 use crate::output::Output;
-use crate::service::gateway::Gateway;
+use crate::service::gateway::GatewayClient;
 use crate::service::patience::Patience;
 use crate::times;
 use clap::Args;
@@ -25,7 +25,7 @@ Examples:
   longhaul dash mails --gateway https://tasks.example.com --read-only
 
 Keys stand at the bottom of the window. Without --gateway the one of `longhaul dev` on this machine is asked.")]
-pub(crate) struct Dash {
+pub(crate) struct DashArgs {
     /// The queue whose tasks are shown first; without it, the list of queues.
     queue: Option<String>,
     /// How long after an answer the gateway is asked again: 100ms to 1m.
@@ -46,14 +46,15 @@ fn every(text: &str) -> Result<Duration, String> {
 
 /// # Errors
 /// When there is no terminal, or the gateway does not answer.
-pub(crate) async fn run(command: &Dash, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: &DashArgs, context: &CommandContext) -> anyhow::Result<()> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let help = "`longhaul queue stats`, `longhaul task list` and `longhaul worker list` tell the same to scripts";
-        let failure =
-            Failure::usage("the dashboard needs a terminal to draw on and to read keys from");
+        let failure = CommandFailure::usage(
+            "the dashboard needs a terminal to draw on and to read keys from",
+        );
         return Err(failure.help(help).into());
     }
-    let options = Options {
+    let options = DashboardOptions {
         queue: command.queue.clone(),
         every: command.every,
         read_only: command.read_only,
@@ -65,13 +66,13 @@ pub(crate) async fn run(command: &Dash, context: &Context) -> anyhow::Result<()>
 
 /// The gateway, which is waited for without end and without a word: the dashboard says what is
 /// wrong.
-fn gateway(context: &Context) -> anyhow::Result<Gateway> {
+fn gateway(context: &CommandContext) -> anyhow::Result<GatewayClient> {
     let default = [("gateway", GATEWAY)];
     let said = context.settings.text("gateway").is_none().then_some(default);
     let settings = context.settings_with(said.into_iter().flatten().collect())?;
     let output = Output { quiet: true, ..context.output };
-    let gateway = Gateway::of(&settings, Patience { limit: Duration::MAX, output })?;
-    let gateway = gateway.ok_or_else(|| Failure::usage("no gateway is named"))?;
+    let gateway = GatewayClient::of(&settings, Patience { limit: Duration::MAX, output })?;
+    let gateway = gateway.ok_or_else(|| CommandFailure::usage("no gateway is named"))?;
     if let Some(host) = gateway.eavesdropped() {
         context.output.note(&format!("note: the token goes to {host} unencrypted: use https://"));
     }

@@ -1,10 +1,10 @@
 //! `longhaul dead`: tasks that failed for good.
 
-use super::bulk::Outcomes;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
+use super::bulk::BulkOutcomes;
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
 use crate::service::Pulsar;
-use crate::service::letters::{LetterFilter, Letters};
+use crate::service::letters::{LetterFilter, LetterService};
 use crate::service::tasks::{named, parse_task};
 use crate::times;
 use clap::{Args, Subcommand};
@@ -29,7 +29,7 @@ Examples:
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
         #[command(flatten)]
-        filter: FilterArgs,
+        filter: DeadLetterFilterArgs,
     },
     /// Show the dead letter of a task, with its payload.
     #[command(after_help = "\
@@ -69,18 +69,19 @@ pub(crate) struct Many {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: DeadLetterFilterArgs,
 }
 
 impl Many {
     /// The tasks that are named. All names are read before anything is done.
-    fn tasks(&self) -> Result<Vec<TaskRef>, Failure> {
+    fn tasks(&self) -> Result<Vec<TaskRef>, CommandFailure> {
         if !self.filter.is_empty() {
             let what = "a filter goes with --all, and not with the names of tasks";
-            return Err(Failure::usage(what));
+            return Err(CommandFailure::usage(what));
         }
         let help = "name tasks as QUEUE@ID, or say --all for those of a queue";
-        let read = |text: &String| parse_task(text).map_err(|it| Failure::usage(it).help(help));
+        let read =
+            |text: &String| parse_task(text).map_err(|it| CommandFailure::usage(it).help(help));
         self.what.iter().map(read).collect()
     }
 }
@@ -88,7 +89,7 @@ impl Many {
 /// Which dead letters are meant.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which dead letters")]
-pub(crate) struct FilterArgs {
+pub(crate) struct DeadLetterFilterArgs {
     /// Those whose reason contains this text.
     #[arg(long, value_name = "TEXT")]
     contains: Option<String>,
@@ -109,7 +110,7 @@ pub(crate) struct FilterArgs {
     failed_before: Option<u64>,
 }
 
-impl FilterArgs {
+impl DeadLetterFilterArgs {
     /// Whether it takes all.
     fn is_empty(&self) -> bool {
         self.clone().filter() == LetterFilter::default()
@@ -130,14 +131,18 @@ impl FilterArgs {
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn run(command: Dead, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: Dead, context: &CommandContext) -> anyhow::Result<()> {
     match context.gateway()? {
         Some(gateway) => run_on(&gateway, command, context).await,
         None => run_on(&Pulsar::connect(context).await?, command, context).await,
     }
 }
 
-async fn run_on(service: &impl Letters, command: Dead, context: &Context) -> anyhow::Result<()> {
+async fn run_on(
+    service: &impl LetterService,
+    command: Dead,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     match command {
         Dead::List { queue, filter, limit } => {
             list(service, &queue, &filter.filter(), limit, context).await
@@ -149,11 +154,11 @@ async fn run_on(service: &impl Letters, command: Dead, context: &Context) -> any
 }
 
 async fn list(
-    service: &impl Letters,
+    service: &impl LetterService,
     queue: &str,
     filter: &LetterFilter,
     limit: usize,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let shelf = service.letters(queue, filter, limit).await?;
     context.output.list(&shelf.letters)?;
@@ -164,14 +169,14 @@ async fn list(
 }
 
 async fn show(
-    service: &impl Letters,
+    service: &impl LetterService,
     task: &TaskRef,
     payload: bool,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let Some(letter) = service.letter(task).await? else {
         let what = format!("there is no dead letter of {}", named(task));
-        return Err(Failure::not_found(what)
+        return Err(CommandFailure::not_found(what)
             .help("it has not failed for good, or somebody has handled it")
             .into());
     };
@@ -181,8 +186,12 @@ async fn show(
     }
 }
 
-async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::Result<()> {
-    let mut outcomes = Outcomes::new(context);
+async fn replay(
+    service: &impl LetterService,
+    it: Many,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let mut outcomes = BulkOutcomes::new(context);
     if !it.all {
         for task in it.tasks()? {
             let replayed = service.replay(&task, context.reason()).await;
@@ -204,8 +213,12 @@ async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::
     outcomes.finish()
 }
 
-async fn purge(service: &impl Letters, it: Many, context: &Context) -> anyhow::Result<()> {
-    let mut outcomes = Outcomes::new(context);
+async fn purge(
+    service: &impl LetterService,
+    it: Many,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let mut outcomes = BulkOutcomes::new(context);
     if !it.all {
         for task in it.tasks()? {
             let purged = service.purge_letter(&task, context.reason()).await;
@@ -228,7 +241,7 @@ async fn purge(service: &impl Letters, it: Many, context: &Context) -> anyhow::R
 }
 
 fn no_letter() -> anyhow::Error {
-    Failure::not_found(
+    CommandFailure::not_found(
         "it has no dead letter: somebody has handled it, or it has not failed for good",
     )
     .into()
@@ -239,7 +252,7 @@ fn no_letter() -> anyhow::Error {
 /// # Errors
 /// When standard output is closed.
 pub(crate) fn tell(
-    outcomes: &mut Outcomes<'_>,
+    outcomes: &mut BulkOutcomes<'_>,
     task: String,
     replayed: anyhow::Result<Replayed>,
 ) -> io::Result<()> {
@@ -251,24 +264,25 @@ pub(crate) fn tell(
 }
 
 /// Why a task was not started once more.
-pub(crate) fn why_not(replayed: &Replayed) -> Failure {
+pub(crate) fn why_not(replayed: &Replayed) -> CommandFailure {
     match replayed {
         Replayed::NotFound => {
-            Failure::not_found("it has no dead letter: it was purged, or never was")
+            CommandFailure::not_found("it has no dead letter: it was purged, or never was")
         }
         Replayed::NotDead => {
-            let failure = Failure::new(Code::Conflict, "the task has not failed for good");
+            let failure = CommandFailure::new(Code::Conflict, "the task has not failed for good");
             failure.help("only a task that has can be started again: submit another one")
         }
         Replayed::DedupeConflict(holder) => {
             let what = format!("{} holds its dedupe key, and is not over", named(holder));
-            Failure::new(Code::Conflict, what)
+            CommandFailure::new(Code::Conflict, what)
         }
         Replayed::NoPayload => {
-            Failure::not_found("its payload was gone before its dead letter was written")
+            CommandFailure::not_found("its payload was gone before its dead letter was written")
         }
-        Replayed::Restarted(_) | _ => {
-            Failure::new(Code::Failed, "it was not restarted, and this version does not know why")
-        }
+        Replayed::Restarted(_) | _ => CommandFailure::new(
+            Code::Failed,
+            "it was not restarted, and this version does not know why",
+        ),
     }
 }

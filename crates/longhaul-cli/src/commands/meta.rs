@@ -1,7 +1,7 @@
 //! What the program says of itself: completions, manual pages, version.
 
 use crate::cli::Cli;
-use crate::context::Context;
+use crate::context::CommandContext;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
@@ -33,7 +33,7 @@ pub(crate) struct Man {
 Examples:
   longhaul version
   longhaul version -o json")]
-pub(crate) struct Version {}
+pub(crate) struct VersionArgs {}
 
 /// # Errors
 /// When standard output is closed.
@@ -59,7 +59,7 @@ pub(crate) fn man(arguments: &Man) -> anyhow::Result<()> {
 
 /// # Errors
 /// When standard output is closed.
-pub(crate) fn version(_: &Version, context: &Context) -> anyhow::Result<()> {
+pub(crate) fn version(_: &VersionArgs, context: &CommandContext) -> anyhow::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let record = serde_json::json!({ "name": "longhaul", "version": version });
     Ok(context.output.one(&record, &[("longhaul", version.to_owned())])?)

@@ -19,16 +19,16 @@ pub(crate) mod token;
 pub(crate) mod topic;
 pub(crate) mod worker;
 
-use crate::cli::Command;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
+use crate::cli::CliCommand;
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
 use crate::times;
 
 /// Runs a command.
 ///
 /// # Errors
 /// What it meets; `exit.rs` says with which code the program then ends.
-pub(crate) async fn run(command: Command, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: CliCommand, context: &CommandContext) -> anyhow::Result<()> {
     // A service ends when it is told to.
     let limit = context.timeout.filter(|_| !command.is_service());
     let running = dispatch(command, context);
@@ -38,34 +38,34 @@ pub(crate) async fn run(command: Command, context: &Context) -> anyhow::Result<(
         Err(_) => {
             let what = format!("it was not done within {}", times::human(limit));
             let help = "--timeout sets the limit; what was submitted or asked for by then stands";
-            Err(Failure::new(Code::TimedOut, what).help(help).into())
+            Err(CommandFailure::new(Code::TimedOut, what).help(help).into())
         }
     }
 }
 
-async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
+async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Result<()> {
     match command {
-        Command::Task(it) => task::run(*it, context).await,
-        Command::Dead(it) => dead::run(it, context).await,
-        Command::Queue(it) => queue::run(it, context).await,
-        Command::Schedule(it) => schedule::run(it, context).await,
-        Command::Topic(it) => topic::run(it, context).await,
-        Command::Verify(it) => topic::verify(&it, context).await,
-        Command::Export(it) => moving::export(&it, context).await,
-        Command::Import(it) => moving::import(&it, context).await,
-        Command::Migrate(it) => moving::migrate(&it, context).await,
-        Command::Bench(it) => bench::run(&it, context).await,
-        Command::Conformance(arguments) => conformance::run(&arguments, context).await,
-        Command::Dash(arguments) => dash::run(&arguments, context).await,
-        Command::Dev(it) => server::dev(&it, context).await,
-        Command::Server(it) => server::run(it, context).await,
-        Command::Broker(it) => broker::run(*it, context).await,
-        Command::Worker(it) => worker::run(it, context).await,
-        Command::Token(it) => token::run(it, context),
-        Command::Context(it) => context::run(it, context),
-        Command::Config(it) => config::run(&it, context),
-        Command::Completions(it) => meta::completions(&it),
-        Command::Man(it) => meta::man(&it),
-        Command::Version(it) => meta::version(&it, context),
+        CliCommand::Task(it) => task::run(*it, context).await,
+        CliCommand::Dead(it) => dead::run(it, context).await,
+        CliCommand::Queue(it) => queue::run(it, context).await,
+        CliCommand::Schedule(it) => schedule::run(it, context).await,
+        CliCommand::Topic(it) => topic::run(it, context).await,
+        CliCommand::Verify(it) => topic::verify(&it, context).await,
+        CliCommand::Export(it) => moving::export(&it, context).await,
+        CliCommand::Import(it) => moving::import(&it, context).await,
+        CliCommand::Migrate(it) => moving::migrate(&it, context).await,
+        CliCommand::Bench(it) => bench::run(&it, context).await,
+        CliCommand::Conformance(arguments) => conformance::run(&arguments, context).await,
+        CliCommand::Dash(arguments) => dash::run(&arguments, context).await,
+        CliCommand::Dev(it) => server::dev(&it, context).await,
+        CliCommand::Server(it) => server::run(it, context).await,
+        CliCommand::Broker(it) => broker::run(*it, context).await,
+        CliCommand::Worker(it) => worker::run(it, context).await,
+        CliCommand::Token(it) => token::run(it, context),
+        CliCommand::Context(it) => context::run(it, context),
+        CliCommand::Config(it) => config::run(&it, context),
+        CliCommand::Completions(it) => meta::completions(&it),
+        CliCommand::Man(it) => meta::man(&it),
+        CliCommand::Version(it) => meta::version(&it, context),
     }
 }

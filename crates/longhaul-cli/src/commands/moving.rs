@@ -1,9 +1,9 @@
 //! `longhaul export`, `import` and `migrate`: a queue as a file, and a queue in another cluster.
 
 use crate::connect;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::settings::{Settings, Sources};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::settings::{CliSettings, Sources};
 use crate::times;
 use anyhow::Context as _;
 use clap::Args;
@@ -32,7 +32,7 @@ Examples:
 
 The file has settings, tasks with their attempts, checkpoints, keys and results, dead letters and schedules, one record of JSON a line.
 Without --pause workers go on, and a task that ends meanwhile may be in it as one that is to be run. The queue stays paused.")]
-pub(crate) struct Export {
+pub(crate) struct ExportArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     /// Where to write it. A file that is there is replaced when the export is whole.
@@ -41,12 +41,12 @@ pub(crate) struct Export {
     #[arg(long)]
     pause: bool,
     #[command(flatten)]
-    running: Running,
+    running: RunningTaskArgs,
 }
 
 /// What becomes of tasks that run.
 #[derive(Debug, Args)]
-struct Running {
+struct RunningTaskArgs {
     /// How long tasks that run may take to end.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "10m")]
     wait: Duration,
@@ -64,7 +64,7 @@ Examples:
 
 The queue is set up before (`longhaul topic setup`). It is paused meanwhile and stays so: close the tasks where they were, or see that nobody runs
 them there, then resume it. The same file once more changes nothing.")]
-pub(crate) struct Import {
+pub(crate) struct ImportArgs {
     /// The queue to write to, by the name of its task topic.
     queue: String,
     /// What `longhaul export` has written.
@@ -117,13 +117,13 @@ pub(crate) struct Migrate {
     #[arg(long, conflicts_with = "stay_paused")]
     follow: bool,
     #[command(flatten)]
-    running: Running,
+    running: RunningTaskArgs,
 }
 
 /// What was moved, in all.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+struct QueueMoveReport {
     /// Tasks that are to be run.
     open: u64,
     /// Tasks that are over.
@@ -154,7 +154,7 @@ struct NotMoved {
     cause: String,
 }
 
-impl Report {
+impl QueueMoveReport {
     fn add(&mut self, imported: Imported) {
         self.open += imported.open;
         self.over += imported.over;
@@ -198,7 +198,7 @@ impl Report {
 
     /// # Errors
     /// When something was left out.
-    fn finish(&self, context: &Context) -> anyhow::Result<()> {
+    fn finish(&self, context: &CommandContext) -> anyhow::Result<()> {
         context.output.one(self, &self.fields())?;
         for NotMoved { task, cause } in &self.not_moved {
             context.output.note(&format!("{task} was not moved: {cause}"));
@@ -209,13 +209,13 @@ impl Report {
         let (tasks, unreadable) = (self.not_moved.len(), self.unreadable);
         let what =
             format!("{tasks} tasks were not moved, and {unreadable} messages cannot be read");
-        Err(Failure::new(Code::Failed, what).into())
+        Err(CommandFailure::new(Code::Failed, what).into())
     }
 }
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn export(it: &Export, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn export(it: &ExportArgs, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("an export")?;
     let client = context.client().await?;
     let mut reader = if it.pause {
@@ -224,23 +224,23 @@ pub(crate) async fn export(it: &Export, context: &Context) -> anyhow::Result<()>
         client.export(&it.queue).await?
     };
     let exported = write(&mut reader, &it.file).await?;
-    let report = Report {
+    let report = QueueMoveReport {
         open: exported.open,
         over: exported.over,
         dead_letters: exported.letters,
         schedules: exported.schedules,
         unreadable: exported.unreadable,
-        ..Report::default()
+        ..QueueMoveReport::default()
     };
     report.finish(context)
 }
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn import(it: &Import, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn import(it: &ImportArgs, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("an import")?;
     let client = context.client().await?;
-    let mut report = Report::default();
+    let mut report = QueueMoveReport::default();
     report.add(imported(&client, &it.queue, &it.file).await?);
     context.output.note(&format!("the queue is paused: longhaul queue resume {}", it.queue));
     report.finish(context)
@@ -248,7 +248,7 @@ pub(crate) async fn import(it: &Import, context: &Context) -> anyhow::Result<()>
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("a move")?;
     let source = context.client().await?;
     let target = connect::builder(&target(it)?)?.connect().await.context("the target")?;
@@ -258,7 +258,7 @@ pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<(
     }
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("export.jsonl");
-    let (mut report, mut left, mut unmoved) = (Report::default(), 0, 0);
+    let (mut report, mut left, mut unmoved) = (QueueMoveReport::default(), 0, 0);
     for round in 1.. {
         let mut reader = paused(&source, &it.queue, &it.running, context).await?;
         let exported = write(&mut reader, &file).await?;
@@ -296,7 +296,7 @@ pub(crate) async fn migrate(it: &Migrate, context: &Context) -> anyhow::Result<(
             let what = format!("{left} tasks of {} have gone on again and again", it.queue);
             let help =
                 "see that nobody resumes the queue here, and run it again: both queues stay paused";
-            return Err(Failure::new(Code::Conflict, what).help(help).into());
+            return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
         }
         context.output.note("tasks are still submitted here: run it again when producers use the new place, or say --follow");
         break;
@@ -315,7 +315,7 @@ async fn setup(it: &Migrate, target: &Client, to: &str) -> anyhow::Result<()> {
 }
 
 /// The settings of the cluster to move to: those of its context, or its addresses alone.
-fn target(it: &Migrate) -> Result<Settings, Failure> {
+fn target(it: &Migrate) -> Result<CliSettings, CommandFailure> {
     let named = [
         ("context", &it.to_context),
         ("service-url", &it.to_service_url),
@@ -325,15 +325,15 @@ fn target(it: &Migrate) -> Result<Settings, Failure> {
     // What the environment says of a cluster it says of the one to move from.
     let kept = ["LONGHAUL_CONFIG", "HOME", "XDG_CONFIG_HOME"];
     let environment = |name: &str| kept.contains(&name).then(|| std::env::var(name).ok()).flatten();
-    Settings::read(&Sources { flags, environment: &environment })
+    CliSettings::read(&Sources { flags, environment: &environment })
 }
 
 /// Pauses a queue, and waits until nothing runs.
 async fn paused(
     client: &Client,
     queue: &str,
-    running: &Running,
-    context: &Context,
+    running: &RunningTaskArgs,
+    context: &CommandContext,
 ) -> anyhow::Result<Reader> {
     let mut reader = client.export_paused(queue).await?;
     if running.take_running {
@@ -356,7 +356,7 @@ async fn paused(
     let what = format!("{left} tasks of {queue} still run");
     let help = "wait longer with --wait, or say --take-running: their attempts count, and the next ones go on from their checkpoints; \
                 the queue stays paused until `longhaul queue resume`";
-    Err(Failure::new(Code::Conflict, what).help(help).into())
+    Err(CommandFailure::new(Code::Conflict, what).help(help).into())
 }
 
 /// Writes an export, whole or not at all.
@@ -387,6 +387,6 @@ async fn imported(client: &Client, queue: &str, file: &Path) -> anyhow::Result<I
         let help =
             format!("set it up first: longhaul topic setup {queue}, or --setup with `migrate`");
         let error = anyhow::Error::from(error);
-        Failure::not_found(format!("{error:#}")).help(help).into()
+        CommandFailure::not_found(format!("{error:#}")).help(help).into()
     })
 }

@@ -4,7 +4,7 @@
 
 /// Where `longhaul dev` and `longhaul server start` listen, unless they are told otherwise.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ports {
+pub(crate) struct DefaultPorts {
     /// Clients of Pulsar: Pulsar's own port, so that each of them finds it.
     pub(crate) broker: &'static str,
     /// The gateway.
@@ -15,8 +15,8 @@ pub(crate) struct Ports {
 }
 
 /// The defaults.
-pub(crate) const DEFAULT: Ports =
-    Ports { broker: "127.0.0.1:6650", http: "127.0.0.1:7070", admin: "127.0.0.1:7071" };
+pub(crate) const DEFAULT: DefaultPorts =
+    DefaultPorts { broker: "127.0.0.1:6650", http: "127.0.0.1:7070", admin: "127.0.0.1:7071" };
 
 #[cfg(test)]
 mod tests {

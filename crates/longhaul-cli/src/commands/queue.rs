@@ -1,12 +1,12 @@
 //! `longhaul queue`: queues, their limits and their settings.
 
-use super::bulk::Outcomes;
-use super::task::listing::FilterArgs;
+use super::bulk::BulkOutcomes;
+use super::task::listing::TaskFilterArgs;
 use super::task::submitting::retry;
-use crate::context::Context;
-use crate::exit::Failure;
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
 use crate::service::Pulsar;
-use crate::service::queues::{Queues, Settings};
+use crate::service::queues::{Queues, VersionedQueueSettings};
 use crate::times;
 use clap::{Args, Subcommand};
 use futures::StreamExt;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Queue {
+pub(crate) enum QueueCommand {
     /// List the queues of a namespace; needs the admin API. One that has had no worker yet, and was
     /// not set up, is not among them.
     #[command(
@@ -60,7 +60,7 @@ Examples:
     },
     /// Limits over all workers: how many tasks run at once, how many begin in a time.
     #[command(subcommand)]
-    Limits(Limits),
+    Limits(QueueLimitsCommand),
     /// What applies to tasks that do not say it themselves.
     #[command(subcommand)]
     Settings(SettingsCommand),
@@ -76,7 +76,7 @@ Examples:
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        filter: FilterArgs,
+        filter: TaskFilterArgs,
     },
     /// Show who has deleted, failed, released, cancelled or replayed what, and why.
     #[command(after_help = "\
@@ -93,7 +93,7 @@ Examples:
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Limits {
+pub(crate) enum QueueLimitsCommand {
     /// Show the limits of a queue.
     #[command(after_help = "\
 Examples:
@@ -244,44 +244,62 @@ fn object(text: &str) -> Result<Value, String> {
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn run(command: Queue, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: QueueCommand, context: &CommandContext) -> anyhow::Result<()> {
     match context.gateway()? {
         Some(gateway) => run_on(&gateway, command, context).await,
         None => run_on(&Pulsar::connect(context).await?, command, context).await,
     }
 }
 
-async fn run_on(service: &impl Queues, command: Queue, context: &Context) -> anyhow::Result<()> {
+async fn run_on(
+    service: &impl Queues,
+    command: QueueCommand,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     match command {
-        Queue::List { namespace } => Ok(context.output.list(&service.queues(&namespace).await?)?),
-        Queue::Stats { queue } => {
+        QueueCommand::List { namespace } => {
+            Ok(context.output.list(&service.queues(&namespace).await?)?)
+        }
+        QueueCommand::Stats { queue } => {
             let stats = service.stats(&queue).await?;
             Ok(context.output.one(&stats, &stats.fields())?)
         }
-        Queue::Pause { queue } => {
+        QueueCommand::Pause { queue } => {
             told(service.set_paused(&queue, true, context.reason()).await?, context)
         }
-        Queue::Resume { queue } => {
+        QueueCommand::Resume { queue } => {
             told(service.set_paused(&queue, false, context.reason()).await?, context)
         }
-        Queue::Limits(Limits::Get { queue }) => limits(service, &queue, context).await,
-        Queue::Limits(Limits::Set(it)) => set_limits(service, it, context).await,
-        Queue::Settings(SettingsCommand::Get { queue }) => settings(service, &queue, context).await,
-        Queue::Settings(SettingsCommand::Set(it)) => set_settings(service, *it, context).await,
-        Queue::Purge { queue, filter, all } => purge(service, &queue, filter, all, context).await,
-        Queue::Actions { queue, limit } => {
+        QueueCommand::Limits(QueueLimitsCommand::Get { queue }) => {
+            limits(service, &queue, context).await
+        }
+        QueueCommand::Limits(QueueLimitsCommand::Set(it)) => set_limits(service, it, context).await,
+        QueueCommand::Settings(SettingsCommand::Get { queue }) => {
+            settings(service, &queue, context).await
+        }
+        QueueCommand::Settings(SettingsCommand::Set(it)) => {
+            set_settings(service, *it, context).await
+        }
+        QueueCommand::Purge { queue, filter, all } => {
+            purge(service, &queue, filter, all, context).await
+        }
+        QueueCommand::Actions { queue, limit } => {
             Ok(context.output.list(&service.actions(&queue, limit).await?)?)
         }
     }
 }
 
 /// Tells which version of the settings stands.
-fn told(version: u64, context: &Context) -> anyhow::Result<()> {
+fn told(version: u64, context: &CommandContext) -> anyhow::Result<()> {
     Ok(context.output.one(&json!({ "version": version }), &[("version", version.to_string())])?)
 }
 
-async fn limits(service: &impl Queues, queue: &str, context: &Context) -> anyhow::Result<()> {
-    let Settings { version, settings } = service.settings(queue).await?;
+async fn limits(
+    service: &impl Queues,
+    queue: &str,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let VersionedQueueSettings { version, settings } = service.settings(queue).await?;
     let shown = |limit: &longhaul::Limit| {
         let running = limit.max_in_flight.map(|it| format!("{it} at once"));
         let rate = limit.rate.map(|it| format!("{} per {}", it.tokens, times::human(it.per)));
@@ -306,12 +324,16 @@ async fn limits(service: &impl Queues, queue: &str, context: &Context) -> anyhow
     Ok(context.output.one(&record, &fields)?)
 }
 
-async fn set_limits(service: &impl Queues, it: SetLimits, context: &Context) -> anyhow::Result<()> {
+async fn set_limits(
+    service: &impl Queues,
+    it: SetLimits,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let limits = [("maxInFlight", it.max_in_flight), ("rate", it.rate)];
     let limits: Map<_, _> =
         limits.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))).collect();
     if limits.is_empty() {
-        return Err(Failure::usage("no limit is named")
+        return Err(CommandFailure::usage("no limit is named")
             .help("say --max-in-flight or --rate")
             .into());
     }
@@ -323,7 +345,11 @@ async fn set_limits(service: &impl Queues, it: SetLimits, context: &Context) -> 
     told(service.change(&it.queue, it.expected_version, &patch).await?, context)
 }
 
-async fn settings(service: &impl Queues, queue: &str, context: &Context) -> anyhow::Result<()> {
+async fn settings(
+    service: &impl Queues,
+    queue: &str,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let stands = service.settings(queue).await?;
     let shown = serde_json::to_string_pretty(&stands.settings)?;
     let fields = [("version", stands.version.to_string()), ("settings", shown)];
@@ -333,12 +359,13 @@ async fn settings(service: &impl Queues, queue: &str, context: &Context) -> anyh
 async fn set_settings(
     service: &impl Queues,
     it: SetSettings,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut patch = match (it.patch, it.patch_file) {
         (Some(patch), _) => patch,
         (None, Some(path)) => {
-            let failed = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+            let failed =
+                |problem: String| CommandFailure::usage(format!("{}: {problem}", path.display()));
             let text = std::fs::read_to_string(&path).map_err(|it| failed(it.to_string()))?;
             object(&text).map_err(failed)?
         }
@@ -353,7 +380,7 @@ async fn set_settings(
         ("description", it.description),
     ];
     let Some(fields) = patch.as_object_mut() else {
-        return Err(Failure::usage("the patch is no JSON object").into());
+        return Err(CommandFailure::usage("the patch is no JSON object").into());
     };
     // What `get -o json` shows may be given back as it is.
     if let Some(Value::Object(settings)) = fields.remove("settings") {
@@ -362,7 +389,7 @@ async fn set_settings(
     }
     fields.extend(named.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
     if fields.is_empty() {
-        return Err(Failure::usage("no setting is named")
+        return Err(CommandFailure::usage("no setting is named")
             .help("`longhaul queue settings set --help` lists them")
             .into());
     }
@@ -372,18 +399,18 @@ async fn set_settings(
 async fn purge(
     service: &impl Queues,
     queue: &str,
-    filter: FilterArgs,
+    filter: TaskFilterArgs,
     all: bool,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     if filter.is_empty() && !all {
-        return Err(Failure::usage("no filter says which tasks are meant")
+        return Err(CommandFailure::usage("no filter says which tasks are meant")
             .help("give one, such as --tag test, or --all")
             .into());
     }
     context
         .confirm(&format!("delete the tasks of the queue `{queue}` that fit and are not over?"))?;
-    let mut outcomes = Outcomes::new(context);
+    let mut outcomes = BulkOutcomes::new(context);
     let mut purges = service.purge(queue, &filter.filter(), context.reason()).await?;
     while let Some((task, ended)) = purges.next().await {
         outcomes.put(task, ended.map(|()| "deleted"))?;

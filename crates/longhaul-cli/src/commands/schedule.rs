@@ -1,11 +1,11 @@
 //! `longhaul schedule`: tasks by cron expressions, intervals and instants.
 
 use super::task::submitting::{PayloadArgs, TermArgs};
-use crate::context::Context;
-use crate::exit::Failure;
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
 use crate::service::Pulsar;
-use crate::service::schedules::{Act, Schedules};
-use crate::service::tasks::NewTask;
+use crate::service::schedules::{ScheduleAction, ScheduleService};
+use crate::service::tasks::TaskSubmission;
 use crate::times;
 use clap::{Args, Subcommand, ValueEnum};
 use longhaul::{Overlap, Schedule as Times};
@@ -13,9 +13,9 @@ use serde_json::json;
 use std::time::{Duration, SystemTime};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Schedule {
+pub(crate) enum ScheduleCommand {
     /// Make a schedule.
-    Create(Box<Create>),
+    Create(Box<ScheduleCreateArgs>),
     /// List the schedules of a queue.
     #[command(
         visible_alias = "ls",
@@ -33,25 +33,25 @@ Examples:
 Examples:
   longhaul schedule show reports nightly
   longhaul schedule show reports nightly -o json")]
-    Show(Name),
+    Show(ScheduleNameArgs),
     /// Fire no more, except by hand.
     #[command(after_help = "\
 Examples:
   longhaul schedule pause reports nightly
   longhaul schedule pause reports nightly -q")]
-    Pause(Name),
+    Pause(ScheduleNameArgs),
     /// Fire again; what has passed meanwhile is not made up for.
     #[command(after_help = "\
 Examples:
   longhaul schedule resume reports nightly
   longhaul schedule resume reports nightly -q")]
-    Resume(Name),
+    Resume(ScheduleNameArgs),
     /// Fire now, paused or not.
     #[command(after_help = "\
 Examples:
   longhaul schedule trigger reports nightly
   longhaul schedule trigger reports nightly -q")]
-    Trigger(Name),
+    Trigger(ScheduleNameArgs),
     /// Delete a schedule; its tasks go on.
     #[command(
         visible_alias = "rm",
@@ -60,11 +60,11 @@ Examples:
   longhaul schedule delete reports nightly
   longhaul schedule delete reports nightly -q"
     )]
-    Delete(Name),
+    Delete(ScheduleNameArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Name {
+pub(crate) struct ScheduleNameArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     /// The name of the schedule.
@@ -77,7 +77,7 @@ Examples:
   longhaul schedule create reports nightly 'report' --cron '30 2 * * *' --time-zone Europe/Berlin
   longhaul schedule create reports pulse 'ping' --every 15m --overlap cancel-other --max-duration 10m
   longhaul schedule create reports once --file report.json --at 2030-01-01T00:00Z")]
-pub(crate) struct Create {
+pub(crate) struct ScheduleCreateArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     /// The name of the schedule.
@@ -134,7 +134,7 @@ enum Overlaps {
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn run(command: Schedule, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: ScheduleCommand, context: &CommandContext) -> anyhow::Result<()> {
     match context.gateway()? {
         Some(gateway) => run_on(&gateway, command, context).await,
         None => run_on(&Pulsar::connect(context).await?, command, context).await,
@@ -142,34 +142,38 @@ pub(crate) async fn run(command: Schedule, context: &Context) -> anyhow::Result<
 }
 
 async fn run_on(
-    service: &impl Schedules,
-    command: Schedule,
-    context: &Context,
+    service: &impl ScheduleService,
+    command: ScheduleCommand,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let act = match command {
-        Schedule::Create(it) => return create(service, *it, context).await,
-        Schedule::List { queue } => {
+        ScheduleCommand::Create(it) => return create(service, *it, context).await,
+        ScheduleCommand::List { queue } => {
             return Ok(context.output.list(&service.schedules(&queue).await?)?);
         }
-        Schedule::Show(it) => return show(service, &it, context).await,
-        Schedule::Pause(it) => (it, Act::Pause, "paused"),
-        Schedule::Resume(it) => (it, Act::Resume, "resumed"),
-        Schedule::Trigger(it) => (it, Act::Trigger, "triggered"),
-        Schedule::Delete(it) => (it, Act::Delete, "deleted"),
+        ScheduleCommand::Show(it) => return show(service, &it, context).await,
+        ScheduleCommand::Pause(it) => (it, ScheduleAction::Pause, "paused"),
+        ScheduleCommand::Resume(it) => (it, ScheduleAction::Resume, "resumed"),
+        ScheduleCommand::Trigger(it) => (it, ScheduleAction::Trigger, "triggered"),
+        ScheduleCommand::Delete(it) => (it, ScheduleAction::Delete, "deleted"),
     };
-    let (Name { queue, name }, act, done) = act;
+    let (ScheduleNameArgs { queue, name }, act, done) = act;
     service.act_on_schedule(&queue, &name, act, context.reason()).await?;
     let record = json!({ "queue": queue, "name": name, "outcome": done });
     Ok(context.output.one(&record, &[(done, name)])?)
 }
 
-async fn create(service: &impl Schedules, it: Create, context: &Context) -> anyhow::Result<()> {
+async fn create(
+    service: &impl ScheduleService,
+    it: ScheduleCreateArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let mut times = match (it.when.cron, it.when.every, it.when.at) {
         (Some(cron), _, _) => Times::cron(cron),
         (None, Some(every), _) => Times::every(every),
         (None, None, Some(at)) => Times::at(at),
         (None, None, None) => {
-            return Err(Failure::usage("it is not said when the schedule fires").into());
+            return Err(CommandFailure::usage("it is not said when the schedule fires").into());
         }
     };
     times = times.overlap(match it.overlap {
@@ -191,17 +195,21 @@ async fn create(service: &impl Schedules, it: Create, context: &Context) -> anyh
         times = times.paused();
     }
     let (queue, payload) = (it.queue.clone(), it.payload.read()?);
-    let task = NewTask { queue, payload, terms: it.terms.terms() };
+    let task = TaskSubmission { queue, payload, terms: it.terms.terms() };
     let version = service.create_schedule(&it.name, times, task).await?;
     let record = json!({ "queue": it.queue, "name": it.name, "version": version });
     Ok(context.output.one(&record, &[("created", it.name)])?)
 }
 
-async fn show(service: &impl Schedules, it: &Name, context: &Context) -> anyhow::Result<()> {
+async fn show(
+    service: &impl ScheduleService,
+    it: &ScheduleNameArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let Some(found) = service.schedule(&it.queue, &it.name).await? else {
         let what = format!("{} has no schedule `{}`", it.queue, it.name);
         let help = format!("`longhaul schedule list {}` lists them", it.queue);
-        return Err(Failure::not_found(what).help(help).into());
+        return Err(CommandFailure::not_found(what).help(help).into());
     };
     Ok(context.output.one(&found, &found.fields())?)
 }

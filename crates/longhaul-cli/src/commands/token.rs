@@ -1,14 +1,14 @@
 //! `longhaul token`: tokens of the gateway, and those of the embedded broker.
 
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::output::{Output, Row, Tone};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::output::{Output, TableRow, Tone};
 use crate::{clock, times};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use longhaul_broker::TokenKey;
-use longhaul_server::{Scope, TokenEntry, TokenFile};
+use longhaul_server::{TokenEntry, TokenFile, TokenScope};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Token {
+pub(crate) enum TokenCommand {
     /// Make a token for callers of the gateway and print it. The file keeps its sum alone: it is
     /// not shown again.
     #[command(after_help = "\
@@ -28,7 +28,7 @@ Examples:
 Scopes: submit (submit tasks), work (lease them and report on them), read (see everything, payloads included), admin (all of it,
 and change queues). Gateways that run read the file again. To change a token make a second one of the same name, give it to the
 callers, and then revoke the first one by its id.")]
-    Create(Create),
+    Create(TokenCreateArgs),
     /// List the tokens of the gateway, without what they are.
     #[command(
         visible_alias = "ls",
@@ -81,12 +81,12 @@ What a role may do: --broker-superusers names those that may do everything; the 
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Create {
+pub(crate) struct TokenCreateArgs {
     /// Who acts with it, as the log of actions names them.
     name: String,
     /// What it allows: submit, work, read, admin.
     #[arg(long, required = true, value_delimiter = ',', value_name = "SCOPES", value_parser = scope)]
-    scopes: Vec<Scope>,
+    scopes: Vec<TokenScope>,
     /// The queues that it is bound to; all without it.
     #[arg(long, value_delimiter = ',', value_name = "QUEUES")]
     queues: Vec<String>,
@@ -107,7 +107,7 @@ pub(crate) struct InFile {
 
 /// A token as it is shown.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct TokenRow {
     name: String,
     id: String,
     scopes: Vec<&'static str>,
@@ -122,10 +122,10 @@ struct Shown {
 struct Made {
     token: String,
     #[serde(flatten)]
-    shown: Shown,
+    shown: TokenRow,
 }
 
-impl Row for Shown {
+impl TableRow for TokenRow {
     const HEADS: &'static [&'static str] = &["NAME", "ID", "SCOPES", "QUEUES", "EXPIRES"];
 
     fn cells(&self) -> Vec<String> {
@@ -140,7 +140,7 @@ impl Row for Shown {
     }
 }
 
-impl Shown {
+impl TokenRow {
     fn of(entry: &TokenEntry) -> Self {
         let expires = entry.expires.clone();
         let at: Option<Timestamp> = expires.as_ref().and_then(|it| it.parse().ok());
@@ -157,35 +157,37 @@ impl Shown {
 }
 
 impl InFile {
-    fn path(&self, context: &Context) -> anyhow::Result<PathBuf> {
+    fn path(&self, context: &CommandContext) -> anyhow::Result<PathBuf> {
         let of_settings = || context.settings.path("http-tokens");
         self.file.clone().or_else(of_settings).ok_or_else(|| {
             let what = "it is not said in which file the gateway's tokens are";
             let help = "--file FILE says it, or the setting http-tokens (LONGHAUL_HTTP_TOKENS)";
-            Failure::usage(what).help(help).into()
+            CommandFailure::usage(what).help(help).into()
         })
     }
 }
 
-fn scope(text: &str) -> Result<Scope, String> {
-    let words = Scope::ALL.map(Scope::word).join(", ");
-    let found = Scope::ALL.into_iter().find(|it| it.word() == text);
+fn scope(text: &str) -> Result<TokenScope, String> {
+    let words = TokenScope::ALL.map(TokenScope::word).join(", ");
+    let found = TokenScope::ALL.into_iter().find(|it| it.word() == text);
     found.ok_or_else(|| format!("expected some of {words}, with commas between"))
 }
 
 /// # Errors
 /// When the file or the secret cannot be used.
-pub(crate) fn run(command: Token, context: &Context) -> anyhow::Result<()> {
+pub(crate) fn run(command: TokenCommand, context: &CommandContext) -> anyhow::Result<()> {
     match command {
-        Token::Create(it) => create(it, context),
-        Token::List(file) => {
+        TokenCommand::Create(it) => create(it, context),
+        TokenCommand::List(file) => {
             let file = TokenFile::open(&file.path(context)?).map_err(usage)?;
-            let shown: Vec<_> = file.entries().iter().map(Shown::of).collect();
+            let shown: Vec<_> = file.entries().iter().map(TokenRow::of).collect();
             Ok(context.output.list(&shown)?)
         }
-        Token::Revoke { token, file } => revoke(&token, &file.path(context)?, &context.output),
-        Token::Secret { file } => write_secret(&file, &TokenKey::new_secret()?),
-        Token::Sign { secret, role, expires } => {
+        TokenCommand::Revoke { token, file } => {
+            revoke(&token, &file.path(context)?, &context.output)
+        }
+        TokenCommand::Secret { file } => write_secret(&file, &TokenKey::new_secret()?),
+        TokenCommand::Sign { secret, role, expires } => {
             let key = TokenKey::secret(&secret).map_err(usage)?;
             let token = key.create_token(&role, expires).map_err(usage)?;
             Ok(context.output.lines(&token)?)
@@ -193,7 +195,7 @@ pub(crate) fn run(command: Token, context: &Context) -> anyhow::Result<()> {
     }
 }
 
-fn create(it: Create, context: &Context) -> anyhow::Result<()> {
+fn create(it: TokenCreateArgs, context: &CommandContext) -> anyhow::Result<()> {
     let path = it.file.path(context)?;
     let mut entry = TokenEntry::new(it.name, it.scopes.into_iter().collect());
     entry.queues = Some(it.queues.into_iter().collect())
@@ -202,7 +204,7 @@ fn create(it: Create, context: &Context) -> anyhow::Result<()> {
     let mut file = TokenFile::open_or_new(&path).map_err(usage)?;
     let token = file.create(entry).map_err(usage)?;
     file.write().map_err(usage)?;
-    let Some(shown) = file.entries().last().map(Shown::of) else { return Ok(()) };
+    let Some(shown) = file.entries().last().map(TokenRow::of) else { return Ok(()) };
     if !context.output.is_for_people() {
         return Ok(context.output.one(&Made { token, shown }, &[])?);
     }
@@ -223,7 +225,7 @@ fn instant_after(time: Duration) -> anyhow::Result<String> {
     let now = Timestamp::try_from(clock::wall())?;
     let time = SignedDuration::try_from(time)?;
     let at = now.checked_add(time).map_err(|_| {
-        Failure::usage("--expires lies too far ahead")
+        CommandFailure::usage("--expires lies too far ahead")
             .help("without it the token is valid for ever")
     })?;
     Ok(at.round(jiff::Unit::Second)?.to_string())
@@ -234,7 +236,7 @@ fn revoke(token: &str, path: &Path, output: &Output) -> anyhow::Result<()> {
     let revoked = file.revoke(token);
     if revoked.is_empty() {
         let what = format!("{} has no token with the name or the id `{token}`", path.display());
-        return Err(Failure::not_found(what)
+        return Err(CommandFailure::not_found(what)
             .help("`longhaul token list` shows those that it has")
             .into());
     }
@@ -244,15 +246,15 @@ fn revoke(token: &str, path: &Path, output: &Output) -> anyhow::Result<()> {
         let ids: Vec<_> = revoked.iter().map(TokenEntry::id).collect();
         let what = format!("there are {} tokens named `{token}`: {}", ids.len(), ids.join(", "));
         let help = "revoke them one by one, by these ids";
-        return Err(Failure::new(Code::Conflict, what).help(help).into());
+        return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
     }
     file.write().map_err(usage)?;
     output.note(&format!("the token {token} is refused from now on"));
     Ok(())
 }
 
-fn usage(error: impl std::error::Error) -> Failure {
-    Failure::usage(error.to_string())
+fn usage(error: impl std::error::Error) -> CommandFailure {
+    CommandFailure::usage(error.to_string())
 }
 
 fn write_secret(file: &Path, secret: &[u8]) -> anyhow::Result<()> {

@@ -1,9 +1,9 @@
 //! `longhaul topic` and `longhaul verify`: the topics of a queue, and what is on them.
 
-use crate::context::Context;
-use crate::exit::{Code, Failure};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
 use crate::service::Pulsar;
-use crate::service::topics::{SetUp, Topics};
+use crate::service::topics::{SetUp, TopicService};
 use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::topics::{HistoryRetention, TopicSettings};
@@ -13,20 +13,20 @@ use std::time::Duration;
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Topic {
+pub(crate) enum TopicCommand {
     /// Make the topics of a queue as the task protocol needs them, or put them right; needs the
     /// admin API.
     #[command(after_help = "\
 Examples:
   longhaul topic setup tasks --admin-url http://localhost:8080
   longhaul topic setup tasks --partitions 4 --history-retention 30d --dry-run")]
-    Setup(Setup),
+    Setup(TopicSetupArgs),
     /// Tell what is not as it should be; needs the admin API. It exits with 1 if there is an error.
     #[command(after_help = "\
 Examples:
   longhaul topic check tasks --admin-url http://localhost:8080
   longhaul topic check tasks -o json")]
-    Check(Check),
+    Check(TopicCheckArgs),
     /// Have the broker compact the topics of a queue now; needs the admin API. It does so by itself
     /// as they grow.
     #[command(after_help = "\
@@ -46,19 +46,19 @@ pub(crate) struct Compact {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct TopicCheckArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     #[command(flatten)]
-    kept: Kept,
+    kept: RetentionArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Setup {
+pub(crate) struct TopicSetupArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     #[command(flatten)]
-    kept: Kept,
+    kept: RetentionArgs,
     /// So many partitions; without it a topic is left as it is, and a new one has none.
     #[arg(long, value_name = "COUNT")]
     partitions: Option<u32>,
@@ -76,7 +76,7 @@ pub(crate) struct Setup {
 
 /// How long things are kept.
 #[derive(Debug, Args)]
-struct Kept {
+struct RetentionArgs {
     /// How long a finished task stays in the ledger.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "1h")]
     ledger_retention: Duration,
@@ -85,7 +85,7 @@ struct Kept {
     history_retention: Option<HistoryRetention>,
 }
 
-impl Kept {
+impl RetentionArgs {
     fn settings(&self) -> TopicSettings {
         TopicSettings {
             ledger_retention: self.ledger_retention,
@@ -117,17 +117,21 @@ pub(crate) struct Verify {
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn run(command: Topic, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: TopicCommand, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("the set-up of topics")?;
     let service = Pulsar::connect(context).await?;
     match command {
-        Topic::Setup(it) => setup(&service, it, context).await,
-        Topic::Check(it) => check(&service, &it, context).await,
-        Topic::Compact(it) => compact(&service, &it, context).await,
+        TopicCommand::Setup(it) => setup(&service, it, context).await,
+        TopicCommand::Check(it) => check(&service, &it, context).await,
+        TopicCommand::Compact(it) => compact(&service, &it, context).await,
     }
 }
 
-async fn setup(service: &impl Topics, it: Setup, context: &Context) -> anyhow::Result<()> {
+async fn setup(
+    service: &impl TopicService,
+    it: TopicSetupArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let settings =
         TopicSettings { partitions: it.partitions, replay: it.replay, ..it.kept.settings() };
     let wanted = SetUp { settings, levels: it.levels, dry_run: it.dry_run };
@@ -142,7 +146,11 @@ async fn setup(service: &impl Topics, it: Setup, context: &Context) -> anyhow::R
     Ok(())
 }
 
-async fn check(service: &impl Topics, it: &Check, context: &Context) -> anyhow::Result<()> {
+async fn check(
+    service: &impl TopicService,
+    it: &TopicCheckArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let found = service.check(&it.queue, it.kept.settings()).await?;
     if context.output.is_for_people() {
         for finding in &found {
@@ -160,10 +168,14 @@ async fn check(service: &impl Topics, it: &Check, context: &Context) -> anyhow::
     }
     let what = format!("{errors} of {} findings are errors", found.len());
     let help = format!("`longhaul topic setup {}` puts right what it can", it.queue);
-    Err(Failure::new(Code::Failed, what).help(help).into())
+    Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }
 
-async fn compact(service: &impl Topics, it: &Compact, context: &Context) -> anyhow::Result<()> {
+async fn compact(
+    service: &impl TopicService,
+    it: &Compact,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     service.compact(&it.queue).await?;
     let mut states = service.compactions(&it.queue).await?;
     while it.wait && states.iter().any(|state| state.is_running) {
@@ -173,7 +185,7 @@ async fn compact(service: &impl Topics, it: &Compact, context: &Context) -> anyh
     if states.is_empty() {
         let help = format!("`longhaul topic setup {}` makes its topics", it.queue);
         let what = format!("there is no queue `{}`: it has no topics", it.queue);
-        return Err(Failure::not_found(what).help(help).into());
+        return Err(CommandFailure::not_found(what).help(help).into());
     }
     context.output.list(&states)?;
     match states.iter().filter(|state| state.has_failed).count() {
@@ -181,14 +193,14 @@ async fn compact(service: &impl Topics, it: &Compact, context: &Context) -> anyh
         count => {
             let what =
                 format!("the compaction of {count} of {} partitions has failed", states.len());
-            Err(Failure::new(Code::Failed, what).into())
+            Err(CommandFailure::new(Code::Failed, what).into())
         }
     }
 }
 
 /// # Errors
 /// When the logs cannot be read, or an entry breaks an invariant.
-pub(crate) async fn verify(it: &Verify, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn verify(it: &Verify, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("a verification")?;
     let verdict = Pulsar::connect(context).await?.verify(&it.queue).await?;
     let sound = match (verdict.broken, verdict.unread.is_empty()) {
@@ -213,7 +225,7 @@ pub(crate) async fn verify(it: &Verify, context: &Context) -> anyhow::Result<()>
     if verdict.broken == 0 {
         let help =
             format!("`longhaul topic check {}` tells what is wrong with its topics", it.queue);
-        return Err(Failure::new(Code::Failed, "not all of the queue was judged")
+        return Err(CommandFailure::new(Code::Failed, "not all of the queue was judged")
             .help(help)
             .into());
     }
@@ -222,5 +234,5 @@ pub(crate) async fn verify(it: &Verify, context: &Context) -> anyhow::Result<()>
     }
     let what = format!("{} entries break an invariant", verdict.broken);
     let help = "docs/protocol.md lists the invariants; `longhaul task history` shows the entries of a task";
-    Err(Failure::new(Code::Failed, what).help(help).into())
+    Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }

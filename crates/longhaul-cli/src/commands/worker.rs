@@ -2,15 +2,15 @@
 
 mod drain;
 
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::exec::{self, WorkerRun};
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use crate::service::Pulsar;
-use crate::service::workers::{Worker as Record, Workers};
+use crate::service::workers::{WorkerProcess, Workers};
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Worker {
+pub(crate) enum WorkerCommand {
     /// List the workers of a queue.
     #[command(
         visible_alias = "ls",
@@ -59,7 +59,7 @@ Examples:
     Run(Box<WorkerRun>),
 }
 
-impl Worker {
+impl WorkerCommand {
     /// Whether it runs until it is told to stop.
     pub(crate) const fn is_service(&self) -> bool {
         match self {
@@ -71,8 +71,8 @@ impl Worker {
 
 /// # Errors
 /// When the queue cannot be read, or there is no such worker.
-pub(crate) async fn run(command: Worker, context: &Context) -> anyhow::Result<()> {
-    if let Worker::Run(run) = command {
+pub(crate) async fn run(command: WorkerCommand, context: &CommandContext) -> anyhow::Result<()> {
+    if let WorkerCommand::Run(run) = command {
         context.needs_broker("a worker")?;
         return exec::run(&run, context).await;
     }
@@ -82,14 +82,20 @@ pub(crate) async fn run(command: Worker, context: &Context) -> anyhow::Result<()
     }
 }
 
-async fn look(service: &impl Workers, command: Worker, context: &Context) -> anyhow::Result<()> {
+async fn look(
+    service: &impl Workers,
+    command: WorkerCommand,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     match command {
-        Worker::List { queue } => Ok(context.output.list(&service.workers(&queue).await?)?),
-        Worker::Show { queue, name } => show(service, &queue, &name, context).await,
-        Worker::Drain { queue, name, wait } => {
+        WorkerCommand::List { queue } => {
+            Ok(context.output.list(&service.workers(&queue).await?)?)
+        }
+        WorkerCommand::Show { queue, name } => show(service, &queue, &name, context).await,
+        WorkerCommand::Drain { queue, name, wait } => {
             drain::run(&service.look(&queue).await?, &name, wait, context).await
         }
-        Worker::Run(_) => Ok(()),
+        WorkerCommand::Run(_) => Ok(()),
     }
 }
 
@@ -97,14 +103,15 @@ async fn show(
     service: &impl Workers,
     queue: &str,
     name: &str,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let is_it = |it: &Record| it.name == name || it.owners.values().any(|owner| owner == name);
+    let is_it =
+        |it: &WorkerProcess| it.name == name || it.owners.values().any(|owner| owner == name);
     let mut workers = service.workers(queue).await?;
     workers.retain(is_it);
     if workers.is_empty() {
         let help = format!("`longhaul worker list {queue}` lists those that there are");
-        return Err(Failure::not_found(format!("no worker `{name}`")).help(help).into());
+        return Err(CommandFailure::not_found(format!("no worker `{name}`")).help(help).into());
     }
     for worker in &workers {
         let owners = worker.owners.iter().map(|(partition, owner)| format!("{partition}: {owner}"));

@@ -37,7 +37,7 @@ pub(crate) struct Candidate {
 
 /// Where it works.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct CandidateConfig<'a> {
     pub(super) queue: &'a str,
     /// Gateways, with commas between them.
     pub(super) gateways: &'a str,
@@ -51,7 +51,7 @@ impl Candidate {
     /// When there is no such program.
     pub(super) fn start(
         words: &[OsString],
-        place: &Place<'_>,
+        place: &CandidateConfig<'_>,
         orders: &Orders,
     ) -> anyhow::Result<Self> {
         let (program, arguments) = words.split_first().context("no program was named")?;

@@ -27,7 +27,7 @@ const CALLS: usize = 100_000;
 
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ProxiedRequestKind {
     /// It asks for tasks.
     Lease,
     /// It reports this status: `IN_PROGRESS` for a keep-alive.
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-impl Kind {
+impl ProxiedRequestKind {
     pub(crate) fn report(status: &str) -> Self {
         Self::Report(status.to_owned())
     }
@@ -43,9 +43,9 @@ impl Kind {
 
 /// A request that came through.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct ProxiedRequest {
     pub(crate) at: Instant,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ProxiedRequestKind,
     pub(crate) lease: Option<String>,
     /// What it was answered with; none while it is not, or where the answer was cut off.
     pub(crate) status: Option<u16>,
@@ -53,7 +53,7 @@ pub(crate) struct Call {
 
 /// What is done to the next request of a kind.
 #[derive(Clone, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum InjectedFault {
     /// It is refused with this status and `Retry-After`, and nothing is done.
     Refuse { status: u16, seconds: u32 },
     /// It is done, and its answer is cut off.
@@ -62,12 +62,12 @@ pub(crate) enum Fault {
 
 #[derive(Debug, Default)]
 struct Book {
-    calls: Vec<Call>,
-    faults: Vec<(Kind, Fault)>,
+    calls: Vec<ProxiedRequest>,
+    faults: Vec<(ProxiedRequestKind, InjectedFault)>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FaultProxyState {
     gateway: String,
     http: reqwest::Client,
     book: Mutex<Book>,
@@ -76,13 +76,13 @@ struct Shared {
 
 /// A door. It is open until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct FaultProxy {
     url: String,
-    shared: Arc<Shared>,
+    shared: Arc<FaultProxyState>,
     _serving: JoinSet<()>,
 }
 
-impl Door {
+impl FaultProxy {
     /// # Errors
     /// When it cannot listen.
     pub(super) async fn open(gateway: &str, http: reqwest::Client) -> anyhow::Result<Self> {
@@ -90,7 +90,7 @@ impl Door {
         let url = format!("http://{}", listener.local_addr()?);
         let gateway = gateway.to_owned();
         let book = Mutex::default();
-        let shared = Arc::new(Shared { gateway, http, book, written: Notify::new() });
+        let shared = Arc::new(FaultProxyState { gateway, http, book, written: Notify::new() });
         let routes = Router::new().fallback(answer).with_state(Arc::clone(&shared));
         let mut serving = JoinSet::new();
         serving.spawn(async move {
@@ -106,11 +106,11 @@ impl Door {
     }
 
     /// Does this to the next request of the kind that has no other fault.
-    pub(crate) fn plant(&self, kind: Kind, fault: Fault) {
+    pub(crate) fn plant(&self, kind: ProxiedRequestKind, fault: InjectedFault) {
         self.shared.book().faults.push((kind, fault));
     }
 
-    pub(crate) fn calls(&self) -> Vec<Call> {
+    pub(crate) fn calls(&self) -> Vec<ProxiedRequest> {
         self.shared.book().calls.clone()
     }
 
@@ -122,7 +122,7 @@ impl Door {
         &self,
         what: &str,
         limit: Duration,
-        enough: impl Fn(&[Call]) -> bool,
+        enough: impl Fn(&[ProxiedRequest]) -> bool,
     ) -> anyhow::Result<()> {
         let wait = async {
             loop {
@@ -140,18 +140,22 @@ impl Door {
     }
 }
 
-impl Shared {
+impl FaultProxyState {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a request down; its place, and what is to be done to it.
-    fn note(&self, kind: &Kind, lease: Option<String>) -> (usize, Option<Fault>) {
+    fn note(
+        &self,
+        kind: &ProxiedRequestKind,
+        lease: Option<String>,
+    ) -> (usize, Option<InjectedFault>) {
         let mut book = self.book();
         let place = book.calls.len();
         if place < CALLS {
             let at = clock::monotonic();
-            book.calls.push(Call { at, kind: kind.clone(), lease, status: None });
+            book.calls.push(ProxiedRequest { at, kind: kind.clone(), lease, status: None });
         }
         let fault = book.faults.iter().position(|(planted, _)| planted == kind);
         let fault = fault.map(|index| book.faults.remove(index).1);
@@ -188,12 +192,12 @@ impl Shared {
     }
 }
 
-async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn answer(State(shared): State<Arc<FaultProxyState>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES).await else { return cut_off() };
     let (kind, lease) = meaning(parts.uri.path(), &body);
     let (place, fault) = shared.note(&kind, lease);
-    if let Some(Fault::Refuse { status, seconds }) = fault {
+    if let Some(InjectedFault::Refuse { status, seconds }) = fault {
         shared.answered(place, status);
         return refusal(status, seconds);
     }
@@ -215,22 +219,22 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 /// What a request says, by its path and its body.
-fn meaning(path: &str, body: &[u8]) -> (Kind, Option<String>) {
+fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
     let in_path =
         || path.rsplit_once("/leases/")?.1.rsplit_once(':').map(|(lease, _)| lease.to_owned());
     let lease = text("lease").or_else(in_path);
     if path.ends_with("/leases") {
-        (Kind::Lease, None)
+        (ProxiedRequestKind::Lease, None)
     } else if path.ends_with(":keep-alive") {
-        (Kind::report("IN_PROGRESS"), lease)
+        (ProxiedRequestKind::report("IN_PROGRESS"), lease)
     } else if path.ends_with(":report") {
         let status = text("status").unwrap_or_default();
         let status = if status == "INFLIGHT" { "IN_PROGRESS" } else { &status };
-        (Kind::report(status), lease)
+        (ProxiedRequestKind::report(status), lease)
     } else {
-        (Kind::Other, lease)
+        (ProxiedRequestKind::Other, lease)
     }
 }
 
@@ -264,16 +268,26 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart() {
-        let check = |path: &str, body: &str, kind: Kind, lease: Option<&str>| {
+        let check = |path: &str, body: &str, kind: ProxiedRequestKind, lease: Option<&str>| {
             assert_eq!(meaning(path, body.as_bytes()), (kind, lease.map(str::to_owned)), "{path}");
         };
-        check("/v1/queues/q/leases", r#"{"worker":"w"}"#, Kind::Lease, None);
+        check("/v1/queues/q/leases", r#"{"worker":"w"}"#, ProxiedRequestKind::Lease, None);
         let body = r#"{"lease":"1~2~3","status":"SUCCEEDED"}"#;
-        check("/v1/queues/q/leases:report", body, Kind::report("SUCCEEDED"), Some("1~2~3"));
+        check(
+            "/v1/queues/q/leases:report",
+            body,
+            ProxiedRequestKind::report("SUCCEEDED"),
+            Some("1~2~3"),
+        );
         let path = "/v1/queues/q/leases/12:0:-1~1~9f:report";
-        check(path, r#"{"status":"INFLIGHT"}"#, Kind::report("IN_PROGRESS"), Some("12:0:-1~1~9f"));
+        check(
+            path,
+            r#"{"status":"INFLIGHT"}"#,
+            ProxiedRequestKind::report("IN_PROGRESS"),
+            Some("12:0:-1~1~9f"),
+        );
         let path = "/v1/queues/q/leases/12:0:-1~1~9f:keep-alive";
-        check(path, "", Kind::report("IN_PROGRESS"), Some("12:0:-1~1~9f"));
-        check("/healthz", "", Kind::Other, None);
+        check(path, "", ProxiedRequestKind::report("IN_PROGRESS"), Some("12:0:-1~1~9f"));
+        check("/healthz", "", ProxiedRequestKind::Other, None);
     }
 }

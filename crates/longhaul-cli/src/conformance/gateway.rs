@@ -23,7 +23,7 @@ pub(super) struct Recipe {
 }
 
 #[derive(Debug)]
-pub(crate) struct Gateway {
+pub(crate) struct SpawnedGateway {
     recipe: Recipe,
     process: Child,
     url: String,
@@ -34,7 +34,7 @@ struct Ready {
     http: String,
 }
 
-impl Gateway {
+impl SpawnedGateway {
     /// Starts one on a free port.
     ///
     /// # Errors

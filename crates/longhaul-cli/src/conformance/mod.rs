@@ -18,5 +18,5 @@ mod door;
 mod gateway;
 mod stage;
 
-pub(crate) use checks::{ALL, Check};
-pub(crate) use stage::{Scene, Stage};
+pub(crate) use checks::{ALL, ConformanceCheck};
+pub(crate) use stage::{ConformanceEnvironment, Scene};

@@ -1,15 +1,15 @@
 //! What the checks stand on: a broker, a gateway that all of them share, and for each check a queue
 //! and workers.
 
-use super::candidate::{Candidate, Orders, Place, last_lines};
-use super::door::Door;
-use super::gateway::{Gateway, Recipe};
+use super::candidate::{Candidate, CandidateConfig, Orders, last_lines};
+use super::door::FaultProxy;
+use super::gateway::{Recipe, SpawnedGateway};
 use anyhow::{Context, bail, ensure};
 use longhaul::{
     Client, HistoryEntry, HistoryEvent, RetryPolicy, TaskMetadata, TaskRef, Text, Watch, WatchEvent,
 };
 use longhaul_broker::{Broker, BrokerConfig};
-use longhaul_server::{Scope, TokenEntry, TokenFile};
+use longhaul_server::{TokenEntry, TokenFile, TokenScope};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,12 +26,12 @@ pub(crate) fn begun() -> Value {
 }
 
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct ConformanceEnvironment {
     words: Vec<OsString>,
     client: Client,
     http: reqwest::Client,
     recipe: Recipe,
-    gateway: Gateway,
+    gateway: SpawnedGateway,
     /// Lets workers lease.
     token: String,
     /// Lets the suite act as an operator.
@@ -41,7 +41,7 @@ pub(crate) struct Stage {
     _broker: Broker,
 }
 
-impl Stage {
+impl ConformanceEnvironment {
     /// Starts all that workers need, which are started by these words.
     ///
     /// # Errors
@@ -55,13 +55,13 @@ impl Stage {
         let client = client.connect().await?;
         let tokens = folder.path().join("tokens.json");
         let mut file = TokenFile::open_or_new(&tokens)?;
-        let token = file.create(TokenEntry::new("worker", [Scope::Work].into()))?;
-        let admin = file.create(TokenEntry::new("suite", [Scope::Admin].into()))?;
+        let token = file.create(TokenEntry::new("worker", [TokenScope::Work].into()))?;
+        let admin = file.create(TokenEntry::new("suite", [TokenScope::Admin].into()))?;
         file.write()?;
         let home = folder.path().to_owned();
         let service_url = broker.service_url().to_owned();
         let recipe = Recipe { home, tokens, service_url, admin_url };
-        let gateway = Gateway::start(&recipe).await?;
+        let gateway = SpawnedGateway::start(&recipe).await?;
         // Another part of the program may have chosen it before, and it is the same.
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder()
@@ -79,7 +79,7 @@ impl Stage {
     pub(crate) async fn scene(&self, name: &str) -> anyhow::Result<Scene<'_>> {
         let queue = name.to_owned();
         self.client.setup_topics(&queue).await?;
-        let door = Door::open(self.gateway.url(), self.http.clone()).await?;
+        let door = FaultProxy::open(self.gateway.url(), self.http.clone()).await?;
         let watch = self.client.watch(&queue).await?;
         let output = self.folder.path().join(format!("{name}.out"));
         Ok(Scene { stage: self, queue, door, watch, output })
@@ -89,9 +89,9 @@ impl Stage {
 /// A queue, what is known of its tasks, and workers for it.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
-    stage: &'a Stage,
+    stage: &'a ConformanceEnvironment,
     queue: String,
-    pub(crate) door: Door,
+    pub(crate) door: FaultProxy,
     watch: Watch,
     output: PathBuf,
 }
@@ -110,8 +110,8 @@ impl Scene<'_> {
     /// # Errors
     /// When it cannot be started.
     pub(crate) fn worker_at(&self, gateways: &str, orders: &Orders) -> anyhow::Result<Candidate> {
-        let Stage { words, token, .. } = self.stage;
-        let place = Place { queue: &self.queue, gateways, token, output: &self.output };
+        let ConformanceEnvironment { words, token, .. } = self.stage;
+        let place = CandidateConfig { queue: &self.queue, gateways, token, output: &self.output };
         Candidate::start(words, &place, orders)
     }
 
@@ -119,8 +119,8 @@ impl Scene<'_> {
     ///
     /// # Errors
     /// When it does not come up.
-    pub(crate) async fn gateway(&self) -> anyhow::Result<Gateway> {
-        Gateway::start(&self.stage.recipe).await
+    pub(crate) async fn gateway(&self) -> anyhow::Result<SpawnedGateway> {
+        SpawnedGateway::start(&self.stage.recipe).await
     }
 
     /// Submits a task whose n-th attempt does the n-th list of steps, and further ones the last; up
@@ -256,7 +256,7 @@ impl Scene<'_> {
     /// # Errors
     /// When the gateway refuses.
     pub(crate) async fn take_away(&self, task: &TaskRef) -> anyhow::Result<()> {
-        let Stage { gateway, http, admin, .. } = self.stage;
+        let ConformanceEnvironment { gateway, http, admin, .. } = self.stage;
         let url = gateway.url();
         let url = format!("{url}/v1/queues/{}/tasks/{}:force-release", self.queue, task.id);
         let answer = http.post(url).bearer_auth(admin).send().await?;

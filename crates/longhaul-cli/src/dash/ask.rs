@@ -1,13 +1,17 @@
 //! Asks the gateway for what the dashboard wants to show, and has it do something.
 
-use super::state::{Act, Answer, QueueLine, Scope, Trouble, Wanted};
+use super::state::{
+    DashboardAction, DashboardData, DashboardError, DashboardQuery, QueueLine, TaskListScope,
+};
 use crate::clock;
-use crate::exit::{Code, Failure, code_of};
-use crate::service::gateway::Gateway;
-use crate::service::letters::{LetterFilter, Letters};
+use crate::exit::{Code, CommandFailure, code_of};
+use crate::service::gateway::GatewayClient;
+use crate::service::letters::{LetterFilter, LetterService};
 use crate::service::queues::Queues;
-use crate::service::tasks::{Act as TaskAct, Counts, Filter, Query, Tasks, named, statuses};
-use crate::service::workers::{Look, Seen, Workers};
+use crate::service::tasks::{
+    QueueTaskCounts, TaskListFilter, TaskListRequest, TaskOperation, TaskService, named, statuses,
+};
+use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
 use futures::{StreamExt, stream};
 use longhaul::Replayed;
 use std::collections::HashMap;
@@ -35,15 +39,15 @@ const OVER: [&str; 5] = ["completed", "failed", "cancelled", "expired", "ended"]
 const FLAT_FOR: Duration = Duration::from_secs(60);
 
 /// Asks a gateway.
-pub(crate) struct Asker {
-    pub(crate) gateway: Gateway,
+pub(crate) struct DashboardClient {
+    pub(crate) gateway: GatewayClient,
     /// Queues that had no topics for priorities, and when that was seen: not to ask for them each
     /// time.
     flat: Mutex<HashMap<String, Instant>>,
 }
 
-impl Asker {
-    pub(crate) fn new(gateway: Gateway) -> Self {
+impl DashboardClient {
+    pub(crate) fn new(gateway: GatewayClient) -> Self {
         Self { gateway, flat: Mutex::default() }
     }
 
@@ -51,18 +55,18 @@ impl Asker {
     ///
     /// # Errors
     /// When the gateway does not answer, or refuses.
-    pub(crate) async fn ask(&self, wanted: &Wanted) -> anyhow::Result<Answer> {
+    pub(crate) async fn ask(&self, wanted: &DashboardQuery) -> anyhow::Result<DashboardData> {
         let asked = async {
             match wanted {
-                Wanted::Queues => self.queues().await,
-                Wanted::Tasks { queue, scope } => self.tasks(queue, *scope).await,
-                Wanted::Workers { queue } => {
-                    Ok(Answer::Workers { owners: self.owners(queue).await? })
+                DashboardQuery::Queues => self.queues().await,
+                DashboardQuery::Tasks { queue, scope } => self.tasks(queue, *scope).await,
+                DashboardQuery::Workers { queue } => {
+                    Ok(DashboardData::Workers { owners: self.owners(queue).await? })
                 }
-                Wanted::Letters { queue } => {
+                DashboardQuery::Letters { queue } => {
                     let filter = LetterFilter::default();
                     let shelf = self.gateway.letters(queue, &filter, LETTERS_MAX).await?;
-                    Ok(Answer::Letters { letters: shelf.letters, has_more: shelf.has_more })
+                    Ok(DashboardData::Letters { letters: shelf.letters, has_more: shelf.has_more })
                 }
             }
         };
@@ -70,12 +74,12 @@ impl Asker {
             Ok(answer) => answer,
             Err(_) => {
                 let what = format!("it has not answered for {}s", LIMIT.as_secs());
-                Err(Failure::new(Code::Unreachable, what).into())
+                Err(CommandFailure::new(Code::Unreachable, what).into())
             }
         }
     }
 
-    async fn queues(&self) -> anyhow::Result<Answer> {
+    async fn queues(&self) -> anyhow::Result<DashboardData> {
         let mut found = self.gateway.queues("public/default").await?;
         let has_more = found.len() > QUEUES_MAX;
         found.truncate(QUEUES_MAX);
@@ -88,10 +92,10 @@ impl Asker {
         let lines = stream::iter(found).map(|found| line(found.queue)).buffered(AT_ONCE);
         let lines: Vec<_> = lines.collect().await;
         let queues = lines.into_iter().collect::<anyhow::Result<_>>()?;
-        Ok(Answer::Queues { queues, has_more })
+        Ok(DashboardData::Queues { queues, has_more })
     }
 
-    async fn counts(&self, queue: &str) -> anyhow::Result<Counts> {
+    async fn counts(&self, queue: &str) -> anyhow::Result<QueueTaskCounts> {
         let mut all = self.gateway.counts(queue, None).await?;
         for level in self.levels(queue) {
             let counts = self.gateway.counts(&level, None).await;
@@ -101,27 +105,30 @@ impl Asker {
         Ok(all)
     }
 
-    async fn tasks(&self, queue: &str, scope: Scope) -> anyhow::Result<Answer> {
+    async fn tasks(&self, queue: &str, scope: TaskListScope) -> anyhow::Result<DashboardData> {
         let mut statuses: Vec<_> = statuses().map(|(_, word)| word).collect();
         match scope {
-            Scope::Running => statuses.retain(|word| matches!(*word, "running" | "claimed")),
-            Scope::Open => statuses.retain(|word| !OVER.contains(word)),
+            TaskListScope::Running => {
+                statuses.retain(|word| matches!(*word, "running" | "claimed"))
+            }
+            TaskListScope::Open => statuses.retain(|word| !OVER.contains(word)),
         }
-        let filter = Filter { statuses, ..Filter::default() };
-        let query = Query { filter, at_ms: None, after: None, limit: TASKS_MAX };
+        let filter = TaskListFilter { statuses, ..TaskListFilter::default() };
+        let query = TaskListRequest { filter, at_ms: None, after: None, limit: TASKS_MAX };
         let mut page = self.gateway.list(queue, query.clone()).await?;
         let mut has_more = page.next.is_some();
         for level in self.levels(queue) {
             let limit = TASKS_MAX.saturating_sub(page.tasks.len()).max(1);
-            let listed = self.gateway.list(&level, Query { limit, ..query.clone() }).await;
+            let listed =
+                self.gateway.list(&level, TaskListRequest { limit, ..query.clone() }).await;
             let Some(more) = self.of_level(queue, listed)? else { break };
             has_more |= more.next.is_some();
             page.tasks.extend(more.tasks);
         }
-        Ok(Answer::Tasks { tasks: page.tasks, owners: self.owners(queue).await?, has_more })
+        Ok(DashboardData::Tasks { tasks: page.tasks, owners: self.owners(queue).await?, has_more })
     }
 
-    async fn owners(&self, queue: &str) -> anyhow::Result<Vec<Seen>> {
+    async fn owners(&self, queue: &str) -> anyhow::Result<Vec<PartitionWorker>> {
         let mut owners = self.gateway.look(queue).await?.seen().await?;
         for level in self.levels(queue) {
             let seen = self.gateway.look(&level).await?.seen().await;
@@ -156,19 +163,23 @@ impl Asker {
 }
 
 /// Why there is no answer.
-pub(crate) fn trouble(error: &anyhow::Error) -> Trouble {
-    Trouble { is_away: code_of(error) == Code::Unreachable, why: error.to_string() }
+pub(crate) fn trouble(error: &anyhow::Error) -> DashboardError {
+    DashboardError { is_away: code_of(error) == Code::Unreachable, why: error.to_string() }
 }
 
 /// Has something done; says what has become of it.
-pub(crate) async fn act(gateway: &Gateway, act: &Act, reason: &str) -> Result<String, String> {
+pub(crate) async fn act(
+    gateway: &GatewayClient,
+    act: &DashboardAction,
+    reason: &str,
+) -> Result<String, String> {
     let acted = async {
         match act {
-            Act::Cancel(task) => gateway
-                .act(task, TaskAct::Cancel, reason)
+            DashboardAction::Cancel(task) => gateway
+                .act(task, TaskOperation::Cancel, reason)
                 .await
                 .map(|()| format!("{}: cancel requested", named(task))),
-            Act::Replay(task) => {
+            DashboardAction::Replay(task) => {
                 let replayed = gateway.replay(task, reason).await?;
                 let task = named(task);
                 if let Replayed::Restarted(new) = &replayed {

@@ -21,19 +21,19 @@ mod testing;
 mod view;
 
 use crate::clock;
-use crate::service::gateway::Gateway;
-use crate::signals::Signals;
-use ask::Asker;
+use crate::service::gateway::GatewayClient;
+use crate::signals::ShutdownSignals;
+use ask::DashboardClient;
 use futures::StreamExt;
 use futures::future::{BoxFuture, pending};
 use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
 use ratatui::widgets::TableState;
 use screen::Screen;
-use state::{Act, Answer, Dash, Effect, Wanted};
+use state::{DashboardAction, DashboardData, DashboardEffect, DashboardQuery, DashboardState};
 use std::io;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
-use view::Look;
+use view::DashboardStyle;
 
 /// How often times are drawn anew.
 const TICK: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// How the dashboard is to be.
 #[derive(Debug)]
-pub(crate) struct Options {
+pub(crate) struct DashboardOptions {
     /// The queue whose tasks are shown first.
     pub(crate) queue: Option<String>,
     /// How long after an answer the gateway is asked again.
@@ -55,55 +55,57 @@ pub(crate) struct Options {
 }
 
 /// What comes before the next request.
-enum Rest {
+enum PollDelay {
     For(Duration),
     After(anyhow::Error),
 }
 
-type Round<'a> = BoxFuture<'a, (Wanted, anyhow::Result<Answer>)>;
+type Round<'a> = BoxFuture<'a, (DashboardQuery, anyhow::Result<DashboardData>)>;
 type Acting<'a> = Option<BoxFuture<'a, Result<String, String>>>;
 
 /// Shows the dashboard until somebody ends it.
 ///
 /// # Errors
 /// When the gateway does not answer the first request, or the terminal cannot be used.
-pub(crate) async fn run(gateway: Gateway, options: Options) -> anyhow::Result<()> {
-    let asker = Asker::new(gateway);
-    let mut dash = Dash::new(options.queue.clone(), options.read_only, clock::wall_ms());
+pub(crate) async fn run(gateway: GatewayClient, options: DashboardOptions) -> anyhow::Result<()> {
+    let asker = DashboardClient::new(gateway);
+    let mut dash = DashboardState::new(options.queue.clone(), options.read_only, clock::wall_ms());
     // What is wrong with the address or the queue is told on the terminal as it was.
     let wanted = dash.wanted();
     let first = asker.ask(&wanted).await?;
     dash.answer(&wanted, Ok(first), clock::wall_ms());
-    let mut signals = Signals::new()?;
+    let mut signals = ShutdownSignals::new()?;
     let mut screen = Screen::open()?;
     Box::pin(show(&asker, &mut dash, &mut screen, &mut signals, &options)).await?;
     Ok(())
 }
 
 async fn show(
-    asker: &Asker,
-    dash: &mut Dash,
+    asker: &DashboardClient,
+    dash: &mut DashboardState,
     screen: &mut Screen,
-    signals: &mut Signals,
-    options: &Options,
+    signals: &mut ShutdownSignals,
+    options: &DashboardOptions,
 ) -> io::Result<()> {
     let mut keys = EventStream::new();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut scroll = TableState::new();
     let mut acting: Acting<'_> = None;
-    let mut round = next_round(asker, dash.wanted(), Rest::For(options.every));
+    let mut round = next_round(asker, dash.wanted(), PollDelay::For(options.every));
     loop {
-        let look =
-            Look { gateway: asker.gateway.at().to_string(), has_colours: options.has_colours };
+        let look = DashboardStyle {
+            gateway: asker.gateway.at().to_string(),
+            has_colours: options.has_colours,
+        };
         screen.draw(|frame| view::draw(frame, dash, &look, &mut scroll))?;
         tokio::select! {
             () = signals.next() => return Ok(()),
             event = keys.next() => match event {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => match dash.key(key) {
-                    Some(Effect::Quit) => return Ok(()),
-                    Some(Effect::Look) => round = next_round(asker, dash.wanted(), Rest::For(Duration::ZERO)),
-                    Some(Effect::Do(act)) => acting = Some(act_upon(asker, act, &options.reason)),
+                    Some(DashboardEffect::Quit) => return Ok(()),
+                    Some(DashboardEffect::Look) => round = next_round(asker, dash.wanted(), PollDelay::For(Duration::ZERO)),
+                    Some(DashboardEffect::Do(act)) => acting = Some(act_upon(asker, act, &options.reason)),
                     None => {}
                 },
                 // A new size is drawn; other events mean nothing here.
@@ -114,15 +116,15 @@ async fn show(
             outcome = acted(&mut acting) => {
                 acting = None;
                 dash.outcome(outcome, clock::wall_ms());
-                round = next_round(asker, dash.wanted(), Rest::For(Duration::ZERO));
+                round = next_round(asker, dash.wanted(), PollDelay::For(Duration::ZERO));
             }
             (wanted, answer) = &mut round => {
                 let (answer, rest) = match answer {
                     Ok(answer) => {
                         asker.gateway.back();
-                        (Ok(answer), Rest::For(options.every))
+                        (Ok(answer), PollDelay::For(options.every))
                     }
-                    Err(error) => (Err(ask::trouble(&error)), Rest::After(error)),
+                    Err(error) => (Err(ask::trouble(&error)), PollDelay::After(error)),
                 };
                 dash.answer(&wanted, answer, clock::wall_ms());
                 round = next_round(asker, dash.wanted(), rest);
@@ -133,11 +135,11 @@ async fn show(
 }
 
 /// Asks for a list when it is time.
-fn next_round(asker: &Asker, wanted: Wanted, rest: Rest) -> Round<'_> {
+fn next_round(asker: &DashboardClient, wanted: DashboardQuery, rest: PollDelay) -> Round<'_> {
     Box::pin(async move {
         match rest {
-            Rest::For(time) => tokio::time::sleep(time).await,
-            Rest::After(failure) => {
+            PollDelay::For(time) => tokio::time::sleep(time).await,
+            PollDelay::After(failure) => {
                 if asker.gateway.pause(failure).await.is_err() {
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
@@ -149,8 +151,8 @@ fn next_round(asker: &Asker, wanted: Wanted, rest: Rest) -> Round<'_> {
 }
 
 fn act_upon<'a>(
-    asker: &'a Asker,
-    act: Act,
+    asker: &'a DashboardClient,
+    act: DashboardAction,
     reason: &'a str,
 ) -> BoxFuture<'a, Result<String, String>> {
     Box::pin(async move { ask::act(&asker.gateway, &act, reason).await })

@@ -7,10 +7,10 @@
 )]
 
 use super::pulse::Pulse;
-use super::tables::{self, Table};
+use super::tables::{self, DashboardTable};
 use crate::service::letters::Letter;
-use crate::service::tasks::{Counts, Listed};
-use crate::service::workers::Seen;
+use crate::service::tasks::{ListedTask, QueueTaskCounts};
+use crate::service::workers::PartitionWorker;
 use longhaul::TaskRef;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ impl Tab {
 
 /// Which tasks are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum TaskListScope {
     /// Those that run.
     #[default]
     Running,
@@ -61,9 +61,9 @@ pub(crate) enum Scope {
 
 /// What has to be asked to fill a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum DashboardQuery {
     Queues,
-    Tasks { queue: String, scope: Scope },
+    Tasks { queue: String, scope: TaskListScope },
     Workers { queue: String },
     Letters { queue: String },
 }
@@ -72,21 +72,21 @@ pub(crate) enum Wanted {
 #[derive(Clone, Debug)]
 pub(crate) struct QueueLine {
     pub(crate) name: String,
-    pub(crate) counts: Result<Counts, String>,
+    pub(crate) counts: Result<QueueTaskCounts, String>,
 }
 
 /// What was answered. `has_more`: there is more than is told.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum DashboardData {
     Queues { queues: Vec<QueueLine>, has_more: bool },
-    Tasks { tasks: Vec<Listed>, owners: Vec<Seen>, has_more: bool },
-    Workers { owners: Vec<Seen> },
+    Tasks { tasks: Vec<ListedTask>, owners: Vec<PartitionWorker>, has_more: bool },
+    Workers { owners: Vec<PartitionWorker> },
     Letters { letters: Vec<Letter>, has_more: bool },
 }
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct DashboardError {
     /// Nobody answers; otherwise somebody refuses.
     pub(crate) is_away: bool,
     pub(crate) why: String,
@@ -94,18 +94,18 @@ pub(crate) struct Trouble {
 
 /// What is done to a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum DashboardAction {
     Cancel(TaskRef),
     Replay(TaskRef),
 }
 
 /// What a key leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum DashboardEffect {
     Quit,
     /// Another list is shown: it is to be asked for at once.
     Look,
-    Do(Act),
+    Do(DashboardAction),
 }
 
 /// A line for whoever sits there.
@@ -117,7 +117,7 @@ pub(crate) struct Notice {
 
 /// The row that the cursor is on. It stays on its row when others come and go.
 #[derive(Clone, Debug, Default)]
-struct Cursor {
+struct RowCursor {
     key: Option<String>,
     /// Where that was, for when it is gone.
     row: usize,
@@ -125,36 +125,36 @@ struct Cursor {
 
 /// How a list was left.
 #[derive(Clone, Debug, Default)]
-struct Place {
-    cursor: Cursor,
+struct ListViewState {
+    cursor: RowCursor,
     filter: String,
 }
 
 /// The whole state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Dash {
+pub(crate) struct DashboardState {
     pub(crate) tab: Tab,
-    pub(crate) scope: Scope,
+    pub(crate) scope: TaskListScope,
     pub(crate) read_only: bool,
     /// A filter is being typed.
     pub(crate) is_typing: bool,
     pub(crate) notice: Option<Notice>,
     /// What is done if the answer is yes.
-    pub(crate) question: Option<Act>,
+    pub(crate) question: Option<DashboardAction>,
     /// Something was asked for that has no answer yet.
     pub(crate) is_acting: bool,
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<DashboardError>,
     /// When the last answer came, in ms since the epoch.
     pub(crate) answered_ms: u64,
     pub(crate) now_ms: u64,
     pub(crate) has_more: bool,
-    pub(crate) answer: Option<Answer>,
-    places: [Place; Tab::ALL.len()],
+    pub(crate) answer: Option<DashboardData>,
+    places: [ListViewState; Tab::ALL.len()],
     /// By owner id.
     pulses: HashMap<String, Pulse>,
 }
 
-impl Dash {
+impl DashboardState {
     /// With the tasks of a queue, or the list of queues.
     pub(crate) fn new(queue: Option<String>, read_only: bool, now_ms: u64) -> Self {
         let mut dash = Self { read_only, now_ms, answered_ms: now_ms, ..Self::default() };
@@ -179,19 +179,19 @@ impl Dash {
     }
 
     /// What is to be asked.
-    pub(crate) fn wanted(&self) -> Wanted {
+    pub(crate) fn wanted(&self) -> DashboardQuery {
         let queue = || self.queue().map(str::to_owned);
         let wanted = match self.tab {
             Tab::Queues => None,
-            Tab::Tasks => queue().map(|queue| Wanted::Tasks { queue, scope: self.scope }),
-            Tab::Workers => queue().map(|queue| Wanted::Workers { queue }),
-            Tab::Letters => queue().map(|queue| Wanted::Letters { queue }),
+            Tab::Tasks => queue().map(|queue| DashboardQuery::Tasks { queue, scope: self.scope }),
+            Tab::Workers => queue().map(|queue| DashboardQuery::Workers { queue }),
+            Tab::Letters => queue().map(|queue| DashboardQuery::Letters { queue }),
         };
-        wanted.unwrap_or(Wanted::Queues)
+        wanted.unwrap_or(DashboardQuery::Queues)
     }
 
     /// The list, with what the filter takes.
-    pub(crate) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> DashboardTable {
         let mut table = tables::of(self);
         let filter = self.filter().to_lowercase();
         if !filter.is_empty() {
@@ -204,7 +204,7 @@ impl Dash {
     }
 
     /// The row of the cursor.
-    pub(crate) fn selected(&self, table: &Table) -> Option<usize> {
+    pub(crate) fn selected(&self, table: &DashboardTable) -> Option<usize> {
         let cursor = &self.place(self.tab).cursor;
         let last = table.rows.len().checked_sub(1)?;
         let found = table.rows.iter().position(|row| Some(&row.key) == cursor.key.as_ref());
@@ -217,7 +217,12 @@ impl Dash {
     }
 
     /// What was asked is answered, or not.
-    pub(crate) fn answer(&mut self, wanted: &Wanted, answer: Result<Answer, Trouble>, now_ms: u64) {
+    pub(crate) fn answer(
+        &mut self,
+        wanted: &DashboardQuery,
+        answer: Result<DashboardData, DashboardError>,
+        now_ms: u64,
+    ) {
         self.now_ms = now_ms;
         let answer = match answer {
             Ok(answer) => answer,
@@ -233,12 +238,12 @@ impl Dash {
             return;
         }
         self.has_more = match &answer {
-            Answer::Queues { has_more, .. }
-            | Answer::Tasks { has_more, .. }
-            | Answer::Letters { has_more, .. } => *has_more,
-            Answer::Workers { .. } => false,
+            DashboardData::Queues { has_more, .. }
+            | DashboardData::Tasks { has_more, .. }
+            | DashboardData::Letters { has_more, .. } => *has_more,
+            DashboardData::Workers { .. } => false,
         };
-        if let Answer::Tasks { owners, .. } | Answer::Workers { owners } = &answer {
+        if let DashboardData::Tasks { owners, .. } | DashboardData::Workers { owners } = &answer {
             self.hear(owners);
         }
         self.answer = Some(answer);
@@ -257,10 +262,10 @@ impl Dash {
     }
 
     /// A key.
-    pub(crate) fn key(&mut self, key: KeyEvent) -> Option<Effect> {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Option<DashboardEffect> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && key.code == KeyCode::Char('c') {
-            return Some(Effect::Quit);
+            return Some(DashboardEffect::Quit);
         }
         if let Some(act) = self.question.take() {
             return self.decide(act, key.code);
@@ -273,9 +278,9 @@ impl Dash {
         self.command(key.code)
     }
 
-    fn command(&mut self, key: KeyCode) -> Option<Effect> {
+    fn command(&mut self, key: KeyCode) -> Option<DashboardEffect> {
         match key {
-            KeyCode::Char('q') => return Some(Effect::Quit),
+            KeyCode::Char('q') => return Some(DashboardEffect::Quit),
             KeyCode::Tab | KeyCode::Right => return self.turn_to(self.tab.step(1)),
             KeyCode::BackTab | KeyCode::Left => {
                 return self.turn_to(self.tab.step(Tab::ALL.len() - 1));
@@ -286,8 +291,11 @@ impl Dash {
             }
             KeyCode::Enter if self.tab == Tab::Queues => return self.turn_to(Tab::Tasks),
             KeyCode::Char('a') if self.tab == Tab::Tasks => {
-                self.scope =
-                    if self.scope == Scope::Running { Scope::Open } else { Scope::Running };
+                self.scope = if self.scope == TaskListScope::Running {
+                    TaskListScope::Open
+                } else {
+                    TaskListScope::Running
+                };
                 return self.turned();
             }
             KeyCode::Char('/') => self.is_typing = true,
@@ -295,15 +303,15 @@ impl Dash {
                 self.place_mut(self.tab).filter.clear();
                 self.settle();
             }
-            KeyCode::Char('c') if self.tab == Tab::Tasks => self.ask(Act::Cancel),
-            KeyCode::Char('r') if self.tab == Tab::Letters => self.ask(Act::Replay),
+            KeyCode::Char('c') if self.tab == Tab::Tasks => self.ask(DashboardAction::Cancel),
+            KeyCode::Char('r') if self.tab == Tab::Letters => self.ask(DashboardAction::Replay),
             key => self.move_by(key),
         }
         None
     }
 
     /// Asks before something is done to the task under the cursor.
-    fn ask(&mut self, act: impl FnOnce(TaskRef) -> Act) {
+    fn ask(&mut self, act: impl FnOnce(TaskRef) -> DashboardAction) {
         let refused = |text: &str| Some(Notice { text: text.to_owned(), is_bad: true });
         if self.read_only {
             self.notice = refused("This dashboard only reads: it was started with --read-only.");
@@ -318,11 +326,11 @@ impl Dash {
         self.question = row.and_then(|row| row.key.parse().ok()).map(act);
     }
 
-    fn decide(&mut self, act: Act, key: KeyCode) -> Option<Effect> {
+    fn decide(&mut self, act: DashboardAction, key: KeyCode) -> Option<DashboardEffect> {
         match key {
             KeyCode::Char('y' | 'Y') => {
                 self.is_acting = true;
-                Some(Effect::Do(act))
+                Some(DashboardEffect::Do(act))
             }
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => None,
             // A key that is no answer leaves the question standing.
@@ -366,7 +374,7 @@ impl Dash {
         self.point(&table, row.min(last));
     }
 
-    fn turn_to(&mut self, tab: Tab) -> Option<Effect> {
+    fn turn_to(&mut self, tab: Tab) -> Option<DashboardEffect> {
         if tab != Tab::Queues && self.queue().is_none() {
             let text = "There is no queue yet.".to_owned();
             self.notice = Some(Notice { text, is_bad: true });
@@ -376,14 +384,14 @@ impl Dash {
         self.turned()
     }
 
-    fn turned(&mut self) -> Option<Effect> {
+    fn turned(&mut self) -> Option<DashboardEffect> {
         self.answer = None;
         self.has_more = false;
-        Some(Effect::Look)
+        Some(DashboardEffect::Look)
     }
 
     /// Takes over the heartbeats of those who are there, and forgets the others.
-    fn hear(&mut self, owners: &[Seen]) {
+    fn hear(&mut self, owners: &[PartitionWorker]) {
         let now_ms = self.now_ms;
         let mut before = std::mem::take(&mut self.pulses);
         for seen in owners {
@@ -406,12 +414,12 @@ impl Dash {
         }
     }
 
-    fn point(&mut self, table: &Table, row: usize) {
+    fn point(&mut self, table: &DashboardTable, row: usize) {
         let key = table.rows.get(row).map(|row| row.key.clone());
-        self.place_mut(self.tab).cursor = Cursor { key, row };
+        self.place_mut(self.tab).cursor = RowCursor { key, row };
     }
 
-    fn place(&self, tab: Tab) -> &Place {
+    fn place(&self, tab: Tab) -> &ListViewState {
         let [queues, tasks, workers, letters] = &self.places;
         match tab {
             Tab::Queues => queues,
@@ -421,7 +429,7 @@ impl Dash {
         }
     }
 
-    fn place_mut(&mut self, tab: Tab) -> &mut Place {
+    fn place_mut(&mut self, tab: Tab) -> &mut ListViewState {
         let [queues, tasks, workers, letters] = &mut self.places;
         match tab {
             Tab::Queues => queues,

@@ -4,12 +4,12 @@
 //! out.
 
 use super::pulse::Pulse;
-use super::state::{Answer, Dash, QueueLine};
+use super::state::{DashboardData, DashboardState, QueueLine};
 use crate::output::Tone;
 use crate::output::text;
 use crate::service::letters::Letter;
-use crate::service::tasks::{Counts, Listed, statuses};
-use crate::service::workers::{Seen, Worker, by_process};
+use crate::service::tasks::{ListedTask, QueueTaskCounts, statuses};
+use crate::service::workers::{PartitionWorker, WorkerProcess, by_process};
 use crate::times;
 use longhaul::Progress;
 use std::collections::HashMap;
@@ -26,21 +26,21 @@ const FIRST: [&str; 5] = ["ready", "running", "retrying", "failed", "completed"]
 
 /// A list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Table {
-    pub(crate) heads: Vec<Head>,
-    pub(crate) rows: Vec<Row>,
+pub(crate) struct DashboardTable {
+    pub(crate) heads: Vec<ColumnHead>,
+    pub(crate) rows: Vec<DashboardRow>,
 }
 
 /// The head of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct ColumnHead {
     pub(crate) title: &'static str,
     /// Numbers stand on the right.
     pub(crate) is_number: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct DashboardRow {
     /// What it is about: a queue, a task, a worker.
     pub(crate) key: String,
     pub(crate) cells: Vec<Cell>,
@@ -63,26 +63,26 @@ fn toned(text: &str, tone: Tone) -> Cell {
     Cell { text: text::short(text, CELL_MAX), tone }
 }
 
-const fn words(title: &'static str) -> Head {
-    Head { title, is_number: false }
+const fn words(title: &'static str) -> ColumnHead {
+    ColumnHead { title, is_number: false }
 }
 
-const fn number(title: &'static str) -> Head {
-    Head { title, is_number: true }
+const fn number(title: &'static str) -> ColumnHead {
+    ColumnHead { title, is_number: true }
 }
 
 /// The list of the state's tab.
-pub(crate) fn of(dash: &Dash) -> Table {
+pub(crate) fn of(dash: &DashboardState) -> DashboardTable {
     match &dash.answer {
-        Some(Answer::Queues { queues, .. }) => of_queues(queues, dash.answered_ms),
-        Some(Answer::Tasks { tasks, owners, .. }) => of_tasks(dash, tasks, owners),
-        Some(Answer::Workers { owners }) => of_workers(dash, owners),
-        Some(Answer::Letters { letters, .. }) => of_letters(letters, dash.answered_ms),
-        None => Table::default(),
+        Some(DashboardData::Queues { queues, .. }) => of_queues(queues, dash.answered_ms),
+        Some(DashboardData::Tasks { tasks, owners, .. }) => of_tasks(dash, tasks, owners),
+        Some(DashboardData::Workers { owners }) => of_workers(dash, owners),
+        Some(DashboardData::Letters { letters, .. }) => of_letters(letters, dash.answered_ms),
+        None => DashboardTable::default(),
     }
 }
 
-fn of_queues(queues: &[QueueLine], now_ms: u64) -> Table {
+fn of_queues(queues: &[QueueLine], now_ms: u64) -> DashboardTable {
     let order = || {
         let others = statuses().map(|(_, word)| word).filter(|word| !FIRST.contains(word));
         FIRST.into_iter().chain(others)
@@ -101,12 +101,12 @@ fn of_queues(queues: &[QueueLine], now_ms: u64) -> Table {
                 format!("Its tasks cannot be counted: {why}")
             }
         };
-        Row { key: queue.name.clone(), cells, detail }
+        DashboardRow { key: queue.name.clone(), cells, detail }
     };
-    Table { heads, rows: queues.iter().map(row).collect() }
+    DashboardTable { heads, rows: queues.iter().map(row).collect() }
 }
 
-fn count(counts: &Counts, word: &str) -> Cell {
+fn count(counts: &QueueTaskCounts, word: &str) -> Cell {
     let count = counts.by_status.get(word).copied().unwrap_or_default();
     let tone = match (count, word) {
         (0, _) => Tone::Faint,
@@ -118,7 +118,7 @@ fn count(counts: &Counts, word: &str) -> Cell {
     toned(&count.to_string(), tone)
 }
 
-fn detail_of_counts(counts: &Counts, now_ms: u64) -> String {
+fn detail_of_counts(counts: &QueueTaskCounts, now_ms: u64) -> String {
     let told = statuses().filter_map(|(_, word)| {
         let count = counts.by_status.get(word).copied().unwrap_or_default();
         (count > 0).then(|| format!("{count} {word}"))
@@ -131,10 +131,14 @@ fn detail_of_counts(counts: &Counts, now_ms: u64) -> String {
     }
 }
 
-fn of_tasks(dash: &Dash, tasks: &[Listed], owners: &[Seen]) -> Table {
+fn of_tasks(
+    dash: &DashboardState,
+    tasks: &[ListedTask],
+    owners: &[PartitionWorker],
+) -> DashboardTable {
     let running = owners.iter().flat_map(|seen| seen.running.iter().map(move |task| (task, seen)));
     let running: HashMap<_, _> = running.collect();
-    let row = |task: &Listed| {
+    let row = |task: &ListedTask| {
         let owner = running.get(&task.task);
         let pulse = owner.and_then(|seen| dash.pulse(&seen.owner));
         let [heartbeat, missed] = beats(pulse, dash.answered_ms);
@@ -151,7 +155,7 @@ fn of_tasks(dash: &Dash, tasks: &[Listed], owners: &[Seen]) -> Table {
             cell(task.task_type.as_deref().unwrap_or_default()),
             cell(task.key.as_deref().unwrap_or_default()),
         ];
-        Row { key: task.task.clone(), cells, detail: detail_of_task(task, pulse, dash) }
+        DashboardRow { key: task.task.clone(), cells, detail: detail_of_task(task, pulse, dash) }
     };
     let heads = vec![
         words("TASK"),
@@ -165,10 +169,10 @@ fn of_tasks(dash: &Dash, tasks: &[Listed], owners: &[Seen]) -> Table {
         words("TYPE"),
         words("KEY"),
     ];
-    Table { heads, rows: tasks.iter().map(row).collect() }
+    DashboardTable { heads, rows: tasks.iter().map(row).collect() }
 }
 
-fn status(task: &Listed) -> Cell {
+fn status(task: &ListedTask) -> Cell {
     if task.cancel_requested {
         return toned("cancelling", Tone::Bad);
     }
@@ -204,7 +208,7 @@ fn bar(progress: &Progress) -> String {
     format!("{}{} {:>3} %", "█".repeat(full), "░".repeat(all - full), share(100))
 }
 
-fn detail_of_task(task: &Listed, pulse: Option<&Pulse>, dash: &Dash) -> String {
+fn detail_of_task(task: &ListedTask, pulse: Option<&Pulse>, dash: &DashboardState) -> String {
     let mut told = vec![format!("attempt {}", task.attempts)];
     if let Some(worker) = &task.worker {
         told.push(format!("worker {worker}"));
@@ -227,8 +231,8 @@ fn detail_of_task(task: &Listed, pulse: Option<&Pulse>, dash: &Dash) -> String {
     text::line(&format!("{}: {}", task.task, told.join("; "))).into_owned()
 }
 
-fn of_workers(dash: &Dash, owners: &[Seen]) -> Table {
-    let row = |worker: &Worker| {
+fn of_workers(dash: &DashboardState, owners: &[PartitionWorker]) -> DashboardTable {
+    let row = |worker: &WorkerProcess| {
         let pulses = || worker.owners.values().filter_map(|owner| dash.pulse(owner));
         // A worker has a heartbeat for each partition, and the oldest one tells what is wrong.
         let pulse = pulses().max_by_key(|pulse| pulse.silence_ms(dash.answered_ms));
@@ -255,7 +259,7 @@ fn of_workers(dash: &Dash, owners: &[Seen]) -> Table {
         };
         let detail = text::line(&format!("{} runs {runs}", worker.name)).into_owned();
         let owner = worker.owners.values().next().map(String::as_str).unwrap_or_default();
-        Row { key: format!("{} {owner}", worker.name), cells, detail }
+        DashboardRow { key: format!("{} {owner}", worker.name), cells, detail }
     };
     let heads = vec![
         words("WORKER"),
@@ -268,10 +272,10 @@ fn of_workers(dash: &Dash, owners: &[Seen]) -> Table {
         words("VERSION"),
         words("LABEL"),
     ];
-    Table { heads, rows: by_process(owners.iter().cloned()).iter().map(row).collect() }
+    DashboardTable { heads, rows: by_process(owners.iter().cloned()).iter().map(row).collect() }
 }
 
-fn of_letters(letters: &[Letter], now_ms: u64) -> Table {
+fn of_letters(letters: &[Letter], now_ms: u64) -> DashboardTable {
     let row = |letter: &Letter| {
         let reason = letter.detail.as_ref().unwrap_or(&letter.reason);
         let cells = vec![
@@ -284,7 +288,7 @@ fn of_letters(letters: &[Letter], now_ms: u64) -> Table {
         ];
         let at = times::iso(letter.published_ms);
         let detail = text::line(&format!("{} failed at {at}: {reason}", letter.task)).into_owned();
-        Row { key: letter.task.clone(), cells, detail }
+        DashboardRow { key: letter.task.clone(), cells, detail }
     };
     let heads = vec![
         words("TASK"),
@@ -294,5 +298,5 @@ fn of_letters(letters: &[Letter], now_ms: u64) -> Table {
         words("TYPE"),
         words("KEY"),
     ];
-    Table { heads, rows: letters.iter().map(row).collect() }
+    DashboardTable { heads, rows: letters.iter().map(row).collect() }
 }

@@ -1,13 +1,13 @@
 //! What the tests of the dashboard share: keys, and what a gateway might answer.
 
-use super::state::{Answer, Dash, Effect, QueueLine};
+use super::state::{DashboardData, DashboardEffect, DashboardState, QueueLine};
 use crate::service::letters::Letter;
-use crate::service::tasks::{Counts, Listed};
+use crate::service::tasks::{ListedTask, QueueTaskCounts};
 use longhaul::Progress;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 /// Presses keys, one for each character; says what the last one leads to.
-pub(super) fn press(dash: &mut Dash, keys: &str) -> Option<Effect> {
+pub(super) fn press(dash: &mut DashboardState, keys: &str) -> Option<DashboardEffect> {
     let code = |key| match key {
         '⏎' => KeyCode::Enter,
         '⎋' => KeyCode::Esc,
@@ -24,25 +24,26 @@ pub(super) fn press(dash: &mut Dash, keys: &str) -> Option<Effect> {
     keys.chars().map(|key| dash.key(KeyEvent::from(code(key)))).last().flatten()
 }
 
-pub(super) fn answer_of_queues(names: &[&str]) -> Answer {
+pub(super) fn answer_of_queues(names: &[&str]) -> DashboardData {
     let line = |name: &&str| {
         let by_status = [("ready", 12), ("running", 3), ("failed", 1)].into();
-        let counts = Counts { queue: (*name).to_owned(), by_status, ..Counts::default() };
+        let counts =
+            QueueTaskCounts { queue: (*name).to_owned(), by_status, ..QueueTaskCounts::default() };
         QueueLine { name: (*name).to_owned(), counts: Ok(counts) }
     };
-    Answer::Queues { queues: names.iter().map(line).collect(), has_more: false }
+    DashboardData::Queues { queues: names.iter().map(line).collect(), has_more: false }
 }
 
-pub(super) fn answer_of_tasks(names: &[&str]) -> Answer {
+pub(super) fn answer_of_tasks(names: &[&str]) -> DashboardData {
     let tasks = names.iter().map(|name| task(name)).collect();
-    Answer::Tasks { tasks, owners: Vec::new(), has_more: false }
+    DashboardData::Tasks { tasks, owners: Vec::new(), has_more: false }
 }
 
 /// A task that runs, and has done 30 of 40.
-pub(super) fn task(name: &str) -> Listed {
+pub(super) fn task(name: &str) -> ListedTask {
     let progress =
         serde_json::from_str::<Progress>(r#"{"done":30,"total":40,"message":"writing"}"#);
-    Listed {
+    ListedTask {
         task: name.to_owned(),
         status: "running",
         attempts: 1,

@@ -1,7 +1,7 @@
 //! Draws the state. Pure: a frame is what it writes to.
 
-use super::state::{Act, Dash, Scope, Tab};
-use super::tables::{Cell, Table};
+use super::state::{DashboardAction, DashboardState, Tab, TaskListScope};
+use super::tables::{Cell, DashboardTable};
 use crate::output::Tone;
 use crate::output::text;
 use crate::service::tasks::named;
@@ -25,13 +25,13 @@ const TALL: u16 = 16;
 
 /// What never changes while the dashboard is open.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
+pub(crate) struct DashboardStyle {
     /// Which gateway is asked.
     pub(crate) gateway: String,
     pub(crate) has_colours: bool,
 }
 
-impl Look {
+impl DashboardStyle {
     fn tone(&self, tone: Tone) -> Style {
         let colour = |colour| if self.has_colours { Style::new().fg(colour) } else { Style::new() };
         match tone {
@@ -45,7 +45,12 @@ impl Look {
 }
 
 /// Draws everything. `scroll` is what the list remembers of where it stood.
-pub(crate) fn draw(frame: &mut Frame<'_>, dash: &Dash, look: &Look, scroll: &mut TableState) {
+pub(crate) fn draw(
+    frame: &mut Frame<'_>,
+    dash: &DashboardState,
+    look: &DashboardStyle,
+    scroll: &mut TableState,
+) {
     let area = frame.area();
     let keys = key_lines(dash, usize::from(area.width));
     let keys_height = u16::try_from(keys.len()).unwrap_or(u16::MAX).min(3);
@@ -100,7 +105,7 @@ fn height(text: &str, width: u16) -> u16 {
     lines
 }
 
-fn header<'a>(dash: &'a Dash, look: &'a Look) -> Paragraph<'a> {
+fn header<'a>(dash: &'a DashboardState, look: &'a DashboardStyle) -> Paragraph<'a> {
     let mut spans = vec![Span::styled("longhaul dash", Style::new().add_modifier(Modifier::BOLD))];
     if let Some(queue) = dash.queue().filter(|_| dash.tab != Tab::Queues) {
         spans.push(Span::raw(format!("  queue {}", text::short(queue, COLUMN_MAX))));
@@ -112,7 +117,7 @@ fn header<'a>(dash: &'a Dash, look: &'a Look) -> Paragraph<'a> {
     Paragraph::new(Line::from(spans))
 }
 
-fn tab_line(dash: &Dash) -> Paragraph<'static> {
+fn tab_line(dash: &DashboardState) -> Paragraph<'static> {
     let mut spans = Vec::new();
     for (number, tab) in (1..).zip(Tab::ALL) {
         let style = if tab == dash.tab {
@@ -126,7 +131,7 @@ fn tab_line(dash: &Dash) -> Paragraph<'static> {
 }
 
 /// What is wrong between here and the gateway.
-fn banner(dash: &Dash) -> Option<String> {
+fn banner(dash: &DashboardState) -> Option<String> {
     let trouble = dash.trouble.as_ref()?;
     let why = text::line(&trouble.why);
     if !trouble.is_away {
@@ -139,9 +144,9 @@ fn banner(dash: &Dash) -> Option<String> {
 
 fn draw_list(
     frame: &mut Frame<'_>,
-    dash: &Dash,
-    look: &Look,
-    table: &Table,
+    dash: &DashboardState,
+    look: &DashboardStyle,
+    table: &DashboardTable,
     scroll: &mut TableState,
     area: Rect,
 ) {
@@ -174,7 +179,7 @@ fn draw_list(
 }
 
 /// The widths of the columns that have room, the first of which is always there.
-fn widths(table: &Table, room: usize) -> Vec<Constraint> {
+fn widths(table: &DashboardTable, room: usize) -> Vec<Constraint> {
     let width = |column: usize| {
         let cells = table.rows.iter().filter_map(|row| row.cells.get(column));
         let longest = cells.map(|cell| Span::raw(cell.text.as_str()).width()).max();
@@ -196,7 +201,7 @@ fn widths(table: &Table, room: usize) -> Vec<Constraint> {
 }
 
 /// Why a list is empty.
-fn empty(dash: &Dash) -> String {
+fn empty(dash: &DashboardState) -> String {
     if dash.answer.is_none() {
         return "Asking the gateway …".to_owned();
     }
@@ -207,8 +212,8 @@ fn empty(dash: &Dash) -> String {
         (Tab::Queues, _) => {
             "There are no queues yet. `longhaul topic setup NAME` makes one, and so does its first worker."
         }
-        (Tab::Tasks, Scope::Running) => "No task of this queue runs. Press a for all open tasks.",
-        (Tab::Tasks, Scope::Open) => "All tasks of this queue are over.",
+        (Tab::Tasks, TaskListScope::Running) => "No task of this queue runs. Press a for all open tasks.",
+        (Tab::Tasks, TaskListScope::Open) => "All tasks of this queue are over.",
         (Tab::Workers, _) => "Nobody works on this queue.",
         (Tab::Letters, _) => "This queue has no dead letters.",
     }
@@ -216,7 +221,11 @@ fn empty(dash: &Dash) -> String {
 }
 
 /// The line above the keys: a filter, a notice, or how much is shown.
-fn message<'a>(dash: &'a Dash, look: &Look, table: &Table) -> Paragraph<'a> {
+fn message<'a>(
+    dash: &'a DashboardState,
+    look: &DashboardStyle,
+    table: &DashboardTable,
+) -> Paragraph<'a> {
     if dash.is_typing {
         let text = format!("filter: {}▏", text::line(dash.filter()));
         return Paragraph::new(text).style(Style::new().add_modifier(Modifier::BOLD));
@@ -228,7 +237,11 @@ fn message<'a>(dash: &'a Dash, look: &Look, table: &Table) -> Paragraph<'a> {
     let more = if dash.has_more { " of more" } else { "" };
     let mut told = format!("{} shown{more}", table.rows.len());
     if dash.tab == Tab::Tasks {
-        told.push_str(if dash.scope == Scope::Running { ", running" } else { ", all open" });
+        told.push_str(if dash.scope == TaskListScope::Running {
+            ", running"
+        } else {
+            ", all open"
+        });
     }
     if !dash.filter().is_empty() {
         told.push_str(&format!(", filter: {}", text::line(dash.filter())));
@@ -240,7 +253,7 @@ fn message<'a>(dash: &'a Dash, look: &Look, table: &Table) -> Paragraph<'a> {
 }
 
 /// The keys that do something now, and what.
-fn keys_of(dash: &Dash) -> Vec<(&'static str, &'static str)> {
+fn keys_of(dash: &DashboardState) -> Vec<(&'static str, &'static str)> {
     if dash.question.is_some() {
         return vec![("y", "yes"), ("n", "no")];
     }
@@ -251,7 +264,10 @@ fn keys_of(dash: &Dash) -> Vec<(&'static str, &'static str)> {
     match dash.tab {
         Tab::Queues => keys.push(("Enter", "open")),
         Tab::Tasks => {
-            keys.push(("a", if dash.scope == Scope::Running { "all open" } else { "running" }));
+            keys.push((
+                "a",
+                if dash.scope == TaskListScope::Running { "all open" } else { "running" },
+            ));
             keys.extend((!dash.read_only).then_some(("c", "cancel")));
         }
         Tab::Letters => keys.extend((!dash.read_only).then_some(("r", "replay"))),
@@ -263,7 +279,7 @@ fn keys_of(dash: &Dash) -> Vec<(&'static str, &'static str)> {
 }
 
 /// The same as lines. A key stands on one line with what it does.
-fn key_lines(dash: &Dash, width: usize) -> Vec<Line<'static>> {
+fn key_lines(dash: &DashboardState, width: usize) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let (mut lines, mut column) = (vec![Line::default()], 0);
     for (key, does) in keys_of(dash) {
@@ -281,12 +297,14 @@ fn key_lines(dash: &Dash, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-fn draw_question(frame: &mut Frame<'_>, act: &Act, area: Rect) {
+fn draw_question(frame: &mut Frame<'_>, act: &DashboardAction, area: Rect) {
     let text = match act {
-        Act::Cancel(task) => {
+        DashboardAction::Cancel(task) => {
             format!("Cancel {}? Whatever runs it is asked to end. y/n", named(task))
         }
-        Act::Replay(task) => format!("Run {} once more, as a new task? y/n", named(task)),
+        DashboardAction::Replay(task) => {
+            format!("Run {} once more, as a new task? y/n", named(task))
+        }
     };
     let width = area.width.min(60);
     let height = height(&text, width.saturating_sub(2)).saturating_add(2).min(area.height);

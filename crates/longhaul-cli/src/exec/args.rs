@@ -1,7 +1,7 @@
 //! The options of `worker run`, and what they come to.
 
 use super::command::CommandLine;
-use super::processor::Settings;
+use super::processor::ExecSettings;
 use crate::times::duration;
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -123,7 +123,7 @@ impl WorkerRun {
     ///
     /// # Errors
     /// Exit code 0 cannot be a failure, and a drain ends.
-    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+    pub(crate) fn settings(&self) -> anyhow::Result<ExecSettings> {
         let fatal_codes = self.fatal_exit_codes.clone();
         ensure!(
             !fatal_codes.contains(&0),
@@ -135,7 +135,7 @@ impl WorkerRun {
             DRAIN_MAX.as_secs() / 86_400
         );
         let Self { max_output: output_max, grace, nice, .. } = *self;
-        Ok(Settings { output_max, grace, nice, fatal_codes })
+        Ok(ExecSettings { output_max, grace, nice, fatal_codes })
     }
 
     /// The worker's configuration.

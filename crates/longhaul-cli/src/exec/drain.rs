@@ -4,7 +4,7 @@
 use super::args::{MARGIN, WorkerRun};
 use super::processor::Attempts;
 use crate::output::Output;
-use crate::signals::Signals;
+use crate::signals::ShutdownSignals;
 use crate::times;
 use anyhow::bail;
 use futures::FutureExt;
@@ -25,7 +25,7 @@ pub(crate) async fn run(
     attempts: &Attempts,
     output: &Output,
 ) -> anyhow::Result<()> {
-    let mut signals = Signals::new()?;
+    let mut signals = ShutdownSignals::new()?;
     tokio::select! {
         () = worker.ready() => output.note(&format!("working on `{}`", args.queue)),
         () = signals.next() => {
@@ -38,7 +38,7 @@ pub(crate) async fn run(
     // is over, and by force in the grace after it, so that the worker itself need not give anything
     // back.
     let limit = args.drain + args.grace + MARGIN;
-    let mut drained = Drained::default();
+    let mut drained = DrainProgress::default();
     let told = worker.told_to_drain();
     let result = tokio::select! {
         biased;
@@ -62,7 +62,7 @@ pub(crate) async fn run(
 
 /// How far a drain has come.
 #[derive(Default)]
-struct Drained {
+struct DrainProgress {
     /// A first signal has come.
     has_signal: bool,
     /// Programs.
@@ -74,11 +74,11 @@ struct Drained {
 /// Tells what happens after the first signal, or after somebody has asked for the drain by the
 /// worker's name. Ends only at the second signal.
 async fn drain(
-    (signals, told): (&mut Signals, impl Future<Output = ()>),
+    (signals, told): (&mut ShutdownSignals, impl Future<Output = ()>),
     limit: Duration,
     attempts: &Attempts,
     output: &Output,
-    drained: &mut Drained,
+    drained: &mut DrainProgress,
 ) {
     tokio::select! {
         () = signals.next() => drained.has_signal = true,

@@ -1,6 +1,6 @@
 //! The processes of one program: signalled and waited for, all of them.
 
-use super::link::Said;
+use super::link::SupervisorMessage;
 use anyhow::Context;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, kill_process,
@@ -82,10 +82,10 @@ impl Family {
     }
 
     /// What the worker is told.
-    pub(crate) fn ended(&self, left_behind: bool) -> Said {
+    pub(crate) fn ended(&self, left_behind: bool) -> SupervisorMessage {
         let code = self.status.and_then(WaitStatus::exit_status);
         let signal = self.status.and_then(WaitStatus::terminating_signal);
-        Said::Ended { code, signal, left_behind }
+        SupervisorMessage::Ended { code, signal, left_behind }
     }
 }
 

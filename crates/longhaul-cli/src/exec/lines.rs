@@ -15,7 +15,7 @@ pub(crate) struct LineSplitter {
 
 /// A line, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct OutputLine {
     pub(crate) text: String,
     /// It was longer.
     pub(crate) is_cut: bool,
@@ -32,7 +32,7 @@ impl LineSplitter {
     }
 
     /// Takes bytes, and gives each line that has ended.
-    pub(crate) fn take(&mut self, bytes: &[u8], mut ended: impl FnMut(Line)) {
+    pub(crate) fn take(&mut self, bytes: &[u8], mut ended: impl FnMut(OutputLine)) {
         let returns_end = self.returns_end;
         let is_end = |byte: &u8| *byte == b'\n' || (returns_end && *byte == b'\r');
         for part in bytes.split_inclusive(is_end) {
@@ -47,7 +47,7 @@ impl LineSplitter {
     }
 
     /// Gives the last line, if its end is missing.
-    pub(crate) fn finish(&mut self, mut ended: impl FnMut(Line)) {
+    pub(crate) fn finish(&mut self, mut ended: impl FnMut(OutputLine)) {
         self.end(&mut ended);
     }
 
@@ -58,12 +58,12 @@ impl LineSplitter {
     }
 
     /// Empty lines are none.
-    fn end(&mut self, ended: &mut impl FnMut(Line)) {
+    fn end(&mut self, ended: &mut impl FnMut(OutputLine)) {
         let text = String::from_utf8_lossy(&self.line).trim_end_matches('\r').to_owned();
         let is_cut = std::mem::take(&mut self.is_cut);
         self.line.clear();
         if !text.is_empty() {
-            ended(Line { text, is_cut });
+            ended(OutputLine { text, is_cut });
         }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// The last lines of many.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
+pub(crate) struct OutputTail {
     lines: VecDeque<String>,
     bytes: usize,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Tail {
 const TAIL_LINES_MAX: usize = 20;
 const TAIL_BYTES_MAX: usize = 2_000;
 
-impl Tail {
+impl OutputTail {
     pub(crate) fn push(&mut self, line: String) {
         self.bytes += line.len();
         self.lines.push_back(line);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_kept() {
-        let mut tail = Tail::default();
+        let mut tail = OutputTail::default();
         for number in 0..100 {
             tail.push(format!("line {number}"));
         }

@@ -2,7 +2,7 @@
 //! supervisor's standard input.
 //!
 //! First the worker sends the program's ends of four pipes, as file descriptors beside the length
-//! of what follows, and then the [`Spec`]. The supervisor answers in lines, each a [`Said`]. Later
+//! of what follows, and then the [`Spec`]. The supervisor answers in lines, each a [`SupervisorMessage`]. Later
 //! a byte [`TERMINATE`] asks for the program's end; the end of the stream, which also comes when
 //! the worker is killed, ends the program at once.
 //!
@@ -42,7 +42,7 @@ pub(crate) struct Spec {
 /// What the supervisor says, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Said {
+pub(crate) enum SupervisorMessage {
     /// The program runs, as the leader of a process group.
     Started { pid: i32 },
     /// It could not be started: nothing follows.
@@ -53,7 +53,7 @@ pub(crate) enum Said {
 
 /// The program's ends of its pipes.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct ProgramPipes {
     /// First: in the supervisor it gets the first number that is free, which is 3.
     pub(crate) reports: OwnedFd,
     pub(crate) stdin: OwnedFd,
@@ -65,7 +65,7 @@ pub(crate) struct Ends {
 ///
 /// # Errors
 /// The other side is gone.
-pub(crate) fn send_ends(socket: impl AsFd, ends: &Ends, length: u32) -> anyhow::Result<()> {
+pub(crate) fn send_ends(socket: impl AsFd, ends: &ProgramPipes, length: u32) -> anyhow::Result<()> {
     let fds = [&ends.reports, &ends.stdin, &ends.stdout, &ends.stderr].map(AsFd::as_fd);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -81,7 +81,7 @@ pub(crate) fn send_ends(socket: impl AsFd, ends: &Ends, length: u32) -> anyhow::
 ///
 /// # Errors
 /// The other side is gone, or is no worker.
-pub(crate) fn receive_ends(socket: impl AsFd) -> anyhow::Result<(Ends, u32)> {
+pub(crate) fn receive_ends(socket: impl AsFd) -> anyhow::Result<(ProgramPipes, u32)> {
     let mut announced = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -105,7 +105,7 @@ pub(crate) fn receive_ends(socket: impl AsFd) -> anyhow::Result<(Ends, u32)> {
         length <= SPEC_BYTES_MAX,
         "{length} bytes are announced, {SPEC_BYTES_MAX} is the limit"
     );
-    Ok((Ends { reports, stdin, stdout, stderr }, length))
+    Ok((ProgramPipes { reports, stdin, stdout, stderr }, length))
 }
 
 #[cfg(test)]
@@ -121,8 +121,12 @@ mod tests {
         let (mut stdout_reader, stdout) = std::io::pipe().unwrap();
         let (stdin, reports) = (std::io::pipe().unwrap().0, std::io::pipe().unwrap().1);
         let stderr = OwnedFd::from(stdin_writer);
-        let ends =
-            Ends { reports: reports.into(), stdin: stdin.into(), stdout: stdout.into(), stderr };
+        let ends = ProgramPipes {
+            reports: reports.into(),
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+            stderr,
+        };
         send_ends(&ours, &ends, 77).unwrap();
         drop(ends);
         let (received, length) = receive_ends(&theirs).unwrap();

@@ -22,8 +22,8 @@ pub(crate) use args::WorkerRun;
 pub(crate) use program::SUPERVISE;
 pub(crate) use supervisor::main as supervise;
 
-use crate::context::Context;
-use crate::exit::Failure;
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
 use args::Commands;
 use longhaul::{Levels, Router, TaskProcessor};
 use longhaul_server::MetricsPage;
@@ -35,8 +35,8 @@ use std::sync::Arc;
 /// # Errors
 /// An option is wrong, the broker cannot be reached, or the worker was stopped before its tasks
 /// were over.
-pub(crate) async fn run(args: &WorkerRun, context: &Context) -> anyhow::Result<()> {
-    let wrong = |error: anyhow::Error| Failure::usage(format!("{error:#}"));
+pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::Result<()> {
+    let wrong = |error: anyhow::Error| CommandFailure::usage(format!("{error:#}"));
     let Commands { any, typed } = args.commands().map_err(wrong)?;
     let settings = Arc::new(args.settings().map_err(wrong)?);
     let attempts = Attempts::new();
@@ -58,17 +58,17 @@ pub(crate) async fn run(args: &WorkerRun, context: &Context) -> anyhow::Result<(
 }
 
 /// The page of metrics, if there is to be one.
-async fn page(args: &WorkerRun, context: &Context) -> anyhow::Result<Option<MetricsPage>> {
+async fn page(args: &WorkerRun, context: &CommandContext) -> anyhow::Result<Option<MetricsPage>> {
     let Some(address) = args.metrics else { return Ok(None) };
     if !address.ip().is_loopback() && !context.settings_with(Vec::new())?.is("insecure")? {
         let what =
             format!("{address} can be reached from other machines, and nobody is asked who he is");
         let help =
             "--metrics 127.0.0.1:7072 keeps others out; LONGHAUL_INSECURE=true lets everybody in";
-        return Err(Failure::usage(what).help(help).into());
+        return Err(CommandFailure::usage(what).help(help).into());
     }
     let page = MetricsPage::start(address).await.map_err(|error| {
-        Failure::usage(format!("cannot listen on {address}: {error}"))
+        CommandFailure::usage(format!("cannot listen on {address}: {error}"))
             .help("--metrics names another address")
     })?;
     context.output.note(&format!("metrics at http://{}/metrics", page.address()));
@@ -77,7 +77,7 @@ async fn page(args: &WorkerRun, context: &Context) -> anyhow::Result<Option<Metr
 
 async fn work(
     args: &WorkerRun,
-    context: &Context,
+    context: &CommandContext,
     processor: impl TaskProcessor,
     attempts: &Attempts,
 ) -> anyhow::Result<()> {

@@ -2,8 +2,8 @@
 
 use super::command::CommandLine;
 use super::environment;
-use super::link::{Said, Spec};
-use super::program::{End, Heard, Program};
+use super::link::{Spec, SupervisorMessage};
+use super::program::{Heard, ProgramEnd, RunningProgram};
 use super::signals;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What holds for all programs of a worker.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ExecSettings {
     /// The largest result.
     pub(crate) output_max: usize,
     /// Between SIGTERM and SIGKILL.
@@ -65,7 +65,7 @@ impl Drop for Counted<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
     pub(crate) command: CommandLine,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ExecSettings>,
     pub(crate) attempts: Attempts,
 }
 
@@ -83,7 +83,7 @@ impl TaskProcessor for Exec {
             nice: self.settings.nice,
             grace_ms: u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX),
         };
-        let program = Program::start(&spec).await.map_err(|error| {
+        let program = RunningProgram::start(&spec).await.map_err(|error| {
             TaskError::elsewhere(format!("{} could not be started: {error:#}", self.command.name()))
         })?;
         let stop = &self.attempts.stop;
@@ -99,7 +99,7 @@ impl Exec {
         let name = self.command.name();
         let Heard { end, output, too_large, last_lines, retry_after, was_stopped } = heard;
         let (code, signal) = match end {
-            End::Said(Said::Ended { code, signal, left_behind }) => {
+            ProgramEnd::Said(SupervisorMessage::Ended { code, signal, left_behind }) => {
                 if left_behind {
                     tracing::error!(
                         program = name,
@@ -108,8 +108,12 @@ impl Exec {
                 }
                 (code, signal)
             }
-            End::Said(Said::Refused { cause }) => return Err(TaskError::elsewhere(cause)),
-            End::Said(Said::Started { .. }) | End::Unsupervised => (None, None),
+            ProgramEnd::Said(SupervisorMessage::Refused { cause }) => {
+                return Err(TaskError::elsewhere(cause));
+            }
+            ProgramEnd::Said(SupervisorMessage::Started { .. }) | ProgramEnd::Unsupervised => {
+                (None, None)
+            }
         };
         if too_large {
             return Err(TaskError::fatal(self.too_large()));
@@ -165,7 +169,7 @@ mod tests {
     use longhaul::TaskErrorKind;
 
     fn exec() -> Exec {
-        let settings = Settings {
+        let settings = ExecSettings {
             output_max: 100,
             grace: Duration::from_secs(5),
             nice: None,
@@ -177,7 +181,7 @@ mod tests {
 
     fn heard(code: Option<i32>, signal: Option<i32>) -> Heard {
         Heard {
-            end: End::Said(Said::Ended { code, signal, left_behind: false }),
+            end: ProgramEnd::Said(SupervisorMessage::Ended { code, signal, left_behind: false }),
             output: Some(Bytes::from_static(b"result")),
             too_large: false,
             last_lines: "disk full\ngiving up".to_owned(),
@@ -223,7 +227,7 @@ mod tests {
     fn a_signal_is_a_failed_attempt_and_is_named() {
         let told = "convert was killed by SIGSEGV; the end of its stderr:\ndisk full\ngiving up";
         check(heard(None, Some(11)), TaskErrorKind::Retry, told);
-        let gone = Heard { end: End::Unsupervised, output: None, ..heard(None, None) };
+        let gone = Heard { end: ProgramEnd::Unsupervised, output: None, ..heard(None, None) };
         assert!(
             exec().judge(gone).unwrap_err().message().contains("its supervisor process had gone")
         );
@@ -248,7 +252,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_here_may_be_elsewhere() {
-        let end = End::Said(Said::Refused { cause: "cannot start `convert`".to_owned() });
+        let end = ProgramEnd::Said(SupervisorMessage::Refused {
+            cause: "cannot start `convert`".to_owned(),
+        });
         check(
             Heard { end, ..heard(None, None) },
             TaskErrorKind::Elsewhere,

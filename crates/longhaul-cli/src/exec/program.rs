@@ -2,9 +2,9 @@
 //! end.
 
 use super::family;
-use super::lines::{LineSplitter, Tail, printable};
-use super::link::{Ends, Said, Spec, TERMINATE, send_ends};
-use super::reports::{REPORT_BYTES_MAX, Report};
+use super::lines::{LineSplitter, OutputTail, printable};
+use super::link::{ProgramPipes, Spec, SupervisorMessage, TERMINATE, send_ends};
+use super::reports::{ProgramReport, REPORT_BYTES_MAX};
 use anyhow::Context;
 use bytes::Bytes;
 use longhaul::TaskContext;
@@ -39,7 +39,7 @@ const CHECKPOINT_BYTES_MAX: u64 = 64 * 1024;
 
 /// A program that was started, with our ends of its pipes.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct RunningProgram {
     /// That of its supervisor and of all that it starts.
     session: Option<Pid>,
     control: UnixStream,
@@ -51,9 +51,9 @@ pub(crate) struct Program {
 
 /// How a program has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProgramEnd {
     /// As its supervisor says.
-    Said(Said),
+    Said(SupervisorMessage),
     /// Its supervisor was killed.
     Unsupervised,
 }
@@ -61,7 +61,7 @@ pub(crate) enum End {
 /// What was heard of a program.
 #[derive(Debug)]
 pub(crate) struct Heard {
-    pub(crate) end: End,
+    pub(crate) end: ProgramEnd,
     /// All that it has written to stdout; none if that is too large, or could not be read to its
     /// end.
     pub(crate) output: Option<Bytes>,
@@ -74,7 +74,7 @@ pub(crate) struct Heard {
     pub(crate) was_stopped: bool,
 }
 
-impl Program {
+impl RunningProgram {
     /// Starts a program, by a supervisor. When this is dropped the program is killed, and all that
     /// it has started.
     ///
@@ -85,7 +85,7 @@ impl Program {
         let ((stdin, stdin_writer), (stdout_reader, stdout)) = (std::io::pipe()?, std::io::pipe()?);
         let ((stderr_reader, stderr), (reports_reader, reports)) =
             (std::io::pipe()?, std::io::pipe()?);
-        let ends = Ends {
+        let ends = ProgramPipes {
             reports: reports.into(),
             stdin: stdin.into(),
             stdout: stdout.into(),
@@ -129,7 +129,7 @@ impl Program {
     ) -> Heard {
         let Self { session, control, stdin, stdout, stderr, reports } = self;
         let (too_large, ended) = (CancellationToken::new(), CancellationToken::new());
-        let told = Told { context, state: Mutex::default() };
+        let told = ProgramOutput { context, state: Mutex::default() };
         let streams = async {
             let all = async {
                 let ((), output, (), ()) = tokio::join!(
@@ -151,7 +151,7 @@ impl Program {
         };
         let control = async {
             let end = follow(control, context, stop, &too_large).await;
-            if let ((End::Unsupervised, _), Some(session)) = (&end, session) {
+            if let ((ProgramEnd::Unsupervised, _), Some(session)) = (&end, session) {
                 // Nobody else is left to end it.
                 family::end_session(session);
             }
@@ -206,7 +206,7 @@ async fn follow(
     context: &TaskContext,
     stop: &CancellationToken,
     too_large: &CancellationToken,
-) -> (End, bool) {
+) -> (ProgramEnd, bool) {
     let (reader, mut writer) = control.into_split();
     let mut lines = BufReader::new(reader).lines();
     let (mut was_stopped, mut was_killed) = (false, false);
@@ -215,11 +215,11 @@ async fn follow(
             line = lines.next_line() => {
                 let said = line.ok().flatten().and_then(|line| serde_json::from_str(&line).ok());
                 match said {
-                    Some(Said::Started { pid }) => {
+                    Some(SupervisorMessage::Started { pid }) => {
                         tracing::debug!(task = %context.task_id(), pid, "a program has started");
                     }
-                    Some(end) => return (End::Said(end), was_stopped),
-                    None => return (End::Unsupervised, was_stopped),
+                    Some(end) => return (ProgramEnd::Said(end), was_stopped),
+                    None => return (ProgramEnd::Unsupervised, was_stopped),
                 }
             }
             () = context.cancelled(), if !was_stopped => was_stopped = true,
@@ -237,26 +237,26 @@ async fn follow(
 }
 
 /// What a program says of itself, passed on to whoever watches the task.
-struct Told<'a> {
+struct ProgramOutput<'a> {
     context: &'a TaskContext,
-    state: Mutex<State>,
+    state: Mutex<ProgramOutputState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    tail: Tail,
+struct ProgramOutputState {
+    tail: OutputTail,
     retry_after: Option<Duration>,
     complaints: usize,
 }
 
-impl Told<'_> {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ProgramOutput<'_> {
+    fn state(&self) -> MutexGuard<'_, ProgramOutputState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn read_stderr(&self, stderr: pipe::Receiver) {
         let splitter = LineSplitter::with_returns(STDERR_LINE_BYTES_MAX);
-        let mut lines = Lines::new(stderr, splitter);
+        let mut lines = LineStream::new(stderr, splitter);
         while let Some(batch) = lines.next().await {
             for line in batch {
                 let text = printable(&line.text);
@@ -267,10 +267,10 @@ impl Told<'_> {
     }
 
     async fn read_reports(&self, reports: pipe::Receiver) {
-        let mut lines = Lines::new(reports, LineSplitter::new(REPORT_BYTES_MAX));
+        let mut lines = LineStream::new(reports, LineSplitter::new(REPORT_BYTES_MAX));
         while let Some(batch) = lines.next().await {
             for line in batch {
-                let done = match Report::read(&line) {
+                let done = match ProgramReport::read(&line) {
                     Ok(report) => self.obey(report).await,
                     Err(error) => Err(error.to_string()),
                 };
@@ -281,15 +281,15 @@ impl Told<'_> {
         }
     }
 
-    async fn obey(&self, report: Report) -> Result<(), String> {
+    async fn obey(&self, report: ProgramReport) -> Result<(), String> {
         match report {
-            Report::Progress { done, total, message } => {
+            ProgramReport::Progress { done, total, message } => {
                 self.context.progress(done, total, message)
             }
-            Report::Log(text) => self.context.log(text),
-            Report::RetryAfter(pause) => self.state().retry_after = Some(pause),
-            Report::Checkpoint(bytes) => self.keep(bytes).await?,
-            Report::CheckpointFile(path) => {
+            ProgramReport::Log(text) => self.context.log(text),
+            ProgramReport::RetryAfter(pause) => self.state().retry_after = Some(pause),
+            ProgramReport::Checkpoint(bytes) => self.keep(bytes).await?,
+            ProgramReport::CheckpointFile(path) => {
                 let file = path.clone();
                 let read = tokio::task::spawn_blocking(move || read_checkpoint(&file)).await;
                 let bytes = read.unwrap_or_else(|error| Err(error.into()));
@@ -337,20 +337,20 @@ fn read_checkpoint(path: &Path) -> anyhow::Result<Bytes> {
 }
 
 /// The lines of a stream, as they come.
-struct Lines<R> {
+struct LineStream<R> {
     stream: R,
     splitter: LineSplitter,
     buffer: Vec<u8>,
     is_over: bool,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineStream<R> {
     fn new(stream: R, splitter: LineSplitter) -> Self {
         Self { stream, splitter, buffer: vec![0; 8 * 1024], is_over: false }
     }
 
     /// The lines that one read has brought, if any; `None` at the end.
-    async fn next(&mut self) -> Option<Vec<super::lines::Line>> {
+    async fn next(&mut self) -> Option<Vec<super::lines::OutputLine>> {
         if self.is_over {
             return None;
         }

@@ -1,7 +1,7 @@
 //! What a program reports while it runs: one line each, on the file descriptor that `LONGHAUL_FD`
 //! names.
 
-use super::lines::{Line, printable};
+use super::lines::{OutputLine, printable};
 use crate::times::duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -14,7 +14,7 @@ pub(crate) const REPORT_BYTES_MAX: usize = 90 * 1024;
 
 /// A report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum ProgramReport {
     /// `progress DONE [TOTAL|-] [MESSAGE]`
     Progress { done: u64, total: u64, message: String },
     /// `checkpoint BASE64`
@@ -32,12 +32,12 @@ pub(crate) enum Report {
 #[error("{0}")]
 pub(crate) struct NoReport(String);
 
-impl Report {
+impl ProgramReport {
     /// Reads a line.
     ///
     /// # Errors
     /// Says what is wrong with it, and what would be right.
-    pub(crate) fn read(line: &Line) -> Result<Self, NoReport> {
+    pub(crate) fn read(line: &OutputLine) -> Result<Self, NoReport> {
         if line.is_cut {
             return Err(NoReport(format!("it is longer than {REPORT_BYTES_MAX} bytes")));
         }
@@ -64,7 +64,7 @@ impl Report {
 
 /// The second number may be missing, because it is not known: then a message that begins with a
 /// number has `-` before it.
-fn progress(rest: &str) -> Result<Report, NoReport> {
+fn progress(rest: &str) -> Result<ProgramReport, NoReport> {
     let (done, rest) = next_word(rest);
     let done = done.parse().map_err(|_| {
         NoReport("write `progress DONE [TOTAL] [MESSAGE]`, with whole numbers".to_owned())
@@ -75,7 +75,7 @@ fn progress(rest: &str) -> Result<Report, NoReport> {
         Err(_) if second == "-" => (0, after),
         Err(_) => (0, rest),
     };
-    Ok(Report::Progress { done, total, message: printable(message) })
+    Ok(ProgramReport::Progress { done, total, message: printable(message) })
 }
 
 fn next_word(text: &str) -> (&str, &str) {
@@ -87,12 +87,12 @@ fn next_word(text: &str) -> (&str, &str) {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Report, NoReport> {
-        Report::read(&Line { text: text.to_owned(), is_cut: false })
+    fn read(text: &str) -> Result<ProgramReport, NoReport> {
+        ProgramReport::read(&OutputLine { text: text.to_owned(), is_cut: false })
     }
 
-    fn progress_of(done: u64, total: u64, message: &str) -> Report {
-        Report::Progress { done, total, message: message.to_owned() }
+    fn progress_of(done: u64, total: u64, message: &str) -> ProgramReport {
+        ProgramReport::Progress { done, total, message: message.to_owned() }
     }
 
     #[test]
@@ -104,13 +104,13 @@ mod tests {
             ("progress 3 pages", progress_of(3, 0, "pages")),
             ("progress 3 - 10 pages", progress_of(3, 0, "10 pages")),
             ("  progress\t3  10   x ", progress_of(3, 10, "x")),
-            ("checkpoint aGFsZg==", Report::Checkpoint(Bytes::from_static(b"half"))),
-            ("checkpoint", Report::Checkpoint(Bytes::new())),
-            ("checkpoint-file /tmp/a b", Report::CheckpointFile("/tmp/a b".into())),
-            ("log page 3 is \u{1b}[31mred", Report::Log("page 3 is [31mred".to_owned())),
-            ("retry-after 30s", Report::RetryAfter(Duration::from_secs(30))),
-            ("retry-after 1h 30m", Report::RetryAfter(Duration::from_secs(5_400))),
-            ("retry-after PT5M", Report::RetryAfter(Duration::from_secs(300))),
+            ("checkpoint aGFsZg==", ProgramReport::Checkpoint(Bytes::from_static(b"half"))),
+            ("checkpoint", ProgramReport::Checkpoint(Bytes::new())),
+            ("checkpoint-file /tmp/a b", ProgramReport::CheckpointFile("/tmp/a b".into())),
+            ("log page 3 is \u{1b}[31mred", ProgramReport::Log("page 3 is [31mred".to_owned())),
+            ("retry-after 30s", ProgramReport::RetryAfter(Duration::from_secs(30))),
+            ("retry-after 1h 30m", ProgramReport::RetryAfter(Duration::from_secs(5_400))),
+            ("retry-after PT5M", ProgramReport::RetryAfter(Duration::from_secs(300))),
         ] {
             assert_eq!(read(text), Ok(report), "{text}");
         }
@@ -133,14 +133,14 @@ mod tests {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(told), "{text}: {error}");
         }
-        let cut = Line { text: "log x".to_owned(), is_cut: true };
-        assert!(Report::read(&cut).unwrap_err().to_string().contains("longer than"));
+        let cut = OutputLine { text: "log x".to_owned(), is_cut: true };
+        assert!(ProgramReport::read(&cut).unwrap_err().to_string().contains("longer than"));
     }
 
     #[test]
     fn the_largest_checkpoint_is_a_line() {
         let line = format!("checkpoint {}", BASE64_STANDARD.encode(vec![7; 64 * 1024]));
         assert!(line.len() <= REPORT_BYTES_MAX);
-        assert_eq!(read(&line), Ok(Report::Checkpoint(vec![7; 64 * 1024].into())));
+        assert_eq!(read(&line), Ok(ProgramReport::Checkpoint(vec![7; 64 * 1024].into())));
     }
 }

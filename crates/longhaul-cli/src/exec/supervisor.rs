@@ -9,7 +9,7 @@
 //! On Linux it also adopts what has left the group (as its child subreaper), and ends that as well.
 
 use super::family::Family;
-use super::link::{Ends, Said, Spec, TERMINATE, receive_ends};
+use super::link::{ProgramPipes, Spec, SupervisorMessage, TERMINATE, receive_ends};
 use anyhow::Context;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -65,14 +65,14 @@ fn supervise() -> anyhow::Result<()> {
         let _ignored =
             [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         let grace = Duration::from_millis(spec.grace_ms);
-        match Program::start(&spec, ends) {
+        match SupervisedProgram::start(&spec, ends) {
             Err(error) => {
-                let said = Said::Refused { cause: format!("{error:#}") };
+                let said = SupervisorMessage::Refused { cause: format!("{error:#}") };
                 say(&mut control, &said).await
             }
             Ok(mut program) => {
                 let pid = program.family.leader();
-                say(&mut control, &Said::Started { pid }).await.ok();
+                say(&mut control, &SupervisorMessage::Started { pid }).await.ok();
                 let ended = program.watch(&mut control, &mut children, grace).await;
                 say(&mut control, &ended).await
             }
@@ -80,14 +80,14 @@ fn supervise() -> anyhow::Result<()> {
     })
 }
 
-async fn say(control: &mut UnixStream, said: &Said) -> anyhow::Result<()> {
+async fn say(control: &mut UnixStream, said: &SupervisorMessage) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
     Ok(control.write_all(&line).await?)
 }
 
 /// The program that runs.
-struct Program {
+struct SupervisedProgram {
     family: Family,
     /// Removed with this.
     _checkpoint: Option<NamedTempFile>,
@@ -95,7 +95,7 @@ struct Program {
 
 /// How far the end of the program has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum TerminationStage {
     Running,
     /// SIGTERM is sent.
     Terminating,
@@ -103,8 +103,8 @@ enum Stage {
     Killing,
 }
 
-impl Program {
-    fn start(spec: &Spec, ends: Ends) -> anyhow::Result<Self> {
+impl SupervisedProgram {
+    fn start(spec: &Spec, ends: ProgramPipes) -> anyhow::Result<Self> {
         let (name, arguments) = spec.words.split_first().context("no program is named")?;
         let checkpoint = spec.checkpoint.as_ref().map(keep_checkpoint).transpose()?;
         if let Some(increment) = spec.nice {
@@ -120,7 +120,7 @@ impl Program {
             }
         }
         command.envs(spec.environment.iter().map(|(name, value)| (name, value)));
-        let Ends { reports, stdin, stdout, stderr } = ends;
+        let ProgramPipes { reports, stdin, stdout, stderr } = ends;
         fcntl_setfd(&reports, FdFlags::empty()).context("cannot pass the descriptor of reports")?;
         command.env("LONGHAUL_FD", reports.as_raw_fd().to_string());
         if let Some(file) = &checkpoint {
@@ -138,20 +138,20 @@ impl Program {
         control: &mut UnixStream,
         children: &mut tokio::signal::unix::Signal,
         grace: Duration,
-    ) -> Said {
-        let mut stage = Stage::Running;
+    ) -> SupervisorMessage {
+        let mut stage = TerminationStage::Running;
         let mut listening = true;
         let timer = tokio::time::sleep(Duration::MAX);
         tokio::pin!(timer);
         loop {
             // What the program has left behind gets no grace of its own, but that of a SIGTERM goes
             // on without its leader.
-            let in_grace = stage == Stage::Terminating && Family::ADOPTS;
-            if stage != Stage::Killing && !in_grace && self.family.leader_has_ended() {
-                stage = Stage::Killing;
+            let in_grace = stage == TerminationStage::Terminating && Family::ADOPTS;
+            if stage != TerminationStage::Killing && !in_grace && self.family.leader_has_ended() {
+                stage = TerminationStage::Killing;
                 timer.set(tokio::time::sleep(KILL_WAIT));
             }
-            if stage == Stage::Killing {
+            if stage == TerminationStage::Killing {
                 // Again each time: by now there may be strays that were not seen before.
                 self.family.signal(Signal::KILL);
             }
@@ -162,23 +162,23 @@ impl Program {
             tokio::select! {
                 _ = children.recv() => {}
                 byte = control.read_u8(), if listening => match byte {
-                    Ok(TERMINATE) if stage == Stage::Running => {
+                    Ok(TERMINATE) if stage == TerminationStage::Running => {
                         self.family.signal(Signal::TERM);
-                        stage = Stage::Terminating;
+                        stage = TerminationStage::Terminating;
                         timer.set(tokio::time::sleep(grace));
                     }
                     Ok(_) => {}
                     Err(_) => {
                         listening = false;
-                        stage = Stage::Killing;
+                        stage = TerminationStage::Killing;
                         timer.set(tokio::time::sleep(KILL_WAIT));
                     }
                 },
                 () = &mut timer => {
-                    if stage == Stage::Killing {
+                    if stage == TerminationStage::Killing {
                         return self.family.ended(true);
                     }
-                    stage = Stage::Killing;
+                    stage = TerminationStage::Killing;
                     timer.set(tokio::time::sleep(KILL_WAIT));
                 }
             }

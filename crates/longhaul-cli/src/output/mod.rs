@@ -4,7 +4,7 @@
 mod progress;
 pub(crate) mod text;
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use comfy_table::presets;
 use comfy_table::{Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Table};
 use serde::Serialize;
@@ -46,7 +46,7 @@ pub(crate) enum Tone {
 }
 
 /// What a record shows in a table.
-pub(crate) trait Row: Serialize {
+pub(crate) trait TableRow: Serialize {
     /// The heads of the columns; the first one is what `--quiet` shows.
     const HEADS: &'static [&'static str];
 
@@ -71,7 +71,7 @@ pub(crate) struct Output {
 impl Output {
     /// # Errors
     /// When it is not known when there are colours.
-    pub(crate) fn new(format: Format, quiet: bool, colours: &str) -> Result<Self, Failure> {
+    pub(crate) fn new(format: Format, quiet: bool, colours: &str) -> Result<Self, CommandFailure> {
         let no = || std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
         let colours = match colours {
             "auto" => io::stdout().is_terminal() && !no(),
@@ -79,7 +79,7 @@ impl Output {
             "never" => false,
             other => {
                 let what = format!("color is `{other}`: expected auto, always or never");
-                return Err(Failure::usage(what));
+                return Err(CommandFailure::usage(what));
             }
         };
         Ok(Self { format, quiet, colours })
@@ -94,7 +94,7 @@ impl Output {
     ///
     /// # Errors
     /// When standard output is closed.
-    pub(crate) fn list<R: Row>(&self, rows: &[R]) -> io::Result<()> {
+    pub(crate) fn list<R: TableRow>(&self, rows: &[R]) -> io::Result<()> {
         match self.format {
             Format::Json => self.json(&rows),
             Format::JsonLines => rows.iter().try_for_each(|row| self.json_line(row)),
@@ -114,7 +114,7 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::list`].
-    pub(crate) fn each<R: Row>(&self, row: &R) -> io::Result<()> {
+    pub(crate) fn each<R: TableRow>(&self, row: &R) -> io::Result<()> {
         if !self.is_for_people() {
             return self.json_line(row);
         }
@@ -189,7 +189,7 @@ impl Output {
         write_line(&text::clean_json(serde_json::to_string(record)?))
     }
 
-    fn table<R: Row>(&self, rows: &[R]) -> String {
+    fn table<R: TableRow>(&self, rows: &[R]) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         // Cut to the width of the terminal; where there is none each row is one line.
@@ -259,7 +259,7 @@ mod tests {
         name: String,
     }
 
-    impl Row for Named {
+    impl TableRow for Named {
         const HEADS: &'static [&'static str] = &["NAME", "LENGTH"];
 
         fn cells(&self) -> Vec<String> {

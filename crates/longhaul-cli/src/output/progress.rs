@@ -7,13 +7,13 @@ use std::io::{self, IsTerminal};
 /// A line on standard error that changes in place; nothing where standard error is no terminal, or
 /// `--quiet` was said.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     bar: ProgressBar,
 }
 
 impl Output {
     /// Progress towards so many steps; zero if their number is not known.
-    pub(crate) fn progress(&self, total: u64) -> Progress {
+    pub(crate) fn progress(&self, total: u64) -> ProgressLine {
         let is_seen = !self.quiet && io::stderr().is_terminal();
         let target = if is_seen {
             ProgressDrawTarget::stderr_with_hz(8)
@@ -26,11 +26,11 @@ impl Output {
         if let Ok(style) = ProgressStyle::with_template(form) {
             bar.set_style(style);
         }
-        Progress { bar }
+        ProgressLine { bar }
     }
 }
 
-impl Progress {
+impl ProgressLine {
     /// So many steps are done, of so many.
     pub(crate) fn set(&self, done: u64, total: u64, message: &str) {
         if total > 0 {
@@ -46,7 +46,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

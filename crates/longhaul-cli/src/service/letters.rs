@@ -2,7 +2,7 @@
 
 use super::Pulsar;
 use super::tasks::named;
-use crate::output::{Row, Tone, text};
+use crate::output::{TableRow, Tone, text};
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,14 +18,14 @@ use std::ops::RangeInclusive;
 const PAGE: usize = 1_000;
 
 /// Lists dead letters, and does something about them.
-pub(crate) trait Letters {
+pub(crate) trait LetterService {
     /// Dead letters that a filter takes, the oldest first, up to so many.
     async fn letters(
         &self,
         queue: &str,
         filter: &LetterFilter,
         limit: usize,
-    ) -> anyhow::Result<Shelf>;
+    ) -> anyhow::Result<LetterPage>;
     /// The dead letter of a task.
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>>;
     /// Submits the task of a dead letter once more.
@@ -45,15 +45,15 @@ pub(crate) trait Letters {
         queue: &str,
         filter: &LetterFilter,
         reason: &str,
-    ) -> anyhow::Result<Purges>;
+    ) -> anyhow::Result<LetterPurges>;
 }
 
 pub(crate) type Replays = BoxStream<'static, anyhow::Result<(String, Replayed)>>;
-pub(crate) type Purges = BoxStream<'static, anyhow::Result<String>>;
+pub(crate) type LetterPurges = BoxStream<'static, anyhow::Result<String>>;
 
 /// Some of the letters.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct LetterPage {
     pub(crate) letters: Vec<Letter>,
     /// Whether there are more.
     pub(crate) has_more: bool,
@@ -177,7 +177,7 @@ impl Letter {
     }
 }
 
-impl Row for Letter {
+impl TableRow for Letter {
     const HEADS: &'static [&'static str] = &["TASK", "FAILED", "ATTEMPTS", "TYPE", "KEY", "REASON"];
 
     fn cells(&self) -> Vec<String> {
@@ -196,13 +196,13 @@ impl Row for Letter {
     }
 }
 
-impl Letters for Pulsar {
+impl LetterService for Pulsar {
     async fn letters(
         &self,
         queue: &str,
         filter: &LetterFilter,
         limit: usize,
-    ) -> anyhow::Result<Shelf> {
+    ) -> anyhow::Result<LetterPage> {
         let (library, filter) = (self.shelves(queue).await?, filter.of_library());
         let (mut letters, mut next) = (Vec::new(), None);
         loop {
@@ -211,7 +211,7 @@ impl Letters for Pulsar {
             letters.extend(page.letters.into_iter().map(Letter::of));
             next = page.next;
             if next.is_none() || letters.len() >= limit {
-                return Ok(Shelf { letters, has_more: next.is_some() });
+                return Ok(LetterPage { letters, has_more: next.is_some() });
             }
         }
     }
@@ -246,7 +246,7 @@ impl Letters for Pulsar {
         queue: &str,
         filter: &LetterFilter,
         reason: &str,
-    ) -> anyhow::Result<Purges> {
+    ) -> anyhow::Result<LetterPurges> {
         let name = namer(queue);
         let purges = self.shelves(queue).await?.purge(filter.of_library(), reason);
         Ok(purges.map(move |it| it.map(&name).map_err(Into::into)).boxed())

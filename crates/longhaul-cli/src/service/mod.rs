@@ -13,8 +13,8 @@ pub(crate) mod tasks;
 pub(crate) mod topics;
 pub(crate) mod workers;
 
-use crate::context::Context;
-use crate::exit::Failure;
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
 use longhaul::Client;
 use patience::Patience;
 
@@ -29,7 +29,7 @@ pub(crate) struct Pulsar {
 impl Pulsar {
     /// # Errors
     /// When the broker cannot be reached.
-    pub(crate) async fn connect(context: &Context) -> anyhow::Result<Self> {
+    pub(crate) async fn connect(context: &CommandContext) -> anyhow::Result<Self> {
         let patience = Some(context.patience()?);
         Ok(Self { client: context.client().await?, patience })
     }
@@ -48,8 +48,8 @@ impl Pulsar {
 }
 
 /// There is no such queue, as the broker or a gateway says.
-pub(crate) fn no_queue(queue: &str) -> Failure {
-    Failure::not_found(format!("there is no queue `{queue}`")).help(format!(
+pub(crate) fn no_queue(queue: &str) -> CommandFailure {
+    CommandFailure::not_found(format!("there is no queue `{queue}`")).help(format!(
         "`longhaul topic setup {queue}` makes it, and so does its first worker; `longhaul queue list` lists those that there are"
     ))
 }

@@ -1,7 +1,7 @@
 //! How long somebody who waits goes on while nobody answers, and what is said of that.
 
 use crate::clock;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
 use crate::times;
 use std::time::{Duration, Instant};
@@ -41,10 +41,10 @@ impl Patience {
     }
 
     /// Nobody has answered for too long.
-    pub(crate) fn over(&self, who: &str, away: &Away) -> Failure {
+    pub(crate) fn over(&self, who: &str, away: &Away) -> CommandFailure {
         let limit = times::human(self.limit);
         let what = format!("{who} has not answered for {limit}: {}", away.cause);
-        Failure::new(Code::Unreachable, what).help(
+        CommandFailure::new(Code::Unreachable, what).help(
             "tasks go on without you: ask again when it is back; --reconnect-timeout sets how long to go on",
         )
     }

@@ -3,11 +3,11 @@
 mod names;
 
 use super::letters::namer;
-use super::tasks::{Counts, Filter};
-use super::workers::{Worker, Workers};
+use super::tasks::{QueueTaskCounts, TaskListFilter};
+use super::workers::{WorkerProcess, Workers};
 use super::{Pulsar, short_topic};
-use crate::exit::{Code, Failure};
-use crate::output::Row;
+use crate::exit::{Code, CommandFailure};
+use crate::output::TableRow;
 use crate::times;
 use anyhow::Context as _;
 use futures::StreamExt;
@@ -25,11 +25,11 @@ const LETTERS_MAX: usize = 10_000;
 /// Answers questions about queues, and changes what applies to them.
 pub(crate) trait Queues {
     /// The queues of a namespace.
-    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<Named>>;
+    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>>;
     /// How a queue stands.
-    async fn stats(&self, queue: &str) -> anyhow::Result<Stats>;
+    async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats>;
     /// What applies to its tasks.
-    async fn settings(&self, queue: &str) -> anyhow::Result<Settings>;
+    async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings>;
     /// Changes the settings by a JSON merge patch (RFC 7396), if they have this version; or
     /// whichever they have.
     async fn change(&self, queue: &str, version: Option<u64>, patch: &Value)
@@ -37,20 +37,25 @@ pub(crate) trait Queues {
     /// Has workers begin tasks, or not.
     async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64>;
     /// Deletes all tasks that a filter takes and that are not over.
-    async fn purge(&self, queue: &str, filter: &Filter, reason: &str) -> anyhow::Result<Purges>;
+    async fn purge(
+        &self,
+        queue: &str,
+        filter: &TaskListFilter,
+        reason: &str,
+    ) -> anyhow::Result<TaskPurges>;
     /// Who has acted upon tasks, and why, the oldest first.
-    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>>;
+    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>>;
 }
 
 /// Each task that a purge takes, and what became of it.
-pub(crate) type Purges = BoxStream<'static, (String, anyhow::Result<()>)>;
+pub(crate) type TaskPurges = BoxStream<'static, (String, anyhow::Result<()>)>;
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Named {
+pub(crate) struct QueueNameRow {
     pub(crate) queue: String,
 }
 
-impl Row for Named {
+impl TableRow for QueueNameRow {
     const HEADS: &'static [&'static str] = &["QUEUE"];
 
     fn cells(&self) -> Vec<String> {
@@ -68,7 +73,7 @@ pub(crate) struct Alive {
 }
 
 impl Alive {
-    pub(crate) fn of(workers: &[Worker]) -> Self {
+    pub(crate) fn of(workers: &[WorkerProcess]) -> Self {
         let alive = workers.iter().filter(|it| it.is_alive());
         let (gateways, workers): (Vec<_>, Vec<_>) = alive.partition(|it| it.grants_leases);
         Self { workers: workers.len(), gateways: gateways.len() }
@@ -78,9 +83,9 @@ impl Alive {
 /// How a queue stands.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Stats {
+pub(crate) struct QueueStats {
     #[serde(flatten)]
-    pub(crate) counts: Counts,
+    pub(crate) counts: QueueTaskCounts,
     pub(crate) paused: bool,
     pub(crate) settings_version: u64,
     #[serde(flatten)]
@@ -90,7 +95,7 @@ pub(crate) struct Stats {
     pub(crate) has_more_dead_letters: bool,
 }
 
-impl Stats {
+impl QueueStats {
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let more = if self.has_more_dead_letters { " or more" } else { "" };
         let mut fields = vec![
@@ -112,7 +117,7 @@ impl Stats {
 
 /// Settings as they stand.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct VersionedQueueSettings {
     pub(crate) version: u64,
     pub(crate) settings: QueueSettings,
 }
@@ -120,7 +125,7 @@ pub(crate) struct Settings {
 /// What somebody did.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Action {
+pub(crate) struct LoggedAction {
     pub(crate) published_ms: u64,
     /// Unless it was done to a worker.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,7 +141,7 @@ pub(crate) struct Action {
     pub(crate) new_task: Option<String>,
 }
 
-impl Row for Action {
+impl TableRow for LoggedAction {
     const HEADS: &'static [&'static str] = &["WHEN", "TASK", "ACTION", "BY", "REASON", "NEW TASK"];
 
     fn cells(&self) -> Vec<String> {
@@ -151,7 +156,7 @@ impl Row for Action {
     }
 }
 
-impl Action {
+impl LoggedAction {
     fn upon(&self) -> String {
         let worker = || self.worker.as_ref().map(|name| format!("worker {name}"));
         self.task.clone().or_else(worker).unwrap_or_default()
@@ -159,20 +164,22 @@ impl Action {
 }
 
 impl Queues for Pulsar {
-    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<Named>> {
+    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>> {
         let found = self.client.queues(namespace).await?;
-        Ok(without_levels(&found).map(|it| Named { queue: short_topic(it).to_owned() }).collect())
+        Ok(without_levels(&found)
+            .map(|it| QueueNameRow { queue: short_topic(it).to_owned() })
+            .collect())
     }
 
-    async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
+    async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
         self.require(queue).await?;
         let view = self.client.tasks(queue).await?;
         let settings = self.settings(queue).await?;
         let alive = Alive::of(&self.workers(queue).await?);
         let letters = self.client.dead_letters(queue)?;
         let letters = letters.list(&DeadLetterFilter::new(), None, LETTERS_MAX).await?;
-        Ok(Stats {
-            counts: Counts::of(short_topic(queue), &view.counts()?),
+        Ok(QueueStats {
+            counts: QueueTaskCounts::of(short_topic(queue), &view.counts()?),
             paused: settings.settings.paused,
             settings_version: settings.version,
             alive,
@@ -181,10 +188,10 @@ impl Queues for Pulsar {
         })
     }
 
-    async fn settings(&self, queue: &str) -> anyhow::Result<Settings> {
+    async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
         self.require(queue).await?;
         let stands = self.client.queue(queue).settings().await?;
-        Ok(Settings { version: stands.version, settings: stands.settings })
+        Ok(VersionedQueueSettings { version: stands.version, settings: stands.settings })
     }
 
     async fn change(
@@ -205,7 +212,7 @@ impl Queues for Pulsar {
             }
         }
         let what = "others change the settings faster than this change can be made";
-        Err(Failure::new(Code::Conflict, what).into())
+        Err(CommandFailure::new(Code::Conflict, what).into())
     }
 
     async fn set_paused(&self, queue: &str, paused: bool, _: &str) -> anyhow::Result<u64> {
@@ -214,18 +221,23 @@ impl Queues for Pulsar {
         Ok(if paused { document.pause().await? } else { document.resume().await? })
     }
 
-    async fn purge(&self, queue: &str, filter: &Filter, reason: &str) -> anyhow::Result<Purges> {
+    async fn purge(
+        &self,
+        queue: &str,
+        filter: &TaskListFilter,
+        reason: &str,
+    ) -> anyhow::Result<TaskPurges> {
         self.require(queue).await?;
         let name = namer(queue);
         let purges = self.client.purge(queue, filter.of_library(), reason).await?;
         Ok(purges.map(move |(id, ended)| (name(id), ended.map_err(Into::into))).boxed())
     }
 
-    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>> {
+    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
         self.require(queue).await?;
         let name = namer(queue);
         let actions = self.client.action_log(queue, limit).await?;
-        let action = |it: longhaul::ActionRecord| Action {
+        let action = |it: longhaul::ActionRecord| LoggedAction {
             published_ms: it.published_ms,
             task: it.task.map(&name),
             worker: it.worker,
@@ -254,9 +266,9 @@ pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result
     names::check(patch, &document)?;
     merge(&mut document, patch);
     let read = serde_json::from_value(document);
-    let settings: QueueSettings =
-        read.map_err(|error| Failure::usage(format!("the settings cannot be read: {error}")))?;
-    settings.validate().map_err(|error| Failure::usage(error.to_string()))?;
+    let settings: QueueSettings = read
+        .map_err(|error| CommandFailure::usage(format!("the settings cannot be read: {error}")))?;
+    settings.validate().map_err(|error| CommandFailure::usage(error.to_string()))?;
     Ok(settings)
 }
 

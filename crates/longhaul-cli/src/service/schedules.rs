@@ -1,36 +1,36 @@
 //! Schedules: tasks by cron expressions, intervals and instants.
 
 use super::Pulsar;
-use super::tasks::{NewTask, named};
-use crate::output::{Row, Tone};
+use super::tasks::{TaskSubmission, named};
+use crate::output::{TableRow, Tone};
 use crate::times;
 use longhaul::{Raw, Schedule, ScheduleInfo};
 use serde::Serialize;
 use serde_json::Value;
 
 /// Makes schedules, and tells of them.
-pub(crate) trait Schedules {
+pub(crate) trait ScheduleService {
     async fn create_schedule(
         &self,
         name: &str,
         schedule: Schedule,
-        task: NewTask,
+        task: TaskSubmission,
     ) -> anyhow::Result<u64>;
-    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<Shown>>;
-    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<Shown>>;
+    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>>;
+    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>>;
     /// Does something to a schedule.
     async fn act_on_schedule(
         &self,
         queue: &str,
         name: &str,
-        act: Act,
+        act: ScheduleAction,
         reason: &str,
     ) -> anyhow::Result<()>;
 }
 
 /// What is done to a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum ScheduleAction {
     Pause,
     Resume,
     Trigger,
@@ -40,7 +40,7 @@ pub(crate) enum Act {
 /// A schedule, and how it stands.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Shown {
+pub(crate) struct ScheduleDetails {
     pub(crate) name: String,
     pub(crate) version: u64,
     pub(crate) paused: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Shown {
     pub(crate) next: Vec<String>,
 }
 
-impl Shown {
+impl ScheduleDetails {
     fn of(info: ScheduleInfo) -> anyhow::Result<Self> {
         Ok(Self {
             name: info.name,
@@ -92,7 +92,7 @@ impl Shown {
     }
 }
 
-impl Row for Shown {
+impl TableRow for ScheduleDetails {
     const HEADS: &'static [&'static str] =
         &["NAME", "FIRES", "NEXT", "LAST", "LAST TASK", "PAUSED"];
 
@@ -113,45 +113,45 @@ impl Row for Shown {
     }
 }
 
-impl Schedules for Pulsar {
+impl ScheduleService for Pulsar {
     async fn create_schedule(
         &self,
         name: &str,
         schedule: Schedule,
-        task: NewTask,
+        task: TaskSubmission,
     ) -> anyhow::Result<u64> {
-        let NewTask { queue, payload, terms } = task;
+        let TaskSubmission { queue, payload, terms } = task;
         let submission = terms.put_into(self.client.submission(&queue, &Raw(payload)))?;
         self.require(&queue).await?;
         Ok(self.client.schedules(queue).create(name, schedule, submission).await?)
     }
 
-    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<Shown>> {
+    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
         self.require(queue).await?;
         let found = self.client.schedules(queue).list().await?;
-        found.into_iter().map(Shown::of).collect()
+        found.into_iter().map(ScheduleDetails::of).collect()
     }
 
-    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<Shown>> {
+    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
         self.require(queue).await?;
         let found = self.client.schedules(queue).get(name).await?;
-        found.map(Shown::of).transpose()
+        found.map(ScheduleDetails::of).transpose()
     }
 
     async fn act_on_schedule(
         &self,
         queue: &str,
         name: &str,
-        act: Act,
+        act: ScheduleAction,
         _: &str,
     ) -> anyhow::Result<()> {
         self.require(queue).await?;
         let schedules = self.client.schedules(queue);
         match act {
-            Act::Pause => drop(schedules.pause(name).await?),
-            Act::Resume => drop(schedules.resume(name).await?),
-            Act::Trigger => drop(schedules.trigger(name).await?),
-            Act::Delete => schedules.delete(name).await?,
+            ScheduleAction::Pause => drop(schedules.pause(name).await?),
+            ScheduleAction::Resume => drop(schedules.resume(name).await?),
+            ScheduleAction::Trigger => drop(schedules.trigger(name).await?),
+            ScheduleAction::Delete => schedules.delete(name).await?,
         }
         Ok(())
     }

@@ -1,22 +1,26 @@
 //! The topics of a queue: made, put right, judged.
 
 use super::{Pulsar, short_topic};
-use crate::output::{Row, Tone};
-use longhaul::topics::{CompactionState, CompactionStatus, Finding, Severity, TopicSettings};
+use crate::output::{TableRow, Tone};
+use longhaul::topics::{CompactionState, CompactionStatus, Severity, TopicFinding, TopicSettings};
 use serde::Serialize;
 
 /// Sets topics up, and judges them and what is on them.
-pub(crate) trait Topics {
+pub(crate) trait TopicService {
     /// Makes the topics of a queue, or puts them right; or tells what would be done.
-    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<Report>;
+    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport>;
     /// What is not as it should be.
-    async fn check(&self, queue: &str, settings: TopicSettings) -> anyhow::Result<Vec<Found>>;
+    async fn check(
+        &self,
+        queue: &str,
+        settings: TopicSettings,
+    ) -> anyhow::Result<Vec<TopicFindingRow>>;
     /// Has the broker compact the topics of a queue.
     async fn compact(&self, queue: &str) -> anyhow::Result<()>;
     /// How far that has come, by partition.
-    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<Compaction>>;
+    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>>;
     /// Whether every entry keeps the invariants of the protocol.
-    async fn verify(&self, queue: &str) -> anyhow::Result<Verdict>;
+    async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport>;
 }
 
 /// What is set up.
@@ -31,16 +35,16 @@ pub(crate) struct SetUp {
 /// What was done.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Report {
+pub(crate) struct TopicSetupReport {
     pub(crate) steps: Vec<String>,
-    pub(crate) findings: Vec<Found>,
+    pub(crate) findings: Vec<TopicFindingRow>,
     pub(crate) dry_run: bool,
 }
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Found {
+pub(crate) struct TopicFindingRow {
     pub(crate) severity: String,
     pub(crate) topic: String,
     pub(crate) what: String,
@@ -50,8 +54,8 @@ pub(crate) struct Found {
     pub(crate) is_error: bool,
 }
 
-impl Found {
-    fn of(finding: Finding) -> Self {
+impl TopicFindingRow {
+    fn of(finding: TopicFinding) -> Self {
         Self {
             severity: finding.severity.to_string(),
             topic: finding.topic,
@@ -76,7 +80,7 @@ impl Found {
 /// How far the compaction of a partition has come.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Compaction {
+pub(crate) struct CompactionProgress {
     pub(crate) topic: String,
     pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -87,7 +91,7 @@ pub(crate) struct Compaction {
     pub(crate) has_failed: bool,
 }
 
-impl Compaction {
+impl CompactionProgress {
     fn of(state: CompactionState) -> Self {
         let CompactionState { topic, status, last_error, .. } = state;
         let word = match status {
@@ -107,7 +111,7 @@ impl Compaction {
     }
 }
 
-impl Row for Compaction {
+impl TableRow for CompactionProgress {
     const HEADS: &'static [&'static str] = &["TOPIC", "COMPACTION", "ERROR"];
 
     fn cells(&self) -> Vec<String> {
@@ -126,7 +130,7 @@ impl Row for Compaction {
 /// What the logs show.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Verdict {
+pub(crate) struct VerifyReport {
     pub(crate) sound: bool,
     pub(crate) tasks: u64,
     pub(crate) ledger_entries: u64,
@@ -134,7 +138,7 @@ pub(crate) struct Verdict {
     pub(crate) malformed: u64,
     pub(crate) late: u64,
     pub(crate) broken: u64,
-    pub(crate) findings: Vec<Broken>,
+    pub(crate) findings: Vec<InvariantFinding>,
     /// Where entries may be that were not read.
     pub(crate) unread: Vec<String>,
 }
@@ -142,7 +146,7 @@ pub(crate) struct Verdict {
 /// An entry that breaks an invariant.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Broken {
+pub(crate) struct InvariantFinding {
     pub(crate) invariant: String,
     pub(crate) task: Option<String>,
     pub(crate) topic: &'static str,
@@ -151,7 +155,7 @@ pub(crate) struct Broken {
     pub(crate) what: String,
 }
 
-impl Row for Broken {
+impl TableRow for InvariantFinding {
     const HEADS: &'static [&'static str] =
         &["INVARIANT", "TASK", "TOPIC", "PARTITION", "POSITION", "WHAT"];
 
@@ -171,13 +175,13 @@ impl Row for Broken {
     }
 }
 
-impl Topics for Pulsar {
-    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<Report> {
+impl TopicService for Pulsar {
+    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport> {
         let SetUp { settings, levels, dry_run } = wanted;
         if dry_run {
             let steps = self.client.plan_topics(queue, settings).await?;
             let steps = steps.iter().map(ToString::to_string).collect();
-            return Ok(Report { steps, findings: Vec::new(), dry_run });
+            return Ok(TopicSetupReport { steps, findings: Vec::new(), dry_run });
         }
         let report = if levels {
             self.client.setup_levels(queue, settings).await?
@@ -185,29 +189,33 @@ impl Topics for Pulsar {
             self.client.setup_topics_with(queue, settings).await?
         };
         let steps = report.steps.iter().map(ToString::to_string).collect();
-        let findings = report.findings.into_iter().map(Found::of).collect();
-        Ok(Report { steps, findings, dry_run })
+        let findings = report.findings.into_iter().map(TopicFindingRow::of).collect();
+        Ok(TopicSetupReport { steps, findings, dry_run })
     }
 
-    async fn check(&self, queue: &str, settings: TopicSettings) -> anyhow::Result<Vec<Found>> {
+    async fn check(
+        &self,
+        queue: &str,
+        settings: TopicSettings,
+    ) -> anyhow::Result<Vec<TopicFindingRow>> {
         let found = self.client.check_topics(queue, settings).await?;
-        Ok(found.into_iter().map(Found::of).collect())
+        Ok(found.into_iter().map(TopicFindingRow::of).collect())
     }
 
     async fn compact(&self, queue: &str) -> anyhow::Result<()> {
         Ok(self.client.compact_topics(queue).await?)
     }
 
-    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<Compaction>> {
+    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>> {
         let states = self.client.compactions(queue).await?;
-        Ok(states.into_iter().map(Compaction::of).collect())
+        Ok(states.into_iter().map(CompactionProgress::of).collect())
     }
 
-    async fn verify(&self, queue: &str) -> anyhow::Result<Verdict> {
+    async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport> {
         self.require(queue).await?;
         let found = self.client.verify(queue).await?;
         let name = super::letters::namer(queue);
-        let broken = |it: longhaul::BrokenInvariant| Broken {
+        let broken = |it: longhaul::BrokenInvariant| InvariantFinding {
             invariant: it.id.to_owned(),
             task: it.task.map(&name),
             topic: if it.on_metadata { "metadata" } else { "ledger" },
@@ -215,7 +223,7 @@ impl Topics for Pulsar {
             position: format!("{}:{}", it.position.ledger, it.position.entry),
             what: it.what,
         };
-        Ok(Verdict {
+        Ok(VerifyReport {
             sound: found.is_sound() && found.unread.is_empty(),
             tasks: found.tasks,
             ledger_entries: found.ledger_entries,

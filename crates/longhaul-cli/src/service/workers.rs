@@ -3,7 +3,7 @@
 use super::Pulsar;
 use super::tasks::named;
 use crate::clock;
-use crate::output::{Row, Tone};
+use crate::output::{TableRow, Tone};
 use crate::times;
 use longhaul::{Client, TaskRef, TaskView, WorkerIdentity, WorkerInfo};
 use serde::Serialize;
@@ -12,24 +12,24 @@ use std::sync::Arc;
 
 /// Answers questions about workers, and tells them to drain.
 pub(crate) trait Workers {
-    type Look: Look;
+    type Look: WorkerLookup;
 
     /// Looks at the workers of a queue, once or often.
     async fn look(&self, queue: &str) -> anyhow::Result<Self::Look>;
 
     /// The workers of a queue, by name.
-    async fn workers(&self, queue: &str) -> anyhow::Result<Vec<Worker>> {
+    async fn workers(&self, queue: &str) -> anyhow::Result<Vec<WorkerProcess>> {
         self.look(queue).await?.workers().await
     }
 }
 
 /// The workers of a queue.
-pub(crate) trait Look {
+pub(crate) trait WorkerLookup {
     /// As they are now: a worker is there once for each of its owner ids.
-    async fn seen(&self) -> anyhow::Result<Vec<Seen>>;
+    async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>>;
 
     /// As they are now, by name.
-    async fn workers(&self) -> anyhow::Result<Vec<Worker>> {
+    async fn workers(&self) -> anyhow::Result<Vec<WorkerProcess>> {
         Ok(by_process(self.seen().await?.into_iter()))
     }
 
@@ -51,7 +51,7 @@ pub(crate) trait Look {
 /// A worker process.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Worker {
+pub(crate) struct WorkerProcess {
     pub(crate) name: String,
     pub(crate) host: String,
     pub(crate) process: Option<u32>,
@@ -74,7 +74,7 @@ pub(crate) struct Worker {
     pub(crate) running: Vec<String>,
 }
 
-impl Row for Worker {
+impl TableRow for WorkerProcess {
     const HEADS: &'static [&'static str] =
         &["NAME", "HEARTBEAT", "RUNNING", "HOST", "PROCESS", "VERSION", "LABEL"];
 
@@ -95,7 +95,7 @@ impl Row for Worker {
     }
 }
 
-impl Worker {
+impl WorkerProcess {
     /// It is there, and no other worker takes over what it runs.
     pub(crate) const fn is_alive(&self) -> bool {
         self.last_heartbeat_ms.is_some() && self.missed_heartbeats < 2
@@ -129,11 +129,11 @@ impl Workers for Pulsar {
     }
 }
 
-impl Look for TopicsLook {
-    async fn seen(&self) -> anyhow::Result<Vec<Seen>> {
+impl WorkerLookup for TopicsLook {
+    async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>> {
         let queue = &self.queue;
         let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
-        let seen = |it: WorkerInfo| Seen {
+        let seen = |it: WorkerInfo| PartitionWorker {
             partition: it.partition,
             owner: it.owner,
             identity: it.identity.map(Arc::unwrap_or_clone),
@@ -152,7 +152,7 @@ impl Look for TopicsLook {
 
 /// A worker on one partition, under one owner id.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct PartitionWorker {
     pub(crate) partition: i32,
     pub(crate) owner: String,
     pub(crate) identity: Option<WorkerIdentity>,
@@ -163,8 +163,8 @@ pub(crate) struct Seen {
 }
 
 /// A worker has an owner id for each partition; its identity says which of them are one process.
-pub(crate) fn by_process(seen: impl Iterator<Item = Seen>) -> Vec<Worker> {
-    let mut found: BTreeMap<(String, String, Option<u32>, String, String), Worker> =
+pub(crate) fn by_process(seen: impl Iterator<Item = PartitionWorker>) -> Vec<WorkerProcess> {
+    let mut found: BTreeMap<(String, String, Option<u32>, String, String), WorkerProcess> =
         BTreeMap::new();
     for seen in seen {
         let key = match &seen.identity {
@@ -187,11 +187,20 @@ pub(crate) fn by_process(seen: impl Iterator<Item = Seen>) -> Vec<Worker> {
     found.into_values().collect()
 }
 
-fn of_identity(seen: &Seen) -> Worker {
+fn of_identity(seen: &PartitionWorker) -> WorkerProcess {
     let Some(identity) = &seen.identity else {
-        return Worker { name: seen.owner.clone(), ..Worker::default() };
+        return WorkerProcess { name: seen.owner.clone(), ..WorkerProcess::default() };
     };
     let WorkerIdentity { name, host, process, version, label, instance, grants_leases, .. } =
         identity.clone();
-    Worker { name, host, process, version, label, instance, grants_leases, ..Worker::default() }
+    WorkerProcess {
+        name,
+        host,
+        process,
+        version,
+        label,
+        instance,
+        grants_leases,
+        ..WorkerProcess::default()
+    }
 }

@@ -1,6 +1,6 @@
 //! Pulsar's `client.conf`, as Pulsar's own tools read it: a file of Java properties.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -29,9 +29,10 @@ impl ClientConf {
     ///
     /// # Errors
     /// When it cannot be read, or asks for certificates in Java's own form.
-    pub(crate) fn open(path: &str) -> Result<Self, Failure> {
-        let failed =
-            |problem: String| Failure::usage(format!("PULSAR_CLIENT_CONF: {path}: {problem}"));
+    pub(crate) fn open(path: &str) -> Result<Self, CommandFailure> {
+        let failed = |problem: String| {
+            CommandFailure::usage(format!("PULSAR_CLIENT_CONF: {path}: {problem}"))
+        };
         let text = std::fs::read_to_string(Path::new(path)).map_err(|it| failed(it.to_string()))?;
         Self::read(&text).map_err(failed)
     }

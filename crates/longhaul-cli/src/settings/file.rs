@@ -12,8 +12,8 @@
 //! It is written whole and then put in place, readable by its owner alone, since credentials may be
 //! in it.
 
-use super::{SETTINGS, Source, Value};
-use crate::exit::Failure;
+use super::{SETTINGS, SettingSource, SettingValue};
+use crate::exit::CommandFailure;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,13 +37,16 @@ impl File {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) fn open(environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, CommandFailure> {
         let named = environment("LONGHAUL_CONFIG").map(PathBuf::from);
         let home = || Some(Path::new(&environment("HOME")?).join(".config"));
         let folder = || environment("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
         let usual = || Some(folder()?.join("longhaul").join("config.toml"));
         let Some(path) = named.or_else(usual) else { return Ok(Self::default()) };
-        let failed = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+        let failed =
+            |problem: String| CommandFailure::usage(format!("{}: {problem}", path.display()));
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -97,7 +100,7 @@ impl File {
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn require(&self, name: &str) -> Result<(), Failure> {
+    pub(crate) fn require(&self, name: &str) -> Result<(), CommandFailure> {
         if self.contexts.contains_key(name) {
             return Ok(());
         }
@@ -108,18 +111,18 @@ impl File {
         } else {
             format!("the contexts are: {}", names.join(", "))
         };
-        Err(Failure::not_found(format!("there is no context `{name}`")).help(help))
+        Err(CommandFailure::not_found(format!("there is no context `{name}`")).help(help))
     }
 
     /// The value of a setting: that of the context, or else that of the top of the file.
-    pub(super) fn value(&self, context: Option<&str>, name: &str) -> Option<Value> {
+    pub(super) fn value(&self, context: Option<&str>, name: &str) -> Option<SettingValue> {
         let of_context = context.and_then(|context| {
             let text = self.contexts.get(context)?.get(name)?.clone();
-            Some(Value { text, source: Source::Context(context.to_owned()) })
+            Some(SettingValue { text, source: SettingSource::Context(context.to_owned()) })
         });
         let of_top = || {
             let text = self.top.get(name)?.clone();
-            Some(Value { text, source: Source::File(self.path.clone()) })
+            Some(SettingValue { text, source: SettingSource::File(self.path.clone()) })
         };
         of_context.or_else(of_top)
     }
@@ -143,10 +146,10 @@ impl File {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(crate) fn write(&self) -> Result<(), Failure> {
+    pub(crate) fn write(&self) -> Result<(), CommandFailure> {
         let failed = |problem: &dyn std::fmt::Display| {
             let what = format!("cannot write {}: {problem}", self.path.display());
-            Failure::usage(what).help("LONGHAUL_CONFIG names another file")
+            CommandFailure::usage(what).help("LONGHAUL_CONFIG names another file")
         };
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or_else(|| Path::new("."));

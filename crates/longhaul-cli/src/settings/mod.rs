@@ -13,12 +13,12 @@ pub(crate) mod file;
 mod source;
 
 use crate::commands::ports;
-use crate::exit::Failure;
-use crate::globals::Said;
+use crate::exit::CommandFailure;
+use crate::globals::FlagValues;
 use crate::times;
 use client_conf::ClientConf;
 use file::File;
-pub(crate) use source::Source;
+pub(crate) use source::SettingSource;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -113,22 +113,22 @@ const CREDENTIALS: [&str; 4] = ["auth-plugin", "auth-params", "token", "token-fi
 
 /// A value, and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Value {
+pub(crate) struct SettingValue {
     pub(crate) text: String,
-    pub(crate) source: Source,
+    pub(crate) source: SettingSource,
 }
 
 /// What the settings are read from.
 pub(crate) struct Sources<'a> {
-    pub(crate) flags: Said<'a>,
+    pub(crate) flags: FlagValues<'a>,
     /// The variables of the environment.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
 /// All settings with their values.
 #[derive(Debug)]
-pub(crate) struct Settings {
-    values: BTreeMap<&'static str, Value>,
+pub(crate) struct CliSettings {
+    values: BTreeMap<&'static str, SettingValue>,
     /// The context whose settings these are.
     pub(crate) context: Option<String>,
     /// The file of contexts.
@@ -142,13 +142,13 @@ pub(crate) fn variable(name: &str) -> String {
     format!("LONGHAUL_{}", name.replace('-', "_").to_uppercase())
 }
 
-impl Settings {
+impl CliSettings {
     /// Reads all settings.
     ///
     /// # Errors
     /// When the file, `client.conf` or a secret's file cannot be read, or the context does not
     /// exist.
-    pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, Failure> {
+    pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, CommandFailure> {
         let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
         // One that may be said several times takes what stands behind it each time.
         let flag = |name: &str| {
@@ -185,14 +185,14 @@ impl Settings {
     }
 
     /// A setting with its source.
-    pub(crate) fn value(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn value(&self, name: &str) -> Option<&SettingValue> {
         debug_assert!(SETTINGS.iter().any(|it| it.name == name), "no setting {name}");
         self.values.get(name)
     }
 
     /// Whether somebody has said it.
     pub(crate) fn is_said(&self, name: &str) -> bool {
-        self.value(name).is_some_and(|value| value.source != Source::Default)
+        self.value(name).is_some_and(|value| value.source != SettingSource::Default)
     }
 
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
@@ -200,7 +200,7 @@ impl Settings {
     }
 
     /// A setting that is `true` or `false`.
-    pub(crate) fn is(&self, name: &'static str) -> Result<bool, Failure> {
+    pub(crate) fn is(&self, name: &'static str) -> Result<bool, CommandFailure> {
         self.parsed(name, |text| match text {
             "true" | "1" | "yes" => Ok(true),
             "false" | "0" | "no" => Ok(false),
@@ -210,7 +210,7 @@ impl Settings {
     }
 
     /// A setting that is a duration.
-    pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
+    pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, CommandFailure> {
         self.parsed(name, times::duration)
     }
 
@@ -219,25 +219,26 @@ impl Settings {
         &self,
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, Failure> {
-        let Some(Value { text, source }) = self.value(name) else { return Ok(None) };
-        let failed =
-            |problem| Failure::usage(format!("{name} is `{text}`, from {source}: {problem}"));
+    ) -> Result<Option<T>, CommandFailure> {
+        let Some(SettingValue { text, source }) = self.value(name) else { return Ok(None) };
+        let failed = |problem| {
+            CommandFailure::usage(format!("{name} is `{text}`, from {source}: {problem}"))
+        };
         parse(text).map(Some).map_err(failed)
     }
 }
 
-fn from_flag(text: Option<String>) -> Option<Value> {
-    Some(Value { text: text?, source: Source::Flag })
+fn from_flag(text: Option<String>) -> Option<SettingValue> {
+    Some(SettingValue { text: text?, source: SettingSource::Flag })
 }
 
 fn from_environment(
     setting: &Setting,
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<Value>, Failure> {
+) -> Result<Option<SettingValue>, CommandFailure> {
     let variable = variable(setting.name);
     if let Some(text) = environment(&variable) {
-        return Ok(Some(Value { text, source: Source::Environment(variable) }));
+        return Ok(Some(SettingValue { text, source: SettingSource::Environment(variable) }));
     }
     // A token's file is a setting of its own: it is read again for each connection.
     if !setting.is_secret || setting.name == "token" {
@@ -246,34 +247,34 @@ fn from_environment(
     let variable = format!("{variable}_FILE");
     let Some(path) = environment(&variable) else { return Ok(None) };
     let text = std::fs::read_to_string(&path)
-        .map_err(|error| Failure::usage(format!("{variable} names {path}: {error}")))?;
-    let source = Source::SecretFile(variable, path.into());
-    Ok(Some(Value { text: text.trim().to_owned(), source }))
+        .map_err(|error| CommandFailure::usage(format!("{variable} names {path}: {error}")))?;
+    let source = SettingSource::SecretFile(variable, path.into());
+    Ok(Some(SettingValue { text: text.trim().to_owned(), source }))
 }
 
 /// What Pulsar's own tools read, where nobody says a service URL. Returns what of it is not
 /// followed.
 fn take_pulsars(
-    values: &mut BTreeMap<&'static str, Value>,
+    values: &mut BTreeMap<&'static str, SettingValue>,
     environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, CommandFailure> {
     const VARIABLE: &str = "PULSAR_SERVICE_URL";
     if let Some(text) = environment(VARIABLE) {
-        let source = Source::Environment(VARIABLE.to_owned());
-        values.insert("service-url", Value { text, source });
+        let source = SettingSource::Environment(VARIABLE.to_owned());
+        values.insert("service-url", SettingValue { text, source });
     }
     let Some(path) = environment("PULSAR_CLIENT_CONF") else { return Ok(Vec::new()) };
     let found = ClientConf::open(&path)?;
     for (name, text) in found.settings {
-        let source = Source::ClientConf(PathBuf::from(&path));
-        values.entry(name).or_insert(Value { text, source });
+        let source = SettingSource::ClientConf(PathBuf::from(&path));
+        values.entry(name).or_insert(SettingValue { text, source });
     }
     Ok(found.notes)
 }
 
 /// Who names a broker more specifically than a gateway wants the broker.
-fn settle_gateway(values: &mut BTreeMap<&'static str, Value>) {
-    let rank = |name| values.get(name).map(|value: &Value| value.source.rank());
+fn settle_gateway(values: &mut BTreeMap<&'static str, SettingValue>) {
+    let rank = |name| values.get(name).map(|value: &SettingValue| value.source.rank());
     if let (Some(broker), Some(gateway)) = (rank("service-url"), rank("gateway"))
         && broker < gateway
     {
@@ -282,15 +283,17 @@ fn settle_gateway(values: &mut BTreeMap<&'static str, Value>) {
 }
 
 /// Of two ways to authenticate the more specific one counts.
-fn settle_credentials(values: &mut BTreeMap<&'static str, Value>) -> Result<(), Failure> {
-    let rank = |values: &BTreeMap<&'static str, Value>, names: &[&str]| {
+fn settle_credentials(
+    values: &mut BTreeMap<&'static str, SettingValue>,
+) -> Result<(), CommandFailure> {
+    let rank = |values: &BTreeMap<&'static str, SettingValue>, names: &[&str]| {
         names.iter().filter_map(|name| Some(values.get(name)?.source.rank())).min()
     };
     let ways: [&[&str]; 3] = [&["auth-plugin", "auth-params"], &["token"], &["token-file"]];
     let Some(best) = rank(values, &CREDENTIALS) else { return Ok(()) };
     let best_ways: Vec<_> = ways.iter().filter(|way| rank(values, way) == Some(best)).collect();
     let [way] = best_ways.as_slice() else {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "two ways to authenticate were given in one place: a token, a token's file, or a plugin with its parameters",
         ));
     };
@@ -298,9 +301,9 @@ fn settle_credentials(values: &mut BTreeMap<&'static str, Value>) -> Result<(), 
     Ok(())
 }
 
-fn take_defaults(values: &mut BTreeMap<&'static str, Value>) {
+fn take_defaults(values: &mut BTreeMap<&'static str, SettingValue>) {
     let mut put = |name, text: String| {
-        values.entry(name).or_insert(Value { text, source: Source::Default });
+        values.entry(name).or_insert(SettingValue { text, source: SettingSource::Default });
     };
     for setting in SETTINGS {
         if let Some(default) = setting.default {
@@ -311,7 +314,7 @@ fn take_defaults(values: &mut BTreeMap<&'static str, Value>) {
     if !values.contains_key("service-url") {
         let ports = ports::DEFAULT;
         let mut put = |name, text: String| {
-            values.entry(name).or_insert(Value { text, source: Source::Default });
+            values.entry(name).or_insert(SettingValue { text, source: SettingSource::Default });
         };
         put("service-url", format!("pulsar://{}", ports.broker));
         put("admin-url", format!("http://{}", ports.admin));

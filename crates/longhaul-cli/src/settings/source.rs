@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SettingSource {
     /// The command line.
     Flag,
     /// A variable.
@@ -22,7 +22,7 @@ pub(crate) enum Source {
     Default,
 }
 
-impl Source {
+impl SettingSource {
     /// The smaller, the more specific.
     pub(crate) const fn rank(&self) -> u8 {
         match self {
@@ -36,7 +36,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => f.write_str("the command line"),

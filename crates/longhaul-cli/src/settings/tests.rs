@@ -26,13 +26,13 @@ impl World {
         self
     }
 
-    fn read(&self, flags: &[(&'static str, &str)]) -> Result<Settings, Failure> {
+    fn read(&self, flags: &[(&'static str, &str)]) -> Result<CliSettings, CommandFailure> {
         let environment = |name: &str| self.variables.get(name).cloned();
-        Settings::read(&Sources { flags: flags.to_vec(), environment: &environment })
+        CliSettings::read(&Sources { flags: flags.to_vec(), environment: &environment })
     }
 }
 
-fn told(settings: &Settings, name: &str) -> String {
+fn told(settings: &CliSettings, name: &str) -> String {
     let value = settings.value(name).unwrap();
     format!("{} from {}", value.text, value.source)
 }

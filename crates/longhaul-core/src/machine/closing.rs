@@ -5,7 +5,7 @@
 //! acknowledged as a whole, so its ack waits until all of its tasks are terminal and shown.
 
 use super::reading::is_gone;
-use super::{Action, Machine, Stage, Step, Task};
+use super::{Action, Machine, Stage, Task, TerminalStep};
 use crate::protocol::fold::Phase;
 use crate::task::{EntryId, TaskId};
 
@@ -15,7 +15,7 @@ impl Machine {
         if let Some(task) = self.tasks.get_mut(id) {
             task.own_record.dead_letter = true;
         }
-        if self.step(id) == Some(Step::DeadLetter) {
+        if self.step(id) == Some(TerminalStep::DeadLetter) {
             self.show_outcome(id);
         }
     }
@@ -27,8 +27,8 @@ impl Machine {
         {
             task.own_record.shown = true;
         }
-        if self.step(id) == Some(Step::Metadata) {
-            self.set_stage(id, Stage::Closing(Step::Written));
+        if self.step(id) == Some(TerminalStep::Metadata) {
+            self.set_stage(id, Stage::Closing(TerminalStep::Written));
             self.drop_payload(id);
             self.try_ack(id);
         }
@@ -41,8 +41,8 @@ impl Machine {
             let Some(task) = self.tasks.get_mut(id) else { continue };
             task.held = false;
             task.own_record.acked = task.fold.phase.is_terminal();
-            if task.stage.step() == Some(Step::Ack) {
-                task.stage = Stage::Closing(Step::Closed);
+            if task.stage.step() == Some(TerminalStep::Ack) {
+                task.stage = Stage::Closing(TerminalStep::Closed);
             }
             let gone = is_gone(task);
             self.drop_payload(id);
@@ -66,12 +66,13 @@ impl Machine {
     pub(super) fn close_again(&mut self, id: TaskId) {
         let Some(stage) = self.task(id).map(|task| task.stage) else { return };
         match stage.step() {
-            Some(Step::Closed) => self.try_ack(id),
+            Some(TerminalStep::Closed) => self.try_ack(id),
             // The ack that is on its way has overtaken this delivery, which would then stay
             // unacknowledged.
-            Some(Step::Ack) => self.act(Action::Ack(id.entry_id())),
+            Some(TerminalStep::Ack) => self.act(Action::Ack(id.entry_id())),
             None if stage.is_free() => self.begin_closing(id),
-            Some(Step::DeadLetter | Step::Metadata | Step::Written) | None => {}
+            Some(TerminalStep::DeadLetter | TerminalStep::Metadata | TerminalStep::Written)
+            | None => {}
         }
     }
 
@@ -82,7 +83,7 @@ impl Machine {
         if !task.fold.phase.is_terminal() || !task.stage.is_free() {
             return;
         }
-        let is_written = |member: &Task| member.stage.step() == Some(Step::Written);
+        let is_written = |member: &Task| member.stage.step() == Some(TerminalStep::Written);
         // A closing claim that was given up may have landed all the same.
         let own = |owner| owner == self.owner() || self.has_granted(owner);
         let ended_by = task.ended_by.as_deref().copied().unwrap_or(task.fold.owner);
@@ -97,7 +98,7 @@ impl Machine {
     pub(super) fn begin_closing(&mut self, id: TaskId) {
         let phase = self.fold(id).phase;
         if self.letters.wants(phase) {
-            self.set_stage(id, Stage::Closing(Step::DeadLetter));
+            self.set_stage(id, Stage::Closing(TerminalStep::DeadLetter));
             return self.act(Action::DeadLetter(id));
         }
         if let Some(task) = self.tasks.get_mut(id)
@@ -110,14 +111,14 @@ impl Machine {
     }
 
     fn show_outcome(&mut self, id: TaskId) {
-        self.set_stage(id, Stage::Closing(Step::Metadata));
+        self.set_stage(id, Stage::Closing(TerminalStep::Metadata));
         // The entry carries the payload, and may have to be published more than once.
         self.act(Action::ShowOutcome(id));
     }
 
     fn try_ack(&mut self, id: TaskId) {
         let size = self.tasks.get(id).and_then(|task| task.batch_size).unwrap_or(1);
-        let written = |stage: Stage| stage.step() >= Some(Step::Written);
+        let written = |stage: Stage| stage.step() >= Some(TerminalStep::Written);
         let members: Vec<_> = self
             .tasks
             .members(id.entry_id())
@@ -134,13 +135,13 @@ impl Machine {
         }
         if members.iter().all(|(_, stage)| written(*stage)) {
             for (member, _) in members {
-                self.set_stage(member, Stage::Closing(Step::Ack));
+                self.set_stage(member, Stage::Closing(TerminalStep::Ack));
             }
             self.act(Action::Ack(id.entry_id()));
         }
     }
 
-    fn step(&self, id: TaskId) -> Option<Step> {
+    fn step(&self, id: TaskId) -> Option<TerminalStep> {
         self.task(id)?.stage.step()
     }
 

@@ -6,8 +6,8 @@
 //! reads.
 
 use super::admitting::Admitting;
-use super::lines::Lines;
-use super::{Action, Machine, Run, Stage, Stop, Task};
+use super::lines::KeyLines;
+use super::{Action, AttemptRun, Machine, Stage, Stop, Task};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 
@@ -20,7 +20,7 @@ impl Machine {
         self.position = None;
         self.sealing.begin_anew();
         self.admitting = Admitting::default();
-        self.lines = Lines::default();
+        self.lines = KeyLines::default();
         self.drop_silent_ends();
         self.tasks.keep_only(keep);
         let at_work: Vec<OwnerId> = self.owners_at_work().collect();
@@ -30,7 +30,7 @@ impl Machine {
     /// The processor of this attempt was to start, and will not.
     pub fn not_started(&mut self, id: TaskId, started: Epoch) {
         if let Some(task) = self.tasks.get_mut(id)
-            && let Stage::Running(Run { epoch, .. }) = task.stage
+            && let Stage::Running(AttemptRun { epoch, .. }) = task.stage
             && epoch == started
         {
             task.stage = Stage::Idle;
@@ -66,7 +66,7 @@ impl Machine {
     fn check_kept(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let Stage::Running(run) = task.stage else { return };
-        let Run { epoch, owner, ended } = run;
+        let AttemptRun { epoch, owner, ended } = run;
         if !task.fold.is_run_by(epoch, owner) {
             task.stage = Stage::Idle;
             self.act(Action::Stop { task: id, epoch, why: Stop::Fenced });

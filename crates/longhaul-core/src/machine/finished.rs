@@ -2,7 +2,7 @@
 //! record of fixed size, in chunks that are sorted by id. What few tasks have beside it is kept
 //! apart.
 
-use super::task::{Stage, Step, Task, Trail};
+use super::task::{Stage, Task, TerminalStep, Trail};
 use crate::protocol::entry::NextAttempt;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::OwnRecord;
@@ -23,7 +23,7 @@ const ROOM: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(super) struct FinishedTasks {
     /// Each under an id that none of its records lies before.
-    chunks: BTreeMap<TaskId, Chunk>,
+    chunks: BTreeMap<TaskId, RecordChunk>,
     /// Of tasks that have more than a claim and an outcome of their last epoch, all their keys.
     trails: BTreeMap<TaskId, Trail>,
     /// Where the last checkpoints lie, and their keys.
@@ -34,16 +34,16 @@ pub(super) struct FinishedTasks {
 
 /// Records of neighbours, sorted by id.
 #[derive(Clone, Debug, Default)]
-struct Chunk {
+struct RecordChunk {
     /// The owners that the records name by their places here. There are as many as workers have
     /// been at work at that time.
     owners: Vec<OwnerId>,
-    records: Vec<Record>,
+    records: Vec<FinishedRecord>,
 }
 
 /// What is left of a finished task.
 #[derive(Clone, Debug)]
-struct Record {
+struct FinishedRecord {
     id: TaskId,
     state_at: Option<Position>,
     state_ms: u64,
@@ -98,7 +98,7 @@ impl FinishedTasks {
         let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt: _ } = task.fold;
         let OwnRecord { dead_letter, shown, acked, .. } = task.own_record;
         let chunk = self.chunk_for(id);
-        let record = Record {
+        let record = FinishedRecord {
             id,
             state_at: task.state_at,
             state_ms: task.state_ms,
@@ -186,7 +186,7 @@ impl FinishedTasks {
     fn chunk_with_any(&self, ids: &RangeInclusive<TaskId>) -> Option<TaskId> {
         let before = self.chunks.range(..ids.start()).next_back();
         let mut chunks = before.into_iter().chain(self.chunks.range(ids.clone()));
-        let any = |chunk: &Chunk| {
+        let any = |chunk: &RecordChunk| {
             let (from, to) = chunk.part(ids);
             from < to
         };
@@ -194,7 +194,7 @@ impl FinishedTasks {
     }
 
     /// The chunk that is to hold the task, with room for it.
-    fn chunk_for(&mut self, id: TaskId) -> &mut Chunk {
+    fn chunk_for(&mut self, id: TaskId) -> &mut RecordChunk {
         let first = match self.chunks.range(..=id).next_back() {
             Some((first, chunk)) if chunk.records.len() < CHUNK_MAX => *first,
             // Ids grow: what lies behind all that is there begins a chunk, and none is split for
@@ -211,7 +211,7 @@ impl FinishedTasks {
         let Some(chunk) = self.chunks.get_mut(&first) else { return first };
         let records = chunk.records.split_off(chunk.records.len() / 2);
         chunk.records.shrink_to_fit();
-        let upper = Chunk { owners: chunk.owners.clone(), records };
+        let upper = RecordChunk { owners: chunk.owners.clone(), records };
         let Some(second) = upper.records.first().map(|record| record.id) else { return first };
         self.chunks.insert(second, upper);
         if id < second { first } else { second }
@@ -219,7 +219,7 @@ impl FinishedTasks {
 
     /// What lies before all others goes into the first chunk, if that has room.
     fn lower_first(&mut self, id: TaskId) -> TaskId {
-        let room = |entry: &(&TaskId, &Chunk)| entry.1.records.len() < CHUNK_MAX;
+        let room = |entry: &(&TaskId, &RecordChunk)| entry.1.records.len() < CHUNK_MAX;
         let first = self.chunks.first_key_value().filter(room).map(|(first, _)| *first);
         if let Some(chunk) = first.and_then(|first| self.chunks.remove(&first)) {
             self.chunks.insert(id, chunk);
@@ -227,7 +227,7 @@ impl FinishedTasks {
         id
     }
 
-    fn task(&self, chunk: &Chunk, record: &Record) -> Task {
+    fn task(&self, chunk: &RecordChunk, record: &FinishedRecord) -> Task {
         let trail = self.trails.get(&record.id).cloned();
         let checkpoint = self.checkpoints.get(&record.id).cloned();
         let ended_by = self.ended_by.get(&record.id).cloned();
@@ -236,7 +236,7 @@ impl FinishedTasks {
     }
 
     /// The task of a record that was taken out.
-    fn taken(&mut self, record: &Record, owner: OwnerId) -> Task {
+    fn taken(&mut self, record: &FinishedRecord, owner: OwnerId) -> Task {
         let trail = self.trails.remove(&record.id);
         let checkpoint = self.checkpoints.remove(&record.id);
         let ended_by = self.ended_by.remove(&record.id);
@@ -244,7 +244,7 @@ impl FinishedTasks {
     }
 }
 
-impl Chunk {
+impl RecordChunk {
     /// Where the task is, or would be.
     fn find(&self, id: TaskId) -> Result<usize, usize> {
         self.records.binary_search_by_key(&id, |record| record.id)
@@ -260,7 +260,7 @@ impl Chunk {
         (from, to.max(from))
     }
 
-    fn insert(&mut self, record: Record) {
+    fn insert(&mut self, record: FinishedRecord) {
         if self.records.len() == self.records.capacity() {
             self.records.reserve_exact(ROOM);
         }
@@ -303,7 +303,7 @@ impl Chunk {
     }
 }
 
-impl Record {
+impl FinishedRecord {
     /// The task, without what few tasks have.
     fn task(&self, owner: OwnerId, trail: Option<Trail>) -> Task {
         let Self { epoch, attempt, phase, cancel, .. } = *self;
@@ -317,7 +317,7 @@ impl Record {
         let next_attempt = NextAttempt::default();
         Task {
             fold: TaskFold { epoch, attempt, owner, phase, cancel, next_attempt },
-            stage: if self.closed { Stage::Closing(Step::Closed) } else { Stage::Idle },
+            stage: if self.closed { Stage::Closing(TerminalStep::Closed) } else { Stage::Idle },
             batch_size: self.batch_size.map(NonZeroU32::get),
             limits: None,
             gives: None,

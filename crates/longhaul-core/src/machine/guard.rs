@@ -142,7 +142,7 @@ impl Machine {
                 )
             }
             Action::Publish(Entry::Claim(claim)) => {
-                let Known { fold, held, payload, .. } = self.known(claim.key.task);
+                let GuardContext { fold, held, payload, .. } = self.known(claim.key.task);
                 let binds = matches!(claim.kind, ClaimKind::Run | ClaimKind::Offer(_));
                 if binds && fold.phase == Phase::New {
                     self.admitting.judge_run(claim.key.task)?;
@@ -153,7 +153,7 @@ impl Machine {
                 invariants::claim(&fold, claim, held, payload)
             }
             Action::Publish(Entry::Done(done)) => {
-                let Known { fold, own_record, .. } = self.known(done.key.task);
+                let GuardContext { fold, own_record, .. } = self.known(done.key.task);
                 if !self.is_own(done.key.owner) && !self.is_lease_key(&done.key) {
                     let what = "an outcome is published of another worker's epoch";
                     return Err(Breach { id: OUTCOME, what });
@@ -163,7 +163,7 @@ impl Machine {
             Action::Attend { task, epoch, .. } => self.judge_attending(*task, *epoch),
             Action::ShowRetry(id) => invariants::showing(&self.fold(*id), Phase::Retry),
             Action::ShowOutcome(id) => {
-                let Known { fold, own_record, .. } = self.known(*id);
+                let GuardContext { fold, own_record, .. } = self.known(*id);
                 invariants::showing_end(&fold, fold.phase, own_record.dead_letter)
             }
             Action::DeadLetter(id) => invariants::dead_letter(&self.fold(*id), self.letters),
@@ -234,12 +234,12 @@ impl Machine {
         }
     }
 
-    fn known(&self, id: TaskId) -> Known {
+    fn known(&self, id: TaskId) -> GuardContext {
         let Some(task) = self.task(id) else {
             let (fold, max_attempts) = (self.fold(id), self.max_attempts);
-            return Known { fold, max_attempts, ..Known::default() };
+            return GuardContext { fold, max_attempts, ..GuardContext::default() };
         };
-        Known {
+        GuardContext {
             fold: task.fold,
             own_record: task.own_record,
             held: task.held,
@@ -294,7 +294,7 @@ impl Machine {
 
 /// What an action about a task is judged by.
 #[derive(Default)]
-struct Known {
+struct GuardContext {
     fold: TaskFold,
     own_record: OwnRecord,
     held: bool,

@@ -18,7 +18,7 @@
 //! - A lease is never an orphan of its gateway's (C-09): its claim may be, and is released when it
 //!   lands after it was given up.
 
-use super::{Action, Machine, Run, Stage, Stop, Task};
+use super::{Action, AttemptRun, Machine, Stage, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, LeaseMs, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::{Breach, Judgement, START};
@@ -133,7 +133,7 @@ impl Machine {
         if (self.serial..JUMPS_END).contains(&last) {
             self.serial = last + JUMP + self.serial % JUMP;
         }
-        task.stage = Stage::Running(Run { epoch, owner, ended: None });
+        task.stage = Stage::Running(AttemptRun { epoch, owner, ended: None });
         self.act(Action::Attend { task: id, epoch, attempt });
         true
     }
@@ -151,7 +151,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.lease_ms.is_some()) else {
             return;
         };
-        if let Stage::Running(Run { epoch: at, ended: None, .. }) = task.stage
+        if let Stage::Running(AttemptRun { epoch: at, ended: None, .. }) = task.stage
             && at == epoch
         {
             task.stage = Stage::Idle;

@@ -31,8 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The lines of the keys that tasks are held of, or have begun of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Lines {
-    lines: BTreeMap<NameHash, Line>,
+pub(super) struct KeyLines {
+    lines: BTreeMap<NameHash, KeyLine>,
     keys: BTreeMap<TaskId, NameHash>,
     /// How many tasks are held that stand in lines, and in how many.
     held: usize,
@@ -40,7 +40,7 @@ pub(super) struct Lines {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Line {
+struct KeyLine {
     /// Those that are held and not over.
     tasks: BTreeSet<TaskId>,
     /// Those that have begun, here or elsewhere, are not over, and not parked. As a rule the first
@@ -48,7 +48,7 @@ struct Line {
     begun: BTreeSet<TaskId>,
 }
 
-impl Line {
+impl KeyLine {
     /// Those whose turn it may be: the first that is held, and the first that has begun.
     fn firsts(&self) -> impl Iterator<Item = TaskId> + use<> {
         let begun = self.begun.first().filter(|id| self.tasks.contains(id));
@@ -63,7 +63,7 @@ impl Line {
     }
 }
 
-impl Lines {
+impl KeyLines {
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -94,7 +94,7 @@ impl Lines {
         Err(Breach { id: ORDER, what })
     }
 
-    fn line_of(&self, id: TaskId) -> Option<&Line> {
+    fn line_of(&self, id: TaskId) -> Option<&KeyLine> {
         self.keys.get(&id).and_then(|key| self.lines.get(key))
     }
 
@@ -144,7 +144,7 @@ impl Lines {
     }
 
     /// All that changes a line, so that what is counted of it is counted here.
-    fn change(&mut self, id: TaskId, change: impl FnOnce(&mut Line)) {
+    fn change(&mut self, id: TaskId, change: impl FnOnce(&mut KeyLine)) {
         let Some(key) = self.keys.get(&id).copied() else { return };
         let Some(line) = self.lines.get_mut(&key) else { return };
         let before = line.tasks.len();
@@ -220,12 +220,12 @@ impl Machine {
 
     /// Those whose turn it may be in the line of a key, the first one before others.
     pub fn first_in_line(&self, key: NameHash) -> impl Iterator<Item = TaskId> + use<> {
-        self.lines.lines.get(&key).map(Line::firsts).into_iter().flatten()
+        self.lines.lines.get(&key).map(KeyLine::firsts).into_iter().flatten()
     }
 
     /// The same of each line.
     pub fn first_in_lines(&self) -> impl Iterator<Item = TaskId> {
-        self.lines.lines.values().flat_map(Line::firsts)
+        self.lines.lines.values().flat_map(KeyLine::firsts)
     }
 
     /// How many tasks that are held stand in lines.

@@ -41,18 +41,18 @@ mod tests;
 
 pub use action::{Action, Stop};
 pub use reading::ReadEntry;
-pub use task::{Run, Stage, Step, Task, Trail};
+pub use task::{AttemptRun, Stage, Task, TerminalStep, Trail};
 
 use admitting::Admitting;
-use lines::Lines;
-use owners::Owners;
+use lines::KeyLines;
+use owners::OwnerIds;
 use reading::is_gone;
 use sealing::Sealing;
 pub use sealing::TOMBSTONES_AT_ONCE_MAX;
 use tasks::Tasks;
 
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
-use crate::protocol::dead_letters::Letters;
+use crate::protocol::dead_letters::DeadLetterKinds;
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
@@ -71,8 +71,8 @@ const KEYS_MAX: usize = 16;
 pub struct Machine {
     max_attempts: u32,
     keys_max: usize,
-    letters: Letters,
-    owners: Owners,
+    letters: DeadLetterKinds,
+    owners: OwnerIds,
     /// Numbers every write-once key of this process. It goes on through a self-fence: a key used
     /// again would move an entry.
     serial: u64,
@@ -92,7 +92,7 @@ pub struct Machine {
     any_aside: bool,
     sealing: Sealing,
     admitting: Admitting,
-    lines: Lines,
+    lines: KeyLines,
     /// The queue has an order.
     by_key: bool,
     actions: VecDeque<Action>,
@@ -105,8 +105,8 @@ impl Machine {
         Self {
             max_attempts,
             keys_max: KEYS_MAX,
-            letters: Letters::default(),
-            owners: Owners::new(owner),
+            letters: DeadLetterKinds::default(),
+            owners: OwnerIds::new(owner),
             serial: 0,
             leases: false,
             silent: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl Machine {
             any_aside: false,
             sealing: Sealing::default(),
             admitting: Admitting::default(),
-            lines: Lines::default(),
+            lines: KeyLines::default(),
             by_key: false,
             actions: VecDeque::new(),
         }
@@ -130,7 +130,7 @@ impl Machine {
     }
 
     /// Which ends get a dead letter, from now on.
-    pub const fn set_letters(&mut self, letters: Letters) {
+    pub const fn set_letters(&mut self, letters: DeadLetterKinds) {
         self.letters = letters;
     }
 

@@ -8,7 +8,7 @@ const KEPT_MAX: usize = 65;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Owners {
+pub(super) struct OwnerIds {
     /// That of the current incarnation: new claims are its.
     current: OwnerId,
     /// Those that self-fences have replaced, in their order. Attempts that went on through one are
@@ -16,7 +16,7 @@ pub(super) struct Owners {
     former: Vec<OwnerId>,
 }
 
-impl Owners {
+impl OwnerIds {
     pub(super) const fn new(current: OwnerId) -> Self {
         Self { current, former: Vec::new() }
     }

@@ -1,7 +1,7 @@
 //! The payloads of tasks: the machine only knows whether one is at hand. It asks for it before a
 //! claim, and says when it may be dropped.
 
-use super::{Action, Machine, Stage, Step, Task};
+use super::{Action, Machine, Stage, Task, TerminalStep};
 use crate::protocol::entry::Outcome;
 use crate::protocol::fold::Phase;
 use crate::task::TaskId;
@@ -81,7 +81,7 @@ impl Machine {
             task.stage = Stage::Idle;
             self.look_at_terminal(id);
         } else if task.is_aside()
-            || task.fold.phase.is_terminal() && task.stage.step() != Some(Step::DeadLetter)
+            || task.fold.phase.is_terminal() && task.stage.step() != Some(TerminalStep::DeadLetter)
         {
             self.drop_payload(id);
         }

@@ -1,8 +1,8 @@
 //! What the machine makes of the entries it reads.
 
-use super::{Action, Machine, Run, Stage, Stop, Task};
+use super::{Action, AttemptRun, Machine, Stage, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
-use crate::protocol::fold::{Phase, Reason, Verdict};
+use crate::protocol::fold::{IgnoredReason, Phase, Verdict};
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::{Position, TaskId};
 
@@ -40,7 +40,7 @@ impl Machine {
         let id = read.entry.task()?;
         if self.is_sealed(id) {
             self.read_of_sealed(id, read.entry);
-            return Some(Verdict::Ignored(Reason::Sealed));
+            return Some(Verdict::Ignored(IgnoredReason::Sealed));
         }
         let ready = self.ready;
         let task = self.tasks.get_or_new(id);
@@ -185,13 +185,13 @@ impl Machine {
         } else if late {
             self.release(id);
         } else {
-            let run = Run { epoch, owner, ended: None };
+            let run = AttemptRun { epoch, owner, ended: None };
             self.set_stage(id, Stage::Running(run));
             self.act(Action::Start { task: id, epoch, attempt: fold.attempt });
         }
     }
 
-    fn look_at_run(&mut self, id: TaskId, run: Run, entry: &Entry) {
+    fn look_at_run(&mut self, id: TaskId, run: AttemptRun, entry: &Entry) {
         let fold = self.fold(id);
         if fold.is_run_by(run.epoch, run.owner) {
             if let Entry::Renewal(renewal) = entry

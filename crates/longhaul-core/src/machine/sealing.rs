@@ -6,12 +6,12 @@
 //! one of its kind. In a view without some of the older keys the claim is accepted all the same,
 //! and what it says is what they had led to.
 
-use super::{Action, Machine, Stage, Step, Stop, Task, Trail};
+use super::{Action, Machine, Stage, Stop, Task, TerminalStep, Trail};
 use crate::protocol::entry::Entry;
-use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::{Key, SealKey};
-use crate::protocol::seal::{Counts, SEAL_BYTES_MAX, Seal, Seals, encode};
+use crate::protocol::seal::{EndedCounts, SEAL_BYTES_MAX, Seal, Seals, encode};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +82,7 @@ impl Machine {
         let (mut size, mut closed) = (1, 0);
         for (_, task) in self.tasks.members(entry) {
             size = size.max(task.batch_size.unwrap_or(1));
-            if task.fold.phase.is_terminal() && task.stage == Stage::Closing(Step::Closed) {
+            if task.fold.phase.is_terminal() && task.stage == Stage::Closing(TerminalStep::Closed) {
                 closed += 1;
             } else if !is_only_named(&task) {
                 return false;
@@ -301,15 +301,15 @@ impl Machine {
         }
     }
 
-    fn publish_seal(&mut self, counts: Counts, entries: EntrySet) {
+    fn publish_seal(&mut self, counts: EndedCounts, entries: EntrySet) {
         let key = SealKey { owner: self.owner(), serial: self.next_serial() };
         self.sealing.underway = Some(key);
         self.act(Action::Publish(Entry::Seal(Seal { key, counts, entries })));
     }
 
     /// How the tasks of these entries ended.
-    fn summed_up(&self, entries: &[EntryId]) -> (Counts, EntrySet) {
-        let (mut counts, mut set) = (Counts::default(), EntrySet::default());
+    fn summed_up(&self, entries: &[EntryId]) -> (EndedCounts, EntrySet) {
+        let (mut counts, mut set) = (EndedCounts::default(), EntrySet::default());
         for entry in entries {
             let before = counts;
             for (_, task) in self.tasks.members(*entry) {
@@ -327,9 +327,9 @@ impl Machine {
             let ended = match completed {
                 // Those of a dropped entry, too: nobody waits for them, and their neighbours' range
                 // goes on.
-                some if some == all => Ended::Completed,
-                0 => Ended::Failed,
-                _ => Ended::Mixed,
+                some if some == all => BatchOutcome::Completed,
+                0 => BatchOutcome::Failed,
+                _ => BatchOutcome::Mixed,
             };
             set.push_entry(*entry, ended);
         }

@@ -68,7 +68,7 @@ pub enum Stage {
         kind: ClaimKind,
     },
     /// The processor runs, under an accepted claim.
-    Running(Run),
+    Running(AttemptRun),
     /// An outcome is on its way.
     Finishing {
         /// The epoch it ends.
@@ -81,7 +81,7 @@ pub enum Stage {
         outcome: Outcome,
     },
     /// The task is terminal, and this worker sees to what follows.
-    Closing(Step),
+    Closing(TerminalStep),
     /// Nothing, and nothing will be done: a step about it would have broken an invariant
     /// (`guard.rs`).
     Aside {
@@ -93,11 +93,11 @@ pub enum Stage {
 impl Stage {
     /// The attempt that runs, or has ended and whose outcome is not on the ledger.
     #[must_use]
-    pub const fn run(self) -> Option<Run> {
+    pub const fn run(self) -> Option<AttemptRun> {
         match self {
             Self::Running(run) => Some(run),
             Self::Finishing { epoch, owner, outcome, .. } => {
-                Some(Run { epoch, owner, ended: Some(outcome) })
+                Some(AttemptRun { epoch, owner, ended: Some(outcome) })
             }
             Self::Idle
             | Self::Reading
@@ -126,7 +126,7 @@ impl Stage {
 
     /// What is left to do about a terminal task, by a worker that sees to it.
     #[must_use]
-    pub const fn step(self) -> Option<Step> {
+    pub const fn step(self) -> Option<TerminalStep> {
         if let Self::Closing(step) = self { Some(step) } else { None }
     }
 
@@ -145,7 +145,7 @@ impl Stage {
     /// Nothing is being done, nor left to be done.
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
-        matches!(self, Self::Idle | Self::Closing(Step::Closed))
+        matches!(self, Self::Idle | Self::Closing(TerminalStep::Closed))
     }
 
     /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a
@@ -153,7 +153,7 @@ impl Stage {
     #[must_use]
     pub const fn is_quiet(self) -> bool {
         match self {
-            Self::Closing(step) => matches!(step, Step::Written | Step::Closed),
+            Self::Closing(step) => matches!(step, TerminalStep::Written | TerminalStep::Closed),
             Self::Running(_) => false,
             Self::Idle
             | Self::Reading
@@ -166,7 +166,7 @@ impl Stage {
 
 /// A running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Run {
+pub struct AttemptRun {
     /// Epoch of the claim.
     pub epoch: Epoch,
     /// Owner of the claim; a former id of this process when the attempt was kept through a
@@ -179,7 +179,7 @@ pub struct Run {
 
 /// What is left to do about a terminal task, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Step {
+pub enum TerminalStep {
     /// Its dead letter is on its way.
     DeadLetter,
     /// Its entry on the metadata topic is on its way.

@@ -13,7 +13,7 @@ mod walk;
 use super::*;
 use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
-use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::invariants::{CANCEL, FOLLOWERS, FOREIGN_ACK, REREAD};
 use crate::protocol::key::Key;
 use crate::protocol::random::ledger;
@@ -108,7 +108,7 @@ fn a_holder_whose_claim_failed_closes_a_task_that_ended_meanwhile() {
     let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
     bench.land(&done_by(OTHER, 1, Outcome::Completed));
     bench.machine.publish_failed(claim.key);
-    assert_eq!(bench.stage(), Some(Stage::Closing(Step::Metadata)));
+    assert_eq!(bench.stage(), Some(Stage::Closing(TerminalStep::Metadata)));
 }
 
 /// The same while the payload was being read.
@@ -167,7 +167,7 @@ fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
     bench.machine.delivered(T, None);
     assert!(bench.actions().contains(&Action::Ack(T.entry_id())));
     bench.machine.acked(T.entry_id());
-    assert_eq!(bench.stage(), Some(Stage::Closing(Step::Closed)));
+    assert_eq!(bench.stage(), Some(Stage::Closing(TerminalStep::Closed)));
 }
 
 /// A refused outcome never lands, so another one may take its place.
@@ -284,7 +284,7 @@ fn a_task_that_was_never_there_keeps_no_entry_from_being_sealed() {
     closed(&mut bench);
     bench.land(&Entry::Cancel(TaskId { batch_index: Some(7), ..T }));
     let Entry::Seal(seal) = sealed(&mut bench) else { panic!("no seal") };
-    assert_eq!(seal.entries.get(T.entry_id()), Some(Ended::Completed));
+    assert_eq!(seal.entries.get(T.entry_id()), Some(BatchOutcome::Completed));
     // Another one is there, and is not over.
     let mut bench = Bench::new();
     closed(&mut bench);
@@ -527,7 +527,7 @@ fn seals_are_merged_when_there_are_enough_of_them() {
     let Entry::Seal(mut other) = seal else { panic!("not a seal") };
     other.key.serial += 100;
     other.entries = EntrySet::default();
-    other.entries.push_entry(EntryId { entry: T.entry + 1, ..T.entry_id() }, Ended::Failed);
+    other.entries.push_entry(EntryId { entry: T.entry + 1, ..T.entry_id() }, BatchOutcome::Failed);
     bench.land(&Entry::Seal(other));
     bench.machine.merge_seals(3);
     assert_eq!(bench.actions(), []);

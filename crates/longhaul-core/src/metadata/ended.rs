@@ -34,7 +34,7 @@ pub struct AtHand {
 
 /// What comes next on the way of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ShowingStep {
     /// The body is read from the ledger.
     ReadBody,
     /// The payload is read from the task topic.
@@ -48,7 +48,7 @@ pub enum Next {
 
 /// What became of an entry that was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ShowingResult {
     /// It is stored.
     Stored,
     /// It may be.
@@ -59,7 +59,7 @@ pub enum Answer {
 
 /// What follows an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum ShowingFollowUp {
     /// Nothing.
     Nothing,
     /// The machine is told that M shows the end, and what was needed for that can go.
@@ -91,14 +91,14 @@ impl EndedAttempts {
         phase: Phase,
         has: AtHand,
         heartbeat: Duration,
-    ) -> Next {
+    ) -> ShowingStep {
         if !has.body {
-            Next::ReadBody
+            ShowingStep::ReadBody
         } else if phase.is_terminal() && !has.task && !self.is_bare(id) {
-            Next::ReadTask
+            ShowingStep::ReadTask
         } else {
             let brief = heartbeat.min(RETRY_WAITS_MAX);
-            Next::Publish { expires: (kind == Showing::Retry).then_some(brief) }
+            ShowingStep::Publish { expires: (kind == Showing::Retry).then_some(brief) }
         }
     }
 
@@ -110,22 +110,22 @@ impl EndedAttempts {
         &mut self,
         id: TaskId,
         kind: Showing,
-        answer: Answer,
+        answer: ShowingResult,
         phase: Phase,
         rests: bool,
-    ) -> (After, bool) {
-        let given_up = answer == Answer::Refused && !self.bare.insert(id);
-        let stored = answer == Answer::Stored || given_up;
+    ) -> (ShowingFollowUp, bool) {
+        let given_up = answer == ShowingResult::Refused && !self.bare.insert(id);
+        let stored = answer == ShowingResult::Stored || given_up;
         let after = match (kind, stored) {
-            (Showing::Outcome, true) => After::Shown,
-            (Showing::Retry, true) if phase.is_terminal() => After::Forget,
-            (Showing::Retry, true) => After::Wait,
+            (Showing::Outcome, true) => ShowingFollowUp::Shown,
+            (Showing::Retry, true) if phase.is_terminal() => ShowingFollowUp::Forget,
+            (Showing::Retry, true) => ShowingFollowUp::Wait,
             // Read for it alone, unless the end is still to be written.
-            (Showing::Repair, true) if rests => After::Forget,
-            (Showing::Outcome | Showing::Repair, false) => After::Again,
-            (Showing::Retry, false) if phase == Phase::Retry => After::Again,
-            (Showing::Processing, false) if phase == Phase::Running => After::Again,
-            (Showing::Repair | Showing::Retry | Showing::Processing, _) => After::Nothing,
+            (Showing::Repair, true) if rests => ShowingFollowUp::Forget,
+            (Showing::Outcome | Showing::Repair, false) => ShowingFollowUp::Again,
+            (Showing::Retry, false) if phase == Phase::Retry => ShowingFollowUp::Again,
+            (Showing::Processing, false) if phase == Phase::Running => ShowingFollowUp::Again,
+            (Showing::Repair | Showing::Retry | Showing::Processing, _) => ShowingFollowUp::Nothing,
         };
         (after, given_up && matches!(kind, Showing::Outcome | Showing::Repair))
     }
@@ -166,7 +166,13 @@ mod tests {
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
     const H: Duration = Duration::from_secs(10);
 
-    fn next(ended: &EndedAttempts, kind: Showing, phase: Phase, body: bool, task: bool) -> Next {
+    fn next(
+        ended: &EndedAttempts,
+        kind: Showing,
+        phase: Phase,
+        body: bool,
+        task: bool,
+    ) -> ShowingStep {
         ended.next(ID, kind, phase, AtHand { body, task }, H)
     }
 
@@ -174,21 +180,22 @@ mod tests {
     fn what_is_not_at_hand_is_read_first() {
         let ended = EndedAttempts::default();
         let outcome = |body, task| next(&ended, Showing::Outcome, Phase::Completed, body, task);
-        assert_eq!(outcome(false, false), Next::ReadBody);
-        assert_eq!(outcome(true, false), Next::ReadTask);
-        assert_eq!(outcome(true, true), Next::Publish { expires: None });
+        assert_eq!(outcome(false, false), ShowingStep::ReadBody);
+        assert_eq!(outcome(true, false), ShowingStep::ReadTask);
+        assert_eq!(outcome(true, true), ShowingStep::Publish { expires: None });
         let retry = next(&ended, Showing::Retry, Phase::Retry, true, false);
-        assert_eq!(retry, Next::Publish { expires: Some(H / 2) }, "it waits for nothing");
+        assert_eq!(retry, ShowingStep::Publish { expires: Some(H / 2) }, "it waits for nothing");
     }
 
     #[test]
     fn a_refused_end_is_shown_without_the_task_and_given_up_then() {
         let mut ended = EndedAttempts::default();
-        let mut refused = |kind| ended.after(ID, kind, Answer::Refused, Phase::Completed, false);
-        assert_eq!(refused(Showing::Outcome), (After::Again, false));
-        assert_eq!(refused(Showing::Outcome), (After::Shown, true), "the task goes on");
+        let mut refused =
+            |kind| ended.after(ID, kind, ShowingResult::Refused, Phase::Completed, false);
+        assert_eq!(refused(Showing::Outcome), (ShowingFollowUp::Again, false));
+        assert_eq!(refused(Showing::Outcome), (ShowingFollowUp::Shown, true), "the task goes on");
         let bare = next(&ended, Showing::Repair, Phase::Completed, true, false);
-        assert_eq!(bare, Next::Publish { expires: None }, "nor is it read again");
+        assert_eq!(bare, ShowingStep::Publish { expires: None }, "nor is it read again");
         ended.forget(ID);
         assert!(!ended.is_bare(ID));
     }
@@ -196,16 +203,16 @@ mod tests {
     #[test]
     fn what_may_be_lost_is_shown_again_as_long_as_it_is_so() {
         let all = [
-            (Showing::Outcome, Phase::Completed, After::Again),
-            (Showing::Repair, Phase::Completed, After::Again),
-            (Showing::Retry, Phase::Retry, After::Again),
-            (Showing::Retry, Phase::Completed, After::Nothing),
-            (Showing::Processing, Phase::Running, After::Again),
-            (Showing::Processing, Phase::Retry, After::Nothing),
+            (Showing::Outcome, Phase::Completed, ShowingFollowUp::Again),
+            (Showing::Repair, Phase::Completed, ShowingFollowUp::Again),
+            (Showing::Retry, Phase::Retry, ShowingFollowUp::Again),
+            (Showing::Retry, Phase::Completed, ShowingFollowUp::Nothing),
+            (Showing::Processing, Phase::Running, ShowingFollowUp::Again),
+            (Showing::Processing, Phase::Retry, ShowingFollowUp::Nothing),
         ];
         for (kind, phase, expected) in all {
             let (after, _) =
-                EndedAttempts::default().after(ID, kind, Answer::Unknown, phase, false);
+                EndedAttempts::default().after(ID, kind, ShowingResult::Unknown, phase, false);
             assert_eq!(after, expected, "{kind:?} {phase:?}");
         }
     }
@@ -213,15 +220,16 @@ mod tests {
     #[test]
     fn what_is_stored_needs_no_more() {
         let all = [
-            (Showing::Outcome, Phase::Completed, false, After::Shown),
-            (Showing::Repair, Phase::Completed, true, After::Forget),
-            (Showing::Repair, Phase::Completed, false, After::Nothing),
-            (Showing::Retry, Phase::Retry, false, After::Wait),
-            (Showing::Retry, Phase::Final, false, After::Forget),
-            (Showing::Processing, Phase::Running, false, After::Nothing),
+            (Showing::Outcome, Phase::Completed, false, ShowingFollowUp::Shown),
+            (Showing::Repair, Phase::Completed, true, ShowingFollowUp::Forget),
+            (Showing::Repair, Phase::Completed, false, ShowingFollowUp::Nothing),
+            (Showing::Retry, Phase::Retry, false, ShowingFollowUp::Wait),
+            (Showing::Retry, Phase::Final, false, ShowingFollowUp::Forget),
+            (Showing::Processing, Phase::Running, false, ShowingFollowUp::Nothing),
         ];
         for (kind, phase, rests, expected) in all {
-            let (after, _) = EndedAttempts::default().after(ID, kind, Answer::Stored, phase, rests);
+            let (after, _) =
+                EndedAttempts::default().after(ID, kind, ShowingResult::Stored, phase, rests);
             assert_eq!(after, expected, "{kind:?} {phase:?}");
         }
     }

@@ -22,7 +22,7 @@ const STAMPS: u32 = 64;
 
 /// How M shows that a task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct MetadataEnd {
     /// Where the entry lies.
     pub at: Position,
     /// The epoch it speaks of; `None` for entries of other implementations.
@@ -31,14 +31,14 @@ pub(super) struct End {
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
-pub(super) struct Ends {
+pub(super) struct MetadataEnds {
     retention: Duration,
     partition: i32,
-    ends: BTreeMap<Id, Kept>,
+    ends: BTreeMap<Id, PackedEnd>,
     /// In the order in which they were read; the number of the first one.
     order: VecDeque<Id>,
     first: u32,
-    groups: VecDeque<Group>,
+    groups: VecDeque<RetentionGroup>,
     /// The newest stamp read, in ms by the wall clock of its writer.
     newest_ms: u64,
 }
@@ -69,7 +69,7 @@ impl PartialOrd for PackedPosition {
 type Id = PackedPosition;
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct PackedEnd {
     at: PackedPosition,
     /// Zero for none: epochs begin at one.
     epoch: u32,
@@ -79,7 +79,7 @@ struct Kept {
 
 /// Ends that leave together.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct RetentionGroup {
     count: u32,
     /// The first and the last stamp.
     stamps_ms: (u64, u64),
@@ -104,9 +104,9 @@ impl PackedPosition {
     }
 }
 
-impl Kept {
-    fn end(self) -> End {
-        End { at: self.at.position(), epoch: Some(self.epoch).filter(|epoch| *epoch > 0) }
+impl PackedEnd {
+    fn end(self) -> MetadataEnd {
+        MetadataEnd { at: self.at.position(), epoch: Some(self.epoch).filter(|epoch| *epoch > 0) }
     }
 }
 
@@ -115,7 +115,7 @@ fn halves(number: u64) -> [u32; 2] {
     [number >> 32, number & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(u32::MAX))
 }
 
-impl Ends {
+impl MetadataEnds {
     pub(super) const fn new(retention: Duration) -> Self {
         Self {
             retention,
@@ -138,17 +138,24 @@ impl Ends {
         self.newest_ms = self.newest_ms.max(last_updated_ms);
     }
 
-    pub(super) fn get(&self, id: TaskId) -> Option<End> {
+    pub(super) fn get(&self, id: TaskId) -> Option<MetadataEnd> {
         self.ends.get(&PackedPosition::of(id.position())).map(|kept| kept.end())
     }
 
     /// M shows the end of a task, as of the last stamp. All are of one partition.
-    pub(super) fn insert(&mut self, id: TaskId, end: End, live: bool, now: Moment, wall_ms: u64) {
+    pub(super) fn insert(
+        &mut self,
+        id: TaskId,
+        end: MetadataEnd,
+        live: bool,
+        now: Moment,
+        wall_ms: u64,
+    ) {
         self.partition = id.partition;
         let id = PackedPosition::of(id.position());
         let number = self.first.wrapping_add(u32::try_from(self.order.len()).unwrap_or(u32::MAX));
         let (at, epoch) = (PackedPosition::of(end.at), end.epoch.unwrap_or_default());
-        self.ends.insert(id, Kept { at, epoch, number });
+        self.ends.insert(id, PackedEnd { at, epoch, number });
         self.order.push_back(id);
         let (stamp, span) = (self.newest_ms, self.retention / STAMPS);
         let near = |(first, _): (u64, u64)| Duration::from_millis(stamp - first) <= span;
@@ -162,14 +169,20 @@ impl Ends {
             }
             _ => {
                 let stamps_ms = (stamp, stamp);
-                self.groups.push_back(Group { count: 1, stamps_ms, live, read: now, look_at });
+                self.groups.push_back(RetentionGroup {
+                    count: 1,
+                    stamps_ms,
+                    live,
+                    read: now,
+                    look_at,
+                });
             }
         }
     }
 
     /// M does not show the end of the task any more. Returns the one that it showed.
-    pub(super) fn remove(&mut self, id: TaskId) -> Option<End> {
-        self.ends.remove(&PackedPosition::of(id.position())).map(Kept::end)
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<MetadataEnd> {
+        self.ends.remove(&PackedPosition::of(id.position())).map(PackedEnd::end)
     }
 
     /// The next task whose retention is over by more than the own wall clock.
@@ -213,7 +226,7 @@ mod tests {
     /// Each known task took 320 bytes.
     #[test]
     fn an_end_takes_little() {
-        assert_eq!(size_of::<(Id, Kept)>(), 48);
+        assert_eq!(size_of::<(Id, PackedEnd)>(), 48);
     }
 
     #[test]
@@ -244,17 +257,24 @@ mod tests {
     }
 
     /// M shows the end of this task in an entry of this stamp.
-    fn insert(ends: &mut Ends, entry: u64, stamp_ms: u64, live: bool, now: Moment, wall_ms: u64) {
+    fn insert(
+        ends: &mut MetadataEnds,
+        entry: u64,
+        stamp_ms: u64,
+        live: bool,
+        now: Moment,
+        wall_ms: u64,
+    ) {
         ends.stamped(stamp_ms);
         let shown_at = Position { ledger: 2, entry, batch_index: None };
-        ends.insert(task(entry), End { at: shown_at, epoch: Some(1) }, live, now, wall_ms);
+        ends.insert(task(entry), MetadataEnd { at: shown_at, epoch: Some(1) }, live, now, wall_ms);
     }
 
     /// No test noticed when all ends were one group, which left together when the retention of the
     /// last one was over: that of a topic where tasks end all the time never is.
     #[test]
     fn each_end_leaves_when_its_own_retention_is_over() {
-        let mut ends = Ends::new(RETENTION);
+        let mut ends = MetadataEnds::new(RETENTION);
         for entry in 0..3 {
             insert(&mut ends, entry, 0, true, at(entry), 0);
         }
@@ -280,7 +300,7 @@ mod tests {
             (last.0, false, last.2, 2),
             (last.0, last.1, at(8), 2),
         ] {
-            let mut ends = Ends::new(RETENTION);
+            let mut ends = MetadataEnds::new(RETENTION);
             for entry in 0..=100 {
                 insert(&mut ends, entry, entry * SPAN_MS / 100, true, at(7), 0);
             }
@@ -293,7 +313,7 @@ mod tests {
     /// No test noticed when the last end of a group left as early as its first one.
     #[test]
     fn a_group_leaves_when_the_retention_of_its_last_end_is_over() {
-        let mut ends = Ends::new(RETENTION);
+        let mut ends = MetadataEnds::new(RETENTION);
         insert(&mut ends, 1, 1_000, false, at(0), 401_000);
         insert(&mut ends, 2, 11_000, false, at(0), 401_000);
         assert_eq!((ends.groups.len(), ends.next()), (1, Some(at(250))));
@@ -308,7 +328,7 @@ mod tests {
     /// clocks then deleted it at once.
     #[test]
     fn of_a_live_end_no_clock_of_others_counts() {
-        let mut ends = Ends::new(RETENTION);
+        let mut ends = MetadataEnds::new(RETENTION);
         insert(&mut ends, 1, 1_000, true, at(0), 10 * RETENTION_MS);
         ends.stamped(10 * RETENTION_MS);
         assert_eq!(ends.next(), Some(at(640)));
@@ -320,7 +340,7 @@ mod tests {
     #[test]
     fn what_the_own_clock_calls_over_is_looked_at_again_now_and_then() {
         for (retention, first, last) in [(RETENTION, 40, 640), (Duration::from_secs(8), 1, 8)] {
-            let mut ends = Ends::new(retention);
+            let mut ends = MetadataEnds::new(retention);
             insert(&mut ends, 1, 0, false, at(0), 10 * RETENTION_MS);
             assert_eq!((ends.next(), ends.pop_over(at(0))), (Some(at(0)), None));
             assert_eq!((ends.next(), ends.pop_over(at(last - 1))), (Some(at(first)), None));

@@ -17,7 +17,7 @@ const JSON_BYTES: usize = 320;
 
 /// What an entry shows of a running attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ProgressReport {
     /// How far the attempt has come.
     pub progress: Option<Progress>,
     /// The newest lines that it has logged.
@@ -26,14 +26,14 @@ pub struct Shown {
 
 /// The body of an outcome: a result, or the reason of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum OutcomeBody {
     /// The result of a task that has completed.
     Result(Bytes),
     /// Why the attempt failed.
     Reason(String),
 }
 
-impl Body {
+impl OutcomeBody {
     /// The body as the ledger holds it.
     pub fn bytes(&self) -> Bytes {
         match self {
@@ -90,7 +90,7 @@ pub fn processing(
     id: TaskId,
     task: &Task,
     payload: Option<&Bytes>,
-    Shown { progress, log }: Shown,
+    ProgressReport { progress, log }: ProgressReport,
     wall_ms: u64,
 ) -> TaskMetadata {
     let warning = task.taken_over.then(|| text::WORKER_LOST.to_owned());
@@ -107,7 +107,7 @@ pub fn ended(
     id: TaskId,
     task: &Task,
     payload: Option<&Bytes>,
-    body: Body,
+    body: OutcomeBody,
     wall_ms: u64,
 ) -> TaskMetadata {
     let (state, outcome) = match task.fold.phase {
@@ -119,8 +119,8 @@ pub fn ended(
         Phase::Retry | Phase::New | Phase::Running | Phase::Sealed => (TaskState::Failed, None),
     };
     let (result, failure_reason) = match body {
-        Body::Result(bytes) => (Some(bytes), None),
-        Body::Reason(reason) => (None, Some(reason)),
+        OutcomeBody::Result(bytes) => (Some(bytes), None),
+        OutcomeBody::Reason(reason) => (None, Some(reason)),
     };
     // An attempt that was given back is due at once.
     let due_ms = task.fold.next_attempt.at_ms;
@@ -199,13 +199,13 @@ pub fn dead_letter(
     task: &Task,
     payload: Option<Bytes>,
     properties: std::collections::BTreeMap<String, String>,
-    body: &Body,
+    body: &OutcomeBody,
     topic: &str,
 ) -> Outgoing {
     let mut properties = properties;
     let reason = match body {
-        Body::Reason(reason) => reason.clone(),
-        Body::Result(_) => String::new(),
+        OutcomeBody::Reason(reason) => reason.clone(),
+        OutcomeBody::Result(_) => String::new(),
     };
     properties.extend([
         ("REAL_TOPIC".to_owned(), topic.to_owned()),
@@ -238,11 +238,11 @@ mod tests {
     #[test]
     fn a_body_is_written_as_it_is() {
         for (body, phase) in [
-            (Body::Result(Bytes::from_static(b"four")), Phase::Completed),
-            (Body::Reason("four".to_owned()), Phase::Final),
+            (OutcomeBody::Result(Bytes::from_static(b"four")), Phase::Completed),
+            (OutcomeBody::Reason("four".to_owned()), Phase::Final),
         ] {
             assert_eq!((body.len(), body.bytes().as_ref()), (4, &b"four"[..]));
-            assert_eq!(Body::read(phase, body.bytes()), body);
+            assert_eq!(OutcomeBody::read(phase, body.bytes()), body);
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
             Task::default(),
             WorkerIdentity { label: "b\"c".to_owned(), ..WorkerIdentity::named("a") },
         );
-        let entry = processing(ID, &task, None, Shown::default(), 7);
+        let entry = processing(ID, &task, None, ProgressReport::default(), 7);
         for worker in [identity, WorkerIdentity::default()] {
             let sent = message(&entry, &task, &worker.shown_json());
             let named = TaskMetadata { worker: worker.shown(), ..entry.clone() };
@@ -280,7 +280,7 @@ mod tests {
     fn a_task_was_created_when_the_ledger_says_or_else_now() {
         for (created_ms, wall_ms, times) in [(7, 9, (7, 9)), (0, 9, (9, 9)), (9, 7, (9, 9))] {
             let task = Task { created_ms, ..Task::default() };
-            let shown = processing(ID, &task, None, Shown::default(), wall_ms);
+            let shown = processing(ID, &task, None, ProgressReport::default(), wall_ms);
             assert_eq!((shown.created, shown.last_updated), times);
         }
     }

@@ -11,7 +11,7 @@
 //! retention from its reading on.
 
 use crate::agenda::Agenda;
-use crate::metadata::ends::{End, Ends};
+use crate::metadata::ends::{MetadataEnd, MetadataEnds};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -79,11 +79,11 @@ pub enum Lack {
 
 /// The keeper of one partition of M.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct MetadataMaintenance {
     /// What M shows of tasks that have ended.
-    ends: Ends,
+    ends: MetadataEnds,
     /// What M shows of the others, and of those whose end was covered.
-    open: BTreeMap<TaskId, Open>,
+    open: BTreeMap<TaskId, UnfinishedEntry>,
     /// Tasks whose end was shown and has left M, or is about to: not to be shown again.
     gone: BTreeSet<TaskId>,
     /// When to look whether M shows how a task ended.
@@ -95,25 +95,25 @@ pub struct Keeper {
 
 /// The last entry of a task that M shows as unfinished.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct UnfinishedEntry {
     epoch: Option<u32>,
     /// Where the last entry lies that showed its end.
     end_at: Option<Position>,
 }
 
-impl Open {
+impl UnfinishedEntry {
     /// Whether it speaks of an epoch that is over.
     fn is_before(&self, fold: &TaskFold) -> bool {
         self.epoch.is_some_and(|epoch| epoch < fold.epoch.0)
     }
 }
 
-impl Keeper {
+impl MetadataMaintenance {
     /// Nothing seen yet.
     #[must_use]
     pub fn new(retention: Duration) -> Self {
         Self {
-            ends: Ends::new(retention),
+            ends: MetadataEnds::new(retention),
             open: BTreeMap::new(),
             gone: BTreeSet::new(),
             repairs: Agenda::default(),
@@ -143,7 +143,7 @@ impl Keeper {
         let had_left = self.gone.remove(&id);
         let covered = self.open.remove(&id).and_then(|open| open.end_at);
         if terminal {
-            self.ends.insert(id, End { at, epoch }, live, now, wall_ms);
+            self.ends.insert(id, MetadataEnd { at, epoch }, live, now, wall_ms);
             if fold.phase.is_terminal() && epoch.is_some_and(|epoch| epoch < fold.epoch.0) {
                 // It shows another end than the ledger's.
                 self.repairs.set_by(id, now + END_PATIENCE);
@@ -151,7 +151,7 @@ impl Keeper {
             return;
         }
         let end_at = self.ends.remove(id).map(|end| end.at).or(covered);
-        self.open.insert(id, Open { epoch, end_at });
+        self.open.insert(id, UnfinishedEntry { epoch, end_at });
         if fold.phase.is_terminal() {
             // An end that M has shown before does not come again by itself.
             let ended = had_left || end_at.is_some();
@@ -164,7 +164,8 @@ impl Keeper {
     /// itself, by a zombie, and where the end was shown and covered already. A terminal state that
     /// a bootstrap shows is true, and M shows the task unfinished.
     pub fn ended(&mut self, id: TaskId, fold: &TaskFold, live: bool, now: Moment) {
-        let missed = |open: &Open| !live || open.end_at.is_some() || open.is_before(fold);
+        let missed =
+            |open: &UnfinishedEntry| !live || open.end_at.is_some() || open.is_before(fold);
         if fold.phase.is_terminal() && self.open.get(&id).is_some_and(missed) {
             self.repairs.set_by(id, now + END_PATIENCE);
         }
@@ -194,14 +195,14 @@ impl Keeper {
     /// it need not be published again.
     #[must_use]
     pub fn has_shown_end(&self, id: TaskId, epoch: Epoch) -> bool {
-        let shows = |end: End| end.epoch == Some(epoch.0);
+        let shows = |end: MetadataEnd| end.epoch == Some(epoch.0);
         self.gone.contains(&id) || self.ends.get(id).is_some_and(shows)
     }
 
     /// The same of any epoch, whatever came after it.
     #[must_use]
     pub fn has_shown_any_end(&self, id: TaskId) -> bool {
-        let covered = |open: &Open| open.end_at.is_some();
+        let covered = |open: &UnfinishedEntry| open.end_at.is_some();
         self.gone.contains(&id)
             || self.ends.get(id).is_some()
             || self.open.get(&id).is_some_and(covered)

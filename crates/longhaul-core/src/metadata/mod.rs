@@ -42,7 +42,7 @@ use crate::protocol::fold::TaskFold;
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
 use ended::EndedAttempts;
-use keeper::Keeper;
+use keeper::MetadataMaintenance;
 use looks::Looks;
 use running::ShownAttempts;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub struct Metadata {
     /// What is shown of attempts that have ended.
     pub ended: EndedAttempts,
     /// What the keeper shows again, and removes.
-    pub keeper: Keeper,
+    pub keeper: MetadataMaintenance,
     /// This worker keeps M.
     keeping: Option<Keeping>,
     /// Counts the times that it began to.
@@ -75,7 +75,7 @@ struct Keeping {
 
 /// What is to be done about following M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Following {
+pub enum FollowerCommand {
     /// Follow it from the start; what comes is of the follower of this number.
     Start(u64),
     /// Follow it no more.
@@ -89,25 +89,29 @@ impl Metadata {
         Self {
             running: ShownAttempts::new(keep_alive),
             ended: EndedAttempts::default(),
-            keeper: Keeper::new(retention),
+            keeper: MetadataMaintenance::new(retention),
             keeping: None,
             followers: 0,
         }
     }
 
     /// This worker is to keep M, or not, as of what it has read of the ledger. Says what changes.
-    pub fn keep(&mut self, keeps: bool, ledger_read_to: Option<Position>) -> Option<Following> {
+    pub fn keep(
+        &mut self,
+        keeps: bool,
+        ledger_read_to: Option<Position>,
+    ) -> Option<FollowerCommand> {
         match (keeps, self.keeping) {
             (true, None) => {
                 self.keeping =
                     Some(Keeping { since: ledger_read_to, read_to: None, looks: Looks::default() });
                 self.followers += 1;
-                Some(Following::Start(self.followers))
+                Some(FollowerCommand::Start(self.followers))
             }
             (false, Some(_)) => {
                 self.keeping = None;
                 self.keeper.stop();
-                Some(Following::Stop)
+                Some(FollowerCommand::Stop)
             }
             (true, Some(_)) | (false, None) => None,
         }
@@ -190,7 +194,7 @@ mod tests {
 
     fn keeping() -> Metadata {
         let mut metadata = Metadata::new(Duration::from_secs(1_000), Duration::from_secs(300));
-        assert_eq!(metadata.keep(true, None), Some(Following::Start(1)));
+        assert_eq!(metadata.keep(true, None), Some(FollowerCommand::Start(1)));
         metadata
     }
 
@@ -223,13 +227,13 @@ mod tests {
     fn only_who_keeps_m_follows_it() {
         let mut metadata = Metadata::new(Duration::from_secs(100), Duration::from_secs(300));
         assert_eq!(metadata.keep(false, None), None);
-        assert_eq!(metadata.keep(true, Some(at(7))), Some(Following::Start(1)));
+        assert_eq!(metadata.keep(true, Some(at(7))), Some(FollowerCommand::Start(1)));
         assert_eq!(metadata.keep(true, Some(at(8))), None);
         assert_eq!(metadata.is_news(1, at(3)), Some(Some(at(7))));
         assert_eq!(metadata.is_news(1, at(3)), None, "it was read");
-        assert_eq!(metadata.keep(false, None), Some(Following::Stop));
+        assert_eq!(metadata.keep(false, None), Some(FollowerCommand::Stop));
         assert_eq!(metadata.is_news(1, at(4)), None);
-        assert_eq!(metadata.keep(true, None), Some(Following::Start(2)));
+        assert_eq!(metadata.keep(true, None), Some(FollowerCommand::Start(2)));
         assert_eq!(metadata.is_news(1, at(5)), None, "it is of the follower before");
         assert_eq!(metadata.is_news(2, at(1)), Some(None));
     }
@@ -278,10 +282,10 @@ mod tests {
         let mut metadata = keeping();
         read(&mut metadata, 1, true, seconds(0));
         assert_eq!(poll(&mut metadata, seconds(1_000)), Some(Chore::Remove(ID)));
-        assert_eq!(metadata.keep(false, None), Some(Following::Stop));
+        assert_eq!(metadata.keep(false, None), Some(FollowerCommand::Stop));
         metadata.removed(ID, false);
         assert_eq!((metadata.timeout(true), poll(&mut metadata, seconds(2_000))), (None, None));
-        assert_eq!(metadata.keep(true, None), Some(Following::Start(2)));
+        assert_eq!(metadata.keep(true, None), Some(FollowerCommand::Start(2)));
         assert_eq!(poll(&mut metadata, seconds(2_000)), None);
     }
 
@@ -292,7 +296,7 @@ mod tests {
         let mut metadata = keeping();
         read(&mut metadata, 1, false, seconds(0));
         assert_eq!(metadata.timeout(true), Some(seconds(10)));
-        assert_eq!(metadata.keep(false, None), Some(Following::Stop));
+        assert_eq!(metadata.keep(false, None), Some(FollowerCommand::Stop));
         assert_eq!((metadata.timeout(true), poll(&mut metadata, seconds(60))), (None, None));
     }
 

@@ -1,7 +1,7 @@
 //! Beginnings: the first read of the ledger, own heartbeats that come back, the self-fence.
 
-use super::looking::Open;
-use super::{Effect, Mode, Partition};
+use super::looking::OpenTaskTimes;
+use super::{Mode, Partition, PartitionEffect};
 use crate::machine::Action;
 use crate::protocol::config::LedgerConfig;
 use crate::protocol::entry::{Entry, Heartbeat, NextAttempt};
@@ -83,7 +83,7 @@ impl Partition {
             Some(known) if known.version == config.version && known != config => {
                 if self.machine.is_ready() {
                     let first = Entry::Config(known.clone());
-                    self.effects.push_back(Effect::Do(Action::Publish(first)));
+                    self.effects.push_back(PartitionEffect::Do(Action::Publish(first)));
                 }
                 return;
             }
@@ -96,7 +96,7 @@ impl Partition {
             self.agenda.set(*id, now);
         }
         if let Err(error) = self.settings.ledger.agrees_with(config) {
-            self.effects.push_back(Effect::Refused(error));
+            self.effects.push_back(PartitionEffect::Refused(error));
         }
     }
 
@@ -112,11 +112,11 @@ impl Partition {
             // itself, if one of them is wrong.
             let NextAttempt { at_ms, delay_ms, .. } = fold.next_attempt;
             let due = now + Duration::from_millis(at_ms.saturating_sub(wall_ms).min(delay_ms));
-            self.open.insert(id, Open::new(fold, now, due));
+            self.open.insert(id, OpenTaskTimes::new(fold, now, due));
             self.agenda.set(id, now);
         }
         self.begin_to_seal(now, wall_ms);
-        self.effects.push_back(Effect::Ready);
+        self.effects.push_back(PartitionEffect::Ready);
         self.settle();
     }
 
@@ -126,7 +126,7 @@ impl Partition {
         // settings are others.
         if self.config.is_none() && !self.machine.leases() {
             let config = Entry::Config(self.settings.ledger.clone());
-            self.effects.push_back(Effect::Do(Action::Publish(config)));
+            self.effects.push_back(PartitionEffect::Do(Action::Publish(config)));
         }
     }
 
@@ -152,41 +152,41 @@ impl Partition {
         self.sent = before.sent;
         self.legacy = before.legacy;
         self.tickets = before.tickets;
-        self.effects.push_back(Effect::Fenced);
+        self.effects.push_back(PartitionEffect::Fenced);
         self.drop_held_starts();
         for effect in before.effects {
             match effect {
                 // What was superseded before stays so, and nobody would say it again.
-                Effect::Do(Action::Stop { .. } | Action::SetAside { .. })
-                | Effect::ReturnTicket(_) => {
+                PartitionEffect::Do(Action::Stop { .. } | Action::SetAside { .. })
+                | PartitionEffect::ReturnTicket(_) => {
                     self.effects.push_back(effect);
                 }
-                Effect::Do(Action::Publish(entry)) => {
+                PartitionEffect::Do(Action::Publish(entry)) => {
                     if let Some(key) = entry.counted() {
                         self.sent.given_up(key);
                     }
                 }
                 // No processor will come of it: its epoch is given back when the ledger was read.
-                Effect::Do(
+                PartitionEffect::Do(
                     Action::Start { task, epoch, .. } | Action::Attend { task, epoch, .. },
                 ) => {
                     self.processors.remove(&(task, epoch));
                     self.freed += usize::from(!self.machine.leases());
                     self.machine.not_started(task, epoch);
                 }
-                Effect::EndAsShown(task, epoch, _) => {
+                PartitionEffect::EndAsShown(task, epoch, _) => {
                     self.processors.remove(&(task, epoch));
                     self.freed += 1;
                     self.machine.not_started(task, epoch);
                 }
-                Effect::Do(_)
-                | Effect::Ready
-                | Effect::Fenced
-                | Effect::Refused(_)
-                | Effect::AskForTicket(_)
-                | Effect::LeaseOver(..)
-                | Effect::ClaimSettled(_)
-                | Effect::AskForLegacy => {}
+                PartitionEffect::Do(_)
+                | PartitionEffect::Ready
+                | PartitionEffect::Fenced
+                | PartitionEffect::Refused(_)
+                | PartitionEffect::AskForTicket(_)
+                | PartitionEffect::LeaseOver(..)
+                | PartitionEffect::ClaimSettled(_)
+                | PartitionEffect::AskForLegacy => {}
             }
         }
         self.machine.fence(spare);

@@ -6,7 +6,7 @@
 //! attempt that had begun comes first.
 
 use super::handing_back::WAIT_FOR_SLOT_MAX;
-use super::looking::Open;
+use super::looking::OpenTaskTimes;
 use super::scheduled::Due;
 use super::{Mode, Partition, Slots};
 use crate::protocol::fold::{Phase, TaskFold};
@@ -77,7 +77,7 @@ impl Partition {
         if self.machine.is_aside(id) {
             self.awaiting_heartbeat.insert(id);
         } else if !fold.phase.is_terminal() {
-            let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, now));
+            let open = self.open.entry(id).or_insert_with(|| OpenTaskTimes::new(&fold, now, now));
             open.received = Some(now);
             if fold.phase == Phase::New {
                 open.ready_ms = ready_ms;

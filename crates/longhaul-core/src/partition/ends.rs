@@ -20,7 +20,7 @@
 //! Where many are to be ended each worker takes those first for which it is the first in line, so
 //! that the others' claims have come back before it comes to theirs.
 
-use super::looking::Open;
+use super::looking::OpenTaskTimes;
 use super::{Partition, Slots};
 use crate::machine::{Stage, Task};
 use crate::protocol::fold::Phase;
@@ -33,7 +33,7 @@ const AT_ONCE_MAX: usize = 64;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Ends {
+pub(super) struct UndeliveredEnds {
     /// Those whose message is being read, and what follows until they are shown.
     underway: BTreeSet<TaskId>,
     /// Those that come next, each with the place that this worker has in line for it.
@@ -50,7 +50,7 @@ impl Partition {
     /// Reads the message of a task that is to be ended unseen, or puts it in line. It takes no
     /// slot: nothing will run.
     pub(super) fn look_for_message(&mut self, id: TaskId, now: Moment, slots: &Slots) {
-        if self.open.get(&id).is_none_or(Open::is_looked_for_in_vain) {
+        if self.open.get(&id).is_none_or(OpenTaskTimes::is_looked_for_in_vain) {
             return;
         }
         if slots.full {

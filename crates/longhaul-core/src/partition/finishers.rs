@@ -28,14 +28,14 @@ mod awaited;
 mod unshown;
 
 use super::Partition;
-use crate::machine::{Action, Stage, Step, Task};
-use crate::protocol::dead_letters::Letters;
+use crate::machine::{Action, Stage, Task, TerminalStep};
+use crate::protocol::dead_letters::DeadLetterKinds;
 use crate::protocol::entry::{Entry, Heartbeat, Outcome};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::{OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
-use awaited::Awaited;
+use awaited::AwaitedFinishers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use unshown::Unshown;
@@ -56,7 +56,7 @@ pub(super) struct Finishers {
     /// Up to where each other owner has shown its ends, and when it said so last.
     shown_to: BTreeMap<OwnerId, (Position, Moment)>,
     /// Tasks whose finisher is waited for.
-    waiting: Awaited,
+    waiting: AwaitedFinishers,
     /// Tasks whose finisher has had its time.
     overdue: BTreeSet<TaskId>,
 }
@@ -219,7 +219,7 @@ impl Partition {
     #[must_use]
     pub fn is_being_shown(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
-        matches!(task.stage, Stage::Closing(Step::DeadLetter | Step::Metadata))
+        matches!(task.stage, Stage::Closing(TerminalStep::DeadLetter | TerminalStep::Metadata))
             || self.who_shows(id, &task) == WhoShows::Wait
     }
 
@@ -261,14 +261,16 @@ impl Partition {
     }
 
     /// Which ends get a dead letter, from now on.
-    pub const fn set_letters(&mut self, letters: Letters) {
+    pub const fn set_letters(&mut self, letters: DeadLetterKinds) {
         self.machine.set_letters(letters);
     }
 
     /// The task's dead letter is to be published now.
     #[must_use]
     pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
-        self.machine.task(id).is_some_and(|task| task.stage.step() == Some(Step::DeadLetter))
+        self.machine
+            .task(id)
+            .is_some_and(|task| task.stage.step() == Some(TerminalStep::DeadLetter))
     }
 
     /// Another owner's heartbeat was read.
@@ -305,8 +307,8 @@ impl Partition {
     fn close_waiting(&mut self, tasks: Vec<TaskId>) {
         for id in tasks {
             let action = match self.machine.task(id).map(|task| task.stage) {
-                Some(Stage::Closing(Step::DeadLetter)) => Action::DeadLetter(id),
-                Some(Stage::Closing(Step::Metadata)) => Action::ShowOutcome(id),
+                Some(Stage::Closing(TerminalStep::DeadLetter)) => Action::DeadLetter(id),
+                Some(Stage::Closing(TerminalStep::Metadata)) => Action::ShowOutcome(id),
                 _ => continue,
             };
             self.pass_on(action);

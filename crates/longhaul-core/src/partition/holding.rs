@@ -1,6 +1,6 @@
 //! What is held here without running: which deliveries are welcome, and which payloads stay.
 
-use super::looking::Open;
+use super::looking::OpenTaskTimes;
 use super::{Mode, Partition};
 use crate::machine::{Action, Machine};
 use crate::protocol::entry::{Done, Entry, NextAttempt, Outcome};
@@ -85,8 +85,9 @@ impl Partition {
     /// Drops the payload of a task that waits for its next attempt: it is read again when that is
     /// due.
     pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
-        let due = |open: &Open| self.due_unless_parked(id, open.due);
-        let waits = |open: &Open| open.phase() == Phase::Retry && due(open) > now + DUE_SOON;
+        let due = |open: &OpenTaskTimes| self.due_unless_parked(id, open.due);
+        let waits =
+            |open: &OpenTaskTimes| open.phase() == Phase::Retry && due(open) > now + DUE_SOON;
         if self.open.get(&id).is_some_and(waits) {
             self.machine.drop_idle_payload(id);
             self.settle();
@@ -169,7 +170,7 @@ impl Partition {
     pub fn open_entries(&self) -> u64 {
         let mut last = None;
         let mut new = |id: &TaskId| last.replace(id.entry_id()) != Some(id.entry_id());
-        let held = |open: &Open| open.phase() != Phase::New || open.received.is_some();
+        let held = |open: &OpenTaskTimes| open.phase() != Phase::New || open.received.is_some();
         let count = self.open.iter().filter(|(id, open)| held(open) && new(id)).count();
         u64::try_from(count + self.scheduled.len()).unwrap_or(u64::MAX)
     }

@@ -11,8 +11,8 @@
 //! told something, and its holder may have turned to another gateway since then: one that stood
 //! still for a minute must read on before it ends what others look after by now.
 
-use super::looking::Open;
-use super::{Effect, Mode, Partition};
+use super::looking::OpenTaskTimes;
+use super::{Mode, Partition, PartitionEffect};
 use crate::machine::{Action, Task};
 use crate::protocol::entry::{Claim, Entry, LeaseMs, Outcome, Renewal, lease_time};
 use crate::protocol::fold::{Phase, Verdict};
@@ -103,7 +103,7 @@ impl Partition {
         }
         if let Some((epoch, ..)) = self.machine.lease(id) {
             self.machine.note_silence(id, epoch);
-            self.effects.push_back(Effect::LeaseOver(id, epoch));
+            self.effects.push_back(PartitionEffect::LeaseOver(id, epoch));
         }
     }
 
@@ -200,7 +200,7 @@ impl Partition {
     /// A gateway that nobody asks for tasks holds none that could run: others may be asked for
     /// them. Those whose attempt is due go back as new ones do, after a while. True when it went.
     pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
-        let since = |open: &Open| open.received.map(|received| received.max(open.due));
+        let since = |open: &OpenTaskTimes| open.received.map(|received| received.max(open.due));
         let held = self.machine.leases()
             && !self.keeps_order()
             && self.machine.task(id).is_some_and(|task| task.held);
@@ -231,7 +231,7 @@ impl Partition {
     /// it was not granted.
     pub(super) fn tell_settled(&mut self, id: TaskId) {
         if self.machine.leases() {
-            self.effects.push_back(Effect::ClaimSettled(id));
+            self.effects.push_back(PartitionEffect::ClaimSettled(id));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Beside workers of the Java reference: what stands on M is asked before a claim, and again before
 //! a start. The rules are in `worker/legacy.rs`.
 
-use super::{Effect, Mode, Partition};
-use crate::legacy::{Answer, HeldStart, Legacy, LegacyEntry};
+use super::{Mode, Partition, PartitionEffect};
+use crate::legacy::{HeldStart, Legacy, LegacyClaimCheck, LegacyEntry};
 use crate::machine::{Action, Stop};
 use crate::protocol::claim::NextClaim;
 use crate::protocol::entry::ClaimKind;
@@ -59,13 +59,13 @@ impl Partition {
     pub(super) fn legacy_lets_claim(&mut self, id: TaskId, now: Moment) -> bool {
         let Some(legacy) = &mut self.legacy else { return true };
         match legacy.answer(id, now) {
-            Answer::Free => true,
-            Answer::RunsUntil(at) => {
+            LegacyClaimCheck::Free => true,
+            LegacyClaimCheck::RunsUntil(at) => {
                 self.agenda.set(id, at);
                 false
             }
             // Looked at again when M was read.
-            Answer::NotRead => false,
+            LegacyClaimCheck::NotRead => false,
         }
     }
 
@@ -94,7 +94,7 @@ impl Partition {
         legacy.forget(task);
         if why == Stop::Cancelled {
             // It ends as any attempt that is cancelled before its body begins.
-            self.effects.push_back(Effect::Do(Action::Start { task, epoch, attempt }));
+            self.effects.push_back(PartitionEffect::Do(Action::Start { task, epoch, attempt }));
         } else if self.processors.remove(&(task, epoch)).is_some() {
             self.freed += 1;
         }
@@ -122,17 +122,21 @@ impl Partition {
         let max_attempts = self.machine.max_attempts(id);
         let Some(legacy) = &mut self.legacy else { return };
         let answer = legacy.answer(id, now);
-        if answer == Answer::NotRead && !too_late {
+        if answer == LegacyClaimCheck::NotRead && !too_late {
             return;
         }
         let end = legacy.end(id, max_attempts);
         legacy.forget(id);
         match (answer, end) {
-            (Answer::Free, Some(end)) if !too_late => {
-                self.effects.push_back(Effect::EndAsShown(id, epoch, end));
+            (LegacyClaimCheck::Free, Some(end)) if !too_late => {
+                self.effects.push_back(PartitionEffect::EndAsShown(id, epoch, end));
             }
-            (Answer::Free, None) if !too_late => {
-                self.effects.push_back(Effect::Do(Action::Start { task: id, epoch, attempt }));
+            (LegacyClaimCheck::Free, None) if !too_late => {
+                self.effects.push_back(PartitionEffect::Do(Action::Start {
+                    task: id,
+                    epoch,
+                    attempt,
+                }));
             }
             _ => {
                 self.handle_not_begun(id, epoch, now);
@@ -159,7 +163,7 @@ impl Partition {
 
     pub(super) fn ask_for_legacy(&mut self, now: Moment) {
         if self.legacy.as_mut().is_some_and(|legacy| legacy.ask(now)) {
-            self.effects.push_back(Effect::AskForLegacy);
+            self.effects.push_back(PartitionEffect::AskForLegacy);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use super::delivering::place;
 use super::judging::Judged;
-use super::{Effect, Mode, Partition, Slots};
+use super::{Mode, Partition, PartitionEffect, Slots};
 use crate::machine::Action;
 use crate::protocol::claim::{Decision, NextClaim};
-use crate::protocol::entry::{After, ClaimKind, Entry, Heartbeat};
+use crate::protocol::entry::{AttemptCause, ClaimKind, Entry, Heartbeat};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
@@ -23,7 +23,7 @@ const LOOKS_UNSEEN_MAX: u32 = 18;
 
 /// What time says of a task that is not terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Open {
+pub(super) struct OpenTaskTimes {
     /// The state that the times below belong to.
     state: (Epoch, Phase),
     /// When its delivery came.
@@ -53,7 +53,7 @@ pub(super) struct Open {
     pub(super) granted: bool,
 }
 
-impl Open {
+impl OpenTaskTimes {
     pub(super) fn new(fold: &TaskFold, now: Moment, due: Moment) -> Self {
         Self {
             state: (fold.epoch, fold.phase),
@@ -121,8 +121,8 @@ impl Open {
 /// What type a task has that is offered.
 fn offered_type(fold: &TaskFold) -> Option<TaskType> {
     match fold.next_attempt.after {
-        After::Offer(task_type) => Some(task_type),
-        After::Other | After::Drain | After::Others => None,
+        AttemptCause::Offer(task_type) => Some(task_type),
+        AttemptCause::Other | AttemptCause::Drain | AttemptCause::Others => None,
     }
 }
 
@@ -195,7 +195,7 @@ impl Partition {
         for owner in alive {
             let number = if owner == self.machine.owner() { number } else { 0 };
             let heartbeat = self.heartbeat(owner, number, now);
-            self.effects.push_back(Effect::Do(Action::Publish(heartbeat)));
+            self.effects.push_back(PartitionEffect::Do(Action::Publish(heartbeat)));
         }
     }
 

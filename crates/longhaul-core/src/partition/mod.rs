@@ -1,5 +1,5 @@
 //! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call is
-//! given the time, and what is to be done comes back as [`Effect`]s.
+//! given the time, and what is to be done comes back as [`PartitionEffect`]s.
 //!
 //! The machine knows what follows from what; this module judges *when*: which owner is stale, which
 //! retry is due, whether the view is fresh enough to claim by, whether a claim came back in time,
@@ -40,12 +40,12 @@ use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::{Lag, Silence};
-use crate::protocol::waits::Standing;
+use crate::protocol::waits::DependencyState;
 use crate::task::{EntryId, Position, TaskId};
 use admitting::Undecided;
-use ends::Ends;
+use ends::UndeliveredEnds;
 use finishers::Finishers;
-use looking::Open;
+use looking::OpenTaskTimes;
 use reads::Reads;
 use scheduled::Scheduled;
 use sealing::Finished;
@@ -54,7 +54,7 @@ pub use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 pub use tickets::ClaimLimits;
-use tickets::Tickets;
+use tickets::PartitionTickets;
 use unwanted::Unwanted;
 use wall::WallClock;
 
@@ -71,7 +71,7 @@ pub struct PartitionSettings {
 
 /// What the driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
+pub enum PartitionEffect {
     /// The machine's action.
     Do(Action),
     /// The ledger was read to its end: start consuming.
@@ -121,14 +121,14 @@ pub struct Partition {
     wall: WallClock,
     /// The next owner id, drawn in advance: this module draws no random numbers.
     spare_owner: OwnerId,
-    open: BTreeMap<TaskId, Open>,
+    open: BTreeMap<TaskId, OpenTaskTimes>,
     /// The state of what tasks wait for that wait for others.
-    waits: BTreeMap<TaskId, Standing>,
+    waits: BTreeMap<TaskId, DependencyState>,
     agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they became ready.
     waiting: Agenda<TaskId>,
     undecided: Undecided,
-    tickets: Tickets,
+    tickets: PartitionTickets,
     /// Early deliveries with their order keys, when to look, whether the first waits for a slot.
     scheduled: Scheduled,
     kept_keys: BTreeMap<TaskId, NameHash>,
@@ -137,7 +137,7 @@ pub struct Partition {
     /// Tasks of types that nobody asks for.
     unwanted: Unwanted,
     /// Tasks whose end was asked for, and that were delivered nowhere.
-    ends: Ends,
+    ends: UndeliveredEnds,
     /// Tasks that are claimed, or handed back, when the next own heartbeat comes back.
     awaiting_heartbeat: BTreeSet<TaskId>,
     /// Payload reads in progress.
@@ -161,7 +161,7 @@ pub struct Partition {
     first: bool,
     /// Workers of the Java reference work on the same subscription.
     legacy: Option<Legacy>,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<PartitionEffect>,
 }
 
 /// An entry as it came from the ledger.
@@ -193,13 +193,13 @@ impl Partition {
             agenda: Agenda::default(),
             waiting: Agenda::default(),
             undecided: Undecided::default(),
-            tickets: Tickets::default(),
+            tickets: PartitionTickets::default(),
             scheduled: Scheduled::default(),
             kept_keys: BTreeMap::new(),
             next_kept: None,
             kept_is_due: false,
             unwanted: Unwanted::default(),
-            ends: Ends::default(),
+            ends: UndeliveredEnds::default(),
             reads: Reads::default(),
             awaiting_heartbeat: BTreeSet::new(),
             claims: BTreeMap::new(),
@@ -237,7 +237,7 @@ impl Partition {
     }
 
     /// The next thing to do.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<PartitionEffect> {
         self.effects.pop_front()
     }
 
@@ -256,7 +256,7 @@ impl Partition {
     ) -> Option<Verdict> {
         // Entries of before a self-fence may come until the follower is opened anew: their owners
         // were alive only then.
-        let is_void = matches!(self.effects.front(), Some(Effect::Fenced));
+        let is_void = matches!(self.effects.front(), Some(PartitionEffect::Fenced));
         if is_void || self.read_to.is_some_and(|position| inbound.position <= position) {
             return None;
         }
@@ -433,7 +433,7 @@ impl Partition {
             return;
         };
         let due = now + Duration::from_millis(fold.next_attempt.delay_ms);
-        let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, due));
+        let open = self.open.entry(id).or_insert_with(|| OpenTaskTimes::new(&fold, now, due));
         open.follow(&fold, due);
         if cancelled {
             open.was_cancelled(now);
@@ -480,7 +480,7 @@ impl Partition {
             self.awaiting_heartbeat.insert(task);
             self.settle_claim(task);
         }
-        self.effects.push_back(Effect::Do(action));
+        self.effects.push_back(PartitionEffect::Do(action));
     }
 }
 

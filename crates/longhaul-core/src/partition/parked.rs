@@ -1,13 +1,13 @@
 //! Tasks that wait for others. What they wait for may be in other partitions, so it is the driver
 //! that knows how it stands with that, and tells it here.
 
-use super::{Effect, Mode, Partition};
+use super::{Mode, Partition, PartitionEffect};
 use crate::machine::Action;
 use crate::protocol::config::{PROTOCOL_LEASES, PROTOCOL_PARKS};
 use crate::protocol::entry::{ClaimKind, Entry};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::moment::Moment;
-use crate::protocol::waits::Standing;
+use crate::protocol::waits::DependencyState;
 use crate::task::TaskId;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 impl Partition {
     /// It stands so with what the task waits for. False if nobody needs to say so any more: the
     /// task is over, or not known.
-    pub fn note_standing(&mut self, id: TaskId, standing: Standing, now: Moment) -> bool {
+    pub fn note_standing(&mut self, id: TaskId, standing: DependencyState, now: Moment) -> bool {
         let Some(fold) = self.machine.task(id).map(|task| task.fold) else { return false };
         if fold.phase.is_terminal() {
             return false;
@@ -27,7 +27,7 @@ impl Partition {
             // not before the pause that its end asks for.
             open.due = open.due.max(now);
         }
-        let waits = standing == Standing::Waits;
+        let waits = standing == DependencyState::Waits;
         self.waits.insert(id, standing);
         self.agenda.set(id, now);
         if waits && fold.is_parked() {
@@ -48,10 +48,10 @@ impl Partition {
     #[must_use]
     pub fn closing_reason(&self, id: TaskId, kind: ClaimKind) -> Option<&str> {
         match self.waits.get(&id)? {
-            Standing::Closes(closes, reason) if *closes == kind => {
+            DependencyState::Closes(closes, reason) if *closes == kind => {
                 (!self.machine.fold(id).cancel).then_some(reason)
             }
-            Standing::Closes(..) | Standing::Waits | Standing::Over => None,
+            DependencyState::Closes(..) | DependencyState::Waits | DependencyState::Over => None,
         }
     }
 
@@ -59,7 +59,9 @@ impl Partition {
     pub(super) fn parks(&self, id: TaskId) -> bool {
         let fold = self.machine.fold(id);
         // Whoever has offered it has seen that they are over.
-        self.waits.get(&id) == Some(&Standing::Waits) && !fold.is_parked() && !fold.is_offered()
+        self.waits.get(&id) == Some(&DependencyState::Waits)
+            && !fold.is_parked()
+            && !fold.is_offered()
     }
 
     /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at
@@ -96,14 +98,14 @@ impl Partition {
         let pause = self.settings.ledger.heartbeat;
         if self.raised.is_none_or(|at| now.since(at) >= pause) && self.mode == Mode::Live {
             self.raised = Some(now);
-            self.effects.push_back(Effect::Do(Action::Publish(Entry::Config(settings))));
+            self.effects.push_back(PartitionEffect::Do(Action::Publish(Entry::Config(settings))));
         }
         false
     }
 
     /// When the next attempt is due, given when it would be if it were not parked.
     pub(super) fn due_unless_parked(&self, id: TaskId, due: Moment) -> Moment {
-        let waits = matches!(self.waits.get(&id), None | Some(Standing::Waits));
+        let waits = matches!(self.waits.get(&id), None | Some(DependencyState::Waits));
         if waits && self.machine.fold(id).is_parked() { due + NEVER } else { due }
     }
 
@@ -113,7 +115,7 @@ impl Partition {
         id: TaskId,
         fold: &TaskFold,
     ) -> Option<(Moment, ClaimKind)> {
-        let Standing::Closes(kind, _) = self.waits.get(&id)? else { return None };
+        let DependencyState::Closes(kind, _) = self.waits.get(&id)? else { return None };
         let waits = fold.phase == Phase::New || fold.is_parked();
         let since = self.open.get(&id).map(|open| open.due).unwrap_or_default();
         waits.then_some((since, *kind))

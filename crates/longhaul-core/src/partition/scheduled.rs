@@ -17,7 +17,7 @@ const KEPT_MAX: usize = 10_000_000;
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scheduled {
-    kept: BinaryHeap<Reverse<Kept>>,
+    kept: BinaryHeap<Reverse<ScheduledStart>>,
     /// Those of them that are to be closed: somebody has asked for their end.
     cancelled: BTreeSet<TaskId>,
     /// When those are looked for.
@@ -26,7 +26,7 @@ pub(super) struct Scheduled {
 
 /// In the order in which they start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Kept {
+struct ScheduledStart {
     /// In ms since the epoch.
     at_ms: u64,
     ledger: u64,
@@ -45,7 +45,7 @@ pub(super) struct Due {
     pub(super) at_ms: u64,
 }
 
-impl Kept {
+impl ScheduledStart {
     fn due(self, partition: i32) -> Due {
         let Self { at_ms, ledger, entry, index, batch_size } = self;
         let batch_size = (batch_size > 0).then_some(batch_size);
@@ -67,7 +67,7 @@ impl Scheduled {
         let TaskId { ledger, entry, batch_index, .. } = id;
         let index = batch_index.unwrap_or(0);
         let batch_size = if batch_index.is_some() { batch_size.unwrap_or(1).max(1) } else { 0 };
-        self.kept.push(Reverse(Kept { at_ms, ledger, entry, index, batch_size }));
+        self.kept.push(Reverse(ScheduledStart { at_ms, ledger, entry, index, batch_size }));
         true
     }
 
@@ -107,8 +107,8 @@ impl Scheduled {
         self.kept.retain(|Reverse(kept)| kept.entry_id() != entry);
     }
 
-    fn take_out(&mut self, goes: impl Fn(&Kept) -> bool, partition: i32) -> Vec<Due> {
-        let out: Vec<Kept> =
+    fn take_out(&mut self, goes: impl Fn(&ScheduledStart) -> bool, partition: i32) -> Vec<Due> {
+        let out: Vec<ScheduledStart> =
             self.kept.iter().map(|Reverse(kept)| *kept).filter(|kept| goes(kept)).collect();
         if !out.is_empty() {
             self.kept.retain(|Reverse(kept)| !goes(kept));
@@ -129,8 +129,8 @@ impl Scheduled {
         self.kept.is_empty()
     }
 
-    fn in_order(&self) -> Vec<Kept> {
-        let mut all: Vec<Kept> = self.kept.iter().map(|Reverse(kept)| *kept).collect();
+    fn in_order(&self) -> Vec<ScheduledStart> {
+        let mut all: Vec<ScheduledStart> = self.kept.iter().map(|Reverse(kept)| *kept).collect();
         all.sort_unstable();
         all
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn each_takes_up_thirty_two_bytes() {
-        assert_eq!(size_of::<Kept>(), 32);
+        assert_eq!(size_of::<ScheduledStart>(), 32);
     }
 
     #[test]

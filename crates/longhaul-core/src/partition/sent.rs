@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 /// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sent {
-    counts: BTreeMap<OwnerId, Count>,
+    counts: BTreeMap<OwnerId, SentCount>,
     /// What was published for leases, by the owner id of this process.
-    leased: BTreeMap<OwnerId, Count>,
+    leased: BTreeMap<OwnerId, SentCount>,
     /// The owner id under which an entry of a lease is counted that has no receipt yet.
     underway: BTreeMap<OnceKey, OwnerId>,
 }
 
 /// Claims and outcomes of one owner id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Count {
+pub(super) struct SentCount {
     /// They have their receipt.
     pub(super) receipted: u64,
     /// They wait for it.
@@ -45,7 +45,7 @@ impl Sent {
         self.arrived(key);
     }
 
-    fn arrived(&mut self, key: OnceKey) -> Option<&mut Count> {
+    fn arrived(&mut self, key: OnceKey) -> Option<&mut SentCount> {
         let count = match self.underway.remove(&key) {
             Some(by) => self.leased.get_mut(&by)?,
             None => self.counts.get_mut(&key.owner)?,
@@ -61,11 +61,11 @@ impl Sent {
         self.underway.retain(|_, owner| owners.contains(owner));
     }
 
-    pub(super) fn of(&self, owner: OwnerId) -> Count {
+    pub(super) fn of(&self, owner: OwnerId) -> SentCount {
         self.counts.get(&owner).copied().unwrap_or_default()
     }
 
-    pub(super) fn of_leases(&self, owner: OwnerId) -> Count {
+    pub(super) fn of_leases(&self, owner: OwnerId) -> SentCount {
         self.leased.get(&owner).copied().unwrap_or_default()
     }
 }
@@ -93,14 +93,14 @@ mod tests {
         }
         sent.receipted(of(me));
         sent.given_up(of(me));
-        assert_eq!(sent.of(me), Count { receipted: 1, underway: 1 });
-        assert_eq!(sent.of(former), Count { receipted: 0, underway: 1 });
+        assert_eq!(sent.of(me), SentCount { receipted: 1, underway: 1 });
+        assert_eq!(sent.of(former), SentCount { receipted: 0, underway: 1 });
         sent.keep(&[me]);
-        assert_eq!((sent.of(former), sent.of(me).receipted), (Count::default(), 1));
+        assert_eq!((sent.of(former), sent.of(me).receipted), (SentCount::default(), 1));
         // Nothing is counted of whom nothing was published.
         sent.receipted(of(former));
         sent.given_up(of(former));
-        assert_eq!(sent.of(former), Count::default());
+        assert_eq!(sent.of(former), SentCount::default());
     }
 
     #[test]
@@ -114,8 +114,8 @@ mod tests {
         }
         sent.receipted(lease(2));
         sent.given_up(lease(3));
-        assert_eq!(sent.of(me), Count { receipted: 0, underway: 1 });
-        assert_eq!(sent.of_leases(me), Count { receipted: 1, underway: 1 });
+        assert_eq!(sent.of(me), SentCount { receipted: 0, underway: 1 });
+        assert_eq!(sent.of_leases(me), SentCount { receipted: 1, underway: 1 });
         sent.keep(&[me]);
         assert_eq!(sent.of_leases(me).underway, 1);
         sent.keep(&[]);

@@ -3,7 +3,7 @@
 use super::Partition;
 use crate::protocol::claim::Decision;
 use crate::task::TaskId;
-use crate::wanted::{TaskType, Wanted};
+use crate::wanted::{TaskType, WantedLeases};
 
 /// Processing slots of a worker, shared by its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub struct Slots {
     quota: Option<usize>,
     /// Which types of tasks the free ones are for, while somebody asks for leases of some types
     /// only.
-    wanted: Option<Wanted>,
+    wanted: Option<WantedLeases>,
 }
 
 impl Slots {
@@ -80,13 +80,13 @@ impl Slots {
     }
 
     /// Sets which types of tasks they are for; `None`: for any.
-    pub fn set_wanted(&mut self, wanted: Option<&Wanted>) {
+    pub fn set_wanted(&mut self, wanted: Option<&WantedLeases>) {
         if self.wanted.as_ref() != wanted {
             self.wanted = wanted.cloned();
         }
     }
 
-    pub(super) const fn wanted(&self) -> Option<&Wanted> {
+    pub(super) const fn wanted(&self) -> Option<&WantedLeases> {
         self.wanted.as_ref()
     }
 

@@ -160,9 +160,9 @@ impl Pair {
     }
 }
 
-fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry>) {
+fn perform(worker: &mut Worker, effect: PartitionEffect, now: Moment, log: &mut Vec<Entry>) {
     let did = match effect {
-        Effect::Do(Action::Publish(mut entry)) => {
+        PartitionEffect::Do(Action::Publish(mut entry)) => {
             if let Entry::Claim(Claim { lease_ms: Some(lease_ms), .. }) = &mut entry {
                 *lease_ms = leasing::LEASE_MS;
             }
@@ -175,8 +175,8 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             let Entry::Seal(seal) = entry else { return };
             format!("seal {}", seal.entries.len())
         }
-        Effect::Do(Action::Start { attempt, .. }) => format!("start {attempt}"),
-        Effect::Do(Action::Stop { task, epoch, why }) => {
+        PartitionEffect::Do(Action::Start { attempt, .. }) => format!("start {attempt}"),
+        PartitionEffect::Do(Action::Stop { task, epoch, why }) => {
             worker.core.handle_processor_gone(task, epoch, now);
             let why = match why {
                 Stop::Fenced | Stop::SetAside => "fenced",
@@ -185,47 +185,48 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             };
             format!("stop {why}")
         }
-        Effect::Do(Action::ReadPayload(task)) => {
+        PartitionEffect::Do(Action::ReadPayload(task)) => {
             worker.core.handle_payload(task, true, now);
             "read payload".to_owned()
         }
-        Effect::Do(Action::ShowOutcome(task)) => {
+        PartitionEffect::Do(Action::ShowOutcome(task)) => {
             if !worker.blind {
                 worker.core.handle_metadata_stored(task);
             }
             "show outcome".to_owned()
         }
-        Effect::Do(Action::DeadLetter(task)) => {
+        PartitionEffect::Do(Action::DeadLetter(task)) => {
             worker.core.handle_dead_letter_stored(task);
             "dead letter".to_owned()
         }
-        Effect::Do(Action::Ack(entry)) => {
+        PartitionEffect::Do(Action::Ack(entry)) => {
             worker.core.handle_acked(entry);
             "ack".to_owned()
         }
-        Effect::Do(Action::HandBack(_)) => "hand back".to_owned(),
-        Effect::Do(Action::Tombstone(keys)) if worker.mute => format!("tombstone {}", keys.len()),
-        Effect::Do(Action::Tombstone(keys)) => {
-            log.extend(keys.iter().map(|key| Entry::Tombstone(*key)));
-            worker.core.handle_tombstoned(true, now);
+        PartitionEffect::Do(Action::HandBack(_)) => "hand back".to_owned(),
+        PartitionEffect::Do(Action::Tombstone(keys)) => {
+            if !worker.mute {
+                log.extend(keys.iter().map(|key| Entry::Tombstone(*key)));
+                worker.core.handle_tombstoned(true, now);
+            }
             format!("tombstone {}", keys.len())
         }
-        Effect::Do(Action::DropPayload(_)) => return,
-        Effect::Do(other) => format!("{other:?}"),
-        Effect::Ready => "ready".to_owned(),
-        Effect::Fenced => {
+        PartitionEffect::Do(Action::DropPayload(_)) => return,
+        PartitionEffect::Do(other) => format!("{other:?}"),
+        PartitionEffect::Ready => "ready".to_owned(),
+        PartitionEffect::Fenced => {
             worker.spare += 1;
             worker.core.set_spare_owner(OwnerId(worker.spare));
             worker.cursor = 0;
             "self-fence".to_owned()
         }
-        Effect::Refused(error) => format!("refused: {error}"),
-        Effect::LeaseOver(_, epoch) => format!("lease over {epoch}"),
-        Effect::ClaimSettled(_) => return,
-        Effect::AskForTicket(_)
-        | Effect::ReturnTicket(_)
-        | Effect::AskForLegacy
-        | Effect::EndAsShown(..) => {
+        PartitionEffect::Refused(error) => format!("refused: {error}"),
+        PartitionEffect::LeaseOver(_, epoch) => format!("lease over {epoch}"),
+        PartitionEffect::ClaimSettled(_) => return,
+        PartitionEffect::AskForTicket(_)
+        | PartitionEffect::ReturnTicket(_)
+        | PartitionEffect::AskForLegacy
+        | PartitionEffect::EndAsShown(..) => {
             panic!("nobody said that the reference is here")
         }
     };
@@ -319,7 +320,7 @@ fn an_outage_ends_in_one_self_fence() {
     let worker = &mut pair.workers[0];
     worker.core.run(now, &mut worker.slots);
     while let Some(effect) = worker.core.poll_effect() {
-        if let Effect::Do(Action::Publish(entry)) = effect {
+        if let PartitionEffect::Do(Action::Publish(entry)) = effect {
             pair.log.push(entry);
         }
     }

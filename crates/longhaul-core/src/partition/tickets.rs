@@ -10,7 +10,7 @@
 //! is needed, whichever gateway looks after the lease.
 
 use super::handing_back::WAIT_FOR_SLOT_MAX;
-use super::{Effect, Mode, Partition, Slots};
+use super::{Mode, Partition, PartitionEffect, Slots};
 use crate::agenda::Agenda;
 use crate::machine::Stage;
 use crate::protocol::fold::Phase;
@@ -35,13 +35,13 @@ pub struct ClaimLimits {
 
 /// The tickets of a partition's tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Tickets {
+pub(super) struct PartitionTickets {
     limits: ClaimLimits,
-    tasks: BTreeMap<TaskId, State>,
+    tasks: BTreeMap<TaskId, TicketState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum TicketState {
     /// Asked for.
     Asked,
     /// In the line of the task's key.
@@ -52,16 +52,16 @@ enum State {
     Used,
 }
 
-impl Tickets {
+impl PartitionTickets {
     /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free
     /// for them.
     fn waiting(&self) -> usize {
         let (mut asked, mut lined_up) = (0, 0_usize);
         for state in self.tasks.values() {
             match state {
-                State::Asked | State::Granted(_) => asked += 1,
-                State::LinedUp => lined_up += 1,
-                State::Used => {}
+                TicketState::Asked | TicketState::Granted(_) => asked += 1,
+                TicketState::LinedUp => lined_up += 1,
+                TicketState::Used => {}
             }
         }
         asked + lined_up.saturating_sub(LINED_UP_MAX)
@@ -69,7 +69,7 @@ impl Tickets {
 
     /// Whether the claim of a task may be published as soon as a slot is free.
     pub(super) fn is_granted(&self, id: TaskId) -> bool {
-        matches!(self.tasks.get(&id), Some(State::Granted(_)))
+        matches!(self.tasks.get(&id), Some(TicketState::Granted(_)))
     }
 
     /// The one of these tasks that has had its tickets for the longest time.
@@ -77,12 +77,12 @@ impl Tickets {
         if tasks.is_empty() {
             return None;
         }
-        let since = |(id, state): (&TaskId, &State)| {
+        let since = |(id, state): (&TaskId, &TicketState)| {
             let since = match state {
-                State::Granted(since) => *since,
+                TicketState::Granted(since) => *since,
                 // Its claim came to nothing.
-                State::Used => Moment::default(),
-                State::Asked | State::LinedUp => return None,
+                TicketState::Used => Moment::default(),
+                TicketState::Asked | TicketState::LinedUp => return None,
             };
             tasks.contains(id).then_some((since, *id))
         };
@@ -92,7 +92,7 @@ impl Tickets {
     /// A claim of the task is published.
     pub(super) fn use_up(&mut self, id: TaskId) {
         if let Some(state) = self.tasks.get_mut(&id) {
-            *state = State::Used;
+            *state = TicketState::Used;
         }
     }
 
@@ -115,10 +115,10 @@ impl Partition {
     /// The task has all its tickets.
     pub fn grant_ticket(&mut self, id: TaskId, now: Moment) {
         let Some(state) = self.tickets.tasks.get_mut(&id) else { return };
-        if *state == State::Used {
+        if *state == TicketState::Used {
             return;
         }
-        *state = State::Granted(now);
+        *state = TicketState::Granted(now);
         if let Some(open) = self.open.get_mut(&id) {
             // What has waited here for its ticket has not waited for a slot.
             open.received = open.received.map(|_| now);
@@ -128,8 +128,10 @@ impl Partition {
 
     /// The task waits in the line of its key, so that others may begin before it; or no longer.
     pub fn line_up(&mut self, id: TaskId, in_line_of_key: bool) {
-        if let Some(state @ (State::Asked | State::LinedUp)) = self.tickets.tasks.get_mut(&id) {
-            *state = if in_line_of_key { State::LinedUp } else { State::Asked };
+        if let Some(state @ (TicketState::Asked | TicketState::LinedUp)) =
+            self.tickets.tasks.get_mut(&id)
+        {
+            *state = if in_line_of_key { TicketState::LinedUp } else { TicketState::Asked };
         }
     }
 
@@ -179,15 +181,15 @@ impl Partition {
         let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else { return true };
         match self.tickets.tasks.get(&id) {
             // A claim that came to nothing leaves its ticket to the next one.
-            Some(State::Used | State::Granted(_)) => true,
-            Some(State::Asked | State::LinedUp) => {
+            Some(TicketState::Used | TicketState::Granted(_)) => true,
+            Some(TicketState::Asked | TicketState::LinedUp) => {
                 self.look_when_it_closes(id, now);
                 false
             }
             None if reads && by_key => true,
             None if self.may_ask(slots) => {
-                self.tickets.tasks.insert(id, State::Asked);
-                self.effects.push_back(Effect::AskForTicket(id));
+                self.tickets.tasks.insert(id, TicketState::Asked);
+                self.effects.push_back(PartitionEffect::AskForTicket(id));
                 self.look_when_it_closes(id, now);
                 false
             }
@@ -206,7 +208,7 @@ impl Partition {
         }
         let tasks = &self.tickets.tasks;
         let over =
-            |(id, state): (&TaskId, &State)| (!self.needs_ticket(*id, *state)).then_some(*id);
+            |(id, state): (&TaskId, &TicketState)| (!self.needs_ticket(*id, *state)).then_some(*id);
         let over: Vec<TaskId> = tasks.iter().filter_map(over).collect();
         for id in over {
             self.return_ticket(id);
@@ -215,13 +217,13 @@ impl Partition {
 
     fn return_ticket(&mut self, id: TaskId) {
         self.tickets.tasks.remove(&id);
-        self.effects.push_back(Effect::ReturnTicket(id));
+        self.effects.push_back(PartitionEffect::ReturnTicket(id));
     }
 
     /// A task with a ticket cannot begin, for want of a slot or of room. Its ticket goes back in time,
     /// so that a worker with both can use it.
     pub(super) fn return_ticket_in_time(&mut self, id: TaskId, now: Moment) {
-        let Some(State::Granted(since)) = self.tickets.tasks.get(&id) else { return };
+        let Some(TicketState::Granted(since)) = self.tickets.tasks.get(&id) else { return };
         let until = *since + WAIT_FOR_SLOT_MAX;
         if now >= until {
             self.return_ticket(id);
@@ -245,8 +247,8 @@ impl Partition {
         }
     }
 
-    fn needs_ticket(&self, id: TaskId, state: State) -> bool {
-        if state == State::Used {
+    fn needs_ticket(&self, id: TaskId, state: TicketState) -> bool {
+        if state == TicketState::Used {
             let epochs = (id, Epoch(0))..=(id, Epoch(u32::MAX));
             return self.claims.contains_key(&id)
                 || self.processors.range(epochs).next().is_some()

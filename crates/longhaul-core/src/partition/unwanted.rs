@@ -14,11 +14,11 @@ use super::{Mode, Partition, Slots};
 use crate::agenda::Agenda;
 use crate::machine::Task;
 use crate::protocol::claim::Decision;
-use crate::protocol::entry::{After, ClaimKind, Offer};
+use crate::protocol::entry::{AttemptCause, ClaimKind, Offer};
 use crate::protocol::fold::Phase;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
-use crate::wanted::{TaskType, Wanted};
+use crate::wanted::{TaskType, WantedLeases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ impl Unwanted {
     }
 
     /// The first of them that is asked for by now, and its place.
-    fn first(&self, wanted: Option<&Wanted>) -> Option<(Moment, TaskId)> {
+    fn first(&self, wanted: Option<&WantedLeases>) -> Option<(Moment, TaskId)> {
         let (ready, id) = *self.order.first()?;
         let Some(wanted) = wanted else { return Some((ready, id)) };
         let may = self.may_read(wanted);
@@ -139,7 +139,7 @@ impl Unwanted {
     }
 
     /// Whether more tasks of a type are asked for than payloads of it are being read.
-    fn may_read(&self, wanted: &Wanted) -> impl Fn(&TaskType) -> bool {
+    fn may_read(&self, wanted: &WantedLeases) -> impl Fn(&TaskType) -> bool {
         let of = |counts: &BTreeMap<TaskType, usize>, task_type: &TaskType| {
             counts.get(task_type).copied().unwrap_or_default()
         };
@@ -307,8 +307,8 @@ impl Partition {
         let may = |task: &Task| match task.fold.phase {
             Phase::New => task.held,
             Phase::Retry => match task.fold.next_attempt.after {
-                After::Other | After::Others => ours(task),
-                After::Drain | After::Offer(_) => false,
+                AttemptCause::Other | AttemptCause::Others => ours(task),
+                AttemptCause::Drain | AttemptCause::Offer(_) => false,
             },
             Phase::Running
             | Phase::Completed

@@ -31,12 +31,12 @@ use super::config::LedgerConfig;
 use super::hash::NameHash;
 use super::key::{Key, OnceKey, OwnerId};
 use super::limits::Limits;
-pub use super::next_attempt::{After, NextAttempt};
+pub use super::next_attempt::{AttemptCause, NextAttempt};
 pub use super::offer::Offer;
-use super::seal::{self, Counts, Seal};
+use super::seal::{self, EndedCounts, Seal};
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
-use read::Reader;
+use read::EntryReader;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -341,7 +341,7 @@ impl Entry {
                 }
             }
             Self::Seal(seal) => {
-                let Counts { completed, failed, cancelled, expired } = seal.counts;
+                let EndedCounts { completed, failed, cancelled, expired } = seal.counts;
                 out.put_word("k", "seal");
                 out.put("o", seal.key.owner);
                 out.put("n", format_args!("{completed},{failed},{cancelled},{expired}"));
@@ -388,7 +388,7 @@ impl Entry {
         if null {
             return Ok(Self::Tombstone(key));
         }
-        let from = Reader { key: text, properties };
+        let from = EntryReader { key: text, properties };
         if let ("seal", Key::Seal(key)) = (from.text("k")?, key) {
             return from.seal(key, body).map(Self::Seal);
         }

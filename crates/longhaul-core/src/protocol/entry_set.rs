@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 /// How all tasks of an entry ended. It is part of the set, so that those who depend on a task can
 /// still be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Ended {
+pub enum BatchOutcome {
     /// All are COMPLETED, or were dropped and are nobody's.
     Completed,
     /// All are over without a result: FINAL, CANCELLED, EXPIRED.
@@ -33,7 +33,7 @@ pub struct Range {
     /// The last entry.
     pub last: u64,
     /// How the tasks of all of them ended.
-    pub ended: Ended,
+    pub ended: BatchOutcome,
 }
 
 impl Range {
@@ -83,14 +83,14 @@ impl EntrySet {
     }
 
     /// Adds one entry that lies behind all that is there.
-    pub fn push_entry(&mut self, entry: EntryId, ended: Ended) -> bool {
+    pub fn push_entry(&mut self, entry: EntryId, ended: BatchOutcome) -> bool {
         let EntryId { ledger, entry } = entry;
         self.push(Range { ledger, first: entry, last: entry, ended })
     }
 
     /// How the tasks of this entry ended, if it is in the set.
     #[must_use]
-    pub fn get(&self, entry: EntryId) -> Option<Ended> {
+    pub fn get(&self, entry: EntryId) -> Option<BatchOutcome> {
         let behind = |range: &Range| (range.ledger, range.last) < (entry.ledger, entry.entry);
         let range = self.ranges.get(self.ranges.partition_point(behind))?;
         range.contains(entry).then_some(range.ended)
@@ -180,10 +180,11 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    type Model = BTreeMap<(u64, u64), Ended>;
+    type Model = BTreeMap<(u64, u64), BatchOutcome>;
 
     fn any_model() -> impl Strategy<Value = Model> {
-        let ended = prop_oneof![4 => Just(Ended::Completed), 1 => Just(Ended::Failed)];
+        let ended =
+            prop_oneof![4 => Just(BatchOutcome::Completed), 1 => Just(BatchOutcome::Failed)];
         prop::collection::btree_map((0..3_u64, 0..12_u64), ended, 0..24)
     }
 
@@ -209,13 +210,16 @@ mod tests {
     fn neighbours_that_ended_alike_are_one_range() {
         let mut set = EntrySet::default();
         for entry in 0..50_000 {
-            set.push_entry(EntryId { ledger: 7, entry }, Ended::Completed);
+            set.push_entry(EntryId { ledger: 7, entry }, BatchOutcome::Completed);
         }
         assert_eq!(set.len(), 1);
-        assert!(!set.push_entry(EntryId { ledger: 7, entry: 3 }, Ended::Completed));
-        assert!(!set.push_entry(EntryId { ledger: 6, entry: 60_000 }, Ended::Completed));
+        assert!(!set.push_entry(EntryId { ledger: 7, entry: 3 }, BatchOutcome::Completed));
+        assert!(!set.push_entry(EntryId { ledger: 6, entry: 60_000 }, BatchOutcome::Completed));
         let last = EntryId { ledger: 7, entry: u64::MAX };
-        assert!(set.push_entry(last, Ended::Failed) && !set.push_entry(last, Ended::Failed));
+        assert!(
+            set.push_entry(last, BatchOutcome::Failed)
+                && !set.push_entry(last, BatchOutcome::Failed)
+        );
     }
 
     proptest! {
@@ -250,7 +254,12 @@ mod tests {
         let set = |ranges: &[(u64, u64)]| {
             let mut set = EntrySet::default();
             for (first, last) in ranges {
-                set.push(Range { ledger: 1, first: *first, last: *last, ended: Ended::Completed });
+                set.push(Range {
+                    ledger: 1,
+                    first: *first,
+                    last: *last,
+                    ended: BatchOutcome::Completed,
+                });
             }
             set
         };

@@ -82,12 +82,12 @@ pub enum Verdict {
     /// The entry is part of the task's history.
     Accepted,
     /// The entry changes nothing, for this reason.
-    Ignored(Reason),
+    Ignored(IgnoredReason),
 }
 
 /// Why an entry changes nothing. Counted by name in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
+pub enum IgnoredReason {
     /// A claim whose epoch is not the next one: somebody else was first, or its history is gone.
     EpochNotNext,
     /// A claim whose attempt is not above the last one.
@@ -120,9 +120,9 @@ impl TaskFold {
     pub const fn apply(&mut self, entry: &Entry) -> Verdict {
         let verdict = match entry {
             Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
-                Verdict::Ignored(Reason::NotFolded)
+                Verdict::Ignored(IgnoredReason::NotFolded)
             }
-            _ if matches!(self.phase, Phase::Sealed) => Verdict::Ignored(Reason::Sealed),
+            _ if matches!(self.phase, Phase::Sealed) => Verdict::Ignored(IgnoredReason::Sealed),
             Entry::Claim(claim) => self.judge_claim(claim),
             Entry::Done(done) => self.judge_owned(done.key.epoch, done.key.owner),
             Entry::Checkpoint(key) | Entry::Renewal(Renewal { key, .. }) => {
@@ -166,13 +166,13 @@ impl TaskFold {
 
     const fn judge_claim(&self, claim: &Claim) -> Verdict {
         if self.phase.is_terminal() {
-            Verdict::Ignored(Reason::Terminal)
+            Verdict::Ignored(IgnoredReason::Terminal)
         } else if claim.base.is_some() && claim.key.epoch.0 > self.epoch.0 {
             Verdict::Accepted
         } else if claim.key.epoch.0 != self.epoch.next().0 || self.epoch.0 == u32::MAX {
-            Verdict::Ignored(Reason::EpochNotNext)
+            Verdict::Ignored(IgnoredReason::EpochNotNext)
         } else if matches!(claim.kind, ClaimKind::Run) && claim.attempt <= self.attempt {
-            Verdict::Ignored(Reason::AttemptNotAbove)
+            Verdict::Ignored(IgnoredReason::AttemptNotAbove)
         } else {
             Verdict::Accepted
         }
@@ -180,11 +180,11 @@ impl TaskFold {
 
     const fn judge_owned(&self, epoch: Epoch, owner: OwnerId) -> Verdict {
         if self.phase.is_terminal() {
-            Verdict::Ignored(Reason::Terminal)
+            Verdict::Ignored(IgnoredReason::Terminal)
         } else if epoch.0 != self.epoch.0 || owner.0 != self.owner.0 {
-            Verdict::Ignored(Reason::Fenced)
+            Verdict::Ignored(IgnoredReason::Fenced)
         } else if !matches!(self.phase, Phase::Running) {
-            Verdict::Ignored(Reason::NotRunning)
+            Verdict::Ignored(IgnoredReason::NotRunning)
         } else {
             Verdict::Accepted
         }

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 /// Entries of owners, counted since the first of their heartbeats that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gaps {
-    owners: BTreeMap<OwnerId, Count>,
+    owners: BTreeMap<OwnerId, OwnerEntryCount>,
     /// What gateways have published in the name of leases, by [`OwnerId::lessor`].
-    lessors: BTreeMap<OwnerId, Count>,
+    lessors: BTreeMap<OwnerId, OwnerEntryCount>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Count {
+struct OwnerEntryCount {
     /// Orders the heartbeats of an owner: what is read again after a reconnect is older.
     uptime_ms: u64,
     /// Entries of the owner that were read, or lie before its first heartbeat: not less than there
@@ -59,14 +59,14 @@ impl Gaps {
 /// Compares the number of entries that have their receipt, and of those that wait for it, with the
 /// number that was read. Returns how many were not read.
 fn heard(
-    counts: &mut BTreeMap<OwnerId, Count>,
+    counts: &mut BTreeMap<OwnerId, OwnerEntryCount>,
     owner: OwnerId,
     uptime_ms: u64,
     (receipted, underway): (u64, u64),
 ) -> u64 {
     let sent = receipted.saturating_add(underway);
     let Some(last) = counts.get_mut(&owner) else {
-        counts.insert(owner, Count { uptime_ms, read: sent });
+        counts.insert(owner, OwnerEntryCount { uptime_ms, read: sent });
         return 0;
     };
     if uptime_ms <= last.uptime_ms {
@@ -75,7 +75,7 @@ fn heard(
     let missing = receipted.saturating_sub(last.read);
     // An entry that its publisher has given up may be stored: it was read, and is never counted.
     let read = if missing > 0 { sent } else { last.read.min(sent) };
-    *last = Count { uptime_ms, read };
+    *last = OwnerEntryCount { uptime_ms, read };
     missing
 }
 

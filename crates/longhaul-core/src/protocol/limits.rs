@@ -5,7 +5,7 @@
 //! task says it again, for those that claim after its owner has died, or close the task, without
 //! the payload. Nothing of it decides whether a claim is accepted.
 
-use super::entry::{After, ClaimKind};
+use super::entry::{AttemptCause, ClaimKind};
 use super::fold::{Phase, TaskFold};
 
 /// See the module's documentation. What is not there is up to the workers.
@@ -59,7 +59,7 @@ impl Limits {
     pub fn closes_at(&self, fold: &TaskFold, created_ms: u64) -> Option<(u64, ClaimKind)> {
         let begun = match fold.phase {
             Phase::New => false,
-            Phase::Retry => fold.next_attempt.after == After::Drain,
+            Phase::Retry => fold.next_attempt.after == AttemptCause::Drain,
             Phase::Running
             | Phase::Completed
             | Phase::Final
@@ -81,7 +81,7 @@ mod tests {
     use super::super::entry::NextAttempt;
     use super::*;
 
-    fn closes(limits: Limits, phase: Phase, after: After) -> Option<(u64, ClaimKind)> {
+    fn closes(limits: Limits, phase: Phase, after: AttemptCause) -> Option<(u64, ClaimKind)> {
         let next_attempt = NextAttempt { after, ..NextAttempt::default() };
         limits.closes_at(&TaskFold { phase, next_attempt, ..TaskFold::default() }, 1_000)
     }
@@ -90,7 +90,7 @@ mod tests {
     fn a_task_without_limits_is_never_closed_by_them() {
         assert!(Limits::NONE.is_none());
         for phase in [Phase::New, Phase::Running, Phase::Retry] {
-            assert_eq!(closes(Limits::NONE, phase, After::Other), None);
+            assert_eq!(closes(Limits::NONE, phase, AttemptCause::Other), None);
         }
     }
 
@@ -99,24 +99,24 @@ mod tests {
         let limits = Limits { expires_at_ms: Some(7_000), ..Limits::NONE };
         let expires = Some((7_000, ClaimKind::Expired));
         assert!(!limits.is_none());
-        assert_eq!(closes(limits, Phase::New, After::Other), expires);
-        assert_eq!(closes(limits, Phase::Retry, After::Other), expires);
-        assert_eq!(closes(limits, Phase::Retry, After::Drain), None);
-        assert_eq!(closes(limits, Phase::Running, After::Other), None);
+        assert_eq!(closes(limits, Phase::New, AttemptCause::Other), expires);
+        assert_eq!(closes(limits, Phase::Retry, AttemptCause::Other), expires);
+        assert_eq!(closes(limits, Phase::Retry, AttemptCause::Drain), None);
+        assert_eq!(closes(limits, Phase::Running, AttemptCause::Other), None);
     }
 
     #[test]
     fn a_total_budget_counts_from_the_first_claim_and_the_earlier_limit_closes() {
         let limits = Limits { total_ms: Some(500), ..Limits::NONE };
         let used_up = Some((1_500, ClaimKind::Final));
-        assert_eq!(closes(limits, Phase::New, After::Other), None);
-        assert_eq!(closes(limits, Phase::Running, After::Other), used_up);
-        assert_eq!(closes(limits, Phase::Retry, After::Drain), used_up);
+        assert_eq!(closes(limits, Phase::New, AttemptCause::Other), None);
+        assert_eq!(closes(limits, Phase::Running, AttemptCause::Other), used_up);
+        assert_eq!(closes(limits, Phase::Retry, AttemptCause::Drain), used_up);
         let both = |at| Limits { expires_at_ms: Some(at), ..limits };
         assert_eq!(
-            closes(both(1_400), Phase::Retry, After::Other),
+            closes(both(1_400), Phase::Retry, AttemptCause::Other),
             Some((1_400, ClaimKind::Expired))
         );
-        assert_eq!(closes(both(1_600), Phase::Retry, After::Other), used_up);
+        assert_eq!(closes(both(1_600), Phase::Retry, AttemptCause::Other), used_up);
     }
 }

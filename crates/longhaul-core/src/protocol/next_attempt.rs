@@ -11,12 +11,12 @@ pub struct NextAttempt {
     /// The delay in ms, for whoever reads the entry live and counts on its own clock.
     pub delay_ms: u64,
     /// What the next attempt follows.
-    pub after: After,
+    pub after: AttemptCause,
 }
 
 /// What a next attempt follows, where that matters to whoever claims it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum After {
+pub enum AttemptCause {
     /// Anything else: a failure, a snooze, an attempt that never began.
     #[default]
     Other,
@@ -30,7 +30,7 @@ pub enum After {
     Offer(TaskType),
 }
 
-impl After {
+impl AttemptCause {
     /// What stands for it on the ledger.
     pub(super) const fn mark(self) -> Option<&'static str> {
         match self {
@@ -49,32 +49,32 @@ impl After {
 
 impl NextAttempt {
     /// At once; it goes on with an attempt that a drain gave back.
-    pub const AFTER_DRAIN: Self = Self { at_ms: 0, delay_ms: 0, after: After::Drain };
+    pub const AFTER_DRAIN: Self = Self { at_ms: 0, delay_ms: 0, after: AttemptCause::Drain };
 
     /// When the tasks are over that the entry's body names.
-    pub const PARKED: Self = Self { at_ms: 0, delay_ms: 0, after: After::Others };
+    pub const PARKED: Self = Self { at_ms: 0, delay_ms: 0, after: AttemptCause::Others };
 
     /// At once, in the order of when the task became ready.
     #[must_use]
     pub const fn offered(offer: Offer) -> Self {
-        Self { at_ms: offer.ready_ms, delay_ms: 0, after: After::Offer(offer.task_type) }
+        Self { at_ms: offer.ready_ms, delay_ms: 0, after: AttemptCause::Offer(offer.task_type) }
     }
 
     /// Whether it follows an offer.
     #[must_use]
     pub const fn is_offered(&self) -> bool {
-        matches!(self.after, After::Offer(_))
+        matches!(self.after, AttemptCause::Offer(_))
     }
 
     /// Whether it follows the end of other tasks.
     #[must_use]
     pub const fn is_parked(&self) -> bool {
-        matches!(self.after, After::Others)
+        matches!(self.after, AttemptCause::Others)
     }
 
     /// At this wall-clock time, or after this delay, both in ms.
     #[must_use]
     pub const fn new(at_ms: u64, delay_ms: u64) -> Self {
-        Self { at_ms, delay_ms, after: After::Other }
+        Self { at_ms, delay_ms, after: AttemptCause::Other }
     }
 }

@@ -30,7 +30,7 @@ pub enum OperatorAction {
 
 /// Why an action is not tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum ActionRefusal {
     /// The task is over.
     Over(Phase),
     /// It is not in the epoch that was seen, but in this one.
@@ -56,17 +56,17 @@ impl OperatorAction {
     ///
     /// # Errors
     /// The task is not as the action needs it.
-    pub fn claim(self, fold: &TaskFold, seen: Option<Epoch>) -> Result<ActionClaim, Refusal> {
+    pub fn claim(self, fold: &TaskFold, seen: Option<Epoch>) -> Result<ActionClaim, ActionRefusal> {
         // A task that is superseded must not have begun.
         let seen = if self == Self::Supersede { Some(Epoch(0)) } else { seen };
         if fold.phase.is_terminal() {
-            return Err(Refusal::Over(fold.phase));
+            return Err(ActionRefusal::Over(fold.phase));
         }
         if seen.is_some_and(|seen| seen != fold.epoch) {
-            return Err(Refusal::Stale(fold.epoch));
+            return Err(ActionRefusal::Stale(fold.epoch));
         }
         if self == Self::ForceRelease && fold.phase != Phase::Running {
-            return Err(Refusal::NotRunning);
+            return Err(ActionRefusal::NotRunning);
         }
         let (kind, attempt) = match self {
             Self::Delete | Self::Supersede => (ClaimKind::Cancelled, fold.attempt),
@@ -163,7 +163,7 @@ mod tests {
             };
             let claim = action.claim(&seen, Some(seen.epoch)).unwrap();
             let mut now = TaskFold { epoch: seen.epoch.next(), attempt: 3, ..running(0, 0) };
-            assert_eq!(action.claim(&now, Some(seen.epoch)), Err(Refusal::Stale(now.epoch)));
+            assert_eq!(action.claim(&now, Some(seen.epoch)), Err(ActionRefusal::Stale(now.epoch)));
             let before = now;
             assert!(matches!(now.apply(&entry(claim, 9)), Verdict::Ignored(_)), "{action:?}");
             assert_eq!(now, before);
@@ -177,7 +177,11 @@ mod tests {
         {
             let fold = TaskFold { phase, ..TaskFold::default() };
             for action in ALL {
-                assert_eq!(action.claim(&fold, None), Err(Refusal::Over(phase)), "{action:?}");
+                assert_eq!(
+                    action.claim(&fold, None),
+                    Err(ActionRefusal::Over(phase)),
+                    "{action:?}"
+                );
             }
         }
     }
@@ -195,13 +199,13 @@ mod tests {
         assert_eq!(fold.apply(&released), Verdict::Accepted);
         assert_eq!((fold.phase, fold.attempt), (Phase::Retry, 2));
         let refused = OperatorAction::ForceRelease.claim(&fold, Some(Epoch(4)));
-        assert_eq!(refused, Err(Refusal::NotRunning));
+        assert_eq!(refused, Err(ActionRefusal::NotRunning));
     }
 
     #[test]
     fn only_a_task_that_nobody_has_claimed_is_superseded() {
         let action = OperatorAction::Supersede;
         assert!(action.claim(&TaskFold::default(), None).is_ok());
-        assert_eq!(action.claim(&running(1, 1), None), Err(Refusal::Stale(Epoch(1))));
+        assert_eq!(action.claim(&running(1, 1), None), Err(ActionRefusal::Stale(Epoch(1))));
     }
 }

@@ -3,13 +3,13 @@
 use super::body;
 use super::config::LedgerConfig;
 use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, Renewal};
-use super::entry_set::{Ended, EntrySet, Range};
+use super::entry_set::{BatchOutcome, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::hash::NameHash;
 use super::key::{Epoch, Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey};
 use super::limits::Limits;
 use super::random::*;
-use super::seal::{Counts, Seal};
+use super::seal::{EndedCounts, Seal};
 use crate::task::{Position, Properties, TaskId};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -71,10 +71,10 @@ fn any_seal() -> impl Strategy<Value = Seal> {
         let mut entries = EntrySet::default();
         ranges.sort_unstable();
         for (ledger, first) in ranges {
-            entries.push(Range { ledger, first, last: first + 2, ended: Ended::Completed });
+            entries.push(Range { ledger, first, last: first + 2, ended: BatchOutcome::Completed });
         }
         let key = SealKey { owner: OwnerId(owner), serial };
-        Seal { key, counts: Counts { completed, failed, cancelled, expired }, entries }
+        Seal { key, counts: EndedCounts { completed, failed, cancelled, expired }, entries }
     })
 }
 

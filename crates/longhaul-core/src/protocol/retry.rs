@@ -1,6 +1,6 @@
 //! What follows a failed attempt: another one after a delay with full jitter, or the end.
 
-use super::entry::{After, NextAttempt, Outcome};
+use super::entry::{AttemptCause, NextAttempt, Outcome};
 use std::time::Duration;
 
 /// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with
@@ -104,7 +104,7 @@ const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why an attempt ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// Try again after a delay by the policy.
     Retry,
     /// Try again after this delay.
@@ -125,13 +125,13 @@ pub enum Failure {
 pub fn outcome_of_waiting(now_ms: u64) -> Outcome {
     let delay_ms = u64::try_from(SNOOZE_MIN.as_millis()).unwrap_or(u64::MAX);
     let at_ms = now_ms.saturating_add(delay_ms);
-    Outcome::Released(NextAttempt { at_ms, delay_ms, after: After::Others })
+    Outcome::Released(NextAttempt { at_ms, delay_ms, after: AttemptCause::Others })
 }
 
 /// The outcome of a failed attempt. `now_ms` is wall-clock time: it is only recorded.
 #[must_use]
 pub fn outcome_of_failure(
-    failure: Failure,
+    failure: AttemptFailure,
     attempt: u32,
     max_attempts: u32,
     policy: &RetryPolicy,
@@ -143,14 +143,16 @@ pub fn outcome_of_failure(
         NextAttempt::new(now_ms.saturating_add(delay_ms), delay_ms)
     };
     match failure {
-        Failure::Snooze(delay) => Outcome::Released(after(delay.max(SNOOZE_MIN))),
-        Failure::Fatal => Outcome::Final,
-        Failure::Retry | Failure::RetryAfter(_) | Failure::RetryLate if attempt >= max_attempts => {
+        AttemptFailure::Snooze(delay) => Outcome::Released(after(delay.max(SNOOZE_MIN))),
+        AttemptFailure::Fatal => Outcome::Final,
+        AttemptFailure::Retry | AttemptFailure::RetryAfter(_) | AttemptFailure::RetryLate
+            if attempt >= max_attempts =>
+        {
             Outcome::Final
         }
-        Failure::Retry => Outcome::Failed(after(policy.delay(attempt, sample))),
-        Failure::RetryAfter(delay) => Outcome::Failed(after(delay)),
-        Failure::RetryLate => Outcome::Failed(after(policy.late_delay(sample))),
+        AttemptFailure::Retry => Outcome::Failed(after(policy.delay(attempt, sample))),
+        AttemptFailure::RetryAfter(delay) => Outcome::Failed(after(delay)),
+        AttemptFailure::RetryLate => Outcome::Failed(after(policy.late_delay(sample))),
     }
 }
 
@@ -171,20 +173,23 @@ mod tests {
         let policy = RetryPolicy::default();
         let outcome =
             |failure, attempt| outcome_of_failure(failure, attempt, 3, &policy, u32::MAX, 10);
-        assert_eq!(outcome(Failure::Retry, 3), Outcome::Final);
-        assert_eq!(outcome(Failure::RetryAfter(Duration::ZERO), 3), Outcome::Final);
-        assert_eq!(outcome(Failure::RetryLate, 3), Outcome::Final);
-        assert_eq!(outcome(Failure::Fatal, 1), Outcome::Final);
+        assert_eq!(outcome(AttemptFailure::Retry, 3), Outcome::Final);
+        assert_eq!(outcome(AttemptFailure::RetryAfter(Duration::ZERO), 3), Outcome::Final);
+        assert_eq!(outcome(AttemptFailure::RetryLate, 3), Outcome::Final);
+        assert_eq!(outcome(AttemptFailure::Fatal, 1), Outcome::Final);
         let next = NextAttempt::new(1010, 1000);
-        assert_eq!(outcome(Failure::Retry, 1), Outcome::Failed(next));
-        assert_eq!(outcome(Failure::Snooze(Duration::from_secs(1)), 3), Outcome::Released(next));
+        assert_eq!(outcome(AttemptFailure::Retry, 1), Outcome::Failed(next));
+        assert_eq!(
+            outcome(AttemptFailure::Snooze(Duration::from_secs(1)), 3),
+            Outcome::Released(next)
+        );
     }
 
     /// A processor that asked for tasks which were all over began again at once, as fast as the
     /// broker took its entries.
     #[test]
     fn waiting_for_other_tasks_lasts_a_second_at_least() {
-        let next = NextAttempt { after: After::Others, ..NextAttempt::new(1010, 1000) };
+        let next = NextAttempt { after: AttemptCause::Others, ..NextAttempt::new(1010, 1000) };
         assert_eq!(outcome_of_waiting(10), Outcome::Released(next));
         assert!(next.is_parked());
     }
@@ -193,7 +198,8 @@ mod tests {
     #[test]
     fn a_snooze_lasts_a_second_at_least() {
         let policy = RetryPolicy::default();
-        let outcome = outcome_of_failure(Failure::Snooze(Duration::ZERO), 1, 3, &policy, 0, 10);
+        let outcome =
+            outcome_of_failure(AttemptFailure::Snooze(Duration::ZERO), 1, 3, &policy, 0, 10);
         let next = NextAttempt::new(1010, 1000);
         assert_eq!(outcome, Outcome::Released(next));
     }
@@ -209,8 +215,9 @@ mod tests {
     }
 
     fn check_longest(policy: &RetryPolicy) {
-        let (after, snooze) = (Failure::RetryAfter(Duration::MAX), Failure::Snooze(Duration::MAX));
-        for failure in [Failure::Retry, Failure::RetryLate, after, snooze] {
+        let (after, snooze) =
+            (AttemptFailure::RetryAfter(Duration::MAX), AttemptFailure::Snooze(Duration::MAX));
+        for failure in [AttemptFailure::Retry, AttemptFailure::RetryLate, after, snooze] {
             match outcome_of_failure(failure, 1, 3, policy, u32::MAX, 10) {
                 Outcome::Failed(next) | Outcome::Released(next) => {
                     assert!(next.at_ms < u64::MAX / 2 && next.delay_ms > 1_000_000_000);
@@ -229,8 +236,8 @@ mod tests {
             let delays = [1, 2, 3, 4, u32::MAX].map(|attempt| policy.delay(attempt, sample));
             assert_eq!(delays, [seconds[0], seconds[1], seconds[2], seconds[2], seconds[2]]);
         }
-        let last = outcome_of_failure(Failure::Retry, 4, 4, &policy, 0, 10);
-        let next = outcome_of_failure(Failure::Retry, 2, 4, &policy, 0, 10);
+        let last = outcome_of_failure(AttemptFailure::Retry, 4, 4, &policy, 0, 10);
+        let next = outcome_of_failure(AttemptFailure::Retry, 2, 4, &policy, 0, 10);
         assert_eq!(
             (last, next),
             (Outcome::Final, Outcome::Failed(NextAttempt::new(10_010, 10_000)))
@@ -252,7 +259,8 @@ mod tests {
                 "{half:?} of {ceiling:?}"
             );
             let max = attempt + 1;
-            let outcome = outcome_of_failure(Failure::Retry, attempt, max, &policy, u32::MAX, 0);
+            let outcome =
+                outcome_of_failure(AttemptFailure::Retry, attempt, max, &policy, u32::MAX, 0);
             let next = NextAttempt::new(1_000 * seconds, 1_000 * seconds);
             assert_eq!(outcome, Outcome::Failed(next));
         }
@@ -264,7 +272,7 @@ mod tests {
     fn a_late_delay_is_long_after_the_first_attempt_too() {
         let policy = RetryPolicy::default();
         for (sample, seconds) in [(0, 150), (u32::MAX, 300)] {
-            let outcome = outcome_of_failure(Failure::RetryLate, 1, 3, &policy, sample, 10);
+            let outcome = outcome_of_failure(AttemptFailure::RetryLate, 1, 3, &policy, sample, 10);
             let delay_ms = 1000 * seconds;
             assert_eq!(outcome, Outcome::Failed(NextAttempt::new(10 + delay_ms, delay_ms)));
         }

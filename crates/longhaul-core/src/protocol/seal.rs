@@ -12,7 +12,7 @@
 //! goes, and then the seals that it covers. Only a seal that stands before the one that covers it
 //! may go.
 
-use super::entry_set::{Ended, EntrySet, Range};
+use super::entry_set::{BatchOutcome, EntrySet, Range};
 use super::key::SealKey;
 use crate::task::{EntryId, Position};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -24,7 +24,7 @@ pub const SEAL_BYTES_MAX: usize = 64 * 1024;
 
 /// How many tasks ended how. What two workers sealed at once is counted by both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Counts {
+pub struct EndedCounts {
     /// With a result: COMPLETED.
     pub completed: u64,
     /// Failed for good: FINAL.
@@ -35,7 +35,7 @@ pub struct Counts {
     pub expired: u64,
 }
 
-impl Counts {
+impl EndedCounts {
     /// Both together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
@@ -54,7 +54,7 @@ pub struct Seal {
     /// Its key.
     pub key: SealKey,
     /// How many tasks ended how.
-    pub counts: Counts,
+    pub counts: EndedCounts,
     /// Entries of the task topic, of the ledger's own partition, whose tasks are all over.
     pub entries: EntrySet,
 }
@@ -75,9 +75,9 @@ pub fn encode(entries: &EntrySet) -> Bytes {
         let from = if range.ledger == ledger { next } else { 0 };
         put(&mut body, u128::from(range.first - from));
         let ended = match range.ended {
-            Ended::Completed => 0,
-            Ended::Failed => 1,
-            Ended::Mixed => 2,
+            BatchOutcome::Completed => 0,
+            BatchOutcome::Failed => 1,
+            BatchOutcome::Mixed => 2,
         };
         put(&mut body, u128::from(range.last - range.first) << 2 | ended);
         (ledger, next) = (range.ledger, range.last.saturating_add(1));
@@ -102,9 +102,9 @@ pub fn decode(body: &[u8]) -> Option<EntrySet> {
         let length = take(&mut rest)?;
         let last = first.checked_add(u64::try_from(length >> 2).ok()?)?;
         let ended = match length & 3 {
-            0 => Ended::Completed,
-            1 => Ended::Failed,
-            2 => Ended::Mixed,
+            0 => BatchOutcome::Completed,
+            1 => BatchOutcome::Failed,
+            2 => BatchOutcome::Mixed,
             _ => return None,
         };
         if !entries.push(Range { ledger, first, last, ended }) {
@@ -148,16 +148,16 @@ pub struct Seals {
     /// What any seal says, those included that are gone since another one covers them.
     all: EntrySet,
     /// Those that say what no later one says as well.
-    needed: BTreeMap<SealKey, Placed>,
+    needed: BTreeMap<SealKey, PlacedSeal>,
     /// Those that may go, with what each says: one that stands behind it says as much. That stays
     /// so, because the later one may itself go only when one behind it says all that both say.
     covered: BTreeMap<SealKey, EntrySet>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Placed {
+struct PlacedSeal {
     at: Position,
-    counts: Counts,
+    counts: EndedCounts,
     entries: EntrySet,
 }
 
@@ -170,7 +170,7 @@ impl Seals {
 
     /// How the tasks of the entry ended, if it is over by a seal.
     #[must_use]
-    pub fn ended(&self, entry: EntryId) -> Option<Ended> {
+    pub fn ended(&self, entry: EntryId) -> Option<BatchOutcome> {
         self.all.get(entry)
     }
 
@@ -184,8 +184,8 @@ impl Seals {
     /// given up, so that this survives restarts and compactions. Each task counts once, but for
     /// what two workers sealed at once.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.needed.values().fold(Counts::default(), |sum, placed| sum.plus(placed.counts))
+    pub fn counts(&self) -> EndedCounts {
+        self.needed.values().fold(EndedCounts::default(), |sum, placed| sum.plus(placed.counts))
     }
 
     /// A seal was read.
@@ -201,7 +201,7 @@ impl Seals {
             !is_covered
         });
         covered.remove(&key);
-        self.needed.insert(key, Placed { at, counts, entries: entries.clone() });
+        self.needed.insert(key, PlacedSeal { at, counts, entries: entries.clone() });
     }
 
     /// The tombstone of a seal was read. What it said stays: another seal says it.
@@ -226,13 +226,13 @@ impl Seals {
     /// than n times as many seals as could hold it all: n of them that do not fit into one are an
     /// n-th of a seal each, on average.
     #[must_use]
-    pub fn merged(&self, min: usize) -> Option<(Counts, EntrySet)> {
+    pub fn merged(&self, min: usize) -> Option<(EndedCounts, EntrySet)> {
         if self.needed.len() < min.max(2) {
             return None;
         }
-        let mut seals: Vec<&Placed> = self.needed.values().collect();
+        let mut seals: Vec<&PlacedSeal> = self.needed.values().collect();
         seals.sort_by_key(|placed| (placed.entries.len(), placed.at));
-        let (mut counts, mut union, mut merged) = (Counts::default(), EntrySet::default(), 0);
+        let (mut counts, mut union, mut merged) = (EndedCounts::default(), EntrySet::default(), 0);
         for placed in seals {
             let next = union.union(&placed.entries);
             if encode(&next).len() > SEAL_BYTES_MAX {
@@ -252,7 +252,11 @@ mod tests {
 
     fn any_entries() -> impl Strategy<Value = EntrySet> {
         let number = prop_oneof![0..200_u64, any::<u64>()];
-        let ended = prop_oneof![Just(Ended::Completed), Just(Ended::Failed), Just(Ended::Mixed)];
+        let ended = prop_oneof![
+            Just(BatchOutcome::Completed),
+            Just(BatchOutcome::Failed),
+            Just(BatchOutcome::Mixed)
+        ];
         let range = (number.clone(), number.clone(), number, ended);
         prop::collection::vec(range, 0..40).prop_map(|mut ranges| {
             ranges.sort_unstable();
@@ -273,9 +277,9 @@ mod tests {
     fn seal(serial: u64, entries: &[u64]) -> Seal {
         let mut set = EntrySet::default();
         for entry in entries {
-            set.push_entry(EntryId { ledger: 1, entry: *entry }, Ended::Completed);
+            set.push_entry(EntryId { ledger: 1, entry: *entry }, BatchOutcome::Completed);
         }
-        let counts = Counts { completed: entries.len() as u64, ..Counts::default() };
+        let counts = EndedCounts { completed: entries.len() as u64, ..EndedCounts::default() };
         Seal { key: SealKey { owner: OwnerId(1), serial }, counts, entries: set }
     }
 
@@ -296,9 +300,10 @@ mod tests {
         const ENTRIES_OF_A_LEDGER: u64 = 50_000;
         let (mut holes, mut failures) = (EntrySet::default(), EntrySet::default());
         for entry in 0..ENTRIES_OF_A_LEDGER {
-            let ended = if entry % 10 == 9 { Ended::Failed } else { Ended::Completed };
+            let ended =
+                if entry % 10 == 9 { BatchOutcome::Failed } else { BatchOutcome::Completed };
             failures.push_entry(EntryId { ledger: 1, entry }, ended);
-            if ended == Ended::Completed {
+            if ended == BatchOutcome::Completed {
                 holes.push_entry(EntryId { ledger: 1, entry }, ended);
             }
         }
@@ -309,7 +314,7 @@ mod tests {
         let mut year = EntrySet::default();
         for ledger in 0..1_000 * 3600 * 24 * 365 / ENTRIES_OF_A_LEDGER {
             let last = ENTRIES_OF_A_LEDGER - 1;
-            year.push(Range { ledger: 7 * ledger, first: 0, last, ended: Ended::Completed });
+            year.push(Range { ledger: 7 * ledger, first: 0, last, ended: BatchOutcome::Completed });
         }
         assert_eq!((year.len(), encode(&year).len()), (630_720, 3_153_601));
     }
@@ -376,9 +381,11 @@ mod tests {
     #[test]
     fn the_bytes_of_a_seal_are_those() {
         let mut entries = EntrySet::default();
-        for (ledger, first, last, ended) in
-            [(1, 2, 2, Ended::Completed), (1, 3, 300, Ended::Failed), (9, 1, 1, Ended::Mixed)]
-        {
+        for (ledger, first, last, ended) in [
+            (1, 2, 2, BatchOutcome::Completed),
+            (1, 3, 300, BatchOutcome::Failed),
+            (9, 1, 1, BatchOutcome::Mixed),
+        ] {
             assert!(entries.push(Range { ledger, first, last, ended }));
         }
         let bytes = [2, 1, 2, 0, 0, 0, 0xa5, 0x09, 8, 1, 2];

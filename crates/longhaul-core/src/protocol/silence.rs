@@ -33,11 +33,11 @@ pub struct Silence {
     lag: Duration,
     /// Nobody's silence began before: end of the bootstrap, or of the last gap.
     floor: Moment,
-    owners: BTreeMap<OwnerId, Seen>,
+    owners: BTreeMap<OwnerId, OwnerActivity>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Seen {
+struct OwnerActivity {
     at: Moment,
     /// The owner has a heartbeat, or has sealed. An owner that has only claimed may be an operator.
     worker: bool,
@@ -189,8 +189,9 @@ impl Silence {
         self.seen(owner, now);
     }
 
-    fn seen(&mut self, owner: OwnerId, now: Moment) -> &mut Seen {
-        let first = Seen { at: now, worker: false, lead: None, former: false, reading: false };
+    fn seen(&mut self, owner: OwnerId, now: Moment) -> &mut OwnerActivity {
+        let first =
+            OwnerActivity { at: now, worker: false, lead: None, former: false, reading: false };
         let seen = self.owners.entry(owner).or_insert(first);
         seen.at = now;
         seen
@@ -332,8 +333,9 @@ impl Silence {
     /// ledger.
     pub fn live_owners(&self, now: Moment) -> impl Iterator<Item = OwnerId> {
         let recent = now - 2 * self.heartbeat;
-        let takes_turns =
-            move |seen: &Seen| seen.at >= recent && seen.worker && !seen.former && !seen.reading;
+        let takes_turns = move |seen: &OwnerActivity| {
+            seen.at >= recent && seen.worker && !seen.former && !seen.reading
+        };
         self.owners.iter().filter(move |(_, seen)| takes_turns(seen)).map(|(owner, _)| *owner)
     }
 

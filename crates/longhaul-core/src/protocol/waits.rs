@@ -8,7 +8,7 @@
 //! A name is the id of a task, or `key:` and the key that its submitter gave it, where `%`, `,` and
 //! blanks are written as `%` and two hexadecimal digits for each byte.
 
-use super::entry::{After, ClaimKind, Done, NextAttempt, Outcome};
+use super::entry::{AttemptCause, ClaimKind, Done, NextAttempt, Outcome};
 use super::register::{KeyKind, KeyName};
 use crate::task::TaskId;
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ pub enum AfterFailed {
 
 /// Names a task that another one waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Name {
+pub enum DependencyName {
     /// By its id.
     Task(TaskId),
     /// By its idempotency key or, where no task has that, its dedupe key.
@@ -55,14 +55,14 @@ pub enum Name {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WaitsFor {
     /// The named tasks, each once.
-    pub names: BTreeSet<Name>,
+    pub names: BTreeSet<DependencyName>,
     /// What follows when one of them has no result.
     pub failed: AfterFailed,
 }
 
 /// What a worker knows of a named task.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Named {
+pub enum NamedTaskState {
     /// It is not over, as far as is known.
     Open,
     /// It has its result.
@@ -82,7 +82,7 @@ pub enum Named {
 
 /// How it stands with what a task waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum DependencyState {
     /// Not all of it is over.
     Waits,
     /// The task may begin.
@@ -128,7 +128,7 @@ impl Done {
     /// Whether the task waits for others from now on: the body says for which.
     #[must_use]
     pub const fn parks(&self) -> bool {
-        matches!(self.outcome, Outcome::Released(NextAttempt { after: After::Others, .. }))
+        matches!(self.outcome, Outcome::Released(NextAttempt { after: AttemptCause::Others, .. }))
     }
 }
 
@@ -150,7 +150,7 @@ impl AfterFailed {
     }
 }
 
-impl Name {
+impl DependencyName {
     /// Reads what `Display` writes.
     ///
     /// # Errors
@@ -177,13 +177,13 @@ impl Name {
     }
 }
 
-impl From<TaskId> for Name {
+impl From<TaskId> for DependencyName {
     fn from(id: TaskId) -> Self {
         Self::Task(id)
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for DependencyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Key(text) = self else {
             let Self::Task(id) = self else { return Ok(()) };
@@ -231,7 +231,8 @@ impl WaitsFor {
         }
         let failed = failed.map(AfterFailed::read).transpose()?.unwrap_or_default();
         let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let names = names.map(Name::read).collect::<Result<BTreeSet<Name>, _>>()?;
+        let names =
+            names.map(DependencyName::read).collect::<Result<BTreeSet<DependencyName>, _>>()?;
         if names.len() > NAMED_MAX {
             return Err(WaitsError::TooMany);
         }
@@ -241,7 +242,7 @@ impl WaitsFor {
     /// The list of these tasks.
     #[must_use]
     pub fn of(tasks: impl IntoIterator<Item = TaskId>, failed: AfterFailed) -> Self {
-        Self { names: tasks.into_iter().map(Name::Task).collect(), failed }
+        Self { names: tasks.into_iter().map(DependencyName::Task).collect(), failed }
     }
 
     /// The names, with commas between them.
@@ -280,45 +281,53 @@ impl WaitsFor {
     /// How it stands, by what is known of each named task. A failure is not told before the others
     /// are over: who cancels one of them would see a group end while it runs.
     #[must_use]
-    pub fn standing(&self, known: impl Fn(&Name) -> Named) -> Standing {
+    pub fn standing(&self, known: impl Fn(&DependencyName) -> NamedTaskState) -> DependencyState {
         let (mut waits, mut failed) = (false, None);
         for name in &self.names {
             match known(name) {
-                Named::Open => waits = true,
-                Named::Completed => {}
-                Named::Foreign => {
+                NamedTaskState::Open => waits = true,
+                NamedTaskState::Completed => {}
+                NamedTaskState::Foreign => {
                     let reason = format!("AFTER names {name}, which is no task of this topic");
-                    return Standing::Closes(ClaimKind::Final, reason);
+                    return DependencyState::Closes(ClaimKind::Final, reason);
                 }
-                without @ (Named::Failed | Named::Unknown | Named::Unbound | Named::Circle(_)) => {
+                without @ (NamedTaskState::Failed
+                | NamedTaskState::Unknown
+                | NamedTaskState::Unbound
+                | NamedTaskState::Circle(_)) => {
                     failed = failed.or_else(|| Some(why(name, &without)))
                 }
             }
         }
         match (self.failed, failed) {
-            _ if waits => Standing::Waits,
-            (AfterFailed::Run, _) | (_, None) => Standing::Over,
+            _ if waits => DependencyState::Waits,
+            (AfterFailed::Run, _) | (_, None) => DependencyState::Over,
             (AfterFailed::Fail, Some(why)) => {
-                Standing::Closes(ClaimKind::Final, format!("Task {why}"))
+                DependencyState::Closes(ClaimKind::Final, format!("Task {why}"))
             }
             (AfterFailed::Skip, Some(why)) => {
-                Standing::Closes(ClaimKind::Cancelled, format!("Skipped: task {why}"))
+                DependencyState::Closes(ClaimKind::Cancelled, format!("Skipped: task {why}"))
             }
         }
     }
 }
 
 /// Why a named task counts as one without a result.
-fn why(name: &Name, known: &Named) -> String {
+fn why(name: &DependencyName, known: &NamedTaskState) -> String {
     let first = format!("{name}, which had to be over first,");
     match known {
-        Named::Unknown => format!("{first} does not exist: no message of the topic has its id"),
-        Named::Unbound => {
+        NamedTaskState::Unknown => {
+            format!("{first} does not exist: no message of the topic has its id")
+        }
+        NamedTaskState::Unbound => {
             let hours = KEY_WAIT_MAX.as_secs() / 3_600;
             format!("{first} does not exist: no task has taken its key in {hours} hours")
         }
-        Named::Circle(by) => format!("{first} waits for this one itself: {by}"),
-        Named::Open | Named::Completed | Named::Failed | Named::Foreign => {
+        NamedTaskState::Circle(by) => format!("{first} waits for this one itself: {by}"),
+        NamedTaskState::Open
+        | NamedTaskState::Completed
+        | NamedTaskState::Failed
+        | NamedTaskState::Foreign => {
             format!("{first} has no result")
         }
     }
@@ -353,7 +362,7 @@ mod tests {
     #[test]
     fn a_key_is_read_as_it_was_written() {
         let key = |text: &str| WaitsFor {
-            names: [Name::Task(id(1)), Name::Key(text.into())].into(),
+            names: [DependencyName::Task(id(1)), DependencyName::Key(text.into())].into(),
             failed: AfterFailed::Run,
         };
         let longest = ",".repeat(256);
@@ -387,31 +396,32 @@ mod tests {
     #[test]
     fn a_task_begins_when_all_are_over_and_the_policy_lets_it() {
         use AfterFailed::{Fail, Run, Skip};
-        use Named::{Circle, Completed, Failed, Foreign, Open, Unbound, Unknown};
-        let standing = |failed, first: Named, second: Named| {
-            let is_first = |name: &Name| *name == Name::Task(id(1));
-            let known = |name: &Name| if is_first(name) { first.clone() } else { second.clone() };
+        use NamedTaskState::{Circle, Completed, Failed, Foreign, Open, Unbound, Unknown};
+        let standing = |failed, first: NamedTaskState, second: NamedTaskState| {
+            let is_first = |name: &DependencyName| *name == DependencyName::Task(id(1));
+            let known =
+                |name: &DependencyName| if is_first(name) { first.clone() } else { second.clone() };
             let standing = waits(failed).standing(known);
             match standing {
-                Standing::Closes(kind, reason) => {
+                DependencyState::Closes(kind, reason) => {
                     assert!(reason.contains("1:2:0"), "{reason}");
-                    Standing::Closes(kind, String::new())
+                    DependencyState::Closes(kind, String::new())
                 }
-                open @ (Standing::Waits | Standing::Over) => open,
+                open @ (DependencyState::Waits | DependencyState::Over) => open,
             }
         };
-        let closes = |kind| Standing::Closes(kind, String::new());
+        let closes = |kind| DependencyState::Closes(kind, String::new());
         for failed in [Fail, Skip, Run] {
-            assert_eq!(standing(failed, Completed, Completed), Standing::Over);
-            assert_eq!(standing(failed, Completed, Open), Standing::Waits);
-            assert_eq!(standing(failed, Open, Failed), Standing::Waits);
+            assert_eq!(standing(failed, Completed, Completed), DependencyState::Over);
+            assert_eq!(standing(failed, Completed, Open), DependencyState::Waits);
+            assert_eq!(standing(failed, Open, Failed), DependencyState::Waits);
             assert_eq!(standing(failed, Open, Foreign), closes(ClaimKind::Final));
         }
         for without in [Failed, Unknown, Unbound, Circle("1:2:0 -> 1:2:0".into())] {
             assert_eq!(standing(Fail, Completed, without.clone()), closes(ClaimKind::Final));
             assert_eq!(standing(Skip, Completed, without), closes(ClaimKind::Cancelled));
         }
-        assert_eq!(standing(Run, Failed, Failed), Standing::Over);
-        assert_eq!(WaitsFor::default().standing(|_| Open), Standing::Over);
+        assert_eq!(standing(Run, Failed, Failed), DependencyState::Over);
+        assert_eq!(WaitsFor::default().standing(|_| Open), DependencyState::Over);
     }
 }

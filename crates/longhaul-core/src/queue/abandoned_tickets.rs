@@ -1,7 +1,7 @@
 //! Tickets that nobody needs and that still stand. The first worker by rank gives back those of a
 //! worker that has fallen silent.
 
-use super::{Context, Queue, Remark, Wake};
+use super::{QueueContext, QueueCore, Remark, Wake};
 use crate::partition::Partition;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{QueueTask, Ticket};
@@ -19,7 +19,7 @@ const FOUND_MAX: u32 = 5;
 /// as much; otherwise a worker that starts then takes the bucket for fuller than it is.
 const FORGOTTEN_FOR_MS: u64 = 1_000;
 
-impl Queue {
+impl QueueCore {
     /// Checks the tickets of others after a while, if there are any tickets.
     pub(super) fn check_abandoned_later(&mut self, now: Moment) {
         if !self.register.gates().is_empty() && !self.agenda.contains(&Wake::AbandonedTickets) {
@@ -29,7 +29,7 @@ impl Queue {
 
     /// Gives back abandoned tickets: those of silent workers where this one is the first of all
     /// workers, any others when they were found a few times.
-    pub(super) fn give_back_abandoned(&mut self, cx: &Context<'_>) {
+    pub(super) fn give_back_abandoned(&mut self, cx: &QueueContext<'_>) {
         if !self.read {
             // All tickets are checked when it is read.
             return;
@@ -56,7 +56,7 @@ impl Queue {
 
     /// Whether nobody needs a ticket any more, and then whether this worker is the one to give it
     /// back.
-    fn is_abandoned(&self, ticket: &Ticket, topic: &str, cx: &Context<'_>) -> Option<bool> {
+    fn is_abandoned(&self, ticket: &Ticket, topic: &str, cx: &QueueContext<'_>) -> Option<bool> {
         let forgotten = self.register.gates().forgotten_at(ticket);
         if let Some(at_ms) = forgotten {
             if at_ms.saturating_add(FORGOTTEN_FOR_MS) > cx.wall_ms {

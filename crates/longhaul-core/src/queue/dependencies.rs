@@ -9,10 +9,12 @@ use super::Partitions;
 use super::existence::Existence;
 use crate::partition::Partition;
 use crate::protocol::entry::ClaimKind;
-use crate::protocol::entry_set::Ended;
+use crate::protocol::entry_set::BatchOutcome;
 use crate::protocol::fold::Phase;
 use crate::protocol::register::{KeyName, Keys, QueueTask};
-use crate::protocol::waits::{Name, Named, Standing, WaitsError, WaitsFor};
+use crate::protocol::waits::{
+    DependencyName, DependencyState, NamedTaskState, WaitsError, WaitsFor,
+};
 use crate::task::{Priority, TaskId, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -59,7 +61,7 @@ pub struct Dependent {
     circle: Option<(TaskId, Arc<str>)>,
     /// The watched name, while the task waits. The last look-up found no open name before it, and
     /// the next one begins here: all of them together read the list a few times only.
-    open: Option<Name>,
+    open: Option<DependencyName>,
 }
 
 impl Dependent {
@@ -75,15 +77,15 @@ impl Dependent {
         }
     }
 
-    fn names(&self) -> impl Iterator<Item = &Name> {
+    fn names(&self) -> impl Iterator<Item = &DependencyName> {
         self.list.iter().flat_map(|list| &list.names)
     }
 
     /// The task behind a name, if that is known.
-    fn task(&self, name: &Name) -> Option<TaskId> {
+    fn task(&self, name: &DependencyName) -> Option<TaskId> {
         match name {
-            Name::Task(id) => Some(*id),
-            Name::Key(text) => self.bound.get(text).copied().flatten(),
+            DependencyName::Task(id) => Some(*id),
+            DependencyName::Key(text) => self.bound.get(text).copied().flatten(),
         }
     }
 
@@ -93,37 +95,49 @@ impl Dependent {
     }
 
     /// The names in their order, each with its task where that is known.
-    pub fn named(&self) -> impl Iterator<Item = (&Name, Option<TaskId>)> {
+    pub fn named(&self) -> impl Iterator<Item = (&DependencyName, Option<TaskId>)> {
         self.names().map(|name| (name, self.task(name)))
     }
 
     /// The list with ids in the place of keys, as far as these are known.
     fn resolved(&self) -> WaitsFor {
         let Ok(list) = &self.list else { return WaitsFor::default() };
-        let names = self.named().map(|(name, id)| id.map_or_else(|| name.clone(), Name::Task));
+        let names =
+            self.named().map(|(name, id)| id.map_or_else(|| name.clone(), DependencyName::Task));
         WaitsFor { names: names.collect(), failed: list.failed }
     }
 
-    fn known(&self, partitions: &dyn Partitions, level: Priority, name: &Name) -> Named {
+    fn known(
+        &self,
+        partitions: &dyn Partitions,
+        level: Priority,
+        name: &DependencyName,
+    ) -> NamedTaskState {
         let Some(id) = self.task(name) else {
-            if matches!(name, Name::Key(text) if self.bound.contains_key(text)) {
-                return Named::Foreign;
+            if matches!(name, DependencyName::Key(text) if self.bound.contains_key(text)) {
+                return NamedTaskState::Foreign;
             }
-            return if self.key_wait_is_over { Named::Unbound } else { Named::Open };
+            return if self.key_wait_is_over {
+                NamedTaskState::Unbound
+            } else {
+                NamedTaskState::Open
+            };
         };
         let task = QueueTask { level, id };
         match known(partitions, task) {
-            Named::Open if self.unknown.contains(&id) && is_new(partitions, task) => Named::Unknown,
-            Named::Open => match &self.circle {
-                Some((first, by)) if *first == id => Named::Circle(Arc::clone(by)),
-                _ => Named::Open,
+            NamedTaskState::Open if self.unknown.contains(&id) && is_new(partitions, task) => {
+                NamedTaskState::Unknown
+            }
+            NamedTaskState::Open => match &self.circle {
+                Some((first, by)) if *first == id => NamedTaskState::Circle(Arc::clone(by)),
+                _ => NamedTaskState::Open,
             },
-            known @ (Named::Completed
-            | Named::Failed
-            | Named::Unknown
-            | Named::Unbound
-            | Named::Circle(_)
-            | Named::Foreign) => known,
+            known @ (NamedTaskState::Completed
+            | NamedTaskState::Failed
+            | NamedTaskState::Unknown
+            | NamedTaskState::Unbound
+            | NamedTaskState::Circle(_)
+            | NamedTaskState::Foreign) => known,
         }
     }
 }
@@ -134,7 +148,7 @@ impl Dependencies {
         self.remove(task);
         let mut dependent = Dependent::new(list);
         for name in dependent.list.iter().flat_map(|list| &list.names) {
-            if let (Name::Key(text), Some(names)) = (name, name.keys()) {
+            if let (DependencyName::Key(text), Some(names)) = (name, name.keys()) {
                 if let Some(holder) = holder(keys, task.level, &names) {
                     dependent.bound.insert(Arc::clone(text), holder);
                 } else {
@@ -170,7 +184,7 @@ impl Dependencies {
                 }
             }
         }
-        if dependent.names().any(|name| matches!(name, Name::Key(_))) {
+        if dependent.names().any(|name| matches!(name, DependencyName::Key(_))) {
             self.unbound.retain(|_, all| {
                 all.remove(&task);
                 !all.is_empty()
@@ -201,7 +215,7 @@ impl Dependencies {
         self.watched.range(watched).flat_map(|(_, tasks)| tasks).copied()
     }
 
-    fn watch(&mut self, task: QueueTask, open: Option<Name>) {
+    fn watch(&mut self, task: QueueTask, open: Option<DependencyName>) {
         let Some(dependent) = self.tasks.get_mut(&task) else { return };
         let key = |dependent: &Dependent| {
             let id = dependent.task(dependent.open.as_ref()?)?;
@@ -228,7 +242,7 @@ impl Dependencies {
     #[must_use]
     pub fn shown(&self, task: QueueTask) -> (Vec<String>, usize) {
         let list = self.tasks.get(&task).map(Dependent::resolved).unwrap_or_default();
-        let shown = list.names.iter().take(SHOWN_MAX).map(Name::to_string);
+        let shown = list.names.iter().take(SHOWN_MAX).map(DependencyName::to_string);
         (shown.collect(), list.names.len())
     }
 
@@ -249,20 +263,20 @@ impl Dependencies {
         &mut self,
         partitions: &dyn Partitions,
         task: QueueTask,
-    ) -> Option<Standing> {
+    ) -> Option<DependencyState> {
         if self.still_waits(partitions, task) {
-            return Some(Standing::Waits);
+            return Some(DependencyState::Waits);
         }
         let dependent = self.tasks.get(&task)?;
         let list = match &dependent.list {
             Ok(list) => list,
             Err(error) => {
                 let reason = format!("{} cannot be followed: {error}", text::AFTER);
-                return Some(Standing::Closes(ClaimKind::Final, reason));
+                return Some(DependencyState::Closes(ClaimKind::Final, reason));
             }
         };
         let state = list.standing(|name| self.known(dependent, partitions, task, name));
-        if state == Standing::Waits {
+        if state == DependencyState::Waits {
             self.watch(task, list.names.first().cloned());
             self.still_waits(partitions, task);
         }
@@ -273,7 +287,9 @@ impl Dependencies {
     pub(super) fn still_waits(&mut self, partitions: &dyn Partitions, task: QueueTask) -> bool {
         let Some(dependent) = self.tasks.get(&task) else { return false };
         let (Some(open), Ok(list)) = (&dependent.open, &dependent.list) else { return false };
-        let is_open = |name: &&Name| self.known(dependent, partitions, task, name) == Named::Open;
+        let is_open = |name: &&DependencyName| {
+            self.known(dependent, partitions, task, name) == NamedTaskState::Open
+        };
         let next = list.names.range(open..).find(is_open).cloned();
         let waits = next.is_some();
         self.watch(task, next);
@@ -285,8 +301,8 @@ impl Dependencies {
         dependent: &Dependent,
         partitions: &dyn Partitions,
         task: QueueTask,
-        name: &Name,
-    ) -> Named {
+        name: &DependencyName,
+    ) -> NamedTaskState {
         self.lookups.set(self.lookups.get() + 1);
         dependent.known(partitions, task.level, name)
     }
@@ -300,7 +316,7 @@ impl Dependencies {
     /// key.
     pub(super) fn bind(&mut self, task: QueueTask, name: &KeyName, keys: &Keys) -> bool {
         let text: Arc<str> = name.text().into();
-        let Some(names) = Name::Key(Arc::clone(&text)).keys() else { return false };
+        let Some(names) = DependencyName::Key(Arc::clone(&text)).keys() else { return false };
         let Some(holder) = holder(keys, task.level, &names) else { return false };
         for name in names {
             remove_from(&mut self.unbound, &name, task);
@@ -381,24 +397,24 @@ fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<QueueTask>>, key: &K, task
 }
 
 /// What this worker knows of a task that another one waits for.
-fn known(partitions: &dyn Partitions, QueueTask { level, id }: QueueTask) -> Named {
+fn known(partitions: &dyn Partitions, QueueTask { level, id }: QueueTask) -> NamedTaskState {
     let Some(partition) = partitions.get(level, id.partition) else {
         // A topic with partitions may get more of them, and this worker learns of those later.
         let partitioned = partitions.get(level, -1).is_none();
         let may_come = partitioned && id.partition >= 0;
-        return if may_come { Named::Open } else { Named::Foreign };
+        return if may_come { NamedTaskState::Open } else { NamedTaskState::Foreign };
     };
     let machine = partition.machine();
     if !machine.is_ready() {
-        return Named::Open;
+        return NamedTaskState::Open;
     }
     match machine.fold(id).phase {
-        Phase::New | Phase::Running | Phase::Retry => Named::Open,
-        Phase::Completed => Named::Completed,
-        Phase::Final | Phase::Cancelled | Phase::Expired => Named::Failed,
+        Phase::New | Phase::Running | Phase::Retry => NamedTaskState::Open,
+        Phase::Completed => NamedTaskState::Completed,
+        Phase::Final | Phase::Cancelled | Phase::Expired => NamedTaskState::Failed,
         Phase::Sealed => match machine.seals().ended(id.entry_id()) {
-            Some(Ended::Completed) => Named::Completed,
-            Some(Ended::Failed | Ended::Mixed) | None => Named::Failed,
+            Some(BatchOutcome::Completed) => NamedTaskState::Completed,
+            Some(BatchOutcome::Failed | BatchOutcome::Mixed) | None => NamedTaskState::Failed,
         },
     }
 }

@@ -1,12 +1,12 @@
 //! What a queue has the driver do.
 
 #[cfg(doc)]
-use super::Queue;
+use super::QueueCore;
 use crate::metadata::Showing;
 use crate::protocol::entry::Claim;
-use crate::protocol::register::{Entry, KeyName, QueueTask, Ticket};
+use crate::protocol::register::{KeyName, QueueTask, RegisterEntry, Ticket};
 #[cfg(feature = "schedules")]
-use crate::schedule::firing::Slot;
+use crate::schedule::firing::FiringSlot;
 #[cfg(feature = "schedules")]
 use crate::task::Priority;
 #[cfg(feature = "schedules")]
@@ -14,22 +14,22 @@ use longhaul_types::Outgoing;
 
 /// What the driver does.
 #[derive(Clone, Debug)]
-pub enum Effect {
-    /// Publish to the register. If the entry may not be stored, say [`Queue::handle_not_stored`].
-    Publish(Entry, Option<Intent>),
+pub enum QueueEffect {
+    /// Publish to the register. If the entry may not be stored, say [`QueueCore::handle_not_stored`].
+    Publish(RegisterEntry, Option<Intent>),
     /// Publish this claim of the task, with its reason, to the ledger.
     Close(QueueTask, Claim, String),
     /// Ask for the end of the task on its ledger, on behalf of this schedule. Then say
-    /// [`Queue::handle_cancelled`].
+    /// [`QueueCore::handle_cancelled`].
     #[cfg(feature = "schedules")]
     Cancel(QueueTask, Box<str>),
-    /// Submit the task of a schedule, then say [`Queue::handle_fired`].
+    /// Submit the task of a schedule, then say [`QueueCore::handle_fired`].
     #[cfg(feature = "schedules")]
-    Fire(Box<Firing>),
-    /// Read the message of the first task, then say [`Queue::handle_overwritten_read`].
+    Fire(Box<ScheduledSubmission>),
+    /// Read the message of the first task, then say [`QueueCore::handle_overwritten_read`].
     ReadOverwritten(QueueTask, QueueTask),
     /// Look for the messages of the named tasks, on behalf of the first one, until the broker has
-    /// answered. Then say [`Queue::handle_looked`].
+    /// answered. Then say [`QueueCore::handle_looked`].
     LookFor {
         /// The task that waits for them.
         task: QueueTask,
@@ -38,7 +38,7 @@ pub enum Effect {
     },
     /// The key of this task is released: its end can be shown.
     Show(QueueTask, Showing),
-    /// The settings are other ones: see [`Queue::settings`].
+    /// The settings are other ones: see [`QueueCore::settings`].
     SettingsChanged,
     /// A drain request stands on the register.
     DrainRequested,
@@ -51,11 +51,11 @@ pub enum Effect {
 /// The task of a schedule, to be submitted.
 #[cfg(feature = "schedules")]
 #[derive(Clone, Debug)]
-pub struct Firing {
+pub struct ScheduledSubmission {
     /// The schedule.
     pub schedule: Box<str>,
     /// Its slot.
-    pub slot: Slot,
+    pub slot: FiringSlot,
     /// The level of the task.
     pub level: Priority,
     /// The partition that the message goes to.
@@ -96,5 +96,5 @@ pub enum Intent {
     GiveBack(Ticket),
     /// The task of a schedule's slot, or the end of those in its way.
     #[cfg(feature = "schedules")]
-    Slot(Box<str>, Option<Slot>),
+    Slot(Box<str>, Option<FiringSlot>),
 }

@@ -4,7 +4,7 @@
 //! has that id.
 
 use super::dependencies::is_new;
-use super::{Context, Effect, Queue, Remark, Wake};
+use super::{QueueContext, QueueCore, QueueEffect, Remark, Wake};
 use crate::machine::Task;
 use crate::partition::Partition;
 use crate::protocol::moment::Moment;
@@ -37,11 +37,11 @@ enum ExistenceStep {
     Missed(Vec<TaskId>, Moment),
 }
 
-impl Queue {
+impl QueueCore {
     /// A task waits. The worker that holds its delivery, or has parked it, looks after a while
     /// whether those exist that nothing is known of; again and again, with growing pauses, for a
     /// message may be deleted later.
-    pub(super) fn look_for_dependencies_later(&mut self, task: QueueTask, cx: &Context<'_>) {
+    pub(super) fn look_for_dependencies_later(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let machine = cx.of(task).map(Partition::machine);
         let known = machine.and_then(|machine| machine.task(task.id));
         let is_own = |known: &Task| machine.is_some_and(|it| it.is_own(known.fold.owner));
@@ -60,7 +60,7 @@ impl Queue {
     }
 
     /// A pause is over.
-    pub(super) fn dependencies_are_due(&mut self, task: QueueTask, cx: &mut Context<'_>) {
+    pub(super) fn dependencies_are_due(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         let Some(dependent) = self.dependencies.get_mut(task) else { return };
         match std::mem::take(&mut dependent.existence.step) {
             ExistenceStep::Missed(gone, at) => self.judge_missed(task, gone, at, cx),
@@ -70,7 +70,7 @@ impl Queue {
     }
 
     /// Asks the topic for the messages of named tasks that nothing is known of.
-    fn look_for_dependencies(&mut self, task: QueueTask, cx: &Context<'_>) {
+    fn look_for_dependencies(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let Some(dependent) = self.dependencies.get_mut(task) else { return };
         let held = |named: QueueTask| {
             let known = cx.of(named).and_then(|it| it.machine().task(named.id));
@@ -87,7 +87,7 @@ impl Queue {
             return self.look_for_dependencies_later(task, cx);
         }
         dependent.existence.step = ExistenceStep::Asks;
-        self.effects.push_back(Effect::LookFor { task, named });
+        self.effects.push_back(QueueEffect::LookFor { task, named });
     }
 
     /// The broker has answered, at this time: these named tasks have no messages.
@@ -96,7 +96,7 @@ impl Queue {
         task: QueueTask,
         gone: Vec<TaskId>,
         at: Moment,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         let Some(dependent) = self.dependencies.get_mut(task) else { return };
         if matches!(dependent.existence.step, ExistenceStep::Asks) {
@@ -110,7 +110,7 @@ impl Queue {
         task: QueueTask,
         gone: Vec<TaskId>,
         at: Moment,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         let Some(dependent) = self.dependencies.get_mut(task) else { return };
         let complete_at = |id: TaskId| cx.of(QueueTask { id, ..task }).and_then(Partition::view_at);

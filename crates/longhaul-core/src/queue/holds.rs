@@ -5,10 +5,10 @@
 //! See [`Keys`](crate::protocol::register::Keys) and
 //! [`Expired`](crate::protocol::register::Expired).
 
-use super::{Context, Intent, Queue, Wake};
+use super::{Intent, QueueContext, QueueCore, Wake};
 use crate::metadata::Showing;
 use crate::protocol::moment::Moment;
-use crate::protocol::register::{Entry, Key, KeyKind, KeyName, QueueTask, Stamp};
+use crate::protocol::register::{KeyKind, KeyName, QueueTask, RegisterEntry, RegisterKey, Stamp};
 use crate::task::terms::millis;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(super) struct Holds {
     /// When this worker published the last period, whether or not that was read.
     begun_at: Option<Moment>,
     /// The last tombstone in flight, and when it was published.
-    removing: Option<(Key, Moment)>,
+    removing: Option<(RegisterKey, Moment)>,
 }
 
 impl Holds {
@@ -81,10 +81,15 @@ impl HoldsCheck {
     }
 }
 
-impl Queue {
+impl QueueCore {
     /// Whether a task that is over has to release its key before its end is shown: a task that is
-    /// submitted after that must not lose against it. [`Effect::Show`](super::Effect::Show) follows.
-    pub fn releases_first(&mut self, task: QueueTask, kind: Showing, cx: &Context<'_>) -> bool {
+    /// submitted after that must not lose against it. [`QueueEffect::Show`](super::QueueEffect::Show) follows.
+    pub fn releases_first(
+        &mut self,
+        task: QueueTask,
+        kind: Showing,
+        cx: &QueueContext<'_>,
+    ) -> bool {
         let over = cx.phase(task).is_some_and(|phase| phase.is_terminal());
         if !over || !self.holds_dedupe_key(task) {
             return false;
@@ -123,7 +128,7 @@ impl Queue {
 
     fn go_on_showing(&mut self, task: QueueTask) {
         if let Some(kind) = self.holds.showing.remove(&task) {
-            self.effects.push_back(super::Effect::Show(task, kind));
+            self.effects.push_back(super::QueueEffect::Show(task, kind));
         }
     }
 
@@ -132,22 +137,22 @@ impl Queue {
     pub(super) fn forget_unread_holds(&mut self) {
         self.holds.underway.clear();
         for (task, kind) in std::mem::take(&mut self.holds.showing) {
-            self.effects.push_back(super::Effect::Show(task, kind));
+            self.effects.push_back(super::QueueEffect::Show(task, kind));
         }
     }
 
     /// An entry was read: what waits for it goes on.
-    pub(super) fn hold_was_read(&mut self, entry: &Entry, cx: &mut Context<'_>) {
+    pub(super) fn hold_was_read(&mut self, entry: &RegisterEntry, cx: &mut QueueContext<'_>) {
         self.check_holds_later(cx.now);
         let key = match entry {
-            Entry::Bind(hold) => &hold.key,
-            Entry::Release(key) => key,
-            Entry::Tombstone(key) => return self.go_on_removing(key, cx),
-            Entry::Start(_)
-            | Entry::Period(..)
-            | Entry::Document(_)
-            | Entry::Ticket(..)
-            | Entry::Moved(_) => return,
+            RegisterEntry::Bind(hold) => &hold.key,
+            RegisterEntry::Release(key) => key,
+            RegisterEntry::Tombstone(key) => return self.go_on_removing(key, cx),
+            RegisterEntry::Start(_)
+            | RegisterEntry::Period(..)
+            | RegisterEntry::Document(_)
+            | RegisterEntry::Ticket(..)
+            | RegisterEntry::Moved(_) => return,
         };
         if self.holds.underway.get(&key.task) == Some(&key.stamp) {
             self.holds.underway.remove(&key.task);
@@ -155,7 +160,7 @@ impl Queue {
         if self.holds.showing.contains_key(&key.task) {
             // An entry of a period that is over changes nothing. It is published again.
             self.go_on_showing(key.task);
-        } else if matches!(entry, Entry::Bind(_))
+        } else if matches!(entry, RegisterEntry::Bind(_))
             && self.holds_dedupe_key(key.task)
             && cx.is_over_here(key.task) == Some(true)
         {
@@ -175,7 +180,7 @@ impl Queue {
     /// Releases the keys of tasks whose finishers have died, renews holds, begins a period, and
     /// removes what is over: each if this worker is the first one. Holders may be millions, so the
     /// check goes on in the next run after [`AT_ONCE_MAX`] of them.
-    pub(super) fn check_holds(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn check_holds(&mut self, cx: &mut QueueContext<'_>) {
         let now = cx.now;
         let over = self.check_some_holders(cx);
         if let Some(check) = &mut self.holds.check {
@@ -208,7 +213,7 @@ impl Queue {
         began_ms.saturating_add(millis(self.config.key_period)) <= wall_ms
     }
 
-    fn begin_check(&self, cx: &Context<'_>) -> HoldsCheck {
+    fn begin_check(&self, cx: &QueueContext<'_>) -> HoldsCheck {
         let patience = self.config.key_period / 8;
         let renewed_at = self.holds.renewed_at;
         let all = renewed_at.is_none_or(|at| cx.now.since(at) >= patience)
@@ -218,7 +223,7 @@ impl Queue {
 
     /// Releases or renews the keys of some holders, as far as this worker is the first one for
     /// them. Returns the check when it is over.
-    fn check_some_holders(&mut self, cx: &Context<'_>) -> Option<HoldsCheck> {
+    fn check_some_holders(&mut self, cx: &QueueContext<'_>) -> Option<HoldsCheck> {
         let mut check = match self.holds.check.take() {
             Some(check) => check,
             None => self.begin_check(cx),
@@ -242,7 +247,7 @@ impl Queue {
         None
     }
 
-    fn check_holder(&mut self, task: QueueTask, check: &mut HoldsCheck, cx: &Context<'_>) {
+    fn check_holder(&mut self, task: QueueTask, check: &mut HoldsCheck, cx: &QueueContext<'_>) {
         let is_old = self.register.keys().is_to_be_renewed(task);
         let is_dedupe = self.holds_dedupe_key(task);
         if !is_old && !is_dedupe {
@@ -257,7 +262,7 @@ impl Queue {
     }
 
     /// Begins the next period. All holds of tasks that are not over were just found renewed.
-    fn begin_period(&mut self, cx: &mut Context<'_>) {
+    fn begin_period(&mut self, cx: &mut QueueContext<'_>) {
         // Workers of older versions do not read an entry of a later period.
         if !self.keeps_older_out(cx) {
             return;
@@ -270,13 +275,13 @@ impl Queue {
         self.holds.begun_at = Some(now);
         // Should it get lost, a later check finds that it is due.
         let period = self.register.keys().period().next();
-        let entry = Entry::Period(period, self.stamps.next());
+        let entry = RegisterEntry::Period(period, self.stamps.next());
         self.publish(entry);
     }
 
     /// Whether the settings of all ledgers keep out workers of older versions. The worker raises
     /// those that do not.
-    fn keeps_older_out(&self, cx: &mut Context<'_>) -> bool {
+    fn keeps_older_out(&self, cx: &mut QueueContext<'_>) -> bool {
         let mut all = true;
         for level in self.topics.keys() {
             let numbers: Vec<i32> =
@@ -290,7 +295,7 @@ impl Queue {
     }
 
     /// A tombstone was read: more are published behind the last one in flight.
-    fn go_on_removing(&mut self, removed: &Key, cx: &Context<'_>) {
+    fn go_on_removing(&mut self, removed: &RegisterKey, cx: &QueueContext<'_>) {
         let last = self.holds.removing.as_ref().map(|(last, _)| last);
         if last == Some(removed) && self.is_first(cx) {
             self.remove_expired(cx.now);
@@ -304,10 +309,10 @@ impl Queue {
         if removing.is_some_and(|(last, at)| expired.contains(last) && now.since(*at) < patience) {
             return;
         }
-        let keys: Vec<Key> = expired.next().take(AT_ONCE_MAX).cloned().collect();
+        let keys: Vec<RegisterKey> = expired.next().take(AT_ONCE_MAX).cloned().collect();
         self.holds.removing = keys.last().map(|last| (last.clone(), now));
         for key in keys {
-            self.publish(Entry::Tombstone(key));
+            self.publish(RegisterEntry::Tombstone(key));
         }
     }
 
@@ -350,9 +355,9 @@ mod tests {
     fn holders_are_checked_in_steps() {
         let (heartbeat, key_period) = (Duration::from_secs(10), Duration::from_secs(1_000));
         let config = QueueConfig { heartbeat, key_period, legacy: false };
-        let mut queue = Queue::new(config, OwnerId(1));
-        let mut at = |now, act: &mut dyn FnMut(&mut Queue, &mut Context<'_>)| {
-            let cx = &mut Context { now, wall_ms: 1_000_000, partitions: &mut NoPartitions };
+        let mut queue = QueueCore::new(config, OwnerId(1));
+        let mut at = |now, act: &mut dyn FnMut(&mut QueueCore, &mut QueueContext<'_>)| {
+            let cx = &mut QueueContext { now, wall_ms: 1_000_000, partitions: &mut NoPartitions };
             act(&mut queue, cx);
             (queue.holds.check.is_some(), queue.timeout())
         };
@@ -364,14 +369,14 @@ mod tests {
                 let stamp = Stamp { writer: OwnerId(2), serial: number };
                 let (period, task) = (Period(0), QueueTask::normal(id));
                 let key = HoldKey { name, period, epoch: Epoch(1), task, stamp };
-                let bind = Entry::Bind(Hold { key, digest: None, overwrites: false });
+                let bind = RegisterEntry::Bind(Hold { key, digest: None, overwrites: false });
                 let position = Position { ledger: 1, entry: number, batch_index: None };
                 queue.handle_entry(&bind, position, 1_000_000, cx);
             }
             queue.handle_read(cx);
         });
         let due = start + CHECKED_EVERY;
-        let run = &mut |queue: &mut Queue, cx: &mut Context<'_>| queue.run(cx);
+        let run = &mut |queue: &mut QueueCore, cx: &mut QueueContext<'_>| queue.run(cx);
         // Dedupe keys, three steps of idempotency keys, and the end.
         for step in 0..4 {
             assert_eq!(at(due, run), (true, Some(due)), "step {step}");

@@ -1,5 +1,5 @@
 //! One worker on one queue: what it decides by the register and by how the tasks of the queue
-//! depend on each other. Pure, like [`Partition`]: events and times go in, [`Effect`]s come out.
+//! depend on each other. Pure, like [`Partition`]: events and times go in, [`QueueEffect`]s come out.
 //!
 //! A partition knows its own tasks. The queue knows what concerns several of them, on all topics of
 //! the queue:
@@ -41,23 +41,24 @@ use crate::protocol::fold::Phase;
 use crate::protocol::key::OwnerId;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{
-    DocumentKind, DocumentName, Entry, Gate, KeyName, QueueTask, Register, Stamp, Verdict,
+    DocumentKind, DocumentName, Gate, KeyName, QueueTask, Register, RegisterEntry, RegisterVerdict,
+    Stamp,
 };
 use crate::task::{Position, Priority};
 pub use dependencies::{AfterList, Dependencies, Dependent};
 #[cfg(feature = "schedules")]
-pub use effect::Firing;
-pub use effect::{Effect, Intent, Remark};
+pub use effect::ScheduledSubmission;
+pub use effect::{Intent, QueueEffect, Remark};
 pub use facts::{TaskFacts, limit_key_of};
 use holds::Holds;
 use overwriting::Overwriters;
 #[cfg(feature = "schedules")]
-use schedules::Schedules;
+use schedules::PlannedSchedules;
 pub use settings::TakenSettings;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tickets::Tickets;
-use waiting_for_keys::Waiting;
+use waiting_for_keys::KeyWaitList;
 
 /// A publish that may not be stored is looked at again after this pause: the topic may refuse the
 /// next one as well.
@@ -89,7 +90,7 @@ pub trait Partitions {
 
 /// What the queue decides by, beside what it has read.
 #[expect(missing_debug_implementations, reason = "it borrows the partitions")]
-pub struct Context<'a> {
+pub struct QueueContext<'a> {
     /// The time.
     pub now: Moment,
     /// The wall clock, in ms since the epoch.
@@ -98,7 +99,7 @@ pub struct Context<'a> {
     pub partitions: &'a mut dyn Partitions,
 }
 
-impl Context<'_> {
+impl QueueContext<'_> {
     /// The partition of a task, if the worker works on it.
     fn of(&self, task: QueueTask) -> Option<&Partition> {
         self.partitions.get(task.level, task.id.partition)
@@ -175,7 +176,7 @@ impl Stamps {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Queue {
+pub struct QueueCore {
     config: QueueConfig,
     register: Register,
     /// The register was read to its end.
@@ -184,18 +185,18 @@ pub struct Queue {
     /// The names of the worker's topics of this queue.
     topics: BTreeMap<Priority, Box<str>>,
     settings: TakenSettings,
-    waiting: Waiting,
+    waiting: KeyWaitList,
     holds: Holds,
     overwriters: Overwriters,
     tickets: Tickets,
     dependencies: Dependencies,
     #[cfg(feature = "schedules")]
-    schedules: Schedules,
+    schedules: PlannedSchedules,
     agenda: Agenda<Wake>,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<QueueEffect>,
 }
 
-impl Queue {
+impl QueueCore {
     /// A queue whose register is not read. `writer` is a fresh random id.
     #[must_use]
     pub fn new(config: QueueConfig, writer: OwnerId) -> Self {
@@ -206,13 +207,13 @@ impl Queue {
             stamps: Stamps { writer, serial: 0 },
             topics: BTreeMap::new(),
             settings: TakenSettings::default(),
-            waiting: Waiting::default(),
+            waiting: KeyWaitList::default(),
             holds: Holds::default(),
             overwriters: Overwriters::default(),
             tickets: Tickets::default(),
             dependencies: Dependencies::default(),
             #[cfg(feature = "schedules")]
-            schedules: Schedules::default(),
+            schedules: PlannedSchedules::default(),
             agenda: Agenda::default(),
             effects: VecDeque::new(),
         }
@@ -262,7 +263,7 @@ impl Queue {
     }
 
     /// The next thing to do.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<QueueEffect> {
         self.effects.pop_front()
     }
 
@@ -273,7 +274,7 @@ impl Queue {
     }
 
     /// Looks at all that is due.
-    pub fn run(&mut self, cx: &mut Context<'_>) {
+    pub fn run(&mut self, cx: &mut QueueContext<'_>) {
         // A long look goes on in the next run, so that the worker handles its events in between.
         let due: Vec<Wake> = std::iter::from_fn(|| self.agenda.pop_due(cx.now)).collect();
         for wake in due {
@@ -281,7 +282,7 @@ impl Queue {
         }
     }
 
-    fn wake(&mut self, wake: Wake, cx: &mut Context<'_>) {
+    fn wake(&mut self, wake: Wake, cx: &mut QueueContext<'_>) {
         match wake {
             Wake::Again(intent) => self.do_again(intent, cx),
             Wake::Bind(name, task) => self.bind_is_due(&name, task, cx),
@@ -298,7 +299,7 @@ impl Queue {
     }
 
     /// A publish was not stored, or may not be.
-    fn do_again(&mut self, intent: Intent, cx: &mut Context<'_>) {
+    fn do_again(&mut self, intent: Intent, cx: &mut QueueContext<'_>) {
         match intent {
             Intent::Bind(name, task) => self.bind_is_due(&name, task, cx),
             Intent::Hold(task) => self.hold_not_stored(task),
@@ -317,16 +318,16 @@ impl Queue {
     /// Takes an entry of the register, which was published at this time, in ms since the epoch.
     pub fn handle_entry(
         &mut self,
-        entry: &Entry,
+        entry: &RegisterEntry,
         position: Position,
         published_ms: u64,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         let verdict = self.register.apply_at(entry, position, published_ms);
-        let accepted = verdict == Some(Verdict::Accepted);
-        let begins = matches!(entry, Entry::Period(..)) && accepted;
+        let accepted = verdict == Some(RegisterVerdict::Accepted);
+        let begins = matches!(entry, RegisterEntry::Period(..)) && accepted;
         self.holds.period_began(begins, published_ms, cx.wall_ms);
-        if let Entry::Document(document) = entry
+        if let RegisterEntry::Document(document) = entry
             && (accepted || document.key.name == DocumentName::queue_settings())
             && self.read
         {
@@ -339,7 +340,7 @@ impl Queue {
         if self.read {
             self.hold_was_read(entry, cx);
         }
-        if let (Entry::Bind(hold), Some(Verdict::Lost(to))) = (entry, verdict) {
+        if let (RegisterEntry::Bind(hold), Some(RegisterVerdict::Lost(to))) = (entry, verdict) {
             self.overwriter_lost(hold, to, cx);
         }
         if let Some(key) = entry.key().hold() {
@@ -351,16 +352,16 @@ impl Queue {
     }
 
     /// The register was read to its end: at the start, or after another one has taken its place.
-    pub fn handle_read(&mut self, cx: &mut Context<'_>) {
+    pub fn handle_read(&mut self, cx: &mut QueueContext<'_>) {
         self.read = true;
         self.register.read_to_end(cx.wall_ms);
         if !self.register.has_start() {
-            let start = Entry::Start(self.stamps.next());
+            let start = RegisterEntry::Start(self.stamps.next());
             // Should it get lost, the next worker writes another one.
             self.publish(start);
         }
         self.take_settings(cx);
-        self.effects.push_back(Effect::DrainRequested);
+        self.effects.push_back(QueueEffect::DrainRequested);
         #[cfg(feature = "schedules")]
         self.take_schedules(cx);
         self.recheck_all_tickets(cx);
@@ -368,7 +369,7 @@ impl Queue {
         self.forget_unread_holds();
         self.recheck_overwriters(cx);
         self.check_holds_later(cx.now);
-        self.effects.push_back(Effect::Read);
+        self.effects.push_back(QueueEffect::Read);
     }
 
     /// The register was deleted or replaced: it is read anew, from its start.
@@ -378,34 +379,34 @@ impl Queue {
         self.holds.forget();
     }
 
-    fn document_changed(&mut self, name: &DocumentName, cx: &mut Context<'_>) {
+    fn document_changed(&mut self, name: &DocumentName, cx: &mut QueueContext<'_>) {
         match name.kind() {
             #[cfg(feature = "schedules")]
             DocumentKind::Schedule => self.schedule_changed(name, cx),
             #[cfg(not(feature = "schedules"))]
             DocumentKind::Schedule => {}
             DocumentKind::Settings => self.take_settings(cx),
-            DocumentKind::Drain => self.effects.push_back(Effect::DrainRequested),
+            DocumentKind::Drain => self.effects.push_back(QueueEffect::DrainRequested),
         }
     }
 
     /// Publishes to the register. Nothing is done should the entry not be stored.
-    fn publish(&mut self, entry: Entry) {
-        self.effects.push_back(Effect::Publish(entry, None));
+    fn publish(&mut self, entry: RegisterEntry) {
+        self.effects.push_back(QueueEffect::Publish(entry, None));
     }
 
     /// Publishes to the register, and looks at the intent again should the entry not be stored.
-    fn publish_for(&mut self, intent: Intent, entry: Entry) {
-        self.effects.push_back(Effect::Publish(entry, Some(intent)));
+    fn publish_for(&mut self, intent: Intent, entry: RegisterEntry) {
+        self.effects.push_back(QueueEffect::Publish(entry, Some(intent)));
     }
 
     fn log(&mut self, remark: Remark) {
-        self.effects.push_back(Effect::Log(remark));
+        self.effects.push_back(QueueEffect::Log(remark));
     }
 
     /// The worker's first partition of the queue: one worker does for the queue what only one needs
     /// to do.
-    fn is_first(&self, cx: &Context<'_>) -> bool {
+    fn is_first(&self, cx: &QueueContext<'_>) -> bool {
         let mut partitions = self.topics.keys().flat_map(|level| cx.partitions.of_level(*level));
         partitions.next().is_some_and(|(_, partition)| partition.keeps_metadata())
     }

@@ -6,7 +6,7 @@
 //! (`protocol/operator.rs`): if a worker claims it at the same time, one of both claims counts. A
 //! task that runs is not touched.
 
-use super::{Context, Effect, Queue, Wake};
+use super::{QueueContext, QueueCore, QueueEffect, Wake};
 use crate::machine::Task;
 use crate::partition::Partition;
 use crate::protocol::entry::{Claim, ClaimKind};
@@ -37,10 +37,10 @@ enum OverwriteStep {
     Bind(QueueTask),
 }
 
-impl Queue {
+impl QueueCore {
     /// An entry of the ledger about this task was accepted: a task that overwriters wait for may
     /// have ended, or does not run any more.
-    pub(super) fn overwritten_has_changed(&mut self, task: QueueTask, cx: &mut Context<'_>) {
+    pub(super) fn overwritten_has_changed(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         if self.register.keys().has_overwriters()
             && let Some(name) = self.key_held_by(task)
         {
@@ -49,7 +49,7 @@ impl Queue {
     }
 
     /// Looks at all keys for which overwriters wait.
-    pub fn recheck_overwriters(&mut self, cx: &mut Context<'_>) {
+    pub fn recheck_overwriters(&mut self, cx: &mut QueueContext<'_>) {
         let names: Vec<KeyName> = self.register.keys().overwritten().cloned().collect();
         for name in names {
             self.overwrite(&name, cx);
@@ -57,14 +57,14 @@ impl Queue {
     }
 
     /// The last step may have had no effect.
-    pub(super) fn overwriters_are_due(&mut self, name: &KeyName, cx: &mut Context<'_>) {
+    pub(super) fn overwriters_are_due(&mut self, name: &KeyName, cx: &mut QueueContext<'_>) {
         self.overwriters.steps.remove(name);
         self.overwrite(name, cx);
     }
 
     /// Does the next step about the overwriters of a key, if this worker keeps the keys of the
     /// partition.
-    pub(super) fn overwrite(&mut self, name: &KeyName, cx: &mut Context<'_>) {
+    pub(super) fn overwrite(&mut self, name: &KeyName, cx: &mut QueueContext<'_>) {
         if !self.read {
             return;
         }
@@ -87,7 +87,7 @@ impl Queue {
         name: &KeyName,
         holder: QueueTask,
         by: QueueTask,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         let Some(partition) = cx.of(holder) else { return };
         let fold = partition.machine().fold(holder.id);
@@ -108,7 +108,12 @@ impl Queue {
 
     /// An overwriter has lost against a later task of its partition. Its delivery may be far away,
     /// and its loss forgotten before the delivery comes.
-    pub(super) fn overwriter_lost(&mut self, hold: &Hold, to: QueueTask, cx: &mut Context<'_>) {
+    pub(super) fn overwriter_lost(
+        &mut self,
+        hold: &Hold,
+        to: QueueTask,
+        cx: &mut QueueContext<'_>,
+    ) {
         let (task, name) = (hold.key.task, &hold.key.name);
         // The worker that holds the delivery closes the task.
         let held =
@@ -128,7 +133,7 @@ impl Queue {
 
     /// Closes a task. The size of its batch belongs to the claim. If nobody knows it, the message is
     /// read first.
-    fn read_and_close(&mut self, task: QueueTask, by: QueueTask, cx: &mut Context<'_>) {
+    fn read_and_close(&mut self, task: QueueTask, by: QueueTask, cx: &mut QueueContext<'_>) {
         let Some(partition) = cx.of(task) else { return };
         let is_known = |task: &Task| task.held || task.fold.epoch > Epoch(0);
         let known = partition.machine().task(task.id);
@@ -136,7 +141,7 @@ impl Queue {
             let (fold, batch_size) = (known.fold, known.batch_size);
             self.close_for(task, by, &fold, batch_size, cx);
         } else if self.overwriters.reading.insert(task) {
-            self.effects.push_back(Effect::ReadOverwritten(task, by));
+            self.effects.push_back(QueueEffect::ReadOverwritten(task, by));
         }
     }
 
@@ -147,7 +152,7 @@ impl Queue {
         &mut self,
         (task, by): (QueueTask, QueueTask),
         batch_size: Option<u32>,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         self.overwriters.reading.remove(&task);
         let Some(partition) = cx.of(task) else { return };
@@ -164,7 +169,7 @@ impl Queue {
         by: QueueTask,
         fold: &TaskFold,
         batch_size: Option<u32>,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         let stamp = self.stamps.next();
         let (epoch, owner, serial) = (fold.epoch.next(), stamp.writer, stamp.serial);
@@ -172,7 +177,7 @@ impl Queue {
         let claim = Claim::plain(key, fold.attempt, ClaimKind::Cancelled);
         let claim = Claim { batch_size, ..claim };
         if cx.of_mut(task).is_some_and(|partition| partition.may_close(&claim)) {
-            self.effects.push_back(Effect::Close(task, claim, text::superseded_by(by.id)));
+            self.effects.push_back(QueueEffect::Close(task, claim, text::superseded_by(by.id)));
         }
     }
 
@@ -182,7 +187,7 @@ impl Queue {
         name: &KeyName,
         task: QueueTask,
         digest: Option<Digest>,
-        cx: &Context<'_>,
+        cx: &QueueContext<'_>,
     ) {
         if self.begin_step(name, OverwriteStep::Bind(task), cx) {
             let stamp = self.stamps.next();
@@ -193,7 +198,7 @@ impl Queue {
     }
 
     /// Records the next step. False if it is under way.
-    fn begin_step(&mut self, name: &KeyName, step: OverwriteStep, cx: &Context<'_>) -> bool {
+    fn begin_step(&mut self, name: &KeyName, step: OverwriteStep, cx: &QueueContext<'_>) -> bool {
         let before = self.overwriters.steps.insert(name.clone(), step);
         if before.is_none() {
             self.agenda.set(Wake::Overwriters(name.clone()), cx.now + AGAIN);

@@ -7,7 +7,7 @@
 //! gives the slots back and waits in a line of this worker, first come, first served. A token is
 //! good for [`TOKEN_KEEPS_MS`]; after that the task takes another one, as if it had none.
 
-use super::{Context, Queue, Wake};
+use super::{QueueContext, QueueCore, Wake};
 use crate::protocol::register::{Gate, Gates, QueueTask};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(super) const TOKEN_KEEPS_MS: u64 = 2_000;
 
 /// The tasks of this worker that need a token and have none.
 #[derive(Debug, Default)]
-pub(super) struct Rates {
+pub(super) struct RateWaitList {
     /// The tasks that may take one as soon as they have their slots.
     setting_out: BTreeMap<Gate, BTreeSet<QueueTask>>,
     /// The tasks that wait until there is one, by their places.
@@ -29,7 +29,7 @@ pub(super) struct Rates {
     count: u64,
 }
 
-impl Rates {
+impl RateWaitList {
     /// When a task would have its token, behind all others of this worker that may take one: in ms
     /// since the epoch.
     pub(super) fn opens_at(
@@ -93,14 +93,14 @@ impl Rates {
     }
 }
 
-impl Queue {
+impl QueueCore {
     /// A task gives back its slots and waits here until a token is there.
     pub(super) fn park_at_rate(
         &mut self,
         task: QueueTask,
         gate: &Gate,
         at_ms: u64,
-        cx: &Context<'_>,
+        cx: &QueueContext<'_>,
     ) {
         self.give_back_slots(task);
         self.take_no_token(task, cx);
@@ -109,13 +109,13 @@ impl Queue {
     }
 
     /// A task needs no token any more.
-    pub(super) fn leave_rates(&mut self, task: QueueTask, cx: &Context<'_>) {
+    pub(super) fn leave_rates(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         self.take_no_token(task, cx);
         self.tickets.rates.unpark(task);
     }
 
     /// Another task of this worker may have the token that this one was about to take.
-    fn take_no_token(&mut self, task: QueueTask, cx: &Context<'_>) {
+    fn take_no_token(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let rates = &mut self.tickets.rates;
         let at: Vec<Gate> = rates.setting_out.keys().cloned().collect();
         for gate in at.into_iter().filter(|gate| rates.arrive(gate, task)).collect::<Vec<_>>() {
@@ -124,14 +124,14 @@ impl Queue {
     }
 
     /// Looks at the line of a gate at this time, in ms since the epoch, if any task waits there.
-    fn check_rate(&mut self, gate: &Gate, at_ms: u64, cx: &Context<'_>) {
+    fn check_rate(&mut self, gate: &Gate, at_ms: u64, cx: &QueueContext<'_>) {
         if self.tickets.rates.lines.contains_key(gate) {
             self.agenda.set_by(Wake::Rate(gate.clone()), cx.at_wall_ms(at_ms));
         }
     }
 
     /// A token may be there.
-    pub(super) fn rate_is_due(&mut self, gate: &Gate, cx: &mut Context<'_>) {
+    pub(super) fn rate_is_due(&mut self, gate: &Gate, cx: &mut QueueContext<'_>) {
         let mut before = None;
         while let Some(task) = self.tickets.rates.first_at(gate)
             && before != Some(task)

@@ -4,13 +4,13 @@
 //!
 //! `schedule::firing` decides what is due. This file looks up what that depends on, and does it.
 
-use super::{Context, Effect, Firing, Intent, Queue, Remark, Wake};
+use super::{Intent, QueueContext, QueueCore, QueueEffect, Remark, ScheduledSubmission, Wake};
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{
-    Digest, DocumentKind, DocumentName, Entry, KeyKind, KeyName, QueueTask,
+    Digest, DocumentKind, DocumentName, KeyKind, KeyName, QueueTask, RegisterEntry,
 };
 use crate::protocol::waits::{AfterFailed, WaitsFor};
-use crate::schedule::firing::{FiringKey, Known, Plan, Slot, Step};
+use crate::schedule::firing::{FiringKey, FiringSlot, FiringState, FiringStep, SchedulePlan};
 use crate::schedule::{Overlap, Schedule};
 use crate::task::{TaskId, text};
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ const SEARCHED_MAX: usize = 64;
 
 /// The schedules of a register.
 #[derive(Debug, Default)]
-pub(super) struct Schedules {
+pub(super) struct PlannedSchedules {
     planned: BTreeMap<Box<str>, Planned>,
     /// The worker drains: it fires nothing.
     drains: bool,
@@ -41,16 +41,16 @@ pub(super) struct Schedules {
 /// A schedule that can be used.
 #[derive(Debug)]
 struct Planned {
-    plan: Plan,
+    plan: SchedulePlan,
     /// The slot that is due, and from when on it is this worker's turn.
-    turn: Option<(Slot, Moment)>,
+    turn: Option<(FiringSlot, Moment)>,
     /// The slot that this worker is settling, and until when that is awaited.
-    under_way: Option<(Slot, Moment)>,
+    under_way: Option<(FiringSlot, Moment)>,
     /// Tasks whose cancellation this worker has stored.
     cancelled: BTreeSet<QueueTask>,
 }
 
-impl Queue {
+impl QueueCore {
     /// The worker drains: it fires nothing from now on.
     pub const fn stop_firing(&mut self) {
         self.schedules.drains = true;
@@ -58,7 +58,7 @@ impl Queue {
 
     /// The register was read to its end, and may be another one than before: schedules that are not
     /// on it are gone.
-    pub(super) fn take_schedules(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn take_schedules(&mut self, cx: &mut QueueContext<'_>) {
         self.schedules.planned.clear();
         let standing = self.register.documents().of(DocumentKind::Schedule);
         for name in standing.map(|(name, ..)| name.clone()).collect::<Vec<DocumentName>>() {
@@ -67,10 +67,10 @@ impl Queue {
     }
 
     /// Another version of a schedule stands, or it was deleted.
-    pub(super) fn schedule_changed(&mut self, name: &DocumentName, cx: &mut Context<'_>) {
+    pub(super) fn schedule_changed(&mut self, name: &DocumentName, cx: &mut QueueContext<'_>) {
         let before = self.schedules.planned.remove(name.text());
         if let Some(content) = self.register.documents().get(name) {
-            match Schedule::read(content).and_then(Plan::new) {
+            match Schedule::read(content).and_then(SchedulePlan::new) {
                 Ok(plan) => {
                     let cancelled = before.map(|before| before.cancelled).unwrap_or_default();
                     let planned = Planned { plan, turn: None, under_way: None, cancelled };
@@ -85,8 +85,8 @@ impl Queue {
     }
 
     /// An entry of the register was read, which may settle a slot.
-    pub(super) fn slot_was_bound(&mut self, entry: &Entry, cx: &mut Context<'_>) {
-        let Entry::Bind(hold) = entry else { return };
+    pub(super) fn slot_was_bound(&mut self, entry: &RegisterEntry, cx: &mut QueueContext<'_>) {
+        let RegisterEntry::Bind(hold) = entry else { return };
         let Some(FiringKey(name, slot)) = FiringKey::parse(hold.key.name.text()) else { return };
         let Some(planned) = self.schedules.planned.get_mut(name) else { return };
         planned.under_way.take_if(|(under_way, _)| *under_way == slot);
@@ -96,15 +96,15 @@ impl Queue {
     }
 
     /// The time has come for one of the schedules.
-    pub(super) fn check_schedules(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn check_schedules(&mut self, cx: &mut QueueContext<'_>) {
         for name in self.schedules.planned.keys().cloned().collect::<Vec<Box<str>>>() {
             self.check_schedule(&name, cx);
         }
     }
 
     /// The task of a firing has its receipt: its id, if it is stored.
-    pub fn handle_fired(&mut self, firing: &Firing, id: Option<TaskId>, now: Moment) {
-        let Firing { schedule, slot, level, .. } = firing;
+    pub fn handle_fired(&mut self, firing: &ScheduledSubmission, id: Option<TaskId>, now: Moment) {
+        let ScheduledSubmission { schedule, slot, level, .. } = firing;
         match id {
             Some(id) => self.bind_slot(schedule, *slot, QueueTask { level: *level, id }),
             None => {
@@ -119,7 +119,7 @@ impl Queue {
         name: &str,
         task: QueueTask,
         stored: bool,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         if !stored {
             return self.handle_not_stored(Intent::Slot(name.into(), None), cx.now);
@@ -135,8 +135,8 @@ impl Queue {
     pub(super) fn slot_not_settled(
         &mut self,
         name: &str,
-        slot: Option<Slot>,
-        cx: &mut Context<'_>,
+        slot: Option<FiringSlot>,
+        cx: &mut QueueContext<'_>,
     ) {
         if let Some(planned) = self.schedules.planned.get_mut(name) {
             planned.under_way.take_if(|(under_way, _)| slot.is_none_or(|slot| *under_way == slot));
@@ -145,7 +145,7 @@ impl Queue {
     }
 
     /// Does what is due of a schedule, and looks at it again when there may be more.
-    fn check_schedule(&mut self, name: &str, cx: &mut Context<'_>) {
+    fn check_schedule(&mut self, name: &str, cx: &mut QueueContext<'_>) {
         let next = self.settle_slot(name, cx);
         let latest = cx.now + CHECKED_EVERY.max(self.config.heartbeat);
         let at = next.map_or(latest, |next| next.min(latest));
@@ -156,7 +156,7 @@ impl Queue {
 
     /// Does what is due, if it is this worker's turn. Returns when to look again, if something is
     /// known to come.
-    fn settle_slot(&mut self, name: &str, cx: &mut Context<'_>) -> Option<Moment> {
+    fn settle_slot(&mut self, name: &str, cx: &mut QueueContext<'_>) -> Option<Moment> {
         if self.schedules.drains || !self.read {
             return None;
         }
@@ -174,8 +174,8 @@ impl Queue {
         drop(partitions);
         let known = self.known_firings(name, &planned.plan, cx);
         let step = planned.plan.step(&known, wall_ms);
-        let (Step::Fire { slot, .. } | Step::LeaveOut { slot, .. }) = step else {
-            let Step::Wait(next) = step else { return None };
+        let (FiringStep::Fire { slot, .. } | FiringStep::LeaveOut { slot, .. }) = step else {
+            let FiringStep::Wait(next) = step else { return None };
             return next.map(|ms| cx.at_wall_ms(ms));
         };
         if self.is_slot_bound(name, slot) {
@@ -200,26 +200,26 @@ impl Queue {
         planned.under_way = Some((slot, now + UNDER_WAY_MAX));
         planned.cancelled.retain(|task| known.unfinished.contains(task));
         match step {
-            Step::Fire { after, cancels, .. } => {
+            FiringStep::Fire { after, cancels, .. } => {
                 if !(cancels && self.cancel_all(name, &after, cx)) {
                     self.fire(name, slot, after, cx);
                 }
             }
-            Step::LeaveOut { task, .. } => self.bind_slot(name, slot, task),
-            Step::Wait(_) => {}
+            FiringStep::LeaveOut { task, .. } => self.bind_slot(name, slot, task),
+            FiringStep::Wait(_) => {}
         }
         Some(now + UNDER_WAY_MAX)
     }
 
     /// What the register says of a schedule's firings, and the ledgers of their tasks.
-    fn known_firings(&self, name: &str, plan: &Plan, cx: &Context<'_>) -> Known {
+    fn known_firings(&self, name: &str, plan: &SchedulePlan, cx: &QueueContext<'_>) -> FiringState {
         let Schedule { triggers, created_at, overlap, .. } = &plan.schedule;
-        let bound = |ms: &u64| self.is_slot_bound(name, Slot { ms: *ms, by_hand: true });
+        let bound = |ms: &u64| self.is_slot_bound(name, FiringSlot { ms: *ms, by_hand: true });
         let by_hand = triggers.iter().copied().filter(bound);
         // A slot behind now is bound by a worker whose clock is ahead, or by a producer that has
         // taken the key as its own: the slots before it stay open.
         let mut last = self.firings_back(name, false, cx.wall_ms);
-        let mut known = Known {
+        let mut known = FiringState {
             last: last.next().map(|(slot, _)| slot.ms),
             by_hand: by_hand.collect(),
             unfinished: Vec::new(),
@@ -227,7 +227,7 @@ impl Queue {
         if *overlap == Overlap::AllowAll {
             return known;
         }
-        let mut tasks: BTreeMap<QueueTask, Slot> = BTreeMap::new();
+        let mut tasks: BTreeMap<QueueTask, FiringSlot> = BTreeMap::new();
         for by_hand in [false, true] {
             let all = self.firings_back(name, by_hand, cx.wall_ms).take(SEARCHED_MAX);
             for (slot, task) in all.filter(|(slot, _)| slot.ms >= *created_at) {
@@ -248,18 +248,18 @@ impl Queue {
         name: &str,
         by_hand: bool,
         to_ms: u64,
-    ) -> impl Iterator<Item = (Slot, QueueTask)> + use<'a> {
+    ) -> impl Iterator<Item = (FiringSlot, QueueTask)> + use<'a> {
         let (from, to) = FiringKey::range(name, by_hand, to_ms);
         let between = self.register.keys().between(KeyKind::Idempotency, from, to);
         between.rev().filter_map(|(name, task)| Some((FiringKey::parse(name.text())?.1, task)))
     }
 
-    fn is_slot_bound(&self, name: &str, slot: Slot) -> bool {
+    fn is_slot_bound(&self, name: &str, slot: FiringSlot) -> bool {
         key_of_slot(name, slot).is_some_and(|key| self.register.keys().holder(&key).is_some())
     }
 
     /// Asks for the end of tasks. Returns whether that is to be awaited.
-    fn cancel_all(&mut self, name: &str, tasks: &[QueueTask], cx: &Context<'_>) -> bool {
+    fn cancel_all(&mut self, name: &str, tasks: &[QueueTask], cx: &QueueContext<'_>) -> bool {
         let mut awaits = false;
         for task in tasks.iter().copied() {
             let Some(partition) = cx.of(task) else { continue };
@@ -269,13 +269,13 @@ impl Queue {
                 continue;
             }
             awaits = true;
-            self.effects.push_back(Effect::Cancel(task, name.into()));
+            self.effects.push_back(QueueEffect::Cancel(task, name.into()));
         }
         awaits
     }
 
     /// Submits the task of a slot.
-    fn fire(&mut self, name: &str, slot: Slot, after: Vec<QueueTask>, cx: &Context<'_>) {
+    fn fire(&mut self, name: &str, slot: FiringSlot, after: Vec<QueueTask>, cx: &QueueContext<'_>) {
         let Some(planned) = self.schedules.planned.get(name) else { return };
         let (key, level) =
             (FiringKey(name, slot).to_string(), planned.plan.schedule.task.priority());
@@ -284,13 +284,13 @@ impl Queue {
         let chosen = usize::try_from(chosen % numbers.len().max(1) as u64).unwrap_or_default();
         let Some(partition) = numbers.get(chosen).copied() else { return };
         let Some(message) = message_of(&planned.plan, name, slot, key, after) else { return };
-        let firing = Firing { schedule: name.into(), slot, level, partition, message };
-        self.effects.push_back(Effect::Fire(Box::new(firing)));
+        let firing = ScheduledSubmission { schedule: name.into(), slot, level, partition, message };
+        self.effects.push_back(QueueEffect::Fire(Box::new(firing)));
     }
 
     /// Publishes that a slot is settled by this task. Every worker that receives the task of a
     /// firing does so as well. A lost entry is noticed, because the slot stays due.
-    fn bind_slot(&mut self, name: &str, slot: Slot, task: QueueTask) {
+    fn bind_slot(&mut self, name: &str, slot: FiringSlot, task: QueueTask) {
         let Some(name) = key_of_slot(name, slot) else { return };
         let stamp = self.stamps.next();
         let entry = self.register.keys().bind_of(&name, task, None, stamp);
@@ -299,7 +299,7 @@ impl Queue {
 }
 
 /// The worker's place in line for the firings of a schedule: another one for each schedule.
-fn place_for(name: &str, cx: &Context<'_>, level: crate::task::Priority) -> u64 {
+fn place_for(name: &str, cx: &QueueContext<'_>, level: crate::task::Priority) -> u64 {
     let [low, high] = halves(Digest::of(name.as_bytes()));
     let id = TaskId { ledger: low, entry: high, partition: -1, batch_index: None };
     let mut partitions = cx.partitions.of_level(level);
@@ -308,9 +308,9 @@ fn place_for(name: &str, cx: &Context<'_>, level: crate::task::Priority) -> u64 
 
 /// The message of a firing's task.
 fn message_of(
-    plan: &Plan,
+    plan: &SchedulePlan,
     name: &str,
-    slot: Slot,
+    slot: FiringSlot,
     key: String,
     after: Vec<QueueTask>,
 ) -> Option<Outgoing> {
@@ -337,7 +337,7 @@ fn message_of(
     Some(Outgoing { key, properties: properties.into(), payload, ..Outgoing::default() })
 }
 
-fn key_of_slot(name: &str, slot: Slot) -> Option<KeyName> {
+fn key_of_slot(name: &str, slot: FiringSlot) -> Option<KeyName> {
     KeyName::new(KeyKind::Idempotency, FiringKey(name, slot).to_string()).ok()
 }
 

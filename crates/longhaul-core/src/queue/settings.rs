@@ -1,6 +1,6 @@
 //! The settings of a queue, as its register says. They take effect when they are read.
 
-use super::{Context, Effect, Queue, Remark};
+use super::{QueueContext, QueueCore, QueueEffect, Remark};
 use crate::partition::ClaimLimits;
 use crate::protocol::register::{DocumentName, Register};
 use crate::settings::{DeadLetterSettings, QueueSettings, QueueSettingsError};
@@ -36,9 +36,9 @@ fn read(document: Option<&Bytes>) -> Result<QueueSettings, QueueSettingsError> {
     QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default())
 }
 
-impl Queue {
+impl QueueCore {
     /// Takes the settings that are on the register now.
-    pub(super) fn take_settings(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn take_settings(&mut self, cx: &mut QueueContext<'_>) {
         let (name, documents) = (DocumentName::queue_settings(), self.register.documents());
         if let Err(error) = read(documents.get(&name)) {
             let version = documents.version(&name);
@@ -53,7 +53,7 @@ impl Queue {
             self.log(Remark::Paused(now.0.paused));
         }
         if before != now {
-            self.effects.push_back(Effect::SettingsChanged);
+            self.effects.push_back(QueueEffect::SettingsChanged);
         }
         self.recheck_gate(None, cx);
     }

@@ -4,12 +4,12 @@
 //! when it has all of them. A ticket for a slot is given back when the attempt is over. A ticket of
 //! a rate is given back when its token is forgotten, whatever became of the task.
 
-use super::rates::{Rates, SLOT_AHEAD_MS, TOKEN_KEEPS_MS};
-use super::{Context, Intent, Queue, Wake};
+use super::rates::{RateWaitList, SLOT_AHEAD_MS, TOKEN_KEEPS_MS};
+use super::{Intent, QueueContext, QueueCore, Wake};
 use crate::protocol::key::OwnerId;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{
-    Entry, Gate, GateKind, Gates, Key, QueueTask, Stamp, Standing, Ticket,
+    Gate, GateKind, Gates, QueueTask, RegisterEntry, RegisterKey, Stamp, Ticket, TicketGrant,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) struct Tickets {
     holders: BTreeMap<Stamp, QueueTask>,
     /// The tasks that have a ticket at a gate and have not passed it.
     waiting: BTreeMap<Gate, BTreeSet<QueueTask>>,
-    pub(super) rates: Rates,
+    pub(super) rates: RateWaitList,
     /// Tickets whose tombstones are in flight.
     returning: BTreeSet<Stamp>,
     /// How often a ticket that nobody needs was found still standing.
@@ -71,7 +71,7 @@ impl TicketsOfTask {
         self.tickets.iter().find(|ticket| ticket.gate == *gate)
     }
 
-    fn next(&self, task: QueueTask, gates: &Gates, rates: &Rates, wall_ms: u64) -> NextStep {
+    fn next(&self, task: QueueTask, gates: &Gates, rates: &RateWaitList, wall_ms: u64) -> NextStep {
         let way: Vec<Gate> = gates.on_the_way(self.key.as_deref()).collect();
         let needs_slots = way.iter().any(|gate| gate.kind == GateKind::Slots);
         let tokens = way.iter().filter(|gate| needs_slots && gate.kind == GateKind::Pace);
@@ -79,10 +79,12 @@ impl TicketsOfTask {
             let token = self.ticket_at(gate).map(|ticket| gates.standing(ticket));
             let passed = self.passed.contains(gate);
             match token {
-                Some(Standing::From(at_ms)) if at_ms.saturating_add(TOKEN_KEEPS_MS) < wall_ms => {
+                Some(TicketGrant::From(at_ms))
+                    if at_ms.saturating_add(TOKEN_KEEPS_MS) < wall_ms =>
+                {
                     return NextStep::Renew(gate.clone());
                 }
-                Some(Standing::From(at_ms)) if !passed && at_ms > wall_ms + SLOT_AHEAD_MS => {
+                Some(TicketGrant::From(at_ms)) if !passed && at_ms > wall_ms + SLOT_AHEAD_MS => {
                     return NextStep::GiveSlotsUntil { at_ms, of_key: gate.key.is_some() };
                 }
                 None if !passed && !rates.has_set_out(gate, task) => {
@@ -108,10 +110,10 @@ impl TicketsOfTask {
         };
         let of_key = gate.key.is_some();
         match gates.standing(ticket) {
-            Standing::Unknown => NextStep::Wait { in_line_of_key: false },
-            Standing::Waits => NextStep::Wait { in_line_of_key: of_key },
-            Standing::From(at_ms) if at_ms > wall_ms => NextStep::WaitUntil { at_ms, of_key },
-            Standing::From(_) => NextStep::Pass(gate),
+            TicketGrant::Unknown => NextStep::Wait { in_line_of_key: false },
+            TicketGrant::Waits => NextStep::Wait { in_line_of_key: of_key },
+            TicketGrant::From(at_ms) if at_ms > wall_ms => NextStep::WaitUntil { at_ms, of_key },
+            TicketGrant::From(_) => NextStep::Pass(gate),
         }
     }
 
@@ -151,7 +153,7 @@ impl Tickets {
         self.rates.clear();
         self.returning.clear();
         for (task, held) in &mut self.tasks {
-            held.tickets.retain(|ticket| gates.standing(ticket) != Standing::Unknown);
+            held.tickets.retain(|ticket| gates.standing(ticket) != TicketGrant::Unknown);
             let TicketsOfTask { tickets, passed, granted, .. } = held;
             passed.retain(|gate| *granted || tickets.iter().any(|ticket| ticket.gate == *gate));
             for ticket in tickets {
@@ -179,9 +181,14 @@ impl Tickets {
     }
 }
 
-impl Queue {
+impl QueueCore {
     /// The claim of this task, which has this limit key, needs tickets.
-    pub fn ask_for_ticket(&mut self, task: QueueTask, key: Option<&str>, cx: &mut Context<'_>) {
+    pub fn ask_for_ticket(
+        &mut self,
+        task: QueueTask,
+        key: Option<&str>,
+        cx: &mut QueueContext<'_>,
+    ) {
         let (tickets, passed) = (Vec::new(), Vec::new());
         let held = TicketsOfTask { key: key.map(Into::into), tickets, passed, granted: false };
         self.tickets.tasks.insert(task, held);
@@ -189,7 +196,7 @@ impl Queue {
     }
 
     /// Goes on through the gates as far as possible now.
-    pub(super) fn pass_gates(&mut self, task: QueueTask, cx: &mut Context<'_>) {
+    pub(super) fn pass_gates(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         if !self.read {
             return;
         }
@@ -264,7 +271,7 @@ impl Queue {
         }
     }
 
-    fn take_ticket(&mut self, task: QueueTask, gate: Gate, cx: &Context<'_>) {
+    fn take_ticket(&mut self, task: QueueTask, gate: Gate, cx: &QueueContext<'_>) {
         let Some(partition) = cx.of(task) else { return };
         let Some(topic) = self.topics.get(&task.level).cloned() else { return };
         let (owner, stamp) = (partition.machine().owner(), self.stamps.next());
@@ -273,11 +280,11 @@ impl Queue {
         held.tickets.push(ticket.clone());
         self.tickets.wait_at(&ticket.gate, task);
         self.tickets.holders.insert(stamp, task);
-        self.publish_for(Intent::Ticket(ticket.clone()), Entry::Ticket(ticket, topic));
+        self.publish_for(Intent::Ticket(ticket.clone()), RegisterEntry::Ticket(ticket, topic));
     }
 
     /// The task does not need its tickets any more.
-    pub fn return_ticket(&mut self, task: QueueTask, cx: &Context<'_>) {
+    pub fn return_ticket(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let Some(held) = self.tickets.tasks.remove(&task) else { return };
         self.agenda.remove(Wake::Ticket(task));
         for ticket in held.tickets {
@@ -293,14 +300,14 @@ impl Queue {
     /// Publishes that nobody needs a ticket any more.
     pub(super) fn give_back(&mut self, ticket: Ticket) {
         if self.tickets.returning.insert(ticket.stamp) {
-            let entry = Entry::Tombstone(Key::Ticket(ticket.clone()));
+            let entry = RegisterEntry::Tombstone(RegisterKey::Ticket(ticket.clone()));
             self.publish_for(Intent::GiveBack(ticket), entry);
         }
     }
 
     /// A ticket may not be stored. Should it be read all the same, it is given back then.
-    pub(super) fn ticket_not_stored(&mut self, ticket: &Ticket, cx: &mut Context<'_>) {
-        if self.register.gates().standing(ticket) == Standing::Unknown
+    pub(super) fn ticket_not_stored(&mut self, ticket: &Ticket, cx: &mut QueueContext<'_>) {
+        if self.register.gates().standing(ticket) == TicketGrant::Unknown
             && let Some(task) = self.tickets.holder_of(ticket)
         {
             self.take_again(ticket, task, cx);
@@ -310,13 +317,13 @@ impl Queue {
     /// The tombstone of a ticket may not be stored.
     pub(super) fn give_back_not_stored(&mut self, ticket: Ticket) {
         self.tickets.returning.remove(&ticket.stamp);
-        if self.register.gates().standing(&ticket) != Standing::Unknown {
+        if self.register.gates().standing(&ticket) != TicketGrant::Unknown {
             self.give_back(ticket);
         }
     }
 
     /// The task needs another ticket in place of this one: it runs already, or waits for others.
-    fn take_again(&mut self, lost: &Ticket, task: QueueTask, cx: &mut Context<'_>) {
+    fn take_again(&mut self, lost: &Ticket, task: QueueTask, cx: &mut QueueContext<'_>) {
         self.tickets.leave(&lost.gate, task);
         self.tickets.holders.remove(&lost.stamp);
         let Some(held) = self.tickets.tasks.get_mut(&task) else { return };
@@ -335,17 +342,17 @@ impl Queue {
     }
 
     /// A ticket was read, or its tombstone.
-    pub(super) fn ticket_was_read(&mut self, entry: &Entry, cx: &mut Context<'_>) {
+    pub(super) fn ticket_was_read(&mut self, entry: &RegisterEntry, cx: &mut QueueContext<'_>) {
         let (ticket, taken) = match entry {
-            Entry::Ticket(ticket, _) => (ticket, true),
-            Entry::Tombstone(Key::Ticket(ticket)) => (ticket, false),
-            Entry::Start(_)
-            | Entry::Period(..)
-            | Entry::Bind(_)
-            | Entry::Release(_)
-            | Entry::Document(_)
-            | Entry::Moved(_)
-            | Entry::Tombstone(_) => return,
+            RegisterEntry::Ticket(ticket, _) => (ticket, true),
+            RegisterEntry::Tombstone(RegisterKey::Ticket(ticket)) => (ticket, false),
+            RegisterEntry::Start(_)
+            | RegisterEntry::Period(..)
+            | RegisterEntry::Bind(_)
+            | RegisterEntry::Release(_)
+            | RegisterEntry::Document(_)
+            | RegisterEntry::Moved(_)
+            | RegisterEntry::Tombstone(_) => return,
         };
         if !self.read {
             return;
@@ -374,21 +381,21 @@ impl Queue {
     }
 
     /// The tasks at this gate, or at all gates, go on if they may.
-    pub(super) fn recheck_gate(&mut self, gate: Option<&Gate>, cx: &mut Context<'_>) {
+    pub(super) fn recheck_gate(&mut self, gate: Option<&Gate>, cx: &mut QueueContext<'_>) {
         for task in self.tickets.at(gate) {
             self.pass_gates(task, cx);
         }
     }
 
     /// The register was read to its end, and may have replaced another one.
-    pub(super) fn recheck_all_tickets(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn recheck_all_tickets(&mut self, cx: &mut QueueContext<'_>) {
         self.tickets.keep_standing(self.register.gates(), cx.now);
         self.recheck_gate(None, cx);
         self.check_abandoned_later(cx.now);
     }
 }
 
-fn line_up(task: QueueTask, in_line_of_key: bool, cx: &mut Context<'_>) {
+fn line_up(task: QueueTask, in_line_of_key: bool, cx: &mut QueueContext<'_>) {
     if let Some(partition) = cx.of_mut(task) {
         partition.line_up(task.id, in_line_of_key);
     }
@@ -420,7 +427,7 @@ mod tests {
         };
         let mut there = Register::default();
         let position = Position { ledger: 9, entry: 0, batch_index: None };
-        there.apply(&Entry::Ticket(ticket(1), "queue".into()), position);
+        there.apply(&RegisterEntry::Ticket(ticket(1), "queue".into()), position);
         let mut tickets = Tickets::default();
         let all = [(1, &[][..], false), (2, &[&slots], false), (3, &[&slots], true)];
         for (entry, passed, granted) in all {

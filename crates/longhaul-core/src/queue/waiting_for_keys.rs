@@ -1,7 +1,7 @@
 //! New tasks with a key. A task is not claimed before the register says that it holds its key. The
 //! worker publishes a bind that nobody else has published.
 
-use super::{Context, Intent, Queue, TaskFacts, Wake};
+use super::{Intent, QueueContext, QueueCore, TaskFacts, Wake};
 use crate::machine::Task;
 use crate::protocol::fold::Phase;
 use crate::protocol::register::{Admission, Digest, HoldKey, KeyName, QueueTask, Stamp};
@@ -14,19 +14,19 @@ const SUBMITTER_FIRST: Duration = Duration::from_millis(100);
 
 /// The tasks that this worker has received and that wait for their keys.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(BTreeMap<KeyName, BTreeMap<QueueTask, Waiter>>);
+pub(super) struct KeyWaitList(BTreeMap<KeyName, BTreeMap<QueueTask, KeyWaiter>>);
 
 /// A task that waits, with the part of its message that its bind repeats. The message itself may be
 /// dropped before the bind is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Waiter {
+struct KeyWaiter {
     digest: Option<Digest>,
     overwrites: bool,
-    wait: Wait,
+    wait: KeyWaitState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+enum KeyWaitState {
     /// The submitter may be about to bind the key.
     ForSubmitter,
     /// A bind is to be published.
@@ -35,24 +35,30 @@ enum Wait {
     Bind(Stamp),
 }
 
-impl Waiting {
+impl KeyWaitList {
     /// The task waits. `facts` are at hand when it begins to.
-    fn put(&mut self, name: &KeyName, task: QueueTask, wait: Wait, facts: Option<&TaskFacts>) {
+    fn put(
+        &mut self,
+        name: &KeyName,
+        task: QueueTask,
+        wait: KeyWaitState,
+        facts: Option<&TaskFacts>,
+    ) {
         if self.has(name, task) {
             self.set(name, task, wait);
         } else if let Some(TaskFacts { digest, overwrites, .. }) = facts {
-            let waiter = Waiter { digest: *digest, overwrites: *overwrites, wait };
+            let waiter = KeyWaiter { digest: *digest, overwrites: *overwrites, wait };
             self.0.entry(name.clone()).or_default().insert(task, waiter);
         }
     }
 
-    fn set(&mut self, name: &KeyName, task: QueueTask, wait: Wait) {
+    fn set(&mut self, name: &KeyName, task: QueueTask, wait: KeyWaitState) {
         if let Some(waiter) = self.0.get_mut(name).and_then(|tasks| tasks.get_mut(&task)) {
             waiter.wait = wait;
         }
     }
 
-    fn get(&self, name: &KeyName, task: QueueTask) -> Option<Waiter> {
+    fn get(&self, name: &KeyName, task: QueueTask) -> Option<KeyWaiter> {
         self.0.get(name)?.get(&task).copied()
     }
 
@@ -73,8 +79,8 @@ impl Waiting {
     /// Returns the tasks that wait for this key, an entry of which was read.
     fn read(&mut self, name: &KeyName, stamp: Stamp) -> Vec<QueueTask> {
         let Some(tasks) = self.0.get_mut(name) else { return Vec::new() };
-        for waiter in tasks.values_mut().filter(|waiter| waiter.wait == Wait::Bind(stamp)) {
-            waiter.wait = Wait::Due;
+        for waiter in tasks.values_mut().filter(|waiter| waiter.wait == KeyWaitState::Bind(stamp)) {
+            waiter.wait = KeyWaitState::Due;
         }
         tasks.keys().copied().collect()
     }
@@ -82,8 +88,8 @@ impl Waiting {
     /// Published binds may be read by nobody.
     fn forget_binds(&mut self) {
         for waiter in self.0.values_mut().flat_map(BTreeMap::values_mut) {
-            if matches!(waiter.wait, Wait::Bind(_)) {
-                waiter.wait = Wait::Due;
+            if matches!(waiter.wait, KeyWaitState::Bind(_)) {
+                waiter.wait = KeyWaitState::Due;
             }
         }
     }
@@ -94,10 +100,10 @@ impl Waiting {
     }
 }
 
-impl Queue {
+impl QueueCore {
     /// The message of a task is at hand. A new task with a key waits until it holds the key; one
     /// that names others waits for them.
-    pub fn handle_message(&mut self, task: QueueTask, facts: TaskFacts, cx: &mut Context<'_>) {
+    pub fn handle_message(&mut self, task: QueueTask, facts: TaskFacts, cx: &mut QueueContext<'_>) {
         if let Some(name) = &facts.key {
             self.check_key(name, task, Some(&facts), cx);
         }
@@ -107,14 +113,14 @@ impl Queue {
     }
 
     /// An entry of the register about this key was read.
-    pub(super) fn key_was_read(&mut self, key: &HoldKey, cx: &mut Context<'_>) {
+    pub(super) fn key_was_read(&mut self, key: &HoldKey, cx: &mut QueueContext<'_>) {
         for task in self.waiting.read(&key.name, key.stamp) {
             self.check_key(&key.name, task, None, cx);
         }
     }
 
     /// The register was read to its end, and may be another one than before.
-    pub(super) fn recheck_all_keys(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn recheck_all_keys(&mut self, cx: &mut QueueContext<'_>) {
         // A bind of another register is never read.
         self.waiting.forget_binds();
         for (name, task) in self.waiting.all() {
@@ -123,9 +129,14 @@ impl Queue {
     }
 
     /// The submitter has had its time, or the bind of this worker was not stored.
-    pub(super) fn bind_is_due(&mut self, name: &KeyName, task: QueueTask, cx: &mut Context<'_>) {
+    pub(super) fn bind_is_due(
+        &mut self,
+        name: &KeyName,
+        task: QueueTask,
+        cx: &mut QueueContext<'_>,
+    ) {
         if self.waiting.has(name, task) {
-            self.waiting.set(name, task, Wait::Due);
+            self.waiting.set(name, task, KeyWaitState::Due);
             self.check_key(name, task, None, cx);
         }
     }
@@ -135,7 +146,7 @@ impl Queue {
         name: &KeyName,
         task: QueueTask,
         facts: Option<&TaskFacts>,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         let now = cx.now;
         let Some(partition) = cx.of_mut(task) else { return };
@@ -157,21 +168,21 @@ impl Queue {
                 // The worker that keeps the keys of the partition makes room. This task is bound
                 // when that is read.
                 partition.stand_behind(task.id);
-                self.waiting.put(name, task, Wait::Due, facts);
+                self.waiting.put(name, task, KeyWaitState::Due, facts);
             }
             Admission::Bind if keys.binds_before(name, task) => {
                 partition.wait_for_key(task.id, now);
-                self.waiting.put(name, task, Wait::Due, facts);
+                self.waiting.put(name, task, KeyWaitState::Due, facts);
             }
             Admission::Bind => {
                 partition.wait_for_key(task.id, now);
                 match self.waiting.get(name, task).map(|waiter| waiter.wait) {
                     None => {
-                        self.waiting.put(name, task, Wait::ForSubmitter, facts);
+                        self.waiting.put(name, task, KeyWaitState::ForSubmitter, facts);
                         let wake = Wake::Bind(name.clone(), task);
                         self.agenda.set(wake, now + SUBMITTER_FIRST);
                     }
-                    Some(Wait::Due) if self.read => self.bind(name, task),
+                    Some(KeyWaitState::Due) if self.read => self.bind(name, task),
                     Some(_) => {}
                 }
             }
@@ -180,10 +191,12 @@ impl Queue {
 
     /// Publishes the bind of a task that waits.
     fn bind(&mut self, name: &KeyName, task: QueueTask) {
-        let Some(Waiter { digest, overwrites, .. }) = self.waiting.get(name, task) else { return };
+        let Some(KeyWaiter { digest, overwrites, .. }) = self.waiting.get(name, task) else {
+            return;
+        };
         let stamp = self.stamps.next();
         let entry = self.register.keys().bind_of(name, task, digest, stamp);
-        self.waiting.set(name, task, Wait::Bind(stamp));
+        self.waiting.set(name, task, KeyWaitState::Bind(stamp));
         self.publish_for(Intent::Bind(name.clone(), task), entry.overwriting(overwrites));
     }
 }

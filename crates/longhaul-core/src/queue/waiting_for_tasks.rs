@@ -2,20 +2,25 @@
 //! end, and keys are taken.
 
 use super::dependencies::AfterList;
-use super::{Context, Queue, Remark, Wake};
+use super::{QueueContext, QueueCore, Remark, Wake};
 use crate::protocol::entry::{ClaimKind, Entry};
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::register::{KeyName, QueueTask};
-use crate::protocol::waits::{KEY_WAIT_MAX, Standing, WaitsError, WaitsFor};
+use crate::protocol::waits::{DependencyState, KEY_WAIT_MAX, WaitsError, WaitsFor};
 use crate::task::{Priority, TaskId};
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Queue {
+impl QueueCore {
     /// The message of a task names others. An entry of the ledger that was read before counts more.
-    pub(super) fn depends_on(&mut self, task: QueueTask, after: AfterList, cx: &mut Context<'_>) {
+    pub(super) fn depends_on(
+        &mut self,
+        task: QueueTask,
+        after: AfterList,
+        cx: &mut QueueContext<'_>,
+    ) {
         if self.dependencies.get(task).is_some() {
             return self.tell_dependency_state(task, cx);
         }
@@ -25,14 +30,14 @@ impl Queue {
         self.begin_waiting(task, after, cx);
     }
 
-    fn begin_waiting(&mut self, task: QueueTask, list: AfterList, cx: &mut Context<'_>) {
+    fn begin_waiting(&mut self, task: QueueTask, list: AfterList, cx: &mut QueueContext<'_>) {
         self.forget_dependencies(task);
         self.dependencies.insert(task, list, self.register.keys());
         self.tell_broken_circle(task, cx);
         self.tell_dependency_state(task, cx);
     }
 
-    fn tell_broken_circle(&mut self, task: QueueTask, cx: &mut Context<'_>) {
+    fn tell_broken_circle(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         let broken = self.dependencies.break_circle(task).filter(|broken| *broken != task);
         if let Some(broken) = broken {
             self.tell_dependency_state(broken, cx);
@@ -45,7 +50,7 @@ impl Queue {
         task: QueueTask,
         entry: &Entry,
         content: impl FnOnce() -> Bytes,
-        cx: &mut Context<'_>,
+        cx: &mut QueueContext<'_>,
     ) {
         let parks = matches!(entry, Entry::Claim(claim) if claim.kind == ClaimKind::Park)
             || matches!(entry, Entry::Done(done) if done.parks());
@@ -66,7 +71,7 @@ impl Queue {
     }
 
     /// The tasks of these entries are over for good.
-    pub fn handle_sealed(&mut self, level: Priority, sealed: &EntrySet, cx: &mut Context<'_>) {
+    pub fn handle_sealed(&mut self, level: Priority, sealed: &EntrySet, cx: &mut QueueContext<'_>) {
         if self.dependencies.is_empty() {
             return;
         }
@@ -78,14 +83,14 @@ impl Queue {
     }
 
     /// A partition of this level has read its ledger: its tasks count from now on.
-    pub fn handle_ready(&mut self, level: Priority, cx: &mut Context<'_>) {
+    pub fn handle_ready(&mut self, level: Priority, cx: &mut QueueContext<'_>) {
         for task in self.dependencies.of_level(level).collect::<Vec<_>>() {
             self.tell_dependency_state(task, cx);
         }
     }
 
     /// An entry of the register about this key was read.
-    pub(super) fn dependency_was_bound(&mut self, name: &KeyName, cx: &mut Context<'_>) {
+    pub(super) fn dependency_was_bound(&mut self, name: &KeyName, cx: &mut QueueContext<'_>) {
         for task in self.dependencies.unbound(name) {
             if self.dependencies.bind(task, name, self.register.keys()) {
                 self.tell_broken_circle(task, cx);
@@ -95,7 +100,7 @@ impl Queue {
     }
 
     /// Looks again when a parked task has waited long enough for its keys.
-    fn wait_for_keys(&mut self, task: QueueTask, cx: &Context<'_>) {
+    fn wait_for_keys(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let dependent = self.dependencies.get(task);
         if dependent.is_none_or(|it| it.named().all(|(_, task)| task.is_some())) {
             return;
@@ -108,7 +113,7 @@ impl Queue {
     }
 
     /// A task that has waited long enough for its keys waits no longer.
-    pub(super) fn give_up_keys(&mut self, task: QueueTask, cx: &mut Context<'_>) {
+    pub(super) fn give_up_keys(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         self.dependencies.give_up_keys(task);
         let fold = cx.of(task).map(|partition| partition.machine().fold(task.id));
         if fold.is_some_and(|fold| fold.is_parked()) {
@@ -116,7 +121,7 @@ impl Queue {
         }
     }
 
-    fn tell_watchers(&mut self, ended: RangeInclusive<QueueTask>, cx: &mut Context<'_>) {
+    fn tell_watchers(&mut self, ended: RangeInclusive<QueueTask>, cx: &mut QueueContext<'_>) {
         for task in self.dependencies.watchers(ended).collect::<Vec<_>>() {
             if !self.dependencies.still_waits(cx.partitions, task) {
                 self.tell_dependency_state(task, cx);
@@ -125,9 +130,9 @@ impl Queue {
     }
 
     /// Tells the partition of a task the state of its dependencies.
-    pub(super) fn tell_dependency_state(&mut self, task: QueueTask, cx: &mut Context<'_>) {
+    pub(super) fn tell_dependency_state(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         let Some(state) = self.dependencies.state(cx.partitions, task) else { return };
-        let (waits, now) = (state == Standing::Waits, cx.now);
+        let (waits, now) = (state == DependencyState::Waits, cx.now);
         let Some(partition) = cx.of_mut(task) else { return };
         if !partition.note_standing(task.id, state, now) {
             self.forget_dependencies(task);

@@ -14,7 +14,7 @@
 //! the last bound slot says where to go on. Of several slots that are left out the last one is
 //! bound alone.
 
-use super::when::{EARLIEST_MS, LATEST_MS, Slots};
+use super::when::{EARLIEST_MS, FiringTimes, LATEST_MS};
 use super::{Overlap, Schedule, ScheduleError};
 use crate::protocol::register::{KeyName, QueueTask};
 use std::fmt;
@@ -25,7 +25,7 @@ const BY_HAND: &str = "trigger/";
 
 /// A firing: of a slot, or by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Slot {
+pub struct FiringSlot {
     /// The instant, in ms since the epoch.
     pub ms: u64,
     /// Whether somebody asked for it, instead of its schedule.
@@ -34,11 +34,11 @@ pub struct Slot {
 
 /// The idempotency key of a firing.
 #[derive(Clone, Copy, Debug)]
-pub struct FiringKey<'a>(pub &'a str, pub Slot);
+pub struct FiringKey<'a>(pub &'a str, pub FiringSlot);
 
 impl fmt::Display for FiringKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(name, Slot { ms, by_hand }) = self;
+        let Self(name, FiringSlot { ms, by_hand }) = self;
         let prefix = KeyName::OF_FIRINGS;
         write!(f, "{prefix}{name}/{}{ms}", if *by_hand { BY_HAND } else { "" })
     }
@@ -51,7 +51,7 @@ impl<'a> FiringKey<'a> {
         let (name, slot) = text.strip_prefix(KeyName::OF_FIRINGS)?.split_once('/')?;
         let by_hand = slot.strip_prefix(BY_HAND);
         let ms: u64 = by_hand.unwrap_or(slot).parse().ok()?;
-        let slot = Slot { ms, by_hand: by_hand.is_some() };
+        let slot = FiringSlot { ms, by_hand: by_hand.is_some() };
         let is_own = can_be_slot(ms) && Self(name, slot).to_string() == text;
         is_own.then_some(Self(name, slot))
     }
@@ -59,7 +59,7 @@ impl<'a> FiringKey<'a> {
     /// Between these two are the keys of all slots of a schedule up to this instant, or of all
     /// firings by hand, in the order of their instants.
     pub fn range(name: &str, by_hand: bool, to_ms: u64) -> (String, String) {
-        let key = |ms| FiringKey(name, Slot { ms, by_hand }).to_string();
+        let key = |ms| FiringKey(name, FiringSlot { ms, by_hand }).to_string();
         // Behind the last digit.
         (key(EARLIEST_MS), format!("{}:", key(to_ms.clamp(EARLIEST_MS, LATEST_MS))))
     }
@@ -73,16 +73,16 @@ fn can_be_slot(ms: u64) -> bool {
 
 /// A schedule with its slots.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SchedulePlan {
     /// The schedule.
     pub schedule: Schedule,
-    slots: Slots,
+    slots: FiringTimes,
     window_ms: u64,
 }
 
 /// What is known of a schedule's firings.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct FiringState {
     /// The last slot up to now that is bound.
     pub last: Option<u64>,
     /// The firings by hand that are bound.
@@ -93,11 +93,11 @@ pub struct Known {
 
 /// What is to be done about a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FiringStep {
     /// A task is submitted, which waits for these.
     Fire {
         /// The slot.
-        slot: Slot,
+        slot: FiringSlot,
         /// The tasks that it waits for.
         after: Vec<QueueTask>,
         /// Whether those are cancelled.
@@ -106,7 +106,7 @@ pub enum Step {
     /// The slot is bound to the task that is in its way.
     LeaveOut {
         /// The slot.
-        slot: Slot,
+        slot: FiringSlot,
         /// The task that is in its way.
         task: QueueTask,
     },
@@ -114,11 +114,11 @@ pub enum Step {
     Wait(Option<u64>),
 }
 
-impl Plan {
+impl SchedulePlan {
     /// # Errors
     /// When the schedule cannot be used.
     pub fn new(schedule: Schedule) -> Result<Self, ScheduleError> {
-        let (slots, window_ms) = (Slots::of(&schedule)?, schedule.window_ms()?);
+        let (slots, window_ms) = (FiringTimes::of(&schedule)?, schedule.window_ms()?);
         schedule.task.payload()?;
         if schedule.since == 0 {
             // Otherwise all slots of the catch-up window, of a year perhaps, would be fired at
@@ -129,31 +129,31 @@ impl Plan {
     }
 
     /// What is to be done at this time.
-    pub fn step(&self, known: &Known, now_ms: u64) -> Step {
+    pub fn step(&self, known: &FiringState, now_ms: u64) -> FiringStep {
         let (due, next) = self.due(known, now_ms);
-        let Some(slot) = due else { return Step::Wait(next) };
+        let Some(slot) = due else { return FiringStep::Wait(next) };
         let unfinished = known.unfinished.as_slice();
-        let fire = |cancels| Step::Fire { slot, after: unfinished.to_vec(), cancels };
+        let fire = |cancels| FiringStep::Fire { slot, after: unfinished.to_vec(), cancels };
         match (self.schedule.overlap, unfinished) {
-            (Overlap::AllowAll, _) => Step::Fire { slot, after: Vec::new(), cancels: false },
+            (Overlap::AllowAll, _) => FiringStep::Fire { slot, after: Vec::new(), cancels: false },
             (_, []) => fire(false),
             (Overlap::CancelOther, _) => fire(true),
             (Overlap::BufferOne, [_]) => fire(false),
             (Overlap::Skip | Overlap::BufferOne, [.., last]) => {
-                Step::LeaveOut { slot: self.last_due(slot, now_ms), task: *last }
+                FiringStep::LeaveOut { slot: self.last_due(slot, now_ms), task: *last }
             }
         }
     }
 
     /// The first slot that is due, or else the next one.
-    fn due(&self, known: &Known, now_ms: u64) -> (Option<Slot>, Option<u64>) {
+    fn due(&self, known: &FiringState, now_ms: u64) -> (Option<FiringSlot>, Option<u64>) {
         let earliest = now_ms.saturating_sub(self.window_ms);
         let Schedule { triggers, paused, since, .. } = &self.schedule;
         let is_open =
             |ms: &&u64| can_be_slot(**ms) && **ms >= earliest && !known.by_hand.contains(ms);
         let by_hand = triggers.iter().filter(is_open).min().copied();
         if let Some(ms) = by_hand.filter(|ms| *ms <= now_ms) {
-            return (Some(Slot { ms, by_hand: true }), None);
+            return (Some(FiringSlot { ms, by_hand: true }), None);
         }
         if *paused {
             return (None, by_hand);
@@ -162,19 +162,19 @@ impl Plan {
         let settled = settled.max(EARLIEST_MS - 1);
         let next = self.slots.next_after(settled);
         match next {
-            Some(ms) if ms <= now_ms => (Some(Slot { ms, by_hand: false }), None),
+            Some(ms) if ms <= now_ms => (Some(FiringSlot { ms, by_hand: false }), None),
             Some(ms) => (None, Some(by_hand.map_or(ms, |by_hand| by_hand.min(ms)))),
             None => (None, by_hand),
         }
     }
 
     /// Of the slots that are due the last one.
-    fn last_due(&self, slot: Slot, now_ms: u64) -> Slot {
+    fn last_due(&self, slot: FiringSlot, now_ms: u64) -> FiringSlot {
         if slot.by_hand {
             return slot;
         }
         let last = self.slots.last_up_to(now_ms).unwrap_or(slot.ms);
-        Slot { ms: last.max(slot.ms), ..slot }
+        FiringSlot { ms: last.max(slot.ms), ..slot }
     }
 }
 
@@ -192,43 +192,43 @@ mod tests {
     }
 
     /// Fires each minute, since a whole one.
-    fn plan(overlap: Overlap) -> Plan {
+    fn plan(overlap: Overlap) -> SchedulePlan {
         let schedule = Schedule::every(Duration::from_secs(60)).overlap(overlap);
         let schedule = schedule.catch_up_window(Duration::from_secs(600));
-        Plan::new(Schedule { since: START, created_at: START, ..schedule }).unwrap()
+        SchedulePlan::new(Schedule { since: START, created_at: START, ..schedule }).unwrap()
     }
 
-    const fn slot(minutes: u64) -> Slot {
-        Slot { ms: START + minutes * MINUTE, by_hand: false }
+    const fn slot(minutes: u64) -> FiringSlot {
+        FiringSlot { ms: START + minutes * MINUTE, by_hand: false }
     }
 
-    fn fire(minutes: u64, after: &[u64], cancels: bool) -> Step {
+    fn fire(minutes: u64, after: &[u64], cancels: bool) -> FiringStep {
         let after = after.iter().copied().map(task).collect();
-        Step::Fire { slot: slot(minutes), after, cancels }
+        FiringStep::Fire { slot: slot(minutes), after, cancels }
     }
 
     /// Bound up to this minute; these tasks are not over.
-    fn known(minutes: u64, unfinished: &[u64]) -> Known {
+    fn known(minutes: u64, unfinished: &[u64]) -> FiringState {
         let last = Some(START + minutes * MINUTE);
         let unfinished = unfinished.iter().copied().map(task).collect();
-        Known { last, by_hand: Vec::new(), unfinished }
+        FiringState { last, by_hand: Vec::new(), unfinished }
     }
 
     #[test]
     fn slots_are_fired_in_their_order_each_once() {
         let plan = plan(Overlap::AllowAll);
         let now = START + 3 * MINUTE + 1;
-        assert_eq!(plan.step(&Known::default(), now), fire(1, &[], false));
+        assert_eq!(plan.step(&FiringState::default(), now), fire(1, &[], false));
         for (bound, next) in [(1, 2), (2, 3)] {
             assert_eq!(plan.step(&known(bound, &[7]), now), fire(next, &[], false));
         }
-        assert_eq!(plan.step(&known(3, &[7]), now), Step::Wait(Some(slot(4).ms)));
-        assert_eq!(plan.step(&Known::default(), START), Step::Wait(Some(slot(1).ms)));
+        assert_eq!(plan.step(&known(3, &[7]), now), FiringStep::Wait(Some(slot(4).ms)));
+        assert_eq!(plan.step(&FiringState::default(), START), FiringStep::Wait(Some(slot(1).ms)));
     }
 
     #[test]
     fn each_policy_does_what_its_word_says() {
-        let left_out = |entry| Step::LeaveOut { slot: slot(3), task: task(entry) };
+        let left_out = |entry| FiringStep::LeaveOut { slot: slot(3), task: task(entry) };
         let now = START + 3 * MINUTE;
         let steps = [
             (Overlap::Skip, &[][..], fire(2, &[], false)),
@@ -250,7 +250,7 @@ mod tests {
     /// fired.
     #[test]
     fn a_schedule_without_a_beginning_is_refused() {
-        let told = Plan::new(Schedule::cron("* * * * *")).unwrap_err().to_string();
+        let told = SchedulePlan::new(Schedule::cron("* * * * *")).unwrap_err().to_string();
         assert_eq!(told, "the schedule cannot be read: it has no `since`");
     }
 
@@ -270,15 +270,15 @@ mod tests {
         let mut plan = plan(Overlap::Skip);
         plan.schedule.paused = true;
         let now = START + 5 * MINUTE;
-        assert_eq!(plan.step(&known(1, &[]), now), Step::Wait(None));
+        assert_eq!(plan.step(&known(1, &[]), now), FiringStep::Wait(None));
         plan.schedule.triggers = vec![now, now + 5];
-        let by_hand = Slot { ms: now, by_hand: true };
-        let fired = Step::Fire { slot: by_hand, after: Vec::new(), cancels: false };
+        let by_hand = FiringSlot { ms: now, by_hand: true };
+        let fired = FiringStep::Fire { slot: by_hand, after: Vec::new(), cancels: false };
         assert_eq!(plan.step(&known(1, &[]), now), fired);
-        let skipped = Step::LeaveOut { slot: by_hand, task: task(7) };
+        let skipped = FiringStep::LeaveOut { slot: by_hand, task: task(7) };
         assert_eq!(plan.step(&known(1, &[7]), now), skipped);
-        let after = Known { by_hand: vec![now], ..known(1, &[]) };
-        assert_eq!(plan.step(&after, now), Step::Wait(Some(now + 5)));
+        let after = FiringState { by_hand: vec![now], ..known(1, &[]) };
+        assert_eq!(plan.step(&after, now), FiringStep::Wait(Some(now + 5)));
         plan.schedule.paused = false;
         assert_eq!(plan.step(&after, now), fire(2, &[], false));
     }
@@ -289,14 +289,20 @@ mod tests {
     fn an_instant_fires_once() {
         use std::time::UNIX_EPOCH;
         let at = UNIX_EPOCH + Duration::from_millis(START + 5);
-        let made = |since| Plan::new(Schedule { since, ..Schedule::at(at) }).unwrap();
-        let slot = Slot { ms: START + 5, by_hand: false };
-        let fired = Step::Fire { slot, after: Vec::new(), cancels: false };
-        assert_eq!(made(START).step(&Known::default(), START), Step::Wait(Some(slot.ms)));
-        assert_eq!(made(START).step(&Known::default(), START + 7 * MINUTE), fired);
-        let bound = Known { last: Some(slot.ms), ..Known::default() };
-        assert_eq!(made(START).step(&bound, START + 7 * MINUTE), Step::Wait(None));
-        assert_eq!(made(START + 5).step(&Known::default(), START + 7 * MINUTE), Step::Wait(None));
+        let made = |since| SchedulePlan::new(Schedule { since, ..Schedule::at(at) }).unwrap();
+        let slot = FiringSlot { ms: START + 5, by_hand: false };
+        let fired = FiringStep::Fire { slot, after: Vec::new(), cancels: false };
+        assert_eq!(
+            made(START).step(&FiringState::default(), START),
+            FiringStep::Wait(Some(slot.ms))
+        );
+        assert_eq!(made(START).step(&FiringState::default(), START + 7 * MINUTE), fired);
+        let bound = FiringState { last: Some(slot.ms), ..FiringState::default() };
+        assert_eq!(made(START).step(&bound, START + 7 * MINUTE), FiringStep::Wait(None));
+        assert_eq!(
+            made(START + 5).step(&FiringState::default(), START + 7 * MINUTE),
+            FiringStep::Wait(None)
+        );
     }
 
     /// Instants of a document that somebody has written by hand are numbers of any size.
@@ -305,11 +311,14 @@ mod tests {
         for ms in [0, 1, 9, EARLIEST_MS - 1, LATEST_MS + 1, u64::MAX] {
             let mut plan = plan(Overlap::AllowAll);
             plan.schedule.triggers = vec![ms];
-            assert_eq!(plan.step(&known(1, &[]), START + MINUTE), Step::Wait(Some(slot(2).ms)));
+            assert_eq!(
+                plan.step(&known(1, &[]), START + MINUTE),
+                FiringStep::Wait(Some(slot(2).ms))
+            );
             plan.schedule.since = ms;
             for now in [0, START, u64::MAX] {
-                let last = Known { last: Some(ms), ..Known::default() };
-                if let Step::Fire { slot, .. } = plan.step(&last, now) {
+                let last = FiringState { last: Some(ms), ..FiringState::default() };
+                if let FiringStep::Fire { slot, .. } = plan.step(&last, now) {
                     assert!(can_be_slot(slot.ms) && slot.ms <= now, "{ms} {now} {slot:?}");
                 }
             }
@@ -319,7 +328,7 @@ mod tests {
     #[test]
     fn keys_of_firings_are_read_as_they_are_written_and_are_in_order() {
         for by_hand in [false, true] {
-            let slots = [START, START + 1].map(|ms| Slot { ms, by_hand });
+            let slots = [START, START + 1].map(|ms| FiringSlot { ms, by_hand });
             let [first, second] = slots.map(|slot| FiringKey("a b", slot).to_string());
             let read = FiringKey::parse(&first).unwrap();
             assert_eq!((read.0, read.1), ("a b", slots[0]));

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-use when::Slots;
+use when::FiringTimes;
 
 /// The shortest catch-up window: a firing may come seconds late although nothing was down.
 const CATCH_UP_MIN: Duration = Duration::from_secs(10);
@@ -125,7 +125,7 @@ pub struct TaskTemplate {
     pub properties: BTreeMap<String, String>,
     /// Which topic of the queue they go to: `high`, `normal` or `low`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    priority: Option<Level>,
+    priority: Option<ScheduleLevel>,
     /// Fields of a later version.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -133,7 +133,7 @@ pub struct TaskTemplate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Level {
+enum ScheduleLevel {
     High,
     Normal,
     Low,
@@ -254,7 +254,7 @@ impl Schedule {
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), ScheduleError> {
         self.window_ms()?;
-        Slots::of(self).map(drop)
+        FiringTimes::of(self).map(drop)
     }
 
     /// The next firings behind this instant, up to so many, whether it is paused or not. In ms
@@ -263,7 +263,7 @@ impl Schedule {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn next_after(&self, ms: u64, count: usize) -> Result<Vec<u64>, ScheduleError> {
-        let slots = Slots::of(self)?;
+        let slots = FiringTimes::of(self)?;
         let behind = |slot: &u64| slots.next_after(*slot);
         let first = slots.next_after(ms.max(self.since));
         Ok(std::iter::successors(first, behind).take(count).collect())
@@ -318,9 +318,9 @@ impl TaskTemplate {
             Err(_) => (None, Some(STANDARD.encode(payload))),
         };
         let priority = match priority {
-            Priority::High => Some(Level::High),
+            Priority::High => Some(ScheduleLevel::High),
             Priority::Normal => None,
-            Priority::Low => Some(Level::Low),
+            Priority::Low => Some(ScheduleLevel::Low),
         };
         Self { text, base64, properties, priority, other: Map::new() }
     }
@@ -328,9 +328,9 @@ impl TaskTemplate {
     /// The level of the queue that its tasks go to.
     pub const fn priority(&self) -> Priority {
         match self.priority {
-            Some(Level::High) => Priority::High,
-            Some(Level::Low) => Priority::Low,
-            Some(Level::Normal) | None => Priority::Normal,
+            Some(ScheduleLevel::High) => Priority::High,
+            Some(ScheduleLevel::Low) => Priority::Low,
+            Some(ScheduleLevel::Normal) | None => Priority::Normal,
         }
     }
 

@@ -23,7 +23,7 @@ pub const EARLIEST_MS: u64 = 1_000_000_000_000;
 
 /// When a schedule fires, made of its document once.
 #[derive(Clone, Debug)]
-pub enum Slots {
+pub enum FiringTimes {
     /// By a cron expression, in a time zone.
     Cron(Box<Cron>, TimeZone),
     /// At this distance from each other, so long behind the epoch, in ms.
@@ -32,7 +32,7 @@ pub enum Slots {
     At(u64),
 }
 
-impl Slots {
+impl FiringTimes {
     /// # Errors
     /// When the document does not say when, or says it in a way that cannot be used.
     pub fn of(schedule: &Schedule) -> Result<Self, ScheduleError> {

@@ -63,7 +63,7 @@ pub(super) mod duration {
 /// The pauses between attempts: the first and the longest one, or a list.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Retry {
+enum RetryForm {
     Intervals { intervals: Vec<String> },
     Exponential { base: String, max: String },
 }
@@ -71,7 +71,7 @@ enum Retry {
 /// A retry policy that may be missing.
 pub(super) mod retry {
     use super::{
-        Deserialize, Deserializer, Retry, RetryPolicy, Serialize, Serializer, read, written,
+        Deserialize, Deserializer, RetryForm, RetryPolicy, Serialize, Serializer, read, written,
     };
     use serde::de::Error as _;
     use serde::ser::Error as _;
@@ -83,14 +83,14 @@ pub(super) mod retry {
     ) -> Result<S::Ok, S::Error> {
         let form = |policy: &RetryPolicy| {
             if policy.intervals.is_empty() {
-                return Ok(Retry::Exponential {
+                return Ok(RetryForm::Exponential {
                     base: written(policy.base)?,
                     max: written(policy.max)?,
                 });
             }
             let intervals: Result<_, String> =
                 policy.intervals.iter().map(|pause| written(*pause)).collect();
-            Ok(Retry::Intervals { intervals: intervals? })
+            Ok(RetryForm::Intervals { intervals: intervals? })
         };
         let form: Option<Result<_, String>> = policy.as_ref().map(form);
         form.transpose().map_err(S::Error::custom)?.serialize(to)
@@ -100,16 +100,16 @@ pub(super) mod retry {
         from: D,
     ) -> Result<Option<RetryPolicy>, D::Error> {
         let policy = |form| match form {
-            Retry::Intervals { intervals } => {
+            RetryForm::Intervals { intervals } => {
                 let intervals: Result<Vec<_>, String> =
                     intervals.iter().map(|pause| read(pause)).collect();
                 Ok(RetryPolicy::intervals(intervals?))
             }
-            Retry::Exponential { base, max } => {
+            RetryForm::Exponential { base, max } => {
                 Ok(RetryPolicy::exponential(read(&base)?, read(&max)?))
             }
         };
-        let form: Option<Retry> = Option::deserialize(from)?;
+        let form: Option<RetryForm> = Option::deserialize(from)?;
         let policy: Option<Result<_, String>> = form.map(policy);
         policy.transpose().map_err(D::Error::custom)
     }

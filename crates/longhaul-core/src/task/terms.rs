@@ -2,7 +2,7 @@
 //! Read once for each delivery. Pure.
 //!
 //! Anything else among the properties is a header of the user. What cannot be used is left out,
-//! with a [`Problem`] that watchers of the metadata topic are told, and the default applies.
+//! with a [`PropertyProblem`] that watchers of the metadata topic are told, and the default applies.
 
 mod values;
 
@@ -39,7 +39,7 @@ pub struct Terms {
     /// Words to find it by.
     pub tags: Vec<String>,
     /// What cannot be used.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<PropertyProblem>,
 }
 
 /// The pauses between attempts.
@@ -64,7 +64,7 @@ impl Pauses {
 
 /// A property that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct PropertyProblem {
     /// Its name.
     pub property: &'static str,
     /// What is wrong with it.
@@ -92,7 +92,7 @@ impl Terms {
         if !properties.keys().any(|name| READ.contains(&name.as_str())) {
             return None;
         }
-        let mut from = Reader { properties, problems: Vec::new() };
+        let mut from = TermsReader { properties, problems: Vec::new() };
         let intervals = from.read(text::RETRY_INTERVALS, values::intervals);
         let max_attempts = from.max_attempts(intervals.as_deref());
         let pauses = from.pauses(intervals);
@@ -148,12 +148,12 @@ impl From<&RetryPolicy> for Pauses {
 }
 
 /// Reads the properties of one message.
-struct Reader<'a> {
+struct TermsReader<'a> {
     properties: &'a BTreeMap<String, String>,
-    problems: Vec<Problem>,
+    problems: Vec<PropertyProblem>,
 }
 
-impl Reader<'_> {
+impl TermsReader<'_> {
     fn read<T>(
         &mut self,
         property: &'static str,
@@ -164,7 +164,7 @@ impl Reader<'_> {
     }
 
     fn note(&mut self, property: &'static str, cause: impl Into<Cow<'static, str>>) {
-        self.problems.push(Problem { property, cause: cause.into() });
+        self.problems.push(PropertyProblem { property, cause: cause.into() });
     }
 
     /// A list of pauses says how many attempts there are.

@@ -4,7 +4,7 @@ use super::{
     GROUP, SOON, at, consumer, entry, is_error, is_silent, keys, message, quiet, received,
     with_faults,
 };
-use crate::{Faults, Loss, Sessions, Span};
+use crate::{DurationRange, Faults, Loss, Sessions};
 use longhaul_transport::Transport;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -191,7 +191,7 @@ async fn deliveries_come_twice_and_early() {
     assert_eq!(keys(&received(&mut held).await), "a a");
     broker.set_faults(Faults {
         redelivered_early: 1.0,
-        redelivered_after: Span::secs(1, 1),
+        redelivered_after: DurationRange::secs(1, 1),
         ..Faults::quiet()
     });
     let mut other = consumer(&broker.connect("other")).await;

@@ -2,7 +2,7 @@
 
 use super::{GROUP, at, message, tombstone};
 use crate::{Faults, MemoryBroker, MemoryTransport};
-use longhaul_transport::{Batching, Consumer, Follow, Follower, Schema, Start, Transport};
+use longhaul_transport::{Batching, Consumer, Follow, Follower, Start, TopicSchema, Transport};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -25,7 +25,7 @@ async fn client(transport: MemoryTransport, number: u32) {
 
 async fn session(transport: &MemoryTransport, number: u32, round: u32) -> Option<()> {
     let follow = Follow { start: Start::Earliest, compacted: true };
-    let mut publisher = transport.publisher(&at(), Batching::On, Schema::None).await.ok()?;
+    let mut publisher = transport.publisher(&at(), Batching::On, TopicSchema::None).await.ok()?;
     let mut consumer = transport.consumer(&at(), GROUP).await.ok()?;
     let mut follower = transport.follower(&at(), follow).await.ok()?;
     for count in 0..20_u32 {

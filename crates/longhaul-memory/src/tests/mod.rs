@@ -11,8 +11,8 @@ mod publishing;
 
 use super::{Faults, MemoryBroker, MemoryTransport};
 use longhaul_transport::{
-    Batching, Consumer, EntryId, Follow, Follower, Message, Outgoing, Publisher, Receipt, Schema,
-    Start, TopicPartition, Transport, TransportError,
+    Batching, Consumer, EntryId, Follow, Follower, Message, Outgoing, Publisher, Receipt, Start,
+    TopicPartition, TopicSchema, Transport, TransportError,
 };
 use std::time::Duration;
 use tokio::time::timeout;
@@ -47,7 +47,7 @@ fn tombstone(key: &str) -> Outgoing {
 }
 
 async fn publisher(transport: &MemoryTransport, batching: Batching) -> Box<dyn Publisher> {
-    transport.publisher(&at(), batching, Schema::None).await.unwrap()
+    transport.publisher(&at(), batching, TopicSchema::None).await.unwrap()
 }
 
 async fn send(publisher: &mut Box<dyn Publisher>, key: &str) -> Receipt {

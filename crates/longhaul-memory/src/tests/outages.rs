@@ -4,7 +4,7 @@ use super::{
     GROUP, SOON, at, consumer, entry, follower, is_error, is_silent, keys, message, publisher,
     quiet, read, received, send, with_faults,
 };
-use crate::{Faults, Loss, Span};
+use crate::{DurationRange, Faults, Loss};
 use longhaul_transport::{Batching, Transport, TransportErrorKind};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -91,7 +91,7 @@ async fn clients_that_reconnect_below_come_back_with_the_broker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_forgets_acks_above_the_stored_position() {
-    let faults = Faults { mark_delete_delay: Span::secs(60, 60), ..Faults::quiet() };
+    let faults = Faults { mark_delete_delay: DurationRange::secs(60, 60), ..Faults::quiet() };
     for (forget, left) in [(true, "a b c"), (false, "b")] {
         let (broker, worker) = with_faults(faults.clone());
         let entries = ["a", "b", "c"].map(|key| broker.publish(&at(), message(key)).entry_id());

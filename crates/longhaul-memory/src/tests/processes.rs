@@ -102,7 +102,7 @@ async fn a_killed_process_is_gone_and_what_it_sent_lands() {
     received(&mut held).await;
     let mut publisher = publisher(&worker, Batching::Off).await;
     let receipt = send(&mut publisher, "b").await;
-    let batched = worker.publisher(&at(), Batching::On, super::Schema::None).await;
+    let batched = worker.publisher(&at(), Batching::On, super::TopicSchema::None).await;
     drop(batched.unwrap().send(message("in the batch")).await);
     worker.kill();
     assert!(timeout(SOON, receipt).await.is_err(), "nobody is there to be told");

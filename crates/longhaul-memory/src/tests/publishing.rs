@@ -3,7 +3,7 @@
 use super::{
     at, follower, is_error, is_silent, keys, message, publisher, quiet, read, send, tombstone,
 };
-use crate::{Fate, Loss, Sessions};
+use crate::{Loss, PublishFate, Sessions};
 use longhaul_transport::{Batching, Outgoing, PublishError, Transport};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -30,7 +30,7 @@ async fn receipts_name_the_place_of_the_message() {
 #[tokio::test(start_paused = true)]
 async fn messages_land_in_the_order_of_sending() {
     let mut faults = super::Faults::quiet();
-    faults.publish_delay = super::super::Span::millis(0, 500);
+    faults.publish_delay = super::super::DurationRange::millis(0, 500);
     let (broker, worker) = super::with_faults(faults);
     let mut publisher = publisher(&worker, Batching::Off).await;
     for key in ["a", "b", "c", "d", "e", "f"] {
@@ -48,9 +48,9 @@ async fn messages_land_in_the_order_of_sending() {
 async fn unknown_fates_land_or_not() {
     let (broker, worker) = quiet();
     let mut publisher = publisher(&worker, Batching::Off).await;
-    broker.next_publish(&at(), Fate::Lost);
-    broker.next_publish(&at(), Fate::ReceiptLost);
-    broker.next_publish(&at(), Fate::Refused);
+    broker.next_publish(&at(), PublishFate::Lost);
+    broker.next_publish(&at(), PublishFate::ReceiptLost);
+    broker.next_publish(&at(), PublishFate::Refused);
     let lost = send(&mut publisher, "lost").await;
     let stored = send(&mut publisher, "stored").await;
     let refused = send(&mut publisher, "refused").await;
@@ -66,7 +66,7 @@ async fn unknown_fates_land_or_not() {
 async fn a_late_entry_lands_after_its_session_is_gone() {
     let (broker, worker) = quiet();
     let mut publisher = publisher(&worker, Batching::Off).await;
-    broker.next_publish(&at(), Fate::Late(60 * SECOND));
+    broker.next_publish(&at(), PublishFate::Late(60 * SECOND));
     let receipt = send(&mut publisher, "late").await;
     assert!(matches!(receipt.await, Err(PublishError::Unknown(_))));
     assert!(publisher.send(message("more")).await.is_err());
@@ -83,7 +83,7 @@ async fn a_resend_is_dropped_only_with_deduplication() {
         let (broker, worker) = quiet();
         broker.create_topic(&at().topic, Some(1), deduplication);
         let mut publisher = publisher(&worker, Batching::Off).await;
-        broker.next_publish(&at(), Fate::Resent(SECOND));
+        broker.next_publish(&at(), PublishFate::Resent(SECOND));
         let first = send(&mut publisher, "a").await.await.unwrap();
         let second = send(&mut publisher, "b").await.await.unwrap();
         assert!(first < second);
@@ -96,7 +96,7 @@ async fn a_resend_is_dropped_only_with_deduplication() {
 async fn the_receipt_of_a_dropped_resend_names_no_place() {
     let (broker, worker) = quiet();
     let mut publisher = publisher(&worker, Batching::Off).await;
-    broker.next_publish(&at(), Fate::ResentForReceipt(SECOND));
+    broker.next_publish(&at(), PublishFate::ResentForReceipt(SECOND));
     let receipt = send(&mut publisher, "a").await;
     assert!(matches!(receipt.await, Err(PublishError::Unknown(_))));
     assert_eq!(keys(&broker.full_log(&at())), "a");
@@ -108,7 +108,7 @@ async fn a_hidden_reconnect_resends_what_has_no_receipt() {
         let (broker, worker) = quiet();
         broker.create_topic(&at().topic, Some(1), deduplication);
         let mut publisher = publisher(&worker, Batching::Off).await;
-        broker.next_publish(&at(), Fate::ReceiptLost);
+        broker.next_publish(&at(), PublishFate::ReceiptLost);
         let first = send(&mut publisher, "a").await;
         sleep(SECOND).await;
         worker.lose(Sessions::Publishers, Loss::Replay(SECOND));

@@ -6,21 +6,21 @@ mod tokens;
 pub use token_file::{TokenEntry, TokenFile, TokenFileError};
 
 use crate::config::ServerConfig;
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 use crate::reload::Reloaded;
-use crate::route::Access;
+use crate::route::RouteAccess;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokens::{Tokens, Verdict};
+use tokens::{TokenLookup, Tokens};
 
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Scope {
+pub enum TokenScope {
     /// To submit tasks.
     Submit,
     /// To lease tasks and to report on them.
@@ -32,7 +32,7 @@ pub enum Scope {
     Admin,
 }
 
-impl Scope {
+impl TokenScope {
     /// Each of them.
     pub const ALL: [Self; 4] = [Self::Submit, Self::Work, Self::Read, Self::Admin];
 
@@ -53,7 +53,7 @@ impl Scope {
 pub(crate) struct Identity {
     /// Who acts, as the log of actions names it; `None` leaves the name that the client has.
     pub(crate) name: Option<String>,
-    scopes: BTreeSet<Scope>,
+    scopes: BTreeSet<TokenScope>,
     /// The queues that the token is bound to; `None` for all.
     queues: Option<BTreeSet<String>>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Identity {
 impl Identity {
     /// Somebody who may do everything.
     fn everybody() -> Self {
-        Self { name: None, scopes: Scope::ALL.into(), queues: None }
+        Self { name: None, scopes: TokenScope::ALL.into(), queues: None }
     }
 
     /// Somebody with this name, who may do nothing.
@@ -71,8 +71,8 @@ impl Identity {
         Self { name, scopes: BTreeSet::new(), queues: None }
     }
 
-    pub(crate) fn may(&self, scope: Scope) -> bool {
-        self.scopes.contains(&scope) || self.scopes.contains(&Scope::Admin)
+    pub(crate) fn may(&self, scope: TokenScope) -> bool {
+        self.scopes.contains(&scope) || self.scopes.contains(&TokenScope::Admin)
     }
 
     pub(crate) fn may_use(&self, queue: &str) -> bool {
@@ -82,12 +82,12 @@ impl Identity {
 
 /// Tells callers apart.
 #[derive(Debug)]
-pub(crate) struct Auth {
+pub(crate) struct GatewayAuth {
     everybody: Arc<Identity>,
     tokens: Option<(PathBuf, Reloaded<Tokens>)>,
 }
 
-impl Auth {
+impl GatewayAuth {
     /// Reads the file of the tokens, if there is one.
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, TokenFileError> {
         let open = |path: &PathBuf| {
@@ -101,19 +101,19 @@ impl Auth {
     /// Who asks for a route; open ones are for everybody, whatever token comes with them.
     pub(crate) fn identify_for(
         &self,
-        access: Access,
+        access: RouteAccess,
         headers: &HeaderMap,
-    ) -> Result<Arc<Identity>, Problem> {
+    ) -> Result<Arc<Identity>, ProblemDetails> {
         match access {
-            Access::Open => Ok(Arc::clone(&self.everybody)),
-            Access::Needs(_) => self.identify(headers),
+            RouteAccess::Open => Ok(Arc::clone(&self.everybody)),
+            RouteAccess::Needs(_) => self.identify(headers),
         }
     }
 
     /// Who asks, by the header `Authorization`.
-    fn identify(&self, headers: &HeaderMap) -> Result<Arc<Identity>, Problem> {
+    fn identify(&self, headers: &HeaderMap) -> Result<Arc<Identity>, ProblemDetails> {
         let Some((path, tokens)) = &self.tokens else { return Ok(Arc::clone(&self.everybody)) };
-        let refused = |code, detail| Problem::new(StatusCode::UNAUTHORIZED, code, detail);
+        let refused = |code, detail| ProblemDetails::new(StatusCode::UNAUTHORIZED, code, detail);
         let Some(header) = headers.get(AUTHORIZATION) else {
             let detail = "the request has no token; send the header `Authorization: Bearer TOKEN`";
             return Err(refused("token_missing", detail));
@@ -127,11 +127,11 @@ impl Auth {
             return Err(refused("token_malformed", detail));
         };
         match tokens.get(|| Tokens::read(path)).find(token) {
-            Verdict::Known(identity) => Ok(identity),
-            Verdict::Expired => {
+            TokenLookup::Known(identity) => Ok(identity),
+            TokenLookup::Expired => {
                 Err(refused("token_expired", "the token has expired; ask for a new one"))
             }
-            Verdict::Unknown => {
+            TokenLookup::Unknown => {
                 Err(refused("token_unknown", "the gateway does not know the token"))
             }
         }

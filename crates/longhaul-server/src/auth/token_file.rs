@@ -7,7 +7,7 @@
 //! ]}
 //! ```
 
-use super::Scope;
+use super::TokenScope;
 use super::tokens::{Hash, hash};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -52,7 +52,7 @@ pub struct TokenEntry {
     /// Its SHA-256 in 64 hexadecimal digits.
     pub sha256: String,
     /// What it allows.
-    pub scopes: BTreeSet<Scope>,
+    pub scopes: BTreeSet<TokenScope>,
     /// The queues that it is bound to; `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<BTreeSet<String>>,
@@ -64,7 +64,7 @@ pub struct TokenEntry {
 impl TokenEntry {
     /// A token of this name, still without its sum: [`TokenFile::create`] makes that.
     #[must_use]
-    pub fn new(name: impl Into<String>, scopes: BTreeSet<Scope>) -> Self {
+    pub fn new(name: impl Into<String>, scopes: BTreeSet<TokenScope>) -> Self {
         let (name, sha256) = (name.into(), String::new());
         Self { name, sha256, scopes, queues: None, expires: None }
     }
@@ -78,7 +78,7 @@ impl TokenEntry {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct TokenDocument {
     tokens: Vec<TokenEntry>,
 }
 
@@ -166,7 +166,7 @@ impl TokenFile {
     /// # Errors
     /// When it cannot be written, or was changed since it was read.
     pub fn write(&mut self) -> Result<(), TokenFileError> {
-        let document = Document { tokens: self.entries.clone() };
+        let document = TokenDocument { tokens: self.entries.clone() };
         let mut text = serde_json::to_vec_pretty(&document)
             .map_err(|error| self.unusable(error.to_string()))?;
         text.push(b'\n');
@@ -224,7 +224,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<TokenEntry>, String> {
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
         return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
     }
-    let Document { tokens } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let TokenDocument { tokens } =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     limited(tokens.len())?;
     Ok(tokens)
 }
@@ -239,7 +240,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn entry(name: &str) -> TokenEntry {
-        TokenEntry::new(name, [Scope::Read].into())
+        TokenEntry::new(name, [TokenScope::Read].into())
     }
 
     /// The file of the documentation, as it stands there.

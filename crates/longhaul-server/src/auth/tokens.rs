@@ -12,10 +12,10 @@ pub(super) type Hash = [u8; SHA256_OUTPUT_LEN];
 
 /// The tokens that are known.
 #[derive(Debug)]
-pub(super) struct Tokens(Vec<Token>);
+pub(super) struct Tokens(Vec<KnownToken>);
 
 #[derive(Debug)]
-pub(super) struct Token {
+pub(super) struct KnownToken {
     hash: Hash,
     expires_ms: Option<u64>,
     identity: Arc<Identity>,
@@ -23,7 +23,7 @@ pub(super) struct Token {
 
 /// What is known of a token that was shown.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TokenLookup {
     Known(Arc<Identity>),
     Expired,
     Unknown,
@@ -42,7 +42,7 @@ impl Tokens {
     }
 
     /// Compares a token with all that are known: how long that takes tells nothing about them.
-    pub(super) fn find(&self, token: &[u8]) -> Verdict {
+    pub(super) fn find(&self, token: &[u8]) -> TokenLookup {
         let shown = hash(token);
         let mut found = None;
         for known in &self.0 {
@@ -51,15 +51,17 @@ impl Tokens {
             }
         }
         match found {
-            None => Verdict::Unknown,
-            Some(Token { expires_ms: Some(at), .. }) if *at <= clock::wall_ms() => Verdict::Expired,
-            Some(Token { identity, .. }) => Verdict::Known(Arc::clone(identity)),
+            None => TokenLookup::Unknown,
+            Some(KnownToken { expires_ms: Some(at), .. }) if *at <= clock::wall_ms() => {
+                TokenLookup::Expired
+            }
+            Some(KnownToken { identity, .. }) => TokenLookup::Known(Arc::clone(identity)),
         }
     }
 }
 
 impl TokenEntry {
-    pub(super) fn checked(&self) -> Result<Token, String> {
+    pub(super) fn checked(&self) -> Result<KnownToken, String> {
         let Self { name, sha256, scopes, queues, expires } = self;
         let hash = unhex(sha256).ok_or_else(|| {
             format!("`sha256` of the token `{name}` has 64 hexadecimal digits: it is what `printf %s TOKEN | sha256sum` prints")
@@ -73,7 +75,7 @@ impl TokenEntry {
         let expires_ms = expires.as_ref().map(instant).transpose()?;
         let (name, queues) = (Some(name.clone()), queues.clone());
         let identity = Arc::new(Identity { name, scopes: scopes.clone(), queues });
-        Ok(Token { hash, expires_ms, identity })
+        Ok(KnownToken { hash, expires_ms, identity })
     }
 }
 
@@ -100,7 +102,7 @@ fn unhex(text: &str) -> Option<Hash> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Scope;
+    use super::super::TokenScope;
     use super::*;
 
     fn hex(token: &str) -> String {
@@ -121,13 +123,13 @@ mod tests {
         assert_eq!(hex("test"), "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08");
         let file = entry(r#","scopes":["submit","read"],"queues":["a"]"#);
         let tokens = parse(&file).unwrap();
-        let Verdict::Known(identity) = tokens.find(b"secret") else { panic!("it is unknown") };
+        let TokenLookup::Known(identity) = tokens.find(b"secret") else { panic!("it is unknown") };
         assert_eq!(identity.name.as_deref(), Some("n"));
-        let may = Scope::ALL.map(|scope| identity.may(scope));
+        let may = TokenScope::ALL.map(|scope| identity.may(scope));
         assert_eq!(may, [true, false, true, false]);
         assert!(identity.may_use("a") && !identity.may_use("b"));
         for other in ["", "secret ", "Secret", "secre", &hex("secret")] {
-            assert_eq!(tokens.find(other.as_bytes()), Verdict::Unknown, "{other}");
+            assert_eq!(tokens.find(other.as_bytes()), TokenLookup::Unknown, "{other}");
         }
         assert!(!format!("{tokens:?}").contains("secret"));
     }
@@ -136,11 +138,11 @@ mod tests {
     fn admin_includes_the_other_scopes_and_a_token_expires() {
         let tokens = |more: &str| parse(&entry(more)).unwrap();
         let ahead = tokens(r#","scopes":["admin"],"expires":"2999-01-01T00:00:00Z""#);
-        let Verdict::Known(identity) = ahead.find(b"secret") else { panic!("it is unknown") };
-        assert!(Scope::ALL.into_iter().all(|scope| identity.may(scope)));
+        let TokenLookup::Known(identity) = ahead.find(b"secret") else { panic!("it is unknown") };
+        assert!(TokenScope::ALL.into_iter().all(|scope| identity.may(scope)));
         for past in ["2020-01-01T00:00:00Z", "1960-01-01T00:00:00+01:00"] {
             let past = tokens(&format!(r#","scopes":["admin"],"expires":"{past}""#));
-            assert_eq!(past.find(b"secret"), Verdict::Expired);
+            assert_eq!(past.find(b"secret"), TokenLookup::Expired);
         }
     }
 

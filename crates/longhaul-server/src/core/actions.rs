@@ -1,6 +1,6 @@
 //! Acts upon tasks, for somebody and for a reason, both of which are logged.
 
-use super::{QueueName, Service, ServiceError, TaskName};
+use super::{GatewayService, QueueName, ServiceError, TaskName};
 use longhaul::{ActionRecord, OperatorError, Replayed};
 
 /// How often an action that is meant for any epoch is tried.
@@ -8,7 +8,7 @@ const TRIES_MAX: u32 = 5;
 
 /// What is done to a task from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum TaskAction {
     Cancel,
     Kill,
     Delete,
@@ -17,7 +17,7 @@ pub(crate) enum Action {
     ForceRelease(Option<u32>),
 }
 
-impl Action {
+impl TaskAction {
     const fn word(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
@@ -31,34 +31,34 @@ impl Action {
 
 /// For whom, and why.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ActionOrigin<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) reason: &'a str,
 }
 
-impl Service {
+impl GatewayService {
     /// Acts upon a task.
     pub(crate) async fn act(
         &self,
         queue: &QueueName,
         name: TaskName,
-        action: Action,
-        said: Said<'_>,
+        action: TaskAction,
+        said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         self.check_task(queue, name).await?;
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
         match action {
-            Action::Cancel | Action::Kill => {
+            TaskAction::Cancel | TaskAction::Kill => {
                 // A request for a task that does not exist would stay in the ledger for ever.
                 self.check_open(queue, name).await?;
-                if action == Action::Kill {
+                if action == TaskAction::Kill {
                     client.kill_for(&task, said.reason).await?;
                 } else {
                     client.cancel_for(&task, said.reason).await?;
                 }
             }
-            Action::Delete => client.delete(&task, said.reason).await?,
-            Action::ForceFail(seen) | Action::ForceRelease(seen) => {
+            TaskAction::Delete => client.delete(&task, said.reason).await?,
+            TaskAction::ForceFail(seen) | TaskAction::ForceRelease(seen) => {
                 self.force(queue, name, action, seen, said).await?;
             }
         }
@@ -90,9 +90,9 @@ impl Service {
         &self,
         queue: &QueueName,
         name: TaskName,
-        action: Action,
+        action: TaskAction,
         seen: Option<u32>,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
         let shown = match seen {
@@ -102,10 +102,13 @@ impl Service {
         let mut epoch = shown;
         for _ in 0..TRIES_MAX {
             let done = match action {
-                Action::ForceRelease(_) => client.force_release(&task, epoch, said.reason).await,
-                Action::ForceFail(_) | Action::Cancel | Action::Kill | Action::Delete => {
-                    client.force_fail(&task, epoch, said.reason).await
+                TaskAction::ForceRelease(_) => {
+                    client.force_release(&task, epoch, said.reason).await
                 }
+                TaskAction::ForceFail(_)
+                | TaskAction::Cancel
+                | TaskAction::Kill
+                | TaskAction::Delete => client.force_fail(&task, epoch, said.reason).await,
             };
             match done {
                 // What is shown may be behind the ledger.
@@ -121,7 +124,7 @@ impl Service {
         &self,
         queue: &QueueName,
         name: TaskName,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<TaskName, ServiceError> {
         match self.replay(queue, name, said).await? {
             Replayed::Restarted(task) => Ok(TaskName::of(&task)),

@@ -24,10 +24,10 @@ pub(crate) const DIALECT_TRIES: u32 = 3;
 /// The most queues of whose ledgers the settings are kept.
 const LEDGERS_MAX: usize = 10_000;
 
-type Opening = Shared<BoxFuture<'static, Result<Leases, Arc<WorkerError>>>>;
+type DeskOpening = Shared<BoxFuture<'static, Result<Leases, Arc<WorkerError>>>>;
 
-struct Slot {
-    opening: Opening,
+struct DeskSlot {
+    opening: DeskOpening,
     /// It leases the tasks of all priorities.
     levels: bool,
 }
@@ -39,7 +39,7 @@ pub(super) struct Desks {
     dialects: Vec<Dialect>,
     dialect_queue: String,
     max: usize,
-    open: Mutex<HashMap<QueueName, Slot>>,
+    open: Mutex<HashMap<QueueName, DeskSlot>>,
     /// What stands on the ledgers of queues whose workers have settings of their own.
     ledgers: Mutex<HashMap<QueueName, LedgerTimes>>,
     tasks: TaskTracker,
@@ -145,7 +145,7 @@ impl Desks {
         queue: &QueueName,
         topic: &str,
         levels: bool,
-    ) -> Result<Opening, ServiceError> {
+    ) -> Result<DeskOpening, ServiceError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let found = open.get(queue).filter(|slot| slot.levels >= levels);
         if let Some(slot) = found.filter(|slot| !has_ended(&slot.opening)) {
@@ -181,11 +181,11 @@ impl Desks {
         };
         let opening = async move { builder.start().await.map_err(Arc::new) }.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));
-        open.insert(queue.clone(), Slot { opening: opening.clone(), levels });
+        open.insert(queue.clone(), DeskSlot { opening: opening.clone(), levels });
         Ok(opening)
     }
 
-    fn forget(&self, queue: &QueueName, opening: &Opening) {
+    fn forget(&self, queue: &QueueName, opening: &DeskOpening) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.get(queue).is_some_and(|slot| slot.opening.ptr_eq(opening)) {
             open.remove(queue);
@@ -193,6 +193,6 @@ impl Desks {
     }
 }
 
-fn has_ended(opening: &Opening) -> bool {
+fn has_ended(opening: &DeskOpening) -> bool {
     opening.peek().is_some_and(|opened| opened.as_ref().map_or(true, Leases::has_ended))
 }

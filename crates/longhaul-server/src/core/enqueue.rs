@@ -1,6 +1,6 @@
 //! Submits tasks.
 
-use super::{QueueName, Service, ServiceError, TaskName};
+use super::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use longhaul::{Priority, Raw, RetryPolicy, Submission};
@@ -62,7 +62,7 @@ pub(crate) struct NewTask {
     pub(crate) after: Vec<TaskName>,
 }
 
-impl Service {
+impl GatewayService {
     /// Submits a task; it is stored when this returns.
     pub(crate) async fn enqueue(
         &self,

@@ -1,14 +1,14 @@
 //! Changes of the state of tasks, as they come, and from where somebody was.
 
-use super::{QueueName, Service, ServiceError, TaskName};
+use super::{GatewayService, QueueName, ServiceError, TaskName};
 use longhaul::{Priority, TaskId, TaskMetadata, Watch, WatchEvent, WatchFrom, WatchPlace};
 
 /// How far a stream of events has come.
-pub(crate) type Place = WatchPlace;
+pub(crate) type EventPosition = WatchPlace;
 
 /// What happens in a queue.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum TaskStreamEvent {
     /// A task has another state.
     Task(TaskName, Box<TaskMetadata>),
     /// A task is not shown any more.
@@ -19,21 +19,21 @@ pub(crate) enum Event {
 
 /// The changes in a queue.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(crate) struct TaskEventStream {
     level: Priority,
     watch: Watch,
 }
 
-impl Service {
+impl GatewayService {
     /// Opens the changes of a level of a queue: behind a place, or, without one, from what stands
     /// now or from the next change on.
     pub(crate) async fn events(
         &self,
         queue: &QueueName,
         level: Priority,
-        behind: Option<Place>,
+        behind: Option<EventPosition>,
         from: WatchFrom,
-    ) -> Result<Events, ServiceError> {
+    ) -> Result<TaskEventStream, ServiceError> {
         self.check_level(queue, level).await?;
         let topic = self.level_topic(queue, level);
         // A watch would wait for the first task.
@@ -42,24 +42,24 @@ impl Service {
             Some(place) => self.client.watch_after(&topic, &place).await?,
             None => self.client.watch_from(&topic, from).await?,
         };
-        Ok(Events { level, watch })
+        Ok(TaskEventStream { level, watch })
     }
 }
 
-impl Events {
+impl TaskEventStream {
     /// The next one, and how far that is; `None` when there are no more, because the topic cannot
     /// be followed any longer.
-    pub(crate) async fn next(&mut self) -> Option<Result<(Event, String), ServiceError>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<(TaskStreamEvent, String), ServiceError>> {
         let level = self.level;
         let name = |id: TaskId| TaskName { level, id };
         loop {
             let event = match self.watch.next().await? {
                 Err(error) => return Some(Err(error.into())),
                 Ok(WatchEvent::Updated { id, metadata, .. }) => {
-                    Event::Task(name(id), Box::new(metadata))
+                    TaskStreamEvent::Task(name(id), Box::new(metadata))
                 }
-                Ok(WatchEvent::Evicted { id }) => Event::Evicted(name(id)),
-                Ok(WatchEvent::CaughtUp) => Event::CaughtUp,
+                Ok(WatchEvent::Evicted { id }) => TaskStreamEvent::Evicted(name(id)),
+                Ok(WatchEvent::CaughtUp) => TaskStreamEvent::CaughtUp,
                 Ok(_) => continue,
             };
             return Some(Ok((event, self.watch.place().to_string())));

@@ -21,27 +21,27 @@ const UNTOLD_MAX: usize = 10_000;
 
 /// What is known of the queues.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    queues: RwLock<HashMap<QueueName, Seen>>,
+pub(super) struct KnownQueues {
+    queues: RwLock<HashMap<QueueName, KnownQueue>>,
     /// Held while the admin API is asked: when that was begun last.
-    pub(super) asking: tokio::sync::Mutex<Asked>,
+    pub(super) asking: tokio::sync::Mutex<LastAdminQuery>,
 }
 
 /// When the admin API was asked last.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct LastAdminQuery {
     at: Option<Stopwatch>,
     /// It did not answer.
     failed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct KnownQueue {
     at: Stopwatch,
     has_levels: bool,
 }
 
-impl Asked {
+impl LastAdminQuery {
     /// Whether it is to be asked by somebody who came at this time, for a queue that it has told of
     /// before or not; notes that it is, if so. Who came before it was asked last has that answer:
     /// so one that was made elsewhere is found at once, and many who ask at the same time ask once.
@@ -65,7 +65,7 @@ impl Asked {
     }
 }
 
-impl Known {
+impl KnownQueues {
     /// Whether a queue has levels, if that was told lately.
     pub(super) fn fresh(&self, queue: &QueueName) -> Option<bool> {
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +81,7 @@ impl Known {
     /// These queues there are, and no others.
     pub(super) fn told(&self, all: impl IntoIterator<Item = (QueueName, bool)>) {
         let at = clock::stopwatch();
-        let seen = |(queue, has_levels)| (queue, Seen { at, has_levels });
+        let seen = |(queue, has_levels)| (queue, KnownQueue { at, has_levels });
         let all = all.into_iter().map(seen).collect();
         *self.queues.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
@@ -93,13 +93,13 @@ impl Known {
             queues.clear();
         }
         let at = clock::stopwatch();
-        queues.insert(queue.clone(), Seen { at, has_levels: true });
+        queues.insert(queue.clone(), KnownQueue { at, has_levels: true });
     }
 
     /// A queue was made, changed or deleted: the next who asks for it asks the admin API.
     pub(super) async fn forget(&self, queue: &QueueName) {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(queue);
-        *self.asking.lock().await = Asked::default();
+        *self.asking.lock().await = LastAdminQuery::default();
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_told_counts_until_it_is_told_otherwise() {
-        let known = Known::default();
+        let known = KnownQueues::default();
         assert_eq!((known.fresh(&name("a")), known.last(&name("a"))), (None, None));
         known.told([(name("a"), true), (name("b"), false)]);
         assert_eq!((known.fresh(&name("a")), known.last(&name("b"))), (Some(true), Some(false)));
@@ -125,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_admin_api_is_asked_once_for_all_who_came_before_and_at_once_after_a_change() {
-        let known = Known::default();
+        let known = KnownQueues::default();
         let came = clock::stopwatch();
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert!(known.asking.lock().await.may_ask(came, false));
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn names_that_nobody_can_tell_of_do_not_add_up() {
-        let known = Known::default();
+        let known = KnownQueues::default();
         for number in 0..=UNTOLD_MAX {
             known.untold(&name(&format!("q{number}")));
         }

@@ -1,7 +1,7 @@
 //! Leases: granted, kept alive, reported on, found; and what a gateway does about them though
 //! nobody asks.
 
-use super::{QueueName, Service, ServiceError, TaskName};
+use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
 use longhaul::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, Priority,
@@ -28,7 +28,7 @@ pub(crate) struct Reporter<'a> {
     pub(crate) worker: Option<&'a str>,
 }
 
-impl Service {
+impl GatewayService {
     async fn desk(&self, queue: &QueueName) -> Result<longhaul::Leases, ServiceError> {
         let levels = self.check_queue(queue).await?;
         self.desks.of(queue, &self.topic(queue), levels).await
@@ -225,12 +225,12 @@ pub(crate) const fn reason(error: &ReportError) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bench;
+    use crate::testing::TestGateway;
 
     /// An action was answered when the queue was open here, however long that took.
     #[test]
     fn a_queue_that_opens_slowly_delays_nobody_for_long() {
-        let bench = Bench::new();
+        let bench = TestGateway::new();
         let queue = QueueName::parse("tasks").unwrap();
         let service = &bench.service;
         let asking = service.known.asking.try_lock().unwrap();

@@ -1,13 +1,13 @@
 //! Dead letters: listed, shown, replayed, purged.
 
-use super::actions::Said;
-use super::{QueueName, Service, ServiceError, TaskName};
+use super::actions::ActionOrigin;
+use super::{GatewayService, QueueName, ServiceError, TaskName};
 use futures::TryStreamExt;
 use longhaul::{
     DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Position, Replayed, TaskId,
 };
 
-impl Service {
+impl GatewayService {
     async fn letters(
         &self,
         queue: &QueueName,
@@ -44,7 +44,7 @@ impl Service {
         &self,
         queue: &QueueName,
         name: TaskName,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<Replayed, ServiceError> {
         let letters = self.letters(queue, said.name).await?;
         let replayed = letters.replay(&self.task_ref(queue, name), said.reason).await?;
@@ -65,7 +65,7 @@ impl Service {
         &self,
         queue: &QueueName,
         filter: DeadLetterFilter,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
         limit: usize,
     ) -> Result<Vec<(TaskId, Replayed)>, ServiceError> {
         use futures::StreamExt;
@@ -79,7 +79,7 @@ impl Service {
         &self,
         queue: &QueueName,
         name: TaskName,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<bool, ServiceError> {
         let letters = self.letters(queue, said.name).await?;
         Ok(letters.purge_one(&self.task_ref(queue, name), said.reason).await?)
@@ -90,7 +90,7 @@ impl Service {
         &self,
         queue: &QueueName,
         filter: DeadLetterFilter,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
         let letters = self.letters(queue, said.name).await?;
         let purged = letters.purge(filter, said.reason);

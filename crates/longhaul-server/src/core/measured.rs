@@ -1,6 +1,6 @@
 //! Counts the tasks of queues for the metrics.
 
-use super::{QueueName, Service, ServiceError};
+use super::{GatewayService, QueueName, ServiceError};
 use longhaul::{Priority, TaskView};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// may take longer, and is read on for the next reader.
 const COUNT_TIME: Duration = Duration::from_secs(5);
 
-impl Service {
+impl GatewayService {
     /// Sets the gauges of the queues that are to be measured. One that cannot be counted keeps the
     /// values that it had, because an autoscaler must not take silence for an empty queue.
     pub(crate) async fn measure(&self) {

@@ -1,4 +1,4 @@
-//! What can be done to queues and tasks, apart from HTTP: functions on a [`Service`], one file per
+//! What can be done to queues and tasks, apart from HTTP: functions on a [`GatewayService`], one file per
 //! resource.
 
 mod actions;
@@ -18,34 +18,34 @@ mod tasks;
 mod views;
 mod workers;
 
-pub(crate) use actions::{Action, Said};
+pub(crate) use actions::{ActionOrigin, TaskAction};
 pub(crate) use desks::DIALECT_TRIES;
 #[cfg(test)]
 pub(crate) use desks::dialect_backoff;
 pub(crate) use enqueue::NewTask;
 pub(crate) use error::ServiceError;
-pub(crate) use events::{Event, Events, Place};
+pub(crate) use events::{EventPosition, TaskEventStream, TaskStreamEvent};
 pub(crate) use leases::{Reporter, reason};
 pub(crate) use names::{QueueName, TaskName};
 pub(crate) use queues::Creation;
-pub(crate) use tasks::Task;
+pub(crate) use tasks::TaskSnapshot;
 
 use crate::config::{Dialect, ServerConfig};
 use desks::Desks;
-use known::Known;
+use known::KnownQueues;
 use longhaul::{Client, Priority, Schedules, TaskRef};
 use peers::Peers;
 pub(crate) use reserved::Reserved;
-use views::Views;
+use views::TaskViews;
 
 /// What the routes call.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct GatewayService {
     client: Client,
     /// What stands before the names of queues in those of their topics.
     prefix: String,
-    views: Views,
-    known: Known,
+    views: TaskViews,
+    known: KnownQueues,
     desks: Desks,
     peers: Peers,
     /// Idempotency keys of dialects whose first request is in progress here.
@@ -61,12 +61,12 @@ pub(crate) struct Service {
     making: tokio::sync::Mutex<()>,
 }
 
-impl Service {
+impl GatewayService {
     pub(crate) fn new(client: Client, config: &ServerConfig) -> Self {
         Self {
             prefix: format!("persistent://{}/", config.namespace),
-            views: Views::new(client.clone()),
-            known: Known::default(),
+            views: TaskViews::new(client.clone()),
+            known: KnownQueues::default(),
             desks: Desks::new(client.clone(), config),
             peers: Peers::new(config.advertised_url.clone()),
             reserved: Reserved::default(),

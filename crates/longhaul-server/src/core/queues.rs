@@ -1,8 +1,8 @@
 //! Queues: made, listed, changed and emptied.
 
-use super::actions::Said;
-use super::known::Asked;
-use super::{QueueName, Service, ServiceError, TaskName};
+use super::actions::ActionOrigin;
+use super::known::LastAdminQuery;
+use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
@@ -30,7 +30,7 @@ pub(crate) struct Creation {
     pub(crate) settings: Option<QueueSettings>,
 }
 
-impl Service {
+impl GatewayService {
     /// Refuses a queue that does not exist, as far as that can be known: by the admin API. Brokers
     /// make topics when they are first used, so that a misspelt name would be a queue that nobody
     /// works on. Returns whether the queue has topics for priorities; where nobody can tell, they
@@ -56,7 +56,7 @@ impl Service {
                 Ok(Ok(_)) => {}
                 Ok(Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl))) => {
                     self.known.untold(queue);
-                    *asked = Asked::default();
+                    *asked = LastAdminQuery::default();
                 }
                 Ok(Err(error)) if last.is_none() => {
                     asked.fail();
@@ -209,7 +209,7 @@ impl Service {
     pub(crate) async fn delete_queue(
         &self,
         queue: &QueueName,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
         let topic = self.topic(queue);
@@ -249,7 +249,7 @@ impl Service {
         &self,
         queue: &QueueName,
         paused: bool,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
         self.check_there(queue).await?;
         let settings = self.client.queue(self.topic(queue));
@@ -265,7 +265,7 @@ impl Service {
         &self,
         queue: &QueueName,
         filter: TaskFilter,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<(u64, u64), ServiceError> {
         self.check_there(queue).await?;
         let client = self.acting(said.name);

@@ -1,6 +1,6 @@
 //! Looks at tasks.
 
-use super::{QueueName, Service, ServiceError, TaskName};
+use super::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
 use longhaul::{
     Priority, TaskCounts, TaskFilter, TaskHistory, TaskId, TaskInfo, TaskMetadata, TaskState,
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What is known of a task.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
+pub(crate) struct TaskSnapshot {
     pub(crate) name: TaskName,
     /// `None` for a task that was submitted a moment ago, and that no topic tells of but its own.
     pub(crate) info: Option<TaskInfo>,
@@ -21,13 +21,13 @@ pub(crate) struct Task {
 
 /// The payload of a task.
 #[derive(Clone, Debug)]
-pub(crate) struct TaskPayload {
+pub(crate) struct StoredPayload {
     pub(crate) bytes: Bytes,
     /// Unknown where only the metadata topic has it.
     pub(crate) properties: Option<BTreeMap<String, String>>,
 }
 
-impl Service {
+impl GatewayService {
     /// Asks the view of a level of a queue.
     pub(super) async fn ask<T>(
         &self,
@@ -49,7 +49,7 @@ impl Service {
         &self,
         queue: &QueueName,
         name: TaskName,
-    ) -> Result<Task, ServiceError> {
+    ) -> Result<TaskSnapshot, ServiceError> {
         self.check_task(queue, name).await?;
         let info = self.ask(queue, name.level, |view| view.get(name.id)).await?;
         let task = self.task_ref(queue, name);
@@ -57,7 +57,7 @@ impl Service {
         if info.is_none() && shown.is_none() && self.client.submitted(&task).await?.is_none() {
             return Err(ServiceError::NoTask(name));
         }
-        Ok(Task { name, info, shown })
+        Ok(TaskSnapshot { name, info, shown })
     }
 
     /// Some of the tasks of a level of a queue, and what the next page comes after.
@@ -68,12 +68,12 @@ impl Service {
         filter: &TaskFilter,
         after: Option<TaskId>,
         limit: usize,
-    ) -> Result<(Vec<Task>, Option<TaskName>), ServiceError> {
+    ) -> Result<(Vec<TaskSnapshot>, Option<TaskName>), ServiceError> {
         let page = self.ask(queue, level, |view| view.list(filter, after, limit)).await?;
         let next = page.next.map(|id| TaskName { level, id });
         let task = |info: TaskInfo| {
             let name = TaskName { level, id: info.id };
-            Task { name, info: Some(info), shown: None }
+            TaskSnapshot { name, info: Some(info), shown: None }
         };
         Ok((page.tasks.into_iter().map(task).collect(), next))
     }
@@ -86,10 +86,11 @@ impl Service {
         filter: &TaskFilter,
         before: &[TaskId],
         limit: usize,
-    ) -> Result<(Vec<Task>, Vec<TaskName>), ServiceError> {
+    ) -> Result<(Vec<TaskSnapshot>, Vec<TaskName>), ServiceError> {
         let page = self.ask(queue, level, |view| view.newest(filter, before, limit)).await?;
         let name = |id| TaskName { level, id };
-        let task = |info: TaskInfo| Task { name: name(info.id), info: Some(info), shown: None };
+        let task =
+            |info: TaskInfo| TaskSnapshot { name: name(info.id), info: Some(info), shown: None };
         let tasks = page.tasks.into_iter().map(task).collect();
         Ok((tasks, page.next.into_iter().map(name).collect()))
     }
@@ -153,7 +154,7 @@ impl Service {
         queue: &QueueName,
         name: TaskName,
         time: Duration,
-    ) -> Result<Option<Task>, ServiceError> {
+    ) -> Result<Option<TaskSnapshot>, ServiceError> {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         let end = tokio::time::timeout(time, self.client.wait_metadata(&task)).await;
@@ -163,7 +164,7 @@ impl Service {
             Ok(Err(error)) => return Err(error.into()),
             Ok(Ok(shown)) => shown,
         };
-        Ok(Some(Task { name, info: None, shown: Some(shown) }))
+        Ok(Some(TaskSnapshot { name, info: None, shown: Some(shown) }))
     }
 
     /// The result of a task that has one.
@@ -202,12 +203,12 @@ impl Service {
         &self,
         queue: &QueueName,
         name: TaskName,
-    ) -> Result<TaskPayload, ServiceError> {
+    ) -> Result<StoredPayload, ServiceError> {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         if let Some(submitted) = self.client.submitted(&task).await? {
             let properties = Some(submitted.properties);
-            return Ok(TaskPayload { bytes: submitted.payload, properties });
+            return Ok(StoredPayload { bytes: submitted.payload, properties });
         }
         let Some(shown) = self.client.get(&task).await? else {
             return Err(ServiceError::NoTask(name));
@@ -217,11 +218,11 @@ impl Service {
                 "the message of the task {name} is not kept any more, and its payload was too large to be shown"
             ))
         };
-        Ok(TaskPayload { bytes: shown.task.ok_or_else(gone)?, properties: None })
+        Ok(StoredPayload { bytes: shown.task.ok_or_else(gone)?, properties: None })
     }
 }
 
-impl Task {
+impl TaskSnapshot {
     /// Where it stands.
     pub(crate) fn status(&self) -> TaskStatus {
         let shown = |it| TaskStatus::of_entry(it).unwrap_or(TaskStatus::Running);

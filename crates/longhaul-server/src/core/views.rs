@@ -17,27 +17,27 @@ const OPEN_MAX: usize = 256;
 /// A view that nobody has asked for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
-type Opening = Shared<BoxFuture<'static, Result<TaskView, TaskViewError>>>;
+type ViewOpening = Shared<BoxFuture<'static, Result<TaskView, TaskViewError>>>;
 
-struct Slot {
-    opening: Opening,
+struct ViewSlot {
+    opening: ViewOpening,
     asked: Stopwatch,
 }
 
 /// The views, by task topic.
-pub(super) struct Views {
+pub(super) struct TaskViews {
     client: Client,
-    open: Mutex<HashMap<String, Slot>>,
+    open: Mutex<HashMap<String, ViewSlot>>,
     tasks: TaskTracker,
 }
 
-impl fmt::Debug for Views {
+impl fmt::Debug for TaskViews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Views").finish_non_exhaustive()
+        f.debug_struct("TaskViews").finish_non_exhaustive()
     }
 }
 
-impl Views {
+impl TaskViews {
     pub(super) fn new(client: Client) -> Self {
         Self { client, open: Mutex::default(), tasks: TaskTracker::new() }
     }
@@ -64,7 +64,7 @@ impl Views {
         open.values().filter_map(|slot| slot.opening.peek()?.as_ref().ok().cloned()).collect()
     }
 
-    fn opening(&self, topic: &str) -> Opening {
+    fn opening(&self, topic: &str) -> ViewOpening {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = open.get_mut(topic) {
             slot.asked = clock::stopwatch();
@@ -79,12 +79,12 @@ impl Views {
         let (client, of) = (self.client.clone(), topic.to_owned());
         let opening = async move { client.tasks(&of).await }.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));
-        let slot = Slot { opening: opening.clone(), asked: clock::stopwatch() };
+        let slot = ViewSlot { opening: opening.clone(), asked: clock::stopwatch() };
         open.insert(topic.to_owned(), slot);
         opening
     }
 
-    fn forget(&self, topic: &str, opening: &Opening) {
+    fn forget(&self, topic: &str, opening: &ViewOpening) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.get(topic).is_some_and(|slot| slot.opening.ptr_eq(opening)) {
             open.remove(topic);

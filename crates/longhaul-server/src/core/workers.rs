@@ -1,16 +1,16 @@
 //! Drains workers, for somebody and for a reason.
 
-use super::{QueueName, Said, Service, ServiceError};
+use super::{ActionOrigin, GatewayService, QueueName, ServiceError};
 use longhaul::{DrainError, WorkerIdentity};
 use std::sync::Arc;
 
-impl Service {
+impl GatewayService {
     /// Has a worker drain, wherever it runs; returns who that is.
     pub(crate) async fn drain_worker(
         &self,
         queue: &QueueName,
         name: &str,
-        said: Said<'_>,
+        said: ActionOrigin<'_>,
     ) -> Result<Arc<WorkerIdentity>, ServiceError> {
         self.check_queue(queue).await?;
         let topic = self.topic(queue);

@@ -3,7 +3,7 @@
 use super::job_id::job_id;
 use super::{LEVELS, is_no_level};
 use crate::clock;
-use crate::core::{DIALECT_TRIES, QueueName, Service, ServiceError, Task, TaskName};
+use crate::core::{DIALECT_TRIES, GatewayService, QueueName, ServiceError, TaskName, TaskSnapshot};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::{Lease, TaskFilter, TaskInfo, TaskStatus};
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub(super) enum JobState {
 
 /// A job, with the fields of document 001. Times are in seconds since the epoch.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Job {
+pub(super) struct JobBody {
     id: String,
     payload: String,
     /// The payload is hidden from whoever asks, and empty here.
@@ -72,7 +72,7 @@ pub(super) enum Which {
 }
 
 /// Jobs by id, and whether there are more.
-pub(super) type Jobs = (BTreeMap<String, Job>, bool);
+pub(super) type JobPage = (BTreeMap<String, JobBody>, bool);
 
 impl From<TaskStatus> for JobState {
     fn from(status: TaskStatus) -> Self {
@@ -92,7 +92,7 @@ impl From<TaskStatus> for JobState {
     }
 }
 
-impl Job {
+impl JobBody {
     /// The job of a lease that was just granted.
     pub(super) fn of_lease(id: String, worker: String, lease: &Lease) -> Self {
         Self {
@@ -112,11 +112,11 @@ impl Job {
 
 /// The jobs of a queue, those first that are not over.
 pub(super) async fn jobs(
-    service: &Service,
+    service: &GatewayService,
     queue: &QueueName,
     which: Which,
     hidden: bool,
-) -> Result<Jobs, ServiceError> {
+) -> Result<JobPage, ServiceError> {
     let of = |statuses: &[TaskStatus]| {
         statuses.iter().fold(TaskFilter::new(), |filter, status| filter.status(*status))
     };
@@ -140,18 +140,18 @@ pub(super) async fn jobs(
         }
     }
     let jobs = stream::iter(tasks.into_iter().map(|task| job(service, queue, task, hidden)));
-    let jobs: Vec<Option<Job>> = jobs.buffered(READS_AT_ONCE).try_collect().await?;
+    let jobs: Vec<Option<JobBody>> = jobs.buffered(READS_AT_ONCE).try_collect().await?;
     let jobs = jobs.into_iter().flatten();
     Ok((jobs.map(|job| (job.id.clone(), job)).collect(), more))
 }
 
 /// A job with its payload; `None` if its id cannot be said.
 async fn job(
-    service: &Service,
+    service: &GatewayService,
     queue: &QueueName,
-    task: Task,
+    task: TaskSnapshot,
     hidden: bool,
-) -> Result<Option<Job>, ServiceError> {
+) -> Result<Option<JobBody>, ServiceError> {
     let Some(id) = job_id(task.name) else { return Ok(None) };
     let (payload, max_tries) = payload(service, queue, task.name).await?;
     let status = task.status();
@@ -159,7 +159,7 @@ async fn job(
     let lease =
         if state == JobState::Leased { service.lease_of(queue, task.name).await? } else { None };
     let expires_at = lease.as_ref().map(|lease| clock::instant_ms(lease.expires_at) / 1_000);
-    Ok(Some(Job {
+    Ok(Some(JobBody {
         id: id.to_string(),
         payload: if hidden { String::new() } else { payload },
         hidden,
@@ -202,7 +202,7 @@ fn failed_attempts(info: &TaskInfo, status: TaskStatus) -> u32 {
 
 /// The payload of a task as far as it is shown, and how often the task is tried.
 async fn payload(
-    service: &Service,
+    service: &GatewayService,
     queue: &QueueName,
     task: TaskName,
 ) -> Result<(String, u32), ServiceError> {

@@ -11,12 +11,12 @@ mod two;
 #[cfg(test)]
 mod tests;
 
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::config::{Dialect, ServerConfig};
-use crate::core::{QueueName, Service, ServiceError};
-use crate::problem::Problem;
-use crate::route::{Method, Route};
-use crate::shell::{Body, Caller};
+use crate::core::{GatewayService, QueueName, ServiceError};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
+use crate::shell::{Caller, RawBody};
 use axum::http::StatusCode;
 use longhaul::Priority;
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ use serde_json::Value;
 const LEVELS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
 /// The routes of the dialects that are switched on.
-pub(crate) fn routes(config: &ServerConfig) -> Vec<Route> {
+pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {
     let has = |dialect| config.dialects.contains(&dialect);
     let mut routes = Vec::new();
     if has(Dialect::Document001) {
@@ -36,7 +36,7 @@ pub(crate) fn routes(config: &ServerConfig) -> Vec<Route> {
         routes.extend(two::routes());
     }
     if !routes.is_empty() {
-        routes.push(Route::new(Method::Get, "/health", Scope::Read, health).open());
+        routes.push(ApiRoute::new(Method::Get, "/health", TokenScope::Read, health).open());
     }
     routes
 }
@@ -46,7 +46,10 @@ async fn health() -> &'static str {
 }
 
 /// The queue of the dialects, if the caller may use it.
-fn queue<'a>(service: &'a Service, caller: &Caller) -> Result<&'a QueueName, Problem> {
+fn queue<'a>(
+    service: &'a GatewayService,
+    caller: &Caller,
+) -> Result<&'a QueueName, ProblemDetails> {
     let queue = service.dialect_queue()?;
     caller.check_queue(queue)?;
     Ok(queue)
@@ -54,47 +57,50 @@ fn queue<'a>(service: &'a Service, caller: &Caller) -> Result<&'a QueueName, Pro
 
 /// Reads JSON, whatever its content type is said to be, and fields that are not known left out:
 /// both as the servers do that callers were written for.
-fn read<T: DeserializeOwned>(body: &Body) -> Result<T, Problem> {
+fn read<T: DeserializeOwned>(body: &RawBody) -> Result<T, ProblemDetails> {
     let malformed = |error: serde_json::Error| {
-        Problem::bad_request(
+        ProblemDetails::bad_request(
             "json_malformed",
             format!("the body is not what this route takes: {error}"),
         )
     };
     let value: Value = serde_json::from_slice(&body.bytes).map_err(malformed)?;
     if !value.is_object() {
-        return Err(Problem::bad_request("json_malformed", "the body is not an object of JSON"));
+        return Err(ProblemDetails::bad_request(
+            "json_malformed",
+            "the body is not an object of JSON",
+        ));
     }
     serde_json::from_value(value).map_err(malformed)
 }
 
 /// A field that must be there.
-fn given<T>(name: &str, value: Option<T>) -> Result<T, Problem> {
+fn given<T>(name: &str, value: Option<T>) -> Result<T, ProblemDetails> {
     value.ok_or_else(|| {
-        Problem::bad_request("field_missing", format!("the field `{name}` is missing"))
+        ProblemDetails::bad_request("field_missing", format!("the field `{name}` is missing"))
     })
 }
 
 /// The same for a text that must not be empty.
-fn word(name: &str, text: Option<String>) -> Result<String, Problem> {
+fn word(name: &str, text: Option<String>) -> Result<String, ProblemDetails> {
     given(name, text.filter(|text| !text.is_empty()))
 }
 
 /// An error in the codes of these documents: what cannot be used is 400 in them.
-fn plain(error: impl Into<Problem>) -> Problem {
+fn plain(error: impl Into<ProblemDetails>) -> ProblemDetails {
     let problem = error.into();
     if problem.status != StatusCode::UNPROCESSABLE_ENTITY {
         return problem;
     }
-    Problem { title: "Bad Request", status: StatusCode::BAD_REQUEST, ..problem }
+    ProblemDetails { title: "Bad Request", status: StatusCode::BAD_REQUEST, ..problem }
 }
 
 /// A report that has no effect, by the reason that 001 logs.
-fn conflict(reason: &'static str, id: &str) -> Problem {
+fn conflict(reason: &'static str, id: &str) -> ProblemDetails {
     let detail = format!(
         "the lease does not hold {id} (any more): {reason}; leave it alone, and ask for another one"
     );
-    Problem::new(StatusCode::CONFLICT, reason, detail)
+    ProblemDetails::new(StatusCode::CONFLICT, reason, detail)
 }
 
 /// Whether a queue has no such level, so that no task is on it.

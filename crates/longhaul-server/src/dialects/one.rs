@@ -1,14 +1,14 @@
 //! The routes of document 001: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`.
 
-use super::held::{Held, settle};
+use super::held::{DialectLeaseStatus, settle};
 use super::job_id::{job_id, task_of};
-use super::jobs::{JOBS_MAX, Job, Jobs, Which, jobs};
+use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
 use super::{conflict, given, plain, queue, read, word};
-use crate::auth::Scope;
-use crate::core::{NewTask, QueueName, Reporter, Service, TaskName};
-use crate::problem::Problem;
-use crate::route::{Method, Route, Size};
-use crate::shell::{Body, Caller};
+use crate::auth::TokenScope;
+use crate::core::{GatewayService, NewTask, QueueName, Reporter, TaskName};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method, Size};
+use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -42,29 +42,29 @@ struct Poll {
 }
 
 #[derive(Debug, Deserialize)]
-struct Report {
+struct JobReportBody {
     worker_id: Option<String>,
     job_id: Option<String>,
     lease_id: Option<i64>,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Post, "/enqueue", Scope::Submit, enqueue).takes(Size::Task),
-        Route::new(Method::Post, "/poll", Scope::Work, poll).waits(),
-        Route::new(Method::Post, "/ack", Scope::Work, ack),
-        Route::new(Method::Post, "/fail", Scope::Work, fail),
-        Route::new(Method::Get, "/jobs", Scope::Read, all),
-        Route::new(Method::Get, "/dead", Scope::Read, dead),
+        ApiRoute::new(Method::Post, "/enqueue", TokenScope::Submit, enqueue).takes(Size::Task),
+        ApiRoute::new(Method::Post, "/poll", TokenScope::Work, poll).waits(),
+        ApiRoute::new(Method::Post, "/ack", TokenScope::Work, ack),
+        ApiRoute::new(Method::Post, "/fail", TokenScope::Work, fail),
+        ApiRoute::new(Method::Get, "/jobs", TokenScope::Read, all),
+        ApiRoute::new(Method::Get, "/dead", TokenScope::Read, dead),
     ]
 }
 
 async fn enqueue(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
+    body: RawBody,
+) -> Result<Response, ProblemDetails> {
     let queue = queue(&service, &caller)?;
     let key = idempotency_key(&headers)?.filter(|key| !key.is_empty()).map(str::to_owned);
     // Dropped on every way out: a key that a malformed request names is free again.
@@ -82,22 +82,22 @@ async fn enqueue(
     Ok(Json(Enqueued { job_id: id_of(name)? }).into_response())
 }
 
-fn id_of(task: TaskName) -> Result<String, Problem> {
+fn id_of(task: TaskName) -> Result<String, ProblemDetails> {
     let id = job_id(task).map(|id| id.to_string());
     id.ok_or_else(|| {
         let detail = format!(
             "the job is stored as the task {task}, whose id does not fit into a UUID; use the native API for this queue"
         );
-        let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "job_id_unfit", detail);
-        Problem { task: Some(task.to_string()), ..problem }
+        let problem = ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "job_id_unfit", detail);
+        ProblemDetails { task: Some(task.to_string()), ..problem }
     })
 }
 
 async fn poll(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-    body: Body,
-) -> Result<Response, Problem> {
+    body: RawBody,
+) -> Result<Response, ProblemDetails> {
     let queue = queue(&service, &caller)?;
     let Poll { worker_id } = read(&body)?;
     let worker = word("worker_id", worker_id)?;
@@ -107,7 +107,7 @@ async fn poll(
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
     match id_of(TaskName::of(&lease.task)) {
-        Ok(id) => Ok(Json(Job::of_lease(id, worker, &lease)).into_response()),
+        Ok(id) => Ok(Json(JobBody::of_lease(id, worker, &lease)).into_response()),
         Err(problem) => {
             let by = Reporter { queue, worker: Some(&worker) };
             let back = LeaseOutcome::Released { after: UNFIT_AFTER };
@@ -118,18 +118,18 @@ async fn poll(
 }
 
 async fn ack(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-    body: Body,
-) -> Result<StatusCode, Problem> {
+    body: RawBody,
+) -> Result<StatusCode, ProblemDetails> {
     report(&service, &caller, &body, |_| LeaseOutcome::Succeeded(bytes::Bytes::new())).await
 }
 
 async fn fail(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-    body: Body,
-) -> Result<StatusCode, Problem> {
+    body: RawBody,
+) -> Result<StatusCode, ProblemDetails> {
     let failed = |worker: &str| LeaseOutcome::Failed {
         message: format!("reported by {worker}"),
         fatal: false,
@@ -139,23 +139,23 @@ async fn fail(
 }
 
 async fn report(
-    service: &Service,
+    service: &GatewayService,
     caller: &Caller,
-    body: &Body,
+    body: &RawBody,
     outcome: impl FnOnce(&str) -> LeaseOutcome,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, ProblemDetails> {
     let queue = queue(service, caller)?;
-    let Report { worker_id, job_id, lease_id } = read(body)?;
+    let JobReportBody { worker_id, job_id, lease_id } = read(body)?;
     let worker = word("worker_id", worker_id)?;
     let (id, number) = (word("job_id", job_id)?, given("lease_id", lease_id)?);
     let Some(task) = task_of(&id) else {
         let detail = "no job has such an id";
-        return Err(Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail));
+        return Err(ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", detail));
     };
     let settled = settle(service, (queue, &worker), task, Some(number), outcome(&worker));
     match settled.await.map_err(plain)? {
-        Held::Yes(_) | Held::Done => Ok(StatusCode::OK),
-        Held::No(reason) => {
+        DialectLeaseStatus::Yes(_) | DialectLeaseStatus::Done => Ok(StatusCode::OK),
+        DialectLeaseStatus::No(reason) => {
             note_rejected(queue, (task, &id), &worker, number, reason);
             Err(conflict(reason, &id))
         }
@@ -183,22 +183,22 @@ fn note_rejected(
 }
 
 async fn all(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let queue = queue(&service, &caller)?;
     Ok(listed(jobs(&service, queue, Which::All, caller.is_blind()).await?))
 }
 
 async fn dead(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let queue = queue(&service, &caller)?;
     Ok(listed(jobs(&service, queue, Which::Dead, caller.is_blind()).await?))
 }
 
-fn listed((jobs, more): Jobs) -> Response {
+fn listed((jobs, more): JobPage) -> Response {
     let mut response = Json(jobs).into_response();
     if more {
         response.headers_mut().insert(CAP_HEADER, HeaderValue::from(JOBS_MAX));

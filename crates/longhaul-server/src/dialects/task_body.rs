@@ -4,7 +4,7 @@ use super::jobs::{due_ahead, tries_of};
 use super::two::{CONTENT_TYPE, JSON};
 use super::{LEVELS, is_no_level};
 use crate::clock;
-use crate::core::{QueueName, Service, ServiceError, TaskName};
+use crate::core::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
 use longhaul::{Priority, TaskStatus};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// The states of document 002.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum State {
+pub(super) enum DialectTaskState {
     Pending,
     Leased,
     Completed,
@@ -25,9 +25,9 @@ pub(super) enum State {
 
 /// A task. Times are in ms since the epoch.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct TaskBody {
+pub(super) struct DialectTaskBody {
     id: String,
-    state: State,
+    state: DialectTaskState,
     payload: Value,
     /// The payload is hidden from whoever asks, and null here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -52,7 +52,7 @@ pub(super) struct TaskBody {
 
 /// How many tasks there are.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Stats {
+pub(super) struct DialectTaskStats {
     pending: u64,
     leased: u64,
     completed: u64,
@@ -65,7 +65,7 @@ pub(super) struct Stats {
     now: u64,
 }
 
-impl From<TaskStatus> for State {
+impl From<TaskStatus> for DialectTaskState {
     fn from(status: TaskStatus) -> Self {
         match status {
             TaskStatus::Claimed | TaskStatus::Running => Self::Leased,
@@ -104,13 +104,13 @@ fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> V
     value.unwrap_or_else(|| Value::String(String::from_utf8_lossy(payload).into_owned()))
 }
 
-impl TaskBody {
+impl DialectTaskBody {
     /// The task of a lease that was just granted.
     pub(super) fn of_lease(worker: String, lease: &longhaul::Lease) -> Self {
         let name = TaskName::of(&lease.task);
         Self {
             id: name.to_string(),
-            state: State::Leased,
+            state: DialectTaskState::Leased,
             payload: value_of(&lease.payload, Some(&lease.properties)),
             hidden: false,
             priority: number_of(name.level),
@@ -127,17 +127,20 @@ impl TaskBody {
 
 /// A task as it stands.
 pub(super) async fn task(
-    service: &Service,
+    service: &GatewayService,
     queue: &QueueName,
     name: TaskName,
     hidden: bool,
-) -> Result<TaskBody, ServiceError> {
+) -> Result<DialectTaskBody, ServiceError> {
     let task = service.task(queue, name).await?;
     let status = task.status();
-    let state = State::from(status);
+    let state = DialectTaskState::from(status);
     let lease = match state {
-        State::Leased => service.lease_of(queue, name).await?,
-        State::Pending | State::Completed | State::Failed | State::DeadLetter => None,
+        DialectTaskState::Leased => service.lease_of(queue, name).await?,
+        DialectTaskState::Pending
+        | DialectTaskState::Completed
+        | DialectTaskState::Failed
+        | DialectTaskState::DeadLetter => None,
     };
     let payload = match service.payload(queue, name).await {
         Ok(payload) => Some(payload),
@@ -151,7 +154,7 @@ pub(super) async fn task(
     let payload = payload.as_ref().filter(|_| !hidden);
     let payload = payload.map_or(Value::Null, |it| value_of(&it.bytes, it.properties.as_ref()));
     let info = task.info.as_ref();
-    Ok(TaskBody {
+    Ok(DialectTaskBody {
         id: name.to_string(),
         state,
         payload,
@@ -168,9 +171,12 @@ pub(super) async fn task(
 }
 
 /// How many tasks a queue has, on all levels.
-pub(super) async fn stats(service: &Service, queue: &QueueName) -> Result<Stats, ServiceError> {
+pub(super) async fn stats(
+    service: &GatewayService,
+    queue: &QueueName,
+) -> Result<DialectTaskStats, ServiceError> {
     let now = clock::wall_ms();
-    let mut stats = Stats { now, ..Stats::default() };
+    let mut stats = DialectTaskStats { now, ..DialectTaskStats::default() };
     for level in LEVELS {
         let counts = match service.counts(queue, level).await {
             Ok(counts) => counts,
@@ -178,12 +184,12 @@ pub(super) async fn stats(service: &Service, queue: &QueueName) -> Result<Stats,
             Err(error) => return Err(error),
         };
         for (status, count) in &counts.by_status {
-            let of_state = match State::from(*status) {
-                State::Pending => &mut stats.pending,
-                State::Leased => &mut stats.leased,
-                State::Completed => &mut stats.completed,
-                State::Failed => &mut stats.failed,
-                State::DeadLetter => &mut stats.dead_letter,
+            let of_state = match DialectTaskState::from(*status) {
+                DialectTaskState::Pending => &mut stats.pending,
+                DialectTaskState::Leased => &mut stats.leased,
+                DialectTaskState::Completed => &mut stats.completed,
+                DialectTaskState::Failed => &mut stats.failed,
+                DialectTaskState::DeadLetter => &mut stats.dead_letter,
             };
             *of_state += count;
         }

@@ -4,14 +4,14 @@
 //! The document names the routes, the states and what follows what; the fields of the bodies are
 //! ours.
 
-use super::held::{Held, settle};
-use super::task_body::{Stats, TaskBody, priority_of, stats, task};
+use super::held::{DialectLeaseStatus, settle};
+use super::task_body::{DialectTaskBody, DialectTaskStats, priority_of, stats, task};
 use super::{conflict, plain, queue, read, word};
-use crate::auth::Scope;
-use crate::core::{NewTask, Service, TaskName};
-use crate::problem::Problem;
-use crate::route::{Method, Route, Size};
-use crate::shell::{Body, Caller};
+use crate::auth::TokenScope;
+use crate::core::{GatewayService, NewTask, TaskName};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method, Size};
+use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
 use crate::v1::values::Length;
 use axum::extract::{Path, State};
@@ -31,7 +31,7 @@ pub(super) const CONTENT_TYPE: &str = "CONTENT_TYPE";
 pub(super) const JSON: &str = "application/json";
 
 #[derive(Debug, Deserialize)]
-struct NewTaskBody {
+struct SubmitTaskBody {
     payload: Option<Value>,
     #[serde(default)]
     priority: i64,
@@ -40,7 +40,7 @@ struct NewTaskBody {
 }
 
 #[derive(Debug, Deserialize)]
-struct Lease {
+struct TaskLeaseBody {
     worker_id: Option<String>,
     /// How long the task is invisible to others.
     visibility_timeout: Option<Length>,
@@ -48,46 +48,46 @@ struct Lease {
 }
 
 #[derive(Debug, Deserialize)]
-struct Report {
+struct TaskReportBody {
     worker_id: Option<String>,
     lease_id: Option<i64>,
     result: Option<Value>,
     reason: Option<String>,
 }
 
-type Answer = Result<Response, Problem>;
+type DialectResult = Result<Response, ProblemDetails>;
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Post, "/tasks", Scope::Submit, submit).takes(Size::Task),
-        Route::new(Method::Post, "/tasks/lease", Scope::Work, lease).waits(),
-        Route::new(Method::Get, "/tasks/{task}", Scope::Read, show),
-        Route::new(Method::Post, "/tasks/{task}/ack", Scope::Work, ack).takes(Size::Task),
-        Route::new(Method::Post, "/tasks/{task}/nack", Scope::Work, nack),
-        Route::new(Method::Get, "/stats", Scope::Read, statistics),
+        ApiRoute::new(Method::Post, "/tasks", TokenScope::Submit, submit).takes(Size::Task),
+        ApiRoute::new(Method::Post, "/tasks/lease", TokenScope::Work, lease).waits(),
+        ApiRoute::new(Method::Get, "/tasks/{task}", TokenScope::Read, show),
+        ApiRoute::new(Method::Post, "/tasks/{task}/ack", TokenScope::Work, ack).takes(Size::Task),
+        ApiRoute::new(Method::Post, "/tasks/{task}/nack", TokenScope::Work, nack),
+        ApiRoute::new(Method::Get, "/stats", TokenScope::Read, statistics),
     ]
 }
 
 /// An answer, with errors in the codes of the document.
-fn answered(answer: Answer) -> Response {
+fn answered(answer: DialectResult) -> Response {
     answer.map_err(plain).into_response()
 }
 
-fn name(text: &str) -> Result<TaskName, Problem> {
+fn name(text: &str) -> Result<TaskName, ProblemDetails> {
     let unknown =
-        |_| Problem::new(StatusCode::NOT_FOUND, "task_not_found", "no task has such an id");
+        |_| ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", "no task has such an id");
     text.parse().map_err(unknown)
 }
 
 async fn submit(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    body: Body,
+    body: RawBody,
 ) -> Response {
     let submitted = async {
         let queue = queue(&service, &caller)?;
-        let new: NewTaskBody = read(&body)?;
+        let new: SubmitTaskBody = read(&body)?;
         let header = idempotency_key(&headers)?;
         let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
         let mut properties = BTreeMap::new();
@@ -115,13 +115,13 @@ async fn submit(
 }
 
 async fn lease(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-    body: Body,
+    body: RawBody,
 ) -> Response {
     let leased = async {
         let queue = queue(&service, &caller)?;
-        let Lease { worker_id, visibility_timeout, wait } = read(&body)?;
+        let TaskLeaseBody { worker_id, visibility_timeout, wait } = read(&body)?;
         let worker = word("worker_id", worker_id)?;
         let wait = wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
         let request = LeaseRequest::of(worker.clone()).wait(wait);
@@ -131,7 +131,7 @@ async fn lease(
         };
         let granted = service.lease(queue, request, &worker, caller.draining()).await?;
         Ok(match granted.into_iter().next() {
-            Some(lease) => Json(TaskBody::of_lease(worker, &lease)).into_response(),
+            Some(lease) => Json(DialectTaskBody::of_lease(worker, &lease)).into_response(),
             None => StatusCode::NO_CONTENT.into_response(),
         })
     };
@@ -139,7 +139,7 @@ async fn lease(
 }
 
 async fn show(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> Response {
@@ -151,12 +151,12 @@ async fn show(
 }
 
 async fn ack(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-    body: Body,
+    body: RawBody,
 ) -> Response {
-    let outcome = |_: &str, report: &mut Report| {
+    let outcome = |_: &str, report: &mut TaskReportBody| {
         let result = match report.result.take() {
             None => Bytes::new(),
             Some(Value::String(text)) => Bytes::from(text),
@@ -168,12 +168,12 @@ async fn ack(
 }
 
 async fn nack(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
-    body: Body,
+    body: RawBody,
 ) -> Response {
-    let outcome = |worker: &str, report: &mut Report| {
+    let outcome = |worker: &str, report: &mut TaskReportBody| {
         let message = report.reason.take().unwrap_or_else(|| format!("nack by {worker}"));
         LeaseOutcome::Failed { message, fatal: false, retry_after: None }
     };
@@ -181,34 +181,34 @@ async fn nack(
 }
 
 async fn report(
-    service: &Service,
+    service: &GatewayService,
     caller: &Caller,
     id: &str,
-    body: &Body,
-    outcome: impl FnOnce(&str, &mut Report) -> LeaseOutcome,
-) -> Answer {
+    body: &RawBody,
+    outcome: impl FnOnce(&str, &mut TaskReportBody) -> LeaseOutcome,
+) -> DialectResult {
     let queue = queue(service, caller)?;
-    let mut report: Report = read(body)?;
+    let mut report: TaskReportBody = read(body)?;
     let worker = word("worker_id", report.worker_id.take())?;
     let task_name = name(id)?;
     let outcome = outcome(&worker, &mut report);
     let is_ack = matches!(outcome, LeaseOutcome::Succeeded(_));
     match settle(service, (queue, &worker), task_name, report.lease_id, outcome).await? {
-        Held::Done if is_ack => {}
-        Held::Done => return Err(conflict("task_ended", id)),
-        Held::No(reason) => return Err(conflict(reason, id)),
-        Held::Yes(_) => {}
+        DialectLeaseStatus::Done if is_ack => {}
+        DialectLeaseStatus::Done => return Err(conflict("task_ended", id)),
+        DialectLeaseStatus::No(reason) => return Err(conflict(reason, id)),
+        DialectLeaseStatus::Yes(_) => {}
     }
     Ok(Json(task(service, queue, task_name, caller.is_blind()).await?).into_response())
 }
 
 async fn statistics(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
     let counted = async {
         let queue = queue(&service, &caller)?;
-        let counted: Stats = stats(&service, queue).await?;
+        let counted: DialectTaskStats = stats(&service, queue).await?;
         Ok(Json(counted).into_response())
     };
     answered(counted.await)

@@ -1,13 +1,13 @@
 //! How a route says what it takes and what it answers, for the OpenAPI document.
 
-use super::{Route, Size};
+use super::{ApiRoute, Size};
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required, ResponseBuilder, Schema};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
-impl Route {
+impl ApiRoute {
     /// What it is called in generated clients, and what it does.
     pub(crate) fn does(mut self, id: &'static str, summary: &'static str) -> Self {
         let tag =

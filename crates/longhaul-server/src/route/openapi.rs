@@ -1,7 +1,7 @@
 //! The OpenAPI document, made of the list of routes.
 
-use super::{Access, Method, Route, all};
-use crate::problem::Problem;
+use super::{ApiRoute, Method, RouteAccess, all};
+use crate::problem::ProblemDetails;
 use serde_json::Value;
 use std::sync::LazyLock;
 use utoipa::openapi::path::{HttpMethod, PathsBuilder};
@@ -44,21 +44,21 @@ fn without_null_defaults(schema: &mut RefOr<Schema>) {
 
 /// An answer that is a problem.
 fn problem(described: &str) -> ResponseBuilder {
-    let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name())));
+    let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemDetails::name())));
     let answer = ResponseBuilder::new().description(described);
     answer.content("application/problem+json", problem.build())
 }
 
-fn make(routes: Vec<Route>) -> OpenApi {
+fn make(routes: Vec<ApiRoute>) -> OpenApi {
     let mut paths = PathsBuilder::new().build();
     let mut components = ComponentsBuilder::new()
-        .schema(Problem::name(), Problem::schema())
+        .schema(ProblemDetails::name(), ProblemDetails::schema())
         .security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
-    for Route { info, operation, schemas, .. } in routes {
+    for ApiRoute { info, operation, schemas, .. } in routes {
         let mut operation = operation.build();
         let answers = &mut operation.responses.responses;
         answers.insert("default".to_owned(), problem("What went wrong.").build().into());
-        if let Access::Needs(scope) = info.access {
+        if let RouteAccess::Needs(scope) = info.access {
             let seconds = HeaderBuilder::new().schema(Some(u32::schema()));
             let seconds = seconds.description(Some("After how many seconds to ask again."));
             let limited = problem("There were too many requests: `code` says which.");

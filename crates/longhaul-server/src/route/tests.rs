@@ -37,7 +37,7 @@ fn every_route_is_in_the_document_and_describes_itself() {
         let answers = operation["responses"].as_object().unwrap();
         assert!(answers.len() >= 2 && answers.contains_key("default"), "{method} {path}");
         let is_limited = answers.contains_key("429");
-        assert_eq!(is_limited, route.info.access != super::Access::Open, "{method} {path}");
+        assert_eq!(is_limited, route.info.access != super::RouteAccess::Open, "{method} {path}");
         let described = operation["parameters"].as_array().cloned().unwrap_or_default();
         for parameter in parameters(path) {
             assert!(
@@ -81,8 +81,8 @@ fn every_route_is_on_the_page_about_the_gateway() {
         let line = page.lines().find(|line| line.starts_with("| ") && line.contains(&named));
         let line = line.unwrap_or_else(|| panic!("{named} is not on the page"));
         let scope = match route.info.access {
-            super::Access::Open => "none",
-            super::Access::Needs(scope) => scope.word(),
+            super::RouteAccess::Open => "none",
+            super::RouteAccess::Needs(scope) => scope.word(),
         };
         assert!(line.contains(&format!("| {scope} |")), "{line}");
         assert!(line.contains("curl"), "{line}");

@@ -4,7 +4,7 @@
 //! slowly as it likes. This loop has one, and a limit on connections.
 
 use super::{Peer, Shell, Tls};
-use crate::config::Limits;
+use crate::config::ServerLimits;
 use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
 use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits};
@@ -30,15 +30,19 @@ const HEADERS_MAX: usize = 100;
 const BACKLOG: u32 = 4_096;
 
 /// A gateway's socket.
-pub(crate) struct Listener {
+pub(crate) struct GatewayListener {
     socket: TcpListener,
     tls: Option<Arc<Tls>>,
     connections: Arc<Semaphore>,
 }
 
-impl Listener {
+impl GatewayListener {
     /// Starts to listen.
-    pub(crate) fn bind(address: SocketAddr, tls: Option<Tls>, limits: &Limits) -> io::Result<Self> {
+    pub(crate) fn bind(
+        address: SocketAddr,
+        tls: Option<Tls>,
+        limits: &ServerLimits,
+    ) -> io::Result<Self> {
         let socket = listen(address)?;
         let connections = limits.connections.min(Semaphore::MAX_PERMITS);
         let connections = Arc::new(Semaphore::new(connections));
@@ -144,8 +148,9 @@ mod tests {
     /// connection beyond it was tried again after a second.
     #[tokio::test]
     async fn hundreds_may_connect_while_nothing_is_accepted() {
-        let limits = Limits::default();
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), None, &limits).unwrap();
+        let limits = ServerLimits::default();
+        let listener =
+            GatewayListener::bind("127.0.0.1:0".parse().unwrap(), None, &limits).unwrap();
         let address = listener.address().unwrap();
         let connect =
             |_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(500));

@@ -1,7 +1,7 @@
 //! Reads bodies: within their limit, within their time, and as JSON where a route wants that.
 
 use super::{Caller, Shell};
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// A body as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Body {
+pub(crate) struct RawBody {
     pub(crate) bytes: Bytes,
     /// In lower case, without parameters.
     pub(crate) content_type: Option<String>,
@@ -32,21 +32,24 @@ pub(super) const fn kib(bytes: usize) -> usize {
 }
 
 /// A body is longer than it may be.
-pub(super) fn too_large(limit: usize) -> Problem {
+pub(super) fn too_large(limit: usize) -> ProblemDetails {
     let detail = format!(
         "the body has more than {limit} bytes, the limit of this route; put large payloads into a store and submit references to them, or send smaller \
          batches"
     );
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+    ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
 }
 
-impl<S: Sync> FromRequest<S> for Body {
-    type Rejection = Problem;
+impl<S: Sync> FromRequest<S> for RawBody {
+    type Rejection = ProblemDetails;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ProblemDetails> {
         let (parts, body) = request.into_parts();
         let Some(caller) = parts.extensions.get::<Caller>() else {
-            return Err(Problem::unavailable("no_caller", "the request came past the checks"));
+            return Err(ProblemDetails::unavailable(
+                "no_caller",
+                "the request came past the checks",
+            ));
         };
         let time = caller.shell.config.limits.body_time;
         let bytes = whole(body, caller.body_bytes, time).await?;
@@ -55,18 +58,22 @@ impl<S: Sync> FromRequest<S> for Body {
 }
 
 /// Reads a body to its end, within so many bytes and this time.
-async fn whole(body: axum::body::Body, limit: usize, time: Duration) -> Result<Bytes, Problem> {
+async fn whole(
+    body: axum::body::Body,
+    limit: usize,
+    time: Duration,
+) -> Result<Bytes, ProblemDetails> {
     let reading = Limited::new(body, limit).collect();
     let read = tokio::time::timeout(time, reading).await.map_err(|_| {
         let detail = format!("the body did not arrive within {time:?}; nothing was done");
-        Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail)
+        ProblemDetails::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail)
     })?;
     let read = read.map_err(|error| {
         if error.is::<LengthLimitError>() {
             return too_large(limit);
         }
         let detail = format!("the body ended early: {error}; nothing was done");
-        Problem::bad_request("body_incomplete", detail)
+        ProblemDetails::bad_request("body_incomplete", detail)
     })?;
     Ok(read.to_bytes())
 }
@@ -99,7 +106,7 @@ fn content_type(headers: &HeaderMap) -> Option<String> {
     Some(kind.trim().to_ascii_lowercase())
 }
 
-impl Body {
+impl RawBody {
     /// Whether it says that it is JSON.
     pub(crate) fn is_json(&self) -> bool {
         let kind = self.content_type.as_deref();
@@ -107,13 +114,13 @@ impl Body {
     }
 
     /// Reads it as JSON.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, ProblemDetails> {
         if !self.is_json() {
             let is = self.content_type.as_deref().unwrap_or("none");
             let detail = format!(
                 "this route takes JSON, and the content type is {is}; send the header `Content-Type: application/json`"
             );
-            return Err(Problem::new(
+            return Err(ProblemDetails::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "content_type_not_json",
                 detail,
@@ -164,10 +171,10 @@ pub(crate) fn in_plain_words(said: &str) -> String {
     words
 }
 
-impl Body {
+impl RawBody {
     /// An array or an object in the place of a word is a fault of syntax to serde, and JSON
     /// nevertheless.
-    fn problem(&self, error: &serde_json::Error) -> Problem {
+    fn problem(&self, error: &serde_json::Error) -> ProblemDetails {
         if error.is_syntax() && serde_json::from_slice::<Value>(&self.bytes).is_ok() {
             return json_unfit(&error.to_string());
         }
@@ -176,26 +183,26 @@ impl Body {
 }
 
 /// The JSON cannot be read as what the route takes.
-fn json_problem(error: &serde_json::Error) -> Problem {
+fn json_problem(error: &serde_json::Error) -> ProblemDetails {
     use serde_json::error::Category;
     match error.classify() {
         Category::Syntax | Category::Eof | Category::Io => {
-            Problem::bad_request("json_malformed", format!("the body is not JSON: {error}"))
+            ProblemDetails::bad_request("json_malformed", format!("the body is not JSON: {error}"))
         }
         Category::Data => json_unfit(&error.to_string()),
     }
 }
 
-fn json_unfit(why: &str) -> Problem {
+fn json_unfit(why: &str) -> ProblemDetails {
     let why = in_plain_words(why);
     let detail = format!("the body is JSON, and not what this route takes: {why}");
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "json_unfit", detail)
+    ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "json_unfit", detail)
 }
 
 impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
-    type Rejection = Problem;
+    type Rejection = ProblemDetails;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        Body::from_request(request, state).await?.json().map(Json)
+    async fn from_request(request: Request, state: &S) -> Result<Self, ProblemDetails> {
+        RawBody::from_request(request, state).await?.json().map(Json)
     }
 }

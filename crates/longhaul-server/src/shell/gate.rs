@@ -2,12 +2,12 @@
 //! long it may take.
 
 use super::{Shell, body};
-use crate::auth::{Identity, Scope};
+use crate::auth::{Identity, TokenScope};
 use crate::clock::{self, Stopwatch};
-use crate::core::Service;
-use crate::problem::Problem;
-use crate::reach::Outage;
-use crate::route::{Access, RouteInfo, Span};
+use crate::core::GatewayService;
+use crate::problem::ProblemDetails;
+use crate::reach::ConnectionOutage;
+use crate::route::{RequestClass, RouteAccess, RouteInfo};
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -31,35 +31,39 @@ impl Caller {
     /// Whether payloads and results are hidden from it. Who acts without a token is nobody in
     /// particular, whatever it may do.
     pub(crate) fn is_blind(&self) -> bool {
-        let sees = self.identity.name.is_some() && self.identity.may(Scope::Admin);
+        let sees = self.identity.name.is_some() && self.identity.may(TokenScope::Admin);
         self.shell.config.hide_payloads && !sees
     }
 
     /// Refuses bytes that are hidden from it.
-    pub(crate) fn check_sight(&self) -> Result<(), Problem> {
+    pub(crate) fn check_sight(&self) -> Result<(), ProblemDetails> {
         if !self.is_blind() {
             return Ok(());
         }
         let detail = "this gateway hides payloads and results from all but tokens with the scope `admin` (`hide_payloads`): ask with such a token";
-        Err(Problem::new(StatusCode::FORBIDDEN, "payload_hidden", detail))
+        Err(ProblemDetails::new(StatusCode::FORBIDDEN, "payload_hidden", detail))
     }
 }
 
 /// What the gate of a route knows.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+pub(crate) struct RouteGate {
     pub(crate) shell: Arc<Shell>,
-    pub(crate) service: Arc<Service>,
+    pub(crate) service: Arc<GatewayService>,
     pub(crate) route: Arc<RouteInfo>,
 }
 
 /// What a request holds while it is served.
-struct Held {
+struct RequestPermits {
     _permits: [Option<OwnedSemaphorePermit>; 2],
 }
 
 /// Checks a request, serves it, and measures that.
-pub(crate) async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn gate(
+    State(gate): State<RouteGate>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = clock::stopwatch();
     let response = match gate.admit(&request) {
         Ok((caller, held)) => {
@@ -73,49 +77,49 @@ pub(crate) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
     response
 }
 
-impl Gate {
-    fn admit(&self, request: &Request) -> Result<(Caller, Held), Problem> {
+impl RouteGate {
+    fn admit(&self, request: &Request) -> Result<(Caller, RequestPermits), ProblemDetails> {
         let headers = request.headers();
         let identity = self.shell.auth.identify_for(self.route.access, headers)?;
-        if self.route.access != Access::Open {
+        if self.route.access != RouteAccess::Open {
             self.shell.check_rate(&identity, request.extensions().get().copied())?;
         }
-        if let Access::Needs(scope) = self.route.access
+        if let RouteAccess::Needs(scope) = self.route.access
             && !identity.may(scope)
         {
             let detail = format!("the token lacks the scope `{}`", scope.word());
-            return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", detail));
+            return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "scope_missing", detail));
         }
         let body_bytes = self.route.body_limit(&self.shell.config.limits);
         let room = self.shell.room_for_body(headers, body_bytes)?;
         let place = self.place()?;
         let caller = Caller { identity, shell: Arc::clone(&self.shell), body_bytes };
-        Ok((caller, Held { _permits: [room, place] }))
+        Ok((caller, RequestPermits { _permits: [room, place] }))
     }
 
     /// A place among the requests that are served at once.
-    fn place(&self) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+    fn place(&self) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
         let places = match self.route.span {
-            Span::Probe => return Ok(None),
-            Span::Short => &self.shell.requests,
-            Span::Long => &self.shell.waiting,
+            RequestClass::Probe => return Ok(None),
+            RequestClass::Short => &self.shell.requests,
+            RequestClass::Long => &self.shell.waiting,
         };
         let place = Arc::clone(places).try_acquire_owned();
         let detail =
             "the gateway serves as many requests as it may; try again, or ask another gateway";
-        place.map(Some).map_err(|_| Problem::unavailable("too_many_requests", detail))
+        place.map(Some).map_err(|_| ProblemDetails::unavailable("too_many_requests", detail))
     }
 
-    async fn serve(&self, request: Request, next: Next, held: Held) -> Response {
+    async fn serve(&self, request: Request, next: Next, held: RequestPermits) -> Response {
         let reach = &self.shell.reach;
         if !self.route.asks_broker {
             return hold(self.in_time(next.run(request)).await, held);
         }
         if let Err(outage) = reach.admit().await {
-            return Problem::from(outage).into_response();
+            return ProblemDetails::from(outage).into_response();
         }
         // A lease that was not answered has gone to nobody.
-        let only_looks = request.method().is_safe() || self.route.span == Span::Long;
+        let only_looks = request.method().is_safe() || self.route.span == RequestClass::Long;
         let response = tokio::select! {
             biased;
             response = self.in_time(next.run(request)) => response,
@@ -128,29 +132,32 @@ impl Gate {
     async fn in_time(&self, served: impl Future<Output = Response>) -> Response {
         let time = self.shell.config.limits.request_time;
         match self.route.span {
-            Span::Probe | Span::Short => match tokio::time::timeout(time, served).await {
-                Ok(response) => response,
-                Err(_) => {
-                    let detail = format!(
-                        "there was no answer within {time:?}: what was asked for may have been done, or not; look before you ask again"
-                    );
-                    Problem::unavailable("timed_out", detail).into_response()
+            RequestClass::Probe | RequestClass::Short => {
+                match tokio::time::timeout(time, served).await {
+                    Ok(response) => response,
+                    Err(_) => {
+                        let detail = format!(
+                            "there was no answer within {time:?}: what was asked for may have been done, or not; look before you ask again"
+                        );
+                        ProblemDetails::unavailable("timed_out", detail).into_response()
+                    }
                 }
-            },
-            Span::Long => served.await,
+            }
+            RequestClass::Long => served.await,
         }
     }
 
     /// Where this gateway cannot help, another one may: names the one that it last saw alive.
     fn hinted(&self, response: Response) -> Response {
-        let problem = response.extensions().get::<Problem>();
-        let Some(problem) = problem.filter(|_| self.route.access != Access::Open) else {
+        let problem = response.extensions().get::<ProblemDetails>();
+        let Some(problem) = problem.filter(|_| self.route.access != RouteAccess::Open) else {
             return response;
         };
         let Some(url) = self.service.peer() else { return response };
         let Ok(header) = HeaderValue::from_str(&url) else { return response };
         let detail = format!("{}; another gateway was seen at {url}", problem.detail);
-        let mut response = Problem { detail: detail.into(), ..problem.clone() }.into_response();
+        let mut response =
+            ProblemDetails { detail: detail.into(), ..problem.clone() }.into_response();
         response.headers_mut().insert(GATEWAY, header);
         response
     }
@@ -176,13 +183,13 @@ impl Shell {
         &self,
         headers: &HeaderMap,
         limit: usize,
-    ) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+    ) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
         let encoding = headers.get(CONTENT_ENCODING).map(|it| it.as_bytes());
         if encoding.is_some_and(|it| !it.eq_ignore_ascii_case(b"identity")) {
             let detail =
                 "the gateway takes no compressed bodies; send it without `Content-Encoding`";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return Err(Problem::new(status, "content_encoding_unsupported", detail));
+            return Err(ProblemDetails::new(status, "content_encoding_unsupported", detail));
         }
         let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
         let bytes = match length {
@@ -199,12 +206,12 @@ impl Shell {
         let room = u32::try_from(body::kib(bytes)).unwrap_or(u32::MAX);
         let held = Semaphore::try_acquire_many_owned(Arc::clone(&self.body_room), room);
         let detail = "the gateway holds as many bytes of requests as it may; try again, or ask another gateway";
-        held.map(Some).map_err(|_| Problem::unavailable("too_many_bytes", detail))
+        held.map(Some).map_err(|_| ProblemDetails::unavailable("too_many_bytes", detail))
     }
 }
 
 /// The broker was lost while a request was served.
-fn lost(outage: Outage, only_looks: bool) -> Problem {
+fn lost(outage: ConnectionOutage, only_looks: bool) -> ProblemDetails {
     if only_looks {
         return outage.into();
     }
@@ -213,12 +220,12 @@ fn lost(outage: Outage, only_looks: bool) -> Problem {
          is safe)",
         outage.why
     );
-    Problem::unavailable("outcome_unknown", detail)
+    ProblemDetails::unavailable("outcome_unknown", detail)
 }
 
 /// What the request holds is free when its answer is: at once, or, where that is a stream, when
 /// that ends.
-fn hold(response: Response, held: Held) -> Response {
+fn hold(response: Response, held: RequestPermits) -> Response {
     use http_body_util::BodyExt;
     if hyper::body::Body::size_hint(response.body()).exact().is_some() {
         return response;

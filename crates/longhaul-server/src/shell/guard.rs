@@ -2,7 +2,7 @@
 //! page of another site changes anything.
 
 use super::Shell;
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 use axum::extract::{Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -10,27 +10,31 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use longhaul_http::Guard;
+use longhaul_http::HostGuard;
 use std::sync::Arc;
 
 fn check(
-    guard: &Guard,
+    guard: &HostGuard,
     scheme: &str,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<(), Problem> {
+) -> Result<(), ProblemDetails> {
     if !guard.allows_host(uri, headers) {
         let detail = "the request names a host (`Host`) that this gateway does not answer for; use localhost or the address that it listens at, or allow the \
                       name in the gateway's configuration (allowed hosts)";
-        return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", detail));
+        return Err(ProblemDetails::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "host_not_allowed",
+            detail,
+        ));
     }
     if method.is_safe() || guard.allows_origin(headers, scheme) {
         return Ok(());
     }
     let detail = "the request was sent by a web page of another origin; allow that in the gateway's configuration (allowed origins), if it is meant \
                   to use the gateway";
-    Err(Problem::new(StatusCode::FORBIDDEN, "cross_site_request", detail))
+    Err(ProblemDetails::new(StatusCode::FORBIDDEN, "cross_site_request", detail))
 }
 
 /// Checks a request before it gets a route, and adds to each answer what browsers should know.
@@ -61,7 +65,7 @@ mod tests {
 
     #[test]
     fn refusals_have_their_status_and_reading_is_free() {
-        let guard = Guard::new("127.0.0.1".parse().unwrap(), &[], None, &[]);
+        let guard = HostGuard::new("127.0.0.1".parse().unwrap(), &[], None, &[]);
         let host = ("host", "localhost:7070");
         for (headers, read, change) in [
             (&[][..], 421, 421),

@@ -9,20 +9,20 @@ mod linger;
 mod rate;
 mod tls;
 
-pub(crate) use accept::Listener;
-pub(crate) use body::{Body, Json, form, in_plain_words};
-pub(crate) use gate::{Caller, Gate, gate};
+pub(crate) use accept::GatewayListener;
+pub(crate) use body::{Json, RawBody, form, in_plain_words};
+pub(crate) use gate::{Caller, RouteGate, gate};
 pub(crate) use guard::guard;
 pub(crate) use linger::linger;
 pub(crate) use rate::Peer;
 pub(crate) use tls::Tls;
 
-use crate::auth::Auth;
+use crate::auth::GatewayAuth;
 use crate::config::ServerConfig;
-use crate::reach::Reach;
+use crate::reach::BrokerReachability;
 use crate::server::Stops;
-use longhaul_http::Guard;
-use rate::Rates;
+use longhaul_http::HostGuard;
+use rate::CallerBuckets;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -32,11 +32,11 @@ use tokio_util::task::TaskTracker;
 #[derive(Debug)]
 pub(crate) struct Shell {
     pub(crate) config: ServerConfig,
-    pub(crate) auth: Auth,
-    pub(crate) reach: Reach,
-    guard: Guard,
+    pub(crate) auth: GatewayAuth,
+    pub(crate) reach: BrokerReachability,
+    guard: HostGuard,
     scheme: &'static str,
-    rates: Option<Rates>,
+    rates: Option<CallerBuckets>,
     stops: Stops,
     requests: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -47,23 +47,28 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    pub(crate) fn new(config: ServerConfig, auth: Auth, has_tls: bool, stops: Stops) -> Self {
+    pub(crate) fn new(
+        config: ServerConfig,
+        auth: GatewayAuth,
+        has_tls: bool,
+        stops: Stops,
+    ) -> Self {
         let limits = &config.limits;
         let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
-            guard: Guard::new(
+            guard: HostGuard::new(
                 config.listen.ip(),
                 &config.allowed_hosts,
                 None,
                 &config.allowed_origins,
             ),
             scheme: if has_tls { "https" } else { "http" },
-            rates: config.rate_limit.map(Rates::new),
+            rates: config.rate_limit.map(CallerBuckets::new),
             requests: permits(limits.requests),
             waiting: permits(limits.waiting),
             body_room: permits(body::kib(limits.all_body_bytes)),
             lingering: TaskTracker::new(),
-            reach: Reach::new(config.broker_grace),
+            reach: BrokerReachability::new(config.broker_grace),
             auth,
             stops,
             config,

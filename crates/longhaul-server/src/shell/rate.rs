@@ -5,7 +5,7 @@ use super::Shell;
 use crate::auth::Identity;
 use crate::clock::{self, Stopwatch};
 use crate::config::RateLimit;
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -45,7 +45,7 @@ struct Buckets {
 
 /// The buckets of all callers. Times are those since it was made.
 #[derive(Debug)]
-pub(super) struct Rates {
+pub(super) struct CallerBuckets {
     limit: RateLimit,
     started: Stopwatch,
     buckets: Mutex<Buckets>,
@@ -64,7 +64,7 @@ impl Bucket {
     }
 }
 
-impl Rates {
+impl CallerBuckets {
     pub(super) fn new(limit: RateLimit) -> Self {
         Self { limit, started: clock::stopwatch(), buckets: Mutex::default() }
     }
@@ -102,30 +102,30 @@ impl Shell {
         &self,
         identity: &Identity,
         peer: Option<Peer>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ProblemDetails> {
         let Some(rates) = &self.rates else { return Ok(()) };
         let taken = rates.take(Bucket::of(identity, peer), rates.started.read());
         taken.map_err(|wait| limited(rates.limit, wait))
     }
 }
 
-fn limited(RateLimit { requests, per, burst }: RateLimit, wait: Duration) -> Problem {
+fn limited(RateLimit { requests, per, burst }: RateLimit, wait: Duration) -> ProblemDetails {
     let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let seconds = u32::try_from(whole).unwrap_or(u32::MAX);
     let detail = format!(
         "this caller has made as many requests as it may: {requests} in {per:?}, {burst} at once; nothing was done. Ask again after {seconds} s; \
          batches make fewer requests, and the gateway's rate limit may be raised"
     );
-    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail);
-    Problem { retry_after: Some(seconds), ..problem }
+    let problem = ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail);
+    ProblemDetails { retry_after: Some(seconds), ..problem }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rates(requests: u32, seconds: u64, burst: u32) -> Rates {
-        Rates::new(RateLimit { requests, per: Duration::from_secs(seconds), burst })
+    fn rates(requests: u32, seconds: u64, burst: u32) -> CallerBuckets {
+        CallerBuckets::new(RateLimit { requests, per: Duration::from_secs(seconds), burst })
     }
 
     fn token(name: &str) -> Bucket {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     /// How many of `asked` requests are let in.
-    fn taken(rates: &Rates, bucket: &Bucket, now: Duration, asked: usize) -> usize {
+    fn taken(rates: &CallerBuckets, bucket: &Bucket, now: Duration, asked: usize) -> usize {
         (0..asked).filter(|_| rates.take(bucket.clone(), now).is_ok()).count()
     }
 
@@ -211,7 +211,7 @@ mod tests {
             (1, Duration::MAX, u32::MAX),
             (u32::MAX, Duration::MAX, 1),
         ] {
-            let rates = Rates::new(RateLimit { requests, per, burst });
+            let rates = CallerBuckets::new(RateLimit { requests, per, burst });
             assert_eq!(rates.take(token("ann"), ms(0)), Ok(()), "{requests} {per:?} {burst}");
         }
     }

@@ -1,12 +1,12 @@
 //! Routes that act upon tasks: each takes a reason, which is logged.
 
-use super::at::{Asked, QueueAt, Reason, TaskAt};
-use crate::auth::Scope;
+use super::at::{QueryParams, QueueAt, ReasonBody, TaskAt};
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{Action, Service};
-use crate::problem::Problem;
-use crate::route::{Method, Route};
-use crate::shell::Body;
+use crate::core::{GatewayService, TaskAction};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
+use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -74,32 +74,44 @@ pub(crate) struct ActionBody {
     replay: Option<String>,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     let done = "It is done, and in the log.";
     vec![
-        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:cancel", Scope::Admin, cancel)
-            .does(
-                "cancel_task",
-                "Asks for the end of a task; one that runs may end in its own way.",
-            )
-            .optional_body::<Reason>()
-            .answers_empty(204, "The request is stored."),
-        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:kill", Scope::Admin, kill)
-            .does("kill_task", "Asks for the end of a task, without waiting for its processor.")
-            .optional_body::<Reason>()
-            .answers_empty(204, "The request is stored."),
-        Route::new(Method::Delete, "/v1/queues/{queue}/tasks/{task}", Scope::Admin, delete)
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/tasks/{task}:cancel",
+            TokenScope::Admin,
+            cancel,
+        )
+        .does("cancel_task", "Asks for the end of a task; one that runs may end in its own way.")
+        .optional_body::<ReasonBody>()
+        .answers_empty(204, "The request is stored."),
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/tasks/{task}:kill",
+            TokenScope::Admin,
+            kill,
+        )
+        .does("kill_task", "Asks for the end of a task, without waiting for its processor.")
+        .optional_body::<ReasonBody>()
+        .answers_empty(204, "The request is stored."),
+        ApiRoute::new(Method::Delete, "/v1/queues/{queue}/tasks/{task}", TokenScope::Admin, delete)
             .does("delete_task", "Closes a task as cancelled, wherever it stands.")
             .query::<ReasonQuery>()
             .answers_empty(204, done),
-        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:force-fail", Scope::Admin, fail)
-            .does("force_fail_task", "Closes a task as one that failed for good.")
-            .optional_body::<ForceReason>()
-            .answers_empty(204, done),
-        Route::new(
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/tasks/{task}:force-fail",
+            TokenScope::Admin,
+            fail,
+        )
+        .does("force_fail_task", "Closes a task as one that failed for good.")
+        .optional_body::<ForceReason>()
+        .answers_empty(204, done),
+        ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/tasks/{task}:force-release",
-            Scope::Admin,
+            TokenScope::Admin,
             release,
         )
         .does(
@@ -108,11 +120,16 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .optional_body::<ForceReason>()
         .answers_empty(204, done),
-        Route::new(Method::Post, "/v1/queues/{queue}/tasks/{task}:retry", Scope::Admin, retry)
-            .does("retry_task", "Runs a task once more that has failed for good, as a new task.")
-            .optional_body::<Reason>()
-            .answers::<Restarted>(200, "The task that runs it once more."),
-        Route::new(Method::Get, "/v1/queues/{queue}/actions", Scope::Read, log)
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/tasks/{task}:retry",
+            TokenScope::Admin,
+            retry,
+        )
+        .does("retry_task", "Runs a task once more that has failed for good, as a new task.")
+        .optional_body::<ReasonBody>()
+        .answers::<Restarted>(200, "The task that runs it once more."),
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/actions", TokenScope::Read, log)
             .does(
                 "list_actions",
                 "Who has acted upon the tasks of the queue and its workers, and why.",
@@ -131,84 +148,84 @@ pub(crate) struct ReasonQuery {
 
 /// A body that may be left out.
 pub(crate) fn optional<T: serde::de::DeserializeOwned + Default>(
-    body: &Body,
-) -> Result<T, Problem> {
+    body: &RawBody,
+) -> Result<T, ProblemDetails> {
     if body.bytes.is_empty() { Ok(T::default()) } else { body.json() }
 }
 
 async fn act(
-    service: &Service,
+    service: &GatewayService,
     TaskAt { queue, task, caller }: TaskAt,
-    action: Action,
+    action: TaskAction,
     reason: &str,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, ProblemDetails> {
     service.act(&queue, task, action, caller.says(reason)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn cancel(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: TaskAt,
-    body: Body,
-) -> Result<StatusCode, Problem> {
-    let Reason { reason } = optional(&body)?;
-    act(&service, at, Action::Cancel, &reason).await
+    body: RawBody,
+) -> Result<StatusCode, ProblemDetails> {
+    let ReasonBody { reason } = optional(&body)?;
+    act(&service, at, TaskAction::Cancel, &reason).await
 }
 
 async fn kill(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: TaskAt,
-    body: Body,
-) -> Result<StatusCode, Problem> {
-    let Reason { reason } = optional(&body)?;
-    act(&service, at, Action::Kill, &reason).await
+    body: RawBody,
+) -> Result<StatusCode, ProblemDetails> {
+    let ReasonBody { reason } = optional(&body)?;
+    act(&service, at, TaskAction::Kill, &reason).await
 }
 
 async fn delete(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: TaskAt,
-    Asked(ReasonQuery { reason }): Asked<ReasonQuery>,
-) -> Result<StatusCode, Problem> {
-    act(&service, at, Action::Delete, &reason).await
+    QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
+) -> Result<StatusCode, ProblemDetails> {
+    act(&service, at, TaskAction::Delete, &reason).await
 }
 
 async fn fail(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: TaskAt,
-    body: Body,
-) -> Result<StatusCode, Problem> {
+    body: RawBody,
+) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(&service, at, Action::ForceFail(epoch), &reason).await
+    act(&service, at, TaskAction::ForceFail(epoch), &reason).await
 }
 
 async fn release(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: TaskAt,
-    body: Body,
-) -> Result<StatusCode, Problem> {
+    body: RawBody,
+) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(&service, at, Action::ForceRelease(epoch), &reason).await
+    act(&service, at, TaskAction::ForceRelease(epoch), &reason).await
 }
 
 async fn retry(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
-    body: Body,
-) -> Result<Json<Restarted>, Problem> {
-    let Reason { reason } = optional(&body)?;
+    body: RawBody,
+) -> Result<Json<Restarted>, ProblemDetails> {
+    let ReasonBody { reason } = optional(&body)?;
     let id = service.retry(&queue, task, caller.says(&reason)?).await?;
     Ok(Json(Restarted { id: id.to_string(), now: clock::wall_ms() }))
 }
 
 async fn log(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    Asked(LogQuery { limit }): Asked<LogQuery>,
-) -> Result<Json<ActionList>, Problem> {
+    QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
+) -> Result<Json<ActionList>, ProblemDetails> {
     let limit = limit.unwrap_or(RECORDS);
     if !(1..=RECORDS_MAX).contains(&limit) {
         let detail = format!("a list has 1 to {RECORDS_MAX} actions, {limit} were asked for");
-        return Err(Problem::bad_request("query_invalid", detail));
+        return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let records = service.action_log(&queue, limit).await?;
     let action = |it: longhaul::ActionRecord| ActionBody {

@@ -1,8 +1,8 @@
 //! What the path and the query of a request name.
 
 use crate::auth::Identity;
-use crate::core::{QueueName, Said, ServiceError, TaskName};
-use crate::problem::Problem;
+use crate::core::{ActionOrigin, QueueName, ServiceError, TaskName};
+use crate::problem::ProblemDetails;
 use crate::shell::Caller;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::StatusCode;
@@ -50,12 +50,13 @@ pub(crate) struct NamedAt {
 
 /// What stands behind `?`.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
 /// Why something is done.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Reason {
+#[schema(as = Reason)]
+pub(crate) struct ReasonBody {
     /// Up to 1,000 bytes; it is logged, and shown where the task shows why it ended.
     #[serde(default)]
     pub(crate) reason: String,
@@ -63,15 +64,19 @@ pub(crate) struct Reason {
 
 impl Caller {
     /// For whom something is done, and why.
-    pub(crate) fn says<'a>(&'a self, reason: &'a str) -> Result<Said<'a>, Problem> {
+    pub(crate) fn says<'a>(&'a self, reason: &'a str) -> Result<ActionOrigin<'a>, ProblemDetails> {
         if reason.len() > REASON_BYTES_MAX {
             let detail = format!(
                 "a reason has up to {REASON_BYTES_MAX} bytes, this one has {}",
                 reason.len()
             );
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail));
+            return Err(ProblemDetails::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "request_unfit",
+                detail,
+            ));
         }
-        Ok(Said { name: self.name(), reason })
+        Ok(ActionOrigin { name: self.name(), reason })
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -90,24 +95,24 @@ impl Caller {
     }
 
     /// Refuses a queue that the caller's token is not bound to.
-    pub(crate) fn check_queue(&self, queue: &QueueName) -> Result<(), Problem> {
+    pub(crate) fn check_queue(&self, queue: &QueueName) -> Result<(), ProblemDetails> {
         let identity: &Arc<Identity> = &self.identity;
         if identity.may_use(queue.as_str()) {
             return Ok(());
         }
         let detail = format!("the token is bound to other queues than `{queue}`");
-        Err(Problem::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail))
+        Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail))
     }
 }
 
 /// The parameters of the path by name, decoded.
-async fn parameters(parts: &mut Parts) -> Result<(Caller, Vec<(String, String)>), Problem> {
+async fn parameters(parts: &mut Parts) -> Result<(Caller, Vec<(String, String)>), ProblemDetails> {
     let named = RawPathParams::from_request_parts(parts, &()).await.map_err(|error| {
-        Problem::bad_request("path_invalid", format!("the path cannot be read: {error}"))
+        ProblemDetails::bad_request("path_invalid", format!("the path cannot be read: {error}"))
     })?;
     let named = named.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let caller = parts.extensions.get::<Caller>().cloned();
-    let past = || Problem::unavailable("no_caller", "the request came past the checks");
+    let past = || ProblemDetails::unavailable("no_caller", "the request came past the checks");
     Ok((caller.ok_or_else(past)?, named))
 }
 
@@ -116,25 +121,25 @@ fn find<'a>(named: &'a [(String, String)], wanted: &str) -> &'a str {
     found.map_or("", |(_, value)| value)
 }
 
-fn queue(caller: &Caller, named: &[(String, String)]) -> Result<QueueName, Problem> {
+fn queue(caller: &Caller, named: &[(String, String)]) -> Result<QueueName, ProblemDetails> {
     let queue = QueueName::parse(find(named, "queue")).map_err(ServiceError::from)?;
     caller.check_queue(&queue)?;
     Ok(queue)
 }
 
 impl<S: Sync> FromRequestParts<S> for QueueAt {
-    type Rejection = Problem;
+    type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
         Ok(Self { queue: queue(&caller, &named)?, caller })
     }
 }
 
 impl<S: Sync> FromRequestParts<S> for TaskAt {
-    type Rejection = Problem;
+    type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
         let queue = queue(&caller, &named)?;
         let task = find(&named, "task").parse::<TaskName>().map_err(ServiceError::from)?;
@@ -143,9 +148,9 @@ impl<S: Sync> FromRequestParts<S> for TaskAt {
 }
 
 impl<S: Sync> FromRequestParts<S> for LeaseAt {
-    type Rejection = Problem;
+    type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
         let queue = queue(&caller, &named)?;
         Ok(Self { queue, lease: lease_token(find(&named, "lease")).map_err(ServiceError::from)? })
@@ -158,25 +163,25 @@ pub(crate) fn lease_token(text: &str) -> Result<LeaseToken, LeaseTokenError> {
 }
 
 impl<S: Sync> FromRequestParts<S> for NamedAt {
-    type Rejection = Problem;
+    type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
         Ok(Self { queue: queue(&caller, &named)?, name: find(&named, "name").to_owned(), caller })
     }
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
-    type Rejection = Problem;
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
         let asked = Query::<T>::from_request_parts(parts, state).await;
         let Query(asked) = asked.map_err(|error| {
             let detail = format!(
                 "what stands behind `?` is not what this route takes: {}",
                 error.body_text()
             );
-            Problem::bad_request("query_invalid", detail)
+            ProblemDetails::bad_request("query_invalid", detail)
         })?;
         Ok(Self(asked))
     }

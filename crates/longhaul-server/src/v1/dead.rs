@@ -1,15 +1,15 @@
 //! Routes for dead letters.
 
 use super::actions::optional;
-use super::at::{Asked, QueueAt, TaskAt};
+use super::at::{QueryParams, QueueAt, TaskAt};
 use super::tasks::page;
-use super::values::{Words, all_or_some};
-use crate::auth::Scope;
+use super::values::{WordList, all_or_some};
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{QueueName, Service, TaskName};
-use crate::problem::Problem;
-use crate::route::{Method, Route};
-use crate::shell::Body;
+use crate::core::{GatewayService, QueueName, TaskName};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
+use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
 use base64::Engine;
@@ -33,7 +33,7 @@ struct DeadQuery {
     reason: Option<String>,
     /// Tags, with commas between them: letters with all of them.
     #[param(value_type = String)]
-    tag: Words,
+    tag: WordList,
     #[serde(rename = "type")]
     #[param(rename = "type")]
     task_type: Option<String>,
@@ -134,21 +134,21 @@ pub(crate) struct PurgedLetters {
     now: u64,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/dead", Scope::Read, list)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead", TokenScope::Read, list)
             .does("list_dead_letters", "Lists tasks that failed for good.")
             .query::<DeadQuery>()
             .answers::<DeadLetterList>(200, "A page."),
-        Route::new(Method::Get, "/v1/queues/{queue}/dead/{task}", Scope::Read, show)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead/{task}", TokenScope::Read, show)
             .does("get_dead_letter", "A task that failed for good, with its payload.")
             .answers::<DeadLetterBody>(200, "The dead letter."),
-        Route::new(Method::Post, "/v1/queues/{queue}/dead:replay", Scope::Admin, replay)
+        ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:replay", TokenScope::Admin, replay)
             .waits()
             .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for. The body says which.")
             .body::<DeadSelection>()
             .answers::<ReplayList>(200, "What became of each, 10,000 at most: ask again for the rest."),
-        Route::new(Method::Post, "/v1/queues/{queue}/dead:purge", Scope::Admin, purge)
+        ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:purge", TokenScope::Admin, purge)
             .waits()
             .does("purge_dead_letters", "Marks dead letters as handled. The body says which.")
             .body::<DeadSelection>()
@@ -183,7 +183,7 @@ fn position_text(Position { ledger, entry, batch_index }: Position) -> String {
     }
 }
 
-fn position_of(text: &str) -> Result<Position, Problem> {
+fn position_of(text: &str) -> Result<Position, ProblemDetails> {
     let read = || {
         let mut numbers = text.split(':');
         let (ledger, entry) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
@@ -191,7 +191,7 @@ fn position_of(text: &str) -> Result<Position, Problem> {
         numbers.next().is_none().then_some(Position { ledger, entry, batch_index })
     };
     let detail = "`after` is the `next` of the page before";
-    read().ok_or_else(|| Problem::bad_request("query_invalid", detail))
+    read().ok_or_else(|| ProblemDetails::bad_request("query_invalid", detail))
 }
 
 fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
@@ -215,10 +215,10 @@ fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
 }
 
 async fn list(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
-    Asked(query): Asked<DeadQuery>,
-) -> Result<Json<DeadLetterList>, Problem> {
+    QueryParams(query): QueryParams<DeadQuery>,
+) -> Result<Json<DeadLetterList>, ProblemDetails> {
     let limit = page(query.limit)?;
     let DeadQuery { reason, tag, task_type, key, after, .. } = query;
     let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref());
@@ -231,16 +231,16 @@ async fn list(
 }
 
 async fn show(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<DeadLetterBody>, Problem> {
+) -> Result<Json<DeadLetterBody>, ProblemDetails> {
     let letter = service.dead_letter(&queue, task).await?;
     Ok(Json(body(&queue, letter, caller.is_blind())))
 }
 
 impl DeadSelection {
     /// What a body says, if it says which letters are meant. A body that was forgotten would mean all.
-    fn of(body: &Body) -> Result<Self, Problem> {
+    fn of(body: &RawBody) -> Result<Self, ProblemDetails> {
         let it: Self = optional(body)?;
         let says = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let filters = [&it.failed_with, &it.task_type, &it.key].into_iter().any(says);
@@ -255,11 +255,11 @@ impl DeadSelection {
     }
 
     /// The tasks that are named, if any are.
-    fn named(&self) -> Result<Vec<TaskName>, Problem> {
+    fn named(&self) -> Result<Vec<TaskName>, ProblemDetails> {
         if self.tasks.len() > NAMED_MAX {
             let detail =
                 format!("a request names up to {NAMED_MAX} tasks, this one {}", self.tasks.len());
-            return Err(Problem::bad_request("request_unfit", detail));
+            return Err(ProblemDetails::bad_request("request_unfit", detail));
         }
         let names: Result<Vec<TaskName>, _> = self.tasks.iter().map(|id| id.parse()).collect();
         Ok(names.map_err(crate::core::ServiceError::from)?)
@@ -279,10 +279,10 @@ fn outcome(task: String, replayed: Replayed) -> ReplayBody {
 }
 
 async fn replay(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
-    body: Body,
-) -> Result<Json<ReplayList>, Problem> {
+    body: RawBody,
+) -> Result<Json<ReplayList>, ProblemDetails> {
     let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
     let mut outcomes = Vec::new();
@@ -302,10 +302,10 @@ async fn replay(
 }
 
 async fn purge(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
-    body: Body,
-) -> Result<Json<PurgedLetters>, Problem> {
+    body: RawBody,
+) -> Result<Json<PurgedLetters>, ProblemDetails> {
     let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
     let named = selection.named()?;

@@ -1,12 +1,14 @@
 //! Changes of the state of tasks as server-sent events, which go on where somebody was.
 
-use super::at::{Asked, QueueAt};
-use super::new_task::Level;
+use super::at::{QueryParams, QueueAt};
+use super::new_task::PriorityBody;
 use super::task_body::TaskBody;
-use crate::auth::Scope;
-use crate::core::{Event, Events, Place, QueueName, Service, Task};
-use crate::problem::Problem;
-use crate::route::{Method, Route};
+use crate::auth::TokenScope;
+use crate::core::{
+    EventPosition, GatewayService, QueueName, TaskEventStream, TaskSnapshot, TaskStreamEvent,
+};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
 use crate::shell::Caller;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -34,12 +36,12 @@ struct EventQuery {
     /// As the header `Last-Event-ID`, for clients that cannot set it.
     last_event_id: Option<String>,
     /// `high`, `normal` (the default) or `low`.
-    level: Level,
+    level: PriorityBody,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/events", Scope::Read, events)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/events", TokenScope::Read, events)
             .waits()
             .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With the header \
                 `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
@@ -53,52 +55,53 @@ pub(super) fn routes() -> Vec<Route> {
 const START: &str = "start";
 
 /// Where the caller was; the default place is the start.
-fn place(headers: &HeaderMap, query: &EventQuery) -> Result<Option<Place>, Problem> {
+fn place(headers: &HeaderMap, query: &EventQuery) -> Result<Option<EventPosition>, ProblemDetails> {
     let header = headers.get("last-event-id").map(|it| it.to_str().unwrap_or("?"));
     let text = header.or(query.last_event_id.as_deref()).filter(|text| !text.is_empty());
     if text == Some(START) {
-        return Ok(Some(Place::default()));
+        return Ok(Some(EventPosition::default()));
     }
     text.map(str::parse).transpose().map_err(|error: longhaul::WatchPlaceError| {
-        Problem::bad_request("last_event_id_invalid", error.to_string())
+        ProblemDetails::bad_request("last_event_id_invalid", error.to_string())
     })
 }
 
 async fn events(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     headers: HeaderMap,
-    Asked(query): Asked<EventQuery>,
-) -> Result<Response, Problem> {
+    QueryParams(query): QueryParams<EventQuery>,
+) -> Result<Response, ProblemDetails> {
     let behind = place(&headers, &query)?;
     let from = match query.from.as_deref() {
         None | Some("latest") => WatchFrom::Latest,
         Some("earliest") => WatchFrom::Earliest,
         Some(_) => {
             let detail = "`from` is `earliest` or `latest`";
-            return Err(Problem::bad_request("query_invalid", detail));
+            return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
     };
     let events = service.events(&queue, query.level.into(), behind, from).await?;
     let draining = caller.draining().clone().cancelled_owned();
-    let to = Watcher { queue, hidden: caller.is_blind(), service, caller, cut_off: false };
+    let to =
+        EventStreamContext { queue, hidden: caller.is_blind(), service, caller, cut_off: false };
     let stream = stream::unfold((events, to), next).take_until(draining);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-type Sent = Result<axum::response::sse::Event, Infallible>;
+type SseResult = Result<axum::response::sse::Event, Infallible>;
 
 /// To whom events are sent, and of what.
-struct Watcher {
+struct EventStreamContext {
     queue: QueueName,
     hidden: bool,
-    service: Arc<Service>,
+    service: Arc<GatewayService>,
     caller: Caller,
     /// It was told that nothing can come from the broker.
     cut_off: bool,
 }
 
-impl Watcher {
+impl EventStreamContext {
     /// Waits until the gateway has lost its broker, or has it again, and says so. It has no id:
     /// what follows goes on behind what came before.
     async fn notice(&self) -> axum::response::sse::Event {
@@ -116,7 +119,9 @@ impl Watcher {
 
 /// The next event. When there are no more the stream ends, and the client comes again with the last
 /// id.
-async fn next((mut events, mut to): (Events, Watcher)) -> Option<(Sent, (Events, Watcher))> {
+async fn next(
+    (mut events, mut to): (TaskEventStream, EventStreamContext),
+) -> Option<(SseResult, (TaskEventStream, EventStreamContext))> {
     loop {
         let next = tokio::select! {
             biased;
@@ -139,17 +144,21 @@ async fn next((mut events, mut to): (Events, Watcher)) -> Option<(Sent, (Events,
     }
 }
 
-fn sent(to: &Watcher, event: Event, place: String) -> Option<axum::response::sse::Event> {
-    let Watcher { queue, hidden, .. } = to;
+fn sent(
+    to: &EventStreamContext,
+    event: TaskStreamEvent,
+    place: String,
+) -> Option<axum::response::sse::Event> {
+    let EventStreamContext { queue, hidden, .. } = to;
     let (kind, data) = match event {
-        Event::Task(name, shown) => {
-            let task = Task { name, info: None, shown: Some(*shown) };
+        TaskStreamEvent::Task(name, shown) => {
+            let task = TaskSnapshot { name, info: None, shown: Some(*shown) };
             ("task", serde_json::to_string(&TaskBody::new(queue, task, *hidden)).ok()?)
         }
-        Event::Evicted(name) => {
+        TaskStreamEvent::Evicted(name) => {
             ("evicted", json!({"id": name.to_string(), "queue": queue.as_str()}).to_string())
         }
-        Event::CaughtUp => ("caught-up", "{}".to_owned()),
+        TaskStreamEvent::CaughtUp => ("caught-up", "{}".to_owned()),
     };
     let place = if place.is_empty() { START.to_owned() } else { place };
     Some(axum::response::sse::Event::default().event(kind).id(place).data(data))

@@ -1,9 +1,9 @@
 //! Whether the gateway lives and is ready, its metrics, and the document of its routes.
 
-use crate::auth::Scope;
-use crate::core::Service;
-use crate::problem::Problem;
-use crate::route::{Method, Route, document};
+use crate::auth::TokenScope;
+use crate::core::GatewayService;
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method, document};
 use crate::shell::Caller;
 use crate::telemetry;
 use axum::Extension;
@@ -12,8 +12,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 
-pub(super) fn routes() -> Vec<Route> {
-    let probe = |path| Route::new(Method::Get, path, Scope::Read, alive).open();
+pub(super) fn routes() -> Vec<ApiRoute> {
+    let probe = |path| ApiRoute::new(Method::Get, path, TokenScope::Read, alive).open();
     let ok = "It does.";
     vec![
         probe("/healthz").does("healthz", "Whether the gateway lives.").answers_raw(
@@ -26,15 +26,15 @@ pub(super) fn routes() -> Vec<Route> {
             "text/plain",
             ok,
         ),
-        Route::new(Method::Get, "/readyz", Scope::Read, ready)
+        ApiRoute::new(Method::Get, "/readyz", TokenScope::Read, ready)
             .open()
             .does("readyz", "Whether the gateway takes requests: 503 while it drains, or has no way to its broker.")
             .answers_raw(200, "text/plain", "It does."),
-        Route::new(Method::Get, "/metrics", Scope::Read, metrics)
+        ApiRoute::new(Method::Get, "/metrics", TokenScope::Read, metrics)
             .by_itself()
             .does("metrics", "The metrics of the gateway, for Prometheus.")
             .answers_raw(200, "text/plain", "The metrics."),
-        Route::new(Method::Get, "/v1/openapi.json", Scope::Read, openapi)
+        ApiRoute::new(Method::Get, "/v1/openapi.json", TokenScope::Read, openapi)
             .open()
             .does("openapi", "This document.")
             .answers_raw(200, "application/json", "The document."),
@@ -45,10 +45,10 @@ async fn alive() -> &'static str {
     "ok\n"
 }
 
-async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Problem> {
+async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, ProblemDetails> {
     if caller.shell.draining().is_cancelled() {
         let detail = "the gateway ends; ask another one";
-        return Err(Problem::unavailable("draining", detail));
+        return Err(ProblemDetails::unavailable("draining", detail));
     }
     if let Some(mut outage) = caller.shell.reach.outage() {
         // Everybody may ask, and need not learn where the broker is.
@@ -61,14 +61,15 @@ async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Pro
 }
 
 async fn metrics(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     if caller.shell.reach.outage().is_none() {
         service.measure().await;
     }
     let detail = "the process has a recorder of metrics of its own, which has them";
-    let rendered = telemetry::render().ok_or_else(|| Problem::unavailable("no_metrics", detail))?;
+    let rendered =
+        telemetry::render().ok_or_else(|| ProblemDetails::unavailable("no_metrics", detail))?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], rendered).into_response())
 }
 

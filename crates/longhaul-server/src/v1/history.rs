@@ -3,11 +3,11 @@
 use super::at::TaskAt;
 use super::task_body::WorkerBody;
 use super::values::Length;
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::Service;
-use crate::problem::Problem;
-use crate::route::{Method, Route};
+use crate::core::GatewayService;
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
 use longhaul::{HistoryEntry, HistoryEvent, HolderSilence, Ignored, TaskOutcome};
@@ -17,13 +17,14 @@ use utoipa::ToSchema;
 
 /// What happened to a task, as far as its entries are still there.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct History {
+#[schema(as = History)]
+pub(crate) struct HistoryBody {
     task: String,
     /// Whether its first entries are still there.
     is_whole: bool,
     entries: Vec<HistoryEntryBody>,
     /// When nothing was heard of who held it, although heartbeats were due.
-    silences: Vec<Silence>,
+    silences: Vec<SilenceBody>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -73,7 +74,7 @@ pub(crate) struct HistoryEntryBody {
 /// A time in which nothing was heard of who held the task, although heartbeats were due.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = HolderSilence)]
-pub(crate) struct Silence {
+pub(crate) struct SilenceBody {
     /// The epoch of the holder.
     epoch: u32,
     /// When anything was heard of it last.
@@ -89,27 +90,27 @@ pub(crate) struct Silence {
     worker: Option<WorkerBody>,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", Scope::Read, history)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", TokenScope::Read, history)
             .does(
                 "get_task_history",
                 "What happened to a task: each entry, with whether it counts, and when nothing was heard of who held it.",
             )
-            .answers::<History>(200, "The history."),
+            .answers::<HistoryBody>(200, "The history."),
     ]
 }
 
 async fn history(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, .. }: TaskAt,
-) -> Result<Json<History>, Problem> {
+) -> Result<Json<HistoryBody>, ProblemDetails> {
     let found = service.history(&queue, task).await?;
-    Ok(Json(History {
+    Ok(Json(HistoryBody {
         task: task.to_string(),
         is_whole: found.is_whole,
         entries: found.entries.into_iter().map(HistoryEntryBody::from).collect(),
-        silences: found.silences.into_iter().map(Silence::from).collect(),
+        silences: found.silences.into_iter().map(SilenceBody::from).collect(),
         now: clock::wall_ms(),
     }))
 }
@@ -137,7 +138,7 @@ const fn ignored_word(ignored: Ignored) -> &'static str {
     }
 }
 
-impl From<HolderSilence> for Silence {
+impl From<HolderSilence> for SilenceBody {
     fn from(silence: HolderSilence) -> Self {
         Self {
             epoch: silence.epoch,

@@ -3,7 +3,7 @@
 use super::at::lease_token;
 use super::values::{Instant, Length};
 use crate::core::{ServiceError, TaskName};
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -164,7 +164,8 @@ pub(crate) struct ReportBody {
 
 /// How a lease stands after a report.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Reported {
+#[schema(as = Reported)]
+pub(crate) struct ReportedBody {
     /// The silence after which it ends; absent when it is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_time: Option<Length>,
@@ -195,7 +196,7 @@ pub(crate) struct LeaseHolder {
 
 /// What a report says.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct LeaseReport {
     pub(crate) keep: KeepAlive,
     /// `None`: the work goes on.
     pub(crate) outcome: Option<LeaseOutcome>,
@@ -212,12 +213,16 @@ fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
 
 impl LeaseRequestBody {
     /// The request, waiting for up to so long.
-    pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, Problem> {
+    pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, ProblemDetails> {
         let count = self.count.unwrap_or(1);
         if !(1..=COUNT_MAX).contains(&count) {
             let detail =
                 format!("a request asks for 1 to {COUNT_MAX} leases, this one for {count}");
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail));
+            return Err(ProblemDetails::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "request_unfit",
+                detail,
+            ));
         }
         let request = LeaseRequest::of(self.worker).count(count).wait(wait);
         let request = match self.types {
@@ -290,7 +295,7 @@ impl ReportBody {
     }
 
     /// What it says, if its fields go together.
-    pub(crate) fn into_report(mut self) -> Result<Report, ServiceError> {
+    pub(crate) fn into_report(mut self) -> Result<LeaseReport, ServiceError> {
         let results = (self.result.take(), self.result_base64.take(), self.result_json.take());
         let has_result = results != (None, None, None);
         let is = |status| self.status == status;
@@ -324,7 +329,7 @@ impl ReportBody {
         let (lease_time, progress) = (self.lease_time, self.progress);
         let (checkpoint_base64, log) = (self.checkpoint_base64, self.log);
         let keep = KeepAliveBody { lease_time, progress, checkpoint_base64, log };
-        Ok(Report { keep: keep.into_keep_alive()?, outcome })
+        Ok(LeaseReport { keep: keep.into_keep_alive()?, outcome })
     }
 }
 
@@ -345,7 +350,7 @@ fn result(results: Results) -> Result<Bytes, ServiceError> {
     }
 }
 
-impl Reported {
+impl ReportedBody {
     /// It goes on.
     pub(crate) fn kept(kept: &Kept, now: u64) -> Self {
         Self {

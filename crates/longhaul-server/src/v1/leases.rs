@@ -2,13 +2,13 @@
 
 use super::at::{LeaseAt, QueueAt, TaskAt};
 use super::lease_body::{
-    KeepAliveBody, LeaseHolder, LeaseRequestBody, LeasesBody, Report, ReportBody, Reported,
+    KeepAliveBody, LeaseHolder, LeaseReport, LeaseRequestBody, LeasesBody, ReportBody, ReportedBody,
 };
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{QueueName, Reporter, Service, ServiceError};
-use crate::problem::Problem;
-use crate::route::{Method, Route, Size};
+use crate::core::{GatewayService, QueueName, Reporter, ServiceError};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method, Size};
 use crate::shell::{Json, in_plain_words};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -27,7 +27,8 @@ const REPORTS_MAX: usize = 100;
 /// Reports on several leases.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Reports {
+#[schema(as = Reports)]
+pub(crate) struct ReportsBody {
     /// Up to 100, one for each lease: several for one lease may count in any order. One that cannot be read is told in its place, and the others count.
     #[schema(value_type = Vec<ReportBody>)]
     reports: Vec<Value>,
@@ -48,52 +49,72 @@ pub(crate) struct ReportOutcome {
     /// has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: it may count or not; report it again.
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lease: Option<Reported>,
+    lease: Option<ReportedBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Problem>,
+    error: Option<ProblemDetails>,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Post, "/v1/queues/{queue}/leases", Scope::Work, lease)
+        ApiRoute::new(Method::Post, "/v1/queues/{queue}/leases", TokenScope::Work, lease)
             .waits()
             .does("lease_tasks", "Leases up to so many tasks to a worker, as soon as there is one.")
             .body::<LeaseRequestBody>()
             .answers::<LeasesBody>(200, "What was leased.")
             .answers_empty(204, "No task came in time."),
-        Route::new(Method::Post, "/v1/queues/{queue}/leases:report", Scope::Work, report_named)
-            .does("report", "Says how the work under a lease stands, or that it has ended.")
-            .body::<ReportBody>()
-            .takes(Size::Task)
-            .answers::<Reported>(200, "It counts."),
-        Route::new(Method::Post, "/v1/queues/{queue}/leases:report-batch", Scope::Work, report_all)
-            .does("report_batch", "Up to 100 reports, and says of each what became of it.")
-            .body::<Reports>()
-            .takes(Size::Batch)
-            .answers::<ReportOutcomes>(200, "What became of each, in their order."),
-        Route::new(Method::Post, "/v1/queues/{queue}/leases/{lease}:report", Scope::Work, report)
-            .does("report_lease", "The same for the lease that the path names.")
-            .body::<ReportBody>()
-            .takes(Size::Task)
-            .answers::<Reported>(200, "It counts."),
-        Route::new(Method::Post, "/v1/queues/{queue}/leases/{lease}:keep-alive", Scope::Work, keep)
-            .does(
-                "keep_lease_alive",
-                "Says that the holder of a lease is alive, and nothing else that ends it.",
-            )
-            .body::<KeepAliveBody>()
-            .answers::<Reported>(200, "The lease goes on."),
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/lease", Scope::Read, find)
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/leases:report",
+            TokenScope::Work,
+            report_named,
+        )
+        .does("report", "Says how the work under a lease stands, or that it has ended.")
+        .body::<ReportBody>()
+        .takes(Size::Task)
+        .answers::<ReportedBody>(200, "It counts."),
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/leases:report-batch",
+            TokenScope::Work,
+            report_all,
+        )
+        .does("report_batch", "Up to 100 reports, and says of each what became of it.")
+        .body::<ReportsBody>()
+        .takes(Size::Batch)
+        .answers::<ReportOutcomes>(200, "What became of each, in their order."),
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/leases/{lease}:report",
+            TokenScope::Work,
+            report,
+        )
+        .does("report_lease", "The same for the lease that the path names.")
+        .body::<ReportBody>()
+        .takes(Size::Task)
+        .answers::<ReportedBody>(200, "It counts."),
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/leases/{lease}:keep-alive",
+            TokenScope::Work,
+            keep,
+        )
+        .does(
+            "keep_lease_alive",
+            "Says that the holder of a lease is alive, and nothing else that ends it.",
+        )
+        .body::<KeepAliveBody>()
+        .answers::<ReportedBody>(200, "The lease goes on."),
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/lease", TokenScope::Read, find)
             .does("get_lease_holder", "Who works on a task under a lease.")
             .answers::<LeaseHolder>(200, "The lease that runs it now."),
     ]
 }
 
 async fn lease(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     Json(body): Json<LeaseRequestBody>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let wait = body.wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
     let worker = body.worker.clone();
     let request = body.into_request(wait)?;
@@ -106,62 +127,62 @@ async fn lease(
 }
 
 async fn tell(
-    service: &Service,
+    service: &GatewayService,
     queue: &QueueName,
     token: &LeaseToken,
-    report: Report,
-) -> Result<Reported, ServiceError> {
+    report: LeaseReport,
+) -> Result<ReportedBody, ServiceError> {
     let by = Reporter { queue, worker: None };
     match report.outcome {
         Some(outcome) => {
             service.end_lease(by, token, report.keep, outcome).await?;
-            Ok(Reported::over(clock::wall_ms()))
+            Ok(ReportedBody::over(clock::wall_ms()))
         }
         None => {
             let kept = service.keep_alive(by, token, report.keep).await?;
-            Ok(Reported::kept(&kept, clock::wall_ms()))
+            Ok(ReportedBody::kept(&kept, clock::wall_ms()))
         }
     }
 }
 
 async fn report_named(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
     Json(body): Json<ReportBody>,
-) -> Result<axum::Json<Reported>, Problem> {
+) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
     let token = body.token()?;
     Ok(axum::Json(tell(&service, &queue, &token, body.into_report()?).await?))
 }
 
 async fn report(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     LeaseAt { queue, lease }: LeaseAt,
     Json(body): Json<ReportBody>,
-) -> Result<axum::Json<Reported>, Problem> {
+) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
     body.check_unnamed()?;
     Ok(axum::Json(tell(&service, &queue, &lease, body.into_report()?).await?))
 }
 
 async fn keep(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     LeaseAt { queue, lease }: LeaseAt,
     Json(body): Json<KeepAliveBody>,
-) -> Result<axum::Json<Reported>, Problem> {
-    let report = Report { keep: body.into_keep_alive()?, outcome: None };
+) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
+    let report = LeaseReport { keep: body.into_keep_alive()?, outcome: None };
     Ok(axum::Json(tell(&service, &queue, &lease, report).await?))
 }
 
 async fn report_all(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    Json(Reports { reports }): Json<Reports>,
-) -> Result<axum::Json<ReportOutcomes>, Problem> {
+    Json(ReportsBody { reports }): Json<ReportsBody>,
+) -> Result<axum::Json<ReportOutcomes>, ProblemDetails> {
     if reports.len() > REPORTS_MAX {
         let (status, count) = (StatusCode::UNPROCESSABLE_ENTITY, reports.len());
         let detail = format!(
             "a batch has up to {REPORTS_MAX} reports, this one has {count}; none of them counts"
         );
-        return Err(Problem::new(status, "request_unfit", detail));
+        return Err(ProblemDetails::new(status, "request_unfit", detail));
     }
     let one = |report: Value| async {
         if !report.is_object() {
@@ -178,12 +199,12 @@ async fn report_all(
     Ok(axum::Json(ReportOutcomes { outcomes, now: clock::wall_ms() }))
 }
 
-fn outcome(told: Result<Reported, ServiceError>) -> ReportOutcome {
+fn outcome(told: Result<ReportedBody, ServiceError>) -> ReportOutcome {
     let error = match told {
         Ok(lease) => {
             return ReportOutcome { outcome: "RESULT_OK", lease: Some(lease), error: None };
         }
-        Err(error) => Problem::from(error),
+        Err(error) => ProblemDetails::from(error),
     };
     let outcome = match error.code {
         "task_not_found" => "NOT_FOUND",
@@ -196,14 +217,14 @@ fn outcome(told: Result<Reported, ServiceError>) -> ReportOutcome {
 }
 
 async fn find(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, .. }: TaskAt,
-) -> Result<axum::Json<LeaseHolder>, Problem> {
+) -> Result<axum::Json<LeaseHolder>, ProblemDetails> {
     match service.lease_of(&queue, task).await? {
         Some(view) => Ok(axum::Json(LeaseHolder::of(task, view, clock::wall_ms()))),
         None => {
             let detail = format!("no lease runs the task {task} now");
-            Err(Problem::new(StatusCode::NOT_FOUND, "lease_not_found", detail))
+            Err(ProblemDetails::new(StatusCode::NOT_FOUND, "lease_not_found", detail))
         }
     }
 }

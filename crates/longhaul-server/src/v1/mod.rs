@@ -22,10 +22,10 @@ pub(crate) mod values;
 mod why;
 mod workers;
 
-use crate::route::Route;
+use crate::route::ApiRoute;
 
 /// All of them.
-pub(crate) fn routes() -> Vec<Route> {
+pub(crate) fn routes() -> Vec<ApiRoute> {
     let all = [
         health::routes(),
         queues::routes(),

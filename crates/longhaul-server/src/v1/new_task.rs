@@ -1,10 +1,10 @@
 //! Bodies by which tasks are submitted: JSON, or the payload as it is with everything else behind
 //! `?`.
 
-use super::values::{Instant, Length, Words};
+use super::values::{Instant, Length, WordList};
 use crate::core::{NewTask, ServiceError, TaskName};
-use crate::problem::Problem;
-use crate::shell::Body;
+use crate::problem::ProblemDetails;
+use crate::shell::RawBody;
 use axum::http::{HeaderMap, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -44,7 +44,7 @@ pub(crate) struct NewTaskBody {
     /// Words to find it by: up to 16 of up to 64 bytes.
     pub(crate) tags: Vec<String>,
     /// `high`, `normal` or `low`.
-    pub(crate) priority: Level,
+    pub(crate) priority: PriorityBody,
     /// It does not start before so long from now.
     pub(crate) delay: Option<Length>,
     /// It does not start before this instant; one that has passed means now.
@@ -88,9 +88,9 @@ pub(crate) struct RawTerms {
     key: Option<String>,
     /// For raw bodies: words to find it by, with commas between them.
     #[param(value_type = String)]
-    tags: Words,
+    tags: WordList,
     /// For raw bodies: `high`, `normal` or `low`.
-    priority: Level,
+    priority: PriorityBody,
     /// For raw bodies: it does not start before so long from now.
     delay: Option<Length>,
     /// For raw bodies: it does not start before this instant.
@@ -117,7 +117,7 @@ pub(crate) struct RawTerms {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = Priority)]
-pub(crate) enum Level {
+pub(crate) enum PriorityBody {
     High,
     #[default]
     Normal,
@@ -143,12 +143,12 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D
     Value::deserialize(from).map(Some)
 }
 
-impl From<Level> for Priority {
-    fn from(level: Level) -> Self {
+impl From<PriorityBody> for Priority {
+    fn from(level: PriorityBody) -> Self {
         match level {
-            Level::High => Self::High,
-            Level::Normal => Self::Normal,
-            Level::Low => Self::Low,
+            PriorityBody::High => Self::High,
+            PriorityBody::Normal => Self::Normal,
+            PriorityBody::Low => Self::Low,
         }
     }
 }
@@ -283,26 +283,26 @@ pub(crate) fn new_task(
     headers: &HeaderMap,
     terms: RawTerms,
     has_query: bool,
-    body: Body,
-) -> Result<NewTask, Problem> {
+    body: RawBody,
+) -> Result<NewTask, ProblemDetails> {
     let mut task = if body.is_json() {
         if has_query {
             let detail = "a task in JSON says everything in its body; what stands behind `?` is for bodies that are the payload itself";
-            return Err(Problem::bad_request("query_invalid", detail));
+            return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
         body.json::<NewTaskBody>()?.into_task()?
     } else {
         if body.content_type.is_none() {
             let detail = "the request has no content type; send `Content-Type: application/json`, or another one for a body that is the payload itself";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return Err(Problem::new(status, "content_type_missing", detail));
+            return Err(ProblemDetails::new(status, "content_type_missing", detail));
         }
         terms.into_task(body.bytes, body.content_type)?
     };
     if let Some(key) = idempotency_key(headers)? {
         if task.idempotency_key.as_deref().is_some_and(|other| other != key) {
             let detail = "the header `Idempotency-Key` and the field `idempotency_key` differ; send one of them";
-            return Err(Problem::bad_request("idempotency_key_invalid", detail));
+            return Err(ProblemDetails::bad_request("idempotency_key_invalid", detail));
         }
         task.idempotency_key = Some(key.to_owned());
     }
@@ -310,8 +310,8 @@ pub(crate) fn new_task(
 }
 
 /// The idempotency key of the headers. Which of several is meant cannot be known.
-pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let invalid = |detail| Problem::bad_request("idempotency_key_invalid", detail);
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, ProblemDetails> {
+    let invalid = |detail| ProblemDetails::bad_request("idempotency_key_invalid", detail);
     let mut keys = headers.get_all(IDEMPOTENCY_KEY_HEADER).iter();
     let Some(key) = keys.next() else { return Ok(None) };
     if keys.next().is_some() {

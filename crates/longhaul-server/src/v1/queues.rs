@@ -1,16 +1,16 @@
 //! Routes for queues: made, listed, changed, paused, emptied, deleted.
 
 use super::actions::{ReasonQuery, optional};
-use super::at::{Asked, QueueAt, Reason};
+use super::at::{QueryParams, QueueAt, ReasonBody};
 use super::queue_settings::SettingsBody;
 use super::tasks::status_of;
 use super::values::{Length, all_or_some};
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{Creation, QueueName, Service};
-use crate::problem::Problem;
-use crate::route::{Method, Route};
-use crate::shell::{Body, Caller, Json};
+use crate::core::{Creation, GatewayService, QueueName};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
+use crate::shell::{Caller, Json, RawBody};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -93,7 +93,8 @@ pub(crate) struct QueueVersion {
 /// Which tasks are to be deleted, and why.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Purge {
+#[schema(as = Purge)]
+pub(crate) struct PurgeBody {
     /// Up to 1,000 bytes.
     reason: String,
     /// All of the queue, where nothing else says which: a request that says nothing is refused.
@@ -108,7 +109,8 @@ pub(crate) struct Purge {
 
 /// What became of a purge.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Purged {
+#[schema(as = Purged)]
+pub(crate) struct PurgeResultBody {
     deleted: u64,
     /// Tasks that ended meanwhile, or could not be deleted.
     failed: u64,
@@ -116,46 +118,46 @@ pub(crate) struct Purged {
     now: u64,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues", Scope::Read, list)
+        ApiRoute::new(Method::Get, "/v1/queues", TokenScope::Read, list)
             .does("list_queues", "Lists the queues.")
             .answers::<QueueList>(200, "The queues."),
-        Route::new(Method::Put, "/v1/queues/{queue}", Scope::Admin, create)
+        ApiRoute::new(Method::Put, "/v1/queues/{queue}", TokenScope::Admin, create)
             .does("create_queue", "Makes a queue, or puts right what is wrong with its topics.")
             .optional_body::<NewQueue>()
             .answers::<CreatedQueue>(200, "It is there."),
-        Route::new(Method::Get, "/v1/queues/{queue}", Scope::Read, get)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}", TokenScope::Read, get)
             .does("get_queue", "The settings of a queue.")
             .answers::<QueueBody>(200, "The queue."),
-        Route::new(Method::Patch, "/v1/queues/{queue}", Scope::Admin, update)
+        ApiRoute::new(Method::Patch, "/v1/queues/{queue}", TokenScope::Admin, update)
             .does("update_queue", "Changes the settings of a queue; workers obey within a second.")
             .body::<QueueUpdate>()
             .answers::<QueueVersion>(200, "They are changed."),
-        Route::new(Method::Delete, "/v1/queues/{queue}", Scope::Admin, delete)
+        ApiRoute::new(Method::Delete, "/v1/queues/{queue}", TokenScope::Admin, delete)
             .does("delete_queue", "Deletes a queue, with all its tasks and their history.")
             .query::<ReasonQuery>()
             .answers_empty(204, "It is gone."),
-        Route::new(Method::Post, "/v1/queues/{queue}:pause", Scope::Admin, pause)
+        ApiRoute::new(Method::Post, "/v1/queues/{queue}:pause", TokenScope::Admin, pause)
             .does("pause_queue", "Has no task begin any more; what runs goes on.")
-            .optional_body::<Reason>()
+            .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "It is paused."),
-        Route::new(Method::Post, "/v1/queues/{queue}:resume", Scope::Admin, resume)
+        ApiRoute::new(Method::Post, "/v1/queues/{queue}:resume", TokenScope::Admin, resume)
             .does("resume_queue", "Has tasks begin again.")
-            .optional_body::<Reason>()
+            .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "It is not paused."),
-        Route::new(Method::Post, "/v1/queues/{queue}:purge", Scope::Admin, purge)
+        ApiRoute::new(Method::Post, "/v1/queues/{queue}:purge", TokenScope::Admin, purge)
             .waits()
             .does("purge_queue", "Deletes the tasks of a queue that are not over; the body says which. It takes as long as it takes; who hangs up stops it.")
-            .body::<Purge>()
-            .answers::<Purged>(200, "How many were deleted."),
+            .body::<PurgeBody>()
+            .answers::<PurgeResultBody>(200, "How many were deleted."),
     ]
 }
 
 async fn list(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
-) -> Result<axum::Json<QueueList>, Problem> {
+) -> Result<axum::Json<QueueList>, ProblemDetails> {
     let queues = service.queues().await?;
     let may = |queue: &QueueName| caller.identity.may_use(queue.as_str());
     let queues = queues.iter().filter(|it| may(it)).map(ToString::to_string).collect();
@@ -163,10 +165,10 @@ async fn list(
 }
 
 async fn create(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    body: Body,
-) -> Result<axum::Json<CreatedQueue>, Problem> {
+    body: RawBody,
+) -> Result<axum::Json<CreatedQueue>, ProblemDetails> {
     let NewQueue { partitions, levels, ledger_retention, defaults } = optional(&body)?;
     let ledger_retention = ledger_retention.map(|it| it.0);
     let settings = defaults.map(|DefaultsBody::Document004| QueueSettings::of_document_004());
@@ -177,9 +179,9 @@ async fn create(
 }
 
 async fn get(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-) -> Result<axum::Json<QueueBody>, Problem> {
+) -> Result<axum::Json<QueueBody>, ProblemDetails> {
     let found = service.settings(&queue).await?;
     Ok(axum::Json(QueueBody {
         name: queue.to_string(),
@@ -191,10 +193,10 @@ async fn get(
 }
 
 async fn update(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
     Json(QueueUpdate { expected_version, settings }): Json<QueueUpdate>,
-) -> Result<axum::Json<QueueVersion>, Problem> {
+) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
     let change = settings.checked()?;
     let changed = service.update_settings(&queue, expected_version, change);
     Ok(axum::Json(version(changed.await?)))
@@ -205,47 +207,47 @@ fn version(version: u64) -> QueueVersion {
 }
 
 async fn delete(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
-    Asked(ReasonQuery { reason }): Asked<ReasonQuery>,
-) -> Result<StatusCode, Problem> {
+    QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
+) -> Result<StatusCode, ProblemDetails> {
     service.delete_queue(&queue, caller.says(&reason)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn pause(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: QueueAt,
-    body: Body,
-) -> Result<axum::Json<QueueVersion>, Problem> {
+    body: RawBody,
+) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
     set_paused(&service, at, &body, true).await
 }
 
 async fn resume(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: QueueAt,
-    body: Body,
-) -> Result<axum::Json<QueueVersion>, Problem> {
+    body: RawBody,
+) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
     set_paused(&service, at, &body, false).await
 }
 
 async fn set_paused(
-    service: &Service,
+    service: &GatewayService,
     QueueAt { queue, caller }: QueueAt,
-    body: &Body,
+    body: &RawBody,
     paused: bool,
-) -> Result<axum::Json<QueueVersion>, Problem> {
-    let Reason { reason } = optional(body)?;
+) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+    let ReasonBody { reason } = optional(body)?;
     let changed = service.set_paused(&queue, paused, caller.says(&reason)?);
     Ok(axum::Json(version(changed.await?)))
 }
 
 async fn purge(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
-    body: Body,
-) -> Result<axum::Json<Purged>, Problem> {
-    let Purge { reason, all, status, tag, task_type } = optional(&body)?;
+    body: RawBody,
+) -> Result<axum::Json<PurgeResultBody>, ProblemDetails> {
+    let PurgeBody { reason, all, status, tag, task_type } = optional(&body)?;
     let task_type = task_type.filter(|it| !it.is_empty());
     let is_narrow = !status.is_empty() || !tag.is_empty() || task_type.is_some();
     all_or_some(all, is_narrow, "status, tag or type")?;
@@ -258,5 +260,5 @@ async fn purge(
         filter = filter.task_type(task_type);
     }
     let (deleted, failed) = service.purge(&queue, filter, caller.says(&reason)?).await?;
-    Ok(axum::Json(Purged { deleted, failed, now: clock::wall_ms() }))
+    Ok(axum::Json(PurgeResultBody { deleted, failed, now: clock::wall_ms() }))
 }

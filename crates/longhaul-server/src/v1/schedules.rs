@@ -1,15 +1,15 @@
 //! Routes for schedules.
 
 use super::actions::optional;
-use super::at::{NamedAt, QueueAt, Reason};
+use super::at::{NamedAt, QueueAt, ReasonBody};
 use super::new_task::NewTaskBody;
 use super::values::{Instant, Length};
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{QueueName, Service, ServiceError, TaskName};
-use crate::problem::Problem;
-use crate::route::{Method, Route, Size};
-use crate::shell::{Body, Json};
+use crate::core::{GatewayService, QueueName, ServiceError, TaskName};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method, Size};
+use crate::shell::{Json, RawBody};
 use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul::{Overlap, Schedule, ScheduleInfo};
@@ -124,51 +124,71 @@ pub(crate) struct ScheduleVersion {
     now: u64,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/schedules", Scope::Read, list)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/schedules", TokenScope::Read, list)
             .does("list_schedules", "Lists the schedules of a queue.")
             .answers::<ScheduleList>(200, "The schedules."),
-        Route::new(Method::Post, "/v1/queues/{queue}/schedules/{name}", Scope::Admin, create)
-            .does("create_schedule", "Makes a schedule.")
-            .body::<NewSchedule>()
-            .takes(Size::Task)
-            .answers::<ScheduleVersion>(201, "It is there."),
-        Route::new(Method::Get, "/v1/queues/{queue}/schedules/{name}", Scope::Read, get)
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/schedules/{name}",
+            TokenScope::Admin,
+            create,
+        )
+        .does("create_schedule", "Makes a schedule.")
+        .body::<NewSchedule>()
+        .takes(Size::Task)
+        .answers::<ScheduleVersion>(201, "It is there."),
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/schedules/{name}", TokenScope::Read, get)
             .does("get_schedule", "A schedule, and how it stands.")
             .answers::<ScheduleBody>(200, "The schedule."),
-        Route::new(Method::Patch, "/v1/queues/{queue}/schedules/{name}", Scope::Admin, update)
-            .does("update_schedule", "Changes the times or the task of a schedule.")
-            .body::<ScheduleUpdate>()
-            .takes(Size::Task)
-            .answers::<ScheduleVersion>(200, "It is changed."),
-        Route::new(Method::Delete, "/v1/queues/{queue}/schedules/{name}", Scope::Admin, delete)
-            .does("delete_schedule", "Deletes a schedule; tasks that it has submitted go on.")
-            .answers_empty(204, "It is gone."),
-        Route::new(Method::Post, "/v1/queues/{queue}/schedules/{name}:pause", Scope::Admin, pause)
-            .does("pause_schedule", "Has a schedule fire only by hand.")
-            .optional_body::<Reason>()
-            .answers::<ScheduleVersion>(200, "It is paused."),
-        Route::new(
+        ApiRoute::new(
+            Method::Patch,
+            "/v1/queues/{queue}/schedules/{name}",
+            TokenScope::Admin,
+            update,
+        )
+        .does("update_schedule", "Changes the times or the task of a schedule.")
+        .body::<ScheduleUpdate>()
+        .takes(Size::Task)
+        .answers::<ScheduleVersion>(200, "It is changed."),
+        ApiRoute::new(
+            Method::Delete,
+            "/v1/queues/{queue}/schedules/{name}",
+            TokenScope::Admin,
+            delete,
+        )
+        .does("delete_schedule", "Deletes a schedule; tasks that it has submitted go on.")
+        .answers_empty(204, "It is gone."),
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/schedules/{name}:pause",
+            TokenScope::Admin,
+            pause,
+        )
+        .does("pause_schedule", "Has a schedule fire only by hand.")
+        .optional_body::<ReasonBody>()
+        .answers::<ScheduleVersion>(200, "It is paused."),
+        ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/schedules/{name}:resume",
-            Scope::Admin,
+            TokenScope::Admin,
             resume,
         )
         .does(
             "resume_schedule",
             "Has a schedule fire again; what it has missed is not made up for.",
         )
-        .optional_body::<Reason>()
+        .optional_body::<ReasonBody>()
         .answers::<ScheduleVersion>(200, "It is not paused."),
-        Route::new(
+        ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/schedules/{name}:trigger",
-            Scope::Admin,
+            TokenScope::Admin,
             trigger,
         )
         .does("trigger_schedule", "Fires a schedule now.")
-        .optional_body::<Reason>()
+        .optional_body::<ReasonBody>()
         .answers::<ScheduleVersion>(200, "A worker fires it."),
     ]
 }
@@ -232,7 +252,7 @@ impl TimesBody {
     }
 }
 
-fn body(info: ScheduleInfo) -> Result<ScheduleBody, Problem> {
+fn body(info: ScheduleInfo) -> Result<ScheduleBody, ProblemDetails> {
     let firing = |it: longhaul::Firing| FiringBody {
         slot: Instant(it.slot),
         task: TaskName::of(&it.task).to_string(),
@@ -252,19 +272,19 @@ const fn versioned(version: u64, now: u64) -> axum::Json<ScheduleVersion> {
 }
 
 async fn list(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-) -> Result<axum::Json<ScheduleList>, Problem> {
+) -> Result<axum::Json<ScheduleList>, ProblemDetails> {
     let found = service.schedules(&queue).await?.list().await.map_err(ServiceError::from)?;
     let schedules = found.into_iter().map(body).collect::<Result<_, _>>()?;
     Ok(axum::Json(ScheduleList { schedules, now: clock::wall_ms() }))
 }
 
 async fn create(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, .. }: NamedAt,
     Json(NewSchedule { schedule, task }): Json<NewSchedule>,
-) -> Result<(StatusCode, axum::Json<ScheduleVersion>), Problem> {
+) -> Result<(StatusCode, axum::Json<ScheduleVersion>), ProblemDetails> {
     let task = service.submission(&queue, task.into_task()?)?;
     let schedules = service.schedules(&queue).await?;
     let created = schedules.create(&name, schedule.into_schedule()?, task).await;
@@ -273,19 +293,19 @@ async fn create(
 }
 
 async fn get(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, .. }: NamedAt,
-) -> Result<axum::Json<ScheduleBody>, Problem> {
+) -> Result<axum::Json<ScheduleBody>, ProblemDetails> {
     let found = service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
     let missing = || ServiceError::from(longhaul::SchedulesError::NotFound);
     Ok(axum::Json(body(found.ok_or_else(missing)?)?))
 }
 
 async fn update(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, .. }: NamedAt,
     Json(ScheduleUpdate { expected_version, schedule, task }): Json<ScheduleUpdate>,
-) -> Result<axum::Json<ScheduleVersion>, Problem> {
+) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
     let schedules = service.schedules(&queue).await?;
     let changed = match (schedule, task) {
         (Some(times), None) => {
@@ -305,9 +325,9 @@ async fn update(
 }
 
 async fn delete(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, ProblemDetails> {
     service.schedules(&queue).await?.delete(&name).await.map_err(ServiceError::from)?;
     logged("delete", &queue, &name, caller.name(), "");
     Ok(StatusCode::NO_CONTENT)
@@ -315,25 +335,25 @@ async fn delete(
 
 /// What is changed of a schedule without a version.
 #[derive(Clone, Copy)]
-enum Change {
+enum ScheduleChange {
     Pause,
     Resume,
     Trigger,
 }
 
 async fn change(
-    service: &Service,
+    service: &GatewayService,
     NamedAt { queue, name, caller }: NamedAt,
-    request: &Body,
-    change: Change,
-) -> Result<axum::Json<ScheduleVersion>, Problem> {
-    let Reason { reason } = optional(request)?;
+    request: &RawBody,
+    change: ScheduleChange,
+) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+    let ReasonBody { reason } = optional(request)?;
     let said = caller.says(&reason)?;
     let schedules = service.schedules(&queue).await?;
     let (word, changed) = match change {
-        Change::Pause => ("pause", schedules.pause(&name).await),
-        Change::Resume => ("resume", schedules.resume(&name).await),
-        Change::Trigger => ("trigger", schedules.trigger(&name).await),
+        ScheduleChange::Pause => ("pause", schedules.pause(&name).await),
+        ScheduleChange::Resume => ("resume", schedules.resume(&name).await),
+        ScheduleChange::Trigger => ("trigger", schedules.trigger(&name).await),
     };
     let version = changed.map_err(ServiceError::from)?;
     logged(word, &queue, &name, said.name, said.reason);
@@ -345,25 +365,25 @@ fn logged(action: &str, queue: &QueueName, schedule: &str, operator: Option<&str
 }
 
 async fn pause(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: NamedAt,
-    body: Body,
-) -> Result<axum::Json<ScheduleVersion>, Problem> {
-    change(&service, at, &body, Change::Pause).await
+    body: RawBody,
+) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+    change(&service, at, &body, ScheduleChange::Pause).await
 }
 
 async fn resume(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: NamedAt,
-    body: Body,
-) -> Result<axum::Json<ScheduleVersion>, Problem> {
-    change(&service, at, &body, Change::Resume).await
+    body: RawBody,
+) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+    change(&service, at, &body, ScheduleChange::Resume).await
 }
 
 async fn trigger(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     at: NamedAt,
-    body: Body,
-) -> Result<axum::Json<ScheduleVersion>, Problem> {
-    change(&service, at, &body, Change::Trigger).await
+    body: RawBody,
+) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+    change(&service, at, &body, ScheduleChange::Trigger).await
 }

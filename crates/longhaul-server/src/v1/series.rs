@@ -1,13 +1,13 @@
 //! How a queue fared over the last hour, or another time.
 
-use super::at::{Asked, QueueAt};
-use super::new_task::Level;
+use super::at::{QueryParams, QueueAt};
+use super::new_task::PriorityBody;
 use super::values::Length;
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::Service;
-use crate::problem::Problem;
-use crate::route::{Method, Route};
+use crate::core::GatewayService;
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
 use longhaul::TaskStep;
@@ -27,7 +27,7 @@ const STEPS_MAX: usize = 1_440;
 #[serde(deny_unknown_fields, default)]
 struct SeriesQuery {
     /// `high`, `normal` (the default) or `low`.
-    level: Level,
+    level: PriorityBody,
     /// How long a step is; a minute if it is not said, at least a second.
     step: Option<Length>,
     /// 1 to 1,440 steps; 60 if it is not said.
@@ -38,7 +38,7 @@ struct SeriesQuery {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Series {
     step_ms: u64,
-    steps: Vec<Step>,
+    steps: Vec<SeriesStep>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Series {
 /// What happened in the time of a step.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SeriesStep)]
-pub(crate) struct Step {
+pub(crate) struct SeriesStep {
     /// When it began, in ms since the epoch.
     at: u64,
     submitted: u64,
@@ -61,9 +61,9 @@ pub(crate) struct Step {
     latency_p95_ms: Option<u64>,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/series", Scope::Read, series)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/series", TokenScope::Read, series)
             .does(
                 "get_series",
                 "How many tasks were submitted and ended, and how long they took, by minute or another step.",
@@ -74,23 +74,23 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 async fn series(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    Asked(query): Asked<SeriesQuery>,
-) -> Result<Json<Series>, Problem> {
+    QueryParams(query): QueryParams<SeriesQuery>,
+) -> Result<Json<Series>, ProblemDetails> {
     let step = query.step.map_or(STEP, |length| length.0);
     let steps = query.steps.unwrap_or(STEPS);
     if step < Duration::from_secs(1) || !(1..=STEPS_MAX).contains(&steps) {
         let detail = format!("a series has 1 to {STEPS_MAX} steps of at least a second");
-        return Err(Problem::bad_request("query_invalid", detail));
+        return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let found = service.series(&queue, query.level.into(), step, steps).await?;
     let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
-    let steps = found.iter().map(Step::from).collect();
+    let steps = found.iter().map(SeriesStep::from).collect();
     Ok(Json(Series { step_ms, steps, now: clock::wall_ms() }))
 }
 
-impl From<&TaskStep> for Step {
+impl From<&TaskStep> for SeriesStep {
     fn from(step: &TaskStep) -> Self {
         Self {
             at: step.from_ms,

@@ -1,7 +1,7 @@
 //! A task as it is answered.
 
 use crate::clock;
-use crate::core::{QueueName, Task};
+use crate::core::{QueueName, TaskSnapshot};
 use longhaul::{TaskMetadata, WorkerIdentity};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -135,9 +135,9 @@ impl From<&WorkerIdentity> for WorkerBody {
 }
 
 impl TaskBody {
-    pub(crate) fn new(queue: &QueueName, task: Task, hidden: bool) -> Self {
+    pub(crate) fn new(queue: &QueueName, task: TaskSnapshot, hidden: bool) -> Self {
         let status = task.status();
-        let Task { name, info, shown } = task;
+        let TaskSnapshot { name, info, shown } = task;
         let mut body = Self::empty(name.to_string(), queue, status.word());
         body.hidden = hidden;
         if let Some(shown) = shown {

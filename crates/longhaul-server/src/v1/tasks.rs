@@ -1,14 +1,14 @@
 //! Routes that look at tasks.
 
-use super::at::{Asked, QueueAt, TaskAt};
-use super::new_task::{CONTENT_TYPE_PROPERTY, Level};
+use super::at::{QueryParams, QueueAt, TaskAt};
+use super::new_task::{CONTENT_TYPE_PROPERTY, PriorityBody};
 use super::task_body::{TaskBody, TaskList};
-use super::values::{Instant, Length, Words};
-use crate::auth::Scope;
+use super::values::{Instant, Length, WordList};
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{Service, ServiceError, TaskName};
-use crate::problem::Problem;
-use crate::route::{Method, Route};
+use crate::core::{GatewayService, ServiceError, TaskName};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
@@ -33,10 +33,10 @@ const PAGE_MAX: usize = 1_000;
 pub(crate) struct TaskQuery {
     /// Statuses, with commas between them: tasks with any of them.
     #[param(value_type = String)]
-    pub(crate) status: Words,
+    pub(crate) status: WordList,
     /// Tags, with commas between them: tasks with all of them.
     #[param(value_type = String)]
-    pub(crate) tag: Words,
+    pub(crate) tag: WordList,
     #[serde(rename = "type")]
     #[param(rename = "type")]
     pub(crate) task_type: Option<String>,
@@ -46,7 +46,7 @@ pub(crate) struct TaskQuery {
     /// Submitted at this instant or earlier.
     pub(crate) created_to: Option<Instant>,
     /// `high`, `normal` (the default) or `low`: each level of a queue is listed by itself.
-    pub(crate) level: Level,
+    pub(crate) level: PriorityBody,
     /// `oldest` first (the default), by partition and then in the order of submission, or `newest` first, over all partitions.
     #[param(inline)]
     pub(crate) order: Order,
@@ -69,7 +69,7 @@ pub(crate) enum Order {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LevelQuery {
     /// `high`, `normal` (the default) or `low`.
-    pub(crate) level: Level,
+    pub(crate) level: PriorityBody,
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -81,7 +81,8 @@ struct WaitQuery {
 
 /// How many tasks there are.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Counts {
+#[schema(as = Counts)]
+pub(crate) struct TaskCountsBody {
     /// By status; a status without tasks is left out.
     by_status: BTreeMap<&'static str, u64>,
     /// All together.
@@ -116,37 +117,47 @@ pub(crate) struct OldestReady {
     since: u64,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks", Scope::Read, list)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks", TokenScope::Read, list)
             .does("list_tasks", "Lists tasks, in the order of their submission in each partition.")
             .query::<TaskQuery>()
             .answers::<TaskList>(200, "A page."),
-        Route::new(Method::Get, "/v1/queues/{queue}/counts", Scope::Read, count)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/counts", TokenScope::Read, count)
             .does("count_tasks", "Counts tasks by status.")
             .query::<LevelQuery>()
-            .answers::<Counts>(200, "How many there are."),
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", Scope::Read, get)
+            .answers::<TaskCountsBody>(200, "How many there are."),
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", TokenScope::Read, get)
             .does("get_task", "What is known of a task.")
             .answers::<TaskBody>(200, "The task."),
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/wait", Scope::Read, wait)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/wait", TokenScope::Read, wait)
             .waits()
             .does("wait_for_task", "Waits for the end of a task, 30 s at most.")
             .query::<WaitQuery>()
             .answers::<TaskBody>(200, "The task, which is over.")
             .answers_empty(204, "It is not over yet: ask again."),
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/result", Scope::Read, result)
-            .does("get_task_result", "The bytes of the result of a task.")
-            .answers_raw(200, "application/octet-stream", "The result."),
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/payload", Scope::Read, payload)
-            .does("get_task_payload", "The bytes of the payload of a task.")
-            .answers_raw(200, "application/octet-stream", "The payload."),
+        ApiRoute::new(
+            Method::Get,
+            "/v1/queues/{queue}/tasks/{task}/result",
+            TokenScope::Read,
+            result,
+        )
+        .does("get_task_result", "The bytes of the result of a task.")
+        .answers_raw(200, "application/octet-stream", "The result."),
+        ApiRoute::new(
+            Method::Get,
+            "/v1/queues/{queue}/tasks/{task}/payload",
+            TokenScope::Read,
+            payload,
+        )
+        .does("get_task_payload", "The bytes of the payload of a task.")
+        .answers_raw(200, "application/octet-stream", "The payload."),
     ]
 }
 
 impl TaskQuery {
     /// What the library is asked.
-    pub(crate) fn filter(&self) -> Result<TaskFilter, Problem> {
+    pub(crate) fn filter(&self) -> Result<TaskFilter, ProblemDetails> {
         let mut filter = TaskFilter::new();
         for status in &self.status.0 {
             filter = filter.status(status_of(status)?);
@@ -169,32 +180,35 @@ impl TaskQuery {
 }
 
 /// The status of a word.
-pub(crate) fn status_of(text: &str) -> Result<TaskStatus, Problem> {
+pub(crate) fn status_of(text: &str) -> Result<TaskStatus, ProblemDetails> {
     let found = TaskStatus::ALL.into_iter().find(|status| status.word() == text);
     found.ok_or_else(|| {
         let all = TaskStatus::ALL.map(TaskStatus::word).join(", ");
         let shown: String = text.chars().take(80).collect();
-        Problem::bad_request("query_invalid", format!("`{shown}` is no status; statuses are {all}"))
+        ProblemDetails::bad_request(
+            "query_invalid",
+            format!("`{shown}` is no status; statuses are {all}"),
+        )
     })
 }
 
 /// How many entries a page has.
-pub(crate) fn page(limit: Option<usize>) -> Result<usize, Problem> {
+pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
     match limit {
         None => Ok(PAGE),
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
         Some(limit) => {
             let detail = format!("a page has 1 to {PAGE_MAX} entries, {limit} were asked for");
-            Err(Problem::bad_request("query_invalid", detail))
+            Err(ProblemDetails::bad_request("query_invalid", detail))
         }
     }
 }
 
 async fn list(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
-    Asked(query): Asked<TaskQuery>,
-) -> Result<Json<TaskList>, Problem> {
+    QueryParams(query): QueryParams<TaskQuery>,
+) -> Result<Json<TaskList>, ProblemDetails> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
     let level = query.level.into();
     let (tasks, next) = match query.order {
@@ -217,22 +231,22 @@ async fn list(
 }
 
 /// Where a page of the newest tasks begins: a task of each partition, with commas between them.
-fn places(text: &str) -> Result<Vec<TaskId>, Problem> {
+fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
     let names = text.split(',').filter(|name| !name.is_empty()).map(str::parse::<TaskName>);
     let ids = names.map(|name| name.map(|name| name.id)).collect::<Result<_, _>>();
     Ok(ids.map_err(ServiceError::from)?)
 }
 
 async fn count(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    Asked(LevelQuery { level }): Asked<LevelQuery>,
-) -> Result<Json<Counts>, Problem> {
+    QueryParams(LevelQuery { level }): QueryParams<LevelQuery>,
+) -> Result<Json<TaskCountsBody>, ProblemDetails> {
     let counts = service.counts(&queue, level.into()).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest =
         |(id, since)| OldestReady { id: TaskName { level: level.into(), id }.to_string(), since };
-    Ok(Json(Counts {
+    Ok(Json(TaskCountsBody {
         by_status: counts.by_status.iter().map(|(it, count)| (it.word(), *count)).collect(),
         total: counts.total(),
         demand: counts.demand(),
@@ -243,18 +257,18 @@ async fn count(
 }
 
 async fn get(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<TaskBody>, Problem> {
+) -> Result<Json<TaskBody>, ProblemDetails> {
     let task = service.task(&queue, task).await?;
     Ok(Json(TaskBody::new(&queue, task, caller.is_blind())))
 }
 
 async fn wait(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
-    Asked(WaitQuery { timeout }): Asked<WaitQuery>,
-) -> Result<Response, Problem> {
+    QueryParams(WaitQuery { timeout }): QueryParams<WaitQuery>,
+) -> Result<Response, ProblemDetails> {
     let time = caller.poll_time(timeout.map(|it| it.0));
     let waiting = Box::pin(service.wait(&queue, task, time));
     match caller.draining().run_until_cancelled(waiting).await.transpose()?.flatten() {
@@ -264,18 +278,18 @@ async fn wait(
 }
 
 async fn result(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let result = service.result(&queue, task).await?;
     caller.check_sight()?;
     Ok(download(result))
 }
 
 async fn payload(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let payload = service.payload(&queue, task).await?;
     caller.check_sight()?;
     let mut response = download(payload.bytes);

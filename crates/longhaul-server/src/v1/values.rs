@@ -1,7 +1,7 @@
 //! Values in bodies and queries: durations, instants, lists of words.
 
 use crate::clock;
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,10 +21,10 @@ pub(crate) struct Instant(pub(crate) SystemTime);
 
 /// Words with commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Words(pub(crate) Vec<String>);
+pub(crate) struct WordList(pub(crate) Vec<String>);
 
 /// Refuses a request that says neither which are meant nor that all are, or both: what was forgotten would mean all.
-pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<(), Problem> {
+pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<(), ProblemDetails> {
     let detail = match (all, is_narrow) {
         (true, false) | (false, true) => return Ok(()),
         (false, false) => {
@@ -34,7 +34,7 @@ pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<()
         }
         (true, true) => format!("`all` goes with none of {fields}: leave out one or the other"),
     };
-    Err(Problem::bad_request("selection_unclear", detail))
+    Err(ProblemDetails::bad_request("selection_unclear", detail))
 }
 
 impl Length {
@@ -78,14 +78,14 @@ impl Instant {
     }
 }
 
-struct Of<T> {
+struct ScalarVisitor<T> {
     expecting: &'static str,
     text: fn(&str) -> Result<T, String>,
     number: fn(f64) -> Result<T, String>,
     whole: fn(u64) -> Result<T, String>,
 }
 
-impl<T> Visitor<'_> for Of<T> {
+impl<T> Visitor<'_> for ScalarVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,7 +111,7 @@ impl<T> Visitor<'_> for Of<T> {
 
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Of {
+        from.deserialize_any(ScalarVisitor {
             expecting: "a duration such as \"30s\" or \"PT30S\"",
             text: Self::parse,
             number: |seconds| {
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for Length {
 
 impl<'de> Deserialize<'de> for Instant {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Of {
+        from.deserialize_any(ScalarVisitor {
             expecting: "an instant: ms since the epoch, or a text such as \"2026-11-22T09:30:00Z\"",
             text: Self::parse,
             number: |ms| Err(format!("{ms} is not a whole number of ms since the epoch")),
@@ -133,7 +133,7 @@ impl<'de> Deserialize<'de> for Instant {
     }
 }
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for WordList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());

@@ -1,10 +1,10 @@
 //! Why a task does not run.
 
 use super::at::TaskAt;
-use crate::auth::Scope;
-use crate::core::Service;
-use crate::problem::Problem;
-use crate::route::{Method, Route};
+use crate::auth::TokenScope;
+use crate::core::GatewayService;
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -28,9 +28,9 @@ pub(crate) struct WhyBody {
     now: u64,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/why", Scope::Read, why)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/why", TokenScope::Read, why)
             .does(
                 "why_task",
                 "Why a task does not run, in one sentence and in its parts; for a task that runs, who runs it and since when.",
@@ -40,9 +40,9 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 async fn why(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, .. }: TaskAt,
-) -> Result<Json<WhyBody>, Problem> {
+) -> Result<Json<WhyBody>, ProblemDetails> {
     let why = service.why(&queue, task).await?;
     let mut details = serde_json::to_value(&why.cause).unwrap_or_default();
     let cause = details.as_object_mut().and_then(|parts| parts.remove("cause"));

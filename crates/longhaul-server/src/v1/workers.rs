@@ -1,15 +1,15 @@
 //! Routes for workers: listed, and drained by their names.
 
 use super::actions::optional;
-use super::at::{Asked, NamedAt, QueueAt, Reason};
+use super::at::{NamedAt, QueryParams, QueueAt, ReasonBody};
 use super::task_body::WorkerBody;
 use super::tasks::LevelQuery;
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{Service, TaskName};
-use crate::problem::Problem;
-use crate::route::{Method, Route};
-use crate::shell::Body;
+use crate::core::{GatewayService, TaskName};
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
+use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -48,27 +48,27 @@ pub(crate) struct ToldToDrain {
     now: u64,
 }
 
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::Get, "/v1/queues/{queue}/workers", Scope::Read, list)
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/workers", TokenScope::Read, list)
             .does("list_workers", "Who works on a queue, and on what.")
             .query::<LevelQuery>()
             .answers::<WorkerList>(200, "The workers."),
-        Route::new(Method::Post, "/v1/queues/{queue}/workers/{name}:drain", Scope::Admin, drain)
+        ApiRoute::new(Method::Post, "/v1/queues/{queue}/workers/{name}:drain", TokenScope::Admin, drain)
             .does(
                 "drain_worker",
                 "Has a worker drain, wherever it runs: it takes nothing new, lets its tasks end, and ends.",
             )
-            .optional_body::<Reason>()
+            .optional_body::<ReasonBody>()
             .answers::<ToldToDrain>(200, "It is told; it has left when it is not listed any more."),
     ]
 }
 
 async fn list(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    Asked(LevelQuery { level }): Asked<LevelQuery>,
-) -> Result<Json<WorkerList>, Problem> {
+    QueryParams(LevelQuery { level }): QueryParams<LevelQuery>,
+) -> Result<Json<WorkerList>, ProblemDetails> {
     let found = service.workers(&queue, level.into()).await?;
     let worker = |it: longhaul::WorkerInfo| QueueWorker {
         partition: it.partition,
@@ -87,11 +87,11 @@ async fn list(
 }
 
 async fn drain(
-    State(service): State<Arc<Service>>,
+    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
-    body: Body,
-) -> Result<Json<ToldToDrain>, Problem> {
-    let Reason { reason } = optional(&body)?;
+    body: RawBody,
+) -> Result<Json<ToldToDrain>, ProblemDetails> {
+    let ReasonBody { reason } = optional(&body)?;
     let told = service.drain_worker(&queue, &name, caller.says(&reason)?).await?;
     Ok(Json(ToldToDrain { worker: WorkerBody::from(&*told), now: clock::wall_ms() }))
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{config, exchange, get, with_gateway};
 use longhaul::testing::TestEngine;
-use longhaul_server::{Server, StartError};
+use longhaul_server::{Server, ServerStartError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -33,7 +33,7 @@ fn an_address_in_use_is_told() {
         // An engine brings a runtime of its own.
         let client = std::thread::spawn(|| TestEngine::new().client().clone()).join().unwrap();
         let refused = Server::start(client, taken).await.unwrap_err();
-        assert!(matches!(refused, StartError::Listen { .. }), "{refused}");
+        assert!(matches!(refused, ServerStartError::Listen { .. }), "{refused}");
         assert!(refused.to_string().contains("give another address"), "{refused}");
     });
 }

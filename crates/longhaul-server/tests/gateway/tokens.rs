@@ -2,7 +2,7 @@
 
 use crate::support::{config, exchange, with_gateway};
 use longhaul::testing::TestEngine;
-use longhaul_server::{Server, StartError};
+use longhaul_server::{Server, ServerStartError};
 use std::time::Duration;
 
 /// What `printf %s TOKEN | sha256sum` prints of `test` and of `zebra`. No figure of the metrics has
@@ -58,9 +58,9 @@ fn a_gateway_does_not_start_with_tokens_that_it_cannot_read_or_open_to_all() {
         runtime.block_on(Server::start(client.clone(), config)).map(drop)
     };
     let missing = start(&|it| it.token_file = Some("/does/not/exist".into())).unwrap_err();
-    assert!(matches!(missing, StartError::Tokens(_)), "{missing}");
+    assert!(matches!(missing, ServerStartError::Tokens(_)), "{missing}");
     let open = start(&|it| it.listen = "0.0.0.0:0".parse().unwrap()).unwrap_err();
-    assert!(matches!(open, StartError::Config(_)), "{open}");
+    assert!(matches!(open, ServerStartError::Config(_)), "{open}");
     assert!(open.to_string().contains("give a token file"), "{open}");
     start(&|it| (it.listen, it.insecure) = ("0.0.0.0:0".parse().unwrap(), true)).unwrap();
 }

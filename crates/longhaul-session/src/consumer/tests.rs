@@ -1,9 +1,9 @@
 use super::*;
-use crate::driver::Waiter;
+use crate::driver::ResponseChannel;
 use crate::error;
 use crate::fake_driver::{FakeDriver, large, message, soon};
 use crate::machine::UNTOLD_BYTES_MAX;
-use crate::machine::call::{ConsumerStats, Subscription};
+use crate::machine::call::{BrokerConsumerStats, SubscriptionSpec};
 use futures::FutureExt;
 
 const ENTRY: EntryId = EntryId { ledger: 1, entry: 1 };
@@ -11,13 +11,13 @@ const ENTRY: EntryId = EntryId { ledger: 1, entry: 1 };
 /// A consumer, and what it has to do with.
 struct Bench {
     driver: FakeDriver,
-    sink: mpsc::UnboundedSender<Delivery>,
+    sink: mpsc::UnboundedSender<ConsumerDelivery>,
     consumer: SessionConsumer,
 }
 
 async fn bench() -> Bench {
     let mut driver = FakeDriver::new();
-    let subscription = Subscription::Shared { name: "group".to_owned() };
+    let subscription = SubscriptionSpec::Shared { name: "group".to_owned() };
     let options = ConsumerOptions { topic: "tasks".to_owned(), subscription };
     let opening = SessionConsumer::open(Arc::clone(&driver.link), options);
     let (consumer, (_, sink)) = tokio::join!(opening, driver.open_consumer(7));
@@ -39,7 +39,7 @@ fn request(count: u32) -> String {
 async fn the_rest_of_a_batch_counts_for_what_is_asked_for_next() {
     let Bench { mut driver, sink, mut consumer } = bench().await;
     consumer.request(2);
-    sink.send(Delivery::Entry(batch(1, 3))).unwrap();
+    sink.send(ConsumerDelivery::Entry(batch(1, 3))).unwrap();
     for delivered in batch(1, 3) {
         assert_eq!(soon(consumer.next()).await.unwrap(), delivered);
     }
@@ -56,13 +56,13 @@ async fn nothing_is_delivered_when_the_consumer_is_over_and_its_cause_is_told() 
     for told in [true, false] {
         let Bench { mut driver, sink, mut consumer } = bench().await;
         consumer.request(2);
-        sink.send(Delivery::Entry(batch(1, 2))).unwrap();
+        sink.send(ConsumerDelivery::Entry(batch(1, 2))).unwrap();
         assert_eq!(soon(consumer.next()).await.unwrap(), message(1, Some(0)));
         assert_eq!(driver.called(), [request(2)]);
         let cause = error::unreachable("here", "moved");
-        sink.send(Delivery::Entry(batch(2, 2))).unwrap();
+        sink.send(ConsumerDelivery::Entry(batch(2, 2))).unwrap();
         if told {
-            sink.send(Delivery::Over(cause)).unwrap();
+            sink.send(ConsumerDelivery::Over(cause)).unwrap();
         } else {
             driver.end(cause);
         }
@@ -81,7 +81,7 @@ async fn nothing_is_delivered_when_the_consumer_is_over_and_its_cause_is_told() 
 async fn who_waits_for_a_delivery_learns_of_the_end() {
     let Bench { driver, sink, mut consumer } = bench().await;
     let over = async {
-        sink.send(Delivery::Over(error::unreachable("here", "moved"))).unwrap();
+        sink.send(ConsumerDelivery::Over(error::unreachable("here", "moved"))).unwrap();
         std::future::pending::<()>().await;
     };
     let error = tokio::select! { biased;
@@ -98,8 +98,8 @@ async fn who_waits_for_a_delivery_learns_of_the_end() {
 async fn what_is_handed_back_unseen_is_asked_for_again() {
     let Bench { mut driver, sink, mut consumer } = bench().await;
     consumer.request(4);
-    sink.send(Delivery::Entry(batch(1, 3))).unwrap();
-    sink.send(Delivery::Entry(vec![message(2, None)])).unwrap();
+    sink.send(ConsumerDelivery::Entry(batch(1, 3))).unwrap();
+    sink.send(ConsumerDelivery::Entry(vec![message(2, None)])).unwrap();
     assert_eq!(soon(consumer.next()).await.unwrap(), message(1, Some(0)));
     driver.called();
     let handed_back = |entry| format!("HandBack {{ consumer: 7, entry: {entry:?} }}");
@@ -117,7 +117,7 @@ async fn what_waits_behind_an_entry_that_is_handed_back_stays() {
     let Bench { sink, mut consumer, driver: _driver } = bench().await;
     consumer.request(4);
     // One of them is looked at, so that the others wait in the consumer.
-    sink.send(Delivery::Entry([batch(1, 2), batch(2, 2)].concat())).unwrap();
+    sink.send(ConsumerDelivery::Entry([batch(1, 2), batch(2, 2)].concat())).unwrap();
     soon(consumer.next()).await.unwrap();
     consumer.hand_back(ENTRY).await.unwrap();
     for index in 0..2 {
@@ -133,7 +133,7 @@ async fn much_that_was_taken_is_told() {
     consumer.request(3);
     let taken = |count, bytes| format!("Taken {{ consumer: 7, count: {count}, bytes: {bytes} }}");
     let entry = vec![large(1, UNTOLD_BYTES_MAX), large(1, UNTOLD_BYTES_MAX)];
-    sink.send(Delivery::Entry(entry)).unwrap();
+    sink.send(ConsumerDelivery::Entry(entry)).unwrap();
     soon(consumer.next()).await.unwrap();
     assert_eq!(driver.called(), [request(3), taken(1, UNTOLD_BYTES_MAX)]);
     consumer.hand_back(ENTRY).await.unwrap();
@@ -145,7 +145,8 @@ async fn an_ack_is_confirmed_by_the_broker_or_fails_with_the_connection() {
     let Bench { mut driver, mut consumer, sink: _sink } = bench().await;
     let receipts = [consumer.ack(ENTRY), consumer.ack(ENTRY)];
     for is_confirmed in [true, false] {
-        let Call::Ack { consumer: 7, entry: ENTRY, token: Waiter::Ack(ack) } = driver.next().await
+        let ConnectionCall::Ack { consumer: 7, entry: ENTRY, token: ResponseChannel::Ack(ack) } =
+            driver.next().await
         else {
             panic!("no ack")
         };
@@ -163,11 +164,12 @@ async fn an_ack_is_confirmed_by_the_broker_or_fails_with_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn the_backlog_is_what_the_broker_says() {
     let Bench { mut driver, mut consumer, sink: _sink } = bench().await;
-    let stats = ConsumerStats { permits: 3, unacked: 5, backlog: 8, blocked: true };
-    let (found, question) = tokio::join!(consumer.backlog(), driver.answer(Answer::Stats(stats)));
+    let stats = BrokerConsumerStats { permits: 3, unacked: 5, backlog: 8, blocked: true };
+    let (found, question) =
+        tokio::join!(consumer.backlog(), driver.answer(BrokerResponse::Stats(stats)));
     assert_eq!(found.unwrap(), Backlog { entries: 8, permits: 3, blocked: true });
-    assert!(matches!(question, Question::Stats { consumer: 7 }));
-    let (odd, _) = tokio::join!(consumer.backlog(), driver.answer(Answer::Done));
+    assert!(matches!(question, BrokerRequest::Stats { consumer: 7 }));
+    let (odd, _) = tokio::join!(consumer.backlog(), driver.answer(BrokerResponse::Done));
     assert!(odd.unwrap_err().cause.contains("unexpected"));
 }
 

@@ -2,11 +2,11 @@
 
 use super::super::consumer::SessionConsumer;
 use super::super::fake_driver::{message, soon};
-use super::super::link::Link;
+use super::super::link::ConnectionHandle;
 use super::super::machine::call::{
-    ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, Subscription,
+    BrokerRequest, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, SubscriptionSpec,
 };
-use super::super::machine::{Greeting, Times};
+use super::super::machine::{ConnectionTimeouts, Greeting};
 use super::super::options::endpoints;
 use super::super::publisher::SessionPublisher;
 use super::*;
@@ -92,20 +92,20 @@ impl Broker {
 /// A driver at work, and who has to do with it.
 struct Bench {
     broker: Broker,
-    link: Arc<Link>,
+    link: Arc<ConnectionHandle>,
     opened: oneshot::Receiver<Result<(), TransportError>>,
-    over: End,
+    over: EndSignal,
     detours: Arc<Detours>,
     clock: Clock,
     _driver: JoinSet<()>,
 }
 
 impl Bench {
-    fn new(wrap: impl FnOnce(DuplexStream) -> Wire, times: Times) -> Self {
+    fn new(wrap: impl FnOnce(DuplexStream) -> Wire, times: ConnectionTimeouts) -> Self {
         let (stream, wire) = duplex(PIPE_BYTES);
         let clock = longhaul_memory::simulated_clock(0);
         let detours = Arc::<Detours>::default();
-        let around = Surroundings {
+        let around = ConnectionContext {
             clock,
             credentials: Credentials::token("token"),
             shown: None,
@@ -115,18 +115,18 @@ impl Bench {
             tracker: TaskTracker::new(),
         };
         let greeting = Greeting { times, auth_method: "token", ..Greeting::default() };
-        let machine = Connection::new("here".into(), greeting, clock.now());
+        let machine = ConnectionMachine::new("here".into(), greeting, clock.now());
         let (sender, opened) = oneshot::channel();
-        let (driver, calls, over) = Driver::new(machine, wrap(wire), around, sender);
+        let (driver, calls, over) = ConnectionDriver::new(machine, wrap(wire), around, sender);
         let mut running = JoinSet::new();
         running.spawn(driver.run());
-        let link = Arc::new(Link::new(calls, over.clone(), "here".into()));
+        let link = Arc::new(ConnectionHandle::new(calls, over.clone(), "here".into()));
         let broker = Broker { stream, inbox: BytesMut::new() };
         Self { broker, link, opened, over, detours, clock, _driver: running }
     }
 
     fn plain() -> Self {
-        Self::new(|wire| Box::new(wire), Times::default())
+        Self::new(|wire| Box::new(wire), ConnectionTimeouts::default())
     }
 
     /// Taken in by the broker.
@@ -156,7 +156,7 @@ impl Bench {
 }
 
 fn consumer_options() -> ConsumerOptions {
-    let subscription = Subscription::Shared { name: "group".to_owned() };
+    let subscription = SubscriptionSpec::Shared { name: "group".to_owned() };
     ConsumerOptions { topic: "t".to_owned(), subscription }
 }
 
@@ -166,11 +166,11 @@ fn producer_options() -> ProducerOptions {
 }
 
 /// Publishes without the checks of a publisher.
-fn publish(link: &Link, producer: u64, message: Outgoing) -> Receipt {
+fn publish(link: &ConnectionHandle, producer: u64, message: Outgoing) -> Receipt {
     let (on_receipt, stored) = OnReceipt::awaited();
     let publication = Publication { message, publish_time_ms: 0 };
-    let token = Unanswered { on_receipt, _room: Taken::default() };
-    link.call(Call::Publish { producer, publication, token });
+    let token = Unanswered { on_receipt, _room: PublisherPermit::default() };
+    link.call(ConnectionCall::Publish { producer, publication, token });
     stored
 }
 
@@ -236,7 +236,7 @@ async fn a_connection_that_breaks_says_at_what() {
         (plain, true, "the broker closed the connection"),
         (breaking, true, "connection reset"),
     ] {
-        let mut bench = Bench::new(wrap, Times::default());
+        let mut bench = Bench::new(wrap, ConnectionTimeouts::default());
         if is_open {
             bench = bench.open().await;
         }
@@ -252,7 +252,7 @@ async fn a_connection_that_breaks_says_at_what() {
 #[tokio::test(start_paused = true)]
 async fn what_a_wire_holds_back_is_passed_on() {
     let wrap = |wire| Box::new(BufWriter::new(wire)) as Wire;
-    let mut bench = Bench::new(wrap, Times::default()).open().await;
+    let mut bench = Bench::new(wrap, ConnectionTimeouts::default()).open().await;
     for _ in 0..2 {
         bench.broker.says(CommandPing {}).await;
         assert!(matches!(bench.broker.hears().await, Command::Pong(_)));
@@ -262,7 +262,7 @@ async fn what_a_wire_holds_back_is_passed_on() {
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_is_silent_is_asked_and_then_given_up() {
     let mut bench = Bench::plain().open().await;
-    let Times { keep_alive, .. } = Times::default();
+    let ConnectionTimeouts { keep_alive, .. } = ConnectionTimeouts::default();
     let heard = bench.clock.now();
     assert!(matches!(bench.broker.hears().await, Command::Ping(_)));
     assert_eq!(bench.clock.now().since(heard), keep_alive);
@@ -274,12 +274,12 @@ async fn a_broker_that_is_silent_is_asked_and_then_given_up() {
 /// Something is due before what the timer was set for.
 #[tokio::test(start_paused = true)]
 async fn a_question_is_given_up_in_its_time() {
-    let times = Times { answer: 10 * SECOND, ..Times::default() };
+    let times = ConnectionTimeouts { answer: 10 * SECOND, ..ConnectionTimeouts::default() };
     let bench = Bench::new(|wire| Box::new(wire), times).open().await;
     let asked = bench.clock.now();
     let lookup =
         LookupQuestion { topic: "t".to_owned(), authoritative: false, listener_name: None };
-    let unanswered = soon(bench.link.ask(Question::Lookup(lookup))).await.unwrap_err();
+    let unanswered = soon(bench.link.ask(BrokerRequest::Lookup(lookup))).await.unwrap_err();
     assert_eq!(unanswered.cause, "no answer in time");
     assert_eq!(bench.clock.now().since(asked), times.answer);
     assert!(bench.over.get().is_none(), "the connection is given up with it");
@@ -347,9 +347,9 @@ async fn what_is_under_way_when_the_last_user_leaves_has_a_limited_time() {
 async fn what_was_called_while_the_connection_ends_is_answered() {
     let bench = Bench::plain();
     let no_token = error::refused("there", "no token");
-    bench.link.call(Call::Credentials(Err(no_token)));
+    bench.link.call(ConnectionCall::Credentials(Err(no_token)));
     for _ in 0..CALLS_AT_ONCE_MAX {
-        bench.link.call(Call::Request { consumer: 0, count: 0 });
+        bench.link.call(ConnectionCall::Request { consumer: 0, count: 0 });
     }
     let stored = soon(publish(&bench.link, 0, Outgoing::default())).await;
     assert!(matches!(stored, Err(PublishError::NotStored(_))), "{stored:?}");
@@ -397,9 +397,9 @@ async fn the_deliveries_of_a_consumer_that_is_over_end() {
     let (sink, mut deliveries) = unbounded();
     let opening = bench.link.open_consumer(consumer_options(), sink);
     let (opened, id) = tokio::join!(soon(opening), bench.broker.opens_consumer());
-    assert_eq!(opened.unwrap(), Answer::Consumer(id));
+    assert_eq!(opened.unwrap(), BrokerResponse::Consumer(id));
     bench.broker.says(CommandCloseConsumer::new(id, u64::MAX)).await;
-    assert!(matches!(soon(deliveries.recv()).await, Some(Delivery::Over(_))));
+    assert!(matches!(soon(deliveries.recv()).await, Some(ConsumerDelivery::Over(_))));
     assert!(soon(deliveries.recv()).await.is_none());
 }
 

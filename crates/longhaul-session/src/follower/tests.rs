@@ -9,7 +9,7 @@ fn after(entry: u64, batch_index: Option<u32>) -> Position {
 /// A follower, and what it has to do with.
 struct Bench {
     driver: FakeDriver,
-    sink: mpsc::UnboundedSender<Delivery>,
+    sink: mpsc::UnboundedSender<ConsumerDelivery>,
     follower: SessionFollower,
 }
 
@@ -54,7 +54,7 @@ async fn a_follower_begins_where_it_is_told_to() {
         let opening = SessionFollower::open(Arc::clone(&driver.link), "t".to_owned(), follow);
         let (_follower, (options, _sink)) = tokio::join!(opening, driver.open_consumer(7));
         assert_eq!(options.topic, "t");
-        let Subscription::Reader { start, compacted: true, window: WINDOW, .. } =
+        let SubscriptionSpec::Reader { start, compacted: true, window: WINDOW, .. } =
             options.subscription
         else {
             panic!("{:?}", options.subscription)
@@ -68,8 +68,8 @@ async fn a_follower_begins_where_it_is_told_to() {
 #[tokio::test(start_paused = true)]
 async fn a_follower_passes_on_what_came_and_then_says_why_it_ends() {
     let Bench { mut driver, sink, mut follower } = bench().await;
-    sink.send(Delivery::Entry(vec![message(1, Some(0)), message(1, Some(1))])).unwrap();
-    sink.send(Delivery::Over(error::unreachable("here", "moved"))).unwrap();
+    sink.send(ConsumerDelivery::Entry(vec![message(1, Some(0)), message(1, Some(1))])).unwrap();
+    sink.send(ConsumerDelivery::Over(error::unreachable("here", "moved"))).unwrap();
     drop(sink);
     for index in 0..2 {
         assert_eq!(soon(follower.next()).await.unwrap(), message(1, Some(index)));
@@ -93,7 +93,7 @@ async fn a_follower_whose_connection_ends_says_why() {
 #[tokio::test(start_paused = true)]
 async fn a_follower_tells_what_it_has_taken_and_is_closed_with_its_user() {
     let Bench { mut driver, sink, mut follower } = bench().await;
-    sink.send(Delivery::Entry(vec![large(1, UNTOLD_BYTES_MAX)])).unwrap();
+    sink.send(ConsumerDelivery::Entry(vec![large(1, UNTOLD_BYTES_MAX)])).unwrap();
     soon(follower.next()).await.unwrap();
     let taken = format!("Taken {{ consumer: 7, count: 1, bytes: {UNTOLD_BYTES_MAX} }}");
     assert_eq!(driver.called(), [taken]);
@@ -106,11 +106,11 @@ async fn the_last_position_is_what_the_broker_says() {
     let Bench { mut driver, mut follower, sink: _sink } = bench().await;
     for last in [Some(after(4, None)), None] {
         let (found, question) =
-            tokio::join!(follower.last_position(), driver.answer(Answer::Last(last)));
+            tokio::join!(follower.last_position(), driver.answer(BrokerResponse::Last(last)));
         assert_eq!(found.unwrap(), last);
-        assert!(matches!(question, Question::Last { consumer: 7 }));
+        assert!(matches!(question, BrokerRequest::Last { consumer: 7 }));
     }
-    let (odd, _) = tokio::join!(follower.last_position(), driver.answer(Answer::Done));
+    let (odd, _) = tokio::join!(follower.last_position(), driver.answer(BrokerResponse::Done));
     assert!(odd.unwrap_err().cause.contains("unexpected"));
 }
 
@@ -131,18 +131,20 @@ async fn fetched(at: Position, views: Vec<Shown>) -> Option<Message> {
             let (options, sink) = driver.open_consumer(id).await;
             let entry = StartPlace::At(Position { batch_index: None, ..at });
             let name = match options.subscription {
-                Subscription::Reader { ref name, .. } => name.clone(),
-                Subscription::Shared { .. } | Subscription::KeyShared { .. } => String::new(),
+                SubscriptionSpec::Reader { ref name, .. } => name.clone(),
+                SubscriptionSpec::Shared { .. } | SubscriptionSpec::KeyShared { .. } => {
+                    String::new()
+                }
             };
-            let reader = Subscription::Reader { name, start: entry, compacted, window: 0 };
+            let reader = SubscriptionSpec::Reader { name, start: entry, compacted, window: 0 };
             assert_eq!(options.subscription, reader);
-            let last = Answer::Last(shown.last.map(|entry| after(entry, None)));
+            let last = BrokerResponse::Last(shown.last.map(|entry| after(entry, None)));
             driver.answer(last).await;
             if !shown.entry.is_empty() {
                 let request = driver.next().await;
                 let expected = format!("Request {{ consumer: {id}, count: 1 }}");
                 assert_eq!(format!("{request:?}"), expected);
-                sink.send(Delivery::Entry(shown.entry)).unwrap();
+                sink.send(ConsumerDelivery::Entry(shown.entry)).unwrap();
             }
             sinks.push(sink);
             let closed = driver.next().await;
@@ -178,10 +180,10 @@ async fn a_message_is_fetched_from_the_log_or_else_from_its_compacted_view() {
 /// that must come unless it is here.
 async fn view_of_five(driver: &mut FakeDriver, id: u64, here: Option<Message>) {
     let (_, sink) = driver.open_consumer(id).await;
-    driver.answer(Answer::Last(Some(after(5, None)))).await;
+    driver.answer(BrokerResponse::Last(Some(after(5, None)))).await;
     driver.next().await;
     if let Some(message) = here {
-        sink.send(Delivery::Entry(vec![message])).unwrap();
+        sink.send(ConsumerDelivery::Entry(vec![message])).unwrap();
     }
     // The follower waits for something until its reader is closed.
     let closed = driver.next().await;

@@ -1,9 +1,9 @@
 //! Questions in the broker's words, and its answers in ours.
 
-use super::call::{Answer, ConsumerStats, Lookup, LookupQuestion, ProducerOptions};
-use super::producer::Producer;
-use super::requests::{Kind, Request};
-use super::{Connection, error};
+use super::call::{BrokerConsumerStats, BrokerResponse, Lookup, LookupQuestion, ProducerOptions};
+use super::producer::ConnectionProducer;
+use super::requests::{PendingRequest, RequestKind};
+use super::{ConnectionMachine, error};
 use longhaul_transport::TransportError;
 use longhaul_types::Position;
 use longhaul_types::moment::Moment;
@@ -19,8 +19,8 @@ const CLIENT_NAME: &str = "client";
 /// A request's number is this where an error concerns the connection as a whole.
 const NO_REQUEST: u64 = u64::MAX;
 
-impl<A, P> Connection<A, P> {
-    fn begin(&mut self, kind: Kind, token: A, now: Moment) -> u64 {
+impl<A, P> ConnectionMachine<A, P> {
+    fn begin(&mut self, kind: RequestKind, token: A, now: Moment) -> u64 {
         let request_id = self.draw_id();
         self.requests.insert(request_id, kind, vec![token], now + self.times.answer);
         request_id
@@ -37,12 +37,12 @@ impl<A, P> Connection<A, P> {
     /// A request whose answer nobody waits for.
     pub(super) fn begin_end(&mut self, now: Moment) -> u64 {
         let request_id = self.draw_id();
-        self.requests.insert(request_id, Kind::Done, Vec::new(), now + self.times.answer);
+        self.requests.insert(request_id, RequestKind::Done, Vec::new(), now + self.times.answer);
         request_id
     }
 
     pub(super) fn ask_partitions(&mut self, topic: String, token: A, now: Moment) {
-        let request_id = self.begin(Kind::Partitions, token, now);
+        let request_id = self.begin(RequestKind::Partitions, token, now);
         let metadata = CommandPartitionedTopicMetadata {
             topic,
             request_id,
@@ -54,7 +54,7 @@ impl<A, P> Connection<A, P> {
 
     pub(super) fn ask_lookup(&mut self, question: LookupQuestion, token: A, now: Moment) {
         let LookupQuestion { topic, authoritative, listener_name } = question;
-        let request_id = self.begin(Kind::Lookup, token, now);
+        let request_id = self.begin(RequestKind::Lookup, token, now);
         let lookup = CommandLookupTopic {
             topic,
             request_id,
@@ -67,8 +67,8 @@ impl<A, P> Connection<A, P> {
 
     pub(super) fn open_producer(&mut self, options: ProducerOptions, token: A, now: Moment) {
         let producer_id = self.draw_id();
-        let request_id = self.begin(Kind::Producer(producer_id), token, now);
-        let producer = Producer::new(options.batching, options.topic.clone());
+        let request_id = self.begin(RequestKind::Producer(producer_id), token, now);
+        let producer = ConnectionProducer::new(options.batching, options.topic.clone());
         self.producers.insert(producer_id, producer);
         let producer = CommandProducer {
             topic: options.topic,
@@ -84,12 +84,12 @@ impl<A, P> Connection<A, P> {
     }
 
     pub(super) fn ask_last(&mut self, consumer_id: u64, token: A, now: Moment) {
-        let request_id = self.begin(Kind::Last(consumer_id), token, now);
+        let request_id = self.begin(RequestKind::Last(consumer_id), token, now);
         self.control.push_back(CommandGetLastMessageId { consumer_id, request_id }.into());
     }
 
     pub(super) fn ask_stats(&mut self, consumer_id: u64, token: A, now: Moment) {
-        let request_id = self.begin(Kind::Stats(consumer_id), token, now);
+        let request_id = self.begin(RequestKind::Stats(consumer_id), token, now);
         self.control.push_back(CommandConsumerStats { request_id, consumer_id }.into());
     }
 
@@ -119,9 +119,9 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    fn deliver_answer(&mut self, request: Request<A>, answer: &Answer) {
-        let Request { kind, tokens, .. } = request;
-        if let Kind::Consumer(id) = kind {
+    fn deliver_answer(&mut self, request: PendingRequest<A>, answer: &BrokerResponse) {
+        let PendingRequest { kind, tokens, .. } = request;
+        if let RequestKind::Consumer(id) = kind {
             self.consumer_opened(id);
         }
         for token in tokens {
@@ -130,16 +130,16 @@ impl<A, P> Connection<A, P> {
     }
 
     /// A question was refused: what it would have opened is not there.
-    fn refuse(&mut self, request: Request<A>, cause: &TransportError) {
+    fn refuse(&mut self, request: PendingRequest<A>, cause: &TransportError) {
         match request.kind {
-            Kind::Producer(id) => self.end_producer(id, cause),
-            Kind::Consumer(id) => self.end_consumer(id, cause),
-            Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last(_)
-            | Kind::Stats(_)
-            | Kind::Ack(_)
-            | Kind::Done => {}
+            RequestKind::Producer(id) => self.end_producer(id, cause),
+            RequestKind::Consumer(id) => self.end_consumer(id, cause),
+            RequestKind::Partitions
+            | RequestKind::Lookup
+            | RequestKind::Last(_)
+            | RequestKind::Stats(_)
+            | RequestKind::Ack(_)
+            | RequestKind::Done => {}
         }
         for token in request.tokens {
             self.answer(token, Err(cause.clone()));
@@ -147,59 +147,69 @@ impl<A, P> Connection<A, P> {
     }
 
     /// Whether what is to be opened is over already.
-    fn has_ended(&self, kind: Kind) -> bool {
+    fn has_ended(&self, kind: RequestKind) -> bool {
         match kind {
-            Kind::Producer(id) => !self.producers.contains_key(&id),
-            Kind::Consumer(id) => !self.consumers.contains_key(&id),
-            Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last(_)
-            | Kind::Stats(_)
-            | Kind::Ack(_)
-            | Kind::Done => false,
+            RequestKind::Producer(id) => !self.producers.contains_key(&id),
+            RequestKind::Consumer(id) => !self.consumers.contains_key(&id),
+            RequestKind::Partitions
+            | RequestKind::Lookup
+            | RequestKind::Last(_)
+            | RequestKind::Stats(_)
+            | RequestKind::Ack(_)
+            | RequestKind::Done => false,
         }
     }
 
     /// The answer came too late, or not at all. The broker may have opened what was asked for, or
     /// still do so: it is told to close it.
-    pub(super) fn give_up(&mut self, request: Request<A>, cause: &TransportError, now: Moment) {
+    pub(super) fn give_up(
+        &mut self,
+        request: PendingRequest<A>,
+        cause: &TransportError,
+        now: Moment,
+    ) {
         let kind = request.kind;
         self.refuse(request, cause);
         match kind {
-            Kind::Producer(id) => self.close_producer(id, now),
-            Kind::Consumer(id) => self.close_consumer(id, now),
-            Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last(_)
-            | Kind::Stats(_)
-            | Kind::Ack(_)
-            | Kind::Done => {}
+            RequestKind::Producer(id) => self.close_producer(id, now),
+            RequestKind::Consumer(id) => self.close_consumer(id, now),
+            RequestKind::Partitions
+            | RequestKind::Lookup
+            | RequestKind::Last(_)
+            | RequestKind::Stats(_)
+            | RequestKind::Ack(_)
+            | RequestKind::Done => {}
         }
     }
 
-    fn read_answer(&mut self, kind: Kind, command: Command) -> Result<Answer, TransportError> {
+    fn read_answer(
+        &mut self,
+        kind: RequestKind,
+        command: Command,
+    ) -> Result<BrokerResponse, TransportError> {
         match (kind, command) {
             (_, Command::Error(CommandError { error, message, .. })) => {
                 Err(self.refusal(Some(error), Some(message)))
             }
-            (Kind::Partitions, Command::PartitionedMetadataResponse(answer)) => {
+            (RequestKind::Partitions, Command::PartitionedMetadataResponse(answer)) => {
                 self.partitions(answer)
             }
-            (Kind::Lookup, Command::LookupResponse(answer)) => self.lookup(*answer),
-            (Kind::Producer(id), Command::ProducerSuccess(success)) => {
+            (RequestKind::Lookup, Command::LookupResponse(answer)) => self.lookup(*answer),
+            (RequestKind::Producer(id), Command::ProducerSuccess(success)) => {
                 self.producer_opened(id, *success);
-                Ok(Answer::Producer { id, message_bytes_max: self.message_bytes_max })
+                Ok(BrokerResponse::Producer { id, message_bytes_max: self.message_bytes_max })
             }
-            (Kind::Consumer(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
-            (Kind::Last(_), Command::GetLastMessageIdResponse(answer)) => Ok(last(&answer)),
-            (Kind::Stats(_), Command::ConsumerStatsResponse(answer)) => self.stats(*answer),
+            (RequestKind::Consumer(id), Command::Success(_)) => Ok(BrokerResponse::Consumer(id)),
+            (RequestKind::Last(_), Command::GetLastMessageIdResponse(answer)) => Ok(last(&answer)),
+            (RequestKind::Stats(_), Command::ConsumerStatsResponse(answer)) => self.stats(*answer),
             (
-                Kind::Ack(_) | Kind::Done,
+                RequestKind::Ack(_) | RequestKind::Done,
                 Command::AckResponse(CommandAckResponse { error: Some(code), message, .. }),
             ) => Err(self.refusal(Some(code), message)),
-            (Kind::Ack(_) | Kind::Done, Command::AckResponse(_) | Command::Success(_)) => {
-                Ok(Answer::Done)
-            }
+            (
+                RequestKind::Ack(_) | RequestKind::Done,
+                Command::AckResponse(_) | Command::Success(_),
+            ) => Ok(BrokerResponse::Done),
             (_, other) => {
                 let cause = format!("an unexpected answer: command {}", other.number());
                 Err(error::refused(&self.address, cause))
@@ -214,19 +224,19 @@ impl<A, P> Connection<A, P> {
     fn partitions(
         &self,
         answer: CommandPartitionedTopicMetadataResponse,
-    ) -> Result<Answer, TransportError> {
+    ) -> Result<BrokerResponse, TransportError> {
         if answer.response() == MetadataType::Success {
-            Ok(Answer::Partitions(answer.partitions()))
+            Ok(BrokerResponse::Partitions(answer.partitions()))
         } else {
             Err(self.refusal(answer.error, answer.message))
         }
     }
 
-    fn lookup(&self, answer: CommandLookupTopicResponse) -> Result<Answer, TransportError> {
+    fn lookup(&self, answer: CommandLookupTopicResponse) -> Result<BrokerResponse, TransportError> {
         if answer.response.is_none() || answer.response() == LookupType::Failed {
             return Err(self.refusal(answer.error, answer.message));
         }
-        Ok(Answer::Lookup(Lookup {
+        Ok(BrokerResponse::Lookup(Lookup {
             redirect: answer.response() == LookupType::Redirect,
             authoritative: answer.authoritative(),
             proxied: answer.proxy_through_service_url(),
@@ -235,11 +245,14 @@ impl<A, P> Connection<A, P> {
         }))
     }
 
-    fn stats(&self, answer: CommandConsumerStatsResponse) -> Result<Answer, TransportError> {
+    fn stats(
+        &self,
+        answer: CommandConsumerStatsResponse,
+    ) -> Result<BrokerResponse, TransportError> {
         if answer.error_code.is_some() {
             return Err(self.refusal(answer.error_code, answer.error_message));
         }
-        Ok(Answer::Stats(ConsumerStats {
+        Ok(BrokerResponse::Stats(BrokerConsumerStats {
             permits: answer.available_permits(),
             unacked: answer.unacked_messages(),
             backlog: answer.msg_backlog(),
@@ -264,7 +277,7 @@ const fn request_id(command: &Command) -> Option<u64> {
     })
 }
 
-fn last(answer: &CommandGetLastMessageIdResponse) -> Answer {
+fn last(answer: &CommandGetLastMessageIdResponse) -> BrokerResponse {
     let id = &answer.last_message_id;
     let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
     // For a message that is no part of a batch brokers send -1, those before 3.0 send 0. The only
@@ -272,5 +285,5 @@ fn last(answer: &CommandGetLastMessageIdResponse) -> Answer {
     let batch_index = id.batch_index.and_then(|index| u32::try_from(index).ok());
     let batch_index = batch_index.filter(|index| *index > 0);
     let last = Position { ledger: id.ledger_id, entry: id.entry_id, batch_index };
-    Answer::Last(exists.then_some(last))
+    BrokerResponse::Last(exists.then_some(last))
 }

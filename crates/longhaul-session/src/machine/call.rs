@@ -12,9 +12,9 @@ use std::fmt;
 
 /// What the shell wants.
 #[derive(Debug)]
-pub enum Call<A, P> {
+pub enum ConnectionCall<A, P> {
     /// An answer.
-    Ask(Question, A),
+    Ask(BrokerRequest, A),
     /// A message stored.
     Publish {
         /// By this producer.
@@ -64,7 +64,7 @@ pub enum Call<A, P> {
     },
     /// The consumer closed, behind the acks that it was given.
     CloseConsumer(u64),
-    /// The credentials that [`Event::Challenged`] asked for.
+    /// The credentials that [`ConnectionEvent::Challenged`] asked for.
     Credentials(Result<Option<SecretBytes>, TransportError>),
 }
 
@@ -101,7 +101,7 @@ pub struct Publication {
 
 /// What the broker is asked.
 #[derive(Clone, Debug)]
-pub enum Question {
+pub enum BrokerRequest {
     /// How many partitions a topic has. Creates nothing.
     Partitions {
         /// Full name of the topic.
@@ -138,7 +138,7 @@ pub struct LookupQuestion {
 
 /// Where a topic goes whose producer or consumer a broker ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct TopicRedirect {
     /// Full name of the topic.
     pub topic: String,
     /// The address in plain; empty where there is none.
@@ -171,14 +171,14 @@ pub struct ConsumerOptions {
     /// Full name of the topic.
     pub topic: String,
     /// On which subscription.
-    pub subscription: Subscription,
+    pub subscription: SubscriptionSpec,
 }
 
 /// A subscription: a durable one that is shared, or one of a reader's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subscription {
+pub enum SubscriptionSpec {
     /// Shared and durable, from the earliest message when it is new. Delivers what
-    /// [`Call::Request`] asks for, to the message.
+    /// [`ConnectionCall::Request`] asks for, to the message.
     Shared {
         /// Its name.
         name: String,
@@ -196,7 +196,7 @@ pub enum Subscription {
         start: StartPlace,
         /// On the compacted view, where there is one.
         compacted: bool,
-        /// Messages that may be on their way or wait to be taken; 0 until a [`Call::Request`] for
+        /// Messages that may be on their way or wait to be taken; 0 until a [`ConnectionCall::Request`] for
         /// who reads no further.
         window: u32,
     },
@@ -217,7 +217,7 @@ pub enum StartPlace {
 
 /// What the broker answers.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum BrokerResponse {
     /// So many partitions; 0 for a topic without.
     Partitions(u32),
     /// Where a topic is served.
@@ -234,7 +234,7 @@ pub enum Answer {
     /// The last message of a topic; none on an empty topic or view.
     Last(Option<Position>),
     /// What the broker thinks of a consumer.
-    Stats(ConsumerStats),
+    Stats(BrokerConsumerStats),
     /// It is done.
     Done,
 }
@@ -256,7 +256,7 @@ pub struct Lookup {
 
 /// A consumer as the broker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConsumerStats {
+pub struct BrokerConsumerStats {
     /// Messages that it may still be sent.
     pub permits: u64,
     /// Messages that it has and has not acknowledged.
@@ -269,9 +269,9 @@ pub struct ConsumerStats {
 
 /// What happened.
 #[derive(Debug)]
-pub enum Event<A, P> {
+pub enum ConnectionEvent<A, P> {
     /// A question is answered, or an ack confirmed.
-    Answered(A, Result<Answer, TransportError>),
+    Answered(A, Result<BrokerResponse, TransportError>),
     /// A publish is settled.
     Published(P, Result<Position, PublishError>),
     /// An entry came for a consumer.
@@ -286,8 +286,8 @@ pub enum Event<A, P> {
     /// A producer is over. What it had not stored is of unknown fate and has been said so.
     ProducerEnded(u64, TransportError),
     /// The broker has said where a topic goes.
-    Moved(Moved),
-    /// The broker wants fresh credentials: see [`Call::Credentials`]. Not said again before they
+    Moved(TopicRedirect),
+    /// The broker wants fresh credentials: see [`ConnectionCall::Credentials`]. Not said again before they
     /// are there.
     Challenged,
 }

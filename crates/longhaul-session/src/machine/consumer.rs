@@ -1,11 +1,11 @@
 //! A consumer of a subscription, or a reader: what it may be sent, what it acknowledges, where it
 //! begins.
 
-use super::call::{ConsumerOptions, Event, StartPlace, Subscription};
+use super::call::{ConnectionEvent, ConsumerOptions, StartPlace, SubscriptionSpec};
 use super::flow::Flow;
-use super::requests::Kind;
-use super::unpack::{Entry, Unpacked, counted_of_damaged, unpack};
-use super::{Connection, error};
+use super::requests::RequestKind;
+use super::unpack::{Unpacked, UnpackedEntry, counted_of_damaged, unpack};
+use super::{ConnectionMachine, error};
 use bytes::BytesMut;
 use longhaul_transport::{Message, TransportError};
 use longhaul_types::moment::Moment;
@@ -29,34 +29,34 @@ const RETURNS_WAITING_MAX: usize = 10_000;
 
 /// One consumer.
 #[derive(Debug)]
-pub(super) struct Consumer<A> {
+pub(super) struct ConnectionConsumer<A> {
     topic: String,
     is_shared: bool,
-    stage: Stage,
+    stage: ConsumerStage,
     pub(super) flow: Flow,
     /// What lies before this place is not delivered: the broker starts at the beginning of an
     /// entry.
-    from: From,
+    from: DeliveryStart,
     pub(super) acks: Vec<(EntryId, A)>,
     pub(super) handed_back: Vec<EntryId>,
     pub(super) closing: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ConsumerStage {
     Opening,
     Open,
 }
 
 /// The first message to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum DeliveryStart {
     Start,
     At(Position),
     After(Position),
 }
 
-impl From {
+impl DeliveryStart {
     const fn of(place: StartPlace) -> Self {
         match place {
             StartPlace::At(position) => Self::At(position),
@@ -74,23 +74,23 @@ impl From {
     }
 }
 
-impl<A> Consumer<A> {
+impl<A> ConnectionConsumer<A> {
     fn new(options: ConsumerOptions) -> Self {
         let (is_shared, flow, from) = match options.subscription {
-            Subscription::Shared { .. } | Subscription::KeyShared { .. } => {
-                (true, Flow::exact(), From::Start)
+            SubscriptionSpec::Shared { .. } | SubscriptionSpec::KeyShared { .. } => {
+                (true, Flow::exact(), DeliveryStart::Start)
             }
-            Subscription::Reader { start, window: 0, .. } => {
-                (false, Flow::exact(), From::of(start))
+            SubscriptionSpec::Reader { start, window: 0, .. } => {
+                (false, Flow::exact(), DeliveryStart::of(start))
             }
-            Subscription::Reader { start, window, .. } => {
-                (false, Flow::window(window), From::of(start))
+            SubscriptionSpec::Reader { start, window, .. } => {
+                (false, Flow::window(window), DeliveryStart::of(start))
             }
         };
         Self {
             topic: options.topic,
             is_shared,
-            stage: Stage::Opening,
+            stage: ConsumerStage::Opening,
             flow,
             from,
             acks: Vec::new(),
@@ -100,7 +100,7 @@ impl<A> Consumer<A> {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.stage == Stage::Open
+        self.stage == ConsumerStage::Open
     }
 
     pub(super) fn topic(&self) -> &str {
@@ -117,12 +117,12 @@ fn subscribe(options: &ConsumerOptions, consumer_id: u64) -> CommandSubscribe {
         ..CommandSubscribe::default()
     };
     match &options.subscription {
-        Subscription::Shared { name } => {
+        SubscriptionSpec::Shared { name } => {
             subscribe.subscription.clone_from(name);
             subscribe.sub_type = SubType::Shared as i32;
             subscribe.durable = Some(true);
         }
-        Subscription::KeyShared { name } => {
+        SubscriptionSpec::KeyShared { name } => {
             subscribe.subscription.clone_from(name);
             subscribe.sub_type = SubType::KeyShared as i32;
             subscribe.durable = Some(true);
@@ -131,7 +131,7 @@ fn subscribe(options: &ConsumerOptions, consumer_id: u64) -> CommandSubscribe {
                 ..KeySharedMeta::default()
             });
         }
-        Subscription::Reader { name, start, compacted, .. } => {
+        SubscriptionSpec::Reader { name, start, compacted, .. } => {
             subscribe.subscription.clone_from(name);
             subscribe.sub_type = SubType::Exclusive as i32;
             subscribe.durable = Some(false);
@@ -158,7 +158,7 @@ fn id_of(entry: EntryId) -> MessageIdData {
     MessageIdData { ledger_id: entry.ledger, entry_id: entry.entry, ..MessageIdData::default() }
 }
 
-impl<A, P> Connection<A, P> {
+impl<A, P> ConnectionMachine<A, P> {
     pub(super) fn open_consumer(&mut self, options: ConsumerOptions, token: A, now: Moment) {
         let (id, request_id) = (self.draw_id(), self.draw_id());
         let name = if self.name.is_empty() { "longhaul" } else { &self.name };
@@ -168,15 +168,20 @@ impl<A, P> Connection<A, P> {
             metadata: self.introduction(),
             ..subscribe(&options, id)
         };
-        self.consumers.insert(id, Consumer::new(options));
-        self.requests.insert(request_id, Kind::Consumer(id), vec![token], now + self.times.answer);
+        self.consumers.insert(id, ConnectionConsumer::new(options));
+        self.requests.insert(
+            request_id,
+            RequestKind::Consumer(id),
+            vec![token],
+            now + self.times.answer,
+        );
         self.control.push_back(subscribe.into());
     }
 
     /// The broker has taken the consumer in.
     pub(super) fn consumer_opened(&mut self, id: u64) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
-            consumer.stage = Stage::Open;
+            consumer.stage = ConsumerStage::Open;
             self.dirty.insert(id);
         }
     }
@@ -185,7 +190,7 @@ impl<A, P> Connection<A, P> {
     /// acknowledges, its end.
     pub(super) fn write_consumer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
-        if consumer.stage != Stage::Open {
+        if consumer.stage != ConsumerStage::Open {
             return;
         }
         for entries in consumer.handed_back.chunks(IDS_PER_FRAME) {
@@ -230,7 +235,7 @@ impl<A, P> Connection<A, P> {
             };
             self.requests.insert(
                 request_id,
-                Kind::Ack(consumer_id),
+                RequestKind::Ack(consumer_id),
                 tokens,
                 now + self.times.answer,
             );
@@ -247,7 +252,7 @@ impl<A, P> Connection<A, P> {
     pub(super) fn handle_message(&mut self, command: &CommandMessage, payload: &Payload) {
         let id = command.consumer_id;
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
-        if consumer.stage != Stage::Open {
+        if consumer.stage != ConsumerStage::Open {
             return;
         }
         if !consumer.flow.admit() {
@@ -263,19 +268,19 @@ impl<A, P> Connection<A, P> {
             }
         }
         let room = consumer.flow.room_to_unpack();
-        let Entry { mut messages, counted } = match unpack(command, payload, damage.as_ref(), room)
-        {
-            Unpacked::Entry(entry) => entry,
-            Unpacked::NoRoom { counted } => {
-                return self.give_back(command, counted, "too much waits to be taken");
-            }
-        };
+        let UnpackedEntry { mut messages, counted } =
+            match unpack(command, payload, damage.as_ref(), room) {
+                Unpacked::Entry(entry) => entry,
+                Unpacked::NoRoom { counted } => {
+                    return self.give_back(command, counted, "too much waits to be taken");
+                }
+            };
         messages.retain(|message| consumer.from.admits(message));
         let bytes = messages.iter().map(|message| message.payload.len()).sum();
         consumer.flow.received(counted, messages.len(), bytes);
         self.dirty.insert(id);
         if !messages.is_empty() {
-            self.events.push_back(Event::Delivered { consumer: id, messages });
+            self.events.push_back(ConnectionEvent::Delivered { consumer: id, messages });
         }
     }
 
@@ -320,12 +325,12 @@ impl<A, P> Connection<A, P> {
     pub(super) fn end_of_consumer(
         &mut self,
         id: u64,
-        consumer: Consumer<A>,
+        consumer: ConnectionConsumer<A>,
         cause: &TransportError,
     ) {
         for (_, token) in consumer.acks {
-            self.events.push_back(Event::Answered(token, Err(cause.clone())));
+            self.events.push_back(ConnectionEvent::Answered(token, Err(cause.clone())));
         }
-        self.events.push_back(Event::ConsumerEnded(id, cause.clone()));
+        self.events.push_back(ConnectionEvent::ConsumerEnded(id, cause.clone()));
     }
 }

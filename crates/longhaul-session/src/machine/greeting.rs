@@ -1,7 +1,7 @@
 //! How a connection begins: whom it introduces, who is taken in, and what proves it later on.
 
-use super::call::{Event, SecretBytes};
-use super::{Connection, MESSAGE_BYTES_MAX, Phase, error};
+use super::call::{ConnectionEvent, SecretBytes};
+use super::{ConnectionMachine, ConnectionPhase, MESSAGE_BYTES_MAX, error};
 use longhaul_transport::{TransportError, TransportErrorKind};
 use longhaul_types::moment::Moment;
 use longhaul_wire::frame::MESSAGE_BYTES_MAX_DEFAULT;
@@ -24,7 +24,7 @@ const CHALLENGE_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a broker is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct ConnectionTimeouts {
     /// Silence after which we ask whether the broker is there. After twice that the connection is
     /// dead.
     pub keep_alive: Duration,
@@ -33,7 +33,7 @@ pub struct Times {
     pub answer: Duration,
 }
 
-impl Default for Times {
+impl Default for ConnectionTimeouts {
     /// As Pulsar's own clients have them.
     fn default() -> Self {
         Self { keep_alive: Duration::from_secs(30), answer: Duration::from_secs(30) }
@@ -52,7 +52,7 @@ pub struct Greeting {
     /// What the broker's statistics call us, where that is known.
     pub name: String,
     /// How long the broker is waited for.
-    pub times: Times,
+    pub times: ConnectionTimeouts,
 }
 
 /// The broker has asked for credentials, and has none yet.
@@ -80,7 +80,7 @@ pub(super) fn introduction(greeting: &Greeting) -> CommandConnect {
     }
 }
 
-impl<A, P> Connection<A, P> {
+impl<A, P> ConnectionMachine<A, P> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else answers a greeting")]
     pub(super) fn handle_greeting(&mut self, command: Command) {
         match command {
@@ -88,7 +88,8 @@ impl<A, P> Connection<A, P> {
             Command::AuthChallenge(_) => self.challenge(),
             Command::Error(refusal) => {
                 let mut cause = error::server(&self.address, refusal.error, &refusal.message);
-                let without = matches!(self.phase, Phase::Greeting { with_credentials: false });
+                let without =
+                    matches!(self.phase, ConnectionPhase::Greeting { with_credentials: false });
                 if cause.kind == TransportErrorKind::Unauthorized && without {
                     // The broker's words are the same for credentials that are missing and ones
                     // that are wrong.
@@ -112,13 +113,13 @@ impl<A, P> Connection<A, P> {
         let stated = connected.max_message_size.and_then(|bytes| usize::try_from(bytes).ok());
         let stated = stated.filter(|bytes| *bytes > 0).unwrap_or(MESSAGE_BYTES_MAX_DEFAULT);
         self.message_bytes_max = stated.min(MESSAGE_BYTES_MAX);
-        self.phase = Phase::Open;
+        self.phase = ConnectionPhase::Open;
     }
 
     pub(super) fn challenge(&mut self) {
         if self.challenge.is_none() {
             self.challenge = Some(Challenge::default());
-            self.events.push_back(Event::Challenged);
+            self.events.push_back(ConnectionEvent::Challenged);
         }
     }
 
@@ -169,7 +170,7 @@ impl<A, P> Connection<A, P> {
             && challenge.retry_at.is_some_and(|at| at <= now)
         {
             challenge.retry_at = None;
-            self.events.push_back(Event::Challenged);
+            self.events.push_back(ConnectionEvent::Challenged);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! One connection to a broker as a pure state machine: frames, calls and the time go in; bytes and
-//! [`Event`]s come out.
+//! [`ConnectionEvent`]s come out.
 //!
 //! - [`call`]: what goes in and what comes out.
 //! - `greeting`: how it begins, and how it is proved later who we are.
@@ -34,14 +34,14 @@ mod unpack;
 
 use super::error;
 use bytes::BytesMut;
-use call::{Answer, Call, Event, Question};
-use consumer::Consumer;
+use call::{BrokerRequest, BrokerResponse, ConnectionCall, ConnectionEvent};
+use consumer::ConnectionConsumer;
 use greeting::{Challenge, introduction};
 use longhaul_transport::TransportError;
 use longhaul_types::moment::Moment;
 use longhaul_wire::frame::{self, Frame, FrameError, MESSAGE_BYTES_MAX_DEFAULT};
 use longhaul_wire::messages::{Command, CommandPing, CommandPong};
-use producer::Producer;
+use producer::ConnectionProducer;
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -49,7 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use flow::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
-pub use greeting::{Greeting, Times};
+pub use greeting::{ConnectionTimeouts, Greeting};
 pub(super) use producer::weight;
 
 /// How long a connection is kept that nobody uses.
@@ -61,20 +61,20 @@ const MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
 const OUT_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
-enum Phase {
+enum ConnectionPhase {
     Greeting { with_credentials: bool },
     Open,
     Ended(TransportError),
 }
 
 /// See the module's documentation.
-pub struct Connection<A, P> {
+pub struct ConnectionMachine<A, P> {
     /// Names the broker, for errors.
     address: Arc<str>,
-    phase: Phase,
+    phase: ConnectionPhase,
     auth_method: &'static str,
     name: Arc<str>,
-    times: Times,
+    times: ConnectionTimeouts,
     message_bytes_max: usize,
     /// Numbers requests, producers and consumers alike.
     next_id: u64,
@@ -89,13 +89,13 @@ pub struct Connection<A, P> {
     /// Commands that wait to be written, in front of what producers and consumers have to say.
     control: VecDeque<Command>,
     requests: Requests<A>,
-    producers: BTreeMap<u64, Producer<P>>,
-    consumers: BTreeMap<u64, Consumer<A>>,
+    producers: BTreeMap<u64, ConnectionProducer<P>>,
+    consumers: BTreeMap<u64, ConnectionConsumer<A>>,
     /// Producers that may have something to write, in turn.
     writable: VecDeque<u64>,
     /// Consumers that have something to write.
     dirty: BTreeSet<u64>,
-    events: VecDeque<Event<A, P>>,
+    events: VecDeque<ConnectionEvent<A, P>>,
     /// When the broker was last heard.
     heard: Moment,
     pinged: bool,
@@ -105,25 +105,25 @@ pub struct Connection<A, P> {
     watchers: usize,
 }
 
-impl<A, P> fmt::Debug for Connection<A, P> {
+impl<A, P> fmt::Debug for ConnectionMachine<A, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What waits to be written may be credentials.
         let (address, phase) = (&self.address, &self.phase);
-        f.debug_struct("Connection")
+        f.debug_struct("ConnectionMachine")
             .field("address", address)
             .field("phase", phase)
             .finish_non_exhaustive()
     }
 }
 
-impl<A, P> Connection<A, P> {
+impl<A, P> ConnectionMachine<A, P> {
     /// A connection that is about to introduce itself. `address` names the broker in errors.
     #[must_use]
     pub fn new(address: Arc<str>, greeting: Greeting, now: Moment) -> Self {
         let connect = introduction(&greeting);
         Self {
             address,
-            phase: Phase::Greeting { with_credentials: greeting.auth_method != "none" },
+            phase: ConnectionPhase::Greeting { with_credentials: greeting.auth_method != "none" },
             auth_method: greeting.auth_method,
             name: greeting.name.into(),
             times: greeting.times,
@@ -150,15 +150,15 @@ impl<A, P> Connection<A, P> {
     /// Whether the broker has taken us in.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open)
+        matches!(self.phase, ConnectionPhase::Open)
     }
 
     /// Why the connection has ended, if it has.
     #[must_use]
     pub const fn end(&self) -> Option<&TransportError> {
         match &self.phase {
-            Phase::Ended(cause) => Some(cause),
-            Phase::Greeting { .. } | Phase::Open => None,
+            ConnectionPhase::Ended(cause) => Some(cause),
+            ConnectionPhase::Greeting { .. } | ConnectionPhase::Open => None,
         }
     }
 
@@ -171,64 +171,70 @@ impl<A, P> Connection<A, P> {
             && self.control.is_empty()
             && self.requests.is_empty()
             && self.dirty.is_empty()
-            && self.producers.values().all(Producer::is_quiet)
+            && self.producers.values().all(ConnectionProducer::is_quiet)
     }
 
     /// The next thing that happened.
-    pub fn poll_event(&mut self) -> Option<Event<A, P>> {
+    pub fn poll_event(&mut self) -> Option<ConnectionEvent<A, P>> {
         self.events.pop_front()
     }
 
     /// Takes what the shell wants.
-    pub fn handle(&mut self, call: Call<A, P>, now: Moment) {
+    pub fn handle(&mut self, call: ConnectionCall<A, P>, now: Moment) {
         self.idle_since = now;
         match call {
-            Call::Ask(question, token) => self.ask(question, token, now),
-            Call::Publish { producer, publication, token } => {
+            ConnectionCall::Ask(question, token) => self.ask(question, token, now),
+            ConnectionCall::Publish { producer, publication, token } => {
                 match self.producers.get_mut(&producer) {
                     Some(open) => {
                         if open.push(publication, token) {
                             self.writable.push_back(producer);
                         }
                     }
-                    None => self.events.push_back(Event::Published(token, Err(producer::over()))),
+                    None => self
+                        .events
+                        .push_back(ConnectionEvent::Published(token, Err(producer::over()))),
                 }
             }
-            Call::CloseProducer(id) => {
+            ConnectionCall::CloseProducer(id) => {
                 if let Some(producer) = self.producers.get_mut(&id)
                     && producer.close()
                 {
                     self.writable.push_back(id);
                 }
             }
-            Call::Watch => self.watchers += 1,
-            Call::Unwatch => self.watchers = self.watchers.saturating_sub(1),
-            Call::Request { consumer, count } => {
+            ConnectionCall::Watch => self.watchers += 1,
+            ConnectionCall::Unwatch => self.watchers = self.watchers.saturating_sub(1),
+            ConnectionCall::Request { consumer, count } => {
                 self.with_consumer(consumer, |consumer| consumer.flow.request(count));
             }
-            Call::Taken { consumer, count, bytes } => {
+            ConnectionCall::Taken { consumer, count, bytes } => {
                 self.with_consumer(consumer, |consumer| consumer.flow.taken(count, bytes));
             }
-            Call::Ack { consumer, entry, token } => match self.consumers.get_mut(&consumer) {
-                Some(open) => {
-                    open.acks.push((entry, token));
-                    self.dirty.insert(consumer);
+            ConnectionCall::Ack { consumer, entry, token } => {
+                match self.consumers.get_mut(&consumer) {
+                    Some(open) => {
+                        open.acks.push((entry, token));
+                        self.dirty.insert(consumer);
+                    }
+                    None => {
+                        let cause = error::unreachable(&self.address, "the consumer is over");
+                        self.events.push_back(ConnectionEvent::Answered(token, Err(cause)));
+                    }
                 }
-                None => {
-                    let cause = error::unreachable(&self.address, "the consumer is over");
-                    self.events.push_back(Event::Answered(token, Err(cause)));
-                }
-            },
-            Call::HandBack { consumer, entry } => {
+            }
+            ConnectionCall::HandBack { consumer, entry } => {
                 self.with_consumer(consumer, |consumer| consumer.handed_back.push(entry));
             }
-            Call::CloseConsumer(id) => self.with_consumer(id, |consumer| consumer.closing = true),
-            Call::Credentials(_) if self.end().is_some() => {}
-            Call::Credentials(data) => self.authenticate(data, now),
+            ConnectionCall::CloseConsumer(id) => {
+                self.with_consumer(id, |consumer| consumer.closing = true)
+            }
+            ConnectionCall::Credentials(_) if self.end().is_some() => {}
+            ConnectionCall::Credentials(data) => self.authenticate(data, now),
         }
     }
 
-    fn with_consumer(&mut self, id: u64, change: impl FnOnce(&mut Consumer<A>)) {
+    fn with_consumer(&mut self, id: u64, change: impl FnOnce(&mut ConnectionConsumer<A>)) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             change(consumer);
             self.dirty.insert(id);
@@ -264,7 +270,7 @@ impl<A, P> Connection<A, P> {
     )]
     fn handle_frame(&mut self, frame: Frame, now: Moment) {
         let Frame { command, payload } = frame;
-        if matches!(self.phase, Phase::Greeting { .. }) {
+        if matches!(self.phase, ConnectionPhase::Greeting { .. }) {
             return self.handle_greeting(command);
         }
         match command {
@@ -313,7 +319,7 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// When [`Connection::tick`] is to be called at the latest.
+    /// When [`ConnectionMachine::tick`] is to be called at the latest.
     #[must_use]
     pub fn timeout(&self) -> Option<Moment> {
         if self.end().is_some() {
@@ -324,7 +330,7 @@ impl<A, P> Connection<A, P> {
         let keep_alive = self.times.keep_alive;
         let silence = if asks { keep_alive } else { keep_alive * 2 };
         let idle = self.is_unused().then(|| self.idle_since + IDLE_TIME_MAX);
-        let receipts = self.producers.values().filter_map(Producer::deadline).min();
+        let receipts = self.producers.values().filter_map(ConnectionProducer::deadline).min();
         let others = [idle, receipts, self.requests.deadline(), self.challenge_is_due()];
         others.into_iter().flatten().chain([self.heard + silence]).min()
     }
@@ -368,7 +374,7 @@ impl<A, P> Connection<A, P> {
             return;
         }
         for token in self.requests.drain() {
-            self.events.push_back(Event::Answered(token, Err(cause.clone())));
+            self.events.push_back(ConnectionEvent::Answered(token, Err(cause.clone())));
         }
         for (id, consumer) in std::mem::take(&mut self.consumers) {
             self.end_of_consumer(id, consumer, &cause);
@@ -380,7 +386,7 @@ impl<A, P> Connection<A, P> {
         (self.ping_due, self.pong_due) = (false, false);
         self.control.clear();
         self.dirty.clear();
-        self.phase = Phase::Ended(cause);
+        self.phase = ConnectionPhase::Ended(cause);
     }
 
     /// Who only listens uses the connection, too; when it has ended, the time without use begins.
@@ -403,11 +409,11 @@ impl<A, P> Connection<A, P> {
         id
     }
 
-    fn answer(&mut self, token: A, answer: Result<Answer, TransportError>) {
-        self.events.push_back(Event::Answered(token, answer));
+    fn answer(&mut self, token: A, answer: Result<BrokerResponse, TransportError>) {
+        self.events.push_back(ConnectionEvent::Answered(token, answer));
     }
 
-    fn ask(&mut self, question: Question, token: A, now: Moment) {
+    fn ask(&mut self, question: BrokerRequest, token: A, now: Moment) {
         if let Some(cause) = self.end() {
             let cause = cause.clone();
             return self.answer(token, Err(cause));
@@ -417,12 +423,12 @@ impl<A, P> Connection<A, P> {
             return self.answer(token, Err(cause));
         }
         match question {
-            Question::Partitions { topic } => self.ask_partitions(topic, token, now),
-            Question::Lookup(lookup) => self.ask_lookup(lookup, token, now),
-            Question::Producer(options) => self.open_producer(options, token, now),
-            Question::Consumer(options) => self.open_consumer(options, token, now),
-            Question::Last { consumer } => self.ask_last(consumer, token, now),
-            Question::Stats { consumer } => self.ask_stats(consumer, token, now),
+            BrokerRequest::Partitions { topic } => self.ask_partitions(topic, token, now),
+            BrokerRequest::Lookup(lookup) => self.ask_lookup(lookup, token, now),
+            BrokerRequest::Producer(options) => self.open_producer(options, token, now),
+            BrokerRequest::Consumer(options) => self.open_consumer(options, token, now),
+            BrokerRequest::Last { consumer } => self.ask_last(consumer, token, now),
+            BrokerRequest::Stats { consumer } => self.ask_stats(consumer, token, now),
         }
     }
 }

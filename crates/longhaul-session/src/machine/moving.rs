@@ -4,8 +4,8 @@
 //! Who has a producer or consumer opens it anew, as after any end. Where the broker has said where
 //! the topic goes, that spares a lookup, and after a migration there is nobody else who knows.
 
-use super::call::{Event, Moved};
-use super::{Connection, error};
+use super::call::{ConnectionEvent, TopicRedirect};
+use super::{ConnectionMachine, error};
 use longhaul_types::moment::Moment;
 use longhaul_wire::messages::{
     CommandCloseConsumer, CommandCloseProducer, CommandTopicMigrated, ResourceType,
@@ -19,7 +19,7 @@ fn address(url: Option<String>) -> String {
     url.filter(|url| url.len() <= URL_BYTES_MAX).unwrap_or_default()
 }
 
-impl<A, P> Connection<A, P> {
+impl<A, P> ConnectionMachine<A, P> {
     pub(super) fn handle_close_producer(&mut self, close: CommandCloseProducer, now: Moment) {
         let id = close.producer_id;
         let urls = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
@@ -72,7 +72,12 @@ impl<A, P> Connection<A, P> {
     ) {
         let (url, url_tls) = (address(url), address(url_tls));
         if let Some(topic) = topic.filter(|_| !url.is_empty() || !url_tls.is_empty()) {
-            self.events.push_back(Event::Moved(Moved { topic, url, url_tls, migrated }));
+            self.events.push_back(ConnectionEvent::Moved(TopicRedirect {
+                topic,
+                url,
+                url_tls,
+                migrated,
+            }));
         }
     }
 }

@@ -4,9 +4,9 @@
 //! next one. So there is no timer, a message that comes alone goes at once and alone, and the more
 //! there is to do the larger the batches are.
 
-use super::call::{Event, Publication};
-use super::requests::Kind;
-use super::{Connection, error};
+use super::call::{ConnectionEvent, Publication};
+use super::requests::RequestKind;
+use super::{ConnectionMachine, error};
 use bytes::{Bytes, BytesMut};
 use longhaul_transport::{Batching, Outgoing, PublishError, TransportError};
 use longhaul_types::Position;
@@ -36,13 +36,13 @@ const LOCAL_ONLY: &str = "__local__";
 
 /// One producer.
 #[derive(Debug)]
-pub(super) struct Producer<P> {
+pub(super) struct ConnectionProducer<P> {
     topic: String,
     batching: Batching,
     /// None until the broker has opened it.
-    open: Option<Open>,
+    open: Option<OpenProducer>,
     queue: VecDeque<(Publication, P)>,
-    in_flight: VecDeque<InFlight<P>>,
+    in_flight: VecDeque<UnconfirmedEntry<P>>,
     /// It is closed as soon as everything is stored.
     closing: bool,
     /// It has its turn to write.
@@ -50,7 +50,7 @@ pub(super) struct Producer<P> {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenProducer {
     next_sequence: u64,
     /// What the metadata of all its messages have in common: the producer's name, the version of
     /// the schema where one was declared.
@@ -59,7 +59,7 @@ struct Open {
 
 /// An entry that was written and has no receipt.
 #[derive(Debug)]
-struct InFlight<P> {
+struct UnconfirmedEntry<P> {
     sequence_id: u64,
     deadline: Moment,
     /// Whether the positions of its messages have indices.
@@ -67,7 +67,7 @@ struct InFlight<P> {
     tokens: Vec<P>,
 }
 
-impl<P> InFlight<P> {
+impl<P> UnconfirmedEntry<P> {
     /// Whether this is the sequence id of one of its messages. Brokers name a batch that they
     /// refuse by its last one.
     fn holds(&self, sequence_id: u64) -> bool {
@@ -77,7 +77,7 @@ impl<P> InFlight<P> {
 
 /// What became of a turn to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum WriteTurn {
     /// There is more to write.
     Again,
     /// There is nothing to write now.
@@ -91,7 +91,7 @@ pub(super) fn over() -> PublishError {
     PublishError::NotStored("the producer is over".to_owned())
 }
 
-impl<P> Producer<P> {
+impl<P> ConnectionProducer<P> {
     pub(super) const fn new(batching: Batching, topic: String) -> Self {
         Self {
             topic,
@@ -149,11 +149,11 @@ impl<P> Producer<P> {
         id: u64,
         message_bytes_max: usize,
         out: &mut BytesMut,
-        events: &mut VecDeque<Event<A, P>>,
+        events: &mut VecDeque<ConnectionEvent<A, P>>,
         deadline: Moment,
-    ) -> Turn {
+    ) -> WriteTurn {
         self.scheduled = false;
-        let Some(open) = &mut self.open else { return Turn::Over };
+        let Some(open) = &mut self.open else { return WriteTurn::Over };
         let mates = match self.batching {
             Batching::On => companions(&self.queue, message_bytes_max),
             Batching::Off => 1,
@@ -161,7 +161,7 @@ impl<P> Producer<P> {
         let sequence_id = open.next_sequence;
         if mates > 1 {
             let mut tokens = Vec::with_capacity(mates);
-            let mut batch = Batch::default();
+            let mut batch = PublishBatch::default();
             for (publication, token) in self.queue.drain(..mates) {
                 batch.push(publication, open.next_sequence);
                 open.next_sequence += 1;
@@ -169,13 +169,18 @@ impl<P> Producer<P> {
             }
             let (metadata, body) = batch.finish(open, sequence_id);
             write_entry(id, metadata, &body, out);
-            self.in_flight.push_back(InFlight { sequence_id, deadline, batched: true, tokens });
+            self.in_flight.push_back(UnconfirmedEntry {
+                sequence_id,
+                deadline,
+                batched: true,
+                tokens,
+            });
         } else if let Some((publication, token)) = self.queue.pop_front() {
             let (metadata, body) = single(publication, open, sequence_id);
             let bytes = metadata.encoded_len() + body.len();
             if bytes > message_bytes_max {
                 let refused = PublishError::TooLarge { bytes, bytes_max: message_bytes_max };
-                events.push_back(Event::Published(token, Err(refused)));
+                events.push_back(ConnectionEvent::Published(token, Err(refused)));
             } else {
                 write_entry(id, metadata, &body, out);
                 open.next_sequence += 1;
@@ -183,7 +188,7 @@ impl<P> Producer<P> {
                 open.common.properties = Vec::new();
                 open.common.partition_key = None;
                 let tokens = vec![token];
-                self.in_flight.push_back(InFlight {
+                self.in_flight.push_back(UnconfirmedEntry {
                     sequence_id,
                     deadline,
                     batched: false,
@@ -192,23 +197,23 @@ impl<P> Producer<P> {
             }
         }
         if self.closing && self.is_quiet() {
-            Turn::Close
+            WriteTurn::Close
         } else if self.schedule() {
-            Turn::Again
+            WriteTurn::Again
         } else {
-            Turn::Over
+            WriteTurn::Over
         }
     }
 
     /// Ends the producer. Of what it has written nobody knows the fate.
-    fn end<A>(self, cause: &TransportError, events: &mut VecDeque<Event<A, P>>) {
+    fn end<A>(self, cause: &TransportError, events: &mut VecDeque<ConnectionEvent<A, P>>) {
         for token in self.in_flight.into_iter().flat_map(|entry| entry.tokens) {
             let unknown = PublishError::Unknown(cause.to_string());
-            events.push_back(Event::Published(token, Err(unknown)));
+            events.push_back(ConnectionEvent::Published(token, Err(unknown)));
         }
         for (_, token) in self.queue {
             let not_stored = PublishError::NotStored(cause.to_string());
-            events.push_back(Event::Published(token, Err(not_stored)));
+            events.push_back(ConnectionEvent::Published(token, Err(not_stored)));
         }
     }
 }
@@ -260,7 +265,7 @@ fn size(body: &[u8]) -> u32 {
 /// of 2025 looks at `uncompressed_size`: a tombstone has both.
 fn single(
     publication: Publication,
-    open: &mut Open,
+    open: &mut OpenProducer,
     sequence_id: u64,
 ) -> (&MessageMetadata, Bytes) {
     let Publication { mut message, publish_time_ms } = publication;
@@ -279,12 +284,12 @@ fn single(
 }
 
 #[derive(Default)]
-struct Batch {
+struct PublishBatch {
     builder: BatchBuilder,
     publish_time_ms: u64,
 }
 
-impl Batch {
+impl PublishBatch {
     fn push(&mut self, publication: Publication, sequence_id: u64) {
         let Publication { mut message, publish_time_ms } = publication;
         self.publish_time_ms = publish_time_ms;
@@ -299,7 +304,7 @@ impl Batch {
         self.builder.push(metadata, &message.payload);
     }
 
-    fn finish(self, open: &mut Open, sequence_id: u64) -> (&MessageMetadata, Bytes) {
+    fn finish(self, open: &mut OpenProducer, sequence_id: u64) -> (&MessageMetadata, Bytes) {
         let count = self.builder.count();
         let body = self.builder.finish();
         let highest = open.next_sequence - 1;
@@ -326,12 +331,12 @@ fn entry_of(id: Option<&MessageIdData>) -> Result<Position, PublishError> {
     }
 }
 
-impl<A, P> Connection<A, P> {
+impl<A, P> ConnectionMachine<A, P> {
     /// The broker has opened a producer.
     pub(super) fn producer_opened(&mut self, id: u64, success: CommandProducerSuccess) {
         let last = success.last_sequence_id();
         let Some(producer) = self.producers.get_mut(&id) else { return };
-        producer.open = Some(Open {
+        producer.open = Some(OpenProducer {
             next_sequence: u64::try_from(last.saturating_add(1)).unwrap_or_default(),
             common: MessageMetadata {
                 producer_name: success.producer_name,
@@ -349,9 +354,9 @@ impl<A, P> Connection<A, P> {
         let Some(producer) = self.producers.get_mut(&id) else { return };
         let deadline = now + self.times.answer;
         match producer.write(id, self.message_bytes_max, out, &mut self.events, deadline) {
-            Turn::Again => self.writable.push_back(id),
-            Turn::Over => {}
-            Turn::Close => {
+            WriteTurn::Again => self.writable.push_back(id),
+            WriteTurn::Over => {}
+            WriteTurn::Close => {
                 let cause = error::unreachable(&self.address, "closed");
                 self.abandon_producer(id, &cause, now);
             }
@@ -380,7 +385,7 @@ impl<A, P> Connection<A, P> {
         for (index, token) in (0_u32..).zip(entry.tokens) {
             let batch_index = entry.batched.then_some(index);
             let place = stored.clone().map(|position| Position { batch_index, ..position });
-            self.events.push_back(Event::Published(token, place));
+            self.events.push_back(ConnectionEvent::Published(token, place));
         }
         if producer.schedule() {
             self.writable.push_back(id);
@@ -408,7 +413,8 @@ impl<A, P> Connection<A, P> {
             producer.batching = Batching::Off;
         }
         for token in entry.tokens {
-            self.events.push_back(Event::Published(token, Err(fate(cause.cause.clone()))));
+            self.events
+                .push_back(ConnectionEvent::Published(token, Err(fate(cause.cause.clone()))));
         }
         if producer.schedule() {
             self.writable.push_back(id);
@@ -418,7 +424,7 @@ impl<A, P> Connection<A, P> {
     /// The broker has ended a producer: if it was being opened, it never will be.
     pub(super) fn producer_closed(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_producer(id, cause);
-        for request in self.requests.take_of(|kind| kind == Kind::Producer(id)) {
+        for request in self.requests.take_of(|kind| kind == RequestKind::Producer(id)) {
             self.give_up(request, cause, now);
         }
     }
@@ -438,10 +444,10 @@ impl<A, P> Connection<A, P> {
     pub(super) fn end_of_producer(
         &mut self,
         id: u64,
-        producer: Producer<P>,
+        producer: ConnectionProducer<P>,
         cause: &TransportError,
     ) {
         producer.end(cause, &mut self.events);
-        self.events.push_back(Event::ProducerEnded(id, cause.clone()));
+        self.events.push_back(ConnectionEvent::ProducerEnded(id, cause.clone()));
     }
 }

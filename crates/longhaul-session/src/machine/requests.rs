@@ -8,7 +8,7 @@ const REQUESTS_MAX: usize = 10_000;
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Partitions,
     Lookup,
     /// A new producer of this number.
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Done,
 }
 
-impl Kind {
+impl RequestKind {
     /// Whether it is about this consumer.
     pub(super) fn is_of_consumer(self, id: u64) -> bool {
         [Self::Consumer(id), Self::Last(id), Self::Stats(id), Self::Ack(id)].contains(&self)
@@ -35,8 +35,8 @@ impl Kind {
 /// A question under way, and who waits: several for acks that went together, nobody for the end of
 /// something.
 #[derive(Debug)]
-pub(super) struct Request<A> {
-    pub(super) kind: Kind,
+pub(super) struct PendingRequest<A> {
+    pub(super) kind: RequestKind,
     pub(super) tokens: Vec<A>,
     deadline: Moment,
 }
@@ -44,7 +44,7 @@ pub(super) struct Request<A> {
 /// By number, which is the order in which they were asked; all have as long, so the first is the
 /// first that is late.
 #[derive(Debug)]
-pub(super) struct Requests<A>(BTreeMap<u64, Request<A>>);
+pub(super) struct Requests<A>(BTreeMap<u64, PendingRequest<A>>);
 
 impl<A> Default for Requests<A> {
     fn default() -> Self {
@@ -53,21 +53,24 @@ impl<A> Default for Requests<A> {
 }
 
 impl<A> Requests<A> {
-    pub(super) fn insert(&mut self, id: u64, kind: Kind, tokens: Vec<A>, deadline: Moment) {
-        self.0.insert(id, Request { kind, tokens, deadline });
+    pub(super) fn insert(&mut self, id: u64, kind: RequestKind, tokens: Vec<A>, deadline: Moment) {
+        self.0.insert(id, PendingRequest { kind, tokens, deadline });
     }
 
-    pub(super) fn take(&mut self, id: u64) -> Option<Request<A>> {
+    pub(super) fn take(&mut self, id: u64) -> Option<PendingRequest<A>> {
         self.0.remove(&id)
     }
 
-    pub(super) fn take_due(&mut self, now: Moment) -> Option<Request<A>> {
+    pub(super) fn take_due(&mut self, now: Moment) -> Option<PendingRequest<A>> {
         let first = self.0.first_entry()?;
         (first.get().deadline <= now).then(|| first.remove())
     }
 
     /// Those of some kinds.
-    pub(super) fn take_of(&mut self, wanted: impl Fn(Kind) -> bool) -> Vec<Request<A>> {
+    pub(super) fn take_of(
+        &mut self,
+        wanted: impl Fn(RequestKind) -> bool,
+    ) -> Vec<PendingRequest<A>> {
         let ids = self.0.iter().filter(|(_, request)| wanted(request.kind)).map(|(id, _)| *id);
         let ids: Vec<u64> = ids.collect();
         ids.into_iter().filter_map(|id| self.0.remove(&id)).collect()

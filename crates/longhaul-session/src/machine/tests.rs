@@ -11,10 +11,10 @@ mod questions;
 mod reading;
 
 use super::call::{
-    Answer, Call, ConsumerOptions, Event, LookupQuestion, Moved, ProducerOptions, Publication,
-    Question, StartPlace, Subscription,
+    BrokerRequest, BrokerResponse, ConnectionCall, ConnectionEvent, ConsumerOptions,
+    LookupQuestion, ProducerOptions, Publication, StartPlace, SubscriptionSpec, TopicRedirect,
 };
-use super::{Connection, Greeting};
+use super::{ConnectionMachine, Greeting};
 use bytes::{Bytes, BytesMut};
 use longhaul_transport::{Batching, Message, Outgoing, PublishError, TransportError};
 use longhaul_types::moment::Moment;
@@ -32,7 +32,7 @@ const LEDGER: u64 = 7;
 
 /// A connection, and its broker as far as a test plays it.
 struct Bench {
-    machine: Connection<u32, u32>,
+    machine: ConnectionMachine<u32, u32>,
     now: Moment,
     next_token: u32,
 }
@@ -40,13 +40,13 @@ struct Bench {
 /// What became of tokens.
 #[derive(Debug, Default)]
 struct Outcome {
-    answered: Vec<(u32, Result<Answer, TransportError>)>,
+    answered: Vec<(u32, Result<BrokerResponse, TransportError>)>,
     published: Vec<(u32, Result<Position, PublishError>)>,
     delivered: Vec<(u64, Vec<Message>)>,
     consumers_over: Vec<u64>,
     producers_over: Vec<u64>,
     challenges: usize,
-    moved: Vec<Moved>,
+    moved: Vec<TopicRedirect>,
     ends: Vec<TransportError>,
 }
 
@@ -54,7 +54,7 @@ impl Bench {
     /// About to greet.
     fn new(greeting: Greeting) -> Self {
         let now = Moment(Duration::from_secs(1_000));
-        Self { machine: Connection::new("here".into(), greeting, now), now, next_token: 0 }
+        Self { machine: ConnectionMachine::new("here".into(), greeting, now), now, next_token: 0 }
     }
 
     /// Taken in by the broker.
@@ -71,13 +71,13 @@ impl Bench {
         self.next_token
     }
 
-    fn call(&mut self, call: Call<u32, u32>) {
+    fn call(&mut self, call: ConnectionCall<u32, u32>) {
         self.machine.handle(call, self.now);
     }
 
-    fn ask(&mut self, question: Question) -> u32 {
+    fn ask(&mut self, question: BrokerRequest) -> u32 {
         let token = self.token();
-        self.call(Call::Ask(question, token));
+        self.call(ConnectionCall::Ask(question, token));
         token
     }
 
@@ -122,21 +122,23 @@ impl Bench {
         let mut outcome = Outcome::default();
         while let Some(event) = self.machine.poll_event() {
             match event {
-                Event::Answered(token, answer) => outcome.answered.push((token, answer)),
-                Event::Published(token, stored) => outcome.published.push((token, stored)),
-                Event::Delivered { consumer, messages } => {
+                ConnectionEvent::Answered(token, answer) => outcome.answered.push((token, answer)),
+                ConnectionEvent::Published(token, stored) => {
+                    outcome.published.push((token, stored))
+                }
+                ConnectionEvent::Delivered { consumer, messages } => {
                     outcome.delivered.push((consumer, messages));
                 }
-                Event::ConsumerEnded(id, cause) => {
+                ConnectionEvent::ConsumerEnded(id, cause) => {
                     outcome.consumers_over.push(id);
                     outcome.ends.push(cause);
                 }
-                Event::ProducerEnded(id, cause) => {
+                ConnectionEvent::ProducerEnded(id, cause) => {
                     outcome.producers_over.push(id);
                     outcome.ends.push(cause);
                 }
-                Event::Moved(moved) => outcome.moved.push(moved),
-                Event::Challenged => outcome.challenges += 1,
+                ConnectionEvent::Moved(moved) => outcome.moved.push(moved),
+                ConnectionEvent::Challenged => outcome.challenges += 1,
             }
         }
         outcome
@@ -162,7 +164,7 @@ impl Bench {
     fn producer_behind(&mut self, batching: Batching, last: i64) -> u64 {
         let topic = "topic".to_owned();
         let options = ProducerOptions { topic, name: None, batching, schema: None };
-        let token = self.ask(Question::Producer(options));
+        let token = self.ask(BrokerRequest::Producer(options));
         let [Command::Producer(asked)] = &self.commands()[..] else { panic!("one PRODUCER") };
         self.says(CommandProducerSuccess {
             request_id: asked.request_id,
@@ -173,31 +175,31 @@ impl Bench {
             producer_ready: Some(true),
         });
         match &self.outcome().answered[..] {
-            [(it, Ok(Answer::Producer { id, .. }))] if *it == token => *id,
+            [(it, Ok(BrokerResponse::Producer { id, .. }))] if *it == token => *id,
             other => panic!("{other:?}"),
         }
     }
 
-    fn subscribe(&mut self, subscription: Subscription) -> u64 {
+    fn subscribe(&mut self, subscription: SubscriptionSpec) -> u64 {
         let topic = "topic".to_owned();
-        let token = self.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
+        let token = self.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription }));
         let [Command::Subscribe(asked)] = &self.commands()[..] else { panic!("one SUBSCRIBE") };
         self.says(CommandSuccess { request_id: asked.request_id, schema: None });
         match &self.outcome().answered[..] {
-            [(it, Ok(Answer::Consumer(id)))] if *it == token => *id,
+            [(it, Ok(BrokerResponse::Consumer(id)))] if *it == token => *id,
             other => panic!("{other:?}"),
         }
     }
 
     /// A consumer of a Shared subscription.
     fn consumer(&mut self) -> u64 {
-        self.subscribe(Subscription::Shared { name: "s".to_owned() })
+        self.subscribe(SubscriptionSpec::Shared { name: "s".to_owned() })
     }
 
     fn publish(&mut self, producer: u64, message: Outgoing) -> u32 {
         let token = self.token();
         let publication = Publication { message, publish_time_ms: 1_000 };
-        self.call(Call::Publish { producer, publication, token });
+        self.call(ConnectionCall::Publish { producer, publication, token });
         token
     }
 
@@ -282,6 +284,6 @@ fn tokens<T>(outcomes: &[(u32, T)]) -> Vec<u32> {
     outcomes.iter().map(|(token, _)| *token).collect()
 }
 
-fn reader(start: StartPlace, window: u32) -> Subscription {
-    Subscription::Reader { name: "r".to_owned(), start, compacted: false, window }
+fn reader(start: StartPlace, window: u32) -> SubscriptionSpec {
+    SubscriptionSpec::Reader { name: "r".to_owned(), start, compacted: false, window }
 }

@@ -8,9 +8,9 @@ use longhaul_transport::{Message, OrderKey};
 use longhaul_types::{Position, Properties};
 use longhaul_wire::batch::{Single, Singles};
 use longhaul_wire::compression;
-use longhaul_wire::head::Head;
+use longhaul_wire::head::MetadataHead;
 use longhaul_wire::messages::{CommandMessage, CompressionType, KeyValue};
-use longhaul_wire::payload::{Payload, PayloadError};
+use longhaul_wire::payload::{Payload, PayloadDecodeError};
 use std::sync::Arc;
 
 /// Largest body that a compressed one is unpacked to.
@@ -26,7 +26,7 @@ const SINGLE_BYTES_MIN: usize = 6;
 
 /// The messages of an entry that are to be delivered.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct UnpackedEntry {
     pub(super) messages: Vec<Message>,
     /// How many messages the broker has counted.
     pub(super) counted: u32,
@@ -36,7 +36,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Unpacked {
     /// Its messages.
-    Entry(Entry),
+    Entry(UnpackedEntry),
     /// It is compressed, and would unpack to more than there is room for now.
     NoRoom {
         /// How many messages the broker has counted.
@@ -49,7 +49,7 @@ pub(super) enum Unpacked {
 pub(super) fn unpack(
     command: &CommandMessage,
     payload: &Payload,
-    damage: Option<&PayloadError>,
+    damage: Option<&PayloadDecodeError>,
     room: usize,
 ) -> Unpacked {
     let metadata = match (damage, payload.head()) {
@@ -58,7 +58,7 @@ pub(super) fn unpack(
             let cause = damage.cloned().or_else(|| metadata.err());
             let cause = cause.map(|cause| cause.to_string()).unwrap_or_default();
             let counted = counted_of_damaged(command, payload);
-            return alone(command, &Head::default(), counted, &cause);
+            return alone(command, &MetadataHead::default(), counted, &cause);
         }
     };
     let packed = payload.body();
@@ -81,7 +81,7 @@ pub(super) fn unpack(
         },
         None => {
             let message = message(command, metadata, body);
-            Unpacked::Entry(Entry { messages: vec![message], counted: 1 })
+            Unpacked::Entry(UnpackedEntry { messages: vec![message], counted: 1 })
         }
     }
 }
@@ -94,7 +94,7 @@ const fn is_believed(count: u32, bytes: usize) -> bool {
 
 /// Whether the body may be unpacked now. One that is too large for any room is told to be so
 /// instead.
-fn has_room(metadata: &Head, room: usize) -> bool {
+fn has_room(metadata: &MetadataHead, room: usize) -> bool {
     let size = metadata.uncompressed_size.unwrap_or_default() as usize;
     let is_packed =
         compression::kind(metadata.compression).is_ok_and(|kind| kind != CompressionType::None);
@@ -102,7 +102,7 @@ fn has_room(metadata: &Head, room: usize) -> bool {
 }
 
 /// The body, unpacked, or why it cannot be.
-fn open(metadata: &Head, body: &Bytes) -> Result<Bytes, Arc<str>> {
+fn open(metadata: &MetadataHead, body: &Bytes) -> Result<Bytes, Arc<str>> {
     if metadata.is_encrypted {
         return Err("it is encrypted".into());
     }
@@ -135,12 +135,16 @@ fn counted(command: &CommandMessage, count: u32) -> u32 {
 }
 
 /// An entry of which no more is known than where it lies.
-fn alone(command: &CommandMessage, metadata: &Head, counted: u32, cause: &str) -> Unpacked {
+fn alone(command: &CommandMessage, metadata: &MetadataHead, counted: u32, cause: &str) -> Unpacked {
     let message = message(command, metadata.clone(), Err(cause.into()));
-    Unpacked::Entry(Entry { messages: vec![message], counted })
+    Unpacked::Entry(UnpackedEntry { messages: vec![message], counted })
 }
 
-fn message(command: &CommandMessage, metadata: Head, body: Result<Bytes, Arc<str>>) -> Message {
+fn message(
+    command: &CommandMessage,
+    metadata: MetadataHead,
+    body: Result<Bytes, Arc<str>>,
+) -> Message {
     let (payload, undecodable) = body_or_cause(body);
     Message {
         position: position(command, None),
@@ -159,10 +163,10 @@ fn message(command: &CommandMessage, metadata: Head, body: Result<Bytes, Arc<str
 
 fn batch(
     command: &CommandMessage,
-    metadata: &Head,
+    metadata: &MetadataHead,
     body: Result<Bytes, Arc<str>>,
     count: u32,
-) -> Entry {
+) -> UnpackedEntry {
     let open = counted(command, count);
     let (mut singles, mut cause) = match body {
         Ok(body) => (Some(Singles::new(body, count as usize)), None),
@@ -189,11 +193,11 @@ fn batch(
         let message = member(command, metadata, index, open, single, cause.as_ref());
         messages.push(Message { order_key, ..message });
     }
-    Entry { messages, counted: open }
+    UnpackedEntry { messages, counted: open }
 }
 
 /// A batch is dealt as a whole, by the key that it has itself.
-fn order_key_of_batch(batch: &Head) -> OrderKey {
+fn order_key_of_batch(batch: &MetadataHead) -> OrderKey {
     let of_batch =
         || batch.partition_key.as_deref().map(|key| Bytes::copy_from_slice(key.as_bytes()));
     batch.ordering_key.clone().or_else(of_batch).map_or(OrderKey::None, OrderKey::Other)
@@ -201,7 +205,7 @@ fn order_key_of_batch(batch: &Head) -> OrderKey {
 
 fn member(
     command: &CommandMessage,
-    batch: &Head,
+    batch: &MetadataHead,
     index: u32,
     batch_size: u32,
     single: Option<Single>,
@@ -267,10 +271,10 @@ mod tests {
             (CompressionType::Lz4, largest + 1, 10, true),
             (CompressionType::None, 11, 10, true),
         ] {
-            let metadata = Head {
+            let metadata = MetadataHead {
                 compression: Some(kind as i32),
                 uncompressed_size: Some(size),
-                ..Head::default()
+                ..MetadataHead::default()
             };
             assert_eq!(has_room(&metadata, room), has, "{kind:?}: {size} bytes for {room}");
         }
@@ -280,7 +284,7 @@ mod tests {
     fn a_message_in_one_chunk_is_whole() {
         let body = Bytes::from_static(b"body");
         for (chunks, whole) in [(None, true), (Some(1), true), (Some(2), false)] {
-            let metadata = Head { num_chunks_from_msg: chunks, ..Head::default() };
+            let metadata = MetadataHead { num_chunks_from_msg: chunks, ..MetadataHead::default() };
             assert_eq!(open(&metadata, &body).is_ok(), whole, "{chunks:?}");
         }
     }

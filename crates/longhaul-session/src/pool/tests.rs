@@ -203,7 +203,7 @@ const TOPIC: &str = "persistent://public/default/t";
 const LONG: Duration = Duration::from_secs(30);
 
 /// The address of a connection.
-fn address(link: &Link) -> String {
+fn address(link: &ConnectionHandle) -> String {
     link.cause().address
 }
 
@@ -211,10 +211,10 @@ fn address(link: &Link) -> String {
 /// later, was told of that refusal.
 #[test]
 fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
-    let refused = Failure::Host(error::unreachable("there", "refused"));
-    let opening: Opening = async { Err(refused) }.boxed().shared();
+    let refused = ConnectFailure::Host(error::unreachable("there", "refused"));
+    let opening: ConnectionOpening = async { Err(refused) }.boxed().shared();
     assert!(is_over(&opening));
-    let under_way: Opening = futures::future::pending().boxed().shared();
+    let under_way: ConnectionOpening = futures::future::pending().boxed().shared();
     assert!(!is_over(&under_way));
 }
 
@@ -278,7 +278,7 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let late = Err::<(), _>(error::unreachable("there", "not ready"));
     let endpoint = pool.prepared.endpoints[0].clone();
     let link = pool.service().await.unwrap().link;
-    pool.judge(&Service { index: 0, endpoint, link }, &late);
+    pool.judge(&ConnectedHost { index: 0, endpoint, link }, &late);
     for _ in 0..2 {
         pool.owner(TOPIC, Purpose::Records).await.unwrap();
     }
@@ -296,7 +296,7 @@ async fn the_host_behind_the_one_that_cannot_look_up_is_asked_next() {
         pool.preferred.store(index - 1, Ordering::Relaxed);
         let question = || {
             let (topic, listener_name) = (TOPIC.to_owned(), None);
-            Question::Lookup(LookupQuestion { topic, authoritative: false, listener_name })
+            BrokerRequest::Lookup(LookupQuestion { topic, authoritative: false, listener_name })
         };
         assert_eq!(pool.ask(question()).await.unwrap_err().kind, TransportErrorKind::Unreachable);
         pool.ask(question()).await.unwrap();

@@ -7,7 +7,7 @@ use futures::FutureExt;
 const BYTES_MAX: usize = 1_000;
 
 /// A publisher, its driver, and the end of the producer as the driver holds it.
-async fn bench() -> (FakeDriver, End, SessionPublisher) {
+async fn bench() -> (FakeDriver, EndSignal, SessionPublisher) {
     let mut driver = FakeDriver::new();
     let (topic, batching) = ("t".to_owned(), Batching::Off);
     let options = ProducerOptions { topic, name: None, batching, schema: None };
@@ -29,7 +29,7 @@ fn body_max() -> usize {
 async fn a_message_is_handed_over_and_its_receipt_comes_back() {
     let (mut driver, _end, mut publisher) = bench().await;
     let receipt = publisher.send(outgoing(body_max())).await.unwrap();
-    let Call::Publish { producer: 7, publication, token } = driver.next().await else {
+    let ConnectionCall::Publish { producer: 7, publication, token } = driver.next().await else {
         panic!("not published")
     };
     assert_eq!(publication.message, outgoing(body_max()));

@@ -1,11 +1,11 @@
 //! Who has acted upon tasks and workers, and why.
 
 use crate::asked::Path;
-use crate::model::{Action, ActionList};
-use crate::parts::table::Head::Text;
+use crate::model::{ActionListModel, ActionModel};
+use crate::parts::table::TableHead::Text;
 use crate::parts::{layout, table, task_link};
-use crate::shown::{Instant, Outside};
-use crate::visit::{Page, Visit, escaped};
+use crate::shown::{Outside, ShownInstant};
+use crate::visit::{PageResult, Visit, escaped};
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -17,8 +17,8 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str) -> Page {
-    let found: ActionList =
+async fn page(visit: &Visit, queue: &str) -> PageResult {
+    let found: ActionListModel =
         visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(queue))).await?;
     let rows: Vec<Markup> =
         found.actions.iter().rev().map(|action| row(queue, action, found.now)).collect();
@@ -30,9 +30,9 @@ async fn page(visit: &Visit, queue: &str) -> Page {
     Ok(layout::of_queue(visit, queue, "/actions", &format!("Actions upon {queue}"), &body))
 }
 
-fn row(queue: &str, action: &Action, now_ms: u64) -> Markup {
+fn row(queue: &str, action: &ActionModel, now_ms: u64) -> Markup {
     html! {
-        td { (Instant { at_ms: action.at, now_ms }) }
+        td { (ShownInstant { at_ms: action.at, now_ms }) }
         td { (Outside(&action.operator)) }
         td { (Outside(&action.action)) }
         td {

@@ -1,12 +1,12 @@
 //! Tasks that failed for good.
 
-use crate::asked::{Form, Path, Query};
-use crate::model::{DeadLetter, DeadLetterList};
-use crate::parts::table::Head::{Number, Text};
+use crate::asked::{FormFields, Path, QueryFields};
+use crate::model::{DeadLetterListModel, DeadLetterModel};
+use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{asked, attempts, layout, payload, queue_place, table, task_link, task_place};
-use crate::shown::{Instant, Outside, bytes};
-use crate::trouble::Trouble;
-use crate::visit::{Page, Visit, escaped};
+use crate::shown::{Outside, ShownInstant, bytes};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use base64::Engine;
@@ -20,7 +20,7 @@ const PAGE_LETTERS: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Filter {
+pub(super) struct DeadLetterFilterQuery {
     reason: String,
     tag: String,
     #[serde(rename = "type")]
@@ -28,7 +28,7 @@ pub(super) struct Filter {
     after: Option<String>,
 }
 
-impl Filter {
+impl DeadLetterFilterQuery {
     fn query(&self) -> String {
         let fields = [("reason", &self.reason), ("tag", &self.tag), ("type", &self.task_type)];
         let set = fields.iter().filter(|(_, value)| !value.trim().is_empty());
@@ -41,19 +41,19 @@ impl Filter {
 pub(super) async fn list(
     visit: Visit,
     Path(queue): Path<String>,
-    Query(filter): Query<Filter>,
+    QueryFields(filter): QueryFields<DeadLetterFilterQuery>,
 ) -> Response {
     let page = page(&visit, &queue, &filter).await;
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
+async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> PageResult {
     let mut path =
         format!("/v1/queues/{}/dead?limit={PAGE_LETTERS}&{}", escaped(queue), filter.query());
     if let Some(after) = &filter.after {
         path.push_str(&format!("&after={}", escaped(after)));
     }
-    let found: DeadLetterList = visit.get(path.trim_end_matches('&')).await?;
+    let found: DeadLetterListModel = visit.get(path.trim_end_matches('&')).await?;
     let rows: Vec<Markup> =
         found.dead_letters.iter().map(|letter| row(queue, letter, found.now)).collect();
     let heads = [
@@ -75,7 +75,7 @@ async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
     Ok(layout::of_queue(visit, queue, "/dead", &format!("Dead letters of {queue}"), &body))
 }
 
-fn form(queue: &str, filter: &Filter) -> Markup {
+fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     html! {
         form.bar role="search" method="get" action=(queue_place(queue, "/dead")) {
             label { "Why" input name="reason" value=(filter.reason) placeholder="503" autocomplete="off"; }
@@ -87,11 +87,11 @@ fn form(queue: &str, filter: &Filter) -> Markup {
     }
 }
 
-fn row(queue: &str, letter: &DeadLetter, now_ms: u64) -> Markup {
+fn row(queue: &str, letter: &DeadLetterModel, now_ms: u64) -> Markup {
     let place = queue_place(queue, &format!("/dead/{}", escaped(&letter.task)));
     html! {
         td { a.id href=(place) { (Outside(&letter.task)) } @for tag in &letter.tags { " " span.tag { (Outside(tag)) } } }
-        td { (Instant { at_ms: letter.at, now_ms }) }
+        td { (ShownInstant { at_ms: letter.at, now_ms }) }
         td { @if let Some(kind) = &letter.task_type { (Outside(kind)) } }
         td.number { (letter.attempts) }
         td { (Outside(&letter.reason)) }
@@ -100,7 +100,7 @@ fn row(queue: &str, letter: &DeadLetter, now_ms: u64) -> Markup {
 }
 
 /// What may be done with all letters that the filter takes, on this page and the others.
-fn actions(queue: &str, filter: &Filter) -> Markup {
+fn actions(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     let hidden = |verb: &str| {
         html! {
             input type="hidden" name="verb" value=(verb);
@@ -138,7 +138,7 @@ pub(super) struct Selection {
 pub(super) async fn act_on_all(
     visit: Visit,
     Path(queue): Path<String>,
-    Form(given): Form<Selection>,
+    FormFields(given): FormFields<Selection>,
 ) -> Response {
     let tags: Vec<&str> =
         given.tag.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
@@ -155,7 +155,7 @@ pub(super) async fn act_on_all(
 pub(super) async fn act(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
-    Form(given): Form<Selection>,
+    FormFields(given): FormFields<Selection>,
 ) -> Response {
     let body = json!({ "reason": given.reason, "tasks": [task] });
     act_with(visit, &queue, &given.verb, body).await
@@ -163,7 +163,7 @@ pub(super) async fn act(
 
 async fn act_with(visit: Visit, queue: &str, verb: &str, body: serde_json::Value) -> Response {
     if !matches!(verb, "replay" | "purge") {
-        return visit.answer(Err(Trouble::new(
+        return visit.answer(Err(PageError::new(
             StatusCode::NOT_FOUND,
             "",
             "there is no such action",
@@ -177,14 +177,19 @@ async fn act_with(visit: Visit, queue: &str, verb: &str, body: serde_json::Value
 pub(super) async fn show(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
-    Query(asked): Query<payload::Asked>,
+    QueryFields(asked): QueryFields<payload::PayloadQuery>,
 ) -> Response {
     let page = letter(&visit, &queue, &task, asked.form).await;
     visit.answer(page)
 }
 
-async fn letter(visit: &Visit, queue: &str, task: &str, form: payload::Form) -> Page {
-    let letter: DeadLetter =
+async fn letter(
+    visit: &Visit,
+    queue: &str,
+    task: &str,
+    form: payload::PayloadFormat,
+) -> PageResult {
+    let letter: DeadLetterModel =
         visit.get(&format!("/v1/queues/{}/dead/{}", escaped(queue), escaped(task))).await?;
     let place = queue_place(queue, &format!("/dead/{}", escaped(task)));
     let bytes = letter.payload_base64.as_ref().and_then(|text| STANDARD.decode(text).ok());

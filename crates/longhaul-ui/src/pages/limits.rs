@@ -1,11 +1,11 @@
 //! The settings of a queue, which all of its workers obey.
 
-use crate::asked::{Form, Path};
-use crate::model::Queue;
+use crate::asked::{FormFields, Path};
+use crate::model::QueueModel;
 use crate::parts::{button, layout, queue_place};
 use crate::shown::text;
-use crate::trouble::Trouble;
-use crate::visit::{Page, Visit, escaped};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
@@ -25,8 +25,8 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str) -> Page {
-    let found: Queue = visit.get(&format!("/v1/queues/{}", escaped(queue))).await?;
+async fn page(visit: &Visit, queue: &str) -> PageResult {
+    let found: QueueModel = visit.get(&format!("/v1/queues/{}", escaped(queue))).await?;
     let all = serde_json::to_string_pretty(&found.settings).unwrap_or_default();
     let (verb, name) = if found.is_paused() { ("/resume", "Resume") } else { ("/pause", "Pause") };
     let body = html! {
@@ -56,7 +56,7 @@ fn value(settings: &Value, name: &str) -> String {
     }
 }
 
-fn fields(queue: &str, found: &Queue) -> Markup {
+fn fields(queue: &str, found: &QueueModel) -> Markup {
     html! {
         form.stack method="post" action=(queue_place(queue, "/limits")) {
             input type="hidden" name="version" value=(found.version);
@@ -69,7 +69,7 @@ fn fields(queue: &str, found: &Queue) -> Markup {
     }
 }
 
-fn whole(queue: &str, found: &Queue, all: &str) -> Markup {
+fn whole(queue: &str, found: &QueueModel, all: &str) -> Markup {
     html! {
         details.asked {
             summary { "All settings, as JSON" }
@@ -85,7 +85,7 @@ fn whole(queue: &str, found: &Queue, all: &str) -> Markup {
 /// A change, upon the version that the page showed: if another one stands by now nothing is
 /// changed.
 #[derive(Debug, Deserialize)]
-pub(super) struct Change {
+pub(super) struct QueueSettingsForm {
     version: u64,
     /// All settings, as the page showed them, or as they were written there.
     settings: String,
@@ -96,10 +96,10 @@ pub(super) struct Change {
     max_attempts: Option<String>,
 }
 
-impl Change {
-    fn settings(&self) -> Result<Value, Trouble> {
+impl QueueSettingsForm {
+    fn settings(&self) -> Result<Value, PageError> {
         let wrong =
-            |why: String| Trouble::new(StatusCode::UNPROCESSABLE_ENTITY, "settings_unfit", why);
+            |why: String| PageError::new(StatusCode::UNPROCESSABLE_ENTITY, "settings_unfit", why);
         let mut settings: Map<String, Value> = serde_json::from_str(&self.settings)
             .map_err(|error| wrong(format!("the settings are no JSON object: {error}")))?;
         for (name, text) in
@@ -143,7 +143,7 @@ fn number(text: &str, name: &str) -> Result<Option<Value>, String> {
 pub(super) async fn change(
     visit: Visit,
     Path(queue): Path<String>,
-    Form(change): Form<Change>,
+    FormFields(change): FormFields<QueueSettingsForm>,
 ) -> Response {
     let outcome = match change.settings() {
         Ok(settings) => {
@@ -159,9 +159,9 @@ pub(super) async fn change(
 mod tests {
     use super::*;
 
-    fn change(settings: &str, tokens: &str, per: &str, most: &str) -> Result<Value, Trouble> {
+    fn change(settings: &str, tokens: &str, per: &str, most: &str) -> Result<Value, PageError> {
         let text = |text: &str| Some(text.to_owned());
-        let change = Change {
+        let change = QueueSettingsForm {
             version: 1,
             settings: settings.to_owned(),
             max_in_flight: text(most),

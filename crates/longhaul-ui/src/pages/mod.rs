@@ -19,21 +19,21 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-use crate::trouble::Trouble;
+use crate::trouble::PageError;
 use crate::visit::Visit;
 
 /// The part of a page's place that names the level of a queue's tasks: each level is listed by
 /// itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+pub(crate) enum PriorityLevel {
     High,
     #[default]
     Normal,
     Low,
 }
 
-impl Level {
+impl PriorityLevel {
     pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
     pub(crate) const fn word(self) -> &'static str {
@@ -48,7 +48,7 @@ impl Level {
 /// Why something is done; forms send it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Reason {
+pub(crate) struct ReasonForm {
     pub(crate) reason: String,
 }
 
@@ -80,5 +80,5 @@ async fn below(visit: Visit) -> Response {
 
 async fn nothing(visit: Visit) -> Response {
     let detail = "there is no such page";
-    visit.answer(Err(Trouble::new(StatusCode::NOT_FOUND, "", detail)))
+    visit.answer(Err(PageError::new(StatusCode::NOT_FOUND, "", detail)))
 }

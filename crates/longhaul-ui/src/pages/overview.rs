@@ -1,12 +1,12 @@
 //! All queues.
 
-use crate::asked::Query;
-use crate::model::{Counts, Queue, QueueList, Series};
-use crate::parts::table::Head::{Number, Text};
+use crate::asked::QueryFields;
+use crate::model::{QueueListModel, QueueModel, SeriesModel, TaskCountsModel};
+use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{chart, layout, length, queue_place, table};
 use crate::shown::{Outside, number};
-use crate::trouble::Trouble;
-use crate::visit::{Page, Visit, escaped, to};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped, to};
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
 use maud::{Markup, html};
@@ -19,19 +19,19 @@ const QUEUES_MAX: usize = 50;
 const AT_ONCE: usize = 8;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct OverviewQuery {
     /// The last queue of the page before.
     after: Option<String>,
     /// A queue by its name, where the gateway cannot list them.
     queue: Option<String>,
 }
 
-struct Row {
+struct QueueOverviewRow {
     queue: String,
-    found: Result<(Counts, Series, bool), Trouble>,
+    found: Result<(TaskCountsModel, SeriesModel, bool), PageError>,
 }
 
-pub(super) async fn show(visit: Visit, Query(asked): Query<Asked>) -> Response {
+pub(super) async fn show(visit: Visit, QueryFields(asked): QueryFields<OverviewQuery>) -> Response {
     if let Some(queue) = asked.queue.as_deref().map(str::trim).filter(|it| !it.is_empty()) {
         return to(&queue_place(queue, ""));
     }
@@ -39,8 +39,8 @@ pub(super) async fn show(visit: Visit, Query(asked): Query<Asked>) -> Response {
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, after: Option<&str>) -> Page {
-    let QueueList { mut queues } = match visit.get("/v1/queues").await {
+async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
+    let QueueListModel { mut queues } = match visit.get("/v1/queues").await {
         Err(trouble) if trouble.code == "no_admin_api" => return Ok(by_name(visit, &trouble)),
         found => found?,
     };
@@ -71,7 +71,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> Page {
 }
 
 /// Only the admin API of the broker knows which queues there are.
-fn by_name(visit: &Visit, trouble: &Trouble) -> Markup {
+fn by_name(visit: &Visit, trouble: &PageError) -> Markup {
     let body = html! {
         h1 { "Queues" }
         p.notice { "This gateway cannot list the queues: " (Outside(&trouble.detail)) }
@@ -83,7 +83,7 @@ fn by_name(visit: &Visit, trouble: &Trouble) -> Markup {
     layout::bare(visit, "Queues", &body)
 }
 
-async fn row(visit: &Visit, queue: String) -> Row {
+async fn row(visit: &Visit, queue: String) -> QueueOverviewRow {
     let name = escaped(&queue);
     let (counts, series, settings) = (
         format!("/v1/queues/{name}/counts"),
@@ -91,15 +91,15 @@ async fn row(visit: &Visit, queue: String) -> Row {
         format!("/v1/queues/{name}"),
     );
     let found = futures::try_join!(
-        visit.get::<Counts>(&counts),
-        visit.get::<Series>(&series),
-        visit.get::<Queue>(&settings)
+        visit.get::<TaskCountsModel>(&counts),
+        visit.get::<SeriesModel>(&series),
+        visit.get::<QueueModel>(&settings)
     );
     let found = found.map(|(counts, series, queue)| (counts, series, queue.is_paused()));
-    Row { queue, found }
+    QueueOverviewRow { queue, found }
 }
 
-fn drawn(Row { queue, found }: &Row) -> Markup {
+fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> Markup {
     let (counts, series, is_paused) = match found {
         Ok(found) => found,
         Err(trouble) => {

@@ -1,12 +1,12 @@
 //! One queue.
 
-use super::{Level, Reason};
-use crate::asked::{Form, Path, Query};
-use crate::model::{Counts, Queue, Series};
+use super::{PriorityLevel, ReasonForm};
+use crate::asked::{FormFields, Path, QueryFields};
+use crate::model::{QueueModel, SeriesModel, TaskCountsModel};
 use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
 use crate::shown::{Outside, number, text};
-use crate::trouble::Trouble;
-use crate::visit::{Page, Visit, escaped};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
@@ -14,29 +14,29 @@ use serde::Deserialize;
 use serde_json::json;
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct QueuePageQuery {
     #[serde(default)]
-    level: Level,
+    level: PriorityLevel,
 }
 
 pub(super) async fn show(
     visit: Visit,
     Path(queue): Path<String>,
-    Query(asked): Query<Asked>,
+    QueryFields(asked): QueryFields<QueuePageQuery>,
 ) -> Response {
     let page = page(&visit, &queue, asked.level).await;
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str, level: Level) -> Page {
+async fn page(visit: &Visit, queue: &str, level: PriorityLevel) -> PageResult {
     let (name, level) = (escaped(queue), level.word());
     let (of, counts) =
         (format!("/v1/queues/{name}"), format!("/v1/queues/{name}/counts?level={level}"));
     let series = format!("/v1/queues/{name}/series?level={level}");
     let (found, counts, series) = futures::try_join!(
-        visit.get::<Queue>(&of),
-        visit.get::<Counts>(&counts),
-        visit.get::<Series>(&series)
+        visit.get::<QueueModel>(&of),
+        visit.get::<TaskCountsModel>(&counts),
+        visit.get::<SeriesModel>(&series)
     )?;
     let body = html! {
         h1 { (Outside(queue)) @if found.is_paused() { " " span.tag { "paused" } } }
@@ -53,14 +53,14 @@ async fn page(visit: &Visit, queue: &str, level: Level) -> Page {
 fn levels(queue: &str, current: &str) -> Markup {
     html! {
         nav.levels aria-label="Priority" {
-            @for level in Level::ALL {
+            @for level in PriorityLevel::ALL {
                 a href={ (queue_place(queue, "")) "?level=" (level.word()) } aria-current=[(level.word() == current).then_some("true")] { (level.word()) }
             }
         }
     }
 }
 
-fn figures(queue: &str, level: &str, counts: &Counts) -> Markup {
+fn figures(queue: &str, level: &str, counts: &TaskCountsModel) -> Markup {
     html! {
         div.figures #counts {
             @for (word, count) in &counts.by_status {
@@ -78,7 +78,7 @@ fn figures(queue: &str, level: &str, counts: &Counts) -> Markup {
     }
 }
 
-fn actions(queue: &str, found: &Queue) -> Markup {
+fn actions(queue: &str, found: &QueueModel) -> Markup {
     let pause = if found.is_paused() { ("resume", "Resume") } else { ("pause", "Pause") };
     let what = "Deletes every task of the queue that is not over. What runs is cancelled.";
     html! {
@@ -93,13 +93,13 @@ fn actions(queue: &str, found: &Queue) -> Markup {
 pub(super) async fn act(
     visit: Visit,
     Path((queue, verb)): Path<(String, String)>,
-    Form(Reason { reason }): Form<Reason>,
+    FormFields(ReasonForm { reason }): FormFields<ReasonForm>,
 ) -> Response {
     let body = match verb.as_str() {
         "pause" | "resume" => json!({ "reason": reason }),
         "purge" => json!({ "reason": reason, "all": true }),
         _ => {
-            return visit.answer(Err(Trouble::new(
+            return visit.answer(Err(PageError::new(
                 StatusCode::NOT_FOUND,
                 "",
                 "there is no such action",

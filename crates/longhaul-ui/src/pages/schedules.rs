@@ -1,13 +1,13 @@
 //! The schedules of a queue.
 
-use super::Reason;
-use crate::asked::{Form, Path};
-use crate::model::{Schedule, ScheduleList};
-use crate::parts::table::Head::Text;
+use super::ReasonForm;
+use crate::asked::{FormFields, Path};
+use crate::model::{ScheduleListModel, ScheduleModel};
+use crate::parts::table::TableHead::Text;
 use crate::parts::{asked, button, layout, queue_place, table, task_link};
-use crate::shown::{Instant, Outside};
-use crate::trouble::Trouble;
-use crate::visit::{Page, Visit, escaped};
+use crate::shown::{Outside, ShownInstant};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::{Markup, html};
@@ -21,8 +21,8 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str) -> Page {
-    let found: ScheduleList =
+async fn page(visit: &Visit, queue: &str) -> PageResult {
+    let found: ScheduleListModel =
         visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
     let rows: Vec<Markup> =
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
@@ -35,7 +35,7 @@ async fn page(visit: &Visit, queue: &str) -> Page {
     Ok(layout::of_queue(visit, queue, "/schedules", &format!("Schedules of {queue}"), &body))
 }
 
-fn row(visit: &Visit, queue: &str, schedule: &Schedule, now_ms: u64) -> Markup {
+fn row(visit: &Visit, queue: &str, schedule: &ScheduleModel, now_ms: u64) -> Markup {
     let place =
         |verb: &str| queue_place(queue, &format!("/schedules/{}/{verb}", escaped(&schedule.name)));
     let is_paused = schedule.schedule.get("paused").and_then(Value::as_bool).unwrap_or(false);
@@ -46,8 +46,8 @@ fn row(visit: &Visit, queue: &str, schedule: &Schedule, now_ms: u64) -> Markup {
                 div { (name) ": " code { (Outside(&plain(value))) } }
             }
         }
-        td { @if let Some(last) = &schedule.last { (Instant { at_ms: last.slot, now_ms }) " " (task_link(queue, &last.task)) } }
-        td { @for &at_ms in schedule.next.iter().take(NEXT_MAX) { div { (Instant { at_ms, now_ms }) } } }
+        td { @if let Some(last) = &schedule.last { (ShownInstant { at_ms: last.slot, now_ms }) " " (task_link(queue, &last.task)) } }
+        td { @for &at_ms in schedule.next.iter().take(NEXT_MAX) { div { (ShownInstant { at_ms, now_ms }) } } }
         td {
             @if !visit.is_read_only() {
                 (button(&place("trigger"), "Run now", ""))
@@ -66,7 +66,7 @@ fn plain(value: &Value) -> String {
 pub(super) async fn act(
     visit: Visit,
     Path((queue, name, verb)): Path<(String, String, String)>,
-    Form(Reason { reason }): Form<Reason>,
+    FormFields(ReasonForm { reason }): FormFields<ReasonForm>,
 ) -> Response {
     let of = format!("/v1/queues/{}/schedules/{}", escaped(&queue), escaped(&name));
     let outcome = match verb.as_str() {
@@ -74,7 +74,7 @@ pub(super) async fn act(
             visit.act(Method::POST, &format!("{of}:{verb}"), json!({})).await
         }
         "delete" => visit.act(Method::DELETE, &of, json!({ "reason": reason })).await,
-        _ => Err(Trouble::new(StatusCode::NOT_FOUND, "", "there is no such action")),
+        _ => Err(PageError::new(StatusCode::NOT_FOUND, "", "there is no such action")),
     };
     visit.done(outcome, &queue_place(&queue, "/schedules"))
 }

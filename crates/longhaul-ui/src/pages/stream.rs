@@ -1,8 +1,8 @@
 //! What passes through as it is: events, and bytes to be saved. Browsers ask for both with a
 //! cookie, where programs send a token.
 
-use crate::asked::{Path, Query};
-use crate::trouble::Trouble;
+use crate::asked::{Path, QueryFields};
+use crate::trouble::PageError;
 use crate::visit::{Visit, escaped};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
@@ -12,14 +12,14 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct EventStreamQuery {
     last_event_id: Option<String>,
 }
 
 pub(super) async fn events(
     visit: Visit,
     Path(queue): Path<String>,
-    Query(asked): Query<Asked>,
+    QueryFields(asked): QueryFields<EventStreamQuery>,
     headers: HeaderMap,
 ) -> Response {
     let behind = headers
@@ -67,6 +67,6 @@ async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> Response {
 }
 
 /// A stream has no page to say why there is none.
-fn refused(trouble: Trouble) -> Response {
+fn refused(trouble: PageError) -> Response {
     (trouble.status, trouble.detail).into_response()
 }

@@ -1,14 +1,14 @@
 //! One task.
 
 use super::workers;
-use crate::asked::{Form, Path, Query};
-use crate::model::{History, Task, Why, WorkerList};
+use crate::asked::{FormFields, Path, QueryFields};
+use crate::model::{HistoryModel, TaskModel, WhyModel, WorkerListModel};
 use crate::parts::{
     self, asked, layout, payload, queue_place, status, task_link, task_place, timeline,
 };
-use crate::shown::{Instant, Outside};
-use crate::trouble::Trouble;
-use crate::visit::{Page, Visit, escaped};
+use crate::shown::{Outside, ShownInstant};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped};
 use axum::body::to_bytes;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
@@ -22,25 +22,25 @@ const BYTES_MAX: usize = 8 << 20;
 pub(super) async fn show(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
-    Query(asked): Query<payload::Asked>,
+    QueryFields(asked): QueryFields<payload::PayloadQuery>,
 ) -> Response {
     let page = page(&visit, &queue, &task, asked.form).await;
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str, id: &str, form: payload::Form) -> Page {
+async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat) -> PageResult {
     let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(id));
     let history = format!("{of}/history");
     let (task, history) =
-        futures::try_join!(visit.get::<Task>(&of), visit.get::<History>(&history))?;
+        futures::try_join!(visit.get::<TaskModel>(&of), visit.get::<HistoryModel>(&history))?;
     let listed = match task.status.as_str() {
-        "running" => visit.get::<WorkerList>(&workers_path(queue, id)).await.ok(),
+        "running" => visit.get::<WorkerListModel>(&workers_path(queue, id)).await.ok(),
         _ => None,
     };
     let why = match task.status.as_str() {
         "running" => None,
         _ if task.is_over() => None,
-        _ => visit.get::<Why>(&format!("{of}/why")).await.ok(),
+        _ => visit.get::<WhyModel>(&format!("{of}/why")).await.ok(),
     };
     let body = html! {
         h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
@@ -66,7 +66,7 @@ fn workers_path(queue: &str, id: &str) -> String {
 }
 
 /// Whether the worker of a task is alive, and who would go on with it.
-fn holder(task: &Task, workers: &WorkerList) -> Markup {
+fn holder(task: &TaskModel, workers: &WorkerListModel) -> Markup {
     let found = workers.workers.iter().find(|worker| worker.running.contains(&task.id));
     html! {
         p #holder {
@@ -75,7 +75,7 @@ fn holder(task: &Task, workers: &WorkerList) -> Markup {
                     "It is leased: when its holder is silent for longer than the lease allows, any gateway ends the attempt as failed, and another one follows."
                 }
                 Some(worker) => {
-                    @if let Some(at_ms) = worker.last_heartbeat_at { "Last heartbeat of its worker: " (Instant { at_ms, now_ms: workers.now }) ". " }
+                    @if let Some(at_ms) = worker.last_heartbeat_at { "Last heartbeat of its worker: " (ShownInstant { at_ms, now_ms: workers.now }) ". " }
                     "When it is silent for two heartbeat intervals, the task goes to: " (workers::successors(worker, workers)) "."
                 }
                 None => { "No worker that is heard of runs it: another one takes it over." }
@@ -84,8 +84,9 @@ fn holder(task: &Task, workers: &WorkerList) -> Markup {
     }
 }
 
-fn facts(queue: &str, task: &Task) -> Markup {
-    let instant = |at: Option<u64>| at.map(|at_ms| html! { (Instant { at_ms, now_ms: task.now }) });
+fn facts(queue: &str, task: &TaskModel) -> Markup {
+    let instant =
+        |at: Option<u64>| at.map(|at_ms| html! { (ShownInstant { at_ms, now_ms: task.now }) });
     let outside = |text: &Option<String>| text.as_ref().map(|text| html! { (Outside(text)) });
     let other = |task: &Option<String>| task.as_ref().map(|task| task_link(queue, task));
     let rows = [
@@ -116,7 +117,12 @@ fn facts(queue: &str, task: &Task) -> Markup {
     }
 }
 
-async fn bytes(visit: &Visit, queue: &str, task: &Task, form: payload::Form) -> Page {
+async fn bytes(
+    visit: &Visit,
+    queue: &str,
+    task: &TaskModel,
+    form: payload::PayloadFormat,
+) -> PageResult {
     if task.hidden {
         return Ok(html! { p.notice { "This gateway hides payloads and results from you." } });
     }
@@ -139,16 +145,16 @@ async fn bytes(visit: &Visit, queue: &str, task: &Task, form: payload::Form) -> 
     })
 }
 
-async fn read(visit: &Visit, path: &str) -> Result<axum::body::Bytes, Trouble> {
+async fn read(visit: &Visit, path: &str) -> Result<axum::body::Bytes, PageError> {
     let answer = visit.raw(path).await?;
     let bytes = to_bytes(answer.into_body(), BYTES_MAX).await;
     bytes.map_err(|_| {
-        Trouble::new(StatusCode::PAYLOAD_TOO_LARGE, "", "it is too large to be shown: save it")
+        PageError::new(StatusCode::PAYLOAD_TOO_LARGE, "", "it is too large to be shown: save it")
     })
 }
 
 /// What may be done to a task in its state.
-fn actions(queue: &str, task: &Task) -> Markup {
+fn actions(queue: &str, task: &TaskModel) -> Markup {
     let place = |verb: &str| format!("{}/{verb}", task_place(queue, &task.id));
     let epoch = html! { @if let Some(epoch) = task.epoch { input type="hidden" name="epoch" value=(epoch); } };
     html! {
@@ -172,7 +178,7 @@ fn actions(queue: &str, task: &Task) -> Markup {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Act {
+pub(super) struct TaskActionForm {
     reason: String,
     /// The epoch that the page showed: another one is another attempt.
     epoch: Option<u32>,
@@ -181,7 +187,7 @@ pub(super) struct Act {
 pub(super) async fn act(
     visit: Visit,
     Path((queue, task, verb)): Path<(String, String, String)>,
-    Form(given): Form<Act>,
+    FormFields(given): FormFields<TaskActionForm>,
 ) -> Response {
     let of = format!("/v1/queues/{}/tasks/{}", escaped(&queue), escaped(&task));
     let reason = given.reason;
@@ -203,7 +209,7 @@ pub(super) async fn act(
                 .act(Method::DELETE, &format!("{of}?reason={}", escaped(&reason)), json!(null))
                 .await
         }
-        _ => Err(Trouble::new(StatusCode::NOT_FOUND, "", "there is no such action")),
+        _ => Err(PageError::new(StatusCode::NOT_FOUND, "", "there is no such action")),
     };
     let new = outcome.as_ref().ok().and_then(|answer| answer.get("id")?.as_str());
     let place = match (verb.as_str(), new) {

@@ -1,12 +1,12 @@
 //! The tasks of a queue, by filter.
 
-use super::Level;
-use crate::asked::{Form, Path, Query};
-use crate::model::{Counts, Queue, Task, TaskList};
-use crate::parts::table::Head::{Number, Text};
+use super::PriorityLevel;
+use crate::asked::{FormFields, Path, QueryFields};
+use crate::model::{QueueModel, TaskCountsModel, TaskListModel, TaskModel};
+use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{self, layout, queue_place, status, table, task_link, task_place};
-use crate::shown::{Instant, Outside, number};
-use crate::visit::{Page, Visit, escaped};
+use crate::shown::{Outside, ShownInstant, number};
+use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -33,7 +33,7 @@ const STATUSES: [&str; 11] = [
 /// What is looked for. Fields that forms send empty are not set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Filter {
+pub(super) struct TaskFilterQuery {
     status: String,
     tag: String,
     #[serde(rename = "type")]
@@ -41,11 +41,11 @@ pub(super) struct Filter {
     key: String,
     created_from: String,
     created_to: String,
-    level: Level,
+    level: PriorityLevel,
     after: Option<String>,
 }
 
-impl Filter {
+impl TaskFilterQuery {
     /// As a query, without the place in the list.
     fn query(&self) -> String {
         let fields = [
@@ -67,13 +67,13 @@ impl Filter {
 pub(super) async fn show(
     visit: Visit,
     Path(queue): Path<String>,
-    Query(filter): Query<Filter>,
+    QueryFields(filter): QueryFields<TaskFilterQuery>,
 ) -> Response {
     let page = page(&visit, &queue, &filter).await;
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
+async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResult {
     let name = escaped(queue);
     let mut list =
         format!("/v1/queues/{name}/tasks?{}&order=newest&limit={PAGE_TASKS}", filter.query());
@@ -83,9 +83,9 @@ async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
     let counts = format!("/v1/queues/{name}/counts?level={}", filter.level.word());
     let of = format!("/v1/queues/{name}");
     let (found, counts, of) = futures::try_join!(
-        visit.get::<TaskList>(&list),
-        visit.get::<Counts>(&counts),
-        visit.get::<Queue>(&of)
+        visit.get::<TaskListModel>(&list),
+        visit.get::<TaskCountsModel>(&counts),
+        visit.get::<QueueModel>(&of)
     )?;
     let rows: Vec<Markup> = found.tasks.iter().map(|task| row(queue, task)).collect();
     let heads = [
@@ -114,7 +114,7 @@ async fn page(visit: &Visit, queue: &str, filter: &Filter) -> Page {
     Ok(layout::of_queue(visit, queue, "/tasks", &format!("Tasks of {queue}"), &body))
 }
 
-fn sidebar(queue: &str, filter: &Filter, counts: &Counts) -> Markup {
+fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsModel) -> Markup {
     let place = |word: &str| {
         format!("{}?level={}&status={word}", queue_place(queue, "/tasks"), filter.level.word())
     };
@@ -130,7 +130,7 @@ fn sidebar(queue: &str, filter: &Filter, counts: &Counts) -> Markup {
     }
 }
 
-fn form(queue: &str, filter: &Filter, has_levels: bool) -> Markup {
+fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
     let field = |name: &str, label: &str, value: &str, hint: &str| {
         html! { label { (label) input name=(name) value=(value) placeholder=(hint) autocomplete="off"; } }
     };
@@ -146,7 +146,7 @@ fn form(queue: &str, filter: &Filter, has_levels: bool) -> Markup {
                 label {
                     "Priority"
                     select name="level" {
-                        @for level in Level::ALL { option value=(level.word()) selected[level == filter.level] { (level.word()) } }
+                        @for level in PriorityLevel::ALL { option value=(level.word()) selected[level == filter.level] { (level.word()) } }
                     }
                 }
             }
@@ -156,8 +156,8 @@ fn form(queue: &str, filter: &Filter, has_levels: bool) -> Markup {
     }
 }
 
-fn row(queue: &str, task: &Task) -> Markup {
-    let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (Instant { at_ms, now_ms: task.now }) } };
+fn row(queue: &str, task: &TaskModel) -> Markup {
+    let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (ShownInstant { at_ms, now_ms: task.now }) } };
     html! {
         td { (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } @for tag in &task.tags { " " span.tag { (Outside(tag)) } } }
         td { (status(&task.status)) @if task.cancel_requested && !task.is_over() { " " span.tag { "to be cancelled" } } }
@@ -185,7 +185,7 @@ fn submit_form(queue: &str) -> Markup {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct NewTask {
+pub(super) struct NewTaskForm {
     payload: String,
     #[serde(rename = "type", default)]
     task_type: String,
@@ -196,7 +196,7 @@ pub(super) struct NewTask {
 pub(super) async fn submit(
     visit: Visit,
     Path(queue): Path<String>,
-    Form(new): Form<NewTask>,
+    FormFields(new): FormFields<NewTaskForm>,
 ) -> Response {
     let mut body = json!({ "payload": new.payload });
     for (name, value) in [("type", new.task_type), ("delay", new.delay)] {

@@ -1,13 +1,13 @@
 //! Who works on a queue.
 
-use super::{Level, Reason};
-use crate::asked::{Form, Path};
-use crate::model::{Queue, QueueWorker, Worker, WorkerList};
-use crate::parts::table::Head::{Number, Text};
+use super::{PriorityLevel, ReasonForm};
+use crate::asked::{FormFields, Path};
+use crate::model::{QueueModel, QueueWorkerModel, WorkerListModel, WorkerModel};
+use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{asked, layout, queue_place, table, task_link};
-use crate::shown::{Instant, Outside, line};
-use crate::trouble::Trouble;
-use crate::visit::{Page, Visit, escaped};
+use crate::shown::{Outside, ShownInstant, line};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -25,18 +25,18 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 }
 
 /// The workers of a level.
-struct Of {
-    level: Level,
-    list: WorkerList,
+struct LevelWorkers {
+    level: PriorityLevel,
+    list: WorkerListModel,
 }
 
-async fn page(visit: &Visit, queue: &str) -> Page {
+async fn page(visit: &Visit, queue: &str) -> PageResult {
     let name = escaped(queue);
-    let of: Queue = visit.get(&format!("/v1/queues/{name}")).await?;
-    let levels = if of.levels { &Level::ALL[..] } else { &[Level::Normal] };
+    let of: QueueModel = visit.get(&format!("/v1/queues/{name}")).await?;
+    let levels = if of.levels { &PriorityLevel::ALL[..] } else { &[PriorityLevel::Normal] };
     let found = levels.iter().map(async |&level| {
         let path = format!("/v1/queues/{name}/workers?level={}", level.word());
-        Ok::<_, Trouble>(Of { level, list: visit.get(&path).await? })
+        Ok::<_, PageError>(LevelWorkers { level, list: visit.get(&path).await? })
     });
     let found = futures::future::try_join_all(found).await?;
     let rows: Vec<Markup> = found
@@ -65,7 +65,12 @@ async fn page(visit: &Visit, queue: &str) -> Page {
     Ok(layout::of_queue(visit, queue, "/workers", &format!("Workers of {queue}"), &body))
 }
 
-fn row(visit: &Visit, queue: &str, found: &QueueWorker, Of { level, list: all }: &Of) -> Markup {
+fn row(
+    visit: &Visit,
+    queue: &str,
+    found: &QueueWorkerModel,
+    LevelWorkers { level, list: all }: &LevelWorkers,
+) -> Markup {
     let worker = found.worker.clone().unwrap_or_default();
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
     // An owner id is that of one priority, and an instance that of the worker.
@@ -79,7 +84,7 @@ fn row(visit: &Visit, queue: &str, found: &QueueWorker, Of { level, list: all }:
         td { (level.word()) }
         td.number { @if found.partition >= 0 { (found.partition) } @else { "–" } }
         td {
-            @if let Some(at_ms) = found.last_heartbeat_at { (Instant { at_ms, now_ms: all.now }) }
+            @if let Some(at_ms) = found.last_heartbeat_at { (ShownInstant { at_ms, now_ms: all.now }) }
             @if found.missed_heartbeats > 0 { " " span.tag.silent { (found.missed_heartbeats) " missed" } }
         }
         td {
@@ -93,17 +98,17 @@ fn row(visit: &Visit, queue: &str, found: &QueueWorker, Of { level, list: all }:
 }
 
 /// Who would take over what a worker runs.
-pub(super) fn successors(found: &QueueWorker, all: &WorkerList) -> Markup {
-    let takes_over = |other: &&QueueWorker| {
+pub(super) fn successors(found: &QueueWorkerModel, all: &WorkerListModel) -> Markup {
+    let takes_over = |other: &&QueueWorkerModel| {
         let is_gateway = other.worker.as_ref().is_some_and(|it| it.grants_leases);
         other.partition == found.partition
             && other.owner != found.owner
             && !is_gateway
             && !other.is_gone()
     };
-    let others: Vec<&QueueWorker> = all.workers.iter().filter(takes_over).collect();
-    let name = |other: &QueueWorker| {
-        other.worker.as_ref().map_or_else(|| other.owner.clone(), Worker::title)
+    let others: Vec<&QueueWorkerModel> = all.workers.iter().filter(takes_over).collect();
+    let name = |other: &QueueWorkerModel| {
+        other.worker.as_ref().map_or_else(|| other.owner.clone(), WorkerModel::title)
     };
     html! {
         @if others.is_empty() { "no other worker yet" }
@@ -117,7 +122,7 @@ pub(super) fn successors(found: &QueueWorker, all: &WorkerList) -> Markup {
 pub(super) async fn drain(
     visit: Visit,
     Path((queue, name)): Path<(String, String)>,
-    Form(Reason { reason }): Form<Reason>,
+    FormFields(ReasonForm { reason }): FormFields<ReasonForm>,
 ) -> Response {
     let path = format!("/v1/queues/{}/workers/{}:drain", escaped(&queue), escaped(&name));
     let outcome = visit.act(Method::POST, &path, json!({ "reason": reason })).await;

@@ -1,6 +1,6 @@
 //! Drawings of how a queue fared.
 
-use crate::model::{Series, Step};
+use crate::model::{SeriesModel, SeriesStepModel};
 use crate::shown::{length, number};
 use maud::{Markup, html};
 
@@ -9,7 +9,7 @@ const WIDTH: u64 = 600;
 const HEIGHT: u64 = 80;
 
 /// How many tasks ended in each step, with those that did not complete on top.
-pub(crate) fn throughput(series: &Series) -> Markup {
+pub(crate) fn throughput(series: &SeriesModel) -> Markup {
     let (ended, most) = ended(series);
     let width = step_width(series);
     let high = |count: u64| count * HEIGHT / most;
@@ -35,7 +35,7 @@ pub(crate) fn throughput(series: &Series) -> Markup {
 
 /// How long tasks took from their submission to their end: the median, and what 95 of 100 stay
 /// below.
-pub(crate) fn latency(series: &Series) -> Markup {
+pub(crate) fn latency(series: &SeriesModel) -> Markup {
     let most = series.steps.iter().filter_map(|step| step.latency_p95_ms).max();
     let width = step_width(series);
     html! {
@@ -61,7 +61,7 @@ pub(crate) fn latency(series: &Series) -> Markup {
 }
 
 /// The throughput alone, small enough for a row of a table.
-pub(crate) fn spark(series: &Series) -> Markup {
+pub(crate) fn spark(series: &SeriesModel) -> Markup {
     let (ended, most) = ended(series);
     let width = step_width(series);
     html! {
@@ -79,16 +79,16 @@ pub(crate) fn spark(series: &Series) -> Markup {
 }
 
 /// How many tasks ended in all steps, and the most of one: at least 1, to divide by.
-fn ended(series: &Series) -> (u64, u64) {
+fn ended(series: &SeriesModel) -> (u64, u64) {
     let ended = || series.steps.iter().map(|step| step.completed + step.not_completed);
     (ended().sum(), ended().max().unwrap_or(0).max(1))
 }
 
-fn step_width(series: &Series) -> u64 {
+fn step_width(series: &SeriesModel) -> u64 {
     (WIDTH / (series.steps.len() as u64).max(1)).max(2)
 }
 
-fn said(step: &Step, series: &Series) -> String {
+fn said(step: &SeriesStepModel, series: &SeriesModel) -> String {
     let ago = series.steps.last().map_or(0, |last| last.at.saturating_sub(step.at));
     let mut said = format!(
         "{} earlier: {} submitted, {} completed, {} not",
@@ -110,11 +110,11 @@ mod tests {
     #[test]
     fn the_highest_step_fills_the_drawing() {
         let steps = vec![
-            Step { completed: 3, not_completed: 1, ..Step::default() },
-            Step { completed: 2, ..Step::default() },
-            Step::default(),
+            SeriesStepModel { completed: 3, not_completed: 1, ..SeriesStepModel::default() },
+            SeriesStepModel { completed: 2, ..SeriesStepModel::default() },
+            SeriesStepModel::default(),
         ];
-        let drawn = throughput(&Series { step_ms: 60_000, steps }).into_string();
+        let drawn = throughput(&SeriesModel { step_ms: 60_000, steps }).into_string();
         assert!(drawn.contains(r#"class="good" x="0" y="20" width="199" height="60""#), "{drawn}");
         assert!(drawn.contains(r#"class="bad" x="0" y="0" width="199" height="20""#), "{drawn}");
         assert!(drawn.contains("Ended: 6 in the last 3 min, at most 4 in 1 min"), "{drawn}");
@@ -122,12 +122,15 @@ mod tests {
 
     #[test]
     fn without_any_end_there_is_a_drawing_all_the_same() {
-        let series = Series { step_ms: 1, steps: Vec::new() };
+        let series = SeriesModel { step_ms: 1, steps: Vec::new() };
         assert!(throughput(&series).into_string().contains("Ended: 0"));
-        let huge =
-            Step { latency_p50_ms: Some(1), latency_p95_ms: Some(u64::MAX), ..Step::default() };
+        let huge = SeriesStepModel {
+            latency_p50_ms: Some(1),
+            latency_p95_ms: Some(u64::MAX),
+            ..SeriesStepModel::default()
+        };
         assert!(
-            latency(&Series { step_ms: 1, steps: vec![huge] })
+            latency(&SeriesModel { step_ms: 1, steps: vec![huge] })
                 .into_string()
                 .contains(r#"class="p95" x="0" y="0""#)
         );

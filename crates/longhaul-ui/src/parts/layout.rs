@@ -2,7 +2,7 @@
 
 use crate::parts::queue_place;
 use crate::shown::{Outside, line};
-use crate::trouble::Trouble;
+use crate::trouble::PageError;
 use crate::visit::Visit;
 use crate::{ROOT, assets};
 use maud::{DOCTYPE, Markup, html};
@@ -20,7 +20,7 @@ const PAGES: [(&str, &str); 7] = [
 
 /// A page without a queue.
 pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
-    frame(visit, title, &html! {}, body, &Kept::ByAsking)
+    frame(visit, title, &html! {}, body, &PageRefresh::ByAsking)
 }
 
 /// A page of a queue; `page` is its place below the queue's. What has changed of its content is
@@ -32,7 +32,7 @@ pub(crate) fn of_queue(
     title: &str,
     body: &Markup,
 ) -> Markup {
-    let kept = Kept::ByEvents(queue_place(queue, "/events"));
+    let kept = PageRefresh::ByEvents(queue_place(queue, "/events"));
     frame(visit, title, &nav(queue, Some(page)), body, &kept)
 }
 
@@ -51,7 +51,7 @@ fn nav(queue: &str, page: Option<&str>) -> Markup {
 
 /// Why there is no page. One that was only looked at, and that is not there because the gateway has
 /// no broker, is asked for again by its script.
-pub(crate) fn trouble(visit: &Visit, trouble: &Trouble) -> Markup {
+pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
     let is_away = trouble.is_broker_away();
     let title = match trouble.status.canonical_reason() {
         _ if is_away => "The broker is away",
@@ -69,12 +69,12 @@ pub(crate) fn trouble(visit: &Visit, trouble: &Trouble) -> Markup {
         p { a href=(visit.way_on(trouble)) { @if visit.is_safe() && trouble.may_pass() { "Try again" } @else { "Go on" } } }
     };
     let nav = visit.queue().map(|queue| nav(&queue, None)).unwrap_or_default();
-    let kept = if comes_back { Kept::UntilItIsThere } else { Kept::AsItIs };
+    let kept = if comes_back { PageRefresh::UntilItIsThere } else { PageRefresh::AsItIs };
     frame(visit, title, &nav, &body, &kept)
 }
 
 /// How its script keeps a page up to date.
-enum Kept {
+enum PageRefresh {
     /// By the events of its queue, which are there.
     ByEvents(String),
     /// By asking for it now and then.
@@ -86,7 +86,7 @@ enum Kept {
     AsItIs,
 }
 
-impl Kept {
+impl PageRefresh {
     const fn events(&self) -> Option<&String> {
         match self {
             Self::ByEvents(place) => Some(place),
@@ -103,7 +103,7 @@ impl Kept {
     }
 }
 
-fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, kept: &Kept) -> Markup {
+fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, kept: &PageRefresh) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {

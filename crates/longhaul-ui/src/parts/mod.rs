@@ -6,7 +6,7 @@ pub(crate) mod payload;
 pub(crate) mod table;
 pub(crate) mod timeline;
 
-use crate::model::{Progress, Worker};
+use crate::model::{ProgressModel, WorkerModel};
 use crate::shown::{Outside, number};
 use crate::visit::escaped;
 use crate::{ROOT, shown};
@@ -30,13 +30,13 @@ pub(crate) fn status(word: &str) -> Markup {
     html! { span class={ "status " (word) } { (word) } }
 }
 
-pub(crate) fn worker(worker: &Worker) -> Markup {
+pub(crate) fn worker(worker: &WorkerModel) -> Markup {
     let details = [&worker.host, &worker.version, &worker.label].map(String::as_str);
     let details: Vec<&str> = details.into_iter().filter(|text| !text.is_empty()).collect();
     html! { span title=(shown::line(&details.join(" · "))) { (Outside(&worker.title())) } }
 }
 
-pub(crate) fn progress(progress: &Progress) -> Markup {
+pub(crate) fn progress(progress: &ProgressModel) -> Markup {
     html! {
         @if progress.total > 0 {
             progress max=(progress.total) value=(progress.done.min(progress.total)) aria-label="progress" {}

@@ -15,7 +15,7 @@ const LINE_BYTES: usize = 16;
 /// How bytes are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Form {
+pub(crate) enum PayloadFormat {
     /// As JSON where it is JSON, else as text where it is text, else as a dump.
     #[default]
     Auto,
@@ -25,14 +25,14 @@ pub(crate) enum Form {
 
 /// What a page with a payload is asked for.
 #[derive(Debug, Default, serde::Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct PayloadQuery {
     /// How its bytes are shown.
     #[serde(default, rename = "as")]
-    pub(crate) form: Form,
+    pub(crate) form: PayloadFormat,
 }
 
 /// Shows bytes. `place` is where the page is, to choose another form; `save` where they are whole.
-pub(crate) fn show(bytes: &[u8], form: Form, place: &str, save: &str) -> Markup {
+pub(crate) fn show(bytes: &[u8], form: PayloadFormat, place: &str, save: &str) -> Markup {
     let (kind, body) = shape(bytes, form);
     html! {
         p.bar {
@@ -45,17 +45,17 @@ pub(crate) fn show(bytes: &[u8], form: Form, place: &str, save: &str) -> Markup 
     }
 }
 
-fn shape(bytes: &[u8], form: Form) -> (&'static str, Markup) {
+fn shape(bytes: &[u8], form: PayloadFormat) -> (&'static str, Markup) {
     let start = bytes.get(..SHOWN_BYTES_MAX).unwrap_or(bytes);
     let whole = start.len() == bytes.len();
-    let json = json(bytes).filter(|_| form == Form::Auto && whole);
+    let json = json(bytes).filter(|_| form == PayloadFormat::Auto && whole);
     match (form, json) {
-        (Form::Auto, Some(json)) => ("JSON", shown::text(&indented(json), true)),
-        (Form::Auto, None) if !is_text(start) => ("bytes", dump(start)),
-        (Form::Auto | Form::Text, _) => {
+        (PayloadFormat::Auto, Some(json)) => ("JSON", shown::text(&indented(json), true)),
+        (PayloadFormat::Auto, None) if !is_text(start) => ("bytes", dump(start)),
+        (PayloadFormat::Auto | PayloadFormat::Text, _) => {
             ("text", shown::text(&String::from_utf8_lossy(start), true))
         }
-        (Form::Hex, _) => ("bytes", dump(start)),
+        (PayloadFormat::Hex, _) => ("bytes", dump(start)),
     }
 }
 
@@ -153,7 +153,7 @@ fn dump(bytes: &[u8]) -> Markup {
 mod tests {
     use super::*;
 
-    fn shaped(bytes: &[u8], form: Form) -> (&'static str, String) {
+    fn shaped(bytes: &[u8], form: PayloadFormat) -> (&'static str, String) {
         let (kind, body) = shape(bytes, form);
         (kind, body.into_string())
     }
@@ -161,17 +161,21 @@ mod tests {
     #[test]
     fn bytes_are_shown_as_what_they_are() {
         assert_eq!(
-            shaped(br#"{"a":[1]}"#, Form::Auto),
+            shaped(br#"{"a":[1]}"#, PayloadFormat::Auto),
             ("JSON", "{\n  &quot;a&quot;: [\n    1\n  ]\n}".to_owned())
         );
-        assert_eq!(shaped(b"12", Form::Auto).0, "text", "a number is not worth being called JSON");
-        assert_eq!(shaped("ä\n".as_bytes(), Form::Auto), ("text", "ä\n".to_owned()));
         assert_eq!(
-            shaped(b"\xff\x00A", Form::Auto),
+            shaped(b"12", PayloadFormat::Auto).0,
+            "text",
+            "a number is not worth being called JSON"
+        );
+        assert_eq!(shaped("ä\n".as_bytes(), PayloadFormat::Auto), ("text", "ä\n".to_owned()));
+        assert_eq!(
+            shaped(b"\xff\x00A", PayloadFormat::Auto),
             ("bytes", format!("00000000  {:<48} ..A\n", "ff 00 41 "))
         );
-        assert_eq!(shaped(b"{}", Form::Hex).0, "bytes");
-        assert_eq!(shaped(b"{}", Form::Text), ("text", "{}".to_owned()));
+        assert_eq!(shaped(b"{}", PayloadFormat::Hex).0, "bytes");
+        assert_eq!(shaped(b"{}", PayloadFormat::Text), ("text", "{}".to_owned()));
     }
 
     #[test]
@@ -187,14 +191,14 @@ mod tests {
     #[test]
     fn a_character_that_the_limit_cuts_in_two_does_not_make_bytes_of_a_text() {
         let long = format!("{}ä", "a".repeat(SHOWN_BYTES_MAX - 1));
-        assert_eq!(shaped(long.as_bytes(), Form::Auto).0, "text");
+        assert_eq!(shaped(long.as_bytes(), PayloadFormat::Auto).0, "text");
     }
 
     #[test]
     fn markup_in_a_payload_stays_text() {
-        let (_, body) = shaped(b"<img src=x onerror=alert(1)>", Form::Auto);
+        let (_, body) = shaped(b"<img src=x onerror=alert(1)>", PayloadFormat::Auto);
         assert!(!body.contains('<'), "{body}");
-        let (_, body) = shaped(br#"{"a":"</pre><script>"}"#, Form::Auto);
+        let (_, body) = shaped(br#"{"a":"</pre><script>"}"#, PayloadFormat::Auto);
         assert!(!body.contains('<'), "{body}");
     }
 }

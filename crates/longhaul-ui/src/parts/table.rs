@@ -4,7 +4,7 @@ use maud::{Markup, Render, html};
 
 /// The head of a column. It stands as the cells below it do.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Head {
+pub(crate) enum TableHead {
     Text(&'static str),
     /// Of a column of numbers.
     Number(&'static str),
@@ -15,7 +15,7 @@ pub(crate) enum Head {
 pub(crate) fn table(
     id: &str,
     caption: &str,
-    heads: &[Head],
+    heads: &[TableHead],
     rows: &[Markup],
     empty: &str,
 ) -> Markup {
@@ -34,7 +34,7 @@ pub(crate) fn table(
     }
 }
 
-impl Render for Head {
+impl Render for TableHead {
     fn render(&self) -> Markup {
         match self {
             Self::Text(name) => html! { th scope="col" { (name) } },

@@ -1,11 +1,11 @@
 //! What happened to a task, over time: who held it when, when nothing was heard of them, and what
 //! was written by somebody who did not hold it any more.
 
-use crate::model::{Entry, History, Silence, Worker};
+use crate::model::{HistoryEntryModel, HistoryModel, SilenceModel, WorkerModel};
 use crate::parts;
-use crate::parts::table::Head::{Number, Text};
+use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::task_link;
-use crate::shown::{Instant, Outside, length, line};
+use crate::shown::{Outside, ShownInstant, length, line};
 use maud::{Markup, html};
 
 /// The most entries that are listed: the last ones.
@@ -21,13 +21,13 @@ const DRAWN_MAX: usize = 50;
 
 /// Somebody held the task.
 #[derive(Debug, PartialEq, Eq)]
-struct Hold {
+struct TaskHold {
     epoch: u32,
     attempt: Option<u32>,
-    worker: Option<Worker>,
+    worker: Option<WorkerModel>,
     from: u64,
     to: u64,
-    end: End,
+    end: HoldEnd,
     /// Checkpoints.
     marks: Vec<u64>,
     /// What this holder wrote, and nobody heeds: it had been replaced, or came too late.
@@ -36,7 +36,7 @@ struct Hold {
 
 /// How it was that it held the task no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum HoldEnd {
     /// It holds the task now.
     Open,
     Completed,
@@ -49,7 +49,7 @@ enum End {
     Ended,
 }
 
-impl End {
+impl HoldEnd {
     const fn word(self) -> &'static str {
         match self {
             Self::Open => "running",
@@ -61,7 +61,7 @@ impl End {
         }
     }
 
-    fn of(entry: &Entry) -> Option<Self> {
+    fn of(entry: &HistoryEntryModel) -> Option<Self> {
         match entry.event.as_str() {
             "completed" => Some(Self::Completed),
             "failed" => Some(Self::Failed),
@@ -77,11 +77,11 @@ impl End {
 
 /// Who held the task, in the order of epochs. `until` is when the last one is still seen holding
 /// it.
-fn holds(entries: &[Entry], until: u64) -> Vec<Hold> {
-    let mut holds: Vec<Hold> = Vec::new();
+fn holds(entries: &[HistoryEntryModel], until: u64) -> Vec<TaskHold> {
+    let mut holds: Vec<TaskHold> = Vec::new();
     for entry in entries {
         let of_epoch =
-            |holds: &[Hold]| holds.iter().rposition(|hold| Some(hold.epoch) == entry.epoch);
+            |holds: &[TaskHold]| holds.iter().rposition(|hold| Some(hold.epoch) == entry.epoch);
         if entry.ignored.is_some() {
             if let Some(hold) = of_epoch(&holds).and_then(|at| holds.get_mut(at)) {
                 hold.ignored.push(entry.at);
@@ -89,17 +89,17 @@ fn holds(entries: &[Entry], until: u64) -> Vec<Hold> {
             continue;
         }
         if matches!(entry.event.as_str(), "claimed" | "leased" | "closed") {
-            if let Some(last) = holds.last_mut().filter(|last| last.end == End::Open) {
-                (last.to, last.end) = (entry.at, End::TakenOver);
+            if let Some(last) = holds.last_mut().filter(|last| last.end == HoldEnd::Open) {
+                (last.to, last.end) = (entry.at, HoldEnd::TakenOver);
             }
             let Some(epoch) = entry.epoch else { continue };
-            let (worker, end) = (entry.worker.clone(), End::of(entry).unwrap_or(End::Open));
+            let (worker, end) = (entry.worker.clone(), HoldEnd::of(entry).unwrap_or(HoldEnd::Open));
             let worker = entry
                 .leased_to
                 .as_ref()
-                .map(|name| Worker { name: name.clone(), ..Worker::default() })
+                .map(|name| WorkerModel { name: name.clone(), ..WorkerModel::default() })
                 .or(worker);
-            holds.push(Hold {
+            holds.push(TaskHold {
                 epoch,
                 attempt: entry.attempt,
                 worker,
@@ -112,20 +112,20 @@ fn holds(entries: &[Entry], until: u64) -> Vec<Hold> {
             continue;
         }
         let Some(hold) = of_epoch(&holds).and_then(|at| holds.get_mut(at)) else { continue };
-        match End::of(entry) {
+        match HoldEnd::of(entry) {
             Some(end) => (hold.to, hold.end) = (entry.at, end),
             None if entry.event == "checkpoint" => hold.marks.push(entry.at),
             None => {}
         }
     }
-    if let Some(last) = holds.last_mut().filter(|last| last.end == End::Open) {
+    if let Some(last) = holds.last_mut().filter(|last| last.end == HoldEnd::Open) {
         last.to = until.max(last.from);
     }
     holds
 }
 
 /// The drawing, and the list of all entries.
-pub(crate) fn timeline(queue: &str, history: &History, submitted: Option<u64>) -> Markup {
+pub(crate) fn timeline(queue: &str, history: &HistoryModel, submitted: Option<u64>) -> Markup {
     let holds = holds(&history.entries, history.now);
     html! {
         @if !history.is_whole { p.notice { "Its first entries were compacted away." } }
@@ -134,7 +134,7 @@ pub(crate) fn timeline(queue: &str, history: &History, submitted: Option<u64>) -
     }
 }
 
-fn drawing(holds: &[Hold], submitted: Option<u64>, history: &History) -> Markup {
+fn drawing(holds: &[TaskHold], submitted: Option<u64>, history: &HistoryModel) -> Markup {
     let drawn = holds.get(holds.len().saturating_sub(DRAWN_MAX)..).unwrap_or(holds);
     let Some(first) = drawn.first() else {
         return html! { p.empty { "Nobody has claimed it yet." } };
@@ -174,34 +174,34 @@ fn drawing(holds: &[Hold], submitted: Option<u64>, history: &History) -> Markup 
     }
 }
 
-fn name(hold: &Hold) -> String {
+fn name(hold: &TaskHold) -> String {
     match hold.attempt {
         Some(attempt) => format!("epoch {} · attempt {attempt}", hold.epoch),
         None => format!("epoch {}", hold.epoch),
     }
 }
 
-fn sentence(hold: &Hold) -> String {
-    let who = hold.worker.as_ref().map_or_else(|| "somebody".to_owned(), Worker::title);
+fn sentence(hold: &TaskHold) -> String {
+    let who = hold.worker.as_ref().map_or_else(|| "somebody".to_owned(), WorkerModel::title);
     let end = match hold.end {
-        End::Open => "holds it",
-        End::Completed => "completed it",
-        End::Failed => "failed",
-        End::Released => "gave it back",
-        End::TakenOver => "fell silent and was replaced",
-        End::Ended => "held it when it ended",
+        HoldEnd::Open => "holds it",
+        HoldEnd::Completed => "completed it",
+        HoldEnd::Failed => "failed",
+        HoldEnd::Released => "gave it back",
+        HoldEnd::TakenOver => "fell silent and was replaced",
+        HoldEnd::Ended => "held it when it ended",
     };
     format!("{}: {who} {end} after {}", name(hold), length(hold.to - hold.from))
 }
 
-fn silent(silence: &Silence, now_ms: u64) -> String {
+fn silent(silence: &SilenceModel, now_ms: u64) -> String {
     let until = silence.until.unwrap_or(now_ms).saturating_sub(silence.since);
     let so_far = if silence.until.is_none() { " so far" } else { "" };
     format!("no heartbeat for {}{so_far}: {} missed", length(until), silence.missed)
 }
 
 /// An event in words.
-fn words(entry: &Entry) -> String {
+fn words(entry: &HistoryEntryModel) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     match entry.event.as_str() {
         "claimed" => format!("claimed for attempt {}", entry.attempt.unwrap_or(0)),
@@ -236,7 +236,7 @@ fn ignored(word: &str) -> &str {
     }
 }
 
-fn list(queue: &str, history: &History) -> Markup {
+fn list(queue: &str, history: &HistoryModel) -> Markup {
     let entries = &history.entries;
     let listed = entries.get(entries.len().saturating_sub(LISTED_MAX)..).unwrap_or(entries);
     let first = listed.first().map_or(0, |entry| entry.at);
@@ -256,9 +256,9 @@ fn list(queue: &str, history: &History) -> Markup {
     }
 }
 
-fn row(queue: &str, entry: &Entry, first: u64, now_ms: u64) -> Markup {
+fn row(queue: &str, entry: &HistoryEntryModel, first: u64, now_ms: u64) -> Markup {
     html! {
-        td { (Instant { at_ms: entry.at, now_ms }) }
+        td { (ShownInstant { at_ms: entry.at, now_ms }) }
         td.number { "+" (length(entry.at.saturating_sub(first))) }
         td.number { @if let Some(epoch) = entry.epoch { (epoch) } }
         td {
@@ -268,7 +268,7 @@ fn row(queue: &str, entry: &Entry, first: u64, now_ms: u64) -> Markup {
                 (Outside(&words(entry)))
             }
             @if let Some(reason) = &entry.reason { ": " (Outside(reason)) }
-            @if let Some(at_ms) = entry.next_attempt_at { ", next attempt " (Instant { at_ms, now_ms }) }
+            @if let Some(at_ms) = entry.next_attempt_at { ", next attempt " (ShownInstant { at_ms, now_ms }) }
             @for task in &entry.waits_for { " " (task_link(queue, task)) }
         }
         td {
@@ -279,9 +279,9 @@ fn row(queue: &str, entry: &Entry, first: u64, now_ms: u64) -> Markup {
     }
 }
 
-fn silence_row(silence: &Silence, first: u64, now_ms: u64) -> Markup {
+fn silence_row(silence: &SilenceModel, first: u64, now_ms: u64) -> Markup {
     html! {
-        td { (Instant { at_ms: silence.since, now_ms }) }
+        td { (ShownInstant { at_ms: silence.since, now_ms }) }
         td.number { "+" (length(silence.since.saturating_sub(first))) }
         td.number { (silence.epoch) }
         td { span.tag.silent { "silent" } " " (silent(silence, now_ms)) }
@@ -293,12 +293,18 @@ fn silence_row(silence: &Silence, first: u64, now_ms: u64) -> Markup {
 mod tests {
     use super::*;
 
-    fn entry(at: u64, event: &str, epoch: u32) -> Entry {
+    fn entry(at: u64, event: &str, epoch: u32) -> HistoryEntryModel {
         let attempt = (event == "claimed").then_some(epoch);
-        Entry { at, event: event.to_owned(), epoch: Some(epoch), attempt, ..Entry::default() }
+        HistoryEntryModel {
+            at,
+            event: event.to_owned(),
+            epoch: Some(epoch),
+            attempt,
+            ..HistoryEntryModel::default()
+        }
     }
 
-    fn ends(entries: &[Entry]) -> Vec<(u32, u64, u64, End)> {
+    fn ends(entries: &[HistoryEntryModel]) -> Vec<(u32, u64, u64, HoldEnd)> {
         holds(entries, 100).iter().map(|hold| (hold.epoch, hold.from, hold.to, hold.end)).collect()
     }
 
@@ -311,18 +317,19 @@ mod tests {
             entry(9, "claimed", 2),
             entry(12, "completed", 2),
         ];
-        assert_eq!(ends(&entries), [(1, 1, 4, End::Failed), (2, 9, 12, End::Completed)]);
+        assert_eq!(ends(&entries), [(1, 1, 4, HoldEnd::Failed), (2, 9, 12, HoldEnd::Completed)]);
     }
 
     #[test]
     fn who_holds_it_now_holds_it_until_now() {
-        assert_eq!(ends(&[entry(7, "claimed", 1)]), [(1, 7, 100, End::Open)]);
+        assert_eq!(ends(&[entry(7, "claimed", 1)]), [(1, 7, 100, HoldEnd::Open)]);
         assert_eq!(ends(&[]), []);
     }
 
     #[test]
     fn a_holder_without_an_end_was_taken_over_and_what_it_writes_later_is_marked_as_ignored() {
-        let late = Entry { ignored: Some("replaced".to_owned()), ..entry(80, "completed", 1) };
+        let late =
+            HistoryEntryModel { ignored: Some("replaced".to_owned()), ..entry(80, "completed", 1) };
         let entries = [
             entry(1, "claimed", 1),
             entry(30, "checkpoint", 1),
@@ -330,12 +337,15 @@ mod tests {
             late,
             entry(90, "completed", 2),
         ];
-        assert_eq!(ends(&entries), [(1, 1, 50, End::TakenOver), (2, 50, 90, End::Completed)]);
+        assert_eq!(
+            ends(&entries),
+            [(1, 1, 50, HoldEnd::TakenOver), (2, 50, 90, HoldEnd::Completed)]
+        );
         let found = holds(&entries, 100);
         let zombie = found.first().unwrap();
         assert_eq!((zombie.marks.as_slice(), zombie.ignored.as_slice()), (&[30][..], &[80][..]));
         let (entries, silences) = (entries.to_vec(), Vec::new());
-        let history = History { is_whole: true, entries, silences, now: 100 };
+        let history = HistoryModel { is_whole: true, entries, silences, now: 100 };
         let page = timeline("q", &history, Some(0)).into_string();
         assert!(
             page.contains("ignored")
@@ -348,10 +358,15 @@ mod tests {
     #[test]
     fn silences_are_drawn_upon_their_holder_and_listed_where_they_began() {
         let entries = vec![entry(1, "claimed", 1), entry(50_000, "claimed", 2)];
-        let silence =
-            |epoch, since, until, missed| Silence { epoch, since, until, missed, worker: None };
+        let silence = |epoch, since, until, missed| SilenceModel {
+            epoch,
+            since,
+            until,
+            missed,
+            worker: None,
+        };
         let silences = vec![silence(1, 11_000, Some(50_000), 3), silence(2, 60_000, None, 4)];
-        let history = History { is_whole: true, entries, silences, now: 100_000 };
+        let history = HistoryModel { is_whole: true, entries, silences, now: 100_000 };
         let page = timeline("q", &history, None).into_string();
         assert_eq!(page.matches("rect class=\"silent\"").count(), 2, "{page}");
         let (first, second) =
@@ -364,13 +379,14 @@ mod tests {
 
     #[test]
     fn a_claim_that_closes_holds_nothing_afterwards() {
-        let closed = Entry { outcome: Some("cancelled".to_owned()), ..entry(5, "closed", 1) };
-        assert_eq!(ends(&[closed]), [(1, 5, 5, End::Ended)]);
+        let closed =
+            HistoryEntryModel { outcome: Some("cancelled".to_owned()), ..entry(5, "closed", 1) };
+        assert_eq!(ends(&[closed]), [(1, 5, 5, HoldEnd::Ended)]);
     }
 
     #[test]
     fn a_long_history_is_drawn_and_listed_in_part() {
-        let entries: Vec<Entry> = (0..2000)
+        let entries: Vec<HistoryEntryModel> = (0..2000)
             .flat_map(|epoch| {
                 [
                     entry(u64::from(epoch) * 2, "claimed", epoch),
@@ -378,7 +394,7 @@ mod tests {
                 ]
             })
             .collect();
-        let history = History { is_whole: false, entries, silences: Vec::new(), now: 9000 };
+        let history = HistoryModel { is_whole: false, entries, silences: Vec::new(), now: 9000 };
         let page = timeline("q", &history, None).into_string();
         assert_eq!(
             (page.matches("<rect").count(), page.matches("<tr>").count()),

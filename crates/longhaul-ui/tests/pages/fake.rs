@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use longhaul_ui::Options;
+use longhaul_ui::UiOptions;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -64,7 +64,7 @@ impl Default for Like<'_> {
 }
 
 impl Site {
-    pub(crate) fn new(like: Like<'_>, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn new(like: Like<'_>, change: impl FnOnce(&mut UiOptions)) -> Self {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let (seen, text, queue) = (Arc::clone(&calls), like.text.to_owned(), like.queue.to_owned());
         let api = Router::new().fallback(move |request: Request<Body>| {
@@ -84,7 +84,7 @@ impl Site {
                 answer(&call, &text, &queue)
             }
         });
-        let mut options = Options::default();
+        let mut options = UiOptions::default();
         change(&mut options);
         let router = longhaul_ui::router(api, options);
         Self { router, calls }

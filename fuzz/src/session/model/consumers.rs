@@ -2,7 +2,9 @@
 
 use super::entries::{Body, expected};
 use super::{Context, Kind, Model, Producer, Step};
-use longhaul_session::machine::call::{ConsumerOptions, Event, StartPlace, Subscription};
+use longhaul_session::machine::call::{
+    ConnectionEvent, ConsumerOptions, StartPlace, SubscriptionSpec,
+};
 use longhaul_transport::moment::Moment;
 use longhaul_transport::{EntryId, Message, Position};
 use longhaul_wire::frame::Frame;
@@ -50,8 +52,10 @@ impl Consumer {
     /// What it was asked for as.
     pub(super) fn subscribe(&mut self, options: &ConsumerOptions) {
         match options.subscription {
-            Subscription::Shared { .. } | Subscription::KeyShared { .. } => self.is_shared = true,
-            Subscription::Reader { start, window, .. } => {
+            SubscriptionSpec::Shared { .. } | SubscriptionSpec::KeyShared { .. } => {
+                self.is_shared = true
+            }
+            SubscriptionSpec::Reader { start, window, .. } => {
                 self.window = (window > 0).then_some(i64::from(window));
                 self.begin_at(start);
             }
@@ -99,18 +103,18 @@ impl Model {
     pub(super) fn note_ends(
         &mut self,
         step: &Step,
-        events: &[Event<u64, u64>],
+        events: &[ConnectionEvent<u64, u64>],
         context: &mut Context,
     ) {
         for event in events {
             match event {
-                Event::ConsumerEnded(id, _) => self.note_consumer_end(step, *id, context),
-                Event::ProducerEnded(id, _) => self.note_producer_end(step, *id, context),
-                Event::Answered(..)
-                | Event::Published(..)
-                | Event::Delivered { .. }
-                | Event::Moved(_)
-                | Event::Challenged => {}
+                ConnectionEvent::ConsumerEnded(id, _) => self.note_consumer_end(step, *id, context),
+                ConnectionEvent::ProducerEnded(id, _) => self.note_producer_end(step, *id, context),
+                ConnectionEvent::Answered(..)
+                | ConnectionEvent::Published(..)
+                | ConnectionEvent::Delivered { .. }
+                | ConnectionEvent::Moved(_)
+                | ConnectionEvent::Challenged => {}
             }
         }
     }

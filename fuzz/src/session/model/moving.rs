@@ -1,7 +1,7 @@
 //! Topics that go elsewhere.
 
 use super::{Context, Step};
-use longhaul_session::machine::call::Moved;
+use longhaul_session::machine::call::TopicRedirect;
 use longhaul_wire::messages::{Command, CommandTopicMigrated};
 
 /// Longest address that is believed.
@@ -19,7 +19,7 @@ impl Context {
 }
 
 /// Where a topic goes is told when it is said of what was open on it, and nothing else is.
-pub(super) fn check_moved(step: &Step, context: &Context, moved: Option<&Moved>) {
+pub(super) fn check_moved(step: &Step, context: &Context, moved: Option<&TopicRedirect>) {
     let known =
         |url: &Option<String>| url.clone().filter(|it| it.len() <= URL_BYTES).unwrap_or_default();
     let said = match step {

@@ -1,7 +1,7 @@
 //! Questions, acks and ends: which frame asks what, and which answer belongs to it.
 
 use super::{ANSWER_MAX, Context, Model, Stage, Step, Waiting};
-use longhaul_session::machine::call::{Answer, Call, Question};
+use longhaul_session::machine::call::{BrokerRequest, BrokerResponse, ConnectionCall};
 use longhaul_transport::TransportError;
 use longhaul_transport::moment::Moment;
 use longhaul_wire::messages::{Command, LookupType, MetadataType};
@@ -55,11 +55,11 @@ impl Request {
 /// A question whose command is not written yet.
 #[derive(Debug)]
 pub(super) struct Asked {
-    question: Question,
+    question: BrokerRequest,
 }
 
 impl Asked {
-    pub(super) fn of(question: &Question) -> Self {
+    pub(super) fn of(question: &BrokerRequest) -> Self {
         Self { question: question.clone() }
     }
 }
@@ -98,26 +98,26 @@ fn grants(kind: Kind, command: &Command) -> bool {
 }
 
 /// Whether an answer says what the broker has said.
-fn tells(answer: &Answer, command: &Command) -> bool {
+fn tells(answer: &BrokerResponse, command: &Command) -> bool {
     match (answer, command) {
-        (Answer::Partitions(count), Command::PartitionedMetadataResponse(it)) => {
+        (BrokerResponse::Partitions(count), Command::PartitionedMetadataResponse(it)) => {
             *count == it.partitions()
         }
-        (Answer::Lookup(found), Command::LookupResponse(it)) => {
+        (BrokerResponse::Lookup(found), Command::LookupResponse(it)) => {
             let redirect = it.response() == LookupType::Redirect;
             found.url == it.broker_service_url() && found.redirect == redirect
         }
-        (Answer::Last(last), Command::GetLastMessageIdResponse(it)) => {
+        (BrokerResponse::Last(last), Command::GetLastMessageIdResponse(it)) => {
             let id = &it.last_message_id;
             let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
             last.map(|it| (it.ledger, it.entry)) == exists.then_some((id.ledger_id, id.entry_id))
         }
-        (Answer::Stats(stats), Command::ConsumerStatsResponse(it)) => {
+        (BrokerResponse::Stats(stats), Command::ConsumerStatsResponse(it)) => {
             stats.backlog == it.msg_backlog() && stats.permits == it.available_permits()
         }
-        (Answer::Producer { .. }, Command::ProducerSuccess(_))
-        | (Answer::Consumer(_), Command::Success(_))
-        | (Answer::Done, Command::AckResponse(_) | Command::Success(_)) => true,
+        (BrokerResponse::Producer { .. }, Command::ProducerSuccess(_))
+        | (BrokerResponse::Consumer(_), Command::Success(_))
+        | (BrokerResponse::Done, Command::AckResponse(_) | Command::Success(_)) => true,
         _ => false,
     }
 }
@@ -129,8 +129,8 @@ impl Model {
         step: &Step,
         context: &Context,
         token: u64,
-        result: &Result<Answer, TransportError>,
-    ) -> Option<Call<u64, u64>> {
+        result: &Result<BrokerResponse, TransportError>,
+    ) -> Option<ConnectionCall<u64, u64>> {
         let waiting = self.waiting.remove(&token).expect("a token came that nobody waits for");
         let request = context.answered.as_ref().filter(|it| it.tokens.contains(&token));
         match (result, step) {
@@ -174,17 +174,17 @@ impl Model {
     fn opened(
         &mut self,
         token: u64,
-        answer: &Answer,
+        answer: &BrokerResponse,
         kind: Option<Kind>,
         command: &Command,
-    ) -> Option<Call<u64, u64>> {
+    ) -> Option<ConnectionCall<u64, u64>> {
         let is_forsaken = self.forsaken.remove(&token);
-        if let Answer::Producer { id, message_bytes_max } = answer {
+        if let BrokerResponse::Producer { id, message_bytes_max } = answer {
             assert!(kind.is_none_or(|it| it == Kind::Producer(*id)), "another producer");
             assert_eq!(*message_bytes_max, self.message_bytes_max);
             let opened = self.producers.entry(*id).or_default();
             assert!(!opened.is_over, "a producer that is over is no answer");
-            if let Some((_, Asked { question: Question::Producer(options) })) =
+            if let Some((_, Asked { question: BrokerRequest::Producer(options) })) =
                 self.asked.iter().find(|(asked, _)| *asked == token)
             {
                 opened.batching = options.batching;
@@ -192,19 +192,19 @@ impl Model {
             if let Command::ProducerSuccess(success) = command {
                 opened.open(success.last_sequence_id());
             }
-            return is_forsaken.then_some(Call::CloseProducer(*id));
+            return is_forsaken.then_some(ConnectionCall::CloseProducer(*id));
         }
-        if let Answer::Consumer(id) = answer {
+        if let BrokerResponse::Consumer(id) = answer {
             assert!(kind.is_none_or(|it| it == Kind::Consumer(*id)), "another consumer");
             let opened = self.consumers.entry(*id).or_default();
             assert!(!opened.is_over, "a consumer that is over is no answer");
-            if let Some((_, Asked { question: Question::Consumer(options) })) =
+            if let Some((_, Asked { question: BrokerRequest::Consumer(options) })) =
                 self.asked.iter().find(|(asked, _)| *asked == token)
             {
                 opened.subscribe(options);
             }
             opened.stage = Stage::Open;
-            return is_forsaken.then_some(Call::CloseConsumer(*id));
+            return is_forsaken.then_some(ConnectionCall::CloseConsumer(*id));
         }
         None
     }
@@ -220,12 +220,12 @@ impl Model {
         let written = self.requests.values().find(|it| it.tokens.contains(&token));
         let asked = self.asked.iter().find(|(asked, _)| *asked == token);
         let is_asked = match asked.map(|(_, it)| &it.question) {
-            Some(Question::Last { consumer } | Question::Stats { consumer }) => {
+            Some(BrokerRequest::Last { consumer } | BrokerRequest::Stats { consumer }) => {
                 is_of(Kind::Last(*consumer))
             }
             // What it is to be called is not known before it is written.
-            Some(Question::Consumer(_)) => !matches!(command, Command::CloseProducer(_)),
-            Some(Question::Producer(_)) => !matches!(command, Command::CloseConsumer(_)),
+            Some(BrokerRequest::Consumer(_)) => !matches!(command, Command::CloseProducer(_)),
+            Some(BrokerRequest::Producer(_)) => !matches!(command, Command::CloseConsumer(_)),
             _ => false,
         };
         let is_ack =
@@ -290,21 +290,21 @@ impl Model {
         let (token, Asked { question }) = self.asked.pop_front().expect("nobody asked");
         let topic_of_token = format!("topic-{token}");
         let (id, kind) = match (command, &question) {
-            (Command::PartitionedMetadata(it), Question::Partitions { topic }) => {
+            (Command::PartitionedMetadata(it), BrokerRequest::Partitions { topic }) => {
                 assert_eq!((&it.topic, topic), (topic, &topic_of_token));
                 (it.request_id, Kind::Partitions)
             }
-            (Command::Lookup(it), Question::Lookup(asked)) => {
+            (Command::Lookup(it), BrokerRequest::Lookup(asked)) => {
                 assert_eq!((&it.topic, it.authoritative()), (&asked.topic, asked.authoritative));
                 assert_eq!(it.advertised_listener_name, asked.listener_name);
                 (it.request_id, Kind::Lookup)
             }
-            (Command::Producer(it), Question::Producer(options)) => {
+            (Command::Producer(it), BrokerRequest::Producer(options)) => {
                 assert_eq!(it.topic, options.topic);
                 self.producers.entry(it.producer_id).or_default().batching = options.batching;
                 (it.request_id, Kind::Producer(it.producer_id))
             }
-            (Command::Subscribe(it), Question::Consumer(options)) => {
+            (Command::Subscribe(it), BrokerRequest::Consumer(options)) => {
                 assert_eq!(it.topic, options.topic);
                 let consumer = self.consumers.entry(it.consumer_id).or_default();
                 // The broker may have guessed the number of this request, and answered it.
@@ -313,11 +313,11 @@ impl Model {
                 }
                 (it.request_id, Kind::Consumer(it.consumer_id))
             }
-            (Command::GetLastMessageId(it), Question::Last { consumer }) => {
+            (Command::GetLastMessageId(it), BrokerRequest::Last { consumer }) => {
                 assert_eq!(it.consumer_id, *consumer);
                 (it.request_id, Kind::Last(*consumer))
             }
-            (Command::ConsumerStats(it), Question::Stats { consumer }) => {
+            (Command::ConsumerStats(it), BrokerRequest::Stats { consumer }) => {
                 assert_eq!(it.consumer_id, *consumer);
                 (it.request_id, Kind::Stats(*consumer))
             }

@@ -9,7 +9,7 @@ use longhaul::TaskId;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
-use longhaul_transport::{Batching, Outgoing, Schema, Transport};
+use longhaul_transport::{Batching, Outgoing, TopicSchema, Transport};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -80,7 +80,7 @@ async fn one(
 /// Writes a claim and an outcome for each task.
 async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
     let topic = bench.ledger_topic();
-    let mut publisher = bench.transport.publisher(&topic, Batching::On, Schema::None).await?;
+    let mut publisher = bench.transport.publisher(&topic, Batching::On, TopicSchema::None).await?;
     let mut flow = Flow::default();
     for index in 0..count as u64 {
         let key =
@@ -102,7 +102,7 @@ async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
 /// Writes COMPLETED for each task, with a payload of 64 bytes.
 async fn fill_view(bench: &Bench, count: usize) -> Result<()> {
     let topic = bench.view_topic();
-    let schema = Schema::TaskMetadata;
+    let schema = TopicSchema::TaskMetadata;
     let mut publisher = bench.transport.publisher(&topic, Batching::Off, schema).await?;
     let mut flow = Flow::default();
     let now = super::super::wall_ms();

@@ -8,7 +8,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use longhaul::TaskId;
 use longhaul_core::protocol::entry::Entry;
-use longhaul_transport::{Batching, Follow, Follower, Schema, Start, Transport};
+use longhaul_transport::{Batching, Follow, Follower, Start, TopicSchema, Transport};
 use proofs::checkers::Run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -72,7 +72,7 @@ async fn worker(
 /// Submits one task every [`PACE`], and returns when each was handed over.
 async fn submit_paced(bench: &Bench, count: usize) -> Result<Vec<(TaskId, u64)>> {
     let topic = bench.task_topic();
-    let mut publisher = bench.transport.publisher(&topic, Batching::Off, Schema::None).await?;
+    let mut publisher = bench.transport.publisher(&topic, Batching::Off, TopicSchema::None).await?;
     let mut submitted = Vec::new();
     for _ in 0..count {
         let at = wall_us();
@@ -90,7 +90,7 @@ async fn bare(host: &Host, options: &Options, tasks: usize, paced: usize) -> Res
     let topic = bench.task_topic();
     let follow = Follow { start: Start::Earliest, compacted: false };
     let mut follower = bench.transport.follower(&topic, follow).await?;
-    let mut publisher = bench.transport.publisher(&topic, Batching::Off, Schema::None).await?;
+    let mut publisher = bench.transport.publisher(&topic, Batching::Off, TopicSchema::None).await?;
     let from = wall_us();
     let publish = async {
         let mut flow = Flow::default();

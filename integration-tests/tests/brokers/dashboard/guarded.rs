@@ -2,7 +2,7 @@
 
 use super::stage::{PATIENCE, Stage, gateway};
 use anyhow::{Result, ensure};
-use longhaul_server::{Dashboard, Scope, TokenEntry, TokenFile};
+use longhaul_server::{Dashboard, TokenEntry, TokenFile, TokenScope};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(super) async fn by_tokens(stage: &Stage) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("tokens.json");
     let mut tokens = TokenFile::open_or_new(&file)?;
-    let token = tokens.create(TokenEntry::new("ann", BTreeSet::from([Scope::Read])))?;
+    let token = tokens.create(TokenEntry::new("ann", BTreeSet::from([TokenScope::Read])))?;
     tokens.write()?;
     let server = gateway(&stage.client, |config| config.token_file = Some(file.clone())).await?;
     browser.open(&format!("{}/ui/queues/{}/limits", server.url(), stage.queue)).await?;

@@ -12,7 +12,7 @@ use longhaul::topics::{Admin, AdminErrorKind, AdminOptions};
 use longhaul::{Client, ClientBuilder, Credentials, OAuth2, SubmitError, Text};
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::TransportErrorKind::{Invalid, Refused, Unauthorized, Unreachable};
-use longhaul_transport::{Batching, Outgoing, Schema, TopicPartition, Transport};
+use longhaul_transport::{Batching, Outgoing, TopicPartition, TopicSchema, Transport};
 use std::fs;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,7 +82,7 @@ async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
         transports.push(PulsarTransport::connect(options).await?);
     }
     let [keeper, loser] = &transports[..] else { bail!("two transports") };
-    let mut publisher = keeper.publisher(&topic, Batching::Off, Schema::None).await?;
+    let mut publisher = keeper.publisher(&topic, Batching::Off, TopicSchema::None).await?;
     let mut kept = keeper.consumer(&topic, "kept").await?;
     let mut lost = loser.consumer(&topic, "lost").await?;
     fs::write(&renewed, guarded.token())?;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::bench::Bench;
 use longhaul::TaskId;
 use longhaul_transport::{
-    Batching, OnReceipt, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
+    Batching, OnReceipt, Outgoing, Publisher, Receipt, TopicPartition, TopicSchema, Transport,
 };
 
 /// A producer on one partition of a topic.
@@ -26,7 +26,7 @@ impl Plain {
         part: &TopicPartition,
         batching: Batching,
     ) -> Result<Self> {
-        let publisher = bench.transport().publisher(part, batching, Schema::None).await?;
+        let publisher = bench.transport().publisher(part, batching, TopicSchema::None).await?;
         Ok(Self { publisher, partition: part.partition })
     }
 

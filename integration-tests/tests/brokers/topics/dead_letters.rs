@@ -6,7 +6,7 @@ use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind};
 use integration_tests::script::Scripted;
 use longhaul::topics::{Admin, AdminOptions, DEAD_LETTER_SUBSCRIPTION};
 use longhaul::{Client, Text};
-use longhaul_transport::{Batching, Message, Outgoing, Schema, TopicPartition, Transport};
+use longhaul_transport::{Batching, Message, Outgoing, TopicPartition, TopicSchema, Transport};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ async fn dead_letters_outlive_the_workers() -> Result<()> {
 
 /// Publishes to a topic that the broker makes by itself, and goes.
 async fn leave_behind(bench: &Bench, topic: &TopicPartition) -> Result<()> {
-    let mut publisher = bench.transport().publisher(topic, Batching::Off, Schema::None).await?;
+    let mut publisher =
+        bench.transport().publisher(topic, Batching::Off, TopicSchema::None).await?;
     for _ in 0..LETTERS {
         let message = Outgoing { payload: "broken".into(), ..Outgoing::default() };
         publisher.send(message).await?.await?;

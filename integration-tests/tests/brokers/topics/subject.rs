@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use integration_tests::sandbox::{BrokerKind, Sandbox};
 use longhaul::topics::{FindingKind, HistoryRetention, Policy, QuotaAction, QuotaKind, Severity};
 use longhaul_session::{ConnectOptions, PulsarTransport};
-use longhaul_transport::{Batching, Schema, TopicPartition, Transport};
+use longhaul_transport::{Batching, TopicPartition, TopicSchema, Transport};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn a_backlog_over_its_quota_refuses_producers_unless_it_is_evicted() -> Re
     bench.publish(name).await?;
     let transport = PulsarTransport::connect(ConnectOptions::new(&bench.broker)).await?;
     let topic = TopicPartition { topic: name.clone(), partition: -1 };
-    let opened = || transport.publisher(&topic, Batching::Off, Schema::None);
+    let opened = || transport.publisher(&topic, Batching::Off, TopicSchema::None);
     let cases = [
         (QuotaAction::ProducerException, true),
         (QuotaAction::ProducerRequestHold, true),

@@ -5,7 +5,7 @@ use crate::transport::{EARLIEST, SILENCE, keys, nothing_comes, publish, take};
 use anyhow::{Result, ensure};
 use longhaul::topics::{Admin, AdminOptions};
 use longhaul::{EntryId, Position};
-use longhaul_transport::{Batching, Schema, Transport};
+use longhaul_transport::{Batching, TopicSchema, Transport};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -192,7 +192,7 @@ async fn an_interrupted_next_loses_nothing() -> Result<()> {
     let (transport, topic) = (broker.connect().await?, broker.topic("cancel"));
     let mut consumer = transport.consumer(&topic, "s").await?;
     let mut follower = transport.follower(&topic, EARLIEST).await?;
-    let mut publisher = transport.publisher(&topic, Batching::On, Schema::None).await?;
+    let mut publisher = transport.publisher(&topic, Batching::On, TopicSchema::None).await?;
     let (mut delivered, mut followed) = (Vec::new(), Vec::new());
     let mut stored = Vec::new();
     for round in 0..300 {

@@ -7,7 +7,7 @@ use crate::transport::{
 use anyhow::{Context, Result, ensure};
 use longhaul::Position;
 use longhaul_transport::{
-    Batching, Follow, PublishError, Schema, Start, Transport, TransportErrorKind,
+    Batching, Follow, PublishError, Start, TopicSchema, Transport, TransportErrorKind,
 };
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
     broker.compact(&topic).await?;
     broker.unload(&topic).await?;
     let later = support::retry(async || {
-        let mut publisher = transport.publisher(&topic, Batching::Off, Schema::None).await?;
+        let mut publisher = transport.publisher(&topic, Batching::Off, TopicSchema::None).await?;
         publisher.send(outgoing("later")).await
     });
     let later = within("a receipt", later.await?).await??;
@@ -96,7 +96,7 @@ async fn a_follower_from_the_latest_sees_what_comes() -> Result<()> {
 async fn an_unload_ends_sessions_and_nothing_is_missed() -> Result<()> {
     let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("unload"));
-    let mut publisher = transport.publisher(&topic, Batching::Off, Schema::None).await?;
+    let mut publisher = transport.publisher(&topic, Batching::Off, TopicSchema::None).await?;
     let stored = publish_all(&mut publisher, keys(5).map(|key| outgoing(&key))).await?;
     let mut follower = transport.follower(&topic, EARLIEST).await?;
     follow_to(&mut follower, stored[4]).await?;
@@ -113,7 +113,8 @@ async fn an_unload_ends_sessions_and_nothing_is_missed() -> Result<()> {
         let receipt = match publisher.send(outgoing(&format!("u{round}"))).await {
             Ok(receipt) => receipt,
             Err(_) => {
-                let open = async || transport.publisher(&topic, Batching::Off, Schema::None).await;
+                let open =
+                    async || transport.publisher(&topic, Batching::Off, TopicSchema::None).await;
                 publisher = support::retry(open).await?;
                 publisher.send(outgoing(&format!("u{round}"))).await?
             }

@@ -14,8 +14,8 @@ use anyhow::{Result, bail};
 use longhaul::Position;
 use longhaul_session::PulsarTransport;
 use longhaul_transport::{
-    Batching, Consumer, Follow, Follower, Message, Outgoing, Publisher, Schema, Start,
-    TopicPartition, Transport,
+    Batching, Consumer, Follow, Follower, Message, Outgoing, Publisher, Start, TopicPartition,
+    TopicSchema, Transport,
 };
 use std::time::Duration;
 use tokio::time::timeout;
@@ -68,7 +68,7 @@ async fn publish_each(
     batching: Batching,
     messages: impl Iterator<Item = Outgoing>,
 ) -> Result<Vec<Position>> {
-    let mut publisher = transport.publisher(topic, batching, Schema::None).await?;
+    let mut publisher = transport.publisher(topic, batching, TopicSchema::None).await?;
     publish_all(&mut publisher, messages).await
 }
 

@@ -6,7 +6,7 @@ use crate::transport::{
 };
 use anyhow::{Context, Result, ensure};
 use longhaul_transport::{
-    Batching, Outgoing, PublishError, Schema, SubscriptionType, TopicPartition, Transport,
+    Batching, Outgoing, PublishError, SubscriptionType, TopicPartition, TopicSchema, Transport,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 async fn a_receipt_names_where_the_message_lies() -> Result<()> {
     let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("receipt"));
-    let mut publisher = transport.publisher(&topic, Batching::Off, Schema::None).await?;
+    let mut publisher = transport.publisher(&topic, Batching::Off, TopicSchema::None).await?;
     let message = Outgoing {
         key: Some("key".to_owned()),
         properties: [("a", "1"), ("b", "")].into(),
@@ -78,7 +78,7 @@ async fn an_oversized_message_is_refused_and_harms_nobody() -> Result<()> {
     let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("large"));
     for batching in [Batching::Off, Batching::On] {
-        let mut publisher = transport.publisher(&topic, batching, Schema::None).await?;
+        let mut publisher = transport.publisher(&topic, batching, TopicSchema::None).await?;
         let large = Outgoing { payload: vec![7; 6 * 1024 * 1024].into(), ..Outgoing::default() };
         let refused = publisher.send(large).await?.await;
         ensure!(matches!(refused, Err(PublishError::TooLarge { .. })), "{refused:?}");
@@ -163,7 +163,7 @@ async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Resu
     let transport = broker.connect().await?;
     // Without a subscription Pulsar may delete the messages of a ledger that an unload has closed.
     let _keeps = transport.subscribe(topic, "keeps", SubscriptionType::Shared).await?;
-    let mut publisher = transport.publisher(topic, Batching::On, Schema::None).await?;
+    let mut publisher = transport.publisher(topic, Batching::On, TopicSchema::None).await?;
     publish_all(&mut publisher, [outgoing("first")]).await?;
     let mut receipts = Vec::new();
     for index in 0..600 {
@@ -174,7 +174,8 @@ async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Resu
         let receipt = match publisher.send(message.clone()).await {
             Ok(receipt) => receipt,
             Err(_) => {
-                let open = async || transport.publisher(topic, Batching::On, Schema::None).await;
+                let open =
+                    async || transport.publisher(topic, Batching::On, TopicSchema::None).await;
                 publisher = support::retry(open).await?;
                 publisher.send(message).await?
             }
@@ -213,13 +214,14 @@ async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Resu
 async fn the_metadata_schema_is_registered() -> Result<()> {
     let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("schema"));
-    let mut publisher = transport.publisher(&topic, Batching::Off, Schema::TaskMetadata).await?;
+    let mut publisher =
+        transport.publisher(&topic, Batching::Off, TopicSchema::TaskMetadata).await?;
     publish_all(&mut publisher, [outgoing("k")]).await?;
     let schema = broker.schema(&topic).await?;
     ensure!(schema.contains(r#""type":"JSON""#), "{schema}");
     ensure!(schema.contains("__alwaysAllowNull") && schema.contains("TaskState"), "{schema}");
     // Tombstones come from a producer without schema, and others attach with the same one.
     tombstone(&transport, &topic, Batching::Off, ["k".to_owned()]).await?;
-    transport.publisher(&topic, Batching::Off, Schema::TaskMetadata).await?;
+    transport.publisher(&topic, Batching::Off, TopicSchema::TaskMetadata).await?;
     Ok(())
 }

@@ -6,7 +6,7 @@
 use super::{Binding, BindingFault, Message, Move, Party, Phase, State, position, task, violated};
 use longhaul_core::protocol::invariants::{BINDING, Violation};
 use longhaul_core::protocol::register::{
-    Entry, Hold, KeyKind, Keys, Period, QueueTask, Register, Stamp,
+    Hold, KeyKind, Keys, Period, QueueTask, Register, RegisterEntry, Stamp,
 };
 
 /// As long as a task holds its key after its end, in periods that have begun.
@@ -17,11 +17,12 @@ impl Binding {
     pub(super) fn aged(self, mut state: State) -> State {
         let mut fold = Register::default();
         let mut writer = Party::default();
-        let mut put = |state: &mut State, of: &dyn Fn(&Register, Stamp) -> Option<Entry>| {
-            let Some(entry) = of(&fold, writer.next_stamp(9)) else { return };
-            fold.apply(&entry, position(state.register.len()));
-            state.register.push((entry, false));
-        };
+        let mut put =
+            |state: &mut State, of: &dyn Fn(&Register, Stamp) -> Option<RegisterEntry>| {
+                let Some(entry) = of(&fold, writer.next_stamp(9)) else { return };
+                fold.apply(&entry, position(state.register.len()));
+                state.register.push((entry, false));
+            };
         let name = self.name();
         let bind = |number| {
             let name = &name;
@@ -73,7 +74,7 @@ impl Binding {
         state.periods -= 1;
         let party = &mut state.parties[index];
         let stamp = party.next_stamp(index);
-        party.out.push(Entry::Period(party.fold.keys().period().next(), stamp));
+        party.out.push(RegisterEntry::Period(party.fold.keys().period().next(), stamp));
     }
 
     pub(super) fn remove(self, state: &mut State, index: usize, nth: u8) {
@@ -84,13 +85,13 @@ impl Binding {
             BindingFault::AnyOrder => expired.all().nth(nth).cloned(),
             _ => expired.next().nth(nth).cloned(),
         };
-        party.out.extend(key.map(Entry::Tombstone));
+        party.out.extend(key.map(RegisterEntry::Tombstone));
     }
 
     /// The fault: an entry says the period in which it lands, whatever its writer has read.
-    pub(super) fn tampered(self, state: &State, mut entry: Entry) -> Entry {
+    pub(super) fn tampered(self, state: &State, mut entry: RegisterEntry) -> RegisterEntry {
         if self.fault == BindingFault::GuessedPeriod
-            && let Entry::Bind(Hold { key, .. }) | Entry::Release(key) = &mut entry
+            && let RegisterEntry::Bind(Hold { key, .. }) | RegisterEntry::Release(key) = &mut entry
         {
             key.period = period(state);
         }

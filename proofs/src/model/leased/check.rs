@@ -1,7 +1,7 @@
 //! What must hold in every state.
 
 use super::world::{Gateway, LeasedWorld, TASK};
-use longhaul_core::lease::{Reported, Standing};
+use longhaul_core::lease::{LeaseState, ReportedOutcome};
 use longhaul_core::machine::Stage;
 use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::fold::Phase;
@@ -28,8 +28,8 @@ pub(super) fn check(world: &LeasedWorld, violations: &mut Vec<Violation>) {
             add(ORPHAN, "an accepted claim of a lease that was not granted is not given back");
         }
         for token in &world.tokens {
-            let confirms = Standing::of(machine, TASK, *token) == Standing::Succeeded;
-            if confirms && !is_told_rightly(world, token.0, Reported::Success) {
+            let confirms = LeaseState::of(machine, TASK, *token) == LeaseState::Succeeded;
+            if confirms && !is_told_rightly(world, token.0, ReportedOutcome::Success) {
                 add(LEASE_END, "a success is confirmed that does not count");
             }
         }
@@ -43,11 +43,15 @@ pub(super) fn check(world: &LeasedWorld, violations: &mut Vec<Violation>) {
 }
 
 /// Whether the end that counts is the one that was reported: said anew, and not by what is judged.
-pub(super) fn is_told_rightly(world: &LeasedWorld, epoch: Epoch, reported: Reported) -> bool {
+pub(super) fn is_told_rightly(
+    world: &LeasedWorld,
+    epoch: Epoch,
+    reported: ReportedOutcome,
+) -> bool {
     world.ends(epoch).first().is_some_and(|end| match end {
-        Outcome::Completed => reported == Reported::Success,
-        Outcome::Failed(_) | Outcome::Final => matches!(reported, Reported::Failure { .. }),
-        Outcome::Released(_) => reported == Reported::Release,
+        Outcome::Completed => reported == ReportedOutcome::Success,
+        Outcome::Failed(_) | Outcome::Final => matches!(reported, ReportedOutcome::Failure { .. }),
+        Outcome::Released(_) => reported == ReportedOutcome::Release,
         Outcome::Cancelled => false,
     })
 }

@@ -3,14 +3,14 @@
 use super::super::world::small;
 use super::bounds::LeasedBounds;
 use super::world::{Gateway, LeasedWorld, TASK, Token};
-use longhaul_core::lease::{Reported, Standing};
+use longhaul_core::lease::{LeaseState, ReportedOutcome};
 use longhaul_core::protocol::claim::Decision;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::fold::Phase;
 
 /// What holders report.
-const REPORTS: [Reported; 3] =
-    [Reported::Success, Reported::Failure { fatal: false }, Reported::Release];
+const REPORTS: [ReportedOutcome; 3] =
+    [ReportedOutcome::Success, ReportedOutcome::Failure { fatal: false }, ReportedOutcome::Release];
 
 /// A step. Numbers are of gateways and leases, and indexes of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum LeasedMove {
     /// A gateway reads the next entry; later than a claim may come back.
     Read { gateway: u8, late: bool },
     /// A holder reports, to a gateway that sees its lease run.
-    Report { gateway: u8, token: u8, said: Reported },
+    Report { gateway: u8, token: u8, said: ReportedOutcome },
     /// A holder says that it is alive.
     Keep { gateway: u8, token: u8 },
     /// A gateway judges that the lease was silent for too long.
@@ -125,7 +125,7 @@ fn working(world: &LeasedWorld, number: u8, gateway: &Gateway, into: &mut Vec<Le
 fn hears_of(gateway: &Gateway, token: Token) -> bool {
     let free = gateway.stage().is_free() || gateway.attends() == Some(token);
     free && gateway.over != Some(token.0)
-        && Standing::of(&gateway.machine, TASK, token) == Standing::Runs
+        && LeaseState::of(&gateway.machine, TASK, token) == LeaseState::Runs
 }
 
 fn troubles(

@@ -7,7 +7,7 @@ use super::bounds::LeasedBounds;
 use super::tamper::LeaseFault;
 use super::world::{Gateway, LeasedWorld, TASK, Token, Why};
 use crate::judge::Judge;
-use longhaul_core::lease::Reported;
+use longhaul_core::lease::ReportedOutcome;
 use longhaul_core::machine::{Action, Stop};
 use longhaul_core::protocol::entry::{Done, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::invariants::{KEYS, LEASE_SILENCE, OUTCOME, Violation};
@@ -143,9 +143,11 @@ impl Settle<'_> {
         let is_reason = |(epoch, why): &(_, Why)| {
             *epoch == done.key.epoch
                 && match why {
-                    Why::Said(Reported::Success) => done.outcome == Outcome::Completed,
-                    Why::Said(Reported::Release) => matches!(done.outcome, Outcome::Released(_)),
-                    Why::Said(Reported::Failure { .. }) | Why::Silence => {
+                    Why::Said(ReportedOutcome::Success) => done.outcome == Outcome::Completed,
+                    Why::Said(ReportedOutcome::Release) => {
+                        matches!(done.outcome, Outcome::Released(_))
+                    }
+                    Why::Said(ReportedOutcome::Failure { .. }) | Why::Silence => {
                         matches!(done.outcome, Outcome::Failed(_) | Outcome::Final)
                     }
                 }

@@ -8,7 +8,7 @@ use super::moves::LeasedMove;
 use super::settle::Settle;
 use super::tamper::LeaseFault;
 use super::world::{Gateway, LeasedWorld, TASK, Token, Why, owner_id};
-use longhaul_core::lease::Reported;
+use longhaul_core::lease::ReportedOutcome;
 use longhaul_core::machine::ReadEntry;
 use longhaul_core::protocol::claim::Decision;
 use longhaul_core::protocol::entry::{Done, Entry, NextAttempt, Outcome, Renewal};
@@ -185,9 +185,9 @@ impl Settle<'_> {
     }
 
     /// Whether the answer to a report is that it counts.
-    fn confirms(&self, said: Reported, end: &Outcome) -> bool {
+    fn confirms(&self, said: ReportedOutcome, end: &Outcome) -> bool {
         if self.bounds.fault == LeaseFault::AnyEndConfirms {
-            return (said == Reported::Success) == (*end == Outcome::Completed);
+            return (said == ReportedOutcome::Success) == (*end == Outcome::Completed);
         }
         said.counts_as(end)
     }
@@ -202,16 +202,16 @@ impl Settle<'_> {
         gateway.machine.attend(TASK)
     }
 
-    fn report(&mut self, gateway: &mut Gateway, token: Token, said: Reported) {
+    fn report(&mut self, gateway: &mut Gateway, token: Token, said: ReportedOutcome) {
         if !Self::attend(gateway, token) {
             return;
         }
         gateway.reporters.push((token.0, said));
         gateway.reasons.push((token.0, Why::Said(said)));
         let outcome = match said {
-            Reported::Success => Outcome::Completed,
-            Reported::Failure { .. } => self.failure(gateway),
-            Reported::Release => Outcome::Released(NextAttempt::default()),
+            ReportedOutcome::Success => Outcome::Completed,
+            ReportedOutcome::Failure { .. } => self.failure(gateway),
+            ReportedOutcome::Release => Outcome::Released(NextAttempt::default()),
         };
         gateway.machine.finished(TASK, token.0, outcome);
     }

@@ -7,7 +7,7 @@ use super::bounds::LeasedBounds;
 use super::tamper::LeaseFault;
 use crate::judge::Judge;
 use longhaul::TaskId;
-use longhaul_core::lease::Reported;
+use longhaul_core::lease::ReportedOutcome;
 use longhaul_core::machine::{Machine, Stage};
 use longhaul_core::protocol::entry::{Done, Entry, Outcome};
 use longhaul_core::protocol::fold::{TaskFold, Verdict};
@@ -58,7 +58,7 @@ pub(super) struct Gateway {
     pub(super) end: u8,
     pub(super) out: Vec<Entry>,
     /// Who waits to hear that the end of a lease counts.
-    pub(super) reporters: Vec<(Epoch, Reported)>,
+    pub(super) reporters: Vec<(Epoch, ReportedOutcome)>,
     /// The lease that was judged to be silent for too long, and whose end is being prepared.
     pub(super) over: Option<Epoch>,
     /// Why it may end leases.
@@ -69,7 +69,7 @@ pub(super) struct Gateway {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Why {
     /// Its holder said so.
-    Said(Reported),
+    Said(ReportedOutcome),
     /// Nothing was read of it for too long.
     Silence,
 }

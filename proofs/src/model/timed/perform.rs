@@ -9,7 +9,7 @@ use super::world::{
 };
 use crate::judge::Judge;
 use longhaul_core::machine::{Action, Stage, Stop};
-use longhaul_core::partition::{Effect, Inbound};
+use longhaul_core::partition::{Inbound, PartitionEffect};
 use longhaul_core::protocol::claim::NextClaim;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry};
 use longhaul_core::protocol::fold::Phase;
@@ -40,19 +40,19 @@ impl Steps<'_> {
         tell_history(&mut self.world.history, self.violations, tell);
     }
 
-    fn perform(&mut self, number: u8, worker: &mut Worker, effect: Effect) {
+    fn perform(&mut self, number: u8, worker: &mut Worker, effect: PartitionEffect) {
         match effect {
-            Effect::Ready => worker.consumes = true,
-            Effect::Fenced => self.fenced(number, worker),
+            PartitionEffect::Ready => worker.consumes = true,
+            PartitionEffect::Fenced => self.fenced(number, worker),
             // No worker of the model works beside the Java reference, or grants leases.
-            Effect::Refused(_)
-            | Effect::LeaseOver(..)
-            | Effect::ClaimSettled(_)
-            | Effect::AskForLegacy
-            | Effect::EndAsShown(..)
-            | Effect::AskForTicket(_)
-            | Effect::ReturnTicket(_) => {}
-            Effect::Do(action) => self.act(number, worker, action),
+            PartitionEffect::Refused(_)
+            | PartitionEffect::LeaseOver(..)
+            | PartitionEffect::ClaimSettled(_)
+            | PartitionEffect::AskForLegacy
+            | PartitionEffect::EndAsShown(..)
+            | PartitionEffect::AskForTicket(_)
+            | PartitionEffect::ReturnTicket(_) => {}
+            PartitionEffect::Do(action) => self.act(number, worker, action),
         }
     }
 

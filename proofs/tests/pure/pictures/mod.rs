@@ -13,7 +13,7 @@
 mod draw;
 mod scene;
 
-use longhaul_core::protocol::fold::Reason;
+use longhaul_core::protocol::fold::IgnoredReason;
 use scene::{Play, Row, What};
 use std::path::Path;
 
@@ -42,7 +42,7 @@ fn stored(rows: &[Row], by: usize, on: usize) -> Vec<&str> {
 }
 
 /// What has no effect.
-fn ignored(rows: &[Row]) -> Vec<(usize, Reason)> {
+fn ignored(rows: &[Row]) -> Vec<(usize, IgnoredReason)> {
     let reason = |row: &Row| match row.what {
         What::Stores { by, ignored: Some(reason), .. } => Some((by, reason)),
         _ => None,
@@ -77,7 +77,7 @@ fn a_dead_worker_is_replaced() {
 fn what_a_zombie_writes_has_no_effect() {
     let rows =
         check("zombie.svg", "A worker freezes, and is replaced before it goes on", Play::Zombie);
-    assert_eq!(ignored(&rows), [(scene::A, Reason::Fenced)], "{rows:?}");
+    assert_eq!(ignored(&rows), [(scene::A, IgnoredReason::Fenced)], "{rows:?}");
     let shown = stored(&rows, scene::B, scene::METADATA);
     assert!(shown.last().is_some_and(|text| text.contains("COMPLETED")), "{shown:?}");
 }

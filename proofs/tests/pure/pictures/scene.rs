@@ -5,7 +5,7 @@ use longhaul::topics::TopicNames;
 use longhaul::{EntryId, TaskContext, TaskError, TaskMetadata, TaskProcessor, Text, WorkerConfig};
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{ClaimKind, Entry};
-use longhaul_core::protocol::fold::{Reason, TaskFold, Verdict};
+use longhaul_core::protocol::fold::{IgnoredReason, TaskFold, Verdict};
 use longhaul_memory::{Faults, Happening, MachineClock, MemoryBroker, MemoryTransport};
 use longhaul_transport::{Message, Outgoing, TopicPartition};
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ pub(super) enum What {
     Stores {
         by: usize,
         on: usize,
-        ignored: Option<Reason>,
+        ignored: Option<IgnoredReason>,
     },
     /// An entry has come to these workers.
     Reads {
@@ -296,7 +296,7 @@ fn described(
     lane: usize,
     message: &Message,
     fold: &mut TaskFold,
-) -> Option<(String, Option<Reason>)> {
+) -> Option<(String, Option<IgnoredReason>)> {
     match lane {
         TASKS => Some(("a task".to_owned(), None)),
         METADATA => {

@@ -1,5 +1,5 @@
 //! Tasks that go on where they were while they are moved.
-use super::super::marks::Mark;
+use super::super::marks::MovedMark;
 use super::*;
 use longhaul_core::protocol::register::QueueTask;
 
@@ -110,7 +110,7 @@ fn a_task_that_was_closed_long_ago_is_not_taken_for_one_that_was_cancelled() {
     let old = QueueTask { level: Priority::Normal, id: task.id };
     engine.run(async {
         let mut marks = stage.read_marks().await;
-        let mark = Mark { closed: false, ..marks.mark(old).unwrap() };
+        let mark = MovedMark { closed: false, ..marks.mark(old).unwrap() };
         let register = client.register_of(&client.names(TO).unwrap()).await.unwrap();
         marks.put(client, &register, vec![(old, mark)]).await.unwrap();
     });

@@ -11,7 +11,7 @@ use longhaul_core::protocol::entry_set::EntrySet;
 use longhaul_core::protocol::fold::TaskFold;
 use longhaul_core::protocol::key::{Epoch, OnceKey, SealKey};
 use longhaul_core::protocol::random;
-use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
 use longhaul_core::task::{Progress, TaskMetadata, TaskOutcome};
 use proptest::prelude::*;
 
@@ -29,13 +29,13 @@ fn at(entry: u64) -> Position {
 /// A table, and where the next message of each topic lies.
 #[derive(Default)]
 struct Bench {
-    table: Table,
+    table: TaskTable,
     next: u64,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { table: Table::new(-1, Some(3)), next: 1 }
+        Self { table: TaskTable::new(-1, Some(3)), next: 1 }
     }
 
     fn place(&mut self) -> Position {
@@ -49,7 +49,7 @@ impl Bench {
         let publish_time_ms = position.entry;
         let message =
             Message { key, properties, payload, null, publish_time_ms, ..Message::at(position) };
-        self.table.read(Source::Ledger, &message);
+        self.table.read(TableSource::Ledger, &message);
     }
 
     fn write(&mut self, entry: &Entry) {
@@ -58,12 +58,12 @@ impl Bench {
 
     fn show(&mut self, metadata: &TaskMetadata, epoch: u32) {
         let message = Message { position: self.place(), ..entry(0, metadata, Some(epoch)) };
-        self.table.read(Source::Metadata, &message);
+        self.table.read(TableSource::Metadata, &message);
     }
 
     fn evict(&mut self, id: TaskId) {
         let message = Message { position: self.place(), ..tombstone(0, id) };
-        self.table.read(Source::Metadata, &message);
+        self.table.read(TableSource::Metadata, &message);
     }
 
     fn submit(&mut self, id: TaskId, published_ms: u64, properties: &[(&str, &str)]) {
@@ -74,14 +74,19 @@ impl Bench {
             publish_time_ms: published_ms,
             ..Message::at(id.position())
         };
-        self.table.read(Source::Tasks, &message);
+        self.table.read(TableSource::Tasks, &message);
     }
 
-    fn seal(&mut self, entries: &[u64], ended: Ended) {
-        self.seal_counting(entries, ended, Counts::default());
+    fn seal(&mut self, entries: &[u64], ended: BatchOutcome) {
+        self.seal_counting(entries, ended, EndedCounts::default());
     }
 
-    fn seal_counting(&mut self, entries: &[u64], ended: Ended, counts: Counts) -> SealKey {
+    fn seal_counting(
+        &mut self,
+        entries: &[u64],
+        ended: BatchOutcome,
+        counts: EndedCounts,
+    ) -> SealKey {
         let mut set = EntrySet::default();
         for entry in entries {
             assert!(set.push_entry(task(*entry).entry_id(), ended));
@@ -195,7 +200,7 @@ fn a_sealed_task_is_what_the_metadata_topic_shows_until_it_is_evicted() {
         bench.write(&done(task(entry), 1, Outcome::Final));
     }
     bench.show(&failed(task(1), 1, Some(TaskOutcome::Final)), 1);
-    bench.seal(&[1, 2], Ended::Failed);
+    bench.seal(&[1, 2], BatchOutcome::Failed);
     assert_eq!(bench.status(task(1)), Some(TaskStatus::Failed));
     assert_eq!(bench.status(task(2)), None);
     // What comes behind the seal counts for nothing, nor does the task's message, read late.
@@ -229,14 +234,14 @@ fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_n
         bench.write(&done(task(entry), 1, outcome));
     }
     bench.write(&claim(task(4), 1));
-    let one_each = Counts { completed: 1, failed: 1, cancelled: 1, expired: 0 };
+    let one_each = EndedCounts { completed: 1, failed: 1, cancelled: 1, expired: 0 };
     assert_eq!(ever(&bench), one_each, "one runs");
     // The metadata topic still shows one of those that are sealed.
     bench.show(&completed(task(1), 1), 1);
-    let first = bench.seal_counting(&[1, 2, 3], Ended::Mixed, one_each);
+    let first = bench.seal_counting(&[1, 2, 3], BatchOutcome::Mixed, one_each);
     assert_eq!(ever(&bench), one_each);
-    let all = Counts { completed: 2, ..one_each };
-    bench.seal_counting(&[1, 2, 3, 5], Ended::Mixed, all);
+    let all = EndedCounts { completed: 2, ..one_each };
+    bench.seal_counting(&[1, 2, 3, 5], BatchOutcome::Mixed, all);
     assert_eq!(ever(&bench), all, "the later seal says what the first one says as well");
     assert_eq!(bench.table.seals.covered().count(), 1);
     bench.write(&Entry::Tombstone(Key::Seal(first)));
@@ -245,7 +250,7 @@ fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_n
     assert_eq!(ever(&bench), all);
     // So much is left after a compaction.
     let mut later = Bench::new();
-    later.seal_counting(&[1, 2, 3, 5], Ended::Mixed, all);
+    later.seal_counting(&[1, 2, 3, 5], BatchOutcome::Mixed, all);
     assert_eq!(ever(&later), all);
 }
 
@@ -375,7 +380,7 @@ fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
         // The ledger lets go of some, the metadata topic of the others.
         bench.show(&completed(task(first), 2), 2);
         let all: Vec<u64> = (first..first + 10).collect();
-        bench.seal(&all, Ended::Completed);
+        bench.seal(&all, BatchOutcome::Completed);
         assert_eq!(bench.table.holders.counts().len(), 1, "one is shown");
         bench.evict(task(first));
         assert!(bench.table.rows.is_empty() && bench.table.holders.counts().is_empty());
@@ -391,14 +396,14 @@ fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
         let body: serde_json::Map<_, _> = body.into_iter().chain(json).collect();
         shown.payload = serde_json::to_vec(&body).unwrap().into();
         shown.position = bench.place();
-        bench.table.read(Source::Metadata, &shown);
+        bench.table.read(TableSource::Metadata, &shown);
         assert_eq!(bench.worker(task(5_000)), Some(worker.name));
     }
     assert_eq!(bench.table.holders.counts().len(), 1);
     // Two rows share a name, which is there until both are gone.
     bench.lease(task(6_000), 1, "ann");
     bench.lease(task(6_001), 1, "ann");
-    bench.seal(&[6_000], Ended::Completed);
+    bench.seal(&[6_000], BatchOutcome::Completed);
     assert_eq!(bench.worker(task(6_001)).as_deref(), Some("ann"));
     bench.write(&claim(task(6_001), 2));
     assert_eq!((bench.worker(task(6_001)), bench.table.holders.counts().len()), (None, 1));
@@ -410,7 +415,7 @@ fn what_comes_again_changes_nothing_and_a_base_tells_when_a_task_was_claimed_fir
     let mut bench = Bench::new();
     bench.write(&claim(task(1), 1));
     let first = Message { key: Some("x".to_owned()), ..Message::at(at(1)) };
-    bench.table.read(Source::Ledger, &first);
+    bench.table.read(TableSource::Ledger, &first);
     assert_eq!(bench.table.read_to, [Some(at(2)), None, None]);
     let base = Some(Base { created_ms: 77 });
     bench.write(&Entry::Claim(Claim {
@@ -458,7 +463,7 @@ fn the_last_failure_of_a_java_worker_is_the_end() {
     let mut shown = |attempts| {
         let metadata = failed(task(1), attempts, None);
         let message = Message { position: bench.place(), ..entry(0, &metadata, None) };
-        bench.table.read(Source::Metadata, &message);
+        bench.table.read(TableSource::Metadata, &message);
         bench.table.get(task(1), NOW).map(|info| info.status)
     };
     assert_eq!(shown(2), Some(TaskStatus::Ready));

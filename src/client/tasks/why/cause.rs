@@ -1,7 +1,9 @@
 //! Why a task does not run, decided by what the topics of its queue say. Pure.
 
 use crate::client::tasks::{TaskInfo, TaskStatus, WorkerInfo};
-use longhaul_core::protocol::register::{Admission, Gate, GateKind, QueueTask, Register, Standing};
+use longhaul_core::protocol::register::{
+    Admission, Gate, GateKind, QueueTask, Register, TicketGrant,
+};
 use longhaul_core::queue::TaskFacts;
 use longhaul_core::settings::{Limit, QueueSettings};
 use longhaul_core::task::TaskId;
@@ -291,7 +293,7 @@ impl Known<'_> {
                 let (limit, (running, waiting)) = (max_in_flight?, gates.counts(gate));
                 let is_full = running >= usize::try_from(limit).unwrap_or(usize::MAX);
                 let ahead = match own {
-                    Some(ticket) if gates.standing(ticket) != Standing::Waits => return None,
+                    Some(ticket) if gates.standing(ticket) != TicketGrant::Waits => return None,
                     Some(ticket) => gates.waiting_before(ticket),
                     None => waiting,
                 };
@@ -299,8 +301,8 @@ impl Known<'_> {
             }
             GateKind::Pace => {
                 let opens = match own.map(|ticket| gates.standing(ticket)) {
-                    Some(Standing::From(at_ms)) => at_ms,
-                    Some(Standing::Unknown | Standing::Waits) | None => {
+                    Some(TicketGrant::From(at_ms)) => at_ms,
+                    Some(TicketGrant::Unknown | TicketGrant::Waits) | None => {
                         gates.opens_at(gate, 0, self.now_ms)
                     }
                 };

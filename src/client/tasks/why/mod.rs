@@ -10,7 +10,7 @@ use crate::client::{Client, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
 use longhaul_core::protocol::register::{DocumentName, KeyName, QueueTask, Register};
-use longhaul_core::protocol::waits::Name;
+use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::queue::{TaskFacts, limit_key_of};
 use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{Priority, TaskId};
@@ -162,8 +162,8 @@ fn open_of(
     };
     let mut open = Vec::new();
     for text in &info.waits_for {
-        let id = match Name::read(text) {
-            Ok(Name::Task(id)) => Some(id),
+        let id = match DependencyName::read(text) {
+            Ok(DependencyName::Task(id)) => Some(id),
             Ok(name) => name.keys().and_then(holder),
             Err(_) => None,
         };

@@ -5,7 +5,8 @@ use super::*;
 use crate::client::tasks::{TaskLease, WorkerInfo};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
 use longhaul_core::protocol::register::{
-    Document, DocumentKey, Entry, Gate, GateKind, Hold, HoldKey, KeyKind, Period, Stamp, Ticket,
+    Document, DocumentKey, Gate, GateKind, Hold, HoldKey, KeyKind, Period, RegisterEntry, Stamp,
+    Ticket,
 };
 use longhaul_core::task::{Position, WorkerIdentity};
 use std::collections::BTreeMap;
@@ -84,7 +85,7 @@ impl Bench {
         Stamp { writer: OwnerId(7), serial: self.read }
     }
 
-    fn read(&mut self, entry: &Entry) {
+    fn read(&mut self, entry: &RegisterEntry) {
         self.read += 1;
         let position = Position { ledger: 5, entry: self.read, batch_index: None };
         self.register.apply_at(entry, position, NOW - 1_000);
@@ -93,20 +94,20 @@ impl Bench {
     fn settings(&mut self, json: &'static str) {
         let (name, stamp) = (DocumentName::queue_settings(), self.stamp());
         let key = DocumentKey { name, version: 1, stamp };
-        self.read(&Entry::Document(Document { key, content: json.into() }));
+        self.read(&RegisterEntry::Document(Document { key, content: json.into() }));
     }
 
     fn bind(&mut self, key: &str, task: u64, overwrites: bool) {
         let name = KeyName::new(KeyKind::Dedupe, key).unwrap();
         let (task, stamp) = (QueueTask::normal(id(task)), self.stamp());
         let key = HoldKey { name, period: Period(0), epoch: Epoch(1), task, stamp };
-        self.read(&Entry::Bind(Hold { key, digest: None, overwrites }));
+        self.read(&RegisterEntry::Bind(Hold { key, digest: None, overwrites }));
     }
 
     fn ticket(&mut self, kind: GateKind, key: Option<&str>, task: u64) {
         let gate = Gate { kind, key: key.map(Into::into) };
         let ticket = Ticket { gate, task: id(task), owner: OwnerId(1), stamp: self.stamp() };
-        self.read(&Entry::Ticket(ticket, "tasks".into()));
+        self.read(&RegisterEntry::Ticket(ticket, "tasks".into()));
     }
 
     fn why(&self) -> Why {

@@ -18,7 +18,7 @@ async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
             let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
             bench.driver.env.clock = clock;
             bench.driver.env.rng = fastrand::Rng::with_seed(1);
-            [0; 100].map(|_| Lane::draw_owner(&mut bench.driver.env).0)
+            [0; 100].map(|_| PartitionDriver::draw_owner(&mut bench.driver.env).0)
         };
         let (first, second) = (draw(), draw());
         let all: BTreeSet<u128> = first.iter().chain(&second).copied().collect();

@@ -61,8 +61,8 @@ async fn an_outage_of_the_ledger_holds_up_no_processor() {
 /// A checkpoint whose fate was unknown counted as not stored, and nobody published it again.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_got_lost_is_published_again_under_a_fresh_key() {
-    use longhaul_memory::Fate;
-    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+    use longhaul_memory::PublishFate;
+    for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
         let (mut bench, diary) = giving(1, 3 * SECOND, WorkerConfig::default());
         bench.submit(&[]);
         bench.run_for(2 * SECOND).await;

@@ -40,7 +40,7 @@ impl Bench {
     /// How often the worker has asked for the message of this task.
     fn asked_for(&self, task: TaskId) -> usize {
         self.broker.look_at_history(|history| {
-            let asks = |event: &&longhaul_memory::Event| matches!(&event.what, Happening::Fetched { position, .. } if *position == task.position());
+            let asks = |event: &&longhaul_memory::SimulationEvent| matches!(&event.what, Happening::Fetched { position, .. } if *position == task.position());
             history.events().iter().filter(asks).count()
         })
     }

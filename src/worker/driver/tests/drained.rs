@@ -4,7 +4,7 @@ use super::*;
 use crate::worker::of_this_process;
 use longhaul_core::protocol::key::Key;
 use longhaul_core::protocol::register::{
-    Document, DocumentKey, DocumentKind, DocumentName, Entry as RegisterEntry, Stamp,
+    Document, DocumentKey, DocumentKind, DocumentName, RegisterEntry, Stamp,
 };
 use longhaul_core::register;
 
@@ -48,9 +48,9 @@ impl Bench {
     fn taken_away(&self) -> Vec<DocumentKey> {
         let log = self.broker.full_log(&self.register());
         let of = |message: &Message| match register::read(message) {
-            Ok(RegisterEntry::Tombstone(longhaul_core::protocol::register::Key::Document(key))) => {
-                Some(key)
-            }
+            Ok(RegisterEntry::Tombstone(
+                longhaul_core::protocol::register::RegisterKey::Document(key),
+            )) => Some(key),
             _ => None,
         };
         log.iter().filter_map(of).collect()

@@ -4,7 +4,7 @@ use super::register::end;
 use super::*;
 use longhaul_core::protocol::config::LedgerConfig;
 use longhaul_core::protocol::fold::Phase;
-use longhaul_core::protocol::register::{Entry as RegisterEntry, KeyKind, QueueTask};
+use longhaul_core::protocol::register::{KeyKind, QueueTask, RegisterEntry};
 use longhaul_core::register;
 
 /// For how long keys are remembered where a test waits until they are not.
@@ -127,8 +127,8 @@ async fn what_the_register_says_already_counts() {
 /// A bind that the broker did not store, or of which nobody knows, is published again.
 #[tokio::test(start_paused = true)]
 async fn a_bind_that_is_lost_is_published_again() {
-    use longhaul_memory::Fate;
-    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+    use longhaul_memory::PublishFate;
+    for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
         let (mut bench, diary) = noting();
         bench.run_for(SECOND).await;
         bench.broker.next_publish(&bench.register(), fate);

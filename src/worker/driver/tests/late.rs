@@ -3,9 +3,9 @@
 use super::*;
 use crate::worker::driver::showing::BodyReading;
 use longhaul_core::protocol::entry::{Done, Outcome};
-use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::SealKey;
-use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
 
 const OTHER: OwnerId = OwnerId(7);
 
@@ -80,17 +80,20 @@ async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
 async fn an_old_batch_of_tombstones_ends_no_later_one() {
     let (mut bench, task) = ended(Outcome::Completed, b"").await;
     let mut entries = EntrySet::default();
-    entries.push_entry(task.entry_id(), Ended::Completed);
+    entries.push_entry(task.entry_id(), BatchOutcome::Completed);
     let seal = SealKey { owner: OTHER, serial: 3 };
     bench.broker.stall_publishes(&bench.ledger(), 600 * SECOND);
-    let seal = Entry::Seal(Seal { key: seal, counts: Counts::default(), entries });
+    let seal = Entry::Seal(Seal { key: seal, counts: EndedCounts::default(), entries });
     bench.write(&seal);
     bench.run_for(SECOND).await;
     let lane = &bench.driver.lanes[-1];
     let (generation, left) = (lane.generation, lane.core.machine().left());
     assert_eq!(left, 1, "its keys stand there, and their tombstones are on their way");
-    let stored =
-        |generation| Event::Tombstoned { lane: LANE, generation, fate: PublishResult::Stored };
+    let stored = |generation| WorkerEvent::Tombstoned {
+        lane: LANE,
+        generation,
+        fate: PublishResult::Stored,
+    };
     bench.driver.handle(stored(generation - 1));
     assert_eq!(bench.driver.lanes[-1].core.machine().left(), 1);
     bench.driver.handle(stored(generation));
@@ -102,8 +105,8 @@ async fn an_old_batch_of_tombstones_ends_no_later_one() {
 #[tokio::test(start_paused = true)]
 async fn whatever_the_ledger_refuses_is_told() {
     for lane_event in [
-        Event::Published { lane: LANE, fate: PublishResult::Refused("too large".to_owned()) },
-        Event::Tombstoned {
+        WorkerEvent::Published { lane: LANE, fate: PublishResult::Refused("too large".to_owned()) },
+        WorkerEvent::Tombstoned {
             lane: LANE,
             generation: 1,
             fate: PublishResult::Refused("too large".to_owned()),
@@ -131,7 +134,7 @@ async fn a_result_that_was_refused_and_then_counts_is_shown() {
     let lane = bench.driver.lanes.get_mut(&LANE).expect("one");
     lane.outcome_bodies.insert(
         task,
-        (Epoch(1), longhaul_core::metadata::entry::Body::Result(b"the result"[..].into())),
+        (Epoch(1), longhaul_core::metadata::entry::OutcomeBody::Result(b"the result"[..].into())),
     );
     assert!(lane.refuse_result(key(task, 3), "too large"));
     bench.allow();
@@ -153,7 +156,7 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
         bench.run_for(SECOND).await;
         let dead_letters = bench.at(&bench.names.dead_letters, -1);
         for _ in 0..refusals {
-            bench.broker.next_publish(&dead_letters, longhaul_memory::Fate::Refused);
+            bench.broker.next_publish(&dead_letters, longhaul_memory::PublishFate::Refused);
         }
         let at = bench.at(&bench.names.task, -1);
         let properties = [("color".to_owned(), "red".to_owned())].into();

@@ -5,7 +5,7 @@ use super::*;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::invariants::{OrderJudge, Violation};
 use longhaul_core::settings::{QueueOrder, QueueSettings};
-use longhaul_memory::Fate;
+use longhaul_memory::PublishFate;
 
 fn by_key() -> QueueSettings {
     let mut settings = QueueSettings::default();
@@ -262,7 +262,12 @@ async fn a_task_whose_time_comes_takes_its_place_although_there_is_no_slot() {
 /// would run once the claim was stored.
 #[tokio::test(start_paused = true)]
 async fn a_task_has_begun_when_its_claim_was_sent_and_nothing_is_heard_of_it() {
-    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Late(5 * SECOND), Fate::Stored] {
+    for fate in [
+        PublishFate::Lost,
+        PublishFate::ReceiptLost,
+        PublishFate::Late(5 * SECOND),
+        PublishFate::Stored,
+    ] {
         let diary = Diary::default();
         let mut bench = ordered(config(8), &diary);
         bench.run_for(5 * SECOND + SECOND / 2).await;

@@ -3,10 +3,10 @@
 use super::*;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::register::{
-    Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
+    Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, RegisterEntry, Stamp,
 };
 use longhaul_core::register;
-use longhaul_memory::Fate;
+use longhaul_memory::PublishFate;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const KEY: (&str, &str) = ("DEDUPE_KEY", "k");
@@ -177,7 +177,7 @@ async fn what_gets_lost_on_the_way_is_published_again() {
         bench.run_for(5 * SECOND).await;
         let second = bench.submit(&[KEY, OVER, ("DELAY", "PT2H")]);
         bench.bind_as_client(second, true, 2);
-        let fates = [Fate::Stored, Fate::Lost];
+        let fates = [PublishFate::Stored, PublishFate::Lost];
         let (topic, fates) = match lost {
             0 => (bench.ledger(), &fates[1..]),
             1 => (bench.register(), &fates[1..]),

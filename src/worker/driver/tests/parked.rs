@@ -1,9 +1,9 @@
 //! Tasks that wait for others: `AFTER`.
 
 use super::*;
-use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::{OnceKey, SealKey};
-use longhaul_core::protocol::seal::{Counts, Seal};
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
 use longhaul_core::protocol::waits::{AfterFailed, WaitsFor};
 use longhaul_core::task::text;
 
@@ -163,8 +163,12 @@ async fn any_worker_goes_on_with_a_task_that_another_one_has_parked() {
 #[tokio::test(start_paused = true)]
 async fn a_seal_says_how_a_task_has_ended() {
     for (counts, ended, outcome) in [
-        (Counts { completed: 1, ..Counts::default() }, Ended::Completed, None),
-        (Counts { expired: 1, ..Counts::default() }, Ended::Failed, Some(TaskOutcome::Final)),
+        (EndedCounts { completed: 1, ..EndedCounts::default() }, BatchOutcome::Completed, None),
+        (
+            EndedCounts { expired: 1, ..EndedCounts::default() },
+            BatchOutcome::Failed,
+            Some(TaskOutcome::Final),
+        ),
     ] {
         let (mut bench, diary) = timed(brisk(), None);
         bench.run_for(5 * SECOND).await;

@@ -5,7 +5,7 @@ use super::*;
 use crate::supervise::ConnectionState;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::register::{
-    Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
+    Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, RegisterEntry, Stamp,
 };
 use longhaul_core::register;
 use longhaul_memory::Loss;

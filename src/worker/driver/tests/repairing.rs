@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::TaskState;
-use longhaul_core::protocol::entry_set::{Ended, EntrySet};
+use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::SealKey;
-use longhaul_core::protocol::seal::{Counts, Seal};
-use longhaul_memory::Fate;
+use longhaul_core::protocol::seal::{EndedCounts, Seal};
+use longhaul_memory::PublishFate;
 
 impl Bench {
     /// What M shows last; `None` when that is a tombstone.
@@ -42,8 +42,8 @@ pub(super) async fn sealed_before_a_zombie_came_with(written: fn(String) -> Stri
         .broker
         .publish(&bench.metadata(), Outgoing { key, properties, payload, ..Outgoing::default() });
     let mut entries = EntrySet::default();
-    entries.push_entry(task.entry_id(), Ended::Completed);
-    let counts = Counts { completed: 1, ..Counts::default() };
+    entries.push_entry(task.entry_id(), BatchOutcome::Completed);
+    let counts = EndedCounts { completed: 1, ..EndedCounts::default() };
     let key = SealKey { owner: OwnerId(7), serial: 9 };
     bench.write(&Entry::Seal(Seal { key, counts, entries }));
     bench.run_for(2 * SECOND).await;
@@ -69,7 +69,7 @@ async fn an_end_that_cannot_be_read_just_now_is_shown_again_when_it_can() {
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_shown_again_and_gets_lost_is_shown_once_more() {
     let mut bench = sealed_before_a_zombie_came().await;
-    bench.broker.next_publish(&bench.metadata(), Fate::Lost);
+    bench.broker.next_publish(&bench.metadata(), PublishFate::Lost);
     bench.run_for_minutes(2).await;
     assert_eq!(bench.shown_last().map(|shown| shown.state), Some(TaskState::Completed));
 }
@@ -101,7 +101,7 @@ async fn settings_that_get_lost_are_published_again() {
     while bench.broker.full_log(&bench.ledger()).is_empty() {
         bench.run_for(SECOND / 1_000).await;
     }
-    bench.broker.next_publish(&bench.ledger(), Fate::Lost);
+    bench.broker.next_publish(&bench.ledger(), PublishFate::Lost);
     bench.run_for(10 * SECOND).await;
     let log = bench.broker.full_log(&bench.ledger());
     let settings = |message: &&Message| matches!(ledger::read(message), Ok(Entry::Config(_)));

@@ -4,10 +4,10 @@
 use super::register::end;
 use super::*;
 use longhaul_core::protocol::register::{
-    Document, DocumentKey, DocumentKind, DocumentName, Entry as RegisterEntry, Stamp,
+    Document, DocumentKey, DocumentKind, DocumentName, RegisterEntry, Stamp,
 };
 use longhaul_core::register;
-use longhaul_memory::{Fate, Loss};
+use longhaul_memory::{Loss, PublishFate};
 
 /// A worker that says which slots it has run.
 fn noting() -> (Bench, Diary) {
@@ -49,7 +49,7 @@ impl Bench {
 /// or refused.
 #[tokio::test(start_paused = true)]
 async fn a_firing_that_is_lost_is_fired_again_and_is_one_task() {
-    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+    for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
         for on_register in [false, true] {
             let (mut bench, diary) = noting();
             bench.run_for(SECOND).await;

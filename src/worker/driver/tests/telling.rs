@@ -1,7 +1,7 @@
 //! What people learn of a worker's tasks without asking for each.
 
 use super::*;
-use crate::captured::Log;
+use crate::captured::CapturedLog;
 use crate::worker::of_this_process;
 use longhaul_core::protocol::entry::Heartbeat;
 use longhaul_core::task::TaskState;
@@ -10,7 +10,7 @@ use longhaul_core::task::TaskState;
 /// which task it was.
 #[tokio::test(start_paused = true)]
 async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = CapturedLog::capture();
     let config = WorkerConfig { max_attempts: 2, ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |context| async move {
         let what = context.properties().get("what").cloned().unwrap_or_default();
@@ -60,7 +60,7 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
 /// told why tasks failed for good early.
 #[tokio::test(start_paused = true)]
 async fn workers_that_disagree_about_attempts_are_told_of_once() {
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = CapturedLog::capture();
     let mut bench =
         Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
     let warnings = |words: &[&str]| log.with(&[&["WARN", "numbers of attempts"], words].concat());
@@ -136,7 +136,7 @@ async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
 /// Requests to end tasks that are not there were looked into for ever, and nobody knew.
 #[tokio::test(start_paused = true)]
 async fn requests_to_end_what_is_not_there_are_told_of_once() {
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = CapturedLog::capture();
     let config = WorkerConfig { heartbeat: 60 * SECOND, ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |_| async { Ok(Text("done".to_owned())) });
     let absent = |entry| TaskId { ledger: 9_999, entry, partition: -1, batch_index: None };

@@ -113,7 +113,7 @@ impl Bench {
         let key = longhaul_core::protocol::register::DocumentKey { name, version, stamp };
         let content = Bytes::from(settings.to_document().unwrap());
         let document = longhaul_core::protocol::register::Document { key, content };
-        let entry = longhaul_core::protocol::register::Entry::Document(document);
+        let entry = longhaul_core::protocol::register::RegisterEntry::Document(document);
         self.broker.publish(&self.register(), longhaul_core::register::message(&entry));
     }
 
@@ -407,8 +407,8 @@ async fn a_task_that_ends_while_it_waits_leaves_the_line() {
 /// behind.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_is_lost_is_taken_again() {
-    use longhaul_memory::Fate;
-    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+    use longhaul_memory::PublishFate;
+    for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
         let gauge = Gauge::default();
         let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
         bench.settle(1, &in_flight(1));
@@ -482,8 +482,8 @@ async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
     bench.run_for(3 * SECOND).await;
     let gates = bench.driver.queues[0].core.register().gates();
     let ticket = gates.standing_tickets().next().unwrap().0.clone();
-    let key = longhaul_core::protocol::register::Key::Ticket(ticket);
-    let entry = longhaul_core::protocol::register::Entry::Tombstone(key);
+    let key = longhaul_core::protocol::register::RegisterKey::Ticket(ticket);
+    let entry = longhaul_core::protocol::register::RegisterEntry::Tombstone(key);
     bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     bench.run_for(SECOND).await;
     assert_eq!(bench.tickets(), 1);
@@ -622,7 +622,7 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
         let key = longhaul_core::protocol::register::DocumentKey { name, version, stamp };
         let content = Bytes::from_static(b"{\"maxInFlight\":\"many\"}");
         let document = longhaul_core::protocol::register::Document { key, content };
-        let entry = longhaul_core::protocol::register::Entry::Document(document);
+        let entry = longhaul_core::protocol::register::RegisterEntry::Document(document);
         bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     };
     unreadable(&bench, 1);
@@ -668,7 +668,7 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
     let gate = Gate { kind: GateKind::Slots, key: None };
     let ticket = longhaul_core::protocol::register::Ticket { gate, task, owner, stamp };
     let topic = bench.names.task.as_str().into();
-    let entry = longhaul_core::protocol::register::Entry::Ticket(ticket, topic);
+    let entry = longhaul_core::protocol::register::RegisterEntry::Ticket(ticket, topic);
     bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     let last = bench.submit_to(-1, "");
     bench.run_for(3 * SECOND).await;
@@ -779,7 +779,8 @@ async fn a_token_of_a_topic_that_nobody_serves_is_forgotten() {
     let task = TaskId { ledger: 3, entry: 7, partition: -1, batch_index: None };
     let owner = OwnerId(79);
     let ticket = longhaul_core::protocol::register::Ticket { gate, task, owner, stamp };
-    let entry = longhaul_core::protocol::register::Entry::Ticket(ticket, "gone-high".into());
+    let entry =
+        longhaul_core::protocol::register::RegisterEntry::Ticket(ticket, "gone-high".into());
     bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
     bench.run_for(3 * SECOND).await;
     assert_eq!(bench.tickets(), 1);

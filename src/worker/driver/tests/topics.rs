@@ -98,12 +98,14 @@ async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
 /// The partitions of one topic are counted apart from those of the others.
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_gains_partitions_is_worked_on_whole() {
-    use super::growth::Counts;
+    use super::growth::PartitionCounts;
     let mut bench =
         Bench::new(WorkerConfig::default(), Some(2), |_| async { Ok(Text("done".to_owned())) });
     let names = bench.add_topic("orders", Share::default(), Some(1));
     bench.run_for(2 * SECOND).await;
-    bench.driver.handle(Event::Partitions(1, Counts { task: Some(2), ledger: Some(2) }));
+    bench
+        .driver
+        .handle(WorkerEvent::Partitions(1, PartitionCounts { task: Some(2), ledger: Some(2) }));
     let lanes: Vec<_> = bench.driver.lanes.keys().collect();
     let expected = [(0, 0), (0, 1), (1, 0), (1, 1)];
     assert_eq!(lanes, expected.map(|(topic, partition)| LaneId::new(topic, partition)));

@@ -4,7 +4,7 @@
 use super::*;
 use longhaul_core::protocol::config::LedgerConfig;
 use longhaul_core::protocol::entry::ClaimKind;
-use longhaul_memory::Fate;
+use longhaul_memory::PublishFate;
 
 impl Bench {
     /// Writes to the ledger what another version would, with these properties besides.
@@ -110,7 +110,7 @@ async fn a_ledger_of_an_earlier_version_keeps_its_workers_out_before_a_task_is_p
     assert_eq!(settings_and_parks(&bench).len(), 1, "nothing is parked");
     // The settings are lost once.
     let ledger = bench.ledger();
-    bench.broker.next_publish(&ledger, Fate::Lost);
+    bench.broker.next_publish(&ledger, PublishFate::Lost);
     for _ in 0..2 {
         bench.submit(&[("AFTER", &late)]);
     }

@@ -4,8 +4,8 @@ use super::*;
 use longhaul_core::task::EntryId;
 
 struct Bench {
-    desk: Desk,
-    replies: BTreeMap<WishId, oneshot::Receiver<Vec<Lease>>>,
+    desk: LeaseQueue,
+    replies: BTreeMap<LeaseRequestId, oneshot::Receiver<Vec<Lease>>>,
 }
 
 const fn task(entry: u64) -> LaneTask {
@@ -20,14 +20,14 @@ fn of(name: &str) -> Option<TaskType> {
 impl Bench {
     /// Each asks for so many of these types, in this order; for any, if there are none.
     fn of(wishes: &[(usize, &[&str])]) -> Self {
-        let mut bench = Self { desk: Desk::default(), replies: BTreeMap::new() };
+        let mut bench = Self { desk: LeaseQueue::default(), replies: BTreeMap::new() };
         for (id, (count, types)) in (1..).zip(wishes) {
             let request = LeaseRequest::of(format!("w{id}")).count(*count);
             let request =
                 if types.is_empty() { request } else { request.types(types.iter().copied()) };
             let (reply, granted) = oneshot::channel();
-            bench.desk.ask(WishId(id), request, reply);
-            bench.replies.insert(WishId(id), granted);
+            bench.desk.ask(LeaseRequestId(id), request, reply);
+            bench.replies.insert(LeaseRequestId(id), granted);
         }
         bench
     }
@@ -78,10 +78,10 @@ fn what_came_to_nothing_is_asked_for_again_and_by_the_same_types() {
 fn a_request_that_is_given_up_asks_for_nothing() {
     let mut bench = Bench::of(&[(2, &["a", "b"]), (1, &["a"])]);
     assert_eq!(bench.bind(1, of("a")), Some(1));
-    bench.desk.gone(WishId(1));
+    bench.desk.gone(LeaseRequestId(1));
     assert_eq!((bench.wanted("a"), bench.wanted("b"), bench.desk.free()), (1, 0, 1));
     bench.desk.unbind(task(1));
-    bench.desk.gone(WishId(2));
+    bench.desk.gone(LeaseRequestId(2));
     assert_eq!((bench.desk.free(), bench.desk.wanted(), bench.desk.typed.len()), (0, None, 0));
 }
 
@@ -98,16 +98,16 @@ fn a_type_that_is_named_twice_counts_once() {
 fn who_may_wait_no_longer_waits_for_what_is_on_its_way_and_for_nothing_else() {
     let mut bench = Bench::of(&[(3, &["a"]), (1, &[])]);
     assert_eq!((bench.bind(1, of("a")), bench.bind(2, of("a"))), (Some(1), Some(1)));
-    for wish in [WishId(1), WishId(2)] {
+    for wish in [LeaseRequestId(1), LeaseRequestId(2)] {
         bench.desk.last(wish);
     }
     assert_eq!((bench.desk.free(), bench.desk.wanted()), (0, None));
-    let mut answer = |id| bench.replies.get_mut(&WishId(id)).unwrap().try_recv();
+    let mut answer = |id| bench.replies.get_mut(&LeaseRequestId(id)).unwrap().try_recv();
     assert!(answer(1).is_err(), "two are on their way");
     assert!(answer(2).unwrap().is_empty());
     bench.desk.unbind(task(1));
     assert_eq!((bench.desk.free(), bench.bind(3, of("a"))), (0, None), "it asks for no other");
     bench.desk.unbind(task(2));
-    assert!(bench.replies.get_mut(&WishId(1)).unwrap().try_recv().unwrap().is_empty());
-    bench.desk.last(WishId(1));
+    assert!(bench.replies.get_mut(&LeaseRequestId(1)).unwrap().try_recv().unwrap().is_empty());
+    bench.desk.last(LeaseRequestId(1));
 }

@@ -2,10 +2,10 @@
 
 use super::super::broker_stats;
 use super::super::names;
-use super::super::policies::{Action, BacklogQuota, Change, Grants, Policies};
-use super::super::values::{AdminError, Properties};
+use super::super::policies::{AuthAction, BacklogQuota, Grants, Policies, PolicyChange};
+use super::super::values::{AdminCallError, ResourceProperties};
 use super::{BACKLOG_AGE, BACKLOG_QUOTA, POLICIES, parse, unreadable};
-use crate::state::Settings;
+use crate::state::ResourceSettings;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(in crate::admin) struct NewNamespace {
     /// How the broker treats its messages.
-    pub(in crate::admin) policies: Vec<Change>,
+    pub(in crate::admin) policies: Vec<PolicyChange>,
     /// Who may use it.
     pub(in crate::admin) grants: Grants,
     /// What its operators note about it.
-    pub(in crate::admin) properties: Properties,
+    pub(in crate::admin) properties: ResourceProperties,
 }
 
 /// Who may do what, in the JSON of Pulsar.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Permissions {
-    namespace_auth: BTreeMap<String, Vec<Action>>,
+    namespace_auth: BTreeMap<String, Vec<AuthAction>>,
     destination_auth: Map<String, Value>,
     #[serde(alias = "subscriptionAuthentication")]
     subscription_auth_roles: Map<String, Value>,
@@ -51,7 +51,7 @@ fn always() -> Map<String, Value> {
 }
 
 /// What is set on a namespace in the JSON of Pulsar.
-pub(in crate::admin) fn of_namespace(settings: &Settings) -> Value {
+pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
     let mut shown = always();
     let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
     for policy in keyed {
@@ -72,13 +72,14 @@ pub(in crate::admin) fn of_namespace(settings: &Settings) -> Value {
 
 /// Reads what a namespace is created with; keys that are none of Pulsar's are passed over, as
 /// Pulsar does.
-pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace, AdminError> {
+pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace, AdminCallError> {
     let Some(map) = value.as_object_mut() else {
         let empty = value.is_null();
         let none = NewNamespace::default();
         return if empty { Ok(none) } else { Err(unreadable("an object is expected")) };
     };
-    let properties: Option<Properties> = parse(map.remove("properties").unwrap_or_default())?;
+    let properties: Option<ResourceProperties> =
+        parse(map.remove("properties").unwrap_or_default())?;
     let permissions = map.remove("auth_policies").unwrap_or_default();
     let mut quotas = map.remove("backlog_quota_map").unwrap_or_default();
     let mut quota = |key: &str| quotas.get_mut(key).map(Value::take).unwrap_or_default();
@@ -95,11 +96,11 @@ pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace,
 }
 
 /// Who may use it was dropped: whoever had given grants along had given none.
-fn grants(value: Value) -> Result<Grants, AdminError> {
+fn grants(value: Value) -> Result<Grants, AdminCallError> {
     let given = parse::<Option<Permissions>>(value)?.unwrap_or_default();
     if !given.destination_auth.is_empty() || !given.subscription_auth_roles.is_empty() {
         let text = "grants for single topics and for subscriptions are not taken along: this broker has the former below the topics, and none of the latter";
-        return Err(AdminError::PreconditionFailed(text.to_owned()));
+        return Err(AdminCallError::PreconditionFailed(text.to_owned()));
     }
     let mut grants = Grants::default();
     for (role, actions) in given.namespace_auth {

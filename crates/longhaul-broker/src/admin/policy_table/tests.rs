@@ -1,9 +1,9 @@
 use super::*;
-use crate::state::Settings;
+use crate::state::ResourceSettings;
 
 #[track_caller]
-fn check(level: Level, segment: &str, given: &Value, shown: &Value) {
-    let policy = Policy::find(level, segment, None).unwrap();
+fn check(level: PolicyScope, segment: &str, given: &Value, shown: &Value) {
+    let policy = PolicyRow::find(level, segment, None).unwrap();
     let mut policies = Policies::default();
     policy.read(given.clone()).unwrap()(&mut policies);
     assert_eq!(policy.value(&policies).unwrap(), *shown, "{segment}");
@@ -22,7 +22,7 @@ fn what_was_set_is_read_back() {
     let quota = json!({"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"});
     let quotas = json!({"destination_storage": {"limit": -1, "limitSize": -1, "limitTime": -1,
         "policy": "producer_request_hold"}});
-    for level in [Level::Topic, Level::Namespace] {
+    for level in [PolicyScope::Topic, PolicyScope::Namespace] {
         check(level, "retention", &retention, &retention);
         check(level, "compactionThreshold", &json!(5), &json!(5));
         check(level, "messageTTL", &json!(0), &json!(0));
@@ -35,25 +35,26 @@ fn what_was_set_is_read_back() {
             &json!({"bookkeeperEnsemble": 1}),
         );
     }
-    check(Level::Topic, "deduplicationEnabled", &json!(true), &json!(true));
-    check(Level::Namespace, "deduplication", &json!(true), &json!(true));
-    check(Level::Topic, "maxUnackedMessagesOnConsumer", &json!(0), &json!(0));
-    check(Level::Namespace, "maxUnackedMessagesPerSubscription", &json!(7), &json!(7));
-    check(Level::Namespace, "autoTopicCreation", &creation, &creation);
-    assert!(Policy::find(Level::Topic, "autoTopicCreation", None).is_none());
-    assert!(Policy::find(Level::Topic, "", None).is_none());
+    check(PolicyScope::Topic, "deduplicationEnabled", &json!(true), &json!(true));
+    check(PolicyScope::Namespace, "deduplication", &json!(true), &json!(true));
+    check(PolicyScope::Topic, "maxUnackedMessagesOnConsumer", &json!(0), &json!(0));
+    check(PolicyScope::Namespace, "maxUnackedMessagesPerSubscription", &json!(7), &json!(7));
+    check(PolicyScope::Namespace, "autoTopicCreation", &creation, &creation);
+    assert!(PolicyRow::find(PolicyScope::Topic, "autoTopicCreation", None).is_none());
+    assert!(PolicyRow::find(PolicyScope::Topic, "", None).is_none());
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let read =
-        |segment, value| Policy::find(Level::Topic, segment, None).unwrap().read(value).err();
+    let read = |segment, value| {
+        PolicyRow::find(PolicyScope::Topic, segment, None).unwrap().read(value).err()
+    };
     let mixed = json!({"retentionTimeInMinutes": 0, "retentionSizeInMB": 5});
-    assert!(matches!(read("retention", mixed), Some(AdminError::BadRequest(_))));
-    assert!(matches!(read("retention", json!("x")), Some(AdminError::BadRequest(_))));
+    assert!(matches!(read("retention", mixed), Some(AdminCallError::BadRequest(_))));
+    assert!(matches!(read("retention", json!("x")), Some(AdminCallError::BadRequest(_))));
     let negative = read("compactionThreshold", json!(-5));
-    assert!(matches!(negative, Some(AdminError::PreconditionFailed(_))), "{negative:?}");
-    assert!(matches!(read("messageTTL", json!(1.5)), Some(AdminError::BadRequest(_))));
+    assert!(matches!(negative, Some(AdminCallError::PreconditionFailed(_))), "{negative:?}");
+    assert!(matches!(read("messageTTL", json!(1.5)), Some(AdminCallError::BadRequest(_))));
 }
 
 /// Anything was kept and shown: 20,000 partitions, of which 10,000 were made; an action of a quota
@@ -61,8 +62,9 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn what_no_value_can_be_is_refused() {
     let refuses = |value: Value, reason: &str| {
-        let policy = Policy::find(Level::Namespace, "autoTopicCreation", None).unwrap();
-        let Some(AdminError::PreconditionFailed(text)) = policy.read(value.clone()).err() else {
+        let policy = PolicyRow::find(PolicyScope::Namespace, "autoTopicCreation", None).unwrap();
+        let Some(AdminCallError::PreconditionFailed(text)) = policy.read(value.clone()).err()
+        else {
             panic!("{value}")
         };
         assert!(text.contains(reason), "{text}");
@@ -83,8 +85,10 @@ fn what_no_value_can_be_is_refused() {
         ("persistence", json!([])),
     ] {
         let refused = read(name, &value).unwrap_err();
-        let is_told =
-            matches!(refused, AdminError::BadRequest(_) | AdminError::PreconditionFailed(_));
+        let is_told = matches!(
+            refused,
+            AdminCallError::BadRequest(_) | AdminCallError::PreconditionFailed(_)
+        );
         assert!(is_told, "{name}: {refused:?}");
     }
     assert_eq!(read("autoTopicCreation", &parts(10_000)), Ok(()));
@@ -98,8 +102,11 @@ fn what_a_namespace_is_created_with_is_taken_or_refused() {
         "destination_auth": {}, "subscription_auth_roles": {}},
         "properties": {"k": "v"}, "replication_clusters": ["standalone"]});
     let new = read_namespace(given).unwrap();
-    let settings =
-        Settings { grants: new.grants, properties: new.properties, ..Settings::default() };
+    let settings = ResourceSettings {
+        grants: new.grants,
+        properties: new.properties,
+        ..ResourceSettings::default()
+    };
     let shown = of_namespace(&settings);
     assert_eq!(shown["auth_policies"]["namespace_auth"], json!({"joe": ["produce"]}));
     assert_eq!(shown["properties"], json!({"k": "v"}));
@@ -112,7 +119,7 @@ fn what_a_namespace_is_created_with_is_taken_or_refused() {
     ] {
         let outcome = read_namespace(refused.clone()).err();
         assert!(
-            matches!(outcome, Some(AdminError::PreconditionFailed(_))),
+            matches!(outcome, Some(AdminCallError::PreconditionFailed(_))),
             "{refused}: {outcome:?}"
         );
     }
@@ -133,10 +140,10 @@ fn what_is_not_set_is_shown_as_pulsar_shows_it() {
         ("replication", json!(["standalone"])),
         ("encryptionRequired", json!(false)),
     ] {
-        let policy = Policy::find(Level::Namespace, name, None).unwrap();
+        let policy = PolicyRow::find(PolicyScope::Namespace, name, None).unwrap();
         assert_eq!(policy.value_in_namespace(&none), Some(shown), "{name}");
     }
-    let shown = of_namespace(&Settings::default());
+    let shown = of_namespace(&ResourceSettings::default());
     let auth = json!({"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}});
     assert_eq!((&shown["auth_policies"], &shown["bundles"]["numBundles"]), (&auth, &json!(1)));
     assert!(shown.get("message_ttl_in_seconds").is_none(), "Pulsar leaves it out");
@@ -160,7 +167,7 @@ fn a_namespace_is_read_as_it_is_shown() {
     for change in read_namespace(given).unwrap().policies {
         change(&mut policies);
     }
-    let shown = of_namespace(&Settings { policies, ..Settings::default() });
+    let shown = of_namespace(&ResourceSettings { policies, ..ResourceSettings::default() });
     assert_eq!(shown["retention_policies"]["retentionSizeInMB"], 2);
     assert_eq!(shown["message_ttl_in_seconds"], 3);
     assert!(shown.get("deduplicationEnabled").is_none());
@@ -170,11 +177,11 @@ fn a_namespace_is_read_as_it_is_shown() {
 }
 
 /// Sets a policy of a topic, or of a namespace where topics have none of that name.
-fn read(name: &str, value: &Value) -> Result<(), AdminError> {
+fn read(name: &str, value: &Value) -> Result<(), AdminCallError> {
     let quota_type = Some("message_age");
-    let found = [Level::Topic, Level::Namespace]
+    let found = [PolicyScope::Topic, PolicyScope::Namespace]
         .into_iter()
-        .find_map(|level| Policy::find(level, name, quota_type));
+        .find_map(|level| PolicyRow::find(level, name, quota_type));
     found.unwrap().read(value.clone()).map(drop)
 }
 
@@ -274,7 +281,7 @@ fn documented(page: &str) -> Vec<(String, String)> {
 /// The same of the broker's table.
 fn known() -> Vec<(String, String)> {
     let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
-    let row = |policy: &Policy| {
+    let row = |policy: &PolicyRow| {
         let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
         let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
         let here = match policy.here {

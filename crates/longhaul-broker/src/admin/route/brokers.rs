@@ -1,43 +1,45 @@
 //! Paths of the broker itself, its cluster and its figures: there is one of each.
 
-use super::super::answer::{Advertised, Answer, host_of};
+use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::broker_stats;
-use super::super::values::AdminError;
-use super::super::{CLUSTER, broker_stats::Topics};
-use super::{Access, Asked, Route, Routed, ask, superuser, tell, unknown};
+use super::super::values::AdminCallError;
+use super::super::{CLUSTER, broker_stats::TopicStatsMap};
+use super::{AdminAccess, AdminRequest, AdminRoute, Routed, ask, superuser, tell, unknown};
 use serde::Serialize;
 use serde_json::json;
 
 pub(super) use super::super::broker_stats::BUNDLE;
 
-pub(super) fn brokers(asked: Asked<'_>, path: &[&str]) -> Routed {
+pub(super) fn brokers(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     superuser(match (asked.method, path) {
         ("GET", ["health" | "ready"]) => return Ok(health()),
-        ("GET", ["version"]) => tell(|_| Answer::text(env!("CARGO_PKG_VERSION"))),
+        ("GET", ["version"]) => tell(|_| AdminResponse::text(env!("CARGO_PKG_VERSION"))),
         ("GET", ["leaderBroker"]) => {
-            tell(|advertised| Answer::json(&broker_stats::leader(advertised)))
+            tell(|advertised| AdminResponse::json(&broker_stats::leader(advertised)))
         }
         ("GET", [] | [CLUSTER]) => {
-            tell(|advertised| Answer::json(&[host_of(&advertised.http_url)]))
+            tell(|advertised| AdminResponse::json(&[host_of(&advertised.http_url)]))
         }
         ("GET", [CLUSTER, _, "ownedNamespaces"]) => {
-            figures(|topics, _| Answer::json(&broker_stats::owned_namespaces(&topics)))
+            figures(|topics, _| AdminResponse::json(&broker_stats::owned_namespaces(&topics)))
         }
         // All of these are texts to Pulsar, too.
         ("GET", ["configuration", "runtime"]) => tell(|advertised| {
             let message_bytes_max = advertised.message_bytes_max.to_string();
-            Answer::json(&json!({"clusterName": CLUSTER, "maxMessageSize": message_bytes_max}))
+            AdminResponse::json(
+                &json!({"clusterName": CLUSTER, "maxMessageSize": message_bytes_max}),
+            )
         }),
         // They are arguments of the program, of which none changes while it runs.
-        ("GET", ["configuration"]) => tell(|_| Answer::json(&json!([]))),
-        ("GET", ["configuration", "values"]) => tell(|_| Answer::json(&json!({}))),
+        ("GET", ["configuration"]) => tell(|_| AdminResponse::json(&json!([]))),
+        ("GET", ["configuration", "values"]) => tell(|_| AdminResponse::json(&json!({}))),
         ("POST" | "DELETE", ["configuration", ..]) => {
             let text = "this broker's settings are arguments of its program: start it with others";
-            return Err(AdminError::PreconditionFailed(text.to_owned()));
+            return Err(AdminCallError::PreconditionFailed(text.to_owned()));
         }
         // What Pulsar keeps elsewhere lies with the broker.
         ("GET", ["internal-configuration"]) => tell(|_| {
-            Answer::json(&json!({
+            AdminResponse::json(&json!({
                 "metadataStoreUrl": "",
                 "configurationMetadataStoreUrl": "",
                 "ledgersRootPath": "",
@@ -45,45 +47,50 @@ pub(super) fn brokers(asked: Asked<'_>, path: &[&str]) -> Routed {
             }))
         }),
         // It is looked at with every message, and every second.
-        ("GET", ["backlog-quota-check"]) => tell(|_| Answer::empty()),
+        ("GET", ["backlog-quota-check"]) => tell(|_| AdminResponse::empty()),
         _ => return Err(unknown(asked)),
     })
 }
 
 /// Whether it answers.
-pub(super) fn health() -> Route {
-    Route { access: Access::Everybody, work: ask(|_| Ok(()), |(), _| Answer::text("ok")) }
+pub(super) fn health() -> AdminRoute {
+    AdminRoute {
+        access: AdminAccess::Everybody,
+        work: ask(|_| Ok(()), |(), _| AdminResponse::text("ok")),
+    }
 }
 
-pub(super) fn stats(asked: Asked<'_>, path: &[&str]) -> Routed {
+pub(super) fn stats(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     superuser(match (asked.method, path) {
         ("GET", ["topics" | "destinations"]) => {
-            figures(|topics, _| Answer::json(&broker_stats::topics(topics)))
+            figures(|topics, _| AdminResponse::json(&broker_stats::topics(topics)))
         }
         ("GET", ["metrics"]) => {
-            figures(|topics, _| Answer::json(&broker_stats::monitoring(&topics)))
+            figures(|topics, _| AdminResponse::json(&broker_stats::monitoring(&topics)))
         }
         ("GET", ["load-report"]) => figures(|topics, advertised| {
-            Answer::json(&broker_stats::load_report(&topics, advertised))
+            AdminResponse::json(&broker_stats::load_report(&topics, advertised))
         }),
         _ => return Err(unknown(asked)),
     })
 }
 
-fn figures(show: impl FnOnce(Topics, &Advertised) -> Answer + Send + 'static) -> super::Work {
+fn figures(
+    show: impl FnOnce(TopicStatsMap, &Advertised) -> AdminResponse + Send + 'static,
+) -> super::Work {
     ask(|machine| Ok(machine.all_stats()), show)
 }
 
-pub(super) fn clusters(asked: Asked<'_>, path: &[&str]) -> Routed {
+pub(super) fn clusters(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     superuser(match path {
         // What is stored lies with the broker itself.
-        ["bookies", "all"] => tell(|_| Answer::json(&json!({"bookies": []}))),
-        ["bookies", "racks-info"] => tell(|_| Answer::json(&json!({}))),
-        ["resourcegroups"] => tell(|_| Answer::json(&json!([]))),
-        ["clusters", CLUSTER, "failureDomains"] => tell(|_| Answer::json(&json!({}))),
-        ["clusters"] => tell(|_| Answer::json(&[CLUSTER])),
+        ["bookies", "all"] => tell(|_| AdminResponse::json(&json!({"bookies": []}))),
+        ["bookies", "racks-info"] => tell(|_| AdminResponse::json(&json!({}))),
+        ["resourcegroups"] => tell(|_| AdminResponse::json(&json!([]))),
+        ["clusters", CLUSTER, "failureDomains"] => tell(|_| AdminResponse::json(&json!({}))),
+        ["clusters"] => tell(|_| AdminResponse::json(&[CLUSTER])),
         ["clusters", CLUSTER] => tell(|advertised| {
-            Answer::json(&json!({
+            AdminResponse::json(&json!({
                 "serviceUrl": advertised.http_url,
                 "serviceUrlTls": advertised.http_url_tls.as_deref().unwrap_or_default(),
                 "brokerServiceUrl": advertised.broker_url,
@@ -98,7 +105,7 @@ pub(super) fn clusters(asked: Asked<'_>, path: &[&str]) -> Routed {
 /// `Tls`; older ones read `Ssl`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Lookup<'a> {
+struct LookupData<'a> {
     broker_url: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     broker_url_tls: Option<&'a str>,
@@ -109,8 +116,8 @@ struct Lookup<'a> {
     broker_url_ssl: &'a str,
 }
 
-pub(super) fn lookup(advertised: &Advertised) -> Answer {
-    Answer::json(&Lookup {
+pub(super) fn lookup(advertised: &Advertised) -> AdminResponse {
+    AdminResponse::json(&LookupData {
         broker_url: &advertised.broker_url,
         broker_url_tls: advertised.broker_url_tls.as_deref(),
         http_url: &advertised.http_url,

@@ -8,11 +8,11 @@ mod namespaces;
 mod schemas;
 mod topics;
 
-use super::answer::{Advertised, Answer};
+use super::answer::{AdminResponse, Advertised};
 use super::names;
-use super::target::Target;
-use super::values::{AdminError, Found};
-use crate::machine::Machine;
+use super::target::RequestTarget;
+use super::values::{AdminCallError, StoredEntryLocation};
+use crate::machine::BrokerMachine;
 use crate::name::TopicName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,23 +24,23 @@ const JSON_DEPTH_MAX: usize = 32;
 
 /// A request, apart from who sends it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct AdminRequest<'a> {
     pub(super) method: &'a str,
-    pub(super) target: &'a Target,
+    pub(super) target: &'a RequestTarget,
     pub(super) body: &'a [u8],
 }
 
 /// What a request leads to.
-pub(super) struct Route {
+pub(super) struct AdminRoute {
     /// Who may.
-    pub(super) access: Access,
+    pub(super) access: AdminAccess,
     /// What is done.
     pub(super) work: Work,
 }
 
 /// Who may, where tokens are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum AdminAccess {
     /// Everybody: what tells a load balancer that the broker lives.
     Everybody,
     /// Whoever has a valid token.
@@ -56,27 +56,27 @@ pub(super) enum Access {
 }
 
 /// Shows what came of a call.
-pub(super) type Show = Box<dyn FnOnce(&Advertised) -> Answer + Send>;
+pub(super) type Show = Box<dyn FnOnce(&Advertised) -> AdminResponse + Send>;
 
 /// What the machine does.
-type Ask<T> = Box<dyn FnOnce(&mut Machine) -> Result<T, AdminError> + Send>;
+type Ask<T> = Box<dyn FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send>;
 
 /// What is done.
 pub(super) enum Work {
     /// The machine is asked, and its result shown.
     Ask(Ask<Show>),
     /// The machine is asked for an entry, which is read and shown.
-    Read(Ask<Found>),
+    Read(Ask<StoredEntryLocation>),
     /// The metrics are shown, as far as whoever asks may see them.
     Metrics,
     /// The answer is known.
     Tell(Show),
 }
 
-type Routed = Result<Route, AdminError>;
+type Routed = Result<AdminRoute, AdminCallError>;
 
 /// Finds what a request leads to.
-pub(super) fn route(asked: Asked<'_>) -> Routed {
+pub(super) fn route(asked: AdminRequest<'_>) -> Routed {
     let segments: Vec<&str> = asked.target.segments.iter().map(String::as_str).collect();
     match (asked.method, segments.as_slice()) {
         (_, ["admin", "v2", path @ ..]) => admin(asked, path),
@@ -84,15 +84,20 @@ pub(super) fn route(asked: Asked<'_>) -> Routed {
             user(names::topic([tenant, namespace, topic])?, tell(brokers::lookup))
         }
         ("GET", ["lookup", "v2", "topic", "persistent", tenant, namespace, topic, "bundle"]) => {
-            user(names::topic([tenant, namespace, topic])?, tell(|_| Answer::text(brokers::BUNDLE)))
+            user(
+                names::topic([tenant, namespace, topic])?,
+                tell(|_| AdminResponse::text(brokers::BUNDLE)),
+            )
         }
-        ("GET", ["metrics"]) => Ok(Route { access: Access::Authenticated, work: Work::Metrics }),
+        ("GET", ["metrics"]) => {
+            Ok(AdminRoute { access: AdminAccess::Authenticated, work: Work::Metrics })
+        }
         ("GET", ["status.html"]) => Ok(brokers::health()),
         _ => Err(unknown(asked)),
     }
 }
 
-fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
+fn admin(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     match (asked.method, path) {
         (_, ["brokers", path @ ..]) => brokers::brokers(asked, path),
         (_, ["broker-stats", path @ ..]) => brokers::stats(asked, path),
@@ -111,36 +116,36 @@ fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
         }
         (_, ["non-persistent", ..]) => {
             let text = "non-persistent topics are not supported by this broker: use persistent://";
-            Err(AdminError::NotFound(text.to_owned()))
+            Err(AdminCallError::NotFound(text.to_owned()))
         }
         _ => Err(unknown(asked)),
     }
 }
 
 const fn superuser(work: Work) -> Routed {
-    Ok(Route { access: Access::Superuser, work })
+    Ok(AdminRoute { access: AdminAccess::Superuser, work })
 }
 
 fn administrator(tenant: &str, work: Work) -> Routed {
-    Ok(Route { access: Access::Tenant(tenant.to_owned()), work })
+    Ok(AdminRoute { access: AdminAccess::Tenant(tenant.to_owned()), work })
 }
 
 const fn user(topic: TopicName, work: Work) -> Routed {
-    Ok(Route { access: Access::User(topic), work })
+    Ok(AdminRoute { access: AdminAccess::User(topic), work })
 }
 
 const fn viewer(topic: TopicName, work: Work) -> Routed {
-    Ok(Route { access: Access::Viewer(topic), work })
+    Ok(AdminRoute { access: AdminAccess::Viewer(topic), work })
 }
 
-fn tell(show: impl FnOnce(&Advertised) -> Answer + Send + 'static) -> Work {
+fn tell(show: impl FnOnce(&Advertised) -> AdminResponse + Send + 'static) -> Work {
     Work::Tell(Box::new(show))
 }
 
 /// The machine does `work`, and `show` makes an answer of the result.
 fn ask<T: Send + 'static>(
-    work: impl FnOnce(&mut Machine) -> Result<T, AdminError> + Send + 'static,
-    show: impl FnOnce(T, &Advertised) -> Answer + Send + 'static,
+    work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send + 'static,
+    show: impl FnOnce(T, &Advertised) -> AdminResponse + Send + 'static,
 ) -> Work {
     Work::Ask(Box::new(move |machine| {
         let result = work(machine)?;
@@ -150,38 +155,46 @@ fn ask<T: Send + 'static>(
 
 /// The same, with the result as JSON.
 fn json<T: Serialize + Send + 'static>(
-    work: impl FnOnce(&mut Machine) -> Result<T, AdminError> + Send + 'static,
+    work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send + 'static,
 ) -> Work {
-    ask(work, |result, _| Answer::json(&result))
+    ask(work, |result, _| AdminResponse::json(&result))
 }
 
 /// The same, with nothing to be shown.
-fn done(work: impl FnOnce(&mut Machine) -> Result<(), AdminError> + Send + 'static) -> Work {
-    ask(work, |(), _| Answer::empty())
+fn done(
+    work: impl FnOnce(&mut BrokerMachine) -> Result<(), AdminCallError> + Send + 'static,
+) -> Work {
+    ask(work, |(), _| AdminResponse::empty())
 }
 
 /// The machine finds an entry, which is read and shown.
-fn read(work: impl FnOnce(&mut Machine) -> Result<Found, AdminError> + Send + 'static) -> Work {
+fn read(
+    work: impl FnOnce(&mut BrokerMachine) -> Result<StoredEntryLocation, AdminCallError>
+    + Send
+    + 'static,
+) -> Work {
     Work::Read(Box::new(work))
 }
 
 /// What is said to whoever asks for a part of Pulsar's interface that is not there.
-fn unknown(asked: Asked<'_>) -> AdminError {
+fn unknown(asked: AdminRequest<'_>) -> AdminCallError {
     let path: String = asked.target.segments.join("/").chars().take(200).collect();
     let shown: String = path.chars().flat_map(char::escape_default).collect();
     let method = asked.method;
-    AdminError::NotFound(format!("{method} /{shown} is not part of this broker's admin interface"))
+    AdminCallError::NotFound(format!(
+        "{method} /{shown} is not part of this broker's admin interface"
+    ))
 }
 
 /// The body as JSON; nothing is `null`.
-fn json_body(body: &[u8]) -> Result<Value, AdminError> {
+fn json_body(body: &[u8]) -> Result<Value, AdminCallError> {
     if body.trim_ascii().is_empty() {
         return Ok(Value::Null);
     }
     let value = parse(body)?;
     if is_deeper(&value, JSON_DEPTH_MAX) {
         let text = format!("the body is nested more than {JSON_DEPTH_MAX} deep");
-        return Err(AdminError::BadRequest(text));
+        return Err(AdminCallError::BadRequest(text));
     }
     Ok(value)
 }
@@ -197,15 +210,15 @@ fn is_deeper(value: &Value, depth: usize) -> bool {
     }
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminError> {
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminCallError> {
     serde_json::from_slice(body)
-        .map_err(|error| AdminError::BadRequest(format!("the body cannot be read: {error}")))
+        .map_err(|error| AdminCallError::BadRequest(format!("the body cannot be read: {error}")))
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, AdminError> {
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, AdminCallError> {
     text.parse().map_err(|_| {
         let shown: String = text.chars().take(32).flat_map(char::escape_default).collect();
-        AdminError::BadRequest(format!("`{shown}` is not a number that is possible here"))
+        AdminCallError::BadRequest(format!("`{shown}` is not a number that is possible here"))
     })
 }
 

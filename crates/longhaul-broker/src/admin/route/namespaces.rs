@@ -1,19 +1,20 @@
 //! Paths of tenants and namespaces.
 
-use super::super::answer::Answer;
-use super::super::policies::Action;
-use super::super::policy_table::{Level, Policy, of_namespace, read_namespace};
-use super::super::values::{AdminError, Properties, Tenant};
+use super::super::answer::AdminResponse;
+use super::super::policies::AuthAction;
+use super::super::policy_table::{PolicyRow, PolicyScope, of_namespace, read_namespace};
+use super::super::values::{AdminCallError, ResourceProperties, Tenant};
 use super::super::{CLUSTER, broker_stats, names};
 use super::brokers::BUNDLE;
 use super::{
-    Asked, Routed, Work, administrator, ask, done, json, json_body, parse, superuser, tell, unknown,
+    AdminRequest, Routed, Work, administrator, ask, done, json, json_body, parse, superuser, tell,
+    unknown,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-pub(super) fn tenants(asked: Asked<'_>, path: &[&str]) -> Routed {
+pub(super) fn tenants(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     let [tenant] = path else {
         let all = || json(|machine| Ok(machine.tenants()));
         return if (asked.method, path) == ("GET", &[]) {
@@ -43,16 +44,16 @@ pub(super) fn tenants(asked: Asked<'_>, path: &[&str]) -> Routed {
 
 /// Who administers a tenant. What is not said is what it is without a body; what Pulsar refuses is
 /// refused.
-fn tenant_of(body: &[u8]) -> Result<Tenant, AdminError> {
+fn tenant_of(body: &[u8]) -> Result<Tenant, AdminCallError> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Given {
+    struct TenantInfoJson {
         admin_roles: Option<BTreeSet<String>>,
         allowed_clusters: Option<BTreeSet<String>>,
     }
-    let refused = |text: &str| Err(AdminError::PreconditionFailed(text.to_owned()));
-    let given: Option<Given> = serde_json::from_value(json_body(body)?)
-        .map_err(|error| AdminError::BadRequest(format!("the body cannot be read: {error}")))?;
+    let refused = |text: &str| Err(AdminCallError::PreconditionFailed(text.to_owned()));
+    let given: Option<TenantInfoJson> = serde_json::from_value(json_body(body)?)
+        .map_err(|error| AdminCallError::BadRequest(format!("the body cannot be read: {error}")))?;
     let (given, unset) = (given.unwrap_or_default(), Tenant::default());
     let admin_roles = given.admin_roles.unwrap_or_default();
     let allowed_clusters = given.allowed_clusters.unwrap_or(unset.allowed_clusters);
@@ -87,7 +88,7 @@ pub(super) fn topics(tenant: &str, namespace: &str, partitioned: bool) -> Routed
     )
 }
 
-pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
+pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     let (tenant, name, rest) = match path {
         [tenant] if asked.method == "GET" => {
             let tenant = names::plain("tenant", tenant)?;
@@ -118,11 +119,11 @@ pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
         }
         ("GET", []) => ask(
             move |machine| machine.namespace_settings(&namespace),
-            |settings, _| Answer::json(&of_namespace(&settings)),
+            |settings, _| AdminResponse::json(&of_namespace(&settings)),
         ),
         // Clients with an HTTP service URL say which ones they mean.
         ("GET", ["topics"]) if asked.target.value("mode") == Some("NON_PERSISTENT") => {
-            tell(|_| Answer::json(&json!([])))
+            tell(|_| AdminResponse::json(&json!([])))
         }
         ("GET", ["topics"]) => return topics(tenant, name, false),
         ("PUT", ["unload"] | [BUNDLE, "unload"]) => {
@@ -131,7 +132,7 @@ pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
         // It is one, which can only be asked for if there is the namespace.
         ("GET", ["bundles"]) => ask(
             move |machine| machine.namespace_policies(&namespace),
-            |_, _| Answer::json(&broker_stats::bundles()),
+            |_, _| AdminResponse::json(&broker_stats::bundles()),
         ),
         ("POST", ["clearBacklog"] | [BUNDLE, "clearBacklog"]) => {
             done(move |machine| machine.clear_backlog(&namespace, None))
@@ -153,23 +154,23 @@ pub(super) fn namespaces(asked: Asked<'_>, path: &[&str]) -> Routed {
 }
 
 /// What its operators note: all of it, or one thing.
-fn note(asked: Asked<'_>, namespace: String, path: &[&str]) -> Result<Work, AdminError> {
+fn note(asked: AdminRequest<'_>, namespace: String, path: &[&str]) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
         ("GET", ["properties"]) => json(move |machine| machine.namespace_properties(&namespace)),
         ("PUT", ["properties"]) => {
-            let new: Properties = parse(asked.body)?;
+            let new: ResourceProperties = parse(asked.body)?;
             done(move |machine| {
                 machine.set_namespace_properties(&namespace, |known| known.extend(new))
             })
         }
-        ("DELETE", ["properties"]) => {
-            done(move |machine| machine.set_namespace_properties(&namespace, Properties::clear))
-        }
+        ("DELETE", ["properties"]) => done(move |machine| {
+            machine.set_namespace_properties(&namespace, ResourceProperties::clear)
+        }),
         ("GET", ["property", key]) => {
             let key = (*key).to_owned();
             ask(
                 move |machine| Ok(machine.namespace_properties(&namespace)?.remove(&key)),
-                |value, _| Answer::maybe(value.map(Value::from)),
+                |value, _| AdminResponse::maybe(value.map(Value::from)),
             )
         }
         ("PUT", ["property", key, value]) => {
@@ -188,11 +189,15 @@ fn note(asked: Asked<'_>, namespace: String, path: &[&str]) -> Result<Work, Admi
     })
 }
 
-fn permissions(asked: Asked<'_>, namespace: String, path: &[&str]) -> Result<Work, AdminError> {
+fn permissions(
+    asked: AdminRequest<'_>,
+    namespace: String,
+    path: &[&str],
+) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
         ("GET", []) => json(move |machine| Ok(machine.namespace_grants(&namespace)?.shown())),
         ("POST", [role]) => {
-            let (role, actions): (_, Vec<Action>) = (names::role(role)?, parse(asked.body)?);
+            let (role, actions): (_, Vec<AuthAction>) = (names::role(role)?, parse(asked.body)?);
             done(move |machine| {
                 machine.set_namespace_grants(&namespace, |grants| grants.grant(&role, actions))
             })
@@ -207,14 +212,19 @@ fn permissions(asked: Asked<'_>, namespace: String, path: &[&str]) -> Result<Wor
     })
 }
 
-fn policy(asked: Asked<'_>, namespace: String, segment: &str) -> Result<Work, AdminError> {
-    let policy = Policy::find(Level::Namespace, segment, asked.target.value("backlogQuotaType"));
+fn policy(
+    asked: AdminRequest<'_>,
+    namespace: String,
+    segment: &str,
+) -> Result<Work, AdminCallError> {
+    let policy =
+        PolicyRow::find(PolicyScope::Namespace, segment, asked.target.value("backlogQuotaType"));
     let policy = policy.ok_or_else(|| unknown(asked))?;
     let value = match asked.method {
         "GET" => {
             return Ok(ask(
                 move |machine| machine.namespace_policies(&namespace),
-                |policies, _| Answer::maybe(policy.value_in_namespace(&policies)),
+                |policies, _| AdminResponse::maybe(policy.value_in_namespace(&policies)),
             ));
         }
         "POST" | "PUT" => json_body(asked.body)?,

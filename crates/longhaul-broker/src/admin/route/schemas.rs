@@ -1,8 +1,8 @@
 //! Paths of schemas.
 
-use super::super::answer::Answer;
-use super::super::values::{AdminError, NewSchema};
-use super::{Asked, Routed, administrator, ask, json, number, parse, unknown, user};
+use super::super::answer::AdminResponse;
+use super::super::values::{AdminCallError, NewSchema};
+use super::{AdminRequest, Routed, administrator, ask, json, number, parse, unknown, user};
 use crate::name::TopicName;
 use hyper::StatusCode;
 use serde_json::json;
@@ -33,7 +33,7 @@ const KINDS: &[&str] = &[
     "BYTES",
 ];
 
-pub(super) fn schemas(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
+pub(super) fn schemas(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
     let name = topic.clone();
     match (asked.method, path) {
         ("GET", ["schema"]) => user(name, json(move |machine| machine.schema(&topic, None))),
@@ -44,7 +44,7 @@ pub(super) fn schemas(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Rout
         ("GET", ["schemas"]) => {
             let work = ask(
                 move |machine| Ok(machine.schemas(&topic)),
-                |all, _| Answer::json(&json!({ "getSchemaResponses": all })),
+                |all, _| AdminResponse::json(&json!({ "getSchemaResponses": all })),
             );
             user(name, work)
         }
@@ -52,11 +52,11 @@ pub(super) fn schemas(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Rout
             let new: NewSchema = parse(asked.body)?;
             if !KINDS.contains(&new.kind.as_str()) {
                 let reason = "the body cannot be read: unknown type of schema".to_owned();
-                return Err(AdminError::BadRequest(reason));
+                return Err(AdminCallError::BadRequest(reason));
             }
             let work = ask(
                 move |machine| machine.add_schema(&topic, new),
-                |version, _| Answer::json(&json!({"version": {"version": version}})),
+                |version, _| AdminResponse::json(&json!({"version": {"version": version}})),
             );
             user(name, work)
         }
@@ -67,7 +67,7 @@ pub(super) fn schemas(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Rout
                 move |machine| machine.takes_schema(&topic, new),
                 move |is_compatible, _| {
                     let shown = json!({"compatibility": is_compatible, "schemaCompatibilityStrategy": strategy});
-                    Answer { status: StatusCode::ACCEPTED, ..Answer::json(&shown) }
+                    AdminResponse { status: StatusCode::ACCEPTED, ..AdminResponse::json(&shown) }
                 },
             );
             user(name, work)
@@ -76,7 +76,7 @@ pub(super) fn schemas(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Rout
             name.tenant(),
             ask(
                 move |machine| machine.remove_schemas(&topic),
-                |version, _| Answer::json(&json!({ "version": version })),
+                |version, _| AdminResponse::json(&json!({ "version": version })),
             ),
         ),
         _ => Err(unknown(asked)),

@@ -1,4 +1,4 @@
-use super::super::rig::{DONE, Rig, START, routed};
+use super::super::rig::{AdminRig, DONE, START, routed};
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
@@ -10,31 +10,31 @@ const BASE: &str = "/admin/v2/persistent/public/default";
 
 /// What is answered about the topic `a b`.
 #[track_caller]
-fn topic(rig: &mut Rig, method: &str, tail: &str, body: &str) -> (u16, Value) {
+fn topic(rig: &mut AdminRig, method: &str, tail: &str, body: &str) -> (u16, Value) {
     rig.ask(method, &format!("{BASE}/a%20b{tail}"), body)
 }
 
 #[track_caller]
-fn subscription(rig: &mut Rig, method: &str, tail: &str, body: &str) -> (u16, Value) {
+fn subscription(rig: &mut AdminRig, method: &str, tail: &str, body: &str) -> (u16, Value) {
     rig.ask(method, &format!("{BASE}/a%20b/subscription/s%2F1{tail}"), body)
 }
 
 #[track_caller]
-fn namespace(rig: &mut Rig, method: &str, tail: &str, body: &str) -> (u16, Value) {
+fn namespace(rig: &mut AdminRig, method: &str, tail: &str, body: &str) -> (u16, Value) {
     rig.ask(method, &format!("/admin/v2/namespaces/public/default{tail}"), body)
 }
 
 /// With the topic, which has three messages, of which the last was published a second ago, and the
 /// subscription from the start.
-fn with_messages() -> Rig {
-    let mut rig = Rig::new();
+fn with_messages() -> AdminRig {
+    let mut rig = AdminRig::new();
     assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
     assert_eq!(subscription(&mut rig, "PUT", "", "\"earliest\""), DONE);
     rig.fill("a b", 3);
     rig
 }
 
-fn backlog(rig: &mut Rig) -> Value {
+fn backlog(rig: &mut AdminRig) -> Value {
     topic(rig, "GET", "/stats", "").1["subscriptions"]["s/1"]["msgBacklog"].clone()
 }
 
@@ -44,7 +44,7 @@ fn id(ledger: i64, entry: i64) -> (u16, Value) {
 
 #[test]
 fn topics_are_created_read_and_deleted() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
     assert_eq!(topic(&mut rig, "PUT", "", "{}").0, 409);
     let all = json!(["persistent://public/default/a b"]);
@@ -58,13 +58,13 @@ fn topics_are_created_read_and_deleted() {
 
 #[test]
 fn topics_with_partitions_are_created_and_grow() {
-    let count = |rig: &mut Rig| topic(rig, "GET", "/partitions", "");
+    let count = |rig: &mut AdminRig| topic(rig, "GET", "/partitions", "");
     for body in ["3", r#""3""#, r#"" 3 ""#, r#"{"partitions":"3"}"#] {
-        let mut rig = Rig::new();
+        let mut rig = AdminRig::new();
         assert_eq!(topic(&mut rig, "PUT", "/partitions", body), DONE);
         assert_eq!(count(&mut rig), (200, json!({"partitions": 3, "deleted": false})), "{body}");
     }
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     for body in ["0", "-1", "1e9", "\"x\"", "99999999999"] {
         assert_eq!(topic(&mut rig, "PUT", "/partitions", body).0, 406, "{body}");
     }
@@ -74,7 +74,7 @@ fn topics_with_partitions_are_created_and_grow() {
     assert_eq!(count(&mut rig).1["partitions"], 5);
     assert_eq!(rig.ask("DELETE", &format!("{BASE}/a%20b-partition-4"), ""), DONE);
     assert_eq!(rig.call(|machine| machine.tenants()), ["public"]);
-    let all = |rig: &mut Rig| rig.ask("GET", BASE, "").1.as_array().unwrap().len();
+    let all = |rig: &mut AdminRig| rig.ask("GET", BASE, "").1.as_array().unwrap().len();
     assert_eq!(all(&mut rig), 4);
     assert_eq!(topic(&mut rig, "POST", "/createMissedPartitions", ""), DONE);
     assert_eq!(all(&mut rig), 5);
@@ -91,7 +91,7 @@ fn topics_with_partitions_are_created_and_grow() {
 /// What a tool notes on a topic that it creates was dropped.
 #[test]
 fn topics_have_the_properties_that_they_were_created_with() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     let noted = json!({"k": "v"});
     assert_eq!(topic(&mut rig, "PUT", "", r#"{"k":"v"}"#), DONE);
     assert_eq!(topic(&mut rig, "GET", "/properties", ""), (200, noted.clone()));
@@ -215,7 +215,7 @@ fn there_is_one_broker_and_each_namespace_is_one_bundle() {
 fn non_persistent_topics_are_refused_by_name() {
     for path in ["public/default", "public/default/t", "public/default/t/partitions"] {
         let refused = routed("GET", &format!("/admin/v2/non-persistent/{path}"), "");
-        let Err(AdminError::NotFound(reason)) = refused else { panic!("{path}") };
+        let Err(AdminCallError::NotFound(reason)) = refused else { panic!("{path}") };
         assert!(reason.contains("use persistent://"), "{reason}");
     }
 }
@@ -254,7 +254,7 @@ fn subscriptions_start_where_they_are_told() {
 #[test]
 fn the_properties_of_a_subscription_are_replaced() {
     let mut rig = with_messages();
-    let shown = |rig: &mut Rig| subscription(rig, "GET", "/properties", "").1;
+    let shown = |rig: &mut AdminRig| subscription(rig, "GET", "/properties", "").1;
     assert_eq!(shown(&mut rig), json!({}));
     for (body, after) in [
         (r#"{"k":"v","l":"w"}"#, json!({"k": "v", "l": "w"})),
@@ -344,7 +344,7 @@ fn policies_are_set_and_read() {
 
 #[test]
 fn tenants_and_namespaces_are_kept() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     let tenant = "/admin/v2/tenants/t";
     assert_eq!(rig.ask("GET", tenant, "").0, 404);
     assert_eq!(rig.ask("PUT", tenant, r#"{"adminRoles":[]}"#), DONE);
@@ -353,7 +353,7 @@ fn tenants_and_namespaces_are_kept() {
     assert_eq!(rig.ask("GET", tenant, ""), (200, shown));
     assert_eq!(rig.ask("DELETE", tenant, ""), DONE);
     assert_eq!(rig.ask("GET", "/admin/v2/tenants", ""), (200, json!(["public"])));
-    let of_tenant = |rig: &mut Rig| rig.ask("GET", "/admin/v2/namespaces/public", "");
+    let of_tenant = |rig: &mut AdminRig| rig.ask("GET", "/admin/v2/namespaces/public", "");
     assert_eq!(of_tenant(&mut rig), (200, json!(["public/default"])));
     assert_eq!(rig.ask("PUT", "/admin/v2/namespaces/public/n", ""), DONE);
     let policies = r#"{"message_ttl_in_seconds":3}"#;
@@ -374,7 +374,7 @@ fn tenants_and_namespaces_are_kept() {
 
 #[test]
 fn schemas_are_stored_and_read() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     let mut schema = |method: &str, tail: &str, body: &str| {
         rig.ask(method, &format!("/admin/v2/schemas/public/default/a/{tail}"), body)
     };
@@ -399,14 +399,14 @@ fn schemas_are_stored_and_read() {
 fn who_may_do_what() {
     let access = |method: &str, path: &str| routed(method, path, "").ok().unwrap().access;
     let name = TopicName::parse("persistent://public/default/a").unwrap();
-    let user = Access::User(name.clone());
-    assert_eq!(access("GET", "/admin/v2/brokers/health"), Access::Everybody);
-    assert_eq!(access("GET", "/status.html"), Access::Everybody);
-    assert_eq!(access("GET", "/metrics/"), Access::Authenticated);
+    let user = AdminAccess::User(name.clone());
+    assert_eq!(access("GET", "/admin/v2/brokers/health"), AdminAccess::Everybody);
+    assert_eq!(access("GET", "/status.html"), AdminAccess::Everybody);
+    assert_eq!(access("GET", "/metrics/"), AdminAccess::Authenticated);
     assert_eq!(access("GET", "/lookup/v2/topic/persistent/public/default/a"), user);
     assert_eq!(access("GET", "/admin/v2/persistent/public/default/a/partitions"), user);
     assert_eq!(access("GET", "/admin/v2/schemas/public/default/a/schema"), user);
-    let viewer = Access::Viewer(name);
+    let viewer = AdminAccess::Viewer(name);
     for path in ["/stats", "/partitioned-stats", "/internalStats"] {
         let path = format!("/admin/v2/persistent/public/default/a{path}");
         assert_eq!(access("GET", &path), viewer, "{path}");
@@ -415,11 +415,11 @@ fn who_may_do_what() {
         [("GET", "/subscriptions"), ("PUT", ""), ("DELETE", ""), ("PUT", "/unload")]
     {
         let path = format!("/admin/v2/persistent/public/default/a{path}");
-        let administrator = Access::Tenant("public".to_owned());
+        let administrator = AdminAccess::Tenant("public".to_owned());
         assert_eq!(access(method, &path), administrator, "{method} {path}");
     }
     for path in ["tenants", "tenants/public", "brokers", "broker-stats/topics"] {
-        assert_eq!(access("GET", &format!("/admin/v2/{path}")), Access::Superuser, "{path}");
+        assert_eq!(access("GET", &format!("/admin/v2/{path}")), AdminAccess::Superuser, "{path}");
     }
 }
 
@@ -435,7 +435,9 @@ fn what_is_not_there_is_said() {
         ("POST", "/status.html"),
     ];
     for (method, path) in unknown {
-        let Err(AdminError::NotFound(reason)) = routed(method, path, "") else { panic!("{path}") };
+        let Err(AdminCallError::NotFound(reason)) = routed(method, path, "") else {
+            panic!("{path}")
+        };
         assert!(reason.ends_with("is not part of this broker's admin interface"), "{reason}");
     }
 }
@@ -465,7 +467,7 @@ fn what_cannot_be_is_refused() {
     for (method, path, body) in refused {
         let error = routed(method, &format!("{base}/{path}"), body).err().unwrap();
         let refused =
-            matches!(error, AdminError::BadRequest(_) | AdminError::PreconditionFailed(_));
+            matches!(error, AdminCallError::BadRequest(_) | AdminCallError::PreconditionFailed(_));
         assert!(refused, "{method} {path}: {error:?}");
     }
     let schema = "/admin/v2/schemas/public/default/a/schema";
@@ -494,6 +496,6 @@ fn what_is_nested_too_deep_is_refused() {
         |depth| routed("POST", "/admin/v2/persistent/public/default/t/persistence", &nested(depth));
     assert!(post(JSON_DEPTH_MAX).is_ok());
     for depth in [JSON_DEPTH_MAX + 1, 125, 127, 200] {
-        assert!(matches!(post(depth), Err(AdminError::BadRequest(_))), "{depth}");
+        assert!(matches!(post(depth), Err(AdminCallError::BadRequest(_))), "{depth}");
     }
 }

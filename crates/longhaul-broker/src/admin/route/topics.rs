@@ -1,22 +1,22 @@
 //! Paths of topics and subscriptions.
 
-use super::super::answer::{Advertised, Answer, host_of};
+use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::internal;
 use super::super::names;
-use super::super::policies::Action;
-use super::super::policy_table::{Level, Policy};
+use super::super::policies::AuthAction;
+use super::super::policy_table::{PolicyRow, PolicyScope};
 use super::super::stats::TopicStats;
 use super::super::summary::PartitionedStats;
-use super::super::values::{AdminError, Position, Properties, Start};
+use super::super::values::{AdminCallError, AdminPosition, ResourceProperties, SubscriptionStart};
 use super::{
-    Asked, Routed, Work, administrator, ask, done, json, json_body, number, parse, read, unknown,
-    user, viewer,
+    AdminRequest, Routed, Work, administrator, ask, done, json, json_body, number, parse, read,
+    unknown, user, viewer,
 };
 use crate::name::TopicName;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-pub(super) fn topics(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
+pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
     let force = asked.target.flag("force");
     let tenant = topic.tenant().to_owned();
     let work = match (asked.method, path) {
@@ -49,14 +49,14 @@ pub(super) fn topics(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Route
         }
         ("POST", ["terminate"]) => ask(
             move |machine| machine.terminate_topic(&topic),
-            |position, _| Answer::json(&message_id(position)),
+            |position, _| AdminResponse::json(&message_id(position)),
         ),
         ("POST", ["terminate", "partitions"]) => ask(
             move |machine| machine.terminate_partitions(&topic),
             |positions, _| {
                 let shown = positions.into_iter();
                 let shown = shown.map(|(index, last)| (index.to_string(), message_id(last)));
-                Answer::json(&shown.collect::<Map<_, _>>())
+                AdminResponse::json(&shown.collect::<Map<_, _>>())
             },
         ),
         (_, ["properties"] | ["permissions", _]) => note(asked, topic, path)?,
@@ -64,12 +64,12 @@ pub(super) fn topics(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Route
             subscription(asked, topic, names::subscription(name)?, path)?
         }
         ("PUT", ["backlogSize"]) => {
-            let from = place(asked.body)?.at.unwrap_or(Start::Earliest);
+            let from = place(asked.body)?.at.unwrap_or(SubscriptionStart::Earliest);
             json(move |machine| machine.backlog_size(&topic, from))
         }
         ("PUT", ["offload"]) => {
             let text = "this broker keeps all messages on its own disk";
-            return Err(AdminError::PreconditionFailed(text.to_owned()));
+            return Err(AdminCallError::PreconditionFailed(text.to_owned()));
         }
         (_, [segment]) => policy(asked, topic, segment)?,
         _ => return Err(unknown(asked)),
@@ -77,7 +77,7 @@ pub(super) fn topics(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Route
     administrator(&tenant, work)
 }
 
-fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
+fn look(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
     let name = topic.clone();
     let work = match path {
         ["partitions"] => {
@@ -85,7 +85,8 @@ fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
             return user(name, json(move |machine| machine.partitions(&topic, may_create)));
         }
         ["stats"] => {
-            let show = |stats, advertised: &Advertised| Answer::json(&owned(stats, advertised));
+            let show =
+                |stats, advertised: &Advertised| AdminResponse::json(&owned(stats, advertised));
             return viewer(name, ask(move |machine| machine.stats(&topic), show));
         }
         ["partitioned-stats"] => {
@@ -93,7 +94,7 @@ fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
             let show = move |(metadata, stats): (_, Vec<_>), advertised: &Advertised| {
                 let stats = stats.into_iter();
                 let stats = stats.map(|(name, stats)| (name, owned(stats, advertised)));
-                Answer::json(&PartitionedStats::new(metadata, stats.collect(), each))
+                AdminResponse::json(&PartitionedStats::new(metadata, stats.collect(), each))
             };
             return viewer(name, ask(move |machine| machine.partitioned_stats(&topic), show));
         }
@@ -102,30 +103,30 @@ fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
         }
         ["partitioned-internalStats"] => {
             let show = |(metadata, partitions), _: &Advertised| {
-                Answer::json(&internal::partitioned(&metadata, &partitions))
+                AdminResponse::json(&internal::partitioned(&metadata, &partitions))
             };
             let work = ask(move |machine| machine.partitioned_stats_of_ledgers(&topic), show);
             return viewer(name, work);
         }
         ["internal-info"] => {
-            let show = |stats, _: &Advertised| Answer::json(&internal::info(&stats));
+            let show = |stats, _: &Advertised| AdminResponse::json(&internal::info(&stats));
             return viewer(name, ask(move |machine| machine.stats_of_ledgers(&topic), show));
         }
         ["subscriptions"] => json(move |machine| machine.subscriptions(&topic)),
         ["compaction"] => json(move |machine| machine.compaction_status(&topic)),
         ["lastMessageId"] => ask(
             move |machine| machine.last_position(&topic),
-            |position, _| Answer::json(&message_id(position)),
+            |position, _| AdminResponse::json(&message_id(position)),
         ),
         ["messageid", moment] => {
             let timestamp_ms = number(moment)?;
             ask(
                 move |machine| machine.message_id_at(&topic, timestamp_ms),
-                |position, _| Answer::json(&message_id(position)),
+                |position, _| AdminResponse::json(&message_id(position)),
             )
         }
         ["ledger", ledger, "entry", entry] => {
-            let position = Position { ledger: number(ledger)?, entry: number(entry)? };
+            let position = AdminPosition { ledger: number(ledger)?, entry: number(entry)? };
             read(move |machine| machine.find_message(&topic, position))
         }
         ["examinemessage"] => {
@@ -142,12 +143,16 @@ fn look(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Routed {
 }
 
 /// The same of what is noted on a topic, and of its subscriptions.
-fn look_closer(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Result<Work, AdminError> {
+fn look_closer(
+    asked: AdminRequest<'_>,
+    topic: TopicName,
+    path: &[&str],
+) -> Result<Work, AdminCallError> {
     Ok(match path {
         ["properties"] => json(move |machine| machine.properties(&topic)),
         ["offload"] => json(move |machine| {
             machine.subscriptions(&topic)?;
-            let none = message_id(Position::NONE);
+            let none = message_id(AdminPosition::NONE);
             Ok(json!({"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": none}))
         }),
         ["subscription", subscription, "replicatedSubscriptionStatus"] => {
@@ -170,19 +175,19 @@ fn look_closer(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Result<Work
     })
 }
 
-fn note(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Result<Work, AdminError> {
+fn note(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
         ("PUT", ["properties"]) => {
-            let new: Properties = parse(asked.body)?;
+            let new: ResourceProperties = parse(asked.body)?;
             done(move |machine| machine.set_properties(&topic, |known| known.extend(new)))
         }
         ("DELETE", ["properties"]) => {
-            let missing = || AdminError::BadRequest("the query names no `key`".to_owned());
+            let missing = || AdminCallError::BadRequest("the query names no `key`".to_owned());
             let key = asked.target.value("key").ok_or_else(missing)?.to_owned();
             done(move |machine| machine.set_properties(&topic, |known| drop(known.remove(&key))))
         }
         ("POST", ["permissions", role]) => {
-            let (role, actions): (_, Vec<Action>) = (names::role(role)?, parse(asked.body)?);
+            let (role, actions): (_, Vec<AuthAction>) = (names::role(role)?, parse(asked.body)?);
             done(move |machine| machine.set_grants(&topic, |grants| grants.grant(&role, actions)))
         }
         ("DELETE", ["permissions", role]) => {
@@ -194,15 +199,15 @@ fn note(asked: Asked<'_>, topic: TopicName, path: &[&str]) -> Result<Work, Admin
 }
 
 fn subscription(
-    asked: Asked<'_>,
+    asked: AdminRequest<'_>,
     topic: TopicName,
     name: String,
     path: &[&str],
-) -> Result<Work, AdminError> {
+) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
         ("PUT", []) => {
-            let Place { at, properties } = place(asked.body)?;
-            let at = at.unwrap_or(Start::Latest);
+            let SubscriptionPosition { at, properties } = place(asked.body)?;
+            let at = at.unwrap_or(SubscriptionStart::Latest);
             done(move |machine| machine.make_subscription(&topic, &name, at, &properties))
         }
         ("DELETE", []) => {
@@ -223,12 +228,12 @@ fn subscription(
             done(move |machine| machine.reset_to_time(&topic, &name, timestamp_ms))
         }
         ("POST", ["resetcursor"]) => {
-            let missing = || AdminError::BadRequest("the body names no message id".to_owned());
+            let missing = || AdminCallError::BadRequest("the body names no message id".to_owned());
             let at = place(asked.body)?.at.ok_or_else(missing)?;
             done(move |machine| machine.reset(&topic, &name, at))
         }
         ("POST", ["expireMessages"]) => {
-            let missing = || AdminError::BadRequest("the body names no message id".to_owned());
+            let missing = || AdminCallError::BadRequest("the body names no message id".to_owned());
             let last = place(asked.body)?.at.ok_or_else(missing)?;
             done(move |machine| machine.expire_up_to(&topic, &name, last))
         }
@@ -237,7 +242,7 @@ fn subscription(
             let wanted: bool = parse(asked.body)?;
             if wanted {
                 let text = "this broker is the only cluster: nothing is replicated";
-                return Err(AdminError::PreconditionFailed(text.to_owned()));
+                return Err(AdminCallError::PreconditionFailed(text.to_owned()));
             }
             done(move |machine| machine.subscription_properties(&topic, &name).map(drop))
         }
@@ -249,8 +254,13 @@ fn subscription(
     })
 }
 
-fn policy(asked: Asked<'_>, topic: TopicName, segment: &str) -> Result<Work, AdminError> {
-    let policy = Policy::find(Level::Topic, segment, asked.target.value("backlogQuotaType"));
+fn policy(
+    asked: AdminRequest<'_>,
+    topic: TopicName,
+    segment: &str,
+) -> Result<Work, AdminCallError> {
+    let policy =
+        PolicyRow::find(PolicyScope::Topic, segment, asked.target.value("backlogQuotaType"));
     let policy = policy.ok_or_else(|| unknown(asked))?;
     let value = match asked.method {
         "GET" => {
@@ -259,7 +269,7 @@ fn policy(asked: Asked<'_>, topic: TopicName, segment: &str) -> Result<Work, Adm
                 move |machine| machine.policies(&topic),
                 move |levels, _| {
                     let policies = if applied { levels.applied() } else { levels.topic };
-                    Answer::maybe(policy.value(&policies))
+                    AdminResponse::maybe(policy.value(&policies))
                 },
             ));
         }
@@ -281,20 +291,20 @@ fn owned(stats: TopicStats, advertised: &Advertised) -> TopicStats {
     TopicStats { owner_broker: host_of(&advertised.http_url).to_owned(), ..stats }
 }
 
-fn message_id(Position { ledger, entry }: Position) -> Value {
+fn message_id(AdminPosition { ledger, entry }: AdminPosition) -> Value {
     json!({"ledgerId": ledger, "entryId": entry, "partitionIndex": -1})
 }
 
-fn properties(value: Value) -> Result<Properties, AdminError> {
-    let given: Option<Properties> = serde_json::from_value(value).map_err(|error| {
-        AdminError::BadRequest(format!("the properties cannot be read: {error}"))
+fn properties(value: Value) -> Result<ResourceProperties, AdminCallError> {
+    let given: Option<ResourceProperties> = serde_json::from_value(value).map_err(|error| {
+        AdminCallError::BadRequest(format!("the properties cannot be read: {error}"))
     })?;
     Ok(given.unwrap_or_default())
 }
 
 /// A number, the same as a JSON string, or an object that holds one of both, and perhaps
 /// properties. What is no number is 0, which the machine refuses.
-fn partitions(body: &[u8]) -> Result<(u32, Properties), AdminError> {
+fn partitions(body: &[u8]) -> Result<(u32, ResourceProperties), AdminCallError> {
     let value: Value = parse(body)?;
     let given = value.get("partitions").unwrap_or(&value);
     let count = given.as_u64().or_else(|| given.as_str()?.trim().parse().ok());
@@ -302,39 +312,49 @@ fn partitions(body: &[u8]) -> Result<(u32, Properties), AdminError> {
     Ok((count, properties(value.get("properties").cloned().unwrap_or_default())?))
 }
 
-struct Place {
-    at: Option<Start>,
-    properties: Properties,
+struct SubscriptionPosition {
+    at: Option<SubscriptionStart>,
+    properties: ResourceProperties,
 }
 
 /// A message id as tools send it: an object, or a word.
-fn place(body: &[u8]) -> Result<Place, AdminError> {
+fn place(body: &[u8]) -> Result<SubscriptionPosition, AdminCallError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Given {
+    struct MessageIdJson {
         ledger_id: i64,
         entry_id: i64,
         #[serde(default)]
         excluded: bool,
         #[serde(default)]
-        properties: Option<Properties>,
+        properties: Option<ResourceProperties>,
     }
     let value = json_body(body)?;
-    let none = Properties::new();
+    let none = ResourceProperties::new();
     match value.as_str() {
-        Some("latest") => return Ok(Place { at: Some(Start::Latest), properties: none }),
-        Some("earliest") => return Ok(Place { at: Some(Start::Earliest), properties: none }),
-        _ if value.is_null() => return Ok(Place { at: None, properties: none }),
+        Some("latest") => {
+            return Ok(SubscriptionPosition {
+                at: Some(SubscriptionStart::Latest),
+                properties: none,
+            });
+        }
+        Some("earliest") => {
+            return Ok(SubscriptionPosition {
+                at: Some(SubscriptionStart::Earliest),
+                properties: none,
+            });
+        }
+        _ if value.is_null() => return Ok(SubscriptionPosition { at: None, properties: none }),
         _ => {}
     }
-    let given: Given = serde_json::from_value(value)
-        .map_err(|error| AdminError::BadRequest(format!("no message id: {error}")))?;
-    let position = Position { ledger: given.ledger_id, entry: given.entry_id };
+    let given: MessageIdJson = serde_json::from_value(value)
+        .map_err(|error| AdminCallError::BadRequest(format!("no message id: {error}")))?;
+    let position = AdminPosition { ledger: given.ledger_id, entry: given.entry_id };
     let at = match position.ledger {
-        i64::MIN..0 => Start::Earliest,
-        i64::MAX => Start::Latest,
-        _ if given.excluded => Start::After(position),
-        _ => Start::At(position),
+        i64::MIN..0 => SubscriptionStart::Earliest,
+        i64::MAX => SubscriptionStart::Latest,
+        _ if given.excluded => SubscriptionStart::After(position),
+        _ => SubscriptionStart::At(position),
     };
-    Ok(Place { at: Some(at), properties: given.properties.unwrap_or_default() })
+    Ok(SubscriptionPosition { at: Some(at), properties: given.properties.unwrap_or_default() })
 }

@@ -34,7 +34,7 @@ pub struct SimulatedStorage {
 #[derive(Debug)]
 struct Disk {
     random: u64,
-    nodes: Vec<Node>,
+    nodes: Vec<SimulatedInode>,
     /// The names as they are read now, and as the disk has them.
     names: BTreeMap<String, usize>,
     names_on_disk: BTreeMap<String, usize>,
@@ -53,7 +53,7 @@ struct Disk {
 
 /// A file, whatever its name.
 #[derive(Debug, Default)]
-struct Node {
+struct SimulatedInode {
     /// What reads see.
     cache: Vec<u8>,
     /// What a crash leaves.
@@ -240,7 +240,7 @@ impl Disk {
     }
 
     fn add_node(&mut self) -> usize {
-        self.nodes.push(Node::default());
+        self.nodes.push(SimulatedInode::default());
         self.nodes.len() - 1
     }
 

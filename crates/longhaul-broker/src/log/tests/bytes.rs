@@ -2,13 +2,13 @@
 //! drives them.
 
 use super::*;
-use crate::log::segment::{self, HEADER_BYTES, Header};
+use crate::log::segment::{self, HEADER_BYTES, SegmentHeader};
 use fastrand::Rng;
 
 /// Recovers a log whose only segment begins with a sound header, and goes on with these bytes.
 fn recover_from(bytes: &[u8], storage: &SimulatedStorage) {
     let (size, salt) = (8192, 7);
-    let header = Header { number: 1, size, previous: 0, previous_end: 0, group: 1, salt };
+    let header = SegmentHeader { number: 1, size, previous: 0, previous_end: 0, group: 1, salt };
     let mut file = vec![0; HEADER_BYTES as usize];
     file[..48].copy_from_slice(&header.encode());
     file.extend_from_slice(bytes);

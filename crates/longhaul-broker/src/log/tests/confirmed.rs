@@ -3,15 +3,15 @@
 
 use super::*;
 use crate::clock;
-use crate::log::confirmed::{Confirmed, NAME, REST, Rest};
-use crate::log::record::Position;
+use crate::log::confirmed::{Confirmed, LogIdleDetector, NAME, REST};
+use crate::log::record::LogPosition;
 use crate::log::segment::{self, HEADER_BYTES};
 use crate::log::storage::{FileStorage, Surprise};
 use crate::log::{Cost, Storage, recovery, survey};
 use std::time::Duration;
 
 /// A log of one segment that has rested behind its second group, and has a third one.
-fn sample() -> (SimulatedStorage, Position, Position) {
+fn sample() -> (SimulatedStorage, LogPosition, LogPosition) {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
     write_group(&mut parts, &[vec![1; 300]]);
@@ -129,7 +129,7 @@ fn a_file_that_is_torn_or_damaged_says_less_and_refuses_nothing() {
     let mut confirmed = Confirmed::default();
     let mut last = None;
     for offset in 5000..5010 {
-        let at = Position { segment: 1, offset };
+        let at = LogPosition { segment: 1, offset };
         let cut = storage.operations() + u64::from(offset % 3);
         if offset > 5000 {
             storage.surprise(cut, Surprise::Broken);
@@ -204,8 +204,8 @@ fn a_file_with_another_name_is_not_written() {
 /// One sync for each rest, none while the log is at work.
 #[test]
 fn a_log_rests_when_nothing_was_confirmed_for_a_while() {
-    let (mut rest, start) = (Rest::default(), clock::monotonic());
-    let at = |offset| Position { segment: 1, offset };
+    let (mut rest, start) = (LogIdleDetector::default(), clock::monotonic());
+    let at = |offset| LogPosition { segment: 1, offset };
     let mut wait =
         |durable, noted, ms| rest.wait(at(durable), at(noted), start + Duration::from_millis(ms));
     assert_eq!(wait(10, 10, 0), None, "all of it is noted");

@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::log::Storage;
-use crate::log::record::Position;
-use crate::log::record::{self, Mark};
-use crate::log::segment::{self, HEADER_BYTES, Header};
+use crate::log::record::LogPosition;
+use crate::log::record::{self, LogMark};
+use crate::log::segment::{self, HEADER_BYTES, SegmentHeader};
 
 /// Equal segments, each with room for a few groups.
-fn options() -> Options {
-    Options { segment_bytes_max: 8192, ..small() }
+fn options() -> LogOptions {
+    LogOptions { segment_bytes_max: 8192, ..small() }
 }
 
 /// A log of three segments, of which the newest holds several groups.
 struct Sample {
     storage: SimulatedStorage,
-    written: Vec<(Place, Vec<u8>)>,
+    written: Vec<(RecordLocation, Vec<u8>)>,
     /// Where the last group begins and ends.
     last: (u32, u32),
 }
@@ -60,8 +60,9 @@ fn check_kept(sample: &Sample, bytes: &[u8], kept: usize, what: &str) {
 
 /// How many records end before this byte of the newest segment.
 fn whole_before(sample: &Sample, at: u32) -> usize {
-    let before =
-        |(place, _): &&(Place, Vec<u8>)| place.segment < 3 || place.offset + place.size <= at;
+    let before = |(place, _): &&(RecordLocation, Vec<u8>)| {
+        place.segment < 3 || place.offset + place.size <= at
+    };
     sample.written.iter().filter(before).count()
 }
 
@@ -242,7 +243,7 @@ fn an_inventory_beside_a_checkpoint_of_an_earlier_version_says_nothing() {
 #[test]
 fn a_checkpoint_of_a_later_version_is_refused() {
     let storage = sample().storage;
-    let at = Position { segment: 3, offset: HEADER_BYTES };
+    let at = LogPosition { segment: 3, offset: HEADER_BYTES };
     let write = |version| checkpoint::write_version(&storage, version, at, &[]).unwrap();
     for version in 1..=2 {
         write(version);
@@ -336,7 +337,7 @@ fn a_body_that_imitates_a_mark_is_only_a_body() {
     write_group(&mut parts, &[vec![1; 10]]);
     // The bytes of this very log, with all its marks, from a process with another salt.
     let other = SimulatedStorage::new(1);
-    let (mut others, _) = recover_with(&other, Options { salt: 8, ..small() }).unwrap();
+    let (mut others, _) = recover_with(&other, LogOptions { salt: 8, ..small() }).unwrap();
     for _ in 0..5 {
         write_group(&mut others, &[vec![1; 10]]);
     }
@@ -351,8 +352,8 @@ fn a_body_that_imitates_a_mark_is_only_a_body() {
 }
 
 /// Puts a sound mark into a segment of the sample.
-fn put_mark(bytes: &mut [u8], at: u32, mark: Mark) {
-    let header = Header::decode(bytes).unwrap();
+fn put_mark(bytes: &mut [u8], at: u32, mark: LogMark) {
+    let header = SegmentHeader::decode(bytes).unwrap();
     let mark = record::encode_mark(record::start(header.seed(), at), mark);
     bytes[at as usize..][..mark.len()].copy_from_slice(&mark);
 }
@@ -362,9 +363,10 @@ fn a_seal_in_the_wrong_place_is_refused() {
     let sample = sample();
     let name = segment::name(1);
     let mut bytes = sample.storage.file(&name).unwrap();
-    let group = Header::decode(&sample.storage.file(&segment::name(2)).unwrap()).unwrap().group;
+    let group =
+        SegmentHeader::decode(&sample.storage.file(&segment::name(2)).unwrap()).unwrap().group;
     let last = sample.written.iter().rfind(|(place, _)| place.segment == 1).unwrap().0;
-    put_mark(&mut bytes, last.offset, Mark::Seal { group, bytes: 29 });
+    put_mark(&mut bytes, last.offset, LogMark::Seal { group, bytes: 29 });
     sample.storage.set_file(&name, &bytes);
     let refused = recover_with(&sample.storage, options()).unwrap_err();
     let at = u64::from(last.offset);
@@ -378,7 +380,7 @@ fn a_record_behind_the_end_of_its_chunk_does_not_count() {
     let mut bytes = sample.storage.file(&name).unwrap();
     let group = sample.written.len() as u64 / 3;
     let first = sample.written[sample.written.len() - 3].0;
-    put_mark(&mut bytes, sample.last.0, Mark::Group { group, bytes: 29 + first.size });
+    put_mark(&mut bytes, sample.last.0, LogMark::Group { group, bytes: 29 + first.size });
     sample.storage.set_file(&name, &bytes);
     let (_, seen) = recover_with(&sample.storage, options()).unwrap();
     assert_eq!(seen.records.len(), sample.written.len() - 2);
@@ -389,7 +391,8 @@ fn a_record_behind_the_end_of_its_chunk_does_not_count() {
 fn bytes_of_an_earlier_use_are_no_records() {
     let storage = SimulatedStorage::new(1);
     // Several blocks: the one that is written last ends with zeros.
-    let options = || Options { segment_bytes_first: 16384, segment_bytes_max: 16384, ..options() };
+    let options =
+        || LogOptions { segment_bytes_first: 16384, segment_bytes_max: 16384, ..options() };
     let (mut parts, _) = recover_with(&storage, options()).unwrap();
     let group = [vec![1; 1000], vec![1; 1000]];
     while parts.composer.end().segment < 4 {

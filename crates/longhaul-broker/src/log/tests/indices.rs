@@ -1,15 +1,15 @@
 //! Indices of segments: a start with them is the same as one without.
 
 use super::*;
-use crate::log::index::{Builder, Index, Run};
-use crate::log::segment::{self, Header};
+use crate::log::index::{Builder, Index, LedgerRun};
+use crate::log::segment::{self, SegmentHeader};
 use crate::log::shared::Segment;
 use crate::log::storage::{Storage, Surprise};
 use crate::log::survey::survey;
-use crate::log::{Cost, Indexed, record::Mark, record::encode_mark, record::start};
+use crate::log::{Cost, Indexed, record::LogMark, record::encode_mark, record::start};
 
 /// A log of five segments with a checkpoint at its end, whose indices are made.
-fn sample() -> (SimulatedStorage, Vec<Place>) {
+fn sample() -> (SimulatedStorage, Vec<RecordLocation>) {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
     let mut places = Vec::new();
@@ -32,9 +32,14 @@ fn indices(storage: &SimulatedStorage) -> Vec<u32> {
 
 /// How many records of which segments came from indices, and whether all came.
 #[track_caller]
-fn check_start(storage: &SimulatedStorage, places: &[Place], indexed: &[u32], what: &str) -> Parts {
+fn check_start(
+    storage: &SimulatedStorage,
+    places: &[RecordLocation],
+    indexed: &[u32],
+    what: &str,
+) -> Parts {
     let (parts, seen) = recover(storage).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let found: Vec<Place> = seen.records.iter().map(|record| record.place).collect();
+    let found: Vec<RecordLocation> = seen.records.iter().map(|record| record.place).collect();
     assert_eq!(found, places, "{what}");
     let mut from: Vec<u32> = seen
         .records
@@ -113,7 +118,7 @@ fn what_rots_in_an_old_segment_shows_when_it_is_read() {
     storage.set_file(&segment::name(2), &bytes);
     let mut found = Vec::new();
     let parts = recovery::recover(Arc::new(storage.clone()), small(), &mut |replayed| {
-        if let Replayed::Entries(run) = replayed {
+        if let ReplayedItem::Entries(run) = replayed {
             found.extend(run.entries.iter().map(|entry| entry.place));
         }
         Ok(())
@@ -171,7 +176,7 @@ fn an_index_goes_with_its_segment() {
         storage.set_file(&index::name(number), &stale);
     }
     storage.set_file(index::NAME_NEW, b"half");
-    let left: Vec<Place> =
+    let left: Vec<RecordLocation> =
         places.iter().filter(|place| ![1, 3].contains(&place.segment)).copied().collect();
     check_start(&storage, &left, &[2, 4], "some were removed");
     assert_eq!((indices(&storage), storage.file(index::NAME_NEW)), (vec![2, 4], None));
@@ -240,23 +245,23 @@ proptest! {
     #[test]
     fn an_index_says_what_was_put_in(entries in proptest::collection::vec(any_entry(), 0..200)) {
         let storage = SimulatedStorage::new(1);
-        let header = Header { number: 7, size: 1 << 24, previous: 6, previous_end: 9, group: 3, salt: 5 };
+        let header = SegmentHeader { number: 7, size: 1 << 24, previous: 6, previous_end: 9, group: 3, salt: 5 };
         let (mut builder, mut offset) = (Builder::default(), segment::HEADER_BYTES);
         let mut expected = Vec::new();
         for (topic, ledger, entry, gap, size, facts) in entries {
-            let place = Place { segment: 7, offset: offset + gap, size };
+            let place = RecordLocation { segment: 7, offset: offset + gap, size };
             offset = place.end();
-            builder.add(Head { kind: Kind::Entry, topic, ledger, entry }, place, facts);
+            builder.add(RecordHead { kind: RecordKind::Entry, topic, ledger, entry }, place, facts);
             expected.push(((topic, ledger, entry), Indexed { place, facts }));
         }
         let file = storage.create(&segment::name(7)).unwrap();
         let segment = Segment::new(header, Arc::clone(&file));
-        let seal = encode_mark(start(segment.seed, offset), Mark::Seal { group: 8, bytes: 0 });
+        let seal = encode_mark(start(segment.seed, offset), LogMark::Seal { group: 8, bytes: 0 });
         file.write_at(&seal, offset.into()).unwrap();
         index::write(&storage, 7, &builder.finish(&header, offset, 8)).unwrap();
         let index = Index::read(&storage, &segment, None).unwrap();
         let mut found = Vec::new();
-        let count = index.runs(|run: Run<'_>| {
+        let count = index.runs(|run: LedgerRun<'_>| {
             for (entry, indexed) in (0..).zip(run.entries) {
                 found.push(((run.topic, run.ledger, run.first.wrapping_add(entry)), *indexed));
             }

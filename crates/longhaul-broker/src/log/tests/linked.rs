@@ -9,7 +9,7 @@ fn a_segment_with_another_name_becomes_no_spare() {
     for is_linked in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(folder.path()).unwrap());
-        let options = Options { segment_bytes_max: 8192, ..small() };
+        let options = LogOptions { segment_bytes_max: 8192, ..small() };
         let mut parts = recovery::recover(storage, options, &mut |_| Ok(())).unwrap();
         while parts.composer.end().segment < 3 {
             write_group(&mut parts, &[vec![7; 300]]);

@@ -9,10 +9,10 @@ mod linked;
 mod simulation;
 mod threads;
 
-use super::record::{Head, Kind, Place};
-use super::recovery::{self, Parts, Replayed};
+use super::record::{RecordHead, RecordKind, RecordLocation};
+use super::recovery::{self, Parts, ReplayedItem};
 use super::storage::SimulatedStorage;
-use super::{Facts, OpenError, Options, background, checkpoint, index};
+use super::{Facts, LogOptions, OpenError, background, checkpoint, index};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ struct Seen {
 /// A record as it was replayed.
 #[derive(Clone, Debug, PartialEq)]
 struct Record {
-    head: Head,
-    place: Place,
+    head: RecordHead,
+    place: RecordLocation,
     body: Vec<u8>,
     before_checkpoint: bool,
     may_be_unchecked: bool,
@@ -36,10 +36,10 @@ struct Record {
 }
 
 /// Segments of a few blocks.
-fn small() -> Options {
+fn small() -> LogOptions {
     let facts = Some(facts as index::FactsOf);
     let (segment_bytes_first, segment_bytes_max, body_bytes_max) = (8192, 16384, 20_000);
-    Options { segment_bytes_first, segment_bytes_max, body_bytes_max, salt: 7, facts }
+    LogOptions { segment_bytes_first, segment_bytes_max, body_bytes_max, salt: 7, facts }
 }
 
 /// Something of all kinds that a body says.
@@ -59,22 +59,25 @@ fn recover(storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
     recover_with(storage, small())
 }
 
-fn recover_with(storage: &SimulatedStorage, options: Options) -> Result<(Parts, Seen), OpenError> {
+fn recover_with(
+    storage: &SimulatedStorage,
+    options: LogOptions,
+) -> Result<(Parts, Seen), OpenError> {
     let (mut seen, mut indexed) = (Seen::default(), Vec::new());
     let parts = recovery::recover(Arc::new(storage.clone()), options, &mut |replayed| {
         match replayed {
-            Replayed::Checkpoint(image) => seen.images.push(image.to_vec()),
-            Replayed::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
+            ReplayedItem::Checkpoint(image) => seen.images.push(image.to_vec()),
+            ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
                 let body = body.to_vec();
                 let is_indexed = false;
                 let record =
                     Record { head, place, body, before_checkpoint, may_be_unchecked, is_indexed };
                 seen.records.push(record);
             }
-            Replayed::Entries(run) => {
+            ReplayedItem::Entries(run) => {
                 indexed.extend((run.first..).zip(run.entries).map(|(entry, found)| {
                     let (topic, ledger) = (run.topic, run.ledger);
-                    (Head { kind: Kind::Entry, topic, ledger, entry }, *found)
+                    (RecordHead { kind: RecordKind::Entry, topic, ledger, entry }, *found)
                 }))
             }
         }
@@ -92,13 +95,13 @@ fn recover_with(storage: &SimulatedStorage, options: Options) -> Result<(Parts, 
     Ok((parts, seen))
 }
 
-fn entry(number: u64) -> Head {
-    Head { kind: Kind::Entry, topic: 1, ledger: 2, entry: number }
+fn entry(number: u64) -> RecordHead {
+    RecordHead { kind: RecordKind::Entry, topic: 1, ledger: 2, entry: number }
 }
 
 /// Appends one group of records with these bodies and writes it.
 #[track_caller]
-fn write_group(parts: &mut Parts, bodies: &[Vec<u8>]) -> Vec<Place> {
+fn write_group(parts: &mut Parts, bodies: &[Vec<u8>]) -> Vec<RecordLocation> {
     let append =
         |(number, body): (u64, &Vec<u8>)| parts.composer.append(entry(number), &[body]).unwrap();
     let places = (0..).zip(bodies).map(append).collect();
@@ -133,7 +136,7 @@ fn records_come_back_in_order_over_many_segments() {
     assert_eq!(many, written);
     let newest = places.last().unwrap().segment;
     let scanned = (1..=newest).flat_map(|segment| parts.reader.scan(segment));
-    let scanned: Vec<Place> = scanned.map(|record| record.unwrap().1).collect();
+    let scanned: Vec<RecordLocation> = scanned.map(|record| record.unwrap().1).collect();
     assert_eq!(scanned, places);
     drop(parts);
     let (parts, seen) = recover(&storage).unwrap();
@@ -163,7 +166,7 @@ fn a_group_lends_its_bodies() {
     let group = parts.composer.take().unwrap();
     assert_eq!(&group.body(place).unwrap()[..], b"onetwo");
     assert_eq!(&group.body(beyond).unwrap()[..], &[9; 9000]);
-    assert_eq!(group.body(Place { segment: 9, ..place }), None);
+    assert_eq!(group.body(RecordLocation { segment: 9, ..place }), None);
     assert_eq!(group.end(), parts.composer.end());
     assert!(parts.composer.take().is_none());
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::log::WriteError;
-use crate::log::composer::Group;
+use crate::log::composer::RecordGroup;
 use crate::log::error::AppendError;
-use crate::log::record::Position;
+use crate::log::record::LogPosition;
 use crate::log::spoiled::{self, Former};
 use crate::log::storage::{Storage, Surprise};
 use crate::log::{inventory, segment};
@@ -20,11 +20,11 @@ struct World {
     random: Rng,
     storage: SimulatedStorage,
     /// Every record that is in the log or may be.
-    history: Vec<(Head, Place, Vec<u8>)>,
+    history: Vec<(RecordHead, RecordLocation, Vec<u8>)>,
     /// How many of them were confirmed, by a write or by a replay.
     confirmed: usize,
     /// Positions of the checkpoints that may be the durable one, the confirmed first.
-    checkpoints: Vec<Position>,
+    checkpoints: Vec<LogPosition>,
     has_checkpoint: bool,
     removed: BTreeSet<u32>,
     next: u64,
@@ -128,7 +128,7 @@ impl World {
     /// Each log has a salt of its own: else the index of another one may fit by chance, once in
     /// some thousand histories.
     fn recover(&self, storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
-        recover_with(storage, Options { salt: self.seed, ..small() })
+        recover_with(storage, LogOptions { salt: self.seed, ..small() })
     }
 
     /// Opens the log, possibly with failures on the way, and compares.
@@ -205,7 +205,7 @@ impl World {
         let seed = self.seed;
         let there: BTreeSet<u32> =
             parts.writer.shared.list().into_iter().map(|(number, _)| number).collect();
-        let is_there = |place: &Place| there.contains(&place.segment);
+        let is_there = |place: &RecordLocation| there.contains(&place.segment);
         let lost: Vec<_> = self.history[..self.confirmed]
             .iter()
             .filter(|(_, place, _)| !is_there(place) && !self.removed.contains(&place.segment))
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, parts: &mut Parts, waiting: &mut Option<Group>) {
+    fn write(&mut self, parts: &mut Parts, waiting: &mut Option<RecordGroup>) {
         let Some(group) = waiting.take().or_else(|| parts.composer.take()) else { return };
         let end = group.end();
         match parts.writer.write(&group) {

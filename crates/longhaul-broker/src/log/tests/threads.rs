@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::log::confirmed::Confirmed;
-use crate::log::recovery::Opened;
+use crate::log::recovery::RecoveredLog;
 use crate::log::storage::Surprise;
-use crate::log::{FileStorage, Log, WriteError, open};
+use crate::log::{BrokerLog, FileStorage, WriteError, open};
 use std::fs;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 type Outcome = Result<(), WriteError>;
 
-fn open_directory(path: &std::path::Path) -> Result<(Opened, Vec<Vec<u8>>), OpenError> {
+fn open_directory(path: &std::path::Path) -> Result<(RecoveredLog, Vec<Vec<u8>>), OpenError> {
     let storage = Arc::new(FileStorage::new(path).unwrap());
     let mut records = Vec::new();
     let opened = open(storage, small(), &mut |replayed| {
-        if let Replayed::Record { body, .. } = replayed {
+        if let ReplayedItem::Record { body, .. } = replayed {
             records.push(body.to_vec());
         }
         Ok(())
@@ -22,13 +22,13 @@ fn open_directory(path: &std::path::Path) -> Result<(Opened, Vec<Vec<u8>>), Open
     Ok((opened, records))
 }
 
-fn submit(log: &Log, group: crate::log::Group) -> Receiver<Outcome> {
+fn submit(log: &BrokerLog, group: crate::log::RecordGroup) -> Receiver<Outcome> {
     let (done, outcome) = sync_channel(1);
     log.submit(group, Box::new(move |result| done.send(result).unwrap()));
     outcome
 }
 
-fn checkpoint(opened: &Opened) -> Receiver<Outcome> {
+fn checkpoint(opened: &RecoveredLog) -> Receiver<Outcome> {
     let (done, outcome) = sync_channel(1);
     let at = opened.composer.end();
     let image = vec![b"image".to_vec().into()];
@@ -36,7 +36,7 @@ fn checkpoint(opened: &Opened) -> Receiver<Outcome> {
     outcome
 }
 
-fn write_some(opened: &mut Opened, count: u64) -> Vec<Vec<u8>> {
+fn write_some(opened: &mut RecoveredLog, count: u64) -> Vec<Vec<u8>> {
     let bodies: Vec<Vec<u8>> =
         (0..count).map(|number| number.to_string().repeat(100).into_bytes()).collect();
     for body in &bodies {
@@ -144,7 +144,7 @@ fn closing_gives_up_a_checkpoint_that_waits() {
 fn readers_in_other_threads_see_what_was_confirmed() {
     let directory = tempfile::tempdir().unwrap();
     let (mut opened, _) = open_directory(directory.path()).unwrap();
-    let (send, places) = sync_channel::<(Place, Vec<u8>)>(64);
+    let (send, places) = sync_channel::<(RecordLocation, Vec<u8>)>(64);
     let reader = opened.log.reader();
     let checker = std::thread::spawn(move || {
         for (place, body) in places {

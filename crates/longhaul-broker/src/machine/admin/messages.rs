@@ -1,15 +1,15 @@
 //! Single messages, and where they are.
 
-use super::super::Machine;
+use super::super::BrokerMachine;
 use super::super::stats::{before, shown};
 use super::missing;
-use crate::admin::values::{AdminError, Found, Position};
+use crate::admin::values::{AdminCallError, AdminPosition, StoredEntryLocation};
 use crate::name::TopicName;
 use crate::state::entries;
 
-impl Machine {
+impl BrokerMachine {
     /// The last entry of the whole log; -1 in its ledger when that has none.
-    pub(crate) fn last_position(&self, name: &TopicName) -> Result<Position, AdminError> {
+    pub(crate) fn last_position(&self, name: &TopicName) -> Result<AdminPosition, AdminCallError> {
         let id = self.one(name)?;
         let readable = self.live.get(&id).map_or(0, |live| live.readable);
         let topic = self.state.topic(id).ok_or_else(|| missing(name))?;
@@ -22,23 +22,23 @@ impl Machine {
         &self,
         name: &TopicName,
         timestamp_ms: u64,
-    ) -> Result<Position, AdminError> {
+    ) -> Result<AdminPosition, AdminCallError> {
         let id = self.one(name)?;
         let topic = self.state.topic(id).ok_or_else(|| missing(name))?;
         let ordinal = self.ordinal_at_time(id, timestamp_ms).unwrap_or_default();
         Ok(shown(topic.entries.position_of(ordinal)))
     }
 
-    /// The message of this id; [`AdminError::NotFound`] when it is not, or no longer, there.
+    /// The message of this id; [`AdminCallError::NotFound`] when it is not, or no longer, there.
     pub(crate) fn find_message(
         &self,
         name: &TopicName,
-        position: Position,
-    ) -> Result<Found, AdminError> {
+        position: AdminPosition,
+    ) -> Result<StoredEntryLocation, AdminCallError> {
         self.find(name, |id| {
             let ledger = u64::try_from(position.ledger).ok()?;
             let entry = u64::try_from(position.entry).ok()?;
-            self.state.topic(id)?.entries.ordinal_of(entries::Position { ledger, entry })
+            self.state.topic(id)?.entries.ordinal_of(entries::EntryPosition { ledger, entry })
         })
     }
 
@@ -48,14 +48,14 @@ impl Machine {
         name: &TopicName,
         from_last: bool,
         nth: u64,
-    ) -> Result<Found, AdminError> {
+    ) -> Result<StoredEntryLocation, AdminCallError> {
         if self.state.partitions(name.as_str()).is_some() {
             let text = format!("{name} is a partitioned topic: examine one of its partitions");
-            return Err(AdminError::MethodNotAllowed(text));
+            return Err(AdminCallError::MethodNotAllowed(text));
         }
         let id = self.one(name)?;
         if self.state.topic(id).is_some_and(|kept| kept.entries.count() == 0) {
-            return Err(AdminError::PreconditionFailed(format!("{name} has no messages")));
+            return Err(AdminCallError::PreconditionFailed(format!("{name} has no messages")));
         }
         self.find(name, |id| {
             let (kept, live) = (self.state.topic(id)?, self.live.get(&id)?);
@@ -72,7 +72,7 @@ impl Machine {
         name: &TopicName,
         subscription: &str,
         nth: u64,
-    ) -> Result<Found, AdminError> {
+    ) -> Result<StoredEntryLocation, AdminCallError> {
         self.find(name, |id| {
             self.nth_open(id, self.state.topic(id)?.subscription_id(subscription)?, nth)
         })
@@ -82,15 +82,15 @@ impl Machine {
         &self,
         name: &TopicName,
         ordinal: impl FnOnce(u32) -> Option<u64>,
-    ) -> Result<Found, AdminError> {
+    ) -> Result<StoredEntryLocation, AdminCallError> {
         let id = self.one(name)?;
         let found = || {
             let ordinal = ordinal(id)?;
             let position = self.view(id, false)?.get(ordinal)?.position;
             let place = self.state.topic(id)?.entries.get(ordinal)?.place;
-            Some(Found { position: shown(Some(position)), place })
+            Some(StoredEntryLocation { position: shown(Some(position)), place })
         };
-        found().ok_or_else(|| AdminError::NotFound("Message not found".to_owned()))
+        found().ok_or_else(|| AdminCallError::NotFound("Message not found".to_owned()))
     }
 
     /// The n-th entry, from 1, that is on disk and that the subscription has not acknowledged.

@@ -1,49 +1,52 @@
 //! What is set on topics: properties, grants, policies.
 
-use super::super::Machine;
-use super::Done;
+use super::super::BrokerMachine;
+use super::AdminResult;
 use crate::admin::policies::{Grants, Policies, PolicyLevels};
-use crate::admin::values::{AdminError, Properties};
+use crate::admin::values::{AdminCallError, ResourceProperties};
 use crate::name::TopicName;
 
 /// Names and values noted on one topic, together. They are written as one record with each change
 /// of one of them.
 const PROPERTIES_BYTES_MAX: usize = 64 * 1024;
 
-fn bytes_of(properties: &Properties) -> usize {
+fn bytes_of(properties: &ResourceProperties) -> usize {
     properties.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
-pub(super) fn check_properties(properties: &Properties) -> Done {
+pub(super) fn check_properties(properties: &ResourceProperties) -> AdminResult {
     let bytes = bytes_of(properties);
     if bytes > PROPERTIES_BYTES_MAX {
         let text = format!(
             "the properties of a topic have at most {PROPERTIES_BYTES_MAX} bytes, these would have {bytes}"
         );
-        return Err(AdminError::PreconditionFailed(text));
+        return Err(AdminCallError::PreconditionFailed(text));
     }
     Ok(())
 }
 
-impl Machine {
+impl BrokerMachine {
     /// What its operators note about a topic. Also of a partitioned topic.
-    pub(crate) fn properties(&self, name: &TopicName) -> Result<Properties, AdminError> {
+    pub(crate) fn properties(
+        &self,
+        name: &TopicName,
+    ) -> Result<ResourceProperties, AdminCallError> {
         self.all(name)?;
         Ok(self.noted_on(name))
     }
 
-    pub(super) fn noted_on(&self, name: &TopicName) -> Properties {
+    pub(super) fn noted_on(&self, name: &TopicName) -> ResourceProperties {
         let settings = self.state.settings(name.as_str());
         settings.map(|known| known.properties.clone()).unwrap_or_default()
     }
 
-    /// Changes that. [`AdminError::PreconditionFailed`] for a partition of a partitioned topic, and
+    /// Changes that. [`AdminCallError::PreconditionFailed`] for a partition of a partitioned topic, and
     /// where they become too many.
     pub(crate) fn set_properties(
         &mut self,
         name: &TopicName,
-        change: impl FnOnce(&mut Properties),
-    ) -> Done {
+        change: impl FnOnce(&mut ResourceProperties),
+    ) -> AdminResult {
         self.whole(name)?;
         let (former, mut properties) = (self.noted_on(name), self.noted_on(name));
         change(&mut properties);
@@ -54,7 +57,11 @@ impl Machine {
     }
 
     /// Notes on a new topic what its creator says about it.
-    pub(super) fn note_new(&mut self, name: &TopicName, properties: Properties) -> Done {
+    pub(super) fn note_new(
+        &mut self,
+        name: &TopicName,
+        properties: ResourceProperties,
+    ) -> AdminResult {
         if properties.is_empty() {
             return Ok(());
         }
@@ -63,28 +70,28 @@ impl Machine {
 
     /// Who may use it, by grants for the namespace and for the topic alone. The topic need not
     /// exist, its namespace must.
-    pub(crate) fn grants(&self, name: &TopicName) -> Result<Grants, AdminError> {
+    pub(crate) fn grants(&self, name: &TopicName) -> Result<Grants, AdminCallError> {
         self.check_namespace(name)?;
         let grants = self.grants_of(name).into_iter().flatten();
         Ok(grants.fold(Grants::default(), Grants::and))
     }
 
     /// Changes what roles may do with the topic, besides what they may do in the namespace.
-    /// [`AdminError::PreconditionFailed`] for a partition of a partitioned topic.
+    /// [`AdminCallError::PreconditionFailed`] for a partition of a partitioned topic.
     pub(crate) fn set_grants(
         &mut self,
         name: &TopicName,
         change: impl FnOnce(&mut Grants),
-    ) -> Done {
+    ) -> AdminResult {
         self.whole(name)?;
         let set = self.set(name.as_str(), |known| change(&mut known.grants));
         self.end_unpermitted(name.namespace());
         Ok(set?)
     }
 
-    /// The policies of all levels. Also of a partitioned topic; [`AdminError::PreconditionFailed`]
+    /// The policies of all levels. Also of a partitioned topic; [`AdminCallError::PreconditionFailed`]
     /// for one of its partitions.
-    pub(crate) fn policies(&self, name: &TopicName) -> Result<PolicyLevels, AdminError> {
+    pub(crate) fn policies(&self, name: &TopicName) -> Result<PolicyLevels, AdminCallError> {
         self.whole(name)?;
         Ok(self.policy_levels(name))
     }
@@ -95,7 +102,7 @@ impl Machine {
         &mut self,
         name: &TopicName,
         change: impl FnOnce(&mut Policies),
-    ) -> Done {
+    ) -> AdminResult {
         self.whole(name)?;
         Ok(self.set(name.as_str(), |known| change(&mut known.policies))?)
     }

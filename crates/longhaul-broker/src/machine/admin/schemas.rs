@@ -1,19 +1,19 @@
 //! Schemas. The topic need not exist; partitions share those of the whole.
 
-use super::super::Machine;
+use super::super::BrokerMachine;
 use super::super::topics::{kind_by_name, kind_name};
-use crate::admin::values::{AdminError, NewSchema, StoredSchema};
+use crate::admin::values::{AdminCallError, NewSchema, StoredSchema};
 use crate::name::TopicName;
 use crate::state::SchemaVersion;
 use longhaul_wire::messages::{KeyValue, Schema};
 
-impl Machine {
-    /// A version, the latest if none is named; [`AdminError::NotFound`] when there is none.
+impl BrokerMachine {
+    /// A version, the latest if none is named; [`AdminCallError::NotFound`] when there is none.
     pub(crate) fn schema(
         &self,
         name: &TopicName,
         version: Option<u64>,
-    ) -> Result<StoredSchema, AdminError> {
+    ) -> Result<StoredSchema, AdminCallError> {
         let found = self.schema_of(name, version).ok_or_else(|| none(name))?;
         Ok(stored(found))
     }
@@ -28,7 +28,7 @@ impl Machine {
         &self,
         name: &TopicName,
         new: NewSchema,
-    ) -> Result<bool, AdminError> {
+    ) -> Result<bool, AdminCallError> {
         let new = schema(name, new)?;
         let last = self.schema_of(name, None);
         Ok(last.is_none_or(|(_, last)| last.schema.r#type == new.r#type))
@@ -39,20 +39,20 @@ impl Machine {
         &mut self,
         name: &TopicName,
         new: NewSchema,
-    ) -> Result<u64, AdminError> {
-        self.check_namespace(name).map_err(|refusal| AdminError::NotFound(refusal.text))?;
+    ) -> Result<u64, AdminCallError> {
+        self.check_namespace(name).map_err(|refusal| AdminCallError::NotFound(refusal.text))?;
         let schema = schema(name, new)?;
         Ok(self.store_schema(name, &schema)?)
     }
 
     /// Forgets all versions, and says the last.
-    pub(crate) fn remove_schemas(&mut self, name: &TopicName) -> Result<u64, AdminError> {
+    pub(crate) fn remove_schemas(&mut self, name: &TopicName) -> Result<u64, AdminCallError> {
         self.delete_schemas(name)?.ok_or_else(|| none(name))
     }
 }
 
-fn none(name: &TopicName) -> AdminError {
-    AdminError::NotFound(format!("{name} has no such schema"))
+fn none(name: &TopicName) -> AdminCallError {
+    AdminCallError::NotFound(format!("{name} has no such schema"))
 }
 
 fn stored((version, known): (u64, &SchemaVersion)) -> StoredSchema {
@@ -68,9 +68,9 @@ fn stored((version, known): (u64, &SchemaVersion)) -> StoredSchema {
     }
 }
 
-fn schema(name: &TopicName, new: NewSchema) -> Result<Schema, AdminError> {
+fn schema(name: &TopicName, new: NewSchema) -> Result<Schema, AdminCallError> {
     let r#type = kind_by_name(&new.kind).ok_or_else(|| {
-        AdminError::BadRequest(format!("unknown type of schema: {}", new.kind.escape_debug()))
+        AdminCallError::BadRequest(format!("unknown type of schema: {}", new.kind.escape_debug()))
     })?;
     let properties = new.properties.into_iter().map(|(key, value)| KeyValue::new(key, value));
     Ok(Schema {

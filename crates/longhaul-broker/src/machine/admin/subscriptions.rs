@@ -1,14 +1,14 @@
 //! Subscriptions. What is done with one on the whole of a partitioned topic is done for each
-//! partition. A topic or a subscription that does not exist is [`AdminError::NotFound`].
-//! `__compaction` is none here: [`AdminError::PreconditionFailed`].
+//! partition. A topic or a subscription that does not exist is [`AdminCallError::NotFound`].
+//! `__compaction` is none here: [`AdminCallError::PreconditionFailed`].
 
-use super::super::Machine;
-use super::super::effect::Refusal;
+use super::super::BrokerMachine;
+use super::super::effect::RequestRefusal;
 use super::super::session::check_metadata;
 use super::super::stats::{COMPACTION_CURSOR, shown};
-use super::Done;
+use super::AdminResult;
 use crate::admin::stats::BacklogAnalysis;
-use crate::admin::values::{AdminError, Position, Properties, Start};
+use crate::admin::values::{AdminCallError, AdminPosition, ResourceProperties, SubscriptionStart};
 use crate::name::TopicName;
 use crate::state::change::{CreateSubscription, NoteSubscription};
 use crate::state::entries;
@@ -16,16 +16,16 @@ use crate::state::entries;
 /// So many entries are analyzed at most, as in Pulsar: clients wait meanwhile.
 const ANALYZED_MAX: u64 = 10_000;
 
-impl Machine {
+impl BrokerMachine {
     /// Creates a durable one, and the topic where those come into being by use;
-    /// [`AdminError::Conflict`] when it exists.
+    /// [`AdminCallError::Conflict`] when it exists.
     pub(crate) fn make_subscription(
         &mut self,
         name: &TopicName,
         subscription: &str,
-        at: Start,
-        properties: &Properties,
-    ) -> Done {
+        at: SubscriptionStart,
+        properties: &ResourceProperties,
+    ) -> AdminResult {
         check_subscription(subscription)?;
         check_properties(properties)?;
         let topics = match self.all(name) {
@@ -36,7 +36,9 @@ impl Machine {
             self.state.topic(*id).is_some_and(|topic| topic.subscription_id(subscription).is_some())
         };
         if topics.iter().all(exists) {
-            return Err(AdminError::Conflict("Subscription already exists for topic".to_owned()));
+            return Err(AdminCallError::Conflict(
+                "Subscription already exists for topic".to_owned(),
+            ));
         }
         for id in topics {
             self.create_subscription(id, subscription, at, properties)?;
@@ -44,18 +46,18 @@ impl Machine {
         Ok(())
     }
 
-    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced: then they are
+    /// [`AdminCallError::PreconditionFailed`] while it has consumers, unless forced: then they are
     /// closed.
     pub(crate) fn remove_subscription(
         &mut self,
         name: &TopicName,
         subscription: &str,
         force: bool,
-    ) -> Done {
+    ) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
             if !force && machine.dispatcher(topic, id).is_some() {
                 let text = "the subscription has consumers: end them first, or force it";
-                return Err(AdminError::PreconditionFailed(text.to_owned()));
+                return Err(AdminCallError::PreconditionFailed(text.to_owned()));
             }
             machine.close_consumers(topic, id);
             Ok(machine.delete_subscription(topic, id)?)
@@ -63,14 +65,19 @@ impl Machine {
     }
 
     /// Acknowledges everything that is there.
-    pub(crate) fn skip_all(&mut self, name: &TopicName, subscription: &str) -> Done {
+    pub(crate) fn skip_all(&mut self, name: &TopicName, subscription: &str) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
             Ok(machine.skip_to(topic, Some(id), machine.readable(topic))?)
         })
     }
 
     /// Acknowledges the next entries, so many.
-    pub(crate) fn skip(&mut self, name: &TopicName, subscription: &str, entries: u64) -> Done {
+    pub(crate) fn skip(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        entries: u64,
+    ) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
             if entries == 0 {
                 return Ok(());
@@ -88,7 +95,7 @@ impl Machine {
         name: &TopicName,
         subscription: &str,
         timestamp_ms: u64,
-    ) -> Done {
+    ) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
             let found = machine.ordinal_at_time(topic, timestamp_ms);
             Ok(machine.reset_cursor(topic, id, found.unwrap_or_else(|| machine.readable(topic)))?)
@@ -96,7 +103,12 @@ impl Machine {
     }
 
     /// Moves it, and closes its consumers, which subscribe again.
-    pub(crate) fn reset(&mut self, name: &TopicName, subscription: &str, to: Start) -> Done {
+    pub(crate) fn reset(
+        &mut self,
+        name: &TopicName,
+        subscription: &str,
+        to: SubscriptionStart,
+    ) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
             Ok(machine.reset_cursor(topic, id, machine.start(topic, to))?)
         })
@@ -108,7 +120,7 @@ impl Machine {
         name: &TopicName,
         subscription: &str,
         age_s: u64,
-    ) -> Done {
+    ) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
             Ok(machine.expire(topic, Some(id), age_s)?)
         })
@@ -119,13 +131,13 @@ impl Machine {
         &mut self,
         name: &TopicName,
         subscription: &str,
-        last: Start,
-    ) -> Done {
+        last: SubscriptionStart,
+    ) -> AdminResult {
         // To start behind an entry is to have done with it.
         let next = match last {
-            Start::At(position) => Start::After(position),
-            Start::After(position) => Start::At(position),
-            end @ (Start::Earliest | Start::Latest) => end,
+            SubscriptionStart::At(position) => SubscriptionStart::After(position),
+            SubscriptionStart::After(position) => SubscriptionStart::At(position),
+            end @ (SubscriptionStart::Earliest | SubscriptionStart::Latest) => end,
         };
         self.each(name, subscription, |machine, topic, id| {
             Ok(machine.skip_to(topic, Some(id), machine.start(topic, next))?)
@@ -138,7 +150,7 @@ impl Machine {
         &self,
         name: &TopicName,
         subscription: &str,
-    ) -> Result<BacklogAnalysis, AdminError> {
+    ) -> Result<BacklogAnalysis, AdminCallError> {
         let id = self.one(name)?;
         let kept = self.state.topic(id);
         let known = kept.and_then(|kept| {
@@ -163,7 +175,7 @@ impl Machine {
         &self,
         name: &TopicName,
         subscription: &str,
-    ) -> Result<Properties, AdminError> {
+    ) -> Result<ResourceProperties, AdminCallError> {
         let topics = self.all(name)?.into_iter().filter_map(|id| self.state.topic(id));
         let all = topics.flat_map(|topic| topic.durable());
         let known: Vec<_> = all.filter(|known| known.name == subscription).collect();
@@ -173,13 +185,13 @@ impl Machine {
         Ok(known.into_iter().flat_map(|known| known.properties.clone()).collect())
     }
 
-    /// Replaces that. Readers come with theirs, which nobody keeps: [`AdminError::NotFound`].
+    /// Replaces that. Readers come with theirs, which nobody keeps: [`AdminCallError::NotFound`].
     pub(crate) fn set_subscription_properties(
         &mut self,
         name: &TopicName,
         subscription: &str,
-        properties: &Properties,
-    ) -> Done {
+        properties: &ResourceProperties,
+    ) -> AdminResult {
         check_properties(properties)?;
         // Fails where there is none that is kept.
         self.subscription_properties(name, subscription)?;
@@ -198,8 +210,8 @@ impl Machine {
         &mut self,
         name: &TopicName,
         subscription: &str,
-        mut work: impl FnMut(&mut Self, u32, u32) -> Done,
-    ) -> Done {
+        mut work: impl FnMut(&mut Self, u32, u32) -> AdminResult,
+    ) -> AdminResult {
         check_subscription(subscription)?;
         let known = |id: u32| Some((id, self.state.topic(id)?.subscription_id(subscription)?));
         let known: Vec<(u32, u32)> = self.all(name)?.into_iter().filter_map(known).collect();
@@ -209,20 +221,21 @@ impl Machine {
         known.into_iter().try_for_each(|(topic, id)| work(self, topic, id))
     }
 
-    pub(in crate::machine) fn start(&self, topic: u32, at: Start) -> u64 {
+    pub(in crate::machine) fn start(&self, topic: u32, at: SubscriptionStart) -> u64 {
         let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
             return 0;
         };
-        let at_or_after = |position: Position| kept.entries.ordinal_at_or_after(unsigned(position));
+        let at_or_after =
+            |position: AdminPosition| kept.entries.ordinal_at_or_after(unsigned(position));
         let ordinal = match at {
-            Start::Earliest => kept.entries.first(),
-            Start::Latest => live.readable,
-            Start::At(position) => at_or_after(position),
-            Start::After(Position { ledger, entry: ..0 }) => {
-                at_or_after(Position { ledger, entry: 0 })
+            SubscriptionStart::Earliest => kept.entries.first(),
+            SubscriptionStart::Latest => live.readable,
+            SubscriptionStart::At(position) => at_or_after(position),
+            SubscriptionStart::After(AdminPosition { ledger, entry: ..0 }) => {
+                at_or_after(AdminPosition { ledger, entry: 0 })
             }
-            Start::After(Position { ledger, entry }) => {
-                at_or_after(Position { ledger, entry: entry.saturating_add(1) })
+            SubscriptionStart::After(AdminPosition { ledger, entry }) => {
+                at_or_after(AdminPosition { ledger, entry: entry.saturating_add(1) })
             }
         };
         ordinal.clamp(kept.entries.first().min(live.readable), live.readable)
@@ -232,9 +245,9 @@ impl Machine {
         &mut self,
         topic: u32,
         name: &str,
-        at: Start,
-        properties: &Properties,
-    ) -> Result<(), Refusal> {
+        at: SubscriptionStart,
+        properties: &ResourceProperties,
+    ) -> Result<(), RequestRefusal> {
         let mark = self.start(topic, at);
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         if kept.subscription_id(name).is_some() {
@@ -246,25 +259,25 @@ impl Machine {
     }
 }
 
-fn no_subscription(name: &TopicName, subscription: &str) -> AdminError {
-    AdminError::NotFound(format!("{name} has no subscription {subscription}"))
+fn no_subscription(name: &TopicName, subscription: &str) -> AdminCallError {
+    AdminCallError::NotFound(format!("{name} has no subscription {subscription}"))
 }
 
-fn check_properties(properties: &Properties) -> Done {
+fn check_properties(properties: &ResourceProperties) -> AdminResult {
     let pairs = properties.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    check_metadata(pairs).map_err(|refusal| AdminError::PreconditionFailed(refusal.text))
+    check_metadata(pairs).map_err(|refusal| AdminCallError::PreconditionFailed(refusal.text))
 }
 
-fn check_subscription(name: &str) -> Done {
+fn check_subscription(name: &str) -> AdminResult {
     if name != COMPACTION_CURSOR {
         return Ok(());
     }
     let text = "compaction needs no subscription here: there is none that could be changed or lost";
-    Err(AdminError::PreconditionFailed(text.to_owned()))
+    Err(AdminCallError::PreconditionFailed(text.to_owned()))
 }
 
 /// An id from outside to start at; what is below zero stands before everything.
-fn unsigned(position: Position) -> entries::Position {
+fn unsigned(position: AdminPosition) -> entries::EntryPosition {
     let number = |given: i64| u64::try_from(given).unwrap_or_default();
-    entries::Position { ledger: number(position.ledger), entry: number(position.entry) }
+    entries::EntryPosition { ledger: number(position.ledger), entry: number(position.entry) }
 }

@@ -13,7 +13,7 @@ pub struct ConsumerKey {
 
 /// How consumers share a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DispatchMode {
     /// One alone.
     Exclusive,
     /// All, in turn.
@@ -24,7 +24,7 @@ pub enum Kind {
     KeyShared(KeyPolicy),
 }
 
-impl Kind {
+impl DispatchMode {
     /// Whether several consumers get entries at a time, each of which is acknowledged by itself.
     #[must_use]
     pub const fn is_shared(self) -> bool {
@@ -43,7 +43,7 @@ pub struct KeyPolicy {
 
 /// A consumer of a subscription.
 #[derive(Clone, Debug)]
-pub struct Consumer {
+pub struct DispatcherConsumer {
     /// Who it is.
     pub key: ConsumerKey,
     /// What it calls itself.
@@ -76,7 +76,7 @@ pub struct Consumer {
     pub bytes_out: u64,
 }
 
-impl Consumer {
+impl DispatcherConsumer {
     /// A consumer without permits.
     #[must_use]
     pub fn new(key: ConsumerKey, name: String, priority: i32, since: u64) -> Self {
@@ -102,7 +102,7 @@ impl Consumer {
 
 /// How much may be unacknowledged; 0 is without limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct UnackedLimits {
     /// Messages of one consumer.
     pub per_consumer: u64,
     /// Messages of all.

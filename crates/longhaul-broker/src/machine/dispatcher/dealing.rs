@@ -1,19 +1,21 @@
 //! A turn of dispatching: entries to consumers, until nobody wants more or nothing is there.
 
-use super::{Assignment, CHUNKED_MAX, Dispatcher, Kind, Limits, Pending, Room};
-use crate::machine::view::{Item, View};
+use super::{
+    Assignment, CHUNKED_MAX, ConnectionRoom, DispatchMode, Dispatcher, UnackedEntry, UnackedLimits,
+};
+use crate::machine::view::{Item, ReadableView};
 use crate::state::cursor::Cursor;
 
 /// What is looked at in a turn of dispatching, and how much more of it may be.
-pub(super) struct Look<'a> {
+pub(super) struct DispatchTurn<'a> {
     pub(super) now: u64,
     pub(super) cursor: &'a Cursor,
-    pub(super) view: &'a View<'a>,
-    pub(super) room: Room<'a>,
+    pub(super) view: &'a ReadableView<'a>,
+    pub(super) room: ConnectionRoom<'a>,
     pub(super) budget: usize,
 }
 
-impl Look<'_> {
+impl DispatchTurn<'_> {
     pub(super) const fn spend(&mut self) {
         self.budget = self.budget.saturating_sub(1);
     }
@@ -33,10 +35,10 @@ impl Dispatcher {
         &mut self,
         now: u64,
         cursor: &Cursor,
-        view: &View<'_>,
-        limits: Limits,
+        view: &ReadableView<'_>,
+        limits: UnackedLimits,
         budget: usize,
-        room: Room<'_>,
+        room: ConnectionRoom<'_>,
         out: &mut Vec<Assignment>,
     ) -> bool {
         if self.limits != limits {
@@ -45,7 +47,7 @@ impl Dispatcher {
         }
         self.dispatches += 1;
         let mut aside = Vec::new();
-        let look = Look { now, cursor, view, room, budget };
+        let look = DispatchTurn { now, cursor, view, room, budget };
         let has_more = self.deal(look, &mut aside, out);
         self.replay.extend(aside);
         has_more
@@ -54,7 +56,7 @@ impl Dispatcher {
     /// The same. Chunks whose consumer has no room now go `aside`, and come first the next time.
     fn deal(
         &mut self,
-        mut look: Look<'_>,
+        mut look: DispatchTurn<'_>,
         aside: &mut Vec<u64>,
         out: &mut Vec<Assignment>,
     ) -> bool {
@@ -62,8 +64,8 @@ impl Dispatcher {
         self.begin_keys(look.view);
         while look.budget > 0 {
             let next = match self.kind {
-                Kind::KeyShared(_) => self.next_by_key(&mut look),
-                Kind::Exclusive | Kind::Shared | Kind::Failover => {
+                DispatchMode::KeyShared(_) => self.next_by_key(&mut look),
+                DispatchMode::Exclusive | DispatchMode::Shared | DispatchMode::Failover => {
                     self.next_in_turn(&mut look, aside)
                 }
             };
@@ -75,7 +77,11 @@ impl Dispatcher {
     }
 
     /// The next entry, and the consumer whose turn it is.
-    fn next_in_turn(&mut self, look: &mut Look<'_>, aside: &mut Vec<u64>) -> Option<(usize, Item)> {
+    fn next_in_turn(
+        &mut self,
+        look: &mut DispatchTurn<'_>,
+        aside: &mut Vec<u64>,
+    ) -> Option<(usize, Item)> {
         while look.budget > 0 {
             let at = self.choose(look.room)?;
             let item = self.take(look)?;
@@ -109,7 +115,7 @@ impl Dispatcher {
             consumer.unacked += u64::from(item.messages);
             self.unacked += u64::from(item.messages);
             let Item { messages, key_hash, .. } = item;
-            self.pending.insert(item.ordinal, Pending { consumer: key, messages, key_hash });
+            self.pending.insert(item.ordinal, UnackedEntry { consumer: key, messages, key_hash });
             if let Some(keys) = &mut self.keys {
                 keys.hold(key, key_hash);
             }
@@ -128,7 +134,7 @@ impl Dispatcher {
     }
 
     /// The next consumer that may be sent something.
-    pub(super) fn choose(&mut self, room: Room<'_>) -> Option<usize> {
+    pub(super) fn choose(&mut self, room: ConnectionRoom<'_>) -> Option<usize> {
         if self.holds_enough() {
             return None;
         }
@@ -157,7 +163,7 @@ impl Dispatcher {
     }
 
     /// Whether the consumer may be sent something.
-    pub(super) fn is_ready(&mut self, at: usize, room: Room<'_>) -> bool {
+    pub(super) fn is_ready(&mut self, at: usize, room: ConnectionRoom<'_>) -> bool {
         #[cfg(test)]
         {
             self.visits += 1;
@@ -175,8 +181,13 @@ impl Dispatcher {
 
     /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none
     /// while that has no room.
-    fn owner_of_chunk(&mut self, item: &Item, chosen: usize, room: Room<'_>) -> Option<usize> {
-        let Some(hash) = item.chunk_of.filter(|_| self.kind == Kind::Shared) else {
+    fn owner_of_chunk(
+        &mut self,
+        item: &Item,
+        chosen: usize,
+        room: ConnectionRoom<'_>,
+    ) -> Option<usize> {
+        let Some(hash) = item.chunk_of.filter(|_| self.kind == DispatchMode::Shared) else {
             return Some(chosen);
         };
         let owner = self.chunks.get(&hash);
@@ -191,7 +202,7 @@ impl Dispatcher {
     }
 
     /// The next entry: one to be delivered again, or a new one.
-    fn take(&mut self, look: &mut Look<'_>) -> Option<Item> {
+    fn take(&mut self, look: &mut DispatchTurn<'_>) -> Option<Item> {
         while let Some(ordinal) = self.replay.pop_first() {
             if let Some(item) = look.get(ordinal) {
                 return Some(item);
@@ -201,7 +212,7 @@ impl Dispatcher {
     }
 
     /// The next new entry.
-    pub(super) fn read(&mut self, look: &mut Look<'_>) -> Option<Item> {
+    pub(super) fn read(&mut self, look: &mut DispatchTurn<'_>) -> Option<Item> {
         while look.budget > 0 {
             let item = look.view.at_or_after(look.cursor.next_unacked(self.next))?;
             self.next = item.ordinal + 1;

@@ -5,14 +5,14 @@
 //! something, so that a slow one does not keep the others from theirs, and as long as there is room
 //! in the queue.
 
-use super::dealing::Look;
+use super::dealing::DispatchTurn;
 use super::{ConsumerKey, Dispatcher, HashRange};
-use crate::machine::view::{Item, View};
+use crate::machine::view::{Item, ReadableView};
 use std::collections::BTreeMap;
 
 impl Dispatcher {
     /// Queues what is to be delivered again, and finds out whose queues there are to look at.
-    pub(super) fn begin_keys(&mut self, view: &View<'_>) {
+    pub(super) fn begin_keys(&mut self, view: &ReadableView<'_>) {
         // Other kinds of subscriptions have none.
         let Some(keys) = &mut self.keys else { return };
         for ordinal in std::mem::take(&mut self.replay) {
@@ -26,7 +26,7 @@ impl Dispatcher {
     }
 
     /// The next entry and the consumer that gets it.
-    pub(super) fn next_by_key(&mut self, look: &mut Look<'_>) -> Option<(usize, Item)> {
+    pub(super) fn next_by_key(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         if self.holds_enough() {
             return None;
         }
@@ -35,7 +35,7 @@ impl Dispatcher {
 
     /// Nobody gets ready in the course of a turn, so each consumer is looked at until it wants no
     /// more, and then not again.
-    fn next_queued(&mut self, look: &mut Look<'_>) -> Option<(usize, Item)> {
+    fn next_queued(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         while let Some(&consumer) = self.round.last() {
             let at = self.places.get(&consumer).copied();
             let at = at.filter(|&at| self.is_ready(at, look.room));
@@ -55,7 +55,7 @@ impl Dispatcher {
         None
     }
 
-    fn next_new(&mut self, look: &mut Look<'_>) -> Option<(usize, Item)> {
+    fn next_new(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         while self.choose(look.room).is_some() {
             let count = self.consumers.len();
             if self.keys.as_ref().is_none_or(|keys| keys.is_full(count)) {
@@ -84,14 +84,14 @@ impl Dispatcher {
     /// Who has which hashes of keys.
     #[must_use]
     pub fn key_ranges(&self) -> Vec<(HashRange, ConsumerKey)> {
-        self.keys.as_ref().map(super::Keys::ranges).unwrap_or_default()
+        self.keys.as_ref().map(super::KeySharedQueues::ranges).unwrap_or_default()
     }
 
     /// The hashes that consumers have no more, and still hold entries of, and how many of each.
     #[must_use]
     pub fn draining(&self) -> BTreeMap<ConsumerKey, BTreeMap<u16, u32>> {
         let mut all: BTreeMap<ConsumerKey, BTreeMap<u16, u32>> = BTreeMap::new();
-        for (hash, holder, count) in self.keys.iter().flat_map(super::Keys::draining) {
+        for (hash, holder, count) in self.keys.iter().flat_map(super::KeySharedQueues::draining) {
             all.entry(holder).or_default().insert(hash, count);
         }
         all

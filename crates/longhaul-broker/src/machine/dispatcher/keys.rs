@@ -8,8 +8,8 @@
 //! What was read and cannot be delivered yet is *queued*: its owner wants nothing, or there is
 //! none, or the hash is draining, or an entry before it waits.
 
-use super::consumer::{Consumer, ConsumerKey, KeyPolicy};
-use super::owners::{HashRange, Owners};
+use super::consumer::{ConsumerKey, DispatcherConsumer, KeyPolicy};
+use super::owners::{HashRange, KeyHashOwners};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// So many entries are read ahead and queued for each consumer, and for all of them. What is to be
@@ -18,7 +18,7 @@ const AHEAD_MAX: (usize, usize) = (2000, 20_000);
 
 /// The entries of one hash.
 #[derive(Clone, Debug, Default)]
-struct Queue {
+struct KeyHashQueue {
     ordinals: BTreeSet<u64>,
     /// Where the hash stands in `open`.
     listed: Option<(ConsumerKey, u64)>,
@@ -26,23 +26,23 @@ struct Queue {
 
 /// Entries by the hashes of their keys.
 #[derive(Clone, Debug)]
-pub struct Keys {
-    owners: Owners,
+pub struct KeySharedQueues {
+    owners: KeyHashOwners,
     keeps_order: bool,
     /// What was read and not delivered, with its hash.
     queued: BTreeMap<u64, u16>,
     /// The same by hash.
-    queues: HashMap<u16, Queue>,
+    queues: HashMap<u16, KeyHashQueue>,
     /// Who holds entries of a hash, and how many.
     holders: HashMap<u16, (ConsumerKey, u32)>,
     /// Hashes whose first entry may go to their owner, by owner, and by that entry.
     open: BTreeMap<ConsumerKey, BTreeSet<(u64, u16)>>,
 }
 
-impl Keys {
+impl KeySharedQueues {
     pub(super) fn new(policy: KeyPolicy) -> Self {
         Self {
-            owners: Owners::new(policy.is_sticky),
+            owners: KeyHashOwners::new(policy.is_sticky),
             keeps_order: !policy.allows_disorder,
             queued: BTreeMap::new(),
             queues: HashMap::new(),
@@ -51,12 +51,12 @@ impl Keys {
         }
     }
 
-    pub(super) fn add(&mut self, consumer: &Consumer) {
+    pub(super) fn add(&mut self, consumer: &DispatcherConsumer) {
         self.owners.add(consumer);
         self.list_all();
     }
 
-    pub(super) fn remove_consumer(&mut self, consumer: &Consumer) {
+    pub(super) fn remove_consumer(&mut self, consumer: &DispatcherConsumer) {
         self.owners.remove(consumer);
         self.list_all();
     }
@@ -184,7 +184,7 @@ impl Keys {
 
 /// What tests look at, and what they break.
 #[cfg(test)]
-impl Keys {
+impl KeySharedQueues {
     pub(super) fn queued(&self) -> usize {
         self.queued.len()
     }

@@ -6,7 +6,7 @@
 //! the point before. This is how Pulsar divides them by default; which consumer gets which key no
 //! client can know. *Sticky* consumers name the hashes that they want.
 
-use super::consumer::{Consumer, ConsumerKey};
+use super::consumer::{ConsumerKey, DispatcherConsumer};
 use crate::key_hash;
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub type HashRange = (u16, u16);
 
 /// Who has which hashes.
 #[derive(Clone, Debug, Default)]
-pub struct Owners {
+pub struct KeyHashOwners {
     /// Who has the hashes up to this point, the first of those who would.
     points: BTreeMap<u16, Vec<ConsumerKey>>,
     /// What sticky consumers have asked for: the end and the consumer, by the start.
@@ -28,7 +28,7 @@ pub struct Owners {
     is_sticky: bool,
 }
 
-impl Owners {
+impl KeyHashOwners {
     /// Nobody has any yet.
     pub(super) fn new(is_sticky: bool) -> Self {
         Self { is_sticky, ..Self::default() }
@@ -52,7 +52,7 @@ impl Owners {
         })
     }
 
-    pub(super) fn add(&mut self, consumer: &Consumer) {
+    pub(super) fn add(&mut self, consumer: &DispatcherConsumer) {
         let key = consumer.key;
         if self.is_sticky {
             self.ranges.extend(consumer.ranges.iter().map(|&(start, end)| (start, (end, key))));
@@ -69,7 +69,7 @@ impl Owners {
         }
     }
 
-    pub(super) fn remove(&mut self, consumer: &Consumer) {
+    pub(super) fn remove(&mut self, consumer: &DispatcherConsumer) {
         let key = consumer.key;
         self.ranges.retain(|_, range| range.1 != key);
         // Sticky consumers have no points.
@@ -124,17 +124,17 @@ mod tests {
         ConsumerKey { conn: 1, id }
     }
 
-    fn named(id: u64, name: &str) -> Consumer {
-        Consumer::new(key(id), name.to_owned(), 0, 0)
+    fn named(id: u64, name: &str) -> DispatcherConsumer {
+        DispatcherConsumer::new(key(id), name.to_owned(), 0, 0)
     }
 
-    fn all(owners: &Owners) -> Vec<Option<ConsumerKey>> {
+    fn all(owners: &KeyHashOwners) -> Vec<Option<ConsumerKey>> {
         (0..=u16::MAX).map(|hash| owners.of(hash)).collect()
     }
 
     #[test]
     fn hashes_are_divided_among_all_and_move_only_to_who_comes_and_from_who_goes() {
-        let mut owners = Owners::new(false);
+        let mut owners = KeyHashOwners::new(false);
         assert_eq!(owners.of(7), None);
         let mut before = all(&owners);
         for id in 0..8 {
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_list_of_ranges_says_what_each_hash_says() {
-        let mut owners = Owners::new(false);
+        let mut owners = KeyHashOwners::new(false);
         for id in 0..3 {
             owners.add(&named(id, &format!("c{id}")));
             let listed = owners.all();
@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn sticky_consumers_have_what_they_ask_for_and_nothing_twice() {
-        let mut owners = Owners::new(true);
-        let sticky = |id, ranges: &[HashRange]| Consumer {
+        let mut owners = KeyHashOwners::new(true);
+        let sticky = |id, ranges: &[HashRange]| DispatcherConsumer {
             ranges: ranges.to_vec(),
-            ..Consumer::new(key(id), "c".to_owned(), 0, 0)
+            ..DispatcherConsumer::new(key(id), "c".to_owned(), 0, 0)
         };
         owners.add(&sticky(1, &[(0, 9), (20, 29)]));
         for (range, taken) in [

@@ -1,8 +1,8 @@
 //! The dispatcher against a model that is a list of entries and who has them.
 
 use super::*;
-use crate::log::Place;
-use crate::state::entries::{Entries, Extras, Slot};
+use crate::log::RecordLocation;
+use crate::state::entries::{EntrySlot, Extras, TopicEntries};
 use proptest::prelude::*;
 
 mod keyed;
@@ -15,8 +15,8 @@ impl Dispatcher {
         &mut self,
         now: u64,
         cursor: &Cursor,
-        view: &View<'_>,
-        limits: Limits,
+        view: &ReadableView<'_>,
+        limits: UnackedLimits,
         budget: usize,
         out: &mut Vec<Assignment>,
     ) -> bool {
@@ -24,44 +24,44 @@ impl Dispatcher {
     }
 
     /// All consumers, to change what else only comes with time.
-    fn consumers_mut(&mut self, change: impl FnOnce(&mut [Consumer])) {
+    fn consumers_mut(&mut self, change: impl FnOnce(&mut [DispatcherConsumer])) {
         change(&mut self.consumers);
         self.arrange();
     }
 }
 
 const BUDGET: usize = 1000;
-const LIMITLESS: Limits = Limits { per_consumer: 0, per_subscription: 0 };
+const LIMITLESS: UnackedLimits = UnackedLimits { per_consumer: 0, per_subscription: 0 };
 
 fn key(id: u64) -> ConsumerKey {
     ConsumerKey { conn: 1, id }
 }
 
 /// Entries with these numbers of messages and times before which they are not delivered.
-fn entries(list: &[(u32, Option<u64>)]) -> Entries {
-    let mut entries = Entries::default();
+fn entries(list: &[(u32, Option<u64>)]) -> TopicEntries {
+    let mut entries = TopicEntries::default();
     entries.open_ledger(1, 0);
     for &(messages, deliver_at) in list {
         let batch = (messages > 1).then_some(messages);
-        let place = Place { segment: 1, offset: 0, size: 10 };
-        entries.push(Slot::new(place, batch, 0), Extras { deliver_at, chunk_of: None });
+        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
+        entries.push(EntrySlot::new(place, batch, 0), Extras { deliver_at, chunk_of: None });
     }
     entries
 }
 
-fn plain(count: usize) -> Entries {
+fn plain(count: usize) -> TopicEntries {
     entries(&vec![(1, None); count])
 }
 
-fn view(entries: &Entries, end: u64) -> View<'_> {
-    View { entries, end, compacted: None, withheld: &crate::machine::withheld::NOTHING }
+fn view(entries: &TopicEntries, end: u64) -> ReadableView<'_> {
+    ReadableView { entries, end, compacted: None, withheld: &crate::machine::withheld::NOTHING }
 }
 
 /// A dispatcher with consumers 0, 1, 2 and so on, each with so many permits.
 fn shared(permits: &[i64]) -> Dispatcher {
-    let mut dispatcher = Dispatcher::new(Kind::Shared, &Cursor::at(0));
+    let mut dispatcher = Dispatcher::new(DispatchMode::Shared, &Cursor::at(0));
     for (id, &permits) in (0..).zip(permits) {
-        let mut consumer = Consumer::new(key(id), format!("c{id}"), 0, 0);
+        let mut consumer = DispatcherConsumer::new(key(id), format!("c{id}"), 0, 0);
         consumer.permits = permits;
         dispatcher.add(consumer);
     }
@@ -69,7 +69,7 @@ fn shared(permits: &[i64]) -> Dispatcher {
 }
 
 /// Who gets what: consumer and ordinal.
-fn deal(dispatcher: &mut Dispatcher, entries: &Entries, end: u64) -> Vec<(u64, u64)> {
+fn deal(dispatcher: &mut Dispatcher, entries: &TopicEntries, end: u64) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let view = view(entries, end);
     dispatcher.dispatch_known(0, &Cursor::at(0), &view, LIMITLESS, BUDGET, &mut out);
@@ -105,7 +105,7 @@ fn a_batch_may_take_more_permits_than_there_are() {
 fn a_subscription_has_a_limit_of_its_own() {
     let entries = plain(6);
     let mut dispatcher = shared(&[10, 10]);
-    let limits = Limits { per_consumer: 0, per_subscription: 3 };
+    let limits = UnackedLimits { per_consumer: 0, per_subscription: 3 };
     let deal = |dispatcher: &mut Dispatcher| {
         let mut out = Vec::new();
         let view = view(&entries, 6);
@@ -162,7 +162,10 @@ fn who_goes_leaves_counts_as_they_were_unless_nobody_stays() {
     dispatcher.dispatch_known(0, &Cursor::at(0), &view(&entries, 1), LIMITLESS, BUDGET, &mut out);
     assert_eq!((out[0].consumer.id, out[0].redeliveries), (1, 1));
     dispatcher.remove(key(1), &Cursor::at(0));
-    dispatcher.add(Consumer { permits: 1, ..Consumer::new(key(2), String::new(), 0, 0) });
+    dispatcher.add(DispatcherConsumer {
+        permits: 1,
+        ..DispatcherConsumer::new(key(2), String::new(), 0, 0)
+    });
     out.clear();
     dispatcher.dispatch_known(0, &Cursor::at(0), &view(&entries, 1), LIMITLESS, BUDGET, &mut out);
     assert_eq!(out[0].redeliveries, 0);
@@ -221,17 +224,17 @@ struct Plain {
 }
 
 impl Plain {
-    fn held_by(&self, id: u64, entries: &Entries) -> u64 {
+    fn held_by(&self, id: u64, entries: &TopicEntries) -> u64 {
         let held = self.held.iter().filter(|(_, holder)| **holder == id);
         held.map(|(ordinal, _)| u64::from(entries.get(*ordinal).unwrap().messages())).sum()
     }
 
-    fn held_by_all(&self, entries: &Entries) -> u64 {
+    fn held_by_all(&self, entries: &TopicEntries) -> u64 {
         (0..4).map(|id| self.held_by(id, entries)).sum()
     }
 
     /// Notes an assignment, which must be allowed.
-    fn assign(&mut self, assignment: &Assignment, entries: &Entries, limits: Limits) {
+    fn assign(&mut self, assignment: &Assignment, entries: &TopicEntries, limits: UnackedLimits) {
         let (id, ordinal) = (assignment.consumer.id, assignment.item.ordinal);
         assert!(ordinal < self.end && !self.acked.contains(&ordinal), "{assignment:?}");
         assert!(
@@ -249,7 +252,7 @@ impl Plain {
     }
 
     /// What could be delivered, but was not though somebody could have it.
-    fn left(&self, entries: &Entries, limits: Limits) -> Option<u64> {
+    fn left(&self, entries: &TopicEntries, limits: UnackedLimits) -> Option<u64> {
         let limit = limits.per_subscription;
         if limit > 0 && self.held_by_all(entries) >= limit {
             return None;
@@ -277,14 +280,14 @@ proptest! {
         budget in 1..20_usize,
         steps in proptest::collection::vec(step(), 0..80),
     ) {
-        let (entries, limits) = (entries(&list), Limits { per_consumer, per_subscription });
+        let (entries, limits) = (entries(&list), UnackedLimits { per_consumer, per_subscription });
         let (mut plain, mut cursor) = (Plain::default(), Cursor::at(0));
-        let mut dispatcher = Dispatcher::new(Kind::Shared, &cursor);
+        let mut dispatcher = Dispatcher::new(DispatchMode::Shared, &cursor);
         for step in steps {
             match step {
                 Step::Add(id) if !plain.permits.contains_key(&id) => {
                     plain.permits.insert(id, 0);
-                    dispatcher.add(Consumer::new(key(id), String::new(), 0, 0));
+                    dispatcher.add(DispatcherConsumer::new(key(id), String::new(), 0, 0));
                 }
                 Step::Add(_) => {}
                 Step::Remove(id) => {
@@ -363,7 +366,7 @@ proptest! {
         let entries = plain(10);
         let mut cursor = Cursor::at(0);
         let mut dispatcher = shared(&[100, 100]);
-        dispatcher.kind = Kind::Failover;
+        dispatcher.kind = DispatchMode::Failover;
         let all: Vec<_> = (0..10).map(|ordinal| (0, ordinal)).collect();
         prop_assert_eq!(deal(&mut dispatcher, &entries, 10), all);
         for &ordinal in &acks {
@@ -389,11 +392,11 @@ proptest! {
 /// everybody.
 #[test]
 fn a_chunk_that_waits_for_its_consumer_holds_up_nobody() {
-    let mut entries = Entries::default();
+    let mut entries = TopicEntries::default();
     entries.open_ledger(1, 0);
     for chunk_of in [Some(9), Some(9), None, None] {
-        let place = Place { segment: 1, offset: 0, size: 10 };
-        entries.push(Slot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
+        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
+        entries.push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
     }
     let mut dispatcher = shared(&[1, 10]);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 0), (1, 2), (1, 3)]);

@@ -106,7 +106,7 @@ fn what_is_not_allowed_is_refused_and_acknowledges_nothing() {
             ..CommandAck::default()
         };
         let effects = rig.ask(1, ack);
-        let [Effect::Send(1, Command::AckResponse(response))] = &effects[..] else {
+        let [MachineEffect::Send(1, Command::AckResponse(response))] = &effects[..] else {
             panic!("{effects:?}")
         };
         assert_eq!(
@@ -187,10 +187,10 @@ fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.batch(3);
-    let job = support::job(&rig.call(Machine::start_compaction)).unwrap();
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(reading::slots(&[(0, 3, 9)])));
     rig.settle();
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     rig.pass(2000);
     assert_eq!(rig.first(), 1, "it is in the compacted view alone");
     assert_eq!(rig.subscribe(1, 5, |command| command.read_compacted = Some(true)), [0]);

@@ -2,7 +2,7 @@
 //! what it refuses.
 
 use super::*;
-use crate::admin::values::{AdminError, Start};
+use crate::admin::values::{AdminCallError, SubscriptionStart};
 use std::collections::BTreeMap;
 
 mod compaction;
@@ -19,22 +19,23 @@ mod subscriptions;
 mod topics;
 
 /// A call, as a test makes it.
-type Ask<T> = Box<dyn FnOnce(&mut Machine) -> Result<T, AdminError>>;
-type OnTopic<T> = Box<dyn FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>>;
-type OnNamespace<T> = Box<dyn FnOnce(&mut Machine, &str) -> Result<T, AdminError>>;
-type OnSubscription<T> = Box<dyn FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError>>;
+type Ask<T> = Box<dyn FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError>>;
+type OnTopic<T> = Box<dyn FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError>>;
+type OnNamespace<T> = Box<dyn FnOnce(&mut BrokerMachine, &str) -> Result<T, AdminCallError>>;
+type OnSubscription<T> =
+    Box<dyn FnOnce(&mut BrokerMachine, &TopicName, &str) -> Result<T, AdminCallError>>;
 
 const TICKET: u64 = 9;
-const DONE: Result<(), AdminError> = Ok(());
+const DONE: Result<(), AdminCallError> = Ok(());
 
 impl Rig {
     /// The answer to a call, and what else comes out of it, when everything is written.
     #[track_caller]
     fn answer_and_effects<T>(
         &mut self,
-        work: impl FnOnce(&mut Machine) -> Result<T, AdminError>,
-    ) -> (Result<T, AdminError>, Vec<Effect>) {
-        let is_reply = |effect: &Effect| matches!(effect, Effect::Reply(TICKET));
+        work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError>,
+    ) -> (Result<T, AdminCallError>, Vec<MachineEffect>) {
+        let is_reply = |effect: &MachineEffect| matches!(effect, MachineEffect::Reply(TICKET));
         self.machine.set_time(self.now, self.now);
         let answer = self.machine.call(TICKET, work);
         let is_recorded = self.machine.pending_bytes() > 0;
@@ -51,8 +52,8 @@ impl Rig {
     #[track_caller]
     pub(super) fn answer<T>(
         &mut self,
-        work: impl FnOnce(&mut Machine) -> Result<T, AdminError>,
-    ) -> Result<T, AdminError> {
+        work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError>,
+    ) -> Result<T, AdminCallError> {
         self.answer_and_effects(work).0
     }
 
@@ -61,7 +62,7 @@ impl Rig {
     #[track_caller]
     fn refuses<T: std::fmt::Debug>(
         &mut self,
-        work: impl FnOnce(&mut Machine) -> Result<T, AdminError>,
+        work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError>,
         status: u16,
         reason: &str,
     ) {
@@ -84,8 +85,9 @@ impl Rig {
 
     /// A topic without partitions.
     fn create(&mut self, name: &str) {
-        let make =
-            |machine: &mut Machine, name: &TopicName| machine.make_topic(name, BTreeMap::new());
+        let make = |machine: &mut BrokerMachine, name: &TopicName| {
+            machine.make_topic(name, BTreeMap::new())
+        };
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
@@ -96,7 +98,7 @@ impl Rig {
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
-    fn create_subscription(&mut self, name: &str, subscription: &str, at: Start) {
+    fn create_subscription(&mut self, name: &str, subscription: &str, at: SubscriptionStart) {
         let ask = self::subscription(name, subscription, create_at(at));
         assert_eq!(self.answer(ask), DONE, "{name}, {subscription}");
     }
@@ -119,7 +121,7 @@ impl Rig {
         self.machine.state.topic_id(&full(name))
     }
 
-    fn kept(&self, name: &str) -> &crate::state::Topic {
+    fn kept(&self, name: &str) -> &crate::state::BrokerTopic {
         self.machine.state.topic(self.id_of(name).unwrap()).unwrap()
     }
 
@@ -130,18 +132,18 @@ impl Rig {
     }
 }
 
-const fn status(error: &AdminError) -> u16 {
+const fn status(error: &AdminCallError) -> u16 {
     match error {
-        AdminError::BadRequest(_) => 400,
-        AdminError::Forbidden(_) => 403,
-        AdminError::NotFound(_) => 404,
-        AdminError::MethodNotAllowed(_) => 405,
-        AdminError::NotAcceptable(_) => 406,
-        AdminError::Conflict(_) => 409,
-        AdminError::PreconditionFailed(_) => 412,
-        AdminError::Unprocessable(_) => 422,
-        AdminError::Internal(_) => 500,
-        AdminError::Unavailable(_) => 503,
+        AdminCallError::BadRequest(_) => 400,
+        AdminCallError::Forbidden(_) => 403,
+        AdminCallError::NotFound(_) => 404,
+        AdminCallError::MethodNotAllowed(_) => 405,
+        AdminCallError::NotAcceptable(_) => 406,
+        AdminCallError::Conflict(_) => 409,
+        AdminCallError::PreconditionFailed(_) => 412,
+        AdminCallError::Unprocessable(_) => 422,
+        AdminCallError::Internal(_) => 500,
+        AdminCallError::Unavailable(_) => 503,
     }
 }
 
@@ -152,7 +154,7 @@ fn full(name: &str) -> String {
 
 fn topic<T: 'static>(
     name: &str,
-    work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError> + 'static,
+    work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError> + 'static,
 ) -> Ask<T> {
     let name = TopicName::parse(name).unwrap();
     Box::new(move |machine| work(machine, &name))
@@ -160,7 +162,7 @@ fn topic<T: 'static>(
 
 fn namespace<T: 'static>(
     name: &str,
-    work: impl FnOnce(&mut Machine, &str) -> Result<T, AdminError> + 'static,
+    work: impl FnOnce(&mut BrokerMachine, &str) -> Result<T, AdminCallError> + 'static,
 ) -> Ask<T> {
     let name = name.to_owned();
     Box::new(move |machine| work(machine, &name))
@@ -169,31 +171,31 @@ fn namespace<T: 'static>(
 fn subscription<T: 'static>(
     name: &str,
     subscription: &str,
-    work: impl FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError> + 'static,
+    work: impl FnOnce(&mut BrokerMachine, &TopicName, &str) -> Result<T, AdminCallError> + 'static,
 ) -> Ask<T> {
     let subscription = subscription.to_owned();
     topic(name, move |machine, name| work(machine, name, &subscription))
 }
 
 fn on_topic<T>(
-    work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError> + 'static,
+    work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError> + 'static,
 ) -> OnTopic<T> {
     Box::new(work)
 }
 
 fn on_namespace<T>(
-    work: impl FnOnce(&mut Machine, &str) -> Result<T, AdminError> + 'static,
+    work: impl FnOnce(&mut BrokerMachine, &str) -> Result<T, AdminCallError> + 'static,
 ) -> OnNamespace<T> {
     Box::new(work)
 }
 
 fn on_subscription<T>(
-    work: impl FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError> + 'static,
+    work: impl FnOnce(&mut BrokerMachine, &TopicName, &str) -> Result<T, AdminCallError> + 'static,
 ) -> OnSubscription<T> {
     Box::new(work)
 }
 
-fn create_at(at: Start) -> OnSubscription<()> {
+fn create_at(at: SubscriptionStart) -> OnSubscription<()> {
     on_subscription(move |machine, name, subscription| {
         machine.make_subscription(name, subscription, at, &BTreeMap::new())
     })

@@ -3,8 +3,8 @@
 
 use super::support::{id, shared};
 use super::*;
-use crate::log::{Place, ReadError};
-use crate::machine::effect::Source;
+use crate::log::{ReadError, RecordLocation};
+use crate::machine::effect::MessageSource;
 use crate::machine::effect::Survivor;
 use longhaul_wire::messages::AckType::Individual;
 use longhaul_wire::messages::{CommandRedeliverUnacknowledgedMessages, CommandUnsubscribe};
@@ -25,7 +25,7 @@ fn rig(acked: impl Iterator<Item = u64>) -> Rig {
     rig
 }
 
-fn place(rig: &Rig, ordinal: u64) -> Place {
+fn place(rig: &Rig, ordinal: u64) -> RecordLocation {
     rig.topic().entries.get(ordinal).unwrap().place
 }
 
@@ -35,9 +35,9 @@ fn gone(rig: &Rig) -> Vec<u64> {
 }
 
 /// The entries that are to be copied.
-fn survivors(effects: &[Effect]) -> Option<Vec<Survivor>> {
+fn survivors(effects: &[MachineEffect]) -> Option<Vec<Survivor>> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Copy(survivors) => Some(survivors.clone()),
+        MachineEffect::Copy(survivors) => Some(survivors.clone()),
         _ => None,
     })
 }
@@ -76,20 +76,22 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     assert_eq!((needed(&rig), rig.mark()), (vec![5], 0));
     // A restart finds it there by its id.
     let heads = rig.log.reader().scan(copy.segment).map(Result::unwrap);
-    let head = Head { kind: Kind::Entry, topic: 0, ledger: 0, entry: 0 };
+    let head = RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: 0 };
     assert_eq!(heads.last(), Some((head, copy)));
     // With the place goes neither its id nor its content.
     let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
     let effects = rig.ask(1, again);
-    let [Effect::Deliver { command, source, .. }] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!((command.message_id.entry_id, source), (0, &Source::Log(copy)));
+    let [MachineEffect::Deliver { command, source, .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((command.message_id.entry_id, source), (0, &MessageSource::Log(copy)));
     // The segment is given back behind the next checkpoint, which knows the copy.
     rig.machine.checkpoint();
     rig.settle();
     rig.checkpointed(true);
     let effects = rig.pass(1_000);
     assert!(effects.iter().any(
-        |effect| matches!(effect, Effect::RemoveSegments(segments) if segments[..] == [1, 2, 3, 4])
+        |effect| matches!(effect, MachineEffect::RemoveSegments(segments) if segments[..] == [1, 2, 3, 4])
     ));
 }
 
@@ -218,7 +220,7 @@ fn no_more_is_copied_at_once_than_fits_into_memory() {
     let copied = |sizes: [u32; 3]| {
         let mut rig = rig([].into_iter());
         for (ordinal, size) in (3..).zip(sizes) {
-            let place = Place { size, ..place(&rig, ordinal) };
+            let place = RecordLocation { size, ..place(&rig, ordinal) };
             rig.machine.state.relocate(0, ordinal, place);
         }
         set_sizes(&mut rig, &[(2, 1 << 30), (3, 1 << 30), (4, 1 << 30)]);
@@ -292,19 +294,19 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     rig.machine.copy(first);
     assert_eq!((rig.machine.recorded(), place(&rig, 0)), (end, copy));
     rig.ack(5, Individual, vec![id(0)]);
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     let end = rig.machine.recorded();
     let topic = rig.machine.state.topic_id(TOPIC).unwrap();
     assert!(rig.first() > 0, "trimmed");
-    let position = crate::state::entries::Position { ledger: 0, entry: 0 };
+    let position = crate::state::entries::EntryPosition { ledger: 0, entry: 0 };
     rig.machine.copy(vec![(Survivor { topic, position, place: copy }, bytes::Bytes::new())]);
     assert_eq!(rig.machine.recorded(), end);
 }
 
 /// The texts of the warnings.
-fn warnings(effects: &[Effect]) -> Vec<String> {
-    let text = |effect: &Effect| match effect {
-        Effect::Warn(text) => Some(text.clone()),
+fn warnings(effects: &[MachineEffect]) -> Vec<String> {
+    let text = |effect: &MachineEffect| match effect {
+        MachineEffect::Warn(text) => Some(text.clone()),
         _ => None,
     };
     effects.iter().filter_map(text).collect()
@@ -352,7 +354,7 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
         rig.checkpointed(true);
         let effects = rig.pass(1_000);
         let removed = effects.iter().any(
-            |effect| matches!(effect, Effect::RemoveSegments(segments) if segments.contains(&1)),
+            |effect| matches!(effect, MachineEffect::RemoveSegments(segments) if segments.contains(&1)),
         );
         assert!(!removed, "the segment with the only copy of an open entry");
         let Some(found) = survivors(&effects).filter(|survivors| survivors[0].place == former)
@@ -365,7 +367,7 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
         rig.machine.not_copied(&[(found[0], cause.clone())]);
         let told = rig.machine.take_effects();
         assert!(
-            matches!(&told[..], [Effect::Warn(warning)] if warning.contains("looked at again"))
+            matches!(&told[..], [MachineEffect::Warn(warning)] if warning.contains("looked at again"))
         );
     }
     let pauses: Vec<i32> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -374,7 +376,7 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
     let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
     let effects = rig.ask(1, again);
     assert!(
-        matches!(&effects[..], [Effect::Deliver { command, .. }] if command.message_id.entry_id == 0)
+        matches!(&effects[..], [MachineEffect::Deliver { command, .. }] if command.message_id.entry_id == 0)
     );
 }
 
@@ -391,7 +393,7 @@ fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone
     let last = |rig: &mut Rig| {
         let effects = rig.ask(1, CommandGetLastMessageId { consumer_id: 5, request_id: 8 });
         effects.into_iter().find_map(|effect| match effect {
-            Effect::Send(_, Command::GetLastMessageIdResponse(response)) => {
+            MachineEffect::Send(_, Command::GetLastMessageIdResponse(response)) => {
                 Some(response.last_message_id.entry_id)
             }
             _ => None,

@@ -3,8 +3,8 @@
 use super::support::{id, job, refusal, sent, shared};
 use super::*;
 use crate::compaction::run;
-use crate::machine::dispatcher::Kind;
-use crate::machine::effect::Source;
+use crate::machine::dispatcher::DispatchMode;
+use crate::machine::effect::MessageSource;
 use longhaul_wire::messages::AckType::{Cumulative, Individual};
 use longhaul_wire::messages::{CommandCloseConsumer, CommandPong, CommandUnsubscribe};
 
@@ -156,12 +156,12 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
     rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
     rig.subscribe(1, 5, |_| {});
     rig.ack(5, Cumulative, vec![id(2)]);
-    let job = job(&rig.call(Machine::start_compaction)).unwrap();
+    let job = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     let storage = Arc::new(SimulatedStorage::new(3));
     let slots = run::run_into(&mut HashMap::new(), &job, &rig.log.reader(), storage);
     let slots = slots.unwrap();
     rig.machine.compacted(&job, Ok(Arc::clone(&slots)));
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 3);
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"y");
@@ -181,8 +181,8 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
     assert_eq!(delivered(&rig.ask(1, flow(6))), [0], "the first of the new ledger");
     let effects = rig.ask(1, flow(7));
     assert_eq!(delivered(&effects), [0, 1, 2, 0]);
-    let [Effect::Deliver { source, .. }, ..] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(source, &Source::Compacted(job.file.as_str().into(), slots[0]));
+    let [MachineEffect::Deliver { source, .. }, ..] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(source, &MessageSource::Compacted(job.file.as_str().into(), slots[0]));
     // Back to the start of it, and of the log.
     for (consumer, start) in [(7, 0), (6, 3)] {
         rig.ask(1, seek(consumer, Some(EARLIEST)));
@@ -199,7 +199,7 @@ fn consumers_of_a_subscription_agree_on_its_type() {
     assert_eq!(refusal(&rig.ask(1, command.clone())), code(ServerError::ConsumerBusy));
     rig.ask(1, close(5));
     assert_eq!(refusal(&rig.ask(1, command)), None, "nobody is there any more");
-    assert_eq!(rig.machine.dispatcher(0, 0).unwrap().kind, Kind::Failover);
+    assert_eq!(rig.machine.dispatcher(0, 0).unwrap().kind, DispatchMode::Failover);
 }
 
 /// Who holds an exclusive subscription is asked for a sign of life before others are refused.
@@ -210,7 +210,7 @@ fn an_exclusive_subscription_has_one_consumer() {
     assert_eq!(refusal(&rig.ask(1, subscribe(6))), code(ServerError::ConsumerBusy));
     let effects = rig.ask(2, subscribe(5));
     assert!(
-        matches!(&effects[..], [Effect::Send(1, command)] if command.number() == PING),
+        matches!(&effects[..], [MachineEffect::Send(1, command)] if command.number() == PING),
         "{effects:?}"
     );
     let effects = rig.ask(1, CommandPong {});
@@ -241,7 +241,7 @@ fn a_consumer_has_the_name_and_the_priority_that_it_gave_itself() {
 }
 
 /// Who is told to be active, or not to be: connection, consumer, and which of both.
-fn told(effects: &[Effect]) -> Vec<(u64, u64, bool)> {
+fn told(effects: &[MachineEffect]) -> Vec<(u64, u64, bool)> {
     let told = sent(effects, |command| match command {
         Command::ActiveConsumerChange(change) => Some((change.consumer_id, change.is_active?)),
         _ => None,
@@ -267,9 +267,11 @@ fn consumers_of_a_failover_subscription_know_which_of_them_is_active() {
     assert!(delivered(&second).is_empty(), "the active one keeps what it has");
     let third = rig.ask(2, named("a", 7));
     assert_eq!(told(&third), [(1, 5, false), (2, 6, false), (2, 7, true)]);
-    let is_success = |effect: &Effect| matches!(effect, Effect::Send(2, Command::Success(_)));
-    let is_told =
-        |effect: &Effect| matches!(effect, Effect::Send(2, Command::ActiveConsumerChange(_)));
+    let is_success =
+        |effect: &MachineEffect| matches!(effect, MachineEffect::Send(2, Command::Success(_)));
+    let is_told = |effect: &MachineEffect| {
+        matches!(effect, MachineEffect::Send(2, Command::ActiveConsumerChange(_)))
+    };
     assert!(third.iter().position(is_success) < third.iter().position(is_told));
     assert_eq!(told(&rig.ask(2, close(6))), [], "the active one stays");
     let effects = rig.ask(2, close(7));
@@ -409,7 +411,10 @@ fn a_consumer_gets_what_it_asks_for() {
     let last = rig.ask(1, flow(u32::MAX));
     assert_eq!(delivered(&last), [3]);
     // What was published last is still in memory.
-    assert!(matches!(&last[0], Effect::Deliver { source: Source::Memory(_), .. }), "{last:?}");
+    assert!(
+        matches!(&last[0], MachineEffect::Deliver { source: MessageSource::Memory(_), .. }),
+        "{last:?}"
+    );
     assert_eq!((rig.figures().messages_out, rig.machine.totals.deliveries), (4, 4));
     (0..300).for_each(|_| drop(rig.ask(1, flow(u32::MAX))));
     let permits = rig.machine.dispatcher(0, 0).unwrap().consumers()[0].permits;

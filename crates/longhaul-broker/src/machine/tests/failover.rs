@@ -32,7 +32,7 @@ fn subscription(conn: u64, partition: u64) -> CommandSubscribe {
 }
 
 /// Who is told of which partition, and whether it is active there.
-fn told(effects: &[Effect]) -> Vec<(u64, (u64, bool))> {
+fn told(effects: &[MachineEffect]) -> Vec<(u64, (u64, bool))> {
     sent(effects, |command| match command {
         Command::ActiveConsumerChange(change) => Some((change.consumer_id, change.is_active?)),
         _ => None,

@@ -4,7 +4,7 @@ use super::support::*;
 use super::*;
 use crate::machine::invariants::Invariant;
 use crate::state::change::{BatchAck, Compacted, CreateSubscription, CreateTopic};
-use crate::state::change::{Change, OpenLedger, ResetCursor, Trim};
+use crate::state::change::{OpenLedger, ResetCursor, StateChange, Trim};
 
 /// With a producer, a consumer and three messages, of which the last is not on disk.
 fn busy() -> Rig {
@@ -21,7 +21,7 @@ fn busy() -> Rig {
 #[track_caller]
 fn has_ended(rig: &mut Rig, invariant: Invariant) {
     assert_eq!(rig.machine.fatal().map(|fatal| fatal.invariant), Some(invariant));
-    rig.machine.request(1, Request::Command(CommandFlow::default().into()));
+    rig.machine.request(1, ClientRequest::Command(CommandFlow::default().into()));
     rig.machine.checkpoint();
     assert!(rig.pass(5000).is_empty() && rig.machine.take_group().is_none());
     assert_eq!(rig.machine.invariants.take_all()[0].0, invariant);
@@ -65,7 +65,7 @@ fn an_entry_that_becomes_readable_out_of_turn_ends_the_broker() {
 fn an_entry_that_is_not_in_its_group_ends_the_broker() {
     let mut rig = busy();
     match rig.machine.waiting.back_mut() {
-        Some((_, Waiting::Published { place, .. })) => place.segment += 1,
+        Some((_, PendingCommit::Published { place, .. })) => place.segment += 1,
         other => panic!("{other:?}"),
     }
     assert!(rig.settle().is_empty(), "no receipt");
@@ -77,13 +77,13 @@ fn a_segment_from_which_more_goes_than_it_has_ends_the_broker() {
     let mut rig = busy();
     rig.settle();
     rig.machine.state.lose_counts();
-    rig.call(Machine::truncate_topic);
+    rig.call(BrokerMachine::truncate_topic);
     has_ended(&mut rig, Invariant::SegmentBytes);
 }
 
 /// Such a change is neither applied nor recorded.
 #[track_caller]
-fn ends_the_broker(change: &Change, invariant: Invariant) {
+fn ends_the_broker(change: &StateChange, invariant: Invariant) {
     let mut rig = busy();
     let (before, recorded) = (format!("{:?}", rig.machine.state), rig.machine.recorded());
     rig.machine.change(change.clone()).unwrap_err();
@@ -141,11 +141,12 @@ fn a_number_or_a_name_that_is_given_twice_ends_the_broker() {
 fn what_is_missing_otherwise_costs_its_connection_alone() {
     let mut rig = busy();
     rig.settle();
-    let warned =
-        |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Warn(_)));
-    let closed = |effects: &[Effect]| -> Vec<u64> {
+    let warned = |effects: &[MachineEffect]| {
+        effects.iter().any(|effect| matches!(effect, MachineEffect::Warn(_)))
+    };
+    let closed = |effects: &[MachineEffect]| -> Vec<u64> {
         let conns = effects.iter().filter_map(|effect| match effect {
-            Effect::Close(conn) => Some(*conn),
+            MachineEffect::Close(conn) => Some(*conn),
             _ => None,
         });
         conns.collect()

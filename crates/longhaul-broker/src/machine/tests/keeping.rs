@@ -2,8 +2,8 @@
 
 use super::support::{id, job};
 use super::*;
-use crate::admin::values::CompactionState;
-use crate::log::Replayed;
+use crate::admin::values::CompactionRunState;
+use crate::log::ReplayedItem;
 use crate::state::change::Sequence;
 use crate::state::replay::replay_own;
 use longhaul_wire::messages::AckType::Cumulative;
@@ -22,31 +22,31 @@ pub(super) fn rig(entries: u64) -> Rig {
     rig
 }
 
-fn retention(minutes: i64, megabytes: i64) -> Change {
+fn retention(minutes: i64, megabytes: i64) -> PolicyChange {
     Box::new(move |policies| policies.retention = Some(Retention { minutes, megabytes }))
 }
 
 /// The pieces of the checkpoint that is to be written.
-fn image(effects: &[Effect]) -> Option<Vec<bytes::Bytes>> {
+fn image(effects: &[MachineEffect]) -> Option<Vec<bytes::Bytes>> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Checkpoint { image, .. } => Some(image.clone()),
+        MachineEffect::Checkpoint { image, .. } => Some(image.clone()),
         _ => None,
     })
 }
 
 /// The segments that are given back.
-fn removed(effects: &[Effect]) -> Vec<u32> {
-    let segments = |effect: &Effect| match effect {
-        Effect::RemoveSegments(segments) => Some(segments.clone()),
+fn removed(effects: &[MachineEffect]) -> Vec<u32> {
+    let segments = |effect: &MachineEffect| match effect {
+        MachineEffect::RemoveSegments(segments) => Some(segments.clone()),
         _ => None,
     };
     effects.iter().filter_map(segments).flatten().collect()
 }
 
 /// Compacted views that are given back.
-fn views_removed(effects: &[Effect]) -> Vec<String> {
-    let name = |effect: &Effect| match effect {
-        Effect::RemoveCompacted(name) => Some(name.clone()),
+fn views_removed(effects: &[MachineEffect]) -> Vec<String> {
+    let name = |effect: &MachineEffect| match effect {
+        MachineEffect::RemoveCompacted(name) => Some(name.clone()),
         _ => None,
     };
     effects.iter().filter_map(name).collect()
@@ -89,7 +89,7 @@ fn who_holds_an_exclusive_place_and_is_silent_loses_it() {
     rig.pass(0);
     assert!(rig.pass(4_999).is_empty());
     let effects = rig.pass(1);
-    assert!(matches!(effects[0], Effect::Close(1)), "{effects:?}");
+    assert!(matches!(effects[0], MachineEffect::Close(1)), "{effects:?}");
     assert_eq!(names(&effects), [13]);
 }
 
@@ -120,7 +120,7 @@ fn no_time_to_live_is_for_ever_and_no_threshold_never() {
 fn what_comes_behind_a_compaction_is_counted() {
     let mut rig = rig(1);
     rig.set(|policies| policies.compaction_threshold_bytes = Some(6_000));
-    let first = job(&rig.call(Machine::start_compaction)).unwrap();
+    let first = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.machine.compacted(&first, Ok(Arc::from([])));
     rig.settle();
     assert!(job(&rig.pass(1_000)).is_none());
@@ -163,7 +163,7 @@ fn what_lies_in_the_segment_that_is_written_stays() {
     rig.pass(1_000);
     assert_eq!(rig.first(), 3);
     rig.publish(1, 1, b"x");
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     rig.pass(1_000);
     assert_eq!(rig.first(), 4, "but not of a ledger that is closed");
 }
@@ -171,7 +171,7 @@ fn what_lies_in_the_segment_that_is_written_stays() {
 /// What retention says of entries that everybody, or nobody, has read.
 #[test]
 fn retention_decides_what_stays() {
-    let first = |policy: Option<Change>, acked: bool, bytes: Option<u64>, ms: u64| {
+    let first = |policy: Option<PolicyChange>, acked: bool, bytes: Option<u64>, ms: u64| {
         let mut rig = rig(4);
         if let Some(policy) = policy {
             rig.set(policy);
@@ -205,7 +205,7 @@ fn retention_decides_what_stays() {
     let two = MIB + 4_000;
     assert_eq!(first(Some(retention(-1, 1)), true, Some(two), 10_000_000), 2);
     assert_eq!(first(Some(retention(60, 0)), true, None, 1), 3, "of no size");
-    let threshold = |bytes| -> Option<Change> {
+    let threshold = |bytes| -> Option<PolicyChange> {
         Some(Box::new(move |policies| policies.compaction_threshold_bytes = Some(bytes)))
     };
     assert_eq!(first(threshold(MIB), true, None, 1), 0, "compaction has not been there");
@@ -216,7 +216,7 @@ fn retention_decides_what_stays() {
 #[test]
 fn what_is_compacted_may_go_though_nobody_has_subscribed() {
     let mut rig = rig(4);
-    let compaction = job(&rig.call(Machine::start_compaction)).unwrap();
+    let compaction = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.publish(1, 1, &[7; 3000]);
     rig.publish(1, 1, &[7; 3000]);
     rig.machine.compacted(&compaction, Ok(Arc::from([])));
@@ -231,39 +231,39 @@ fn what_is_compacted_may_go_though_nobody_has_subscribed() {
 }
 
 /// What the admin interface says of the compactions.
-fn state(rig: &mut Rig) -> CompactionState {
+fn state(rig: &mut Rig) -> CompactionRunState {
     rig.asked(TOPIC, |machine, name| machine.compaction_status(name)).0.unwrap().status
 }
 
 #[test]
 fn a_compaction_is_followed_to_its_end() {
     let mut rig = rig(3);
-    assert_eq!(state(&mut rig), CompactionState::NotRun);
-    let first = job(&rig.call(Machine::start_compaction)).unwrap();
+    assert_eq!(state(&mut rig), CompactionRunState::NotRun);
+    let first = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     assert_eq!(
         (first.previous.as_ref(), first.entries.iter().count(), first.horizon),
         (None, 3, 3)
     );
-    assert_eq!(state(&mut rig), CompactionState::Running);
-    assert!(job(&rig.call(Machine::start_compaction)).is_none(), "one at a time");
+    assert_eq!(state(&mut rig), CompactionRunState::Running);
+    assert!(job(&rig.call(BrokerMachine::start_compaction)).is_none(), "one at a time");
     rig.now += 70;
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.compacted(&first, Err("broken".to_owned()));
     let effects = rig.settle();
     assert_eq!(views_removed(&effects), std::slice::from_ref(&first.file));
-    assert_eq!(state(&mut rig), CompactionState::Error);
+    assert_eq!(state(&mut rig), CompactionRunState::Error);
     assert!(rig.topic().compacted.is_none() && rig.machine.compacted.is_empty());
     let totals =
         |rig: &Rig| (rig.machine.totals.compactions, rig.machine.totals.compactions_failed);
     assert_eq!(totals(&rig), (0, 1));
     // Nothing was recorded since, and the file of the first is about to be removed.
-    let second = job(&rig.call(Machine::start_compaction)).unwrap();
+    let second = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     assert_ne!(second.file, first.file);
     rig.now += 30;
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.compacted(&second, Ok(Arc::from([])));
     assert!(rig.settle().is_empty(), "there was none before");
-    assert_eq!((state(&mut rig), totals(&rig)), (CompactionState::Success, (1, 1)));
+    assert_eq!((state(&mut rig), totals(&rig)), (CompactionRunState::Success, (1, 1)));
     let compaction = &rig.machine.live[&0].compaction;
     assert_eq!((compaction.took_ms, compaction.last_at, compaction.removed), (30, rig.now, 3));
     assert_eq!(rig.topic().compacted.as_ref().unwrap().horizon, 3);
@@ -274,7 +274,7 @@ fn a_compaction_is_followed_to_its_end() {
 fn a_compacted_view_goes_when_the_next_is_on_disk() {
     let mut rig = rig(1);
     let compact = |rig: &mut Rig| {
-        let job = job(&rig.call(Machine::start_compaction)).unwrap();
+        let job = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
         rig.machine.compacted(&job, Ok(Arc::from([])));
         (job.file, views_removed(&rig.machine.take_effects()), views_removed(&rig.settle()))
     };
@@ -287,7 +287,7 @@ fn a_compacted_view_goes_when_the_next_is_on_disk() {
 #[test]
 fn a_view_of_a_topic_that_was_deleted_goes() {
     let mut rig = rig(1);
-    let job = job(&rig.call(Machine::start_compaction)).unwrap();
+    let job = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.call(|machine, name| machine.remove_topic(name, true));
     rig.machine.compacted(&job, Ok(Arc::from([])));
     assert_eq!(views_removed(&rig.settle()), [job.file]);
@@ -339,11 +339,11 @@ fn a_checkpoint_leads_to_the_same_state() {
     rig.machine.checkpoint();
     let image = image(&rig.settle()).unwrap();
     assert_eq!(image.len(), 2, "in pieces of which each is read at once");
-    let mut restored = State::default();
+    let mut restored = BrokerState::default();
     for piece in &image {
-        replay_own(&mut restored, Replayed::Checkpoint(piece)).unwrap();
+        replay_own(&mut restored, ReplayedItem::Checkpoint(piece)).unwrap();
     }
-    let sorted = |state: &State| {
+    let sorted = |state: &BrokerState| {
         let mut changes: Vec<String> =
             state.snapshot().iter().map(|change| format!("{change:?}")).collect();
         changes.sort();
@@ -430,7 +430,7 @@ fn a_round_forgets_so_much_and_the_next_one_goes_on() {
     let count = 300_000;
     let mut rig = rig(0);
     for offset in 0..count {
-        let place = crate::log::Place { segment: 0, offset, size: 1 };
+        let place = crate::log::RecordLocation { segment: 0, offset, size: 1 };
         rig.machine.state.push(0, place, &crate::state::entry::EntryHead::default()).unwrap();
     }
     let count = u64::from(count);

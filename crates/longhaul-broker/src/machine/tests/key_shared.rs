@@ -50,9 +50,11 @@ fn publish(rig: &mut Rig, hashes: &[u16]) -> Vec<(u64, u64)> {
 }
 
 /// Consumers, and what they get.
-fn to_whom(effects: &[Effect]) -> Vec<(u64, u64)> {
-    let one = |effect: &Effect| match effect {
-        Effect::Deliver { command, .. } => Some((command.consumer_id, command.message_id.entry_id)),
+fn to_whom(effects: &[MachineEffect]) -> Vec<(u64, u64)> {
+    let one = |effect: &MachineEffect| match effect {
+        MachineEffect::Deliver { command, .. } => {
+            Some((command.consumer_id, command.message_id.entry_id))
+        }
         _ => None,
     };
     effects.iter().filter_map(one).collect()

@@ -2,7 +2,7 @@
 
 use super::support::{refusal, sent, with_roles};
 use super::*;
-use crate::admin::policies::{Action, Grants};
+use crate::admin::policies::{AuthAction, Grants};
 use crate::pattern::hash_of;
 use longhaul_wire::messages::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandWatchTopicList,
@@ -15,7 +15,7 @@ fn full(name: &str) -> String {
     format!("persistent://{NAMESPACE}/{name}")
 }
 
-fn make(machine: &mut Machine, name: &TopicName) -> Result<(), AdminError> {
+fn make(machine: &mut BrokerMachine, name: &TopicName) -> Result<(), AdminCallError> {
     machine.make_topic(name, BTreeMap::new())
 }
 
@@ -23,8 +23,8 @@ impl Rig {
     fn about(
         &mut self,
         name: &str,
-        work: impl FnOnce(&mut Machine, &TopicName) -> Result<(), AdminError>,
-    ) -> Vec<Effect> {
+        work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<(), AdminCallError>,
+    ) -> Vec<MachineEffect> {
         self.asked(&full(name), work).1
     }
 
@@ -40,7 +40,7 @@ impl Rig {
         found[0].1.clone()
     }
 
-    fn watch(&mut self, watcher_id: u64, pattern: &str, hash: Option<&str>) -> Vec<Effect> {
+    fn watch(&mut self, watcher_id: u64, pattern: &str, hash: Option<&str>) -> Vec<MachineEffect> {
         self.watch_on(1, watcher_id, pattern, hash)
     }
 
@@ -50,7 +50,7 @@ impl Rig {
         watcher_id: u64,
         pattern: &str,
         hash: Option<&str>,
-    ) -> Vec<Effect> {
+    ) -> Vec<MachineEffect> {
         let command = CommandWatchTopicList {
             request_id: 6,
             watcher_id,
@@ -62,7 +62,7 @@ impl Rig {
     }
 }
 
-fn began(effects: &[Effect]) -> CommandWatchTopicListSuccess {
+fn began(effects: &[MachineEffect]) -> CommandWatchTopicListSuccess {
     let found = sent(effects, |command| match command {
         Command::WatchTopicListSuccess(success) => Some((**success).clone()),
         _ => None,
@@ -71,7 +71,7 @@ fn began(effects: &[Effect]) -> CommandWatchTopicListSuccess {
 }
 
 /// What watchers are told: who, what came, what went.
-fn news(effects: &[Effect]) -> Vec<(u64, Vec<String>, Vec<String>)> {
+fn news(effects: &[MachineEffect]) -> Vec<(u64, Vec<String>, Vec<String>)> {
     let told = sent(effects, |command| match command {
         Command::WatchTopicUpdate(update) => Some(CommandWatchTopicUpdate::clone(update)),
         _ => None,
@@ -192,7 +192,7 @@ fn whoever_may_use_nothing_in_a_namespace_watches_nothing() {
     assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
     rig.call(|machine, name| machine.make_topic(name, BTreeMap::new()));
     assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
-    let grant = |grants: &mut Grants| grants.grant("producer", vec![Action::Produce]);
+    let grant = |grants: &mut Grants| grants.grant("producer", vec![AuthAction::Produce]);
     rig.call(|machine, name| machine.set_grants(name, grant));
     assert_eq!(began(&rig.watch(2, ".*", None)).topic, [TOPIC], "one topic is enough");
     let long = CommandWatchTopicList {

@@ -2,7 +2,7 @@
 
 use super::support::{grants, named, refusal, sent, shared, with_roles};
 use super::*;
-use crate::admin::policies::{Action, Grants};
+use crate::admin::policies::{AuthAction, Grants};
 use crate::admin::values::Tenant;
 use crate::auth::tests::{token, with_open_namespaces, with_secret};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use longhaul_wire::messages::{AuthData, CommandAuthResponse, FeatureFlags};
 type Handles = Vec<(u64, u64)>;
 
 /// The producers that are closed, and the consumers.
-fn closed(effects: &[Effect]) -> (Handles, Handles) {
+fn closed(effects: &[MachineEffect]) -> (Handles, Handles) {
     let producer = |command: &Command| match command {
         Command::CloseProducer(close) => Some(close.producer_id),
         _ => None,
@@ -24,9 +24,9 @@ fn closed(effects: &[Effect]) -> (Handles, Handles) {
     (sent(effects, producer), sent(effects, consumer))
 }
 
-fn ends(effects: &[Effect]) -> Vec<u64> {
-    let conn = |effect: &Effect| match effect {
-        Effect::Close(conn) => Some(*conn),
+fn ends(effects: &[MachineEffect]) -> Vec<u64> {
+    let conn = |effect: &MachineEffect| match effect {
+        MachineEffect::Close(conn) => Some(*conn),
         _ => None,
     };
     effects.iter().filter_map(conn).collect()
@@ -61,8 +61,8 @@ fn what_a_role_may_not_do_is_told_once_a_minute() {
     let told = |rig: &mut Rig| {
         let effects = rig.ask(1, producer(1, 7, AccessMode::Shared));
         assert_eq!(refusal(&effects), Some(DENIED.into()));
-        let text = |effect: &Effect| match effect {
-            Effect::Warn(text) => Some(text.clone()),
+        let text = |effect: &MachineEffect| match effect {
+            MachineEffect::Warn(text) => Some(text.clone()),
             _ => None,
         };
         effects.iter().filter_map(text).collect::<Vec<_>>()
@@ -83,7 +83,7 @@ fn namespaces_that_only_superusers_may_use_are_known() {
     assert!(rig.machine.namespaces_without_grants().is_empty(), "they have no topics");
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     assert!(rig.machine.namespaces_without_grants().into_iter().eq(["public/default"]));
-    let one = |grants: &mut Grants| grants.grant("one", vec![Action::Produce]);
+    let one = |grants: &mut Grants| grants.grant("one", vec![AuthAction::Produce]);
     grants(&mut rig, one);
     assert!(rig.machine.namespaces_without_grants().is_empty());
 }
@@ -101,21 +101,21 @@ fn without_a_grant_a_role_may_nothing_unless_namespaces_are_open() {
     rig.publish(1, 1, b"x");
     assert_eq!(rig.subscribe(2, 5, |_| {}), [0]);
     // The first grant closes the namespace to all others, who have something open there.
-    let one = |grants: &mut Grants| grants.grant("one", vec![Action::Produce]);
+    let one = |grants: &mut Grants| grants.grant("one", vec![AuthAction::Produce]);
     assert_eq!(closed(&grants(&mut rig, one)), (vec![], vec![(2, 5)]));
 }
 
 #[test]
 fn who_loses_a_grant_loses_what_is_open() {
     let mut rig = with_roles();
-    let grant = |role: &'static str, actions: &'static [Action]| {
+    let grant = |role: &'static str, actions: &'static [AuthAction]| {
         move |grants: &mut Grants| grants.grant(role, actions.to_vec())
     };
-    grants(&mut rig, grant("producer", &[Action::Produce, Action::Consume]));
+    grants(&mut rig, grant("producer", &[AuthAction::Produce, AuthAction::Consume]));
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     assert_eq!(rig.subscribe(2, 5, shared), [0; 0]);
     rig.publish(1, 1, b"x");
-    assert_eq!(delivered(&grants(&mut rig, grant("another", &[Action::Consume]))), [0; 0]);
+    assert_eq!(delivered(&grants(&mut rig, grant("another", &[AuthAction::Consume]))), [0; 0]);
     // What the one held goes to the other.
     assert_eq!(rig.subscribe(1, 6, shared), [0; 0]);
     let effects = grants(&mut rig, |grants| grants.revoke("consumer"));
@@ -128,7 +128,7 @@ fn who_loses_a_grant_loses_what_is_open() {
         ..CommandSubscribe::default()
     };
     assert_eq!(refusal(&rig.ask(2, subscribe)), Some(DENIED.into()));
-    let effects = grants(&mut rig, grant("producer", &[Action::Consume]));
+    let effects = grants(&mut rig, grant("producer", &[AuthAction::Consume]));
     assert_eq!(closed(&effects), (vec![(1, 1)], vec![]), "it may still consume");
     assert!(names(&rig.publish(1, 1, b"y")).is_empty(), "what was under way is not answered");
     let effects = rig.ask(1, producer(1, 7, AccessMode::Shared));
@@ -139,7 +139,7 @@ fn who_loses_a_grant_loses_what_is_open() {
 /// A client with a token that ends after 100 s, on connection 3, with a consumer and a producer.
 fn with_short_token(renews: bool) -> Rig {
     let mut rig = with_roles();
-    let actions = vec![Action::Produce, Action::Consume];
+    let actions = vec![AuthAction::Produce, AuthAction::Consume];
     grants(&mut rig, |grants| grants.grant("short", actions));
     rig.machine.opened(3, "/host:1".to_owned());
     let connect = CommandConnect {
@@ -162,14 +162,14 @@ fn short(seconds: u64) -> String {
     token(&format!(r#"{{"sub":"short","exp":{}}}"#, START / 1000 + seconds))
 }
 
-fn shows(rig: &mut Rig, token: String) -> Vec<Effect> {
+fn shows(rig: &mut Rig, token: String) -> Vec<MachineEffect> {
     let response =
         AuthData { auth_method_name: Some("token".to_owned()), auth_data: Some(token.into()) };
     rig.ask(3, CommandAuthResponse { response: Some(response), ..CommandAuthResponse::default() })
 }
 
 #[track_caller]
-fn is_ended(rig: &Rig, effects: &[Effect]) {
+fn is_ended(rig: &Rig, effects: &[MachineEffect]) {
     assert_eq!((refusal(effects), ends(effects)), (Some(UNKNOWN.into()), vec![3]));
     assert!(!rig.machine.sessions.contains_key(&3));
     assert!(
@@ -232,7 +232,7 @@ fn a_grant_may_be_for_one_topic() {
         refusal(&rig.ask(1, command)) == Some(DENIED.into())
     };
     assert!(denied(&mut rig, TOPIC));
-    let grant = |grants: &mut Grants| grants.grant("producer", vec![Action::Produce]);
+    let grant = |grants: &mut Grants| grants.grant("producer", vec![AuthAction::Produce]);
     rig.call(|machine, name| machine.set_grants(name, grant));
     assert!(denied(&mut rig, "persistent://public/default/other"));
     assert!(!denied(&mut rig, TOPIC));

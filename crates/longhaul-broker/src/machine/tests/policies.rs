@@ -34,9 +34,9 @@ fn a_role_does_only_what_it_was_granted() {
 fn a_topic_is_compacted_at_its_threshold() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    let job = |effects: Vec<Effect>| {
+    let job = |effects: Vec<MachineEffect>| {
         effects.into_iter().find_map(|effect| match effect {
-            Effect::Compact(job) => Some(job),
+            MachineEffect::Compact(job) => Some(job),
             _ => None,
         })
     };
@@ -108,7 +108,8 @@ fn a_compaction_that_fails_is_tried_again_later_and_later() {
         rig.machine.compacted(&job, Err("no room".to_owned()));
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600], "seconds");
-    let asked = support::job(&rig.call(Machine::start_compaction)).expect("who asks does not wait");
+    let asked =
+        support::job(&rig.call(BrokerMachine::start_compaction)).expect("who asks does not wait");
     rig.machine.compacted(&asked, Ok(reading::slots(&[(0, 1, 9)])));
     rig.publish(1, 1, b"x");
     assert!(support::job(&rig.pass(1_000)).is_some(), "it has gone well");

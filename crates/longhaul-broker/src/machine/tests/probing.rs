@@ -17,19 +17,19 @@ fn subscribe(consumer_id: u64, request_id: u64) -> CommandSubscribe {
 }
 
 /// What the connections are sent: number of the command, and request where there is one.
-fn sent(effects: &[Effect]) -> Vec<(u64, String)> {
+fn sent(effects: &[MachineEffect]) -> Vec<(u64, String)> {
     let sent = effects.iter().map(|effect| match effect {
-        Effect::Send(conn, Command::Ping(_)) => (*conn, "ping".to_owned()),
-        Effect::Send(conn, Command::Success(success)) => {
+        MachineEffect::Send(conn, Command::Ping(_)) => (*conn, "ping".to_owned()),
+        MachineEffect::Send(conn, Command::Success(success)) => {
             (*conn, format!("success {}", success.request_id))
         }
-        Effect::Send(conn, Command::ProducerSuccess(success)) => {
+        MachineEffect::Send(conn, Command::ProducerSuccess(success)) => {
             (*conn, format!("producer {}", success.request_id))
         }
-        Effect::Send(conn, Command::Error(error)) => {
+        MachineEffect::Send(conn, Command::Error(error)) => {
             (*conn, format!("error {} for {}", error.error, error.request_id))
         }
-        Effect::Close(conn) => (*conn, "close".to_owned()),
+        MachineEffect::Close(conn) => (*conn, "close".to_owned()),
         other => panic!("{other:?}"),
     });
     sent.collect()

@@ -2,7 +2,7 @@
 
 use super::support::{refusal, sent, with_roles};
 use super::*;
-use crate::machine::effect::Refusal;
+use crate::machine::effect::RequestRefusal;
 use longhaul_wire::messages::{
     CommandCloseProducer, CommandProducerSuccess, CommandSendError, CommandSendReceipt,
 };
@@ -18,7 +18,7 @@ fn code(error: ServerError) -> Option<i32> {
 }
 
 /// What the producer is told that it is.
-fn success(effects: &[Effect]) -> CommandProducerSuccess {
+fn success(effects: &[MachineEffect]) -> CommandProducerSuccess {
     let found = sent(effects, |command| match command {
         Command::ProducerSuccess(success) => Some(success.clone()),
         _ => None,
@@ -26,7 +26,7 @@ fn success(effects: &[Effect]) -> CommandProducerSuccess {
     *found.into_iter().next_back().unwrap().1
 }
 
-fn receipts(effects: &[Effect]) -> Vec<CommandSendReceipt> {
+fn receipts(effects: &[MachineEffect]) -> Vec<CommandSendReceipt> {
     let receipt = |command: &Command| match command {
         Command::SendReceipt(receipt) => Some(receipt.clone()),
         _ => None,
@@ -34,7 +34,7 @@ fn receipts(effects: &[Effect]) -> Vec<CommandSendReceipt> {
     sent(effects, receipt).into_iter().map(|(_, receipt)| receipt).collect()
 }
 
-fn errors(effects: &[Effect]) -> Vec<CommandSendError> {
+fn errors(effects: &[MachineEffect]) -> Vec<CommandSendError> {
     let error = |command: &Command| match command {
         Command::SendError(error) => Some(error.clone()),
         _ => None,
@@ -137,7 +137,7 @@ fn only_the_same_client_takes_over_its_producer() {
         let other = CommandProducer { producer_id: 3, epoch: Some(9), ..again };
         let effects = rig.ask(2, other);
         assert!(
-            matches!(&effects[..], [Effect::Send(1, command)] if command.number() == PING),
+            matches!(&effects[..], [MachineEffect::Send(1, command)] if command.number() == PING),
             "{case}"
         );
     }
@@ -182,7 +182,7 @@ fn who_waits_enters_when_all_others_have_gone() {
     assert_eq!(names(&rig.ask(2, CommandCloseProducer::new(3, 8))), [SUCCESS]);
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     rig.produce(2, 3, AccessMode::WaitForExclusive).unwrap();
-    let effects = rig.call(Machine::unload_topic);
+    let effects = rig.call(BrokerMachine::unload_topic);
     let closed = sent(&effects, |command| match command {
         Command::CloseProducer(close) => Some(close.producer_id),
         _ => None,
@@ -255,9 +255,9 @@ fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
         let message = if is_full {
             verified(Payload::new(&metadata, b"x"))
         } else {
-            Err(Refusal::new(ServerError::ChecksumError, "broken"))
+            Err(RequestRefusal::new(ServerError::ChecksumError, "broken"))
         };
-        rig.machine.request(1, Request::Publish(send, message));
+        rig.machine.request(1, ClientRequest::Publish(send, message));
         let effects = rig.settle();
         let expected = match (is_full, ends) {
             (true, _) => vec![CLOSE_PRODUCER],
@@ -336,7 +336,7 @@ fn a_topic_that_was_unloaded_goes_on_in_a_new_ledger() {
         (id.ledger_id, id.entry_id)
     };
     assert_eq!(id(&mut rig), (0, 0));
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     let records = rig.machine.totals.records;
     assert_eq!(id(&mut rig), (1, 0));
     assert!(rig.machine.totals.records > records);

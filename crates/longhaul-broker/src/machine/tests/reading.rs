@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::key_hash::of_none;
-use crate::log::{CompactedWriter, Place, Slot as CompactedSlot};
-use crate::machine::view::{Item, View};
+use crate::log::{CompactedSlot, CompactedWriter, RecordLocation};
+use crate::machine::view::{Item, ReadableView};
 use crate::machine::withheld::NOTHING;
-use crate::state::entries::{Entries, Extras, Position, Slot};
+use crate::state::entries::{EntryPosition, EntrySlot, Extras, TopicEntries};
 use longhaul_wire::messages::{AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse};
 
 /// A compacted view of these entries: ordinals, numbers of messages and bytes. They lie in ledger 0.
@@ -20,17 +20,17 @@ pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
 
 /// The entries 0 to 5 of ledger 0: a batch of two, plain ones, a chunk, one for later, and one that
 /// is gone.
-fn entries() -> Entries {
-    let mut entries = Entries::default();
+fn entries() -> TopicEntries {
+    let mut entries = TopicEntries::default();
     entries.open_ledger(0, 0);
-    let place = |offset| Place { segment: 1, offset, size: 10 + offset };
+    let place = |offset| RecordLocation { segment: 1, offset, size: 10 + offset };
     let none = Extras::default();
-    entries.push(Slot::new(place(0), Some(2), 0), none);
-    entries.push(Slot::new(place(1), None, 0), none);
-    entries.push(Slot::new(place(2), None, 0), none);
-    entries.push(Slot::new(place(3), None, 0), Extras { chunk_of: Some(77), ..none });
-    entries.push(Slot::new(place(4), None, 0), Extras { deliver_at: Some(88), ..none });
-    entries.push(Slot::new(place(5), None, 0), none);
+    entries.push(EntrySlot::new(place(0), Some(2), 0), none);
+    entries.push(EntrySlot::new(place(1), None, 0), none);
+    entries.push(EntrySlot::new(place(2), None, 0), none);
+    entries.push(EntrySlot::new(place(3), None, 0), Extras { chunk_of: Some(77), ..none });
+    entries.push(EntrySlot::new(place(4), None, 0), Extras { deliver_at: Some(88), ..none });
+    entries.push(EntrySlot::new(place(5), None, 0), none);
     entries.forget((2, 3), 1, |_, _| true);
     entries
 }
@@ -39,7 +39,7 @@ fn entries() -> Entries {
 fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
     Item {
         ordinal,
-        position: Position { ledger: 0, entry: ordinal },
+        position: EntryPosition { ledger: 0, entry: ordinal },
         messages,
         bytes,
         deliver_at: None,
@@ -52,7 +52,7 @@ fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
 #[test]
 fn a_view_shows_what_is_on_disk_and_here() {
     let entries = entries();
-    let view = View { entries: &entries, end: 5, compacted: None, withheld: &NOTHING };
+    let view = ReadableView { entries: &entries, end: 5, compacted: None, withheld: &NOTHING };
     assert_eq!(view.get(0), Some(item(0, 2, 10)));
     assert_eq!(view.get(1), Some(item(1, 1, 11)));
     assert_eq!(view.get(2), None, "it is gone");
@@ -62,12 +62,16 @@ fn a_view_shows_what_is_on_disk_and_here() {
     );
     assert_eq!(view.get(4), Some(Item { deliver_at: Some(88), ..item(4, 1, 14) }));
     assert_eq!(view.at_or_after(5), None, "it is not on disk");
-    assert_eq!(view.last(), Some((Position { ledger: 0, entry: 4 }, None)));
-    let start = View { end: 1, ..view };
-    assert_eq!(start.last(), Some((Position { ledger: 0, entry: 0 }, Some(2))));
-    let gone = View { end: 3, ..view };
-    assert_eq!(gone.last(), Some((Position { ledger: 0, entry: 1 }, None)), "the last one here");
-    assert_eq!(View { end: 0, ..view }.last(), None);
+    assert_eq!(view.last(), Some((EntryPosition { ledger: 0, entry: 4 }, None)));
+    let start = ReadableView { end: 1, ..view };
+    assert_eq!(start.last(), Some((EntryPosition { ledger: 0, entry: 0 }, Some(2))));
+    let gone = ReadableView { end: 3, ..view };
+    assert_eq!(
+        gone.last(),
+        Some((EntryPosition { ledger: 0, entry: 1 }, None)),
+        "the last one here"
+    );
+    assert_eq!(ReadableView { end: 0, ..view }.last(), None);
 }
 
 /// Up to the horizon a reader of the compacted view sees that alone, and behind it the entries.
@@ -75,7 +79,12 @@ fn a_view_shows_what_is_on_disk_and_here() {
 fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     let entries = entries();
     let slots = slots(&[(0, 0, 5), (3, 4, 7)]);
-    let view = View { entries: &entries, end: 6, compacted: Some((&slots, 4)), withheld: &NOTHING };
+    let view = ReadableView {
+        entries: &entries,
+        end: 6,
+        compacted: Some((&slots, 4)),
+        withheld: &NOTHING,
+    };
     let first = Item { compacted: Some(0), key_hash: 0, ..item(0, 1, 5) };
     let second = Item { compacted: Some(1), key_hash: 0, ..item(3, 4, 7) };
     assert_eq!(view.get(0), Some(first), "an entry has a message at least");
@@ -84,12 +93,12 @@ fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     assert_eq!(view.at_or_after(3), Some(second));
     assert_eq!(view.at_or_after(4), Some(Item { deliver_at: Some(88), ..item(4, 1, 14) }));
     let empty: &[CompactedSlot] = &[];
-    let nothing_left = View { compacted: Some((empty, 4)), ..view };
+    let nothing_left = ReadableView { compacted: Some((empty, 4)), ..view };
     assert_eq!(nothing_left.at_or_after(0).map(|item| item.ordinal), Some(4));
-    let beyond = View { compacted: Some((&slots[..1], 4)), ..view };
+    let beyond = ReadableView { compacted: Some((&slots[..1], 4)), ..view };
     assert_eq!(beyond.at_or_after(1).map(|item| item.ordinal), Some(4));
     // The horizon counts, and not where the last one lies.
-    let at_the_horizon = View { compacted: Some((&slots, 3)), ..view };
+    let at_the_horizon = ReadableView { compacted: Some((&slots, 3)), ..view };
     assert_eq!(at_the_horizon.at_or_after(3).map(|item| item.compacted), Some(None));
 }
 
@@ -98,10 +107,10 @@ fn the_last_of_a_compacted_view_is_the_last_that_is_left() {
     let entries = entries();
     let last = |slots: &[CompactedSlot], horizon, end| {
         let compacted = Some((slots, horizon));
-        View { entries: &entries, end, compacted, withheld: &NOTHING }.last()
+        ReadableView { entries: &entries, end, compacted, withheld: &NOTHING }.last()
     };
     let (batch, plain) = (slots(&[(0, 2, 5), (3, 4, 7)]), slots(&[(0, 2, 5), (1, 1, 7)]));
-    let id = |entry| Position { ledger: 0, entry };
+    let id = |entry| EntryPosition { ledger: 0, entry };
     assert_eq!(last(&batch, 4, 6), Some((id(5), None)), "behind the horizon");
     assert_eq!(last(&batch, 4, 4), Some((id(3), Some(4))));
     assert_eq!(last(&plain, 4, 4), Some((id(1), None)));
@@ -111,7 +120,7 @@ fn the_last_of_a_compacted_view_is_the_last_that_is_left() {
 fn last_id(rig: &mut Rig, consumer_id: u64) -> CommandGetLastMessageIdResponse {
     let command = CommandGetLastMessageId { consumer_id, request_id: 8 };
     match rig.ask(2, command).pop() {
-        Some(Effect::Send(2, Command::GetLastMessageIdResponse(response))) => *response,
+        Some(MachineEffect::Send(2, Command::GetLastMessageIdResponse(response))) => *response,
         other => panic!("{other:?}"),
     }
 }
@@ -136,7 +145,7 @@ fn publish_batch(rig: &mut Rig, messages: i32) {
         MessageMetadata { num_messages_in_batch: Some(messages), ..MessageMetadata::default() };
     let message = verified(Payload::new(&metadata, &[7; 100]));
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
-    rig.machine.request(1, Request::Publish(send, message));
+    rig.machine.request(1, ClientRequest::Publish(send, message));
     rig.settle();
 }
 
@@ -164,7 +173,7 @@ fn a_reader_learns_where_it_has_caught_up() {
     let command = CommandGetLastMessageId { consumer_id: 77, request_id: 8 };
     let refused = rig.ask(2, command);
     assert!(
-        matches!(&refused[..], [Effect::Send(2, Command::Error(error))] if error.request_id == 8)
+        matches!(&refused[..], [MachineEffect::Send(2, Command::Error(error))] if error.request_id == 8)
     );
 }
 
@@ -175,9 +184,9 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    let effects = rig.call(Machine::start_compaction);
+    let effects = rig.call(BrokerMachine::start_compaction);
     let job = effects.into_iter().find_map(|effect| match effect {
-        Effect::Compact(job) => Some(job),
+        MachineEffect::Compact(job) => Some(job),
         _ => None,
     });
     rig.machine.compacted(&job.unwrap(), Ok(slots(&[(1, 1, 5)])));
@@ -201,7 +210,7 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
 fn what_is_compacted_for_the_first_time_stays_until_there_is_a_view() {
     let mut rig = keeping::rig(3);
     rig.ack(5, AckType::Cumulative, vec![support::id(1)]);
-    let job = support::job(&rig.call(Machine::start_compaction)).unwrap();
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.pass(6_000);
     assert!(rig.first() == 0 && rig.topic().entries.gone().next().is_none());
     rig.machine.compacted(&job, Ok(slots(&[(0, 1, 9)])));

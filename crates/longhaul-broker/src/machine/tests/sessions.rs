@@ -3,7 +3,7 @@
 use super::support::{named, refusal, sent, shared, with_roles};
 use super::*;
 use crate::auth::tests::{token, with_secret};
-use crate::machine::effect::Refusal;
+use crate::machine::effect::RequestRefusal;
 use longhaul_wire::messages::{
     CommandCloseConsumer, CommandCloseProducer, CommandConsumerStats, CommandGetLastMessageId,
     CommandGetOrCreateSchema, CommandGetSchema, CommandGetTopicsOfNamespace, CommandLookupTopic,
@@ -14,9 +14,9 @@ use longhaul_wire::messages::{
 const PONG: i32 = 19;
 const ERROR: i32 = 14;
 
-fn closes(effects: &[Effect]) -> Vec<u64> {
-    let conn = |effect: &Effect| match effect {
-        Effect::Close(conn) => Some(*conn),
+fn closes(effects: &[MachineEffect]) -> Vec<u64> {
+    let conn = |effect: &MachineEffect| match effect {
+        MachineEffect::Close(conn) => Some(*conn),
         _ => None,
     };
     effects.iter().filter_map(conn).collect()
@@ -31,7 +31,7 @@ fn connect(token: Option<String>) -> CommandConnect {
 }
 
 /// The protocol that it is served, or its error.
-fn connected(effects: &[Effect]) -> Result<i32, i32> {
+fn connected(effects: &[MachineEffect]) -> Result<i32, i32> {
     let found = sent(effects, |command| match command {
         Command::Connected(connected) => Some(Ok(connected.protocol_version())),
         Command::Error(error) => Some(Err(error.error)),
@@ -52,7 +52,8 @@ fn a_client_introduces_itself_first() {
     let effects = rig.ask(3, producer(1, 7, AccessMode::Shared));
     assert_eq!((refusal(&effects), closes(&effects)), (not_allowed(), vec![3]));
     assert!(rig.machine.live.is_empty() && totals(&rig) == (3, 1));
-    let garbage = || Request::Garbage(Refusal::new(ServerError::UnknownError, "no frame"));
+    let garbage =
+        || ClientRequest::Garbage(RequestRefusal::new(ServerError::UnknownError, "no frame"));
     rig.machine.request(3, garbage());
     let effects = rig.settle();
     assert_eq!((names(&effects), closes(&effects)), (vec![], vec![3]), "it may not understand");
@@ -65,7 +66,7 @@ fn a_client_introduces_itself_first() {
     );
     let metadata = MessageMetadata::default();
     let message = verified(Payload::new(&metadata, b"x"));
-    rig.machine.request(3, Request::Publish(CommandSend::default(), message));
+    rig.machine.request(3, ClientRequest::Publish(CommandSend::default(), message));
     assert_eq!(refusal(&rig.settle()), not_allowed());
     assert!(rig.ask(9, CommandPing {}).is_empty(), "there is no such connection");
 }
@@ -305,7 +306,7 @@ fn who_may_use_nothing_learns_nothing() {
 #[test]
 fn who_is_refused_learns_what_it_may_not_do() {
     let mut rig = guarded();
-    let text = |effects: &[Effect]| {
+    let text = |effects: &[MachineEffect]| {
         sent(effects, |command| match command {
             Command::Error(error) => Some(error.message.clone()),
             _ => None,

@@ -122,9 +122,9 @@ fn a_topic_takes_no_producer_as_long_as_there_is_no_room_for_the_entry_that_it_r
 /// once.
 #[test]
 fn the_operator_is_told_that_publishes_are_refused_and_that_they_are_taken_again() {
-    let said = |effects: &[Effect]| -> Vec<String> {
-        let text = |effect: &Effect| match effect {
-            Effect::Warn(text) if text.contains("refused") => Some(text.clone()),
+    let said = |effects: &[MachineEffect]| -> Vec<String> {
+        let text = |effect: &MachineEffect| match effect {
+            MachineEffect::Warn(text) if text.contains("refused") => Some(text.clone()),
             _ => None,
         };
         effects.iter().filter_map(text).collect()
@@ -168,9 +168,9 @@ fn segments_that_have_begun_since_count_for_the_limit() {
 
 #[test]
 fn a_disk_that_fills_is_told_before_it_is_full() {
-    let warned = |effects: &[Effect]| {
+    let warned = |effects: &[MachineEffect]| {
         effects.iter().any(
-            |effect| matches!(effect, Effect::Warn(warning) if warning.contains("has room for")),
+            |effect| matches!(effect, MachineEffect::Warn(warning) if warning.contains("has room for")),
         )
     };
     let mut rig = rig(1);

@@ -2,12 +2,12 @@
 
 use super::support::{id, open, sent};
 use super::*;
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::AckType::Individual;
 
 /// A machine that goes on from what another one had recorded.
 fn restarted(rig: &Rig) -> Rig {
-    let mut state = State::default();
+    let mut state = BrokerState::default();
     for change in rig.machine.state.snapshot() {
         state.apply(&change).unwrap();
     }
@@ -23,9 +23,9 @@ fn restarted(rig: &Rig) -> Rig {
         }
     }
     let Rig { machine, log, now } = Rig::new();
-    let Machine { composer, settings, .. } = machine;
+    let BrokerMachine { composer, settings, .. } = machine;
     let known = (composer, log.report());
-    let machine = Machine::new(settings, None, state, known, HashMap::new(), now);
+    let machine = BrokerMachine::new(settings, None, state, known, HashMap::new(), now);
     let mut rig = Rig { machine, log, now };
     rig.machine.opened(1, String::new());
     rig.ask(1, CommandConnect::default());
@@ -64,9 +64,9 @@ fn each_start_begins_a_ledger() {
         });
         assert_eq!((given[0].1.ledger_id, given[0].1.entry_id), (1, entry));
     }
-    let ids: Vec<Position> =
+    let ids: Vec<EntryPosition> =
         (0..3).map(|ordinal| rig.topic().entries.position_of(ordinal).unwrap()).collect();
-    let at = |ledger, entry| Position { ledger, entry };
+    let at = |ledger, entry| EntryPosition { ledger, entry };
     assert_eq!(ids, [at(0, 0), at(1, 0), at(1, 1)]);
 }
 

@@ -1,11 +1,11 @@
 //! What the stories of the single parts have in common.
 
 use super::*;
-use crate::admin::policies::{Action, Grants};
+use crate::admin::policies::{AuthAction, Grants};
 use crate::auth::tests::{token, with_secret};
-use crate::machine::effect::{CompactionJob, Message};
+use crate::machine::effect::{CompactionJob, IncomingMessage};
 use crate::machine::figures::SubscriptionFigures;
-use crate::state::Topic;
+use crate::state::BrokerTopic;
 use crate::state::cursor::Cursor;
 use longhaul_wire::messages::AckType;
 
@@ -34,40 +34,43 @@ pub(super) fn named(role: &str) -> String {
 pub(super) fn with_roles() -> Rig {
     let tokens = ["producer", "consumer"].map(|role| Some(named(role)));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
-    for (role, action) in [("producer", Action::Produce), ("consumer", Action::Consume)] {
+    for (role, action) in [("producer", AuthAction::Produce), ("consumer", AuthAction::Consume)] {
         grants(&mut rig, |grants| grants.grant(role, vec![action]));
     }
     rig
 }
 
 /// Changes who may use the namespace.
-pub(super) fn grants(rig: &mut Rig, change: impl FnOnce(&mut Grants)) -> Vec<Effect> {
-    let set = |machine: &mut Machine| machine.set_namespace_grants("public/default", change);
+pub(super) fn grants(rig: &mut Rig, change: impl FnOnce(&mut Grants)) -> Vec<MachineEffect> {
+    let set = |machine: &mut BrokerMachine| machine.set_namespace_grants("public/default", change);
     rig.machine.call(1, set).unwrap();
     rig.settle()
 }
 
 /// The error of the request, if it was refused.
-pub(super) fn refusal(effects: &[Effect]) -> Option<i32> {
+pub(super) fn refusal(effects: &[MachineEffect]) -> Option<i32> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Send(_, Command::Error(error)) => Some(error.error),
+        MachineEffect::Send(_, Command::Error(error)) => Some(error.error),
         _ => None,
     })
 }
 
 /// The commands of this kind, with the connections that they go to.
-pub(super) fn sent<T>(effects: &[Effect], kind: impl Fn(&Command) -> Option<T>) -> Vec<(u64, T)> {
-    let one = |effect: &Effect| match effect {
-        Effect::Send(conn, command) => Some((*conn, kind(command)?)),
+pub(super) fn sent<T>(
+    effects: &[MachineEffect],
+    kind: impl Fn(&Command) -> Option<T>,
+) -> Vec<(u64, T)> {
+    let one = |effect: &MachineEffect| match effect {
+        MachineEffect::Send(conn, command) => Some((*conn, kind(command)?)),
         _ => None,
     };
     effects.iter().filter_map(one).collect()
 }
 
 /// The compaction that begins, if one does.
-pub(super) fn job(effects: &[Effect]) -> Option<CompactionJob> {
+pub(super) fn job(effects: &[MachineEffect]) -> Option<CompactionJob> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Compact(job) => Some(job.clone()),
+        MachineEffect::Compact(job) => Some(job.clone()),
         _ => None,
     })
 }
@@ -89,8 +92,8 @@ impl Rig {
     /// Has the admin interface do something with the topic.
     pub(super) fn call<T>(
         &mut self,
-        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
-    ) -> Vec<Effect> {
+        work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError>,
+    ) -> Vec<MachineEffect> {
         self.asked(TOPIC, work).1
     }
 
@@ -98,14 +101,14 @@ impl Rig {
     pub(super) fn asked<T>(
         &mut self,
         name: &str,
-        work: impl FnOnce(&mut Machine, &TopicName) -> Result<T, AdminError>,
-    ) -> (Result<T, AdminError>, Vec<Effect>) {
+        work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError>,
+    ) -> (Result<T, AdminCallError>, Vec<MachineEffect>) {
         let name = TopicName::parse(name).unwrap();
         let result = self.machine.call(1, |machine| work(machine, &name));
         (result, self.settle())
     }
 
-    pub(super) fn set(&mut self, change: impl FnOnce(&mut Policies)) -> Vec<Effect> {
+    pub(super) fn set(&mut self, change: impl FnOnce(&mut Policies)) -> Vec<MachineEffect> {
         self.call(|machine, name| machine.set_policy(name, change))
     }
 
@@ -115,14 +118,14 @@ impl Rig {
         &mut self,
         producer_id: u64,
         body: &[u8],
-        change: impl FnOnce(&mut CommandSend, &mut Message),
-    ) -> Vec<Effect> {
+        change: impl FnOnce(&mut CommandSend, &mut IncomingMessage),
+    ) -> Vec<MachineEffect> {
         let metadata = MessageMetadata { publish_time: self.now, ..MessageMetadata::default() };
         let mut send = CommandSend { producer_id, ..CommandSend::default() };
         let mut message = verified(Payload::new(&metadata, body)).unwrap();
         change(&mut send, &mut message);
         self.machine.set_time(self.now, self.now);
-        self.machine.request(1, Request::Publish(send, Ok(message)));
+        self.machine.request(1, ClientRequest::Publish(send, Ok(message)));
         self.machine.take_effects()
     }
 
@@ -138,7 +141,7 @@ impl Rig {
         consumer_id: u64,
         kind: AckType,
         message_id: Vec<MessageIdData>,
-    ) -> (Option<i32>, Vec<Effect>) {
+    ) -> (Option<i32>, Vec<MachineEffect>) {
         let request_id = Some(9);
         let ack_type = kind.into();
         let ack =
@@ -156,7 +159,7 @@ impl Rig {
     }
 
     /// The first topic.
-    pub(super) fn topic(&self) -> &Topic {
+    pub(super) fn topic(&self) -> &BrokerTopic {
         self.machine.state.topics().next().unwrap().1
     }
 

@@ -2,13 +2,13 @@
 
 use super::support::{id, refusal, sent, shared};
 use super::*;
-use crate::admin::values::{Position, Start};
+use crate::admin::values::{AdminPosition, SubscriptionStart};
 use longhaul_wire::messages::AckType;
 
-type OnSubscription = fn(&mut Machine, &TopicName, &str) -> Result<(), AdminError>;
+type OnSubscription = fn(&mut BrokerMachine, &TopicName, &str) -> Result<(), AdminCallError>;
 
 /// The consumers that are told that nothing more comes.
-fn ends(effects: &[Effect]) -> Vec<(u64, u64)> {
+fn ends(effects: &[MachineEffect]) -> Vec<(u64, u64)> {
     sent(effects, |command| match command {
         Command::ReachedEndOfTopic(end) => Some(end.consumer_id),
         _ => None,
@@ -23,16 +23,16 @@ fn nothing_more_is_published() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"x");
     rig.send(1, b"under way", |_, _| {});
-    let (last, effects) = rig.asked(TOPIC, Machine::terminate_topic);
+    let (last, effects) = rig.asked(TOPIC, BrokerMachine::terminate_topic);
     assert_eq!(names(&effects), [7, 15], "SEND_RECEIPT, CLOSE_PRODUCER");
-    assert_eq!(last, Ok(Position { ledger: 0, entry: 1 }));
+    assert_eq!(last, Ok(AdminPosition { ledger: 0, entry: 1 }));
     assert_eq!(names(&rig.publish(1, 1, b"late")), [0; 0], "its client sends it again");
     let ended = Some(i32::from(ServerError::TopicTerminatedError));
     for mode in [AccessMode::Shared, AccessMode::Exclusive, AccessMode::WaitForExclusive] {
         assert_eq!(refusal(&rig.ask(1, producer(2, 7, mode))), ended, "{mode:?}");
     }
-    let again = rig.asked(TOPIC, Machine::terminate_topic).0;
-    assert_eq!(again, Ok(Position { ledger: 0, entry: 1 }));
+    let again = rig.asked(TOPIC, BrokerMachine::terminate_topic).0;
+    assert_eq!(again, Ok(AdminPosition { ledger: 0, entry: 1 }));
     assert_eq!(rig.topic().entries.end(), 2);
 }
 
@@ -52,7 +52,7 @@ fn consumers_learn_that_nothing_more_comes() {
         command.initial_position = None;
     });
     assert_eq!(
-        ends(&rig.call(Machine::terminate_topic)),
+        ends(&rig.call(BrokerMachine::terminate_topic)),
         [(2, 7)],
         "the others have something left"
     );
@@ -84,12 +84,12 @@ impl Rig {
             command.start_message_id = Some(EARLIEST);
             command.initial_position = None;
         });
-        assert_eq!(ends(&rig.call(Machine::terminate_topic)), []);
+        assert_eq!(ends(&rig.call(BrokerMachine::terminate_topic)), []);
         rig.now += 5000;
         rig
     }
 
-    fn operate(&mut self, call: OnSubscription) -> Vec<Effect> {
+    fn operate(&mut self, call: OnSubscription) -> Vec<MachineEffect> {
         self.machine.set_time(self.now, self.now);
         self.call(|machine, name| call(machine, name, "s"))
     }
@@ -100,7 +100,7 @@ impl Rig {
 fn consumers_learn_it_when_their_backlog_is_skipped() {
     let skip: OnSubscription = |machine, name, known| machine.skip(name, known, 2);
     let expire: OnSubscription = |machine, name, known| machine.expire_subscription(name, known, 1);
-    for (number, call) in [Machine::skip_all, skip, expire].into_iter().enumerate() {
+    for (number, call) in [BrokerMachine::skip_all, skip, expire].into_iter().enumerate() {
         let mut rig = Rig::ended_with_backlog();
         assert_eq!(ends(&rig.operate(call)), [(1, 5)], "{number}");
         assert_eq!(ends(&rig.operate(call)), [], "{number}: once");
@@ -111,8 +111,9 @@ fn consumers_learn_it_when_their_backlog_is_skipped() {
 #[test]
 fn consumers_learn_it_after_a_reset_to_the_end() {
     let mut rig = Rig::ended_with_backlog();
-    let effects =
-        rig.operate(|machine, name, subscription| machine.reset(name, subscription, Start::Latest));
+    let effects = rig.operate(|machine, name, subscription| {
+        machine.reset(name, subscription, SubscriptionStart::Latest)
+    });
     assert_eq!((names(&effects), ends(&effects)), (vec![16], vec![]), "CLOSE_CONSUMER");
     let again = CommandSubscribe {
         topic: TOPIC.to_owned(),
@@ -128,11 +129,11 @@ fn consumers_learn_it_after_a_reset_to_the_end() {
 #[test]
 fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
     let mut rig = Rig::ended_with_backlog();
-    assert_eq!(ends(&rig.call(Machine::truncate_topic)), [(1, 5), (2, 6)]);
+    assert_eq!(ends(&rig.call(BrokerMachine::truncate_topic)), [(1, 5), (2, 6)]);
     assert_eq!(ends(&rig.pass(5000)), [], "once");
 
     let mut rig = Rig::ended_with_backlog();
-    let told = ends(&rig.operate(Machine::skip_all));
+    let told = ends(&rig.operate(BrokerMachine::skip_all));
     assert_eq!(told, [(1, 5)], "the reader has something left");
     let topic = "persistent://public/default/other".to_owned();
     rig.ask(1, CommandProducer { topic, ..producer(2, 8, AccessMode::Shared) });
@@ -146,10 +147,10 @@ fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
 fn an_end_is_for_ever() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.call(Machine::terminate_topic);
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::terminate_topic);
+    rig.call(BrokerMachine::unload_topic);
     assert!(rig.produce(1, 1, AccessMode::Shared).is_err());
-    let mut restored = State::default();
+    let mut restored = BrokerState::default();
     rig.machine.state.snapshot().iter().for_each(|change| restored.apply(change).unwrap());
     assert!(restored.topics().next().unwrap().1.is_terminated);
     rig.call(|machine, name| machine.remove_topic(name, false));

@@ -3,10 +3,10 @@
 
 use super::support::{id, job, shared};
 use super::*;
-use crate::admin::values::CompactionState;
+use crate::admin::values::CompactionRunState;
 use crate::log::ReadError;
 use crate::machine::unreadable::Unreadable;
-use crate::state::entries::Position;
+use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::AckType::{Cumulative, Individual};
 use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
 
@@ -17,7 +17,7 @@ fn unreadable(rig: &Rig, entry: u64, cause: ReadError) -> Unreadable {
     let place = rig.topic().entries.get(entry).unwrap().place;
     Unreadable {
         consumer: ConsumerKey { conn: 1, id: 5 },
-        position: Position { ledger: 0, entry },
+        position: EntryPosition { ledger: 0, entry },
         place: Some(place),
         cause,
     }
@@ -88,7 +88,7 @@ fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it(
         rig.look();
         let effects = rig.pass(10_000);
         let kept = unreadable.place.unwrap().segment;
-        let removes = |effect: &Effect| matches!(effect, Effect::RemoveSegments(segments) if segments.contains(&kept));
+        let removes = |effect: &MachineEffect| matches!(effect, MachineEffect::RemoveSegments(segments) if segments.contains(&kept));
         assert!(!effects.iter().any(removes), "{effects:?}");
         rig.machine.checkpoint();
         rig.settle();
@@ -187,17 +187,17 @@ fn a_topic_with_one_is_not_compacted() {
     for second in 1..=8 {
         let effects = rig.pass(1_000);
         assert!(job(&effects).is_none());
-        let warns = |effect: &Effect| matches!(effect, Effect::Warn(warning) if warning.contains("is not compacted"));
+        let warns = |effect: &MachineEffect| matches!(effect, MachineEffect::Warn(warning) if warning.contains("is not compacted"));
         warned.extend(effects.iter().any(warns).then_some(second));
     }
     assert_eq!(warned, [1, 3, 7], "with longer and longer pauses");
-    let effects = rig.call(Machine::start_compaction);
+    let effects = rig.call(BrokerMachine::start_compaction);
     assert!(job(&effects).is_none(), "nor where somebody asks for it");
     let state = rig.asked(TOPIC, |machine, name| machine.compaction_status(name)).0.unwrap();
-    assert_eq!(state.status, CompactionState::Error);
+    assert_eq!(state.status, CompactionRunState::Error);
     assert!(state.last_error.contains("message 0:3 cannot be read"), "{}", state.last_error);
     rig.machine.is_readable_again(0, 3);
-    assert!(job(&rig.call(Machine::start_compaction)).is_some());
+    assert!(job(&rig.call(BrokerMachine::start_compaction)).is_some());
 }
 
 /// A network disk that fails for seconds costs nothing but the time.
@@ -252,9 +252,9 @@ impl Rig {
     }
 }
 
-fn delivered(effects: &[Effect]) -> Vec<u64> {
-    let one = |effect: &Effect| match effect {
-        Effect::Deliver { command, .. } => Some(command.message_id.entry_id),
+fn delivered(effects: &[MachineEffect]) -> Vec<u64> {
+    let one = |effect: &MachineEffect| match effect {
+        MachineEffect::Deliver { command, .. } => Some(command.message_id.entry_id),
         _ => None,
     };
     effects.iter().filter_map(one).collect()

@@ -1,6 +1,6 @@
 //! The end of the driver: what is under way, the last checkpoint, the connections, the log.
 
-use super::Driver;
+use super::BrokerDriver;
 use crate::error::BrokerError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 /// For the last answers and the last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Driver {
+impl BrokerDriver {
     /// Ends well, or as well as it can.
     pub(super) async fn end(mut self, outcome: Result<(), BrokerError>) -> Result<(), BrokerError> {
         if outcome.is_ok() {

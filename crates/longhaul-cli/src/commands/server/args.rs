@@ -1,7 +1,7 @@
 //! The options of `longhaul dev` and `longhaul server start`. Each is a setting, as the global ones
 //! are.
 
-use crate::globals::Said;
+use crate::globals::FlagValues;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ Examples:
   longhaul server start --data /var/lib/longhaul
   longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 --admin-url http://pulsar:8080
   longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json")]
-pub(crate) struct Start {
+pub(crate) struct ServerStartArgs {
     /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data)
     /// or pulsar (at --service-url).
     #[arg(long, value_name = "ENGINE")]
@@ -134,7 +134,7 @@ pub(in crate::commands) struct Secured {
 
 impl Secured {
     /// The settings that its options give.
-    pub(in crate::commands) fn said(&self) -> Said<'_> {
+    pub(in crate::commands) fn said(&self) -> FlagValues<'_> {
         let mut said = given(&[
             ("admin-tls", &self.admin_tls),
             ("admin-hosts", &self.admin_hosts),
@@ -179,12 +179,14 @@ struct Listen {
     dialect_queue: Option<String>,
 }
 
-pub(in crate::commands) fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
+pub(in crate::commands) fn given<'a>(
+    texts: &[(&'static str, &'a Option<String>)],
+) -> FlagValues<'a> {
     texts.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect()
 }
 
 impl Listen {
-    fn said(&self) -> Said<'_> {
+    fn said(&self) -> FlagValues<'_> {
         let mut said = given(&[
             ("data", &self.data),
             ("http", &self.http),
@@ -199,14 +201,14 @@ impl Listen {
 
 impl Dev {
     /// What was said.
-    pub(super) fn said(&self) -> Said<'_> {
+    pub(super) fn said(&self) -> FlagValues<'_> {
         self.listen.said()
     }
 }
 
-impl Start {
+impl ServerStartArgs {
     /// What was said.
-    pub(super) fn said(&self) -> Said<'_> {
+    pub(super) fn said(&self) -> FlagValues<'_> {
         let mut said = self.listen.said();
         said.extend(given(&[
             ("engine", &self.engine),

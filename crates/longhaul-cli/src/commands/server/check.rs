@@ -1,9 +1,9 @@
 //! `longhaul server check`: whether the gateway of this machine is ready.
 
 use super::engine;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::settings::Settings;
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::settings::CliSettings;
 use anyhow::Context as _;
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,7 +16,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 const SHOWN_CHARS: usize = 300;
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct ServerCheckArgs {
     /// Where the gateway listens; 127.0.0.1:7070 if it is not said.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Check {
 
 /// # Errors
 /// When it is not ready, or nobody answers.
-pub(super) async fn run(check: &Check, context: &Context) -> anyhow::Result<()> {
+pub(super) async fn run(check: &ServerCheckArgs, context: &CommandContext) -> anyhow::Result<()> {
     let said = check.http.iter().map(|text| ("http", text.as_str())).collect();
     let settings = context.settings_with(said)?;
     let address = reached(engine::address(&settings, "http")?);
@@ -37,7 +37,7 @@ pub(super) async fn run(check: &Check, context: &Context) -> anyhow::Result<()> 
     let asked = client(&settings)?.get(&url).send().await;
     let lost = |error: reqwest::Error| {
         let what = format!("{url}: {:#}", anyhow::Error::from(error));
-        Failure::new(Code::Unreachable, what).help("--http says where the gateway listens")
+        CommandFailure::new(Code::Unreachable, what).help("--http says where the gateway listens")
     };
     let answer = asked.map_err(lost)?;
     let status = answer.status();
@@ -48,7 +48,7 @@ pub(super) async fn run(check: &Check, context: &Context) -> anyhow::Result<()> 
     let text = answer.text().await.unwrap_or_default();
     let shown: String =
         text.chars().filter(|letter| !letter.is_control()).take(SHOWN_CHARS).collect();
-    Err(Failure::new(Code::Unreachable, format!("{url}: {status}: {shown}")).into())
+    Err(CommandFailure::new(Code::Unreachable, format!("{url}: {status}: {shown}")).into())
 }
 
 /// Where to ask for what listens at an address: one that stands for all of the machine is reached
@@ -65,7 +65,7 @@ fn reached(listens: SocketAddr) -> SocketAddr {
 /// It sends no secret, and asks an address of this machine, which no certificate names: so any
 /// certificate will do. Where the gateway asks for one of its clients, that of the settings is
 /// shown.
-fn client(settings: &Settings) -> anyhow::Result<reqwest::Client> {
+fn client(settings: &CliSettings) -> anyhow::Result<reqwest::Client> {
     // Another part of the program may have chosen it before, and it is the same.
     rustls::crypto::ring::default_provider().install_default().ok();
     let mut client = reqwest::Client::builder()

@@ -3,7 +3,7 @@
 
 use crate::output::{Format, Output};
 use crate::service::Pulsar;
-use crate::service::tasks::{Change, From, Tasks};
+use crate::service::tasks::{TaskChange, TaskService, WatchStart};
 use futures::StreamExt;
 use longhaul::{Client, RetryPolicy, TaskContext, TaskError, TaskProcessor, Text, WorkerHandle};
 use std::time::Duration;
@@ -53,11 +53,12 @@ impl TaskProcessor for Samples {
 /// Prints each change of the samples.
 async fn tell(client: Client, colours: bool) {
     let output = Output { format: Format::Table, quiet: false, colours };
-    let Ok(mut changes) = (Pulsar { client, patience: None }).watch(QUEUE, From::Now).await else {
+    let Ok(mut changes) = (Pulsar { client, patience: None }).watch(QUEUE, WatchStart::Now).await
+    else {
         return;
     };
     while let Some(Ok(change)) = changes.next().await {
-        if let Change::Updated(task) = change
+        if let TaskChange::Updated(task) = change
             && output.each(&*task).is_err()
         {
             return;

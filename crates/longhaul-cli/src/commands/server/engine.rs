@@ -1,7 +1,7 @@
 //! What keeps the tasks: a broker in this process, or a Pulsar elsewhere.
 
-use crate::exit::Failure;
-use crate::settings::Settings;
+use crate::exit::CommandFailure;
+use crate::settings::CliSettings;
 use crate::sizes;
 use longhaul::{Client, ClientBuilder};
 use longhaul_broker::{
@@ -37,24 +37,24 @@ pub(super) struct Embedded {
 }
 
 /// A broker that can be started: its settings have been checked.
-pub(super) struct Prepared {
+pub(super) struct PreparedEmbeddedBroker {
     config: BrokerConfig,
     token: Option<String>,
     operator: Option<String>,
     subscription: Option<String>,
 }
 
-impl Prepared {
+impl PreparedEmbeddedBroker {
     /// Reads and checks its settings. Nothing listens yet.
     ///
     /// # Errors
     /// When one of them cannot be used.
-    pub(super) fn read(settings: &Settings) -> Result<Self, Failure> {
+    pub(super) fn read(settings: &CliSettings) -> Result<Self, CommandFailure> {
         if settings.is_said("broker-token-public-key") {
             let what = "the gateway signs tokens for its own clients, and broker-token-public-key only verifies them";
             let help =
                 "say --broker-token-secret, or run the broker by itself: longhaul broker run";
-            return Err(Failure::usage(what).help(help));
+            return Err(CommandFailure::usage(what).help(help));
         }
         let key = settings.text("broker-token-secret").map(TokenKey::secret).transpose();
         let key = key.map_err(|error| unusable("broker-token-secret", &error))?;
@@ -83,14 +83,14 @@ impl Prepared {
 /// # Errors
 /// When a setting cannot be used.
 pub(in crate::commands) fn config(
-    settings: &Settings,
+    settings: &CliSettings,
     key: Option<TokenKey>,
     own_role: Option<&str>,
-) -> Result<BrokerConfig, Failure> {
+) -> Result<BrokerConfig, CommandFailure> {
     let barred = if key.is_none() { BARRED } else { &[] };
     if let Some(name) = barred.iter().find(|name| settings.is_said(name)) {
         let what = format!("{name} is of no use without tokens: everybody may do everything");
-        return Err(Failure::usage(what).help("say --broker-token-secret as well"));
+        return Err(CommandFailure::usage(what).help("say --broker-token-secret as well"));
     }
     let address_of = |name| settings.text(name).map(|_| address(settings, name)).transpose();
     let defaults = BrokerConfig::default();
@@ -133,7 +133,11 @@ const NO_COUNT: &str = "expected a number";
 /// What says who may do what, which nobody can tell without tokens.
 const BARRED: &[&str] = &["broker-superusers", "broker-monitors", "broker-open-namespaces"];
 
-fn auth(settings: &Settings, key: TokenKey, own_role: Option<&str>) -> Result<AuthConfig, Failure> {
+fn auth(
+    settings: &CliSettings,
+    key: TokenKey,
+    own_role: Option<&str>,
+) -> Result<AuthConfig, CommandFailure> {
     let superusers: BTreeSet<String> = list(settings, "broker-superusers")
         .into_iter()
         .chain(own_role.map(str::to_owned))
@@ -144,7 +148,7 @@ fn auth(settings: &Settings, key: TokenKey, own_role: Option<&str>) -> Result<Au
 }
 
 /// A setting of the broker that cannot be used, with the options that put it right.
-fn refused(error: &StartError) -> Failure {
+fn refused(error: &StartError) -> CommandFailure {
     let help = match error {
         StartError::Host { which: "admin", .. } => "--admin-hosts names the hosts",
         StartError::Host { .. } => "--broker-host names the host",
@@ -159,7 +163,7 @@ fn refused(error: &StartError) -> Failure {
         StartError::Compacted(_) | StartError::Listen { .. } | StartError::Thread(_) => "",
         _ => "",
     };
-    let failure = Failure::usage(chain(error));
+    let failure = CommandFailure::usage(chain(error));
     if help.is_empty() { failure } else { failure.help(help) }
 }
 
@@ -207,24 +211,24 @@ impl Embedded {
     }
 }
 
-pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -> Failure {
-    Failure::usage(format!("{name} cannot be used: {}", chain(error)))
+pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -> CommandFailure {
+    CommandFailure::usage(format!("{name} cannot be used: {}", chain(error)))
 }
 
-fn tls(settings: &Settings) -> Result<Option<TlsConfig>, Failure> {
+fn tls(settings: &CliSettings) -> Result<Option<TlsConfig>, CommandFailure> {
     let client_authorities = settings.path("broker-client-authorities");
     match (settings.path("broker-certificate-file"), settings.path("broker-key-file")) {
         (Some(certificates), Some(key)) => {
             Ok(Some(TlsConfig { certificates, key, client_authorities }))
         }
         (None, None) if client_authorities.is_none() => Ok(None),
-        _ => Err(Failure::usage("TLS of the broker needs a certificate and its key")
+        _ => Err(CommandFailure::usage("TLS of the broker needs a certificate and its key")
             .help("say --broker-certificate-file and --broker-key-file")),
     }
 }
 
 /// What stands between commas.
-pub(super) fn list(settings: &Settings, name: &str) -> Vec<String> {
+pub(super) fn list(settings: &CliSettings, name: &str) -> Vec<String> {
     let parts = settings.text(name).unwrap_or_default().split(',').map(str::trim);
     parts.filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
@@ -248,7 +252,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// An address cannot be listened at.
-pub(super) fn in_use(flag: &str, address: SocketAddr, source: &std::io::Error) -> Failure {
+pub(super) fn in_use(flag: &str, address: SocketAddr, source: &std::io::Error) -> CommandFailure {
     let is_taken = source.kind() == std::io::ErrorKind::AddrInUse;
     let why =
         if is_taken { "another program listens there".to_owned() } else { source.to_string() };
@@ -256,17 +260,20 @@ pub(super) fn in_use(flag: &str, address: SocketAddr, source: &std::io::Error) -
         "end the other program (another `longhaul dev`, perhaps), or give another address with --{flag}, such as --{flag} {}:0 for any free port",
         address.ip()
     );
-    Failure::usage(format!("cannot listen on {address}: {why}")).help(help)
+    CommandFailure::usage(format!("cannot listen on {address}: {why}")).help(help)
 }
 
 /// The address of a setting, by number or name.
-pub(super) fn address(settings: &Settings, name: &'static str) -> Result<SocketAddr, Failure> {
+pub(super) fn address(
+    settings: &CliSettings,
+    name: &'static str,
+) -> Result<SocketAddr, CommandFailure> {
     let read = |text: &str| {
         let found = text.to_socket_addrs().map_err(|it| format!("expected HOST:PORT: {it}"))?;
         let found: Vec<_> = found.collect();
         let first = found.iter().find(|it| it.is_ipv4()).or_else(|| found.first());
         first.copied().ok_or_else(|| "the name has no address".to_owned())
     };
-    let missing = || Failure::usage(format!("{name} is not said"));
+    let missing = || CommandFailure::usage(format!("{name} is not said"));
     settings.parsed(name, read)?.ok_or_else(missing)
 }

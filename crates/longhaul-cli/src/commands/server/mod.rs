@@ -7,19 +7,19 @@ pub(super) mod engine;
 mod files;
 mod running;
 
-use crate::context::Context;
-use crate::exit::Failure;
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
 use crate::{clock, times};
-pub(crate) use args::{Dev, Start};
-use check::Check;
+pub(crate) use args::{Dev, ServerStartArgs};
+use check::ServerCheckArgs;
 use clap::Subcommand;
-use engine::{Engine, Prepared};
-use running::{Options, Running};
+use engine::{Engine, PreparedEmbeddedBroker};
+use running::{GatewayOptions, RunningServer};
 use serde::Serialize;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Server {
+pub(crate) enum ServerCommand {
     /// A broker and the gateway on this machine, for development: the same as `longhaul dev`.
     #[command(after_help = "\
 Examples:
@@ -27,7 +27,7 @@ Examples:
   longhaul server dev --data ./data --demo")]
     Dev(Box<Dev>),
     /// The gateway for production, with the embedded broker or before a Pulsar.
-    Start(Box<Start>),
+    Start(Box<ServerStartArgs>),
     /// Ask the gateway of this machine whether it is ready: for health checks of containers.
     ///
     /// It asks where --http, LONGHAUL_HTTP or the file say that the gateway listens, over TLS where
@@ -36,10 +36,10 @@ Examples:
 Examples:
   longhaul server check
   longhaul server check --live --http 127.0.0.1:7070")]
-    Check(Check),
+    Check(ServerCheckArgs),
 }
 
-impl Server {
+impl ServerCommand {
     /// Whether it runs until it is told to stop.
     pub(crate) const fn is_service(&self) -> bool {
         match self {
@@ -51,7 +51,7 @@ impl Server {
 
 /// Where everything listens.
 #[derive(Debug, Serialize)]
-struct Addresses {
+struct ServerAddressList {
     http: String,
     /// The web pages; `None` where they are switched off.
     dashboard: Option<String>,
@@ -63,23 +63,24 @@ struct Addresses {
 
 /// # Errors
 /// What the service meets.
-pub(crate) async fn run(command: Server, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: ServerCommand, context: &CommandContext) -> anyhow::Result<()> {
     match command {
-        Server::Dev(it) => dev(&it, context).await,
-        Server::Start(it) => start(&it, context).await,
-        Server::Check(it) => check::run(&it, context).await,
+        ServerCommand::Dev(it) => dev(&it, context).await,
+        ServerCommand::Start(it) => start(&it, context).await,
+        ServerCommand::Check(it) => check::run(&it, context).await,
     }
 }
 
 /// # Errors
 /// When something cannot be started, or ends by itself.
-pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()> {
     let begun = clock::monotonic();
     let settings = context.settings_with(it.said())?;
-    let (mut options, broker) = (Options::read(&settings)?, Prepared::read(&settings)?);
+    let (mut options, broker) =
+        (GatewayOptions::read(&settings)?, PreparedEmbeddedBroker::read(&settings)?);
     let engine = broker.start(options.share_files()).await?;
     let client = engine.client().connect().await?;
-    let mut running = Running::start(options, engine.into(), client.clone()).await?;
+    let mut running = RunningServer::start(options, engine.into(), client.clone()).await?;
     if it.demo {
         // Whoever is told that it is ready may look at it.
         demo::set_up(&client).await?;
@@ -99,19 +100,20 @@ pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
 
 /// # Errors
 /// As [`dev`].
-async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
+async fn start(it: &ServerStartArgs, context: &CommandContext) -> anyhow::Result<()> {
     let settings = context.settings_with(it.said())?;
     // Options first, then ports: one that is taken would hide the wrong option, and be told in its
     // place.
-    let mut options = Options::read(&settings)?;
+    let mut options = GatewayOptions::read(&settings)?;
     let (engine, client) = match settings.text("engine") {
         Some("embedded") => {
             if settings.text("data").is_none() {
-                return Err(Failure::usage("it is not said where the data are to be kept")
+                return Err(CommandFailure::usage("it is not said where the data are to be kept")
                     .help("--data DIR keeps them there; `longhaul dev` does without, and loses them when it ends")
                     .into());
             }
-            let broker = Prepared::read(&settings)?.start(options.share_files()).await?;
+            let broker =
+                PreparedEmbeddedBroker::read(&settings)?.start(options.share_files()).await?;
             let client = broker.client();
             (Engine::from(broker), client)
         }
@@ -122,11 +124,11 @@ async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
         other => {
             let other = other.unwrap_or_default();
             let what = format!("engine is `{other}`: expected embedded or pulsar");
-            return Err(Failure::usage(what).help("--engine says which").into());
+            return Err(CommandFailure::usage(what).help("--engine says which").into());
         }
     };
     let client = client.connect().await?;
-    let running = Running::start(options, engine, client).await?;
+    let running = RunningServer::start(options, engine, client).await?;
     let addresses = running.addresses(settings.path("data"));
     tracing::info!(
         http = addresses.http,
@@ -140,7 +142,7 @@ async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
     running.until_signal(&context.output).await
 }
 
-fn fields(addresses: &Addresses) -> [(&'static str, String); 4] {
+fn fields(addresses: &ServerAddressList) -> [(&'static str, String); 4] {
     let data = addresses.data.as_ref().map(|it| it.display().to_string());
     [
         ("http", addresses.http.clone()),
@@ -151,7 +153,7 @@ fn fields(addresses: &Addresses) -> [(&'static str, String); 4] {
 }
 
 /// What a person is told who has started it.
-fn introduction(it: &Addresses, demo: bool, took: &str) -> String {
+fn introduction(it: &ServerAddressList, demo: bool, took: &str) -> String {
     let data = it.data.as_ref().map_or_else(
         || "temporary; --data DIR keeps them".to_owned(),
         |path| path.display().to_string(),

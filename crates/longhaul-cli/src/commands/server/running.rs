@@ -1,18 +1,19 @@
 //! Everything that runs in one process: broker, gateway, perhaps the demo; and how it ends.
 
-use super::Addresses;
+use super::ServerAddressList;
 use super::demo::Demo;
 use super::engine::{self, Engine};
 use super::files;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
-use crate::settings::Settings;
-use crate::signals::Signals;
+use crate::settings::CliSettings;
+use crate::signals::ShutdownSignals;
 use crate::times;
 use longhaul::Client;
 use longhaul::topics::TopicNames;
 use longhaul_server::{
-    ConfigError, Dashboard, Dialect, RateLimit, Server, ServerConfig, StartError, TlsConfig,
+    Dashboard, Dialect, RateLimit, Server, ServerConfig, ServerConfigError, ServerStartError,
+    TlsConfig,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,23 +22,25 @@ use std::time::Duration;
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// The options of the gateway, checked: nothing listens yet.
-pub(super) struct Options {
+pub(super) struct GatewayOptions {
     config: ServerConfig,
     drain: Duration,
 }
 
-impl Options {
+impl GatewayOptions {
     /// Reads and checks them.
     ///
     /// # Errors
     /// When one of them cannot be used.
-    pub(super) fn read(settings: &Settings) -> Result<Self, Failure> {
+    pub(super) fn read(settings: &CliSettings) -> Result<Self, CommandFailure> {
         let config = config(settings)?;
         config.check().map_err(|error| refused(&error))?;
         let drain = settings.duration("drain")?.unwrap_or(DRAIN);
         if let Some(subscription) = settings.text("subscription") {
             let named = TopicNames::new("tasks", subscription);
-            named.map_err(|error| Failure::usage(error.to_string()).help("say --subscription"))?;
+            named.map_err(|error| {
+                CommandFailure::usage(error.to_string()).help("say --subscription")
+            })?;
         }
         Ok(Self { config, drain })
     }
@@ -53,59 +56,68 @@ impl Options {
 }
 
 /// A setting of the gateway that cannot be used, with the options that put it right.
-fn refused(error: &StartError) -> Failure {
+fn refused(error: &ServerStartError) -> CommandFailure {
     let help = match error {
-        StartError::Config(ConfigError::OpenToAll(_)) => {
+        ServerStartError::Config(ServerConfigError::OpenToAll(_)) => {
             "--http-tokens FILE tells callers apart, as --http-client-authorities FILE does with a certificate (`longhaul server start`); \
              --http 127.0.0.1:7070 keeps others out; --insecure, or LONGHAUL_INSECURE=true, lets everybody in"
         }
-        StartError::Config(ConfigError::Namespace(_)) => "--namespace names it",
-        StartError::Config(ConfigError::Origin(_)) => "--http-origins names them",
-        StartError::Config(ConfigError::Queue(_)) => "--dialect-queue names it",
-        StartError::Config(ConfigError::Measured(_) | ConfigError::MeasuredMany(_)) => {
-            "--measure names them"
+        ServerStartError::Config(ServerConfigError::Namespace(_)) => "--namespace names it",
+        ServerStartError::Config(ServerConfigError::Origin(_)) => "--http-origins names them",
+        ServerStartError::Config(ServerConfigError::Queue(_)) => "--dialect-queue names it",
+        ServerStartError::Config(
+            ServerConfigError::Measured(_) | ServerConfigError::MeasuredMany(_),
+        ) => "--measure names them",
+        ServerStartError::Config(ServerConfigError::Zero(_)) => "--rate-limit takes such as 100/1s",
+        ServerStartError::Tokens(_) => {
+            "--http-tokens names the file; docs/http.md shows what is in it"
         }
-        StartError::Config(ConfigError::Zero(_)) => "--rate-limit takes such as 100/1s",
-        StartError::Tokens(_) => "--http-tokens names the file; docs/http.md shows what is in it",
-        StartError::Tls(_) => {
+        ServerStartError::Tls(_) => {
             "--http-certificate-file, --http-key-file and --http-client-authorities name PEM files"
         }
-        StartError::Config(_) | StartError::Listen { .. } => "",
+        ServerStartError::Config(_) | ServerStartError::Listen { .. } => "",
         _ => "",
     };
-    let failure = Failure::usage(error.to_string());
+    let failure = CommandFailure::usage(error.to_string());
     if help.is_empty() { failure } else { failure.help(help) }
 }
 
-pub(super) struct Running {
+pub(super) struct RunningServer {
     engine: Engine,
     server: Server,
     demo: Option<Demo>,
-    signals: Signals,
+    signals: ShutdownSignals,
     drain: Duration,
     has_dashboard: bool,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts the gateway before an engine that runs.
     ///
     /// # Errors
     /// When the port is in use.
     pub(super) async fn start(
-        Options { config, drain }: Options,
+        GatewayOptions { config, drain }: GatewayOptions,
         engine: Engine,
         client: Client,
     ) -> anyhow::Result<Self> {
         let has_dashboard = config.dashboard != Dashboard::Off;
         let server = match Server::start(client, config).await {
             Ok(server) => server,
-            Err(StartError::Listen { address, source }) => {
+            Err(ServerStartError::Listen { address, source }) => {
                 return Err(engine::in_use("http", address, &source).into());
             }
             Err(error) => return Err(refused(&error).into()),
         };
         // Whoever is told that it is ready may end it.
-        Ok(Self { engine, server, demo: None, signals: Signals::new()?, drain, has_dashboard })
+        Ok(Self {
+            engine,
+            server,
+            demo: None,
+            signals: ShutdownSignals::new()?,
+            drain,
+            has_dashboard,
+        })
     }
 
     /// Adds the samples.
@@ -117,14 +129,14 @@ impl Running {
         Ok(())
     }
 
-    pub(super) fn addresses(&self, data: Option<PathBuf>) -> Addresses {
+    pub(super) fn addresses(&self, data: Option<PathBuf>) -> ServerAddressList {
         let http = self.server.url();
         let dashboard = self.has_dashboard.then(|| format!("{http}/ui"));
         let (broker, admin, data) = match &self.engine {
             Engine::Embedded(it) => (it.service_url(), it.admin_url(), data),
             Engine::Pulsar(url) => (url.clone(), None, None),
         };
-        Addresses { http, dashboard, broker, admin, data }
+        ServerAddressList { http, dashboard, broker, admin, data }
     }
 
     /// Runs until Ctrl-C or SIGTERM, and ends in order; at a second one, at once.
@@ -143,7 +155,7 @@ impl Running {
             ended = drain(engine, server, demo, limit) => ended,
             () = signals.next() => {
                 let what = "ended at once, at a second signal";
-                Err(Failure::new(Code::Failed, what).help("what was confirmed is kept; a worker's tasks are taken over").into())
+                Err(CommandFailure::new(Code::Failed, what).help("what was confirmed is kept; a worker's tasks are taken over").into())
             }
         }
     }
@@ -177,7 +189,7 @@ async fn drain(
     }
 }
 
-fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
+fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
     let mut config = ServerConfig::default();
     config.listen = engine::address(settings, "http")?;
     if let Some(namespace) = settings.text("namespace") {
@@ -193,8 +205,10 @@ fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
         }
         ((None, None), None) => None,
         _ => {
-            return Err(Failure::usage("TLS of the gateway needs a certificate and its key")
-                .help("say --http-certificate-file and --http-key-file"));
+            return Err(CommandFailure::usage(
+                "TLS of the gateway needs a certificate and its key",
+            )
+            .help("say --http-certificate-file and --http-key-file"));
         }
     };
     config.allowed_hosts = engine::list(settings, "http-hosts");

@@ -1,10 +1,10 @@
 //! `longhaul task cancel`, `kill`, `delete`, `retry`, `force-fail` and `force-release`.
 
-use crate::commands::bulk::Outcomes;
+use crate::commands::bulk::BulkOutcomes;
 use crate::commands::dead;
-use crate::context::Context;
-use crate::service::letters::Letters;
-use crate::service::tasks::{Act, Tasks, named, parse_task};
+use crate::context::CommandContext;
+use crate::service::letters::LetterService;
+use crate::service::tasks::{TaskOperation, TaskService, named, parse_task};
 use clap::Args;
 use longhaul::TaskRef;
 
@@ -15,7 +15,7 @@ Examples:
   longhaul task retry tasks@12:3:-1 tasks@12:4:-1 -o json
 
 The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.")]
-pub(crate) struct Retry {
+pub(crate) struct TaskRetryArgs {
     /// The tasks, as QUEUE@ID.
     #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
@@ -56,12 +56,12 @@ pub(crate) struct ForceRelease {
 /// # Errors
 /// When one of them could not be acted upon.
 pub(crate) async fn act(
-    service: &impl Tasks,
+    service: &impl TaskService,
     tasks: &[TaskRef],
-    act: Act,
-    context: &Context,
+    act: TaskOperation,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let mut outcomes = Outcomes::new(context);
+    let mut outcomes = BulkOutcomes::new(context);
     for task in tasks {
         let acted = service.act(task, act, context.reason()).await;
         outcomes.put(named(task), acted.map(|()| act.done()))?;
@@ -72,31 +72,31 @@ pub(crate) async fn act(
 /// # Errors
 /// As [`act`].
 pub(crate) async fn force_fail(
-    service: &impl Tasks,
+    service: &impl TaskService,
     it: ForceFail,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
-    act(service, &[it.task], Act::ForceFail(it.epoch), context).await
+    act(service, &[it.task], TaskOperation::ForceFail(it.epoch), context).await
 }
 
 /// # Errors
 /// As [`act`].
 pub(crate) async fn force_release(
-    service: &impl Tasks,
+    service: &impl TaskService,
     it: ForceRelease,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
-    act(service, &[it.task], Act::ForceRelease(it.epoch), context).await
+    act(service, &[it.task], TaskOperation::ForceRelease(it.epoch), context).await
 }
 
 /// # Errors
 /// When one of them could not be run once more.
 pub(crate) async fn retry(
-    service: &impl Letters,
-    it: &Retry,
-    context: &Context,
+    service: &impl LetterService,
+    it: &TaskRetryArgs,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let mut outcomes = Outcomes::new(context);
+    let mut outcomes = BulkOutcomes::new(context);
     for task in &it.tasks {
         let replayed = service.replay(task, context.reason()).await;
         dead::tell(&mut outcomes, named(task), replayed)?;

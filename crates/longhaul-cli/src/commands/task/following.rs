@@ -1,9 +1,11 @@
 //! `longhaul task wait` and `longhaul task watch`.
 
 use super::listing::status;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::service::tasks::{Change, From, Task, Tasks, attempts_in_words, named, parse_task};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::service::tasks::{
+    TaskChange, TaskDetails, TaskService, WatchStart, attempts_in_words, named, parse_task,
+};
 use clap::Args;
 use futures::StreamExt;
 use longhaul::TaskRef;
@@ -16,7 +18,7 @@ Examples:
   longhaul task wait tasks@12:3:-1 tasks@12:4:-1 -o jsonl
 
 It exits with 0 if all completed, with 1 if one did not, and with 124 when the time of --timeout is over.")]
-pub(crate) struct Wait {
+pub(crate) struct TaskWaitArgs {
     /// The tasks, as QUEUE@ID.
     #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
@@ -28,7 +30,7 @@ Examples:
   longhaul task watch tasks --from-now
   longhaul task watch tasks@12:3:-1 --until running
   longhaul task watch tasks@12:3:-1 -o jsonl")]
-pub(crate) struct Watch {
+pub(crate) struct TaskWatchArgs {
     /// The queue, by the name of its task topic; or one task as QUEUE@ID, which is watched until it
     /// is over.
     what: String,
@@ -42,7 +44,11 @@ pub(crate) struct Watch {
 
 /// # Errors
 /// When a task did not complete.
-pub(crate) async fn wait(service: &impl Tasks, it: &Wait, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn wait(
+    service: &impl TaskService,
+    it: &TaskWaitArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let mut failed = 0_usize;
     for task in &it.tasks {
         let ended = follow(service, task, context).await?;
@@ -56,15 +62,15 @@ pub(crate) async fn wait(service: &impl Tasks, it: &Wait, context: &Context) -> 
         1 => "the task did not complete".to_owned(),
         count => format!("{failed} of {count} tasks did not complete"),
     };
-    Err(Failure::new(Code::Failed, what).into())
+    Err(CommandFailure::new(Code::Failed, what).into())
 }
 
 /// Waits for a task; people see how far it is.
 pub(crate) async fn follow(
-    service: &impl Tasks,
+    service: &impl TaskService,
     task: &TaskRef,
-    context: &Context,
-) -> anyhow::Result<Task> {
+    context: &CommandContext,
+) -> anyhow::Result<TaskDetails> {
     if context.output.quiet || !io::stderr().is_terminal() {
         return service.ended(task).await;
     }
@@ -72,9 +78,9 @@ pub(crate) async fn follow(
     let name = named(task);
     progress.set(0, 0, &format!("{name} waits for a worker"));
     let show = async {
-        let Ok(mut changes) = service.watch(&task.topic, From::Now).await else { return };
+        let Ok(mut changes) = service.watch(&task.topic, WatchStart::Now).await else { return };
         while let Some(Ok(change)) = changes.next().await {
-            let Change::Updated(shown) = change else { continue };
+            let TaskChange::Updated(shown) = change else { continue };
             if shown.task != name {
                 continue;
             }
@@ -96,7 +102,7 @@ pub(crate) async fn follow(
 ///
 /// # Errors
 /// When it has none.
-pub(crate) fn print_result(task: &Task, context: &Context) -> anyhow::Result<()> {
+pub(crate) fn print_result(task: &TaskDetails, context: &CommandContext) -> anyhow::Result<()> {
     if let Some(bytes) = &task.result_bytes {
         if context.output.is_for_people() {
             return Ok(context.output.bytes(bytes)?);
@@ -105,7 +111,7 @@ pub(crate) fn print_result(task: &Task, context: &Context) -> anyhow::Result<()>
     }
     if !task.is_over() {
         let what = format!("{} has no result yet: it is {}", task.task, task.status);
-        return Err(Failure::new(Code::Conflict, what).help("--wait waits for it").into());
+        return Err(CommandFailure::new(Code::Conflict, what).help("--wait waits for it").into());
     }
     let why = task
         .reason
@@ -116,10 +122,10 @@ pub(crate) fn print_result(task: &Task, context: &Context) -> anyhow::Result<()>
     let attempts = attempts_in_words(task.attempts);
     let what = format!("{} has {} after {attempts}{why}", task.task, ended_word(task));
     let help = format!("`longhaul task history {}` shows what happened", task.task);
-    Err(Failure::new(Code::Failed, what).help(help).into())
+    Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }
 
-fn ended_word(task: &Task) -> &'static str {
+fn ended_word(task: &TaskDetails) -> &'static str {
     match task.status {
         "cancelled" => "been cancelled",
         "expired" => "expired",
@@ -131,23 +137,23 @@ fn ended_word(task: &Task) -> &'static str {
 /// # Errors
 /// When the queue cannot be followed.
 pub(crate) async fn watch(
-    service: &impl Tasks,
-    it: &Watch,
-    context: &Context,
+    service: &impl TaskService,
+    it: &TaskWatchArgs,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let one: Option<TaskRef> = match it.what.contains('@') {
-        true => Some(parse_task(&it.what).map_err(Failure::usage)?),
+        true => Some(parse_task(&it.what).map_err(CommandFailure::usage)?),
         false => None,
     };
     let queue = one.as_ref().map_or(it.what.as_str(), |task| task.topic.as_str());
-    let from = if it.from_now { From::Now } else { From::Start };
+    let from = if it.from_now { WatchStart::Now } else { WatchStart::Start };
     let name = one.as_ref().map(named);
     // A task that nobody has begun yet stands nowhere.
     let mut has_shown = name.is_none();
     let mut changes = service.watch(queue, from).await?;
     while let Some(change) = changes.next().await {
         match change? {
-            Change::Updated(task) => {
+            TaskChange::Updated(task) => {
                 if name.as_ref().is_some_and(|name| *name != task.task) {
                     continue;
                 }
@@ -158,11 +164,11 @@ pub(crate) async fn watch(
                     return Ok(());
                 }
             }
-            Change::CaughtUp if !it.from_now && has_shown => {
+            TaskChange::CaughtUp if !it.from_now && has_shown => {
                 context.output.note("(that is how it stands; changes follow)");
             }
-            Change::CaughtUp => {}
-            Change::Unreadable(what) => context.output.note(&format!("note: {what}")),
+            TaskChange::CaughtUp => {}
+            TaskChange::Unreadable(what) => context.output.note(&format!("note: {what}")),
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! `longhaul task list` and `longhaul task count`.
 
-use crate::context::Context;
-use crate::service::tasks::{Filter, Page, Query, Tasks, statuses};
+use crate::context::CommandContext;
+use crate::service::tasks::{TaskListFilter, TaskListPage, TaskListRequest, TaskService, statuses};
 use crate::times;
 use clap::Args;
 
@@ -11,7 +11,7 @@ Examples:
   longhaul task list tasks --status running,retrying
   longhaul task list tasks --at '30m ago' --tag newsletter -o jsonl
   longhaul task list tasks --status failed --changed-after 2026-11-20T07:00Z --all -q")]
-pub(crate) struct List {
+pub(crate) struct TaskListArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     /// As it was at this instant.
@@ -28,7 +28,7 @@ pub(crate) struct List {
     all: bool,
     // Last: what follows would be in its group of the help.
     #[command(flatten)]
-    filter: FilterArgs,
+    filter: TaskFilterArgs,
 }
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub(crate) struct List {
 Examples:
   longhaul task count tasks --status ready,running
   longhaul task count tasks --at '1h ago' -o json")]
-pub(crate) struct Count {
+pub(crate) struct TaskCountArgs {
     /// The queue, by the name of its task topic.
     queue: String,
     /// Those with this status alone; of several, with commas in between, with any of them.
@@ -50,7 +50,7 @@ pub(crate) struct Count {
 /// Which tasks are meant.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which tasks")]
-pub(crate) struct FilterArgs {
+pub(crate) struct TaskFilterArgs {
     /// Those with this status; of several, with commas in between, any of them: scheduled, ready,
     /// waiting, claimed, running, retrying, completed, failed, cancelled, expired, ended.
     #[arg(short, long, value_name = "STATUSES", value_delimiter = ',', value_parser = status)]
@@ -78,12 +78,12 @@ pub(crate) struct FilterArgs {
     changed_before: Option<u64>,
 }
 
-impl FilterArgs {
-    pub(crate) fn filter(self) -> Filter {
+impl TaskFilterArgs {
+    pub(crate) fn filter(self) -> TaskListFilter {
         let range = |from: Option<u64>, to: Option<u64>| {
             (from.is_some() || to.is_some()).then(|| from.unwrap_or(0)..=to.unwrap_or(u64::MAX))
         };
-        Filter {
+        TaskListFilter {
             statuses: self.status,
             tags: self.tag,
             task_type: self.task_type,
@@ -113,10 +113,15 @@ pub(super) fn status(text: &str) -> Result<&'static str, String> {
 
 /// # Errors
 /// When the queue cannot be read.
-pub(crate) async fn list(service: &impl Tasks, it: List, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn list(
+    service: &impl TaskService,
+    it: TaskListArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let limit = if it.all { usize::MAX } else { it.limit };
-    let query = Query { filter: it.filter.filter(), at_ms: it.at, after: it.after, limit };
-    let Page { tasks, next } = service.list(&it.queue, query).await?;
+    let query =
+        TaskListRequest { filter: it.filter.filter(), at_ms: it.at, after: it.after, limit };
+    let TaskListPage { tasks, next } = service.list(&it.queue, query).await?;
     context.output.list(&tasks)?;
     if let Some(next) = next {
         context.output.note(&format!("there are more: --after {next} lists them, --all lists all"));
@@ -127,9 +132,9 @@ pub(crate) async fn list(service: &impl Tasks, it: List, context: &Context) -> a
 /// # Errors
 /// When the queue cannot be read.
 pub(crate) async fn count(
-    service: &impl Tasks,
-    it: Count,
-    context: &Context,
+    service: &impl TaskService,
+    it: TaskCountArgs,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut counts = service.counts(&it.queue, it.at).await?;
     if !it.status.is_empty() {

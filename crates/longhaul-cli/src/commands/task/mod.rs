@@ -5,41 +5,41 @@ mod following;
 pub(crate) mod listing;
 pub(crate) mod submitting;
 
-use crate::context::Context;
-use crate::exit::Failure;
-use crate::output::Row;
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
+use crate::output::TableRow;
 use crate::service::Pulsar;
-use crate::service::letters::Letters;
-use crate::service::tasks::{Act, Tasks, named, no_task, parse_task};
+use crate::service::letters::LetterService;
+use crate::service::tasks::{TaskOperation, TaskService, named, no_task, parse_task};
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
 use serde::Serialize;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum TaskCommand {
     /// Submit a task, or one for each line.
     Submit(Box<submitting::Submit>),
     /// Show tasks: state, attempts, progress, result or failure.
     Get(Get),
     /// List the tasks of a queue, now or at a past instant.
     #[command(visible_alias = "ls")]
-    List(listing::List),
+    List(listing::TaskListArgs),
     /// Count the tasks of a queue by status.
-    Count(listing::Count),
+    Count(listing::TaskCountArgs),
     /// Wait until tasks are over.
-    Wait(following::Wait),
+    Wait(following::TaskWaitArgs),
     /// Watch the tasks of a queue, or one task, as they change.
-    Watch(following::Watch),
+    Watch(following::TaskWatchArgs),
     /// Show what happened to a task, entry by entry.
-    History(History),
+    History(TaskHistoryArgs),
     /// Say why a task does not run, or who runs it.
-    Why(Why),
+    Why(TaskWhyArgs),
     /// Ask tasks to end, whether they wait or run.
     Cancel(Cancel),
     /// End tasks without waiting for their processors.
     Kill(Kill),
     /// Run tasks once more that failed for good.
-    Retry(acting::Retry),
+    Retry(acting::TaskRetryArgs),
     /// Close tasks, wherever they stand.
     #[command(visible_alias = "rm")]
     Delete(Delete),
@@ -52,7 +52,7 @@ pub(crate) enum Task {
     /// Print the payload of a task as it is.
     Payload(PayloadOf),
     /// Tell what a task is called here that `longhaul migrate` has moved here.
-    Moved(Moved),
+    Moved(TaskMovedArgs),
 }
 
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub(crate) enum Task {
 Examples:
   longhaul task moved tasks@12:3:-1
   longhaul task moved tasks@12:3:-1 -o json")]
-pub(crate) struct Moved {
+pub(crate) struct TaskMovedArgs {
     /// The queue here, and the id that the task had where it was, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
@@ -72,7 +72,7 @@ struct NamedTask {
     task: String,
 }
 
-impl Row for NamedTask {
+impl TableRow for NamedTask {
     const HEADS: &'static [&'static str] = &["TASK"];
 
     fn cells(&self) -> Vec<String> {
@@ -96,7 +96,7 @@ pub(crate) struct Get {
 Examples:
   longhaul task history tasks@12:3:-1
   longhaul task history tasks@12:3:-1 -o jsonl")]
-pub(crate) struct History {
+pub(crate) struct TaskHistoryArgs {
     /// The task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
@@ -107,7 +107,7 @@ pub(crate) struct History {
 Examples:
   longhaul task why tasks@12:3:-1
   longhaul task why tasks@12:3:-1 -o json")]
-pub(crate) struct Why {
+pub(crate) struct TaskWhyArgs {
     /// The task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
@@ -178,8 +178,8 @@ pub(crate) struct PayloadOf {
 
 /// # Errors
 /// What the command meets.
-pub(crate) async fn run(command: Task, context: &Context) -> anyhow::Result<()> {
-    if let Task::Moved(it) = &command {
+pub(crate) async fn run(command: TaskCommand, context: &CommandContext) -> anyhow::Result<()> {
+    if let TaskCommand::Moved(it) = &command {
         return moved(&it.task, context).await;
     }
     match context.gateway()? {
@@ -189,43 +189,53 @@ pub(crate) async fn run(command: Task, context: &Context) -> anyhow::Result<()> 
 }
 
 async fn run_on(
-    service: &(impl Tasks + Letters),
-    command: Task,
-    context: &Context,
+    service: &(impl TaskService + LetterService),
+    command: TaskCommand,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     match command {
-        Task::Submit(it) => submitting::run(service, *it, context).await,
-        Task::Get(it) => get(service, &it.tasks, context).await,
-        Task::List(it) => listing::list(service, it, context).await,
-        Task::Count(it) => listing::count(service, it, context).await,
-        Task::Wait(it) => following::wait(service, &it, context).await,
-        Task::Watch(it) => following::watch(service, &it, context).await,
-        Task::History(it) => history(service, &it.task, context).await,
-        Task::Why(it) => why(service, &it.task, context).await,
-        Task::Cancel(it) => acting::act(service, &it.tasks, Act::Cancel, context).await,
-        Task::Kill(it) => acting::act(service, &it.tasks, Act::Kill, context).await,
-        Task::Delete(it) => acting::act(service, &it.tasks, Act::Delete, context).await,
-        Task::Retry(it) => acting::retry(service, &it, context).await,
-        Task::ForceFail(it) => acting::force_fail(service, it, context).await,
-        Task::ForceRelease(it) => acting::force_release(service, it, context).await,
-        Task::Result(it) => result(service, &it, context).await,
-        Task::Payload(it) => payload(service, &it, context).await,
-        Task::Moved(it) => moved(&it.task, context).await,
+        TaskCommand::Submit(it) => submitting::run(service, *it, context).await,
+        TaskCommand::Get(it) => get(service, &it.tasks, context).await,
+        TaskCommand::List(it) => listing::list(service, it, context).await,
+        TaskCommand::Count(it) => listing::count(service, it, context).await,
+        TaskCommand::Wait(it) => following::wait(service, &it, context).await,
+        TaskCommand::Watch(it) => following::watch(service, &it, context).await,
+        TaskCommand::History(it) => history(service, &it.task, context).await,
+        TaskCommand::Why(it) => why(service, &it.task, context).await,
+        TaskCommand::Cancel(it) => {
+            acting::act(service, &it.tasks, TaskOperation::Cancel, context).await
+        }
+        TaskCommand::Kill(it) => {
+            acting::act(service, &it.tasks, TaskOperation::Kill, context).await
+        }
+        TaskCommand::Delete(it) => {
+            acting::act(service, &it.tasks, TaskOperation::Delete, context).await
+        }
+        TaskCommand::Retry(it) => acting::retry(service, &it, context).await,
+        TaskCommand::ForceFail(it) => acting::force_fail(service, it, context).await,
+        TaskCommand::ForceRelease(it) => acting::force_release(service, it, context).await,
+        TaskCommand::Result(it) => result(service, &it, context).await,
+        TaskCommand::Payload(it) => payload(service, &it, context).await,
+        TaskCommand::Moved(it) => moved(&it.task, context).await,
     }
 }
 
-async fn moved(old: &TaskRef, context: &Context) -> anyhow::Result<()> {
+async fn moved(old: &TaskRef, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("the register of moved tasks")?;
     let found = context.client().await?.moved(&old.topic, old.id).await?;
     if found.is_empty() {
         let what = format!("no task with the id {} was moved to {}", old.id, old.topic);
-        return Err(Failure::not_found(what).into());
+        return Err(CommandFailure::not_found(what).into());
     }
     let rows: Vec<_> = found.iter().map(|task| NamedTask { task: named(task) }).collect();
     Ok(context.output.list(&rows)?)
 }
 
-async fn get(service: &impl Tasks, tasks: &[TaskRef], context: &Context) -> anyhow::Result<()> {
+async fn get(
+    service: &impl TaskService,
+    tasks: &[TaskRef],
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let mut missing = None;
     for task in tasks {
         match service.task(task).await? {
@@ -236,11 +246,15 @@ async fn get(service: &impl Tasks, tasks: &[TaskRef], context: &Context) -> anyh
     missing.map_or(Ok(()), |task| Err(no_task(task).into()))
 }
 
-async fn history(service: &impl Tasks, task: &TaskRef, context: &Context) -> anyhow::Result<()> {
+async fn history(
+    service: &impl TaskService,
+    task: &TaskRef,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let history = service.history(task).await?;
     if history.entries.is_empty() {
         let what = format!("the log has no entry about {}", named(task));
-        return Err(Failure::not_found(what)
+        return Err(CommandFailure::not_found(what)
             .help("no worker has claimed it yet, or its entries were removed: the log is kept for some hours")
             .into());
     }
@@ -250,12 +264,20 @@ async fn history(service: &impl Tasks, task: &TaskRef, context: &Context) -> any
     Ok(context.output.list(&history.entries)?)
 }
 
-async fn why(service: &impl Tasks, task: &TaskRef, context: &Context) -> anyhow::Result<()> {
+async fn why(
+    service: &impl TaskService,
+    task: &TaskRef,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let reason = service.why(task).await?.ok_or_else(|| no_task(task))?;
     Ok(context.output.one(&reason, &reason.fields())?)
 }
 
-async fn result(service: &impl Tasks, it: &ResultOf, context: &Context) -> anyhow::Result<()> {
+async fn result(
+    service: &impl TaskService,
+    it: &ResultOf,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let task = if it.wait {
         service.ended(&it.task).await?
     } else {
@@ -264,17 +286,21 @@ async fn result(service: &impl Tasks, it: &ResultOf, context: &Context) -> anyho
     following::print_result(&task, context)
 }
 
-async fn payload(service: &impl Tasks, it: &PayloadOf, context: &Context) -> anyhow::Result<()> {
+async fn payload(
+    service: &impl TaskService,
+    it: &PayloadOf,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let Some(found) = service.payload(&it.task).await? else {
         let what = format!("the message of {} is not on the task topic any more", named(&it.task));
         let help = "a task that failed for good keeps its payload in its dead letter: `longhaul dead show`";
-        return Err(Failure::not_found(what).help(help).into());
+        return Err(CommandFailure::not_found(what).help(help).into());
     };
     if !it.properties {
         return Ok(context.output.bytes(&found.bytes)?);
     }
     let Some(properties) = found.properties else {
-        return Err(Failure::usage("a gateway does not tell the properties of a task")
+        return Err(CommandFailure::usage("a gateway does not tell the properties of a task")
             .help("ask the broker: --service-url in place of --gateway")
             .into());
     };

@@ -1,9 +1,9 @@
 //! `longhaul task submit`.
 
 use super::{NamedTask, following};
-use crate::context::Context;
-use crate::exit::Failure;
-use crate::service::tasks::{NewTask, Tasks, Terms, named, parse_task};
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
+use crate::service::tasks::{SubmissionTerms, TaskService, TaskSubmission, named, parse_task};
 use crate::times;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -55,12 +55,12 @@ impl PayloadArgs {
             (Some(payload), _) => return Ok(Bytes::from(payload)),
             (None, Some(path)) if path != Path::new("-") => {
                 let opened = std::fs::File::open(&path);
-                let failed = |error| Failure::usage(format!("{}: {error}", path.display()));
+                let failed = |error| CommandFailure::usage(format!("{}: {error}", path.display()));
                 Box::new(opened.map_err(failed)?)
             }
             (None, file) => {
                 if file.is_none() && io::stdin().is_terminal() {
-                    return Err(Failure::usage("there is no payload")
+                    return Err(CommandFailure::usage("there is no payload")
                         .help("give it behind the queue, by --file, or on standard input")
                         .into());
                 }
@@ -71,7 +71,7 @@ impl PayloadArgs {
         from.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > BYTES_MAX {
             let what = format!("the payload has more than {BYTES_MAX} bytes");
-            return Err(Failure::usage(what)
+            return Err(CommandFailure::usage(what)
                 .help("put it into a store and submit a reference to it")
                 .into());
         }
@@ -96,8 +96,8 @@ pub(crate) struct TermArgs {
     #[arg(long = "tag", value_name = "WORD")]
     tags: Vec<String>,
     /// Which level of the queue it goes to; another one than normal needs a queue with levels.
-    #[arg(long, value_enum, default_value_t = Level::Normal)]
-    priority: Level,
+    #[arg(long, value_enum, default_value_t = PriorityArg::Normal)]
+    priority: PriorityArg,
     /// It does not start before so long from now.
     #[arg(long, value_name = "TIME", value_parser = times::duration, conflicts_with = "start_at")]
     delay: Option<Duration>,
@@ -153,7 +153,7 @@ pub(crate) struct TermArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Level {
+enum PriorityArg {
     High,
     Normal,
     Low,
@@ -170,21 +170,21 @@ enum Follows {
 }
 
 impl TermArgs {
-    pub(crate) fn terms(self) -> Terms {
+    pub(crate) fn terms(self) -> SubmissionTerms {
         let follows = |it| match it {
             Follows::Fail => AfterFailed::Fail,
             Follows::Skip => AfterFailed::Skip,
             Follows::Run => AfterFailed::Run,
         };
-        Terms {
+        SubmissionTerms {
             properties: self.properties,
             task_type: self.task_type,
             key: self.key,
             tags: self.tags,
             priority: match self.priority {
-                Level::High => Priority::High,
-                Level::Normal => Priority::Normal,
-                Level::Low => Priority::Low,
+                PriorityArg::High => Priority::High,
+                PriorityArg::Normal => Priority::Normal,
+                PriorityArg::Low => Priority::Low,
             },
             delay: self.delay,
             scheduled_at: self.start_at,
@@ -226,13 +226,17 @@ pub(crate) fn retry(text: &str) -> Result<RetryPolicy, String> {
 
 /// # Errors
 /// When a task cannot be submitted; with `--wait`, when it failed.
-pub(crate) async fn run(service: &impl Tasks, it: Submit, context: &Context) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    service: &impl TaskService,
+    it: Submit,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let Submit { queue, payload, lines, wait, terms } = it;
     let (payload, terms) = (payload.read()?, terms.terms());
     if lines {
         return submit_lines(service, &queue, &payload, &terms, context).await;
     }
-    let task = service.submit(NewTask { queue, payload, terms }).await?;
+    let task = service.submit(TaskSubmission { queue, payload, terms }).await?;
     if !wait {
         let task = named(&task);
         return Ok(context.output.one(&NamedTask { task: task.clone() }, &[("task", task)])?);
@@ -243,19 +247,21 @@ pub(crate) async fn run(service: &impl Tasks, it: Submit, context: &Context) -> 
 }
 
 async fn submit_lines(
-    service: &impl Tasks,
+    service: &impl TaskService,
     queue: &str,
     payload: &Bytes,
-    terms: &Terms,
-    context: &Context,
+    terms: &SubmissionTerms,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     use futures::{StreamExt, TryStreamExt, stream};
     const TOGETHER: usize = 64;
     let lines: Result<Vec<String>, _> = payload.lines().collect();
-    let lines = lines.map_err(|_| Failure::usage("the payload is no text: it has no lines"))?;
+    let lines =
+        lines.map_err(|_| CommandFailure::usage("the payload is no text: it has no lines"))?;
     let progress = context.output.progress(lines.len() as u64);
     let submit = |line: String| {
-        let task = NewTask { queue: queue.to_owned(), payload: line.into(), terms: terms.clone() };
+        let task =
+            TaskSubmission { queue: queue.to_owned(), payload: line.into(), terms: terms.clone() };
         service.submit(task)
     };
     let mut tasks =

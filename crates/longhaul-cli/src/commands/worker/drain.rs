@@ -1,9 +1,9 @@
 //! `longhaul worker drain`: has a worker end in order, and waits for that.
 
 use crate::clock;
-use crate::context::Context;
-use crate::exit::{Code, Failure};
-use crate::service::workers::{Look, Worker};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::service::workers::{WorkerLookup, WorkerProcess};
 use crate::times;
 use serde_json::json;
 use std::time::Duration;
@@ -22,10 +22,10 @@ const SILENCE_TOLD: Duration = Duration::from_secs(30);
 /// # Errors
 /// When there is no such worker, it cannot be drained by its name, or it has died.
 pub(super) async fn run(
-    look: &impl Look,
+    look: &impl WorkerLookup,
     name: &str,
     wait: bool,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let instance = look.drain(name, context.reason()).await?;
     if wait {
@@ -37,7 +37,7 @@ pub(super) async fn run(
 }
 
 /// What a look has shown.
-enum Seen {
+enum DrainObservation {
     /// A heartbeat that is new.
     Heard(Option<u64>),
     Left,
@@ -47,10 +47,10 @@ enum Seen {
 
 /// Waits until the worker has left, and tells what it still runs.
 async fn gone(
-    look: &impl Look,
+    look: &impl WorkerLookup,
     name: &str,
     instance: &str,
-    context: &Context,
+    context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut every = interval(LOOK_EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -62,8 +62,8 @@ async fn gone(
                 every.tick().await;
                 let worker = match found(look, instance).await {
                     Ok(Some(worker)) => worker,
-                    Ok(None) => return Seen::Left,
-                    Err(failure) => return Seen::Lost(failure),
+                    Ok(None) => return DrainObservation::Left,
+                    Err(failure) => return DrainObservation::Lost(failure),
                 };
                 look.back();
                 if heard.is_none() && is_silent(&worker) {
@@ -75,29 +75,29 @@ async fn gone(
                     context.output.note(&told(&worker.running));
                 }
                 if worker.last_heartbeat_ms != heard {
-                    return Seen::Heard(worker.last_heartbeat_ms);
+                    return DrainObservation::Heard(worker.last_heartbeat_ms);
                 }
             }
         };
         match timeout(SILENCE_MAX, next).await.map_err(|_| died(name))? {
-            Seen::Heard(at) => heard = at,
-            Seen::Left => return Ok(()),
+            DrainObservation::Heard(at) => heard = at,
+            DrainObservation::Left => return Ok(()),
             // Nothing is known of the worker meanwhile: its silence counts from then on.
-            Seen::Lost(failure) => look.pause(failure).await?,
+            DrainObservation::Lost(failure) => look.pause(failure).await?,
         }
     }
 }
 
 /// Whether it has not been heard of for a while: most workers say every few seconds that they are
 /// alive.
-fn is_silent(worker: &Worker) -> bool {
+fn is_silent(worker: &WorkerProcess) -> bool {
     let silent = worker.last_heartbeat_ms.map(|at| clock::wall_ms().saturating_sub(at));
     silent.is_some_and(|silent| u128::from(silent) > SILENCE_TOLD.as_millis())
 }
 
-async fn found(look: &impl Look, instance: &str) -> anyhow::Result<Option<Worker>> {
+async fn found(look: &impl WorkerLookup, instance: &str) -> anyhow::Result<Option<WorkerProcess>> {
     let workers = look.workers().await?;
-    let is_it = |it: &Worker| it.instance == instance && it.last_heartbeat_ms.is_some();
+    let is_it = |it: &WorkerProcess| it.instance == instance && it.last_heartbeat_ms.is_some();
     Ok(workers.into_iter().find(is_it))
 }
 
@@ -109,9 +109,9 @@ fn told(running: &[String]) -> String {
     }
 }
 
-fn died(name: &str) -> Failure {
+fn died(name: &str) -> CommandFailure {
     let time = times::human(SILENCE_MAX);
-    Failure::new(Code::Failed, format!("the worker `{name}` was not heard of for {time}"))
+    CommandFailure::new(Code::Failed, format!("the worker `{name}` was not heard of for {time}"))
         .help("it has died, or cannot reach the broker: other workers take over what it ran")
 }
 
@@ -121,12 +121,12 @@ mod tests {
 
     #[test]
     fn who_was_not_heard_of_for_a_while_is_silent() {
-        let heard = |ago: u64| Worker {
+        let heard = |ago: u64| WorkerProcess {
             last_heartbeat_ms: Some(clock::wall_ms() - ago * 1000),
-            ..Worker::default()
+            ..WorkerProcess::default()
         };
         assert_eq!([heard(0), heard(20), heard(40)].map(|it| is_silent(&it)), [false, false, true]);
-        assert!(!is_silent(&Worker::default()), "it has left");
+        assert!(!is_silent(&WorkerProcess::default()), "it has left");
     }
 
     #[test]

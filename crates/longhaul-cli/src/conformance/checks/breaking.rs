@@ -1,7 +1,7 @@
 //! Gateways that refuse, do not answer, and go away.
 
 use crate::conformance::candidate::Orders;
-use crate::conformance::door::{Call, Fault, Kind};
+use crate::conformance::door::{InjectedFault, ProxiedRequest, ProxiedRequestKind};
 use crate::conformance::stage::{Scene, begun};
 use anyhow::ensure;
 use serde_json::json;
@@ -11,10 +11,14 @@ use std::time::Duration;
 const PAUSE: u32 = 2;
 
 pub(super) async fn told_to_wait(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let kinds = [Kind::Lease, Kind::report("IN_PROGRESS"), Kind::report("SUCCEEDED")];
+    let kinds = [
+        ProxiedRequestKind::Lease,
+        ProxiedRequestKind::report("IN_PROGRESS"),
+        ProxiedRequestKind::report("SUCCEEDED"),
+    ];
     for kind in &kinds {
         for status in [429, 503] {
-            scene.door.plant(kind.clone(), Fault::Refuse { status, seconds: PAUSE });
+            scene.door.plant(kind.clone(), InjectedFault::Refuse { status, seconds: PAUSE });
         }
     }
     let _worker = scene.worker(&Orders { lease_time: 15, ..Orders::default() })?;
@@ -30,9 +34,9 @@ pub(super) async fn told_to_wait(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 
 /// Behind each request that was refused the next one of its kind comes no sooner than was asked
 /// for.
-fn waits(calls: &[Call], kind: &Kind) -> anyhow::Result<()> {
+fn waits(calls: &[ProxiedRequest], kind: &ProxiedRequestKind) -> anyhow::Result<()> {
     let pause = Duration::from_secs(PAUSE.into()) - Duration::from_millis(200);
-    let of_kind: Vec<&Call> = calls.iter().filter(|call| call.kind == *kind).collect();
+    let of_kind: Vec<&ProxiedRequest> = calls.iter().filter(|call| call.kind == *kind).collect();
     let mut refused = 0;
     for pair in of_kind.windows(2) {
         let [first, second] = pair else { continue };
@@ -50,13 +54,13 @@ fn waits(calls: &[Call], kind: &Kind) -> anyhow::Result<()> {
 }
 
 pub(super) async fn answer_lost(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    scene.door.plant(Kind::report("SUCCEEDED"), Fault::CutAnswer);
-    scene.door.plant(Kind::report("IN_PROGRESS"), Fault::CutAnswer);
+    scene.door.plant(ProxiedRequestKind::report("SUCCEEDED"), InjectedFault::CutAnswer);
+    scene.door.plant(ProxiedRequestKind::report("IN_PROGRESS"), InjectedFault::CutAnswer);
     let _worker = scene.worker(&Orders::default())?;
     let task = scene.submit(&json!([[{ "sleep": 5 }, { "succeed": "told twice" }]])).await?;
     scene.succeeds(&task, b"told twice", 1).await?;
-    let twice = |calls: &[Call]| {
-        let told = Kind::report("SUCCEEDED");
+    let twice = |calls: &[ProxiedRequest]| {
+        let told = ProxiedRequestKind::report("SUCCEEDED");
         let told = calls.iter().filter(|call| call.kind == told).count();
         told >= 2
     };

@@ -1,7 +1,7 @@
 //! Tasks that a worker has to leave: cancelled, taken away, expired, given back.
 
 use crate::conformance::candidate::Orders;
-use crate::conformance::door::{Call, Kind};
+use crate::conformance::door::{ProxiedRequest, ProxiedRequestKind};
 use crate::conformance::stage::{PATIENCE, Scene, begun};
 use anyhow::{Context, ensure};
 use longhaul::{HistoryEvent, TaskOutcome};
@@ -17,7 +17,7 @@ pub(super) async fn cancelled(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let end = scene.end(&task, Duration::from_secs(15)).await?;
     ensure!(end.outcome == Some(TaskOutcome::Cancelled), "the task ends {:?}", end.outcome);
     // Nobody had to end it in the worker's place.
-    let reported = |calls: &[Call]| calls.iter().any(|call| is_end(&call.kind));
+    let reported = |calls: &[ProxiedRequest]| calls.iter().any(|call| is_end(&call.kind));
     ensure!(reported(&scene.door.calls()), "the worker has reported nothing");
     let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
     scene.succeeds(&next, b"next", 1).await
@@ -31,7 +31,7 @@ pub(super) async fn taken_away(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let task = scene.submit(&steps).await?;
     scene.until_running(&task, 1).await?;
     scene.take_away(&task).await?;
-    let refused = |calls: &[Call]| calls.iter().any(is_refusal);
+    let refused = |calls: &[ProxiedRequest]| calls.iter().any(is_refusal);
     scene.door.until("a report on the lease that is over", PATIENCE, refused).await?;
     // The worker has ended both tasks, and may have said what it must not say, when this one is
     // over.
@@ -51,7 +51,7 @@ pub(super) async fn frozen(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let other = scene.worker(&Orders { name: "other", ..Orders::default() })?;
     scene.until_running(&task, 2).await?;
     worker.signal(Signal::CONT)?;
-    let refused = |calls: &[Call]| calls.iter().any(is_refusal);
+    let refused = |calls: &[ProxiedRequest]| calls.iter().any(is_refusal);
     scene.door.until("a report on the lease that has expired", PATIENCE, refused).await?;
     scene.succeeds(&task, b"second", 2).await?;
     drop(other);
@@ -67,8 +67,8 @@ pub(super) async fn drain(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let long = json!([[{ "succeed_with": "checkpoint" }, { "checkpoint": "half" }, begun(), { "sleep": 120 }]]);
     let long = scene.submit(&long).await?;
     scene.until_running(&long, 1).await?;
-    let stored = |calls: &[Call]| {
-        let alive = Kind::report("IN_PROGRESS");
+    let stored = |calls: &[ProxiedRequest]| {
+        let alive = ProxiedRequestKind::report("IN_PROGRESS");
         calls.iter().any(|call| call.kind == alive && call.status == Some(200))
     };
     scene.door.until("a keep-alive with the checkpoint", PATIENCE, stored).await?;
@@ -87,12 +87,12 @@ pub(super) async fn drain(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.succeeds(&late, b"late", 1).await.context("a task that came later")
 }
 
-fn is_refusal(call: &Call) -> bool {
-    matches!(call.kind, Kind::Report(_)) && matches!(call.status, Some(404 | 409))
+fn is_refusal(call: &ProxiedRequest) -> bool {
+    matches!(call.kind, ProxiedRequestKind::Report(_)) && matches!(call.status, Some(404 | 409))
 }
 
-fn is_end(kind: &Kind) -> bool {
-    matches!(kind, Kind::Report(status) if status != "IN_PROGRESS")
+fn is_end(kind: &ProxiedRequestKind) -> bool {
+    matches!(kind, ProxiedRequestKind::Report(status) if status != "IN_PROGRESS")
 }
 
 /// Reports may be under way when the first one is refused. Behind that nothing may come.

@@ -8,24 +8,29 @@ mod leaving;
 use super::Scene;
 use futures::future::LocalBoxFuture;
 
-type Run = for<'a, 'b> fn(&'a mut Scene<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+type ConformanceCheckFn =
+    for<'a, 'b> fn(&'a mut Scene<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
 /// Something that a worker has to do.
 #[derive(Clone, Copy)]
-pub(crate) struct Check {
+pub(crate) struct ConformanceCheck {
     /// Also the name of its queue.
     pub(crate) name: &'static str,
     /// What is demanded, in a sentence without its full stop.
     pub(crate) demand: &'static str,
-    pub(crate) run: Run,
+    pub(crate) run: ConformanceCheckFn,
 }
 
-const fn check(name: &'static str, demand: &'static str, run: Run) -> Check {
-    Check { name, demand, run }
+const fn check(
+    name: &'static str,
+    demand: &'static str,
+    run: ConformanceCheckFn,
+) -> ConformanceCheck {
+    ConformanceCheck { name, demand, run }
 }
 
 /// All of them, in the order of docs/clients.md.
-pub(crate) const ALL: &[Check] = &[
+pub(crate) const ALL: &[ConformanceCheck] = &[
     check("results", "reports the result, text and bytes as they are", |scene| {
         Box::pin(ending::results(scene))
     }),

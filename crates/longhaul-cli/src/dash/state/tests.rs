@@ -1,44 +1,50 @@
 use super::*;
 use crate::dash::testing::{answer_of_queues, answer_of_tasks, letter, press, task};
 
-fn dash(tab: Tab) -> Dash {
-    let mut dash = Dash::new(Some("mails".to_owned()), false, 1_000);
+fn dash(tab: Tab) -> DashboardState {
+    let mut dash = DashboardState::new(Some("mails".to_owned()), false, 1_000);
     dash.tab = tab;
     dash
 }
 
-fn with_tasks(names: &[&str]) -> Dash {
+fn with_tasks(names: &[&str]) -> DashboardState {
     let mut dash = dash(Tab::Tasks);
     tell(&mut dash, answer_of_tasks(names));
     dash
 }
 
-fn tell(dash: &mut Dash, answer: Answer) {
+fn tell(dash: &mut DashboardState, answer: DashboardData) {
     let wanted = dash.wanted();
     dash.answer(&wanted, Ok(answer), 2_000);
 }
 
-fn on(dash: &Dash) -> Option<String> {
+fn on(dash: &DashboardState) -> Option<String> {
     let table = dash.table();
     dash.selected(&table).map(|row| table.rows[row].key.clone())
 }
 
 #[test]
 fn enter_opens_the_tasks_of_the_queue_under_the_cursor() {
-    let mut dash = Dash::new(None, false, 1_000);
-    assert_eq!(dash.wanted(), Wanted::Queues);
+    let mut dash = DashboardState::new(None, false, 1_000);
+    assert_eq!(dash.wanted(), DashboardQuery::Queues);
     assert_eq!(press(&mut dash, "2"), None, "there is no queue yet");
     tell(&mut dash, answer_of_queues(&["bills", "mails"]));
     assert_eq!(press(&mut dash, "↓"), None);
-    assert_eq!(press(&mut dash, "⏎"), Some(Effect::Look));
+    assert_eq!(press(&mut dash, "⏎"), Some(DashboardEffect::Look));
     let queue = "mails".to_owned();
-    assert_eq!(dash.wanted(), Wanted::Tasks { queue: queue.clone(), scope: Scope::Running });
-    assert_eq!(press(&mut dash, "a"), Some(Effect::Look));
-    assert_eq!(dash.wanted(), Wanted::Tasks { queue: queue.clone(), scope: Scope::Open });
+    assert_eq!(
+        dash.wanted(),
+        DashboardQuery::Tasks { queue: queue.clone(), scope: TaskListScope::Running }
+    );
+    assert_eq!(press(&mut dash, "a"), Some(DashboardEffect::Look));
+    assert_eq!(
+        dash.wanted(),
+        DashboardQuery::Tasks { queue: queue.clone(), scope: TaskListScope::Open }
+    );
     press(&mut dash, "→→");
-    assert_eq!(dash.wanted(), Wanted::Letters { queue });
+    assert_eq!(dash.wanted(), DashboardQuery::Letters { queue });
     press(&mut dash, "→");
-    assert_eq!(dash.wanted(), Wanted::Queues);
+    assert_eq!(dash.wanted(), DashboardQuery::Queues);
 }
 
 /// A list that moves under the cursor has people cancel what they did not mean.
@@ -69,10 +75,10 @@ fn the_cursor_does_not_leave_the_list() {
 
 #[test]
 fn nothing_is_cancelled_without_a_yes() {
-    let act = Act::Cancel("mails@1:2:-1".parse().unwrap());
+    let act = DashboardAction::Cancel("mails@1:2:-1".parse().unwrap());
     for (answer, effect) in [
-        ("y", Some(Effect::Do(act.clone()))),
-        ("Y", Some(Effect::Do(act.clone()))),
+        ("y", Some(DashboardEffect::Do(act.clone()))),
+        ("Y", Some(DashboardEffect::Do(act.clone()))),
         ("n", None),
         ("⎋", None),
         ("q", None),
@@ -96,8 +102,8 @@ fn what_is_confirmed_is_what_was_asked() {
     let mut dash = with_tasks(&["mails@1:1:-1"]);
     press(&mut dash, "c");
     tell(&mut dash, answer_of_tasks(&["mails@1:7:-1"]));
-    let act = Act::Cancel("mails@1:1:-1".parse().unwrap());
-    assert_eq!(press(&mut dash, "y"), Some(Effect::Do(act)));
+    let act = DashboardAction::Cancel("mails@1:1:-1".parse().unwrap());
+    assert_eq!(press(&mut dash, "y"), Some(DashboardEffect::Do(act)));
 }
 
 #[test]
@@ -117,24 +123,24 @@ fn one_request_is_under_way_at_most() {
 fn a_dead_letter_is_replayed() {
     let mut dash = dash(Tab::Letters);
     let letters = vec![letter("mails@1:4:-1", "no such customer")];
-    tell(&mut dash, Answer::Letters { letters, has_more: false });
+    tell(&mut dash, DashboardData::Letters { letters, has_more: false });
     // `c` means nothing here.
     press(&mut dash, "c");
     assert_eq!(dash.question, None);
-    let act = Act::Replay("mails@1:4:-1".parse().unwrap());
-    assert_eq!(press(&mut dash, "ry"), Some(Effect::Do(act)));
+    let act = DashboardAction::Replay("mails@1:4:-1".parse().unwrap());
+    assert_eq!(press(&mut dash, "ry"), Some(DashboardEffect::Do(act)));
 }
 
 #[test]
 fn who_only_reads_is_told_so() {
     for (tab, key) in [(Tab::Tasks, "c"), (Tab::Letters, "r")] {
-        let mut dash = Dash::new(Some("mails".to_owned()), true, 1_000);
+        let mut dash = DashboardState::new(Some("mails".to_owned()), true, 1_000);
         dash.tab = tab;
         let letters = vec![letter("mails@1:4:-1", "no")];
         tell(
             &mut dash,
             match tab {
-                Tab::Letters => Answer::Letters { letters, has_more: false },
+                Tab::Letters => DashboardData::Letters { letters, has_more: false },
                 _ => answer_of_tasks(&["mails@1:1:-1"]),
             },
         );
@@ -179,7 +185,7 @@ fn an_answer_that_comes_late_is_not_shown_in_another_list() {
 fn what_was_known_stays_while_the_gateway_is_away() {
     let mut dash = with_tasks(&["mails@1:1:-1"]);
     let (wanted, away) =
-        (dash.wanted(), Trouble { is_away: true, why: "connection refused".to_owned() });
+        (dash.wanted(), DashboardError { is_away: true, why: "connection refused".to_owned() });
     dash.answer(&wanted, Err(away.clone()), 9_000);
     assert_eq!((dash.trouble.as_ref(), dash.answered_ms, dash.now_ms), (Some(&away), 2_000, 9_000));
     assert_eq!(dash.table().rows.len(), 1);
@@ -191,7 +197,7 @@ fn what_was_known_stays_while_the_gateway_is_away() {
 #[test]
 fn a_task_shows_the_heartbeats_of_whoever_runs_it() {
     let mut dash = dash(Tab::Tasks);
-    let owner = |owner: &str, last_heartbeat_ms, running: &str| Seen {
+    let owner = |owner: &str, last_heartbeat_ms, running: &str| PartitionWorker {
         partition: -1,
         owner: owner.to_owned(),
         identity: None,
@@ -202,7 +208,7 @@ fn a_task_shows_the_heartbeats_of_whoever_runs_it() {
     let owners = vec![owner("a", 99_000, "mails@1:1:-1"), owner("b", 60_000, "mails@1:2:-1")];
     let tasks = ["mails@1:1:-1", "mails@1:2:-1", "mails@1:3:-1"].map(task).to_vec();
     let wanted = dash.wanted();
-    dash.answer(&wanted, Ok(Answer::Tasks { tasks, owners, has_more: false }), 100_000);
+    dash.answer(&wanted, Ok(DashboardData::Tasks { tasks, owners, has_more: false }), 100_000);
     let table = dash.table();
     let heads: Vec<_> = table.heads.iter().map(|head| head.title).collect();
     assert_eq!(heads[3..5], ["HEARTBEAT", "MISSED"]);
@@ -218,6 +224,6 @@ fn control_and_c_ends_it_whatever_is_going_on() {
         let mut dash = with_tasks(&["mails@1:1:-1"]);
         press(&mut dash, keys);
         let key = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(dash.key(key), Some(Effect::Quit), "{keys}");
+        assert_eq!(dash.key(key), Some(DashboardEffect::Quit), "{keys}");
     }
 }

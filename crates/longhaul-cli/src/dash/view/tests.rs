@@ -1,13 +1,13 @@
 use super::*;
-use crate::dash::state::{Answer, Trouble};
+use crate::dash::state::{DashboardData, DashboardError};
 use crate::dash::testing::{answer_of_queues, answer_of_tasks, letter, press, task};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 /// What the window shows, line by line.
-fn shown(dash: &Dash, width: u16, height: u16) -> Vec<String> {
+fn shown(dash: &DashboardState, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    let look = Look { gateway: "http://127.0.0.1:7070/".to_owned(), has_colours: true };
+    let look = DashboardStyle { gateway: "http://127.0.0.1:7070/".to_owned(), has_colours: true };
     let mut scroll = TableState::new();
     terminal.draw(|frame| draw(frame, dash, &look, &mut scroll)).unwrap();
     let buffer = terminal.backend().buffer();
@@ -15,8 +15,8 @@ fn shown(dash: &Dash, width: u16, height: u16) -> Vec<String> {
     (0..height).map(|y| line(y).trim_end().to_owned()).collect()
 }
 
-fn told(answer: Answer, tab: Tab) -> Dash {
-    let mut dash = Dash::new(Some("mails".to_owned()), false, 1_000);
+fn told(answer: DashboardData, tab: Tab) -> DashboardState {
+    let mut dash = DashboardState::new(Some("mails".to_owned()), false, 1_000);
     dash.tab = tab;
     let wanted = dash.wanted();
     dash.answer(&wanted, Ok(answer), 2_000);
@@ -49,7 +49,7 @@ fn progress_is_a_bar() {
 fn a_gateway_that_is_away_is_announced() {
     let mut dash = told(answer_of_tasks(&["mails@1:1:-1"]), Tab::Tasks);
     let wanted = dash.wanted();
-    let away = Trouble { is_away: true, why: "connection refused".to_owned() };
+    let away = DashboardError { is_away: true, why: "connection refused".to_owned() };
     dash.answer(&wanted, Err(away), 14_000);
     let lines = shown(&dash, 80, 20);
     has(&lines, "The gateway is away; this is how it stood 12s ago. Trying again. (connection");
@@ -79,7 +79,8 @@ fn a_question_names_the_task() {
 fn hostile_texts_are_spelled_out() {
     let hostile = "\u{1b}[2Jgone\u{202e}drawkcab\u{7}";
     let letters = vec![letter("mails@1:1:-1", hostile)];
-    let lines = shown(&told(Answer::Letters { letters, has_more: false }, Tab::Letters), 120, 20);
+    let lines =
+        shown(&told(DashboardData::Letters { letters, has_more: false }, Tab::Letters), 120, 20);
     has(&lines, "\\u{1b}[2Jgone\\u{202e}drawkcab\\u{7}");
     let is_hostile = |character: char| character.is_control() || character == '\u{202e}';
     assert!(!lines.concat().contains(is_hostile), "{lines:#?}");
@@ -95,15 +96,16 @@ fn every_size_is_drawn() {
     let answers = [
         (answer_of_queues(&["bills", "世界世界世界世界世界世界世界世界世界"]), Tab::Queues),
         (answer_of_tasks(&names), Tab::Tasks),
-        (Answer::Tasks { tasks: vec![wide], owners: vec![], has_more: true }, Tab::Tasks),
-        (Answer::Workers { owners: vec![] }, Tab::Workers),
-        (Answer::Letters { letters, has_more: true }, Tab::Letters),
+        (DashboardData::Tasks { tasks: vec![wide], owners: vec![], has_more: true }, Tab::Tasks),
+        (DashboardData::Workers { owners: vec![] }, Tab::Workers),
+        (DashboardData::Letters { letters, has_more: true }, Tab::Letters),
     ];
     for (answer, tab) in answers {
         for keys in ["", "c", "r", "/x", "⇲"] {
             let mut dash = told(answer.clone(), tab);
             press(&mut dash, keys);
-            dash.trouble = Some(Trouble { is_away: true, why: "no route to host ".repeat(9) });
+            dash.trouble =
+                Some(DashboardError { is_away: true, why: "no route to host ".repeat(9) });
             for (width, height) in [(40, 12), (1, 1), (2, 40), (300, 2), (13, 7), (320, 100)] {
                 shown(&dash, width, height);
             }

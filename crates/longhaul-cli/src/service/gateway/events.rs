@@ -1,10 +1,10 @@
 //! Server-sent events of a gateway, over as many connections as it takes: each goes on behind the
 //! last event of the one before.
 
-use super::Gateway;
-use super::tasks::Told;
-use crate::exit::{Code, Failure};
-use crate::service::tasks::Change;
+use super::GatewayClient;
+use super::tasks::TaskResponse;
+use crate::exit::{Code, CommandFailure};
+use crate::service::tasks::TaskChange;
 use reqwest::{Method, Response};
 use serde_json::Value;
 use std::time::Duration;
@@ -19,8 +19,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(45);
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The changes of a queue.
-pub(super) struct Events {
-    gateway: Gateway,
+pub(super) struct GatewayEventStream {
+    gateway: GatewayClient,
     queue: String,
     /// Where it begins, and on which level.
     query: Vec<(&'static str, String)>,
@@ -33,8 +33,8 @@ pub(super) struct Events {
 }
 
 /// What an event says.
-enum Said {
-    Change(anyhow::Result<Change>),
+enum GatewayEvent {
+    Change(anyhow::Result<TaskChange>),
     /// The gateway has lost its broker, and may name another one.
     Lost {
         why: String,
@@ -43,13 +43,13 @@ enum Said {
     Nothing,
 }
 
-impl Events {
+impl GatewayEventStream {
     /// Opens the first connection.
     ///
     /// # Errors
     /// When the gateway refuses, or has not answered for too long.
     pub(super) async fn open(
-        gateway: Gateway,
+        gateway: GatewayClient,
         queue: String,
         query: Vec<(&'static str, String)>,
     ) -> anyhow::Result<Self> {
@@ -69,12 +69,12 @@ impl Events {
     }
 
     /// The next change; the last one is an error.
-    pub(super) async fn next(&mut self) -> anyhow::Result<Change> {
+    pub(super) async fn next(&mut self) -> anyhow::Result<TaskChange> {
         loop {
             let more = match self.buffered() {
-                Some(Said::Change(change)) => return change,
-                Some(Said::Nothing) => continue,
-                Some(Said::Lost { why, gateway }) => {
+                Some(GatewayEvent::Change(change)) => return change,
+                Some(GatewayEvent::Nothing) => continue,
+                Some(GatewayEvent::Lost { why, gateway }) => {
                     let named = gateway.is_some_and(|url| self.gateway.way.hinted(&url));
                     let by = self.response.as_ref().map(Response::url);
                     self.gateway.way.lost(by, true);
@@ -138,7 +138,7 @@ impl Events {
     }
 
     /// The next event that has come whole.
-    fn buffered(&mut self) -> Option<Said> {
+    fn buffered(&mut self) -> Option<GatewayEvent> {
         let end = self.buffer.windows(2).position(|it| it == b"\n\n")?;
         let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
         let event = String::from_utf8_lossy(&event);
@@ -148,32 +148,32 @@ impl Events {
         if let Some(id) = field("id:") {
             self.last = Some(id.to_owned());
         }
-        if matches!(said, Said::Change(Ok(Change::CaughtUp)))
+        if matches!(said, GatewayEvent::Change(Ok(TaskChange::CaughtUp)))
             && std::mem::replace(&mut self.caught_up, true)
         {
             // Of a connection that goes on somewhere.
-            return Some(Said::Nothing);
+            return Some(GatewayEvent::Nothing);
         }
         Some(said)
     }
 }
 
 fn away(what: String) -> anyhow::Error {
-    Failure::new(Code::Unreachable, what).into()
+    CommandFailure::new(Code::Unreachable, what).into()
 }
 
-fn said(event: &str, data: &str) -> Said {
+fn said(event: &str, data: &str) -> GatewayEvent {
     match event {
-        "task" => Said::Change(Ok(match serde_json::from_str::<Told>(data) {
-            Ok(told) => Change::Updated(Box::new(told.task())),
-            Err(error) => Change::Unreadable(error.to_string()),
+        "task" => GatewayEvent::Change(Ok(match serde_json::from_str::<TaskResponse>(data) {
+            Ok(told) => TaskChange::Updated(Box::new(told.task())),
+            Err(error) => TaskChange::Unreadable(error.to_string()),
         })),
-        "caught-up" => Said::Change(Ok(Change::CaughtUp)),
+        "caught-up" => GatewayEvent::Change(Ok(TaskChange::CaughtUp)),
         "broker-lost" => {
             let data: Value = serde_json::from_str(data).unwrap_or_default();
             let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
-            Said::Lost { why: text("detail").unwrap_or_default(), gateway: text("gateway") }
+            GatewayEvent::Lost { why: text("detail").unwrap_or_default(), gateway: text("gateway") }
         }
-        _ => Said::Nothing,
+        _ => GatewayEvent::Nothing,
     }
 }

@@ -1,8 +1,10 @@
 //! Dead letters, by a gateway.
 
-use super::{Gateway, name_of, queue_of, shown, task_of};
-use crate::exit::{Code, Failure};
-use crate::service::letters::{Letter, LetterFilter, Letters, Purges, Replays, Shelf};
+use super::{GatewayClient, name_of, queue_of, shown, task_of};
+use crate::exit::{Code, CommandFailure};
+use crate::service::letters::{
+    Letter, LetterFilter, LetterPage, LetterPurges, LetterService, Replays,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -17,13 +19,13 @@ const PAGE: usize = 1_000;
 
 #[derive(Debug, Deserialize)]
 struct ToldShelf {
-    dead_letters: Vec<Told>,
+    dead_letters: Vec<DeadLetterResponse>,
     next: Option<String>,
 }
 
 /// A letter as a gateway tells of it.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct DeadLetterResponse {
     task: String,
     at: u64,
     attempts: u32,
@@ -42,7 +44,7 @@ struct Told {
 }
 
 #[derive(Debug, Deserialize)]
-struct Outcomes {
+struct ReplayOutcomesResponse {
     outcomes: Vec<ToldReplay>,
 }
 
@@ -54,11 +56,11 @@ struct ToldReplay {
 }
 
 #[derive(Debug, Deserialize)]
-struct Purged {
+struct PurgedLettersResponse {
     purged: u64,
 }
 
-impl Told {
+impl DeadLetterResponse {
     fn letter(self, queue: &str) -> anyhow::Result<Letter> {
         let bytes = self.payload_base64.map(|it| STANDARD.decode(it)).transpose()?.map(Bytes::from);
         let mut letter = Letter {
@@ -97,7 +99,7 @@ impl ToldReplay {
 /// A filter as a gateway reads it in a body.
 fn selection(filter: &LetterFilter, reason: &str) -> anyhow::Result<Value> {
     if filter.published.is_some() {
-        return Err(Failure::usage("a gateway does not filter dead letters by time")
+        return Err(CommandFailure::usage("a gateway does not filter dead letters by time")
             .help("ask the broker: --service-url in place of --gateway")
             .into());
     }
@@ -111,13 +113,13 @@ fn selection(filter: &LetterFilter, reason: &str) -> anyhow::Result<Value> {
     }))
 }
 
-impl Letters for Gateway {
+impl LetterService for GatewayClient {
     async fn letters(
         &self,
         queue: &str,
         filter: &LetterFilter,
         limit: usize,
-    ) -> anyhow::Result<Shelf> {
+    ) -> anyhow::Result<LetterPage> {
         selection(filter, "")?;
         let (queue, _) = queue_of(queue)?;
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
@@ -140,14 +142,14 @@ impl Letters for Gateway {
             }
             next = told.next;
             if next.is_none() || letters.len() >= limit {
-                return Ok(Shelf { letters, has_more: next.is_some() });
+                return Ok(LetterPage { letters, has_more: next.is_some() });
             }
         }
     }
 
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
         let (queue, name) = name_of(task)?;
-        let told = self.get::<Told>(&["queues", &queue, "dead", &name], &[]).await;
+        let told = self.get::<DeadLetterResponse>(&["queues", &queue, "dead", &name], &[]).await;
         match told {
             Ok(told) => told.letter(&queue).map(Some),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
@@ -158,7 +160,8 @@ impl Letters for Gateway {
     async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
         let (queue, name) = name_of(task)?;
         let body = json!({ "reason": reason, "tasks": [name] });
-        let told: Outcomes = self.post(&["queues", &queue, "dead:replay"], &body).await?;
+        let told: ReplayOutcomesResponse =
+            self.post(&["queues", &queue, "dead:replay"], &body).await?;
         match told.outcomes.into_iter().next() {
             Some(told) => Ok(told.replayed(&queue)?.1),
             None => Ok(Replayed::NotFound),
@@ -173,7 +176,8 @@ impl Letters for Gateway {
     ) -> anyhow::Result<Replays> {
         let (queue, _) = queue_of(queue)?;
         let body = selection(filter, reason)?;
-        let told: Outcomes = self.post(&["queues", &queue, "dead:replay"], &body).await?;
+        let told: ReplayOutcomesResponse =
+            self.post(&["queues", &queue, "dead:replay"], &body).await?;
         let replayed = told.outcomes.into_iter().map(move |it| it.replayed(&queue));
         Ok(stream::iter(replayed.collect::<Vec<_>>()).boxed())
     }
@@ -181,7 +185,8 @@ impl Letters for Gateway {
     async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
         let (queue, name) = name_of(task)?;
         let body = json!({ "reason": reason, "tasks": [name] });
-        let told: Purged = self.post(&["queues", &queue, "dead:purge"], &body).await?;
+        let told: PurgedLettersResponse =
+            self.post(&["queues", &queue, "dead:purge"], &body).await?;
         Ok(told.purged > 0)
     }
 
@@ -190,10 +195,11 @@ impl Letters for Gateway {
         queue: &str,
         filter: &LetterFilter,
         reason: &str,
-    ) -> anyhow::Result<Purges> {
+    ) -> anyhow::Result<LetterPurges> {
         let (queue, _) = queue_of(queue)?;
         let body = selection(filter, reason)?;
-        let told: Purged = self.post(&["queues", &queue, "dead:purge"], &body).await?;
+        let told: PurgedLettersResponse =
+            self.post(&["queues", &queue, "dead:purge"], &body).await?;
         let many = if told.purged == 1 { "" } else { "s" };
         let what = format!("{} dead letter{many}", told.purged);
         let told = (told.purged > 0).then_some(Ok(what));

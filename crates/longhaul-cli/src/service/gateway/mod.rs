@@ -9,10 +9,10 @@ mod tasks;
 mod way;
 mod workers;
 
-use crate::exit::{Code, Failure, MISTRUST, is_mistrust};
+use crate::exit::{Code, CommandFailure, MISTRUST, is_mistrust};
 use crate::service::patience::Patience;
 use crate::service::{no_queue, short_topic};
-use crate::settings::Settings;
+use crate::settings::CliSettings;
 use anyhow::Context as _;
 use bytes::Bytes;
 use longhaul::{TaskId, TaskRef};
@@ -43,7 +43,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A gateway.
 #[derive(Clone)]
-pub(crate) struct Gateway {
+pub(crate) struct GatewayClient {
     http: reqwest::Client,
     way: Arc<Way>,
     token: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Gateway {
 
 /// What a gateway says that it did not do.
 #[derive(Debug, Deserialize)]
-struct Problem {
+struct ProblemResponse {
     #[serde(default)]
     code: String,
     #[serde(default)]
@@ -61,12 +61,15 @@ struct Problem {
 /// Levels of a queue: how a topic's name ends, and how a task's begins.
 const LEVELS: [(&str, &str); 2] = [("-high", "high~"), ("-low", "low~")];
 
-impl Gateway {
+impl GatewayClient {
     /// The gateway that the settings name, if they name one.
     ///
     /// # Errors
     /// When its URL, token or authorities cannot be used.
-    pub(crate) fn of(settings: &Settings, patience: Patience) -> Result<Option<Self>, Failure> {
+    pub(crate) fn of(
+        settings: &CliSettings,
+        patience: Patience,
+    ) -> Result<Option<Self>, CommandFailure> {
         let parse = |text: &str| {
             let url = Url::parse(text).map_err(|error| error.to_string())?;
             let is_http = matches!(url.scheme(), "http" | "https") && url.has_host();
@@ -81,14 +84,14 @@ impl Gateway {
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")));
         if let Some(path) = settings.path("tls-trust-certs-file") {
             let failed = |why: String| {
-                Failure::usage(format!("tls-trust-certs-file: {}: {why}", path.display()))
+                CommandFailure::usage(format!("tls-trust-certs-file: {}: {why}", path.display()))
             };
             let pem = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
             let authority =
                 reqwest::Certificate::from_pem(&pem).map_err(|error| failed(error.to_string()))?;
             client = client.tls_certs_merge([authority]);
         }
-        let http = client.build().map_err(|error| Failure::usage(chain(&error)))?;
+        let http = client.build().map_err(|error| CommandFailure::usage(chain(&error)))?;
         let token = token(settings)?;
         let way = Arc::new(Way::new(base.clone(), base, token.is_some(), patience));
         Ok(Some(Self { http, way, token }))
@@ -136,7 +139,7 @@ impl Gateway {
         let mut url = self.way.url();
         let mut segments = url
             .path_segments_mut()
-            .map_err(|()| Failure::usage("the gateway's URL has no path"))?;
+            .map_err(|()| CommandFailure::usage("the gateway's URL has no path"))?;
         segments.pop_if_empty().push("v1").extend(path);
         drop(segments);
         if !query.is_empty() {
@@ -172,7 +175,7 @@ impl Gateway {
     }
 
     /// What the gateway refuses.
-    async fn refused(&self, response: Response) -> anyhow::Result<Failure> {
+    async fn refused(&self, response: Response) -> anyhow::Result<CommandFailure> {
         let (status, headers, url) =
             (response.status(), response.headers().clone(), response.url().clone());
         let body = self.body(response).await?;
@@ -219,11 +222,11 @@ impl Gateway {
     }
 
     /// No answer came.
-    fn lost(&self, error: &reqwest::Error) -> Failure {
+    fn lost(&self, error: &reqwest::Error) -> CommandFailure {
         self.way.lost(error.url(), !error.is_connect());
         let what = format!("the gateway at {} cannot be reached: {}", self.way.url(), chain(error));
         let is_mistrusted = is_mistrust(&what);
-        let failure = Failure::new(Code::Unreachable, what);
+        let failure = CommandFailure::new(Code::Unreachable, what);
         if is_mistrusted {
             return failure.help(MISTRUST);
         }
@@ -232,14 +235,15 @@ impl Gateway {
 }
 
 /// The token for the gateway: that of the settings, or what the file says.
-fn token(settings: &Settings) -> Result<Option<String>, Failure> {
+fn token(settings: &CliSettings) -> Result<Option<String>, CommandFailure> {
     if let Some(token) = settings.text("token") {
         return Ok(Some(token.trim().to_owned()));
     }
     let Some(path) = settings.path("token-file") else { return Ok(None) };
     let text = std::fs::read_to_string(&path);
-    let text =
-        text.map_err(|error| Failure::usage(format!("token-file: {}: {error}", path.display())))?;
+    let text = text.map_err(|error| {
+        CommandFailure::usage(format!("token-file: {}: {error}", path.display()))
+    })?;
     Ok(Some(text.trim().to_owned()))
 }
 
@@ -255,8 +259,8 @@ fn pause(response: &Response) -> Option<Duration> {
 }
 
 /// What a gateway did not do, as this program tells it.
-fn refused(status: StatusCode, body: &[u8]) -> (String, Failure) {
-    let problem = serde_json::from_slice(body).unwrap_or_else(|_| Problem {
+fn refused(status: StatusCode, body: &[u8]) -> (String, CommandFailure) {
+    let problem = serde_json::from_slice(body).unwrap_or_else(|_| ProblemResponse {
         code: String::new(),
         detail: String::from_utf8_lossy(body).chars().take(500).collect(),
     });
@@ -271,10 +275,10 @@ fn refused(status: StatusCode, body: &[u8]) -> (String, Failure) {
     if problem.code == "queue_not_found" {
         // How a queue is made over HTTP is of no use here.
         let queue = what.split('`').nth(1);
-        let failure = queue.map_or_else(|| Failure::not_found(&what), no_queue);
+        let failure = queue.map_or_else(|| CommandFailure::not_found(&what), no_queue);
         return (problem.code, failure);
     }
-    let failure = Failure::new(code, what);
+    let failure = CommandFailure::new(code, what);
     let failure = match (status.as_u16(), problem.code.as_str()) {
         (429, _) => failure.help("ask less often, or have its --rate-limit raised"),
         (401 | 403, _) => {
@@ -297,11 +301,11 @@ fn chain(error: &reqwest::Error) -> String {
 }
 
 /// A queue as a gateway names it, and the level that a topic is.
-fn queue_of(topic: &str) -> Result<(String, &'static str), Failure> {
+fn queue_of(topic: &str) -> Result<(String, &'static str), CommandFailure> {
     let short = short_topic(topic);
     if short.contains('/') {
         let what = format!("a gateway names queues without tenant and namespace: `{short}`");
-        return Err(Failure::usage(what));
+        return Err(CommandFailure::usage(what));
     }
     let level = LEVELS
         .into_iter()
@@ -316,7 +320,7 @@ fn level_query(level: &str) -> Vec<(&'static str, String)> {
 }
 
 /// A task as a gateway names it: queue, and id behind its level.
-fn name_of(task: &TaskRef) -> Result<(String, String), Failure> {
+fn name_of(task: &TaskRef) -> Result<(String, String), CommandFailure> {
     let (queue, level) = queue_of(&task.topic)?;
     Ok((queue, format!("{level}{}", task.id)))
 }
@@ -399,7 +403,7 @@ mod tests {
         };
         rustls::crypto::ring::default_provider().install_default().ok();
         let way = Arc::new(way::tests::way(base, Duration::ZERO));
-        let gateway = Gateway { http: reqwest::Client::new(), way, token: None };
+        let gateway = GatewayClient { http: reqwest::Client::new(), way, token: None };
         let body = serde_json::json!({"reason": "x"});
         let (answer, bodies) = tokio::join!(gateway.post::<Value>(&["queues"], &body), serving);
         assert_eq!(answer.unwrap(), serde_json::json!({}));

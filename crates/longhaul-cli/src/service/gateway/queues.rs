@@ -1,10 +1,13 @@
 //! Queues, by a gateway.
 
-use super::{Gateway, camel, queue_of, renamed, shown, snake};
-use crate::exit::Failure;
-use crate::service::letters::{LetterFilter, Letters};
-use crate::service::queues::{Action, Alive, Named, Purges, Queues, Settings, Stats, patched};
-use crate::service::tasks::{Filter, Tasks};
+use super::{GatewayClient, camel, queue_of, renamed, shown, snake};
+use crate::exit::CommandFailure;
+use crate::service::letters::{LetterFilter, LetterService};
+use crate::service::queues::{
+    Alive, LoggedAction, QueueNameRow, QueueStats, Queues, TaskPurges, VersionedQueueSettings,
+    patched,
+};
+use crate::service::tasks::{TaskListFilter, TaskService};
 use crate::service::workers::Workers;
 use futures::{StreamExt, stream};
 use longhaul::QueueSettings;
@@ -27,12 +30,12 @@ struct ToldQueue {
 }
 
 #[derive(Debug, Deserialize)]
-struct Version {
+struct QueueVersionResponse {
     version: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Purged {
+struct PurgedTasksResponse {
     deleted: u64,
     failed: u64,
 }
@@ -53,23 +56,24 @@ struct ToldAction {
     replay: Option<String>,
 }
 
-impl Queues for Gateway {
-    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<Named>> {
+impl Queues for GatewayClient {
+    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>> {
         if namespace != "public/default" {
-            return Err(
-                Failure::usage("a gateway lists the queues of its own namespace alone").into()
-            );
+            return Err(CommandFailure::usage(
+                "a gateway lists the queues of its own namespace alone",
+            )
+            .into());
         }
         let told: ToldQueues = self.get(&["queues"], &[]).await?;
-        Ok(told.queues.into_iter().map(|queue| Named { queue }).collect())
+        Ok(told.queues.into_iter().map(|queue| QueueNameRow { queue }).collect())
     }
 
-    async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
+    async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
         let counts = self.counts(queue, None).await?;
         let settings = Queues::settings(self, queue).await?;
         let alive = Alive::of(&self.workers(queue).await?);
         let letters = self.letters(queue, &LetterFilter::default(), LETTERS_MAX).await?;
-        Ok(Stats {
+        Ok(QueueStats {
             counts,
             paused: settings.settings.paused,
             settings_version: settings.version,
@@ -79,11 +83,11 @@ impl Queues for Gateway {
         })
     }
 
-    async fn settings(&self, queue: &str) -> anyhow::Result<Settings> {
+    async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
         let (queue, _) = queue_of(queue)?;
         let told: ToldQueue = self.get(&["queues", &queue], &[]).await?;
         let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
-        Ok(Settings { version: told.version, settings })
+        Ok(VersionedQueueSettings { version: told.version, settings })
     }
 
     async fn change(
@@ -99,31 +103,40 @@ impl Queues for Gateway {
         let expected = version.unwrap_or(stands.version);
         let body = json!({ "expected_version": expected, "settings": settings });
         let request = self.request(Method::PATCH, &["queues", &queue])?.json(&body);
-        Ok(self.json::<Version>(request).await?.version)
+        Ok(self.json::<QueueVersionResponse>(request).await?.version)
     }
 
     async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64> {
         let (queue, _) = queue_of(queue)?;
         let verb = if paused { "pause" } else { "resume" };
         let path = format!("{queue}:{verb}");
-        Ok(self.post::<Version>(&["queues", &path], &json!({ "reason": reason })).await?.version)
+        Ok(self
+            .post::<QueueVersionResponse>(&["queues", &path], &json!({ "reason": reason }))
+            .await?
+            .version)
     }
 
-    async fn purge(&self, queue: &str, filter: &Filter, reason: &str) -> anyhow::Result<Purges> {
+    async fn purge(
+        &self,
+        queue: &str,
+        filter: &TaskListFilter,
+        reason: &str,
+    ) -> anyhow::Result<TaskPurges> {
         if filter.created.is_some() || filter.changed.is_some() || filter.key.is_some() {
-            return Err(Failure::usage("a gateway purges by status, tag and type alone")
+            return Err(CommandFailure::usage("a gateway purges by status, tag and type alone")
                 .help("ask the broker: --service-url in place of --gateway")
                 .into());
         }
         let (queue, _) = queue_of(queue)?;
         let body = json!({
             "reason": reason,
-            "all": *filter == Filter::default(),
+            "all": *filter == TaskListFilter::default(),
             "status": filter.statuses,
             "tag": filter.tags,
             "type": filter.task_type,
         });
-        let told: Purged = self.post(&["queues", &format!("{queue}:purge")], &body).await?;
+        let told: PurgedTasksResponse =
+            self.post(&["queues", &format!("{queue}:purge")], &body).await?;
         let deleted = (told.deleted > 0).then(|| (format!("{} tasks", told.deleted), Ok(())));
         let failed = (told.failed > 0).then(|| {
             let error = anyhow::anyhow!("they could not be deleted");
@@ -132,11 +145,11 @@ impl Queues for Gateway {
         Ok(stream::iter(deleted.into_iter().chain(failed)).boxed())
     }
 
-    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>> {
+    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
         let (queue, _) = queue_of(queue)?;
         let query = [("limit", limit.to_string())];
         let told: ToldActions = self.get(&["queues", &queue, "actions"], &query).await?;
-        let action = |it: ToldAction| Action {
+        let action = |it: ToldAction| LoggedAction {
             published_ms: it.at,
             task: it.task.map(|task| shown(&queue, &task)),
             worker: it.worker,

@@ -1,10 +1,10 @@
 //! Schedules, by a gateway.
 
 use super::tasks::body_of_task;
-use super::{Gateway, queue_of, renamed, shown};
+use super::{GatewayClient, queue_of, renamed, shown};
 use crate::exit::Code;
-use crate::service::schedules::{Act, Schedules, Shown};
-use crate::service::tasks::NewTask;
+use crate::service::schedules::{ScheduleAction, ScheduleDetails, ScheduleService};
+use crate::service::tasks::TaskSubmission;
 use crate::times;
 use longhaul::Schedule;
 use reqwest::Method;
@@ -16,32 +16,32 @@ const FIELDS: [&str; 8] =
     ["cron", "time_zone", "every", "offset", "at", "overlap", "catch_up_window", "paused"];
 
 #[derive(Debug, Deserialize)]
-struct Told {
+struct ScheduleResponse {
     name: String,
     version: u64,
     schedule: Value,
-    last: Option<Firing>,
+    last: Option<FiringResponse>,
     next: Vec<u64>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Firing {
+struct FiringResponse {
     slot: u64,
     task: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct List {
-    schedules: Vec<Told>,
+struct ScheduleListResponse {
+    schedules: Vec<ScheduleResponse>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Version {
+struct ScheduleVersionResponse {
     version: u64,
 }
 
-impl Told {
-    fn shown(self, queue: &str) -> Shown {
+impl ScheduleResponse {
+    fn shown(self, queue: &str) -> ScheduleDetails {
         let is_paused = self.schedule.get("paused").and_then(Value::as_bool).unwrap_or_default();
         let mut schedule = renamed(self.schedule, &super::camel);
         if let Some(at) = schedule.get_mut("at")
@@ -52,7 +52,7 @@ impl Told {
         if let Some(overlap) = schedule.get_mut("overlap") {
             *overlap = super::camel(overlap.as_str().unwrap_or_default()).into();
         }
-        Shown {
+        ScheduleDetails {
             name: self.name,
             version: self.version,
             paused: is_paused,
@@ -76,28 +76,28 @@ fn times_of(schedule: &Schedule) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-impl Schedules for Gateway {
+impl ScheduleService for GatewayClient {
     async fn create_schedule(
         &self,
         name: &str,
         schedule: Schedule,
-        task: NewTask,
+        task: TaskSubmission,
     ) -> anyhow::Result<u64> {
         let (queue, _) = queue_of(&task.queue)?;
         let body = json!({ "schedule": times_of(&schedule)?, "task": body_of_task(task)? });
         let path = ["queues", &queue, "schedules", name];
-        Ok(self.post::<Version>(&path, &body).await?.version)
+        Ok(self.post::<ScheduleVersionResponse>(&path, &body).await?.version)
     }
 
-    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<Shown>> {
+    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
         let (queue, _) = queue_of(queue)?;
-        let told: List = self.get(&["queues", &queue, "schedules"], &[]).await?;
+        let told: ScheduleListResponse = self.get(&["queues", &queue, "schedules"], &[]).await?;
         Ok(told.schedules.into_iter().map(|it| it.shown(&queue)).collect())
     }
 
-    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<Shown>> {
+    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
         let (queue, _) = queue_of(queue)?;
-        let told = self.get::<Told>(&["queues", &queue, "schedules", name], &[]).await;
+        let told = self.get::<ScheduleResponse>(&["queues", &queue, "schedules", name], &[]).await;
         match told {
             Ok(told) => Ok(Some(told.shown(&queue))),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
@@ -109,15 +109,15 @@ impl Schedules for Gateway {
         &self,
         queue: &str,
         name: &str,
-        act: Act,
+        act: ScheduleAction,
         reason: &str,
     ) -> anyhow::Result<()> {
         let (queue, _) = queue_of(queue)?;
         let verb = match act {
-            Act::Pause => "pause",
-            Act::Resume => "resume",
-            Act::Trigger => "trigger",
-            Act::Delete => {
+            ScheduleAction::Pause => "pause",
+            ScheduleAction::Resume => "resume",
+            ScheduleAction::Trigger => "trigger",
+            ScheduleAction::Delete => {
                 let path = ["queues", &queue, "schedules", name];
                 return self.send(self.request(Method::DELETE, &path)?).await.map(drop);
             }

@@ -1,11 +1,12 @@
 //! Tasks, by a gateway.
 
-use super::events::Events;
-use super::{Gateway, level_query, name_of, queue_of, shown, task_of};
-use crate::exit::{Code, Failure};
+use super::events::GatewayEventStream;
+use super::{GatewayClient, level_query, name_of, queue_of, shown, task_of};
+use crate::exit::{Code, CommandFailure};
 use crate::service::tasks::{
-    Act, Changes, Counts, Entry, From, History, Listed, NewTask, Page, Payload, Query, Reason,
-    Task, Tasks, Terms, status_word_of, with_silences,
+    Changes, ListedTask, QueueTaskCounts, SubmissionTerms, SubmittedPayload, TaskDetails,
+    TaskHistoryEntry, TaskHistoryRecord, TaskListPage, TaskListRequest, TaskOperation, TaskReason,
+    TaskService, TaskSubmission, WatchStart, status_word_of, with_silences,
 };
 use crate::times;
 use base64::Engine;
@@ -29,7 +30,7 @@ const HIDDEN: &str = "the gateway shows results to tokens with the scope `admin`
 
 /// A task as a gateway tells of it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Told {
+pub(super) struct TaskResponse {
     id: String,
     queue: String,
     status: String,
@@ -38,7 +39,7 @@ pub(super) struct Told {
     changed_at: Option<u64>,
     due_at: Option<u64>,
     epoch: Option<u32>,
-    worker: Option<Named>,
+    worker: Option<WorkerNameResponse>,
     #[serde(default)]
     cancel_requested: bool,
     progress: Option<Progress>,
@@ -62,7 +63,7 @@ pub(super) struct Told {
 
 /// A worker as it calls itself.
 #[derive(Debug, Deserialize)]
-struct Named {
+struct WorkerNameResponse {
     #[serde(default)]
     name: String,
 }
@@ -74,7 +75,7 @@ struct Identified {
 
 #[derive(Debug, Deserialize)]
 struct ToldPage {
-    tasks: Vec<Told>,
+    tasks: Vec<TaskResponse>,
     next: Option<String>,
 }
 
@@ -111,7 +112,7 @@ struct ToldSilence {
     until: Option<u64>,
     every: String,
     missed: u64,
-    worker: Option<Named>,
+    worker: Option<WorkerNameResponse>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -120,16 +121,16 @@ struct ToldEntry {
     event: String,
     epoch: Option<u32>,
     operator: Option<String>,
-    worker: Option<Named>,
+    worker: Option<WorkerNameResponse>,
     ignored: Option<String>,
     /// What the event says beside.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
-impl Told {
-    pub(super) fn task(self) -> Task {
-        Task {
+impl TaskResponse {
+    pub(super) fn task(self) -> TaskDetails {
+        TaskDetails {
             task: shown(&self.queue, &self.id),
             status: status_word_of(&self.status),
             attempts: self.attempts,
@@ -149,12 +150,12 @@ impl Told {
             duplicate_of: self.duplicate_of,
             superseded_by: self.superseded_by,
             log: self.log,
-            ..Task::default()
+            ..TaskDetails::default()
         }
     }
 
-    fn listed(self) -> Listed {
-        Listed {
+    fn listed(self) -> ListedTask {
+        ListedTask {
             task: shown(&self.queue, &self.id),
             status: status_word_of(&self.status),
             attempts: self.attempts,
@@ -175,7 +176,7 @@ impl Told {
 }
 
 impl ToldEntry {
-    fn entry(self) -> Entry {
+    fn entry(self) -> TaskHistoryEntry {
         let skipped = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
         let rest = self.rest.into_iter().filter(|(_, value)| !skipped(value));
         let said = |(name, value): (String, Value)| {
@@ -187,7 +188,7 @@ impl ToldEntry {
                 (None, _) => format!("{words} {value}"),
             }
         };
-        Entry {
+        TaskHistoryEntry {
             published_ms: self.at,
             epoch: self.epoch,
             event: self.event.replace('_', " ").into(),
@@ -199,31 +200,32 @@ impl ToldEntry {
 }
 
 impl ToldSilence {
-    fn entry(self) -> anyhow::Result<Entry> {
+    fn entry(self) -> anyhow::Result<TaskHistoryEntry> {
         let every = times::duration(&self.every).map_err(anyhow::Error::msg)?;
         let by = self.worker.map(|it| it.name);
-        Ok(Entry::silent(self.epoch, (self.since, self.until), (self.missed, every), by))
+        Ok(TaskHistoryEntry::silent(self.epoch, (self.since, self.until), (self.missed, every), by))
     }
 }
 
-impl Tasks for Gateway {
-    async fn submit(&self, task: NewTask) -> anyhow::Result<TaskRef> {
+impl TaskService for GatewayClient {
+    async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef> {
         let (queue, _) = queue_of(&task.queue)?;
         let body = body_of_task(task)?;
         let submitted: Identified = self.post(&["queues", &queue, "tasks"], &body).await?;
         task_of(&queue, &submitted.id)
     }
 
-    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<Task>> {
+    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         let (queue, name) = name_of(task)?;
-        let told: Option<Told> = found(self.get(&["queues", &queue, "tasks", &name], &[]).await)?;
+        let told: Option<TaskResponse> =
+            found(self.get(&["queues", &queue, "tasks", &name], &[]).await)?;
         match told {
             Some(told) => Ok(Some(self.with_result(task, told).await?)),
             None => Ok(None),
         }
     }
 
-    async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task> {
+    async fn ended(&self, task: &TaskRef) -> anyhow::Result<TaskDetails> {
         loop {
             match self.poll_end(task).await {
                 Ok(over) => {
@@ -237,7 +239,7 @@ impl Tasks for Gateway {
         }
     }
 
-    async fn list(&self, queue: &str, query: Query) -> anyhow::Result<Page> {
+    async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage> {
         if query.at_ms.is_some() {
             return Err(not_there("tasks as they were at a past instant").into());
         }
@@ -262,22 +264,22 @@ impl Tasks for Gateway {
             page.extend(next.map(|after| ("after", after)));
             page.push(("limit", (query.limit - tasks.len()).min(PAGE).to_string()));
             let told: ToldPage = self.get(&["queues", &queue, "tasks"], &page).await?;
-            tasks.extend(told.tasks.into_iter().map(Told::listed));
+            tasks.extend(told.tasks.into_iter().map(TaskResponse::listed));
             next = told.next;
             if next.is_none() || tasks.len() >= query.limit {
-                return Ok(Page { tasks, next });
+                return Ok(TaskListPage { tasks, next });
             }
         }
     }
 
-    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<Counts> {
+    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts> {
         if at_ms.is_some() {
             return Err(not_there("tasks as they were at a past instant").into());
         }
         let (queue, level) = queue_of(queue)?;
         let told: ToldCounts = self.get(&["queues", &queue, "counts"], &level_query(level)).await?;
         let by_status = told.by_status.iter().map(|(word, count)| (status_word_of(word), *count));
-        Ok(Counts {
+        Ok(QueueTaskCounts {
             total: told.total,
             demand: told.demand,
             by_status: by_status.collect(),
@@ -288,13 +290,13 @@ impl Tasks for Gateway {
         })
     }
 
-    async fn watch(&self, queue: &str, from: From) -> anyhow::Result<Changes> {
+    async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
         let (queue, level) = queue_of(queue)?;
-        let from = if from == From::Start { "earliest" } else { "latest" };
+        let from = if from == WatchStart::Start { "earliest" } else { "latest" };
         let mut query = vec![("from", from.to_owned())];
         query.extend(level_query(level));
-        let events = Events::open(self.clone(), queue, query).await?;
-        let next = async |events: Option<Events>| {
+        let events = GatewayEventStream::open(self.clone(), queue, query).await?;
+        let next = async |events: Option<GatewayEventStream>| {
             let mut events = events?;
             let change = events.next().await;
             // Nothing comes behind an error.
@@ -304,7 +306,7 @@ impl Tasks for Gateway {
         Ok(stream::unfold(Some(events), next).boxed())
     }
 
-    async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
+    async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord> {
         let (queue, name) = name_of(task)?;
         let told: ToldHistory =
             self.get(&["queues", &queue, "tasks", &name, "history"], &[]).await?;
@@ -312,33 +314,33 @@ impl Tasks for Gateway {
         let silences = told.silences.into_iter().map(ToldSilence::entry);
         let silences: Vec<_> = silences.collect::<anyhow::Result<_>>()?;
         let entries = with_silences(entries, silences.into_iter());
-        Ok(History { task: shown(&queue, &name), is_whole: told.is_whole, entries })
+        Ok(TaskHistoryRecord { task: shown(&queue, &name), is_whole: told.is_whole, entries })
     }
 
-    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<Reason>> {
+    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>> {
         let (queue, name) = name_of(task)?;
         let request = self.request(Method::GET, &["queues", &queue, "tasks", &name, "why"])?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
-        let told: Reason = serde_json::from_slice(&self.body(response).await?)?;
-        Ok(Some(Reason { task: shown(&queue, &name), ..told }))
+        let told: TaskReason = serde_json::from_slice(&self.body(response).await?)?;
+        Ok(Some(TaskReason { task: shown(&queue, &name), ..told }))
     }
 
-    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {
+    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>> {
         let (queue, name) = name_of(task)?;
         let request = self.request(Method::GET, &["queues", &queue, "tasks", &name, "payload"])?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
         let bytes = self.body(response).await?;
-        Ok(Some(Payload { bytes, properties: None }))
+        Ok(Some(SubmittedPayload { bytes, properties: None }))
     }
 
-    async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()> {
+    async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
         let (queue, name) = name_of(task)?;
         let (verb, epoch) = match act {
-            Act::Cancel => ("cancel", None),
-            Act::Kill => ("kill", None),
-            Act::ForceFail(epoch) => ("force-fail", epoch),
-            Act::ForceRelease(epoch) => ("force-release", epoch),
-            Act::Delete => {
+            TaskOperation::Cancel => ("cancel", None),
+            TaskOperation::Kill => ("kill", None),
+            TaskOperation::ForceFail(epoch) => ("force-fail", epoch),
+            TaskOperation::ForceRelease(epoch) => ("force-release", epoch),
+            TaskOperation::Delete => {
                 let query = [("reason", reason.to_owned())];
                 let path = ["queues", &queue, "tasks", &name];
                 return self.send(self.asking(Method::DELETE, &path, &query)?).await.map(drop);
@@ -352,9 +354,9 @@ impl Tasks for Gateway {
     }
 }
 
-impl Gateway {
+impl GatewayClient {
     /// Waits for the end of a task, as long as one request may; `None` if it is not over then.
-    async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<Task>> {
+    async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         let (queue, name) = name_of(task)?;
         let query = [("timeout", format!("{}s", POLL.as_secs()))];
         let path = ["queues", &queue, "tasks", &name, "wait"];
@@ -363,13 +365,13 @@ impl Gateway {
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);
         }
-        let told: Told = serde_json::from_slice(&self.body(response).await?)?;
+        let told: TaskResponse = serde_json::from_slice(&self.body(response).await?)?;
         let task = self.with_result(task, told).await?;
-        Ok(Some(task).filter(Task::is_over))
+        Ok(Some(task).filter(TaskDetails::is_over))
     }
 
     /// The task, with its result.
-    async fn with_result(&self, task: &TaskRef, told: Told) -> anyhow::Result<Task> {
+    async fn with_result(&self, task: &TaskRef, told: TaskResponse) -> anyhow::Result<TaskDetails> {
         let (has_result, hidden) = (told.result_bytes.is_some(), told.hidden);
         let mut it = told.task();
         if hidden && it.is_completed() {
@@ -395,8 +397,8 @@ fn found<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
 }
 
 /// What a gateway does not tell.
-fn not_there(what: &str) -> Failure {
-    Failure::usage(format!("a gateway does not tell {what}"))
+fn not_there(what: &str) -> CommandFailure {
+    CommandFailure::usage(format!("a gateway does not tell {what}"))
         .help("ask the broker: --service-url in place of --gateway")
 }
 
@@ -409,7 +411,7 @@ fn length(time: Duration) -> Value {
 }
 
 /// A task as a gateway reads it.
-pub(super) fn body_of_task(task: NewTask) -> anyhow::Result<Value> {
+pub(super) fn body_of_task(task: TaskSubmission) -> anyhow::Result<Value> {
     let mut body = body_of(task.terms)?;
     match std::str::from_utf8(&task.payload) {
         Ok(text) => body.insert("payload".to_owned(), text.into()),
@@ -419,11 +421,13 @@ pub(super) fn body_of_task(task: NewTask) -> anyhow::Result<Value> {
 }
 
 /// How a task is to be run, as a gateway reads it.
-fn body_of(terms: Terms) -> anyhow::Result<Map<String, Value>> {
+fn body_of(terms: SubmissionTerms) -> anyhow::Result<Map<String, Value>> {
     if !terms.after_keys.is_empty() || terms.after_failed.is_some() {
-        return Err(Failure::usage("a gateway does not take --after-key and --after-failed")
-            .help("submit to the broker: --service-url in place of --gateway")
-            .into());
+        return Err(CommandFailure::usage(
+            "a gateway does not take --after-key and --after-failed",
+        )
+        .help("submit to the broker: --service-url in place of --gateway")
+        .into());
     }
     let after: anyhow::Result<Vec<_>> =
         terms.after.iter().map(|task| Ok(name_of(task)?.1)).collect();

@@ -31,18 +31,18 @@ pub(super) struct Way {
     /// to a ledger may name any host.
     has_token: bool,
     patience: Patience,
-    state: Mutex<State>,
+    state: Mutex<GatewayEndpointState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct GatewayEndpointState {
     at: Url,
     /// Another one, which a gateway has named.
     other: Option<Url>,
     /// Somebody was there: the address is right.
     was_there: bool,
     /// What the last refusal said. It is looked at before anything else is asked.
-    refusal: Refusal,
+    refusal: GatewayRefusal,
     away: Option<Away>,
     pause: Duration,
     /// Since when it answers.
@@ -50,7 +50,7 @@ struct State {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Refusal {
+struct GatewayRefusal {
     /// Whose it was: another request may have turned elsewhere since.
     by: Option<Url>,
     /// Asking again later may help.
@@ -62,11 +62,11 @@ struct Refusal {
 
 impl Way {
     pub(super) fn new(configured: Url, at: Url, has_token: bool, patience: Patience) -> Self {
-        let state = State {
+        let state = GatewayEndpointState {
             at,
             other: None,
             was_there: false,
-            refusal: Refusal::default(),
+            refusal: GatewayRefusal::default(),
             away: None,
             pause: PAUSE_MIN,
             back_since: None,
@@ -74,7 +74,7 @@ impl Way {
         Self { configured, has_token, patience, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GatewayEndpointState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +97,8 @@ impl Way {
     pub(super) fn lost(&self, by: Option<&Url>, was_connected: bool) {
         let mut state = self.lock();
         state.was_there |= was_connected;
-        state.refusal = Refusal { by: by.cloned(), passes: true, after: None, is_hint: false };
+        state.refusal =
+            GatewayRefusal { by: by.cloned(), passes: true, after: None, is_hint: false };
     }
 
     /// A gateway has refused something, or what stands before it has.
@@ -112,7 +113,7 @@ impl Way {
         };
         let after = after.map(|seconds| Duration::from_secs(seconds).min(ASKED_MAX));
         let is_hint = text(HINT).is_some_and(|url| self.hinted(url));
-        self.lock().refusal = Refusal { by: Some(by.clone()), passes, after, is_hint };
+        self.lock().refusal = GatewayRefusal { by: Some(by.clone()), passes, after, is_hint };
     }
 
     /// Another gateway is named. Returns whether it is one that may be asked: nothing goes from an
@@ -199,7 +200,7 @@ fn is_same_host(one: &Url, other: &Url) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::exit::Failure;
+    use crate::exit::CommandFailure;
     use crate::output::{Format, Output};
 
     /// One that says nothing of what it does.
@@ -215,7 +216,7 @@ pub(super) mod tests {
     }
 
     fn failed(code: Code) -> anyhow::Error {
-        Failure::new(code, "no").into()
+        CommandFailure::new(code, "no").into()
     }
 
     fn refuse(way: &Way, status: u16, code: &str, headers: &[(&'static str, &str)]) {

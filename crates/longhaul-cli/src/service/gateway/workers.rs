@@ -1,13 +1,13 @@
 //! Workers, by a gateway.
 
-use super::{Gateway, level_query, queue_of, shown};
-use crate::service::workers::{Look, Seen, Workers};
+use super::{GatewayClient, level_query, queue_of, shown};
+use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
 use longhaul::WorkerIdentity;
 use serde::Deserialize;
 use serde_json::json;
 
 #[derive(Debug, Deserialize)]
-struct Told {
+struct WorkerListResponse {
     workers: Vec<ToldWorker>,
 }
 
@@ -15,7 +15,7 @@ struct Told {
 struct ToldWorker {
     partition: i32,
     owner: String,
-    worker: Option<Said>,
+    worker: Option<WorkerIdentityResponse>,
     last_heartbeat_at: Option<u64>,
     /// Older gateways do not tell.
     #[serde(default)]
@@ -25,34 +25,36 @@ struct ToldWorker {
 
 /// Who a worker is. A gateway has its own style of names.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct WorkerIdentityResponse {
     #[serde(flatten)]
     identity: WorkerIdentity,
     #[serde(default)]
     grants_leases: bool,
 }
 
-impl From<Said> for WorkerIdentity {
-    fn from(Said { mut identity, grants_leases }: Said) -> Self {
+impl From<WorkerIdentityResponse> for WorkerIdentity {
+    fn from(
+        WorkerIdentityResponse { mut identity, grants_leases }: WorkerIdentityResponse,
+    ) -> Self {
         identity.grants_leases |= grants_leases;
         identity
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Drained {
+struct DrainResponse {
     worker: WorkerIdentity,
 }
 
 /// By asking a gateway.
 pub(crate) struct GatewayLook {
-    gateway: Gateway,
+    gateway: GatewayClient,
     queue: String,
     /// The priority that is looked at, as a query says it.
     level: Vec<(&'static str, String)>,
 }
 
-impl Workers for Gateway {
+impl Workers for GatewayClient {
     type Look = GatewayLook;
 
     async fn look(&self, queue: &str) -> anyhow::Result<GatewayLook> {
@@ -61,11 +63,11 @@ impl Workers for Gateway {
     }
 }
 
-impl Look for GatewayLook {
-    async fn seen(&self) -> anyhow::Result<Vec<Seen>> {
+impl WorkerLookup for GatewayLook {
+    async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>> {
         let Self { gateway, queue, level } = self;
-        let told: Told = gateway.get(&["queues", queue, "workers"], level).await?;
-        let seen = |it: ToldWorker| Seen {
+        let told: WorkerListResponse = gateway.get(&["queues", queue, "workers"], level).await?;
+        let seen = |it: ToldWorker| PartitionWorker {
             partition: it.partition,
             owner: it.owner,
             identity: it.worker.map(Into::into),
@@ -79,7 +81,7 @@ impl Look for GatewayLook {
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
         let named = format!("{name}:drain");
         let path = ["queues", &self.queue, "workers", &named];
-        let told: Drained = self.gateway.post(&path, &json!({ "reason": reason })).await?;
+        let told: DrainResponse = self.gateway.post(&path, &json!({ "reason": reason })).await?;
         Ok(told.worker.instance)
     }
 

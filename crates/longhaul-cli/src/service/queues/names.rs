@@ -1,7 +1,7 @@
 //! The names of settings. A misspelt one would be stored, as if a newer version of longhaul had
 //! written it, and nothing would follow it.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use serde_json::Value;
 
 /// How alike two names are at least for one to be proposed in place of the other; 1 is the same.
@@ -38,11 +38,16 @@ static SETTINGS: Names = Names::Fields(&[
 
 /// Refuses a patch that names a setting which is none. What a newer version has written may be
 /// named, and anything may be taken away.
-pub(super) fn check(patch: &Value, stands: &Value) -> Result<(), Failure> {
+pub(super) fn check(patch: &Value, stands: &Value) -> Result<(), CommandFailure> {
     look("", patch, Some(stands), &SETTINGS)
 }
 
-fn look(path: &str, patch: &Value, stands: Option<&Value>, names: &Names) -> Result<(), Failure> {
+fn look(
+    path: &str,
+    patch: &Value,
+    stands: Option<&Value>,
+    names: &Names,
+) -> Result<(), CommandFailure> {
     let Value::Object(fields) = patch else { return Ok(()) };
     for (name, value) in fields {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
@@ -62,7 +67,11 @@ fn look(path: &str, patch: &Value, stands: Option<&Value>, names: &Names) -> Res
     Ok(())
 }
 
-fn unknown(path: &str, name: &str, fields: &[(&'static str, Option<&'static Names>)]) -> Failure {
+fn unknown(
+    path: &str,
+    name: &str,
+    fields: &[(&'static str, Option<&'static Names>)],
+) -> CommandFailure {
     let alike = |known: &str| strsim::jaro_winkler(&known.to_lowercase(), &name.to_lowercase());
     let nearest = fields.iter().map(|(known, _)| (alike(known), *known));
     let nearest = nearest.max_by(|one, other| one.0.total_cmp(&other.0));
@@ -73,7 +82,7 @@ fn unknown(path: &str, name: &str, fields: &[(&'static str, Option<&'static Name
             format!("there are: {}", known.join(", "))
         }
     };
-    Failure::usage(format!("there is no setting `{path}`; nothing was changed")).help(help)
+    CommandFailure::usage(format!("there is no setting `{path}`; nothing was changed")).help(help)
 }
 
 #[cfg(test)]

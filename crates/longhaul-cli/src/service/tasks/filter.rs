@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 /// A filter of tasks; by default all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub(crate) struct TaskListFilter {
     /// Words for statuses: of several, any of them.
     pub(crate) statuses: Vec<&'static str>,
     /// Of several, all of them.
@@ -18,7 +18,7 @@ pub(crate) struct Filter {
     pub(crate) changed: Option<RangeInclusive<u64>>,
 }
 
-impl Filter {
+impl TaskListFilter {
     /// As the library takes it.
     pub(crate) fn of_library(&self) -> TaskFilter {
         let mut filter = TaskFilter::new();

@@ -1,7 +1,7 @@
 //! What happened to a task, entry by entry.
 
 use super::{attempts_in_words, named};
-use crate::output::{Row, Tone};
+use crate::output::{TableRow, Tone};
 use crate::times;
 use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskHistory, TaskOutcome, TaskRef};
 use serde::Serialize;
@@ -12,17 +12,17 @@ use std::time::Duration;
 /// heard of who held it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct History {
+pub(crate) struct TaskHistoryRecord {
     pub(crate) task: String,
     /// Whether its first entries are still there.
     pub(crate) is_whole: bool,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TaskHistoryEntry>,
 }
 
 /// One entry.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Entry {
+pub(crate) struct TaskHistoryEntry {
     pub(crate) published_ms: u64,
     pub(crate) epoch: Option<u32>,
     pub(crate) event: Cow<'static, str>,
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     pub(crate) ignored: Option<Cow<'static, str>>,
 }
 
-impl Row for Entry {
+impl TableRow for TaskHistoryEntry {
     const HEADS: &'static [&'static str] = &["WHEN", "EVENT", "EPOCH", "BY", "DETAIL"];
 
     fn cells(&self) -> Vec<String> {
@@ -63,12 +63,12 @@ impl Row for Entry {
     }
 }
 
-impl History {
+impl TaskHistoryRecord {
     pub(super) fn of(task: &TaskRef, history: TaskHistory) -> Self {
         let entries = history.entries.into_iter().map(entry).collect();
         let silences = history.silences.into_iter().map(|it| {
             let by = it.worker.map(|it| it.name.clone()).or(Some(it.owner));
-            Entry::silent(it.epoch, (it.from_ms, it.to_ms), (it.missed, it.every), by)
+            TaskHistoryEntry::silent(it.epoch, (it.from_ms, it.to_ms), (it.missed, it.every), by)
         });
         Self {
             task: named(task),
@@ -78,7 +78,7 @@ impl History {
     }
 }
 
-impl Entry {
+impl TaskHistoryEntry {
     /// Nothing was heard of a holder from one time to another, or until now: so many heartbeats are
     /// missing, of which one was due in each such time.
     pub(crate) fn silent(
@@ -99,9 +99,9 @@ impl Entry {
 
 /// Entries with silences between them, each behind the entry after which it began.
 pub(crate) fn with_silences(
-    mut entries: Vec<Entry>,
-    silences: impl Iterator<Item = Entry>,
-) -> Vec<Entry> {
+    mut entries: Vec<TaskHistoryEntry>,
+    silences: impl Iterator<Item = TaskHistoryEntry>,
+) -> Vec<TaskHistoryEntry> {
     for silence in silences {
         let at = entries.iter().rposition(|it| it.published_ms <= silence.published_ms);
         entries.insert(at.map_or(0, |at| at + 1), silence);
@@ -109,10 +109,10 @@ pub(crate) fn with_silences(
     entries
 }
 
-fn entry(entry: HistoryEntry) -> Entry {
+fn entry(entry: HistoryEntry) -> TaskHistoryEntry {
     let (event, detail) = event(entry.event);
     let worker = entry.worker.map(|it| it.name.clone());
-    Entry {
+    TaskHistoryEntry {
         published_ms: entry.published_ms,
         epoch: entry.epoch,
         event: event.into(),

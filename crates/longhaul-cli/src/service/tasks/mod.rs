@@ -8,50 +8,52 @@ mod pulsar;
 mod record;
 mod why;
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use bytes::Bytes;
-pub(crate) use filter::Filter;
+pub(crate) use filter::TaskListFilter;
 use futures::stream::BoxStream;
-pub(crate) use history::{Entry, History, with_silences};
+pub(crate) use history::{TaskHistoryEntry, TaskHistoryRecord, with_silences};
 use longhaul::TaskRef;
 pub(crate) use name::{named, task as parse_task};
-pub(crate) use new::{NewTask, Terms};
-pub(crate) use record::{Counts, Listed, Task, attempts_in_words, status_word_of, statuses};
+pub(crate) use new::{SubmissionTerms, TaskSubmission};
+pub(crate) use record::{
+    ListedTask, QueueTaskCounts, TaskDetails, attempts_in_words, status_word_of, statuses,
+};
 use std::collections::BTreeMap;
-pub(crate) use why::Reason;
+pub(crate) use why::TaskReason;
 
 /// Answers questions about tasks, and ends them.
-pub(crate) trait Tasks {
+pub(crate) trait TaskService {
     /// Submits a task. With a key that another one holds, the answer is that one.
-    async fn submit(&self, task: NewTask) -> anyhow::Result<TaskRef>;
+    async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef>;
     /// A task as it stands; `None` if there is none, or it ended long ago.
-    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<Task>>;
+    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>>;
     /// A task when it is over, well or not.
-    async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task>;
+    async fn ended(&self, task: &TaskRef) -> anyhow::Result<TaskDetails>;
     /// Tasks of a queue, by partition and in the order of their submission.
-    async fn list(&self, queue: &str, query: Query) -> anyhow::Result<Page>;
+    async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage>;
     /// How many tasks a queue has, now or at a past instant.
-    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<Counts>;
+    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts>;
     /// The changes of all tasks of a queue.
-    async fn watch(&self, queue: &str, from: From) -> anyhow::Result<Changes>;
+    async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes>;
     /// What happened to a task.
-    async fn history(&self, task: &TaskRef) -> anyhow::Result<History>;
+    async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord>;
     /// Why a task does not run, or who runs it; `None` if nothing is known of it.
-    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<Reason>>;
+    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>>;
     /// A task's payload and properties; `None` if its message is gone.
-    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>>;
+    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>>;
     /// Ends a task, or takes it from its worker.
-    async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()>;
+    async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()>;
 }
 
 /// Changes as they come.
-pub(crate) type Changes = BoxStream<'static, anyhow::Result<Change>>;
+pub(crate) type Changes = BoxStream<'static, anyhow::Result<TaskChange>>;
 
 /// What a watch tells.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum TaskChange {
     /// A task has a new entry.
-    Updated(Box<Task>),
+    Updated(Box<TaskDetails>),
     /// What stood there when the watch began has been told.
     CaughtUp,
     /// Something that is no task.
@@ -60,7 +62,7 @@ pub(crate) enum Change {
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum WatchStart {
     /// With how each task stands.
     Start,
     /// With the next change.
@@ -69,8 +71,8 @@ pub(crate) enum From {
 
 /// Which tasks are listed.
 #[derive(Clone, Debug)]
-pub(crate) struct Query {
-    pub(crate) filter: Filter,
+pub(crate) struct TaskListRequest {
+    pub(crate) filter: TaskListFilter,
     /// Ms since the epoch: as it was then.
     pub(crate) at_ms: Option<u64>,
     /// The name of a task that was listed last: of its id, as this service writes it.
@@ -80,15 +82,15 @@ pub(crate) struct Query {
 
 /// Some of the tasks.
 #[derive(Clone, Debug)]
-pub(crate) struct Page {
-    pub(crate) tasks: Vec<Listed>,
+pub(crate) struct TaskListPage {
+    pub(crate) tasks: Vec<ListedTask>,
     /// What the next page comes after.
     pub(crate) next: Option<String>,
 }
 
 /// What was submitted.
 #[derive(Clone, Debug)]
-pub(crate) struct Payload {
+pub(crate) struct SubmittedPayload {
     pub(crate) bytes: Bytes,
     /// Those of its message; `None` where they are not told.
     pub(crate) properties: Option<BTreeMap<String, String>>,
@@ -96,7 +98,7 @@ pub(crate) struct Payload {
 
 /// What is done to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum TaskOperation {
     /// Asks it to end.
     Cancel,
     /// Ends it without waiting for its processor.
@@ -109,7 +111,7 @@ pub(crate) enum Act {
     ForceRelease(Option<u32>),
 }
 
-impl Act {
+impl TaskOperation {
     /// What has been done, in a word.
     pub(crate) const fn done(self) -> &'static str {
         match self {
@@ -123,8 +125,8 @@ impl Act {
 }
 
 /// There is no such task.
-pub(crate) fn no_task(task: &TaskRef) -> Failure {
-    Failure::not_found(format!("there is no task {}, or it ended long ago", named(task))).help(
+pub(crate) fn no_task(task: &TaskRef) -> CommandFailure {
+    CommandFailure::not_found(format!("there is no task {}, or it ended long ago", named(task))).help(
         "`longhaul task list` lists those of a queue, and `longhaul task history` what the log still has of one",
     )
 }

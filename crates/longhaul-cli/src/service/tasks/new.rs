@@ -1,6 +1,6 @@
 //! A task about to be submitted.
 
-use crate::exit::Failure;
+use crate::exit::CommandFailure;
 use bytes::Bytes;
 use longhaul::topics::Priority;
 use longhaul::{AfterFailed, Client, Raw, RetryPolicy, Submission, TaskRef};
@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime};
 
 /// What is submitted, and how it is to be run.
 #[derive(Clone, Debug)]
-pub(crate) struct NewTask {
+pub(crate) struct TaskSubmission {
     pub(crate) queue: String,
     pub(crate) payload: Bytes,
-    pub(crate) terms: Terms,
+    pub(crate) terms: SubmissionTerms,
 }
 
 /// How a task is to be run, as far as it says so itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct SubmissionTerms {
     pub(crate) properties: Vec<(String, String)>,
     pub(crate) task_type: Option<String>,
     pub(crate) key: Option<String>,
@@ -53,25 +53,25 @@ fn with<T>(
     }
 }
 
-impl NewTask {
+impl TaskSubmission {
     /// As the library takes it.
     ///
     /// # Errors
     /// When it waits for a task that is not of its queue.
-    pub(super) fn submission(self, client: &Client) -> Result<Submission, Failure> {
+    pub(super) fn submission(self, client: &Client) -> Result<Submission, CommandFailure> {
         let Self { queue, payload, terms } = self;
         terms.put_into(client.submission(&queue, &Raw(payload)))
     }
 }
 
-impl Terms {
+impl SubmissionTerms {
     /// Says all of it.
     ///
     /// # Errors
     /// When it is of no use.
-    pub(crate) fn put_into(self, mut it: Submission) -> Result<Submission, Failure> {
+    pub(crate) fn put_into(self, mut it: Submission) -> Result<Submission, CommandFailure> {
         if self.overwrite && self.dedupe_key.is_none() {
-            return Err(Failure::usage(
+            return Err(CommandFailure::usage(
                 "--overwrite takes the place of the task that holds a dedupe key",
             )
             .help("say --dedupe-key as well"));

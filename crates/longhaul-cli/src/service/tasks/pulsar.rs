@@ -1,10 +1,11 @@
 //! Tasks, by the library's client.
 
 use super::{
-    Act, Change, Changes, Counts, From, History, Listed, NewTask, Page, Payload, Query, Reason,
-    Task, Tasks,
+    Changes, ListedTask, QueueTaskCounts, SubmittedPayload, TaskChange, TaskDetails,
+    TaskHistoryRecord, TaskListPage, TaskListRequest, TaskOperation, TaskReason, TaskService,
+    TaskSubmission, WatchStart,
 };
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, CommandFailure};
 use crate::service::patience::Away;
 use crate::service::{Pulsar, short_topic};
 use futures::{StreamExt, stream};
@@ -17,28 +18,30 @@ use std::time::Duration;
 /// How long a worker that has ended a task may take to show that.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
-impl Tasks for Pulsar {
-    async fn submit(&self, task: NewTask) -> anyhow::Result<TaskRef> {
+impl TaskService for Pulsar {
+    async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef> {
         self.require_level(&task).await?;
         Ok(task.submission(&self.client)?.send().await?)
     }
 
-    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<Task>> {
+    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         self.require(&task.topic).await?;
         let mut found = match self.client.get(task).await? {
             Some(entry) => Some(self.shown(task, entry)),
-            None => self.client.submitted(task).await?.map(|it| Task::of_submitted(task, &it)),
+            None => {
+                self.client.submitted(task).await?.map(|it| TaskDetails::of_submitted(task, &it))
+            }
         };
         if found.as_ref().is_none_or(|it| !it.is_over())
             && let Some(info) = self.claimed(task).await?
         {
             // The ledger knows before the metadata topic does.
-            found.get_or_insert_with(|| Task::unknown(task)).correct(&info);
+            found.get_or_insert_with(|| TaskDetails::unknown(task)).correct(&info);
         }
         Ok(found)
     }
 
-    async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task> {
+    async fn ended(&self, task: &TaskRef) -> anyhow::Result<TaskDetails> {
         self.require(&task.topic).await?;
         let shown = async {
             let entry = self.client.wait_metadata(task).await?;
@@ -53,32 +56,32 @@ impl Tasks for Pulsar {
         }
     }
 
-    async fn list(&self, queue: &str, query: Query) -> anyhow::Result<Page> {
+    async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage> {
         let view = self.view(queue, query.at_ms).await?;
         let filter = query.filter.of_library();
         let parse = |text: String| text.parse::<TaskId>();
         let after = query.after.map(parse).transpose();
-        let mut next = after.map_err(|error| Failure::usage(error.to_string()))?;
+        let mut next = after.map_err(|error| CommandFailure::usage(error.to_string()))?;
         let mut tasks = Vec::new();
         loop {
             let page = view.list(&filter, next, query.limit - tasks.len())?;
-            tasks.extend(page.tasks.into_iter().map(|it| Listed::of(queue, it)));
+            tasks.extend(page.tasks.into_iter().map(|it| ListedTask::of(queue, it)));
             next = page.next;
             if next.is_none() || tasks.len() >= query.limit {
-                return Ok(Page { tasks, next: next.map(|it| it.to_string()) });
+                return Ok(TaskListPage { tasks, next: next.map(|it| it.to_string()) });
             }
         }
     }
 
-    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<Counts> {
+    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts> {
         let view = self.view(queue, at_ms).await?;
-        Ok(Counts::of(queue, &view.counts()?))
+        Ok(QueueTaskCounts::of(queue, &view.counts()?))
     }
 
-    async fn watch(&self, queue: &str, from: From) -> anyhow::Result<Changes> {
+    async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
         let from = match from {
-            From::Start => WatchFrom::Earliest,
-            From::Now => WatchFrom::Latest,
+            WatchStart::Start => WatchFrom::Earliest,
+            WatchStart::Now => WatchFrom::Latest,
         };
         self.require(queue).await?;
         let watch = self.client.watch_from(queue, from).await?;
@@ -96,39 +99,39 @@ impl Tasks for Pulsar {
         Ok(stream::select(changes, impatient).boxed())
     }
 
-    async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
+    async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord> {
         self.require(&task.topic).await?;
-        Ok(History::of(task, self.client.history(task).await?))
+        Ok(TaskHistoryRecord::of(task, self.client.history(task).await?))
     }
 
-    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<Reason>> {
+    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>> {
         self.require(&task.topic).await?;
-        Ok(self.client.why(task).await?.map(|why| Reason::of(task, &why)))
+        Ok(self.client.why(task).await?.map(|why| TaskReason::of(task, &why)))
     }
 
-    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {
+    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>> {
         self.require(&task.topic).await?;
         let Some(submitted) = self.client.submitted(task).await? else { return Ok(None) };
         let bytes = self.client.decode_payload(&submitted)?;
-        Ok(Some(Payload { bytes, properties: Some(submitted.properties) }))
+        Ok(Some(SubmittedPayload { bytes, properties: Some(submitted.properties) }))
     }
 
-    async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()> {
+    async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
         let client = &self.client;
         self.require(&task.topic).await?;
         // A request to end is stored whatever it names; a person wants to know that it names
         // nothing.
-        if matches!(act, Act::Cancel | Act::Kill) {
+        if matches!(act, TaskOperation::Cancel | TaskOperation::Kill) {
             self.require_open(task).await?;
         }
         match act {
-            Act::Cancel => client.cancel_for(task, reason).await?,
-            Act::Kill => client.kill_for(task, reason).await?,
-            Act::Delete => client.delete(task, reason).await?,
-            Act::ForceFail(epoch) => {
+            TaskOperation::Cancel => client.cancel_for(task, reason).await?,
+            TaskOperation::Kill => client.kill_for(task, reason).await?,
+            TaskOperation::Delete => client.delete(task, reason).await?,
+            TaskOperation::ForceFail(epoch) => {
                 client.force_fail(task, self.epoch(task, epoch).await?, reason).await?;
             }
-            Act::ForceRelease(epoch) => {
+            TaskOperation::ForceRelease(epoch) => {
                 client.force_release(task, self.epoch(task, epoch).await?, reason).await?;
             }
         }
@@ -138,7 +141,7 @@ impl Tasks for Pulsar {
 
 impl Pulsar {
     /// Says when the broker goes and comes, and resolves when it has been away for too long.
-    async fn impatient(&self) -> Failure {
+    async fn impatient(&self) -> CommandFailure {
         const WHO: &str = "the broker";
         let Some(patience) = self.patience else { return std::future::pending().await };
         let mut reach = self.client.reach();
@@ -177,44 +180,46 @@ impl Pulsar {
     }
 
     /// A task by its entry, decoded if its codec is known.
-    fn shown(&self, task: &TaskRef, entry: TaskMetadata) -> Task {
+    fn shown(&self, task: &TaskRef, entry: TaskMetadata) -> TaskDetails {
         let decoded = self.client.decode(entry.clone()).unwrap_or(entry);
-        Task::of_entry(task, decoded, None)
+        TaskDetails::of_entry(task, decoded, None)
     }
 
-    fn change(&self, queue: &str, event: WatchEvent) -> Option<Change> {
+    fn change(&self, queue: &str, event: WatchEvent) -> Option<TaskChange> {
         if let WatchEvent::Updated { id, metadata, epoch } = event {
             let task = TaskRef::new(queue, id).ok()?;
             let decoded = self.client.decode(metadata.clone()).unwrap_or(metadata);
-            return Some(Change::Updated(Box::new(Task::of_entry(&task, decoded, epoch))));
+            return Some(TaskChange::Updated(Box::new(TaskDetails::of_entry(
+                &task, decoded, epoch,
+            ))));
         }
         if let WatchEvent::Undecodable { key, position, cause } = event {
             let what = format!("an entry at {position:?} with the key {key:?} is none: {cause}");
-            return Some(Change::Unreadable(what));
+            return Some(TaskChange::Unreadable(what));
         }
         // What was evicted has been told before, as over.
-        (event == WatchEvent::CaughtUp).then_some(Change::CaughtUp)
+        (event == WatchEvent::CaughtUp).then_some(TaskChange::CaughtUp)
     }
 
     /// A task that the ledger shows as over while nobody shows its end. A worker that has ended it
     /// shows that a moment later, and why.
-    async fn closed_and_not_shown(&self, task: &TaskRef) -> Option<Task> {
+    async fn closed_and_not_shown(&self, task: &TaskRef) -> Option<TaskDetails> {
         let closed = self.closed(task).await?;
         tokio::time::sleep(SHOWN_WITHIN).await;
         Some(closed)
     }
 
     /// A task that the ledger shows as over without a result; `None` if it does not.
-    async fn closed(&self, task: &TaskRef) -> Option<Task> {
+    async fn closed(&self, task: &TaskRef) -> Option<TaskDetails> {
         let info = self.claimed(task).await.ok()??;
         // A result is on the metadata topic alone.
         let is_closed = info.status.is_terminal() && info.status != TaskStatus::Completed;
         let found = if is_closed { self.task(task).await.ok()? } else { None };
-        found.filter(Task::is_over)
+        found.filter(TaskDetails::is_over)
     }
 
     /// Refuses a task of a priority for which the queue has no topics: it would wait for ever.
-    async fn require_level(&self, task: &NewTask) -> anyhow::Result<()> {
+    async fn require_level(&self, task: &TaskSubmission) -> anyhow::Result<()> {
         let (queue, priority) = (&task.queue, task.terms.priority);
         if priority == Priority::Normal || self.client.has_level(queue, priority).await? {
             return Ok(());
@@ -226,7 +231,7 @@ impl Pulsar {
         let help = format!(
             "`longhaul topic setup {queue} --levels` makes them; workers that serve them, such as `longhaul worker run --levels` and gateways, run such tasks"
         );
-        Err(Failure::new(Code::Conflict, what).help(help).into())
+        Err(CommandFailure::new(Code::Conflict, what).help(help).into())
     }
 
     /// Whether there is such a task, and it is not over.
@@ -234,7 +239,7 @@ impl Pulsar {
         let Some(found) = self.task(task).await? else { return Err(super::no_task(task).into()) };
         if found.is_over() {
             let what = format!("the task is over: {}", found.status);
-            return Err(Failure::new(Code::Conflict, what).into());
+            return Err(CommandFailure::new(Code::Conflict, what).into());
         }
         Ok(())
     }
@@ -265,7 +270,7 @@ impl Pulsar {
         }
         let found = self.claimed(task).await?;
         let found = found.ok_or_else(|| {
-            Failure::not_found(format!("no worker has claimed {}", super::named(task)))
+            CommandFailure::not_found(format!("no worker has claimed {}", super::named(task)))
                 .help("`longhaul task delete` ends tasks that nobody has claimed")
         });
         Ok(found?.epoch)

@@ -2,7 +2,7 @@
 
 use super::named;
 use crate::clock;
-use crate::output::{Row, Tone, text};
+use crate::output::{TableRow, Tone, text};
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Task {
+pub(crate) struct TaskDetails {
     pub(crate) task: String,
     pub(crate) status: &'static str,
     pub(crate) attempts: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Task {
     pub(crate) result_bytes: Option<Bytes>,
 }
 
-impl Task {
+impl TaskDetails {
     /// As its entry shows it. A result that is encoded by a codec stays so.
     pub(crate) fn of_entry(task: &TaskRef, entry: TaskMetadata, epoch: Option<u32>) -> Self {
         let mut it = Self {
@@ -201,7 +201,7 @@ impl Task {
     }
 }
 
-impl Row for Task {
+impl TableRow for TaskDetails {
     const HEADS: &'static [&'static str] =
         &["TASK", "STATUS", "ATTEMPTS", "UPDATED", "WORKER", "SAYS"];
 
@@ -259,7 +259,7 @@ fn tone(status: &str) -> Tone {
 /// A task in a list.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Listed {
+pub(crate) struct ListedTask {
     pub(crate) task: String,
     pub(crate) status: &'static str,
     pub(crate) attempts: u32,
@@ -279,7 +279,7 @@ pub(crate) struct Listed {
     pub(crate) key: Option<String>,
 }
 
-impl Listed {
+impl ListedTask {
     pub(crate) fn of(queue: &str, info: TaskInfo) -> Self {
         let task =
             TaskRef::new(queue, info.id).map_or_else(|_| info.id.to_string(), |it| named(&it));
@@ -319,7 +319,7 @@ fn shown_status(status: &str, cancel_requested: bool) -> String {
 /// The most characters of a reason in a list.
 const REASON_CHARS_MAX: usize = 120;
 
-impl Row for Listed {
+impl TableRow for ListedTask {
     const HEADS: &'static [&'static str] =
         &["TASK", "STATUS", "ATTEMPTS", "CHANGED", "WORKER", "PROGRESS", "TYPE", "KEY", "REASON"];
 
@@ -346,7 +346,7 @@ impl Row for Listed {
 /// How many tasks there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Counts {
+pub(crate) struct QueueTaskCounts {
     pub(crate) queue: String,
     pub(crate) total: u64,
     /// Tasks that want a worker now.
@@ -358,7 +358,7 @@ pub(crate) struct Counts {
     pub(crate) ever_ended: EndedCounts,
 }
 
-impl Counts {
+impl QueueTaskCounts {
     pub(crate) fn of(queue: &str, counts: &TaskCounts) -> Self {
         let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
         Self {

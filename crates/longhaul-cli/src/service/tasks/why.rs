@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The reason, as a gateway answers it, too.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Reason {
+pub(crate) struct TaskReason {
     pub(crate) task: String,
     pub(crate) status: String,
     pub(crate) cause: String,
@@ -18,7 +18,7 @@ pub(crate) struct Reason {
     pub(crate) details: Value,
 }
 
-impl Reason {
+impl TaskReason {
     pub(super) fn of(task: &TaskRef, why: &Why) -> Self {
         let mut details = serde_json::to_value(&why.cause).unwrap_or_default();
         let cause = details.as_object_mut().and_then(|parts| parts.remove("cause"));

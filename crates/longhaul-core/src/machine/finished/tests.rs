@@ -54,7 +54,7 @@ prop_compose! {
         let saved_at = Position { ledger: 5, entry: 5, batch_index: None };
         Task {
             fold: TaskFold { epoch, attempt, owner, phase, cancel, next_attempt },
-            stage: if closed { Stage::Closing(Step::Closed) } else { Stage::Idle },
+            stage: if closed { Stage::Closing(TerminalStep::Closed) } else { Stage::Idle },
             batch_size,
             state_at: state_at.map(at),
             state_ms,
@@ -172,7 +172,7 @@ fn chunks_are_full_whatever_the_order_and_have_little_room_to_spare() {
         }
         let lengths: Vec<_> = finished.chunks.values().map(|chunk| chunk.records.len()).collect();
         assert_eq!(lengths, expected, "{order:?}");
-        for Chunk { records, .. } in finished.chunks.values() {
+        for RecordChunk { records, .. } in finished.chunks.values() {
             assert_eq!(records.capacity(), records.len().next_multiple_of(ROOM), "{order:?}");
         }
         assert_eq!(finished.iter().count(), 600);
@@ -211,5 +211,5 @@ fn a_chunk_may_see_any_number_of_owners() {
 /// all else that is kept of them.
 #[test]
 fn a_record_is_small() {
-    assert!(size_of::<Record>() <= 104, "{}", size_of::<Record>());
+    assert!(size_of::<FinishedRecord>() <= 104, "{}", size_of::<FinishedRecord>());
 }

@@ -2,7 +2,7 @@
 //! it.
 
 use super::*;
-use crate::protocol::seal::Counts;
+use crate::protocol::seal::EndedCounts;
 
 fn member(index: u32) -> TaskId {
     TaskId { batch_index: Some(index), ..T }
@@ -26,7 +26,7 @@ fn close(bench: &mut Bench, id: TaskId, outcome: Outcome) {
     bench.actions();
 }
 
-fn seal_of(bench: &mut Bench, ids: &[TaskId]) -> (Counts, Vec<Ended>) {
+fn seal_of(bench: &mut Bench, ids: &[TaskId]) -> (EndedCounts, Vec<BatchOutcome>) {
     for id in ids {
         bench.machine.acked(id.entry_id());
     }
@@ -189,8 +189,16 @@ fn a_seal_counts_how_its_tasks_have_ended() {
     // In any order, and more than once.
     let ids = [6, 1, 8, 2, 4, 3, 7, 1, 5].map(next);
     let (counts, ended) = seal_of(&mut bench, &ids);
-    assert_eq!(counts, Counts { completed: 3, failed: 2, cancelled: 1, expired: 2 });
-    assert_eq!(ended, [Ended::Completed, Ended::Failed, Ended::Completed, Ended::Failed]);
+    assert_eq!(counts, EndedCounts { completed: 3, failed: 2, cancelled: 1, expired: 2 });
+    assert_eq!(
+        ended,
+        [
+            BatchOutcome::Completed,
+            BatchOutcome::Failed,
+            BatchOutcome::Completed,
+            BatchOutcome::Failed
+        ]
+    );
     assert!(bench.machine.seals_underway());
     assert_eq!(bench.machine.seal(&[next(1).entry_id()]), 0, "one at a time");
     bench.machine.seal_failed();
@@ -201,9 +209,9 @@ fn a_seal_counts_how_its_tasks_have_ended() {
 #[test]
 fn a_batch_that_ended_in_both_ways_is_mixed() {
     for (outcomes, expected) in [
-        ([Outcome::Completed, Outcome::Final], Ended::Mixed),
-        ([Outcome::Completed, Outcome::Completed], Ended::Completed),
-        ([Outcome::Cancelled, Outcome::Final], Ended::Failed),
+        ([Outcome::Completed, Outcome::Final], BatchOutcome::Mixed),
+        ([Outcome::Completed, Outcome::Completed], BatchOutcome::Completed),
+        ([Outcome::Cancelled, Outcome::Final], BatchOutcome::Failed),
     ] {
         let mut bench = Bench::new();
         for (outcome, index) in outcomes.into_iter().zip(0..) {

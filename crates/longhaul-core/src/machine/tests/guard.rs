@@ -4,7 +4,7 @@
 use super::*;
 use crate::protocol::invariants::{ACK, ADOPTION, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use crate::protocol::key::SealKey;
-use crate::protocol::seal::{Counts, Seal};
+use crate::protocol::seal::{EndedCounts, Seal};
 
 /// The numbers of the invariants that kept an action from leaving, and the actions that did leave.
 fn parted(actions: Vec<Action>) -> (Vec<&'static str>, Vec<Action>) {
@@ -62,7 +62,7 @@ const fn released(serial: u64) -> Action {
     Action::Publish(done(Outcome::Released(next), serial))
 }
 
-const RUN: Run = Run { epoch: Epoch(1), owner: ME, ended: None };
+const RUN: AttemptRun = AttemptRun { epoch: Epoch(1), owner: ME, ended: None };
 
 #[test]
 fn an_epoch_does_not_start_twice() {
@@ -101,13 +101,13 @@ fn a_cancelled_task_does_not_start() {
 fn no_outcome_leaves_of_an_epoch_that_is_not_the_own_one() {
     let mut bench = Bench::new();
     bench.land(&claim_by(OTHER, 1));
-    for run in [RUN, Run { owner: OTHER, ..RUN }] {
+    for run in [RUN, AttemptRun { owner: OTHER, ..RUN }] {
         bench.believe(Stage::Running(run));
         bench.machine.finished(T, Epoch(1), Outcome::Completed);
         bench.refused(OUTCOME, &[]);
     }
     // What was not started may be given back, but not what another worker runs.
-    bench.believe(Stage::Running(Run { owner: OTHER, ..RUN }));
+    bench.believe(Stage::Running(AttemptRun { owner: OTHER, ..RUN }));
     bench.machine.finished(T, Epoch(1), Outcome::Released(NextAttempt::default()));
     bench.refused(OUTCOME, &[]);
 }
@@ -126,7 +126,7 @@ fn no_outcome_leaves_of_what_was_not_started() {
 fn nothing_is_acknowledged_before_its_end() {
     let mut bench = Bench::new();
     bench.land(&claim_by(OTHER, 1));
-    bench.believe(Stage::Closing(Step::Ack));
+    bench.believe(Stage::Closing(TerminalStep::Ack));
     bench.machine.close_again(T);
     bench.refused(ACK, &[]);
 }
@@ -135,12 +135,12 @@ fn nothing_is_acknowledged_before_its_end() {
 fn nothing_is_acknowledged_before_its_end_was_written() {
     for (outcome, number) in [(Outcome::Completed, VIEW), (Outcome::Final, VIEW)] {
         let mut bench = Bench::ended(outcome);
-        bench.believe(Stage::Closing(Step::Closed));
+        bench.believe(Stage::Closing(TerminalStep::Closed));
         bench.machine.delivered(T, None);
         bench.refused(number, &[Action::DropPayload(T)]);
     }
     let mut bench = Bench::ended(Outcome::Final);
-    bench.believe(Stage::Closing(Step::Metadata));
+    bench.believe(Stage::Closing(TerminalStep::Metadata));
     bench.machine.metadata_stored(T);
     bench.refused(DEAD_LETTER, &[]);
 }
@@ -307,9 +307,9 @@ fn nothing_more_is_done_about_what_was_set_aside() {
 fn seal_of(some: &[EntryId]) -> Entry {
     let mut entries = EntrySet::default();
     for entry in some {
-        entries.push_entry(*entry, Ended::Completed);
+        entries.push_entry(*entry, BatchOutcome::Completed);
     }
-    let (key, counts) = (SealKey { owner: OTHER, serial: 9 }, Counts::default());
+    let (key, counts) = (SealKey { owner: OTHER, serial: 9 }, EndedCounts::default());
     Entry::Seal(Seal { key, counts, entries })
 }
 

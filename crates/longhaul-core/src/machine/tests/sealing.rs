@@ -77,7 +77,7 @@ fn one_seal_is_under_way_at_a_time_until_it_comes_back() {
     let mut other = own.clone();
     other.key.owner = OTHER;
     other.entries = EntrySet::default();
-    other.entries.push_entry(next.entry_id(), Ended::Completed);
+    other.entries.push_entry(next.entry_id(), BatchOutcome::Completed);
     bench.land(&Entry::Seal(other));
     assert!(bench.machine.seals_underway());
     bench.machine.merge_seals(1);
@@ -97,7 +97,7 @@ fn who_has_not_read_all_seals_does_not_merge_them() {
     let mut second = first.clone();
     second.key.serial += 1;
     second.entries = EntrySet::default();
-    second.entries.push_entry(next.entry_id(), Ended::Failed);
+    second.entries.push_entry(next.entry_id(), BatchOutcome::Failed);
     let mut reading = Bench { machine: Machine::new(OwnerId(3), 3), length: 0 };
     for seal in [first, second] {
         reading.land(&Entry::Seal(seal));

@@ -20,14 +20,14 @@ fn shown(epoch: u32, terminal: bool) -> ShownEntry {
 }
 
 /// What is due of a task in this state, of which no end is on its way.
-fn poll(keeper: &mut Keeper, now: Moment, fold: TaskFold) -> Option<Chore> {
+fn poll(keeper: &mut MetadataMaintenance, now: Moment, fold: TaskFold) -> Option<Chore> {
     let repair = keeper.poll_repair(now, now, |_| fold, |_| false);
     repair.or_else(|| keeper.poll_removal(now, |_| fold))
 }
 
 #[test]
 fn an_outcome_is_removed_after_its_retention_whoever_wrote_it() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     let foreign = ShownEntry { epoch: None, terminal: true, last_updated_ms: 40_000, at: AT };
     keeper.read(ID, foreign, &TaskFold::default(), false, at(7), 50_000);
     let witness = TaskId { entry: 3, ..ID };
@@ -45,7 +45,7 @@ fn an_outcome_is_removed_after_its_retention_whoever_wrote_it() {
 fn one_wrong_wall_clock_deletes_no_result() {
     const AHEAD: u64 = 1_000_000_000;
     for (live, stamp) in [(true, 0), (false, 0), (true, AHEAD), (false, AHEAD)] {
-        let mut keeper = Keeper::new(RETENTION);
+        let mut keeper = MetadataMaintenance::new(RETENTION);
         let result = ShownEntry { last_updated_ms: stamp, ..shown(1, true) };
         keeper.read(ID, result, &completed(1), live, at(7), AHEAD);
         assert_eq!(poll(&mut keeper, at(106), completed(1)), None, "{live} {stamp}");
@@ -57,7 +57,7 @@ fn one_wrong_wall_clock_deletes_no_result() {
 /// older than what stands before it.
 #[test]
 fn a_slow_clock_of_a_writer_deletes_no_result() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     let (other, stamp) =
         (TaskId { entry: 3, ..ID }, |ms| ShownEntry { last_updated_ms: ms, ..shown(1, true) });
     keeper.read(other, stamp(500_000), &completed(1), false, at(0), 510_000);
@@ -68,7 +68,7 @@ fn a_slow_clock_of_a_writer_deletes_no_result() {
 /// A worker that got an old delivery once showed the end of a task after it had been removed.
 #[test]
 fn an_end_that_was_shown_is_not_shown_again() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     assert!(!keeper.has_shown_end(ID, Epoch(1)));
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     assert!(keeper.has_shown_end(ID, Epoch(1)) && !keeper.has_shown_end(ID, Epoch(2)));
@@ -83,7 +83,7 @@ fn an_end_that_was_shown_is_not_shown_again() {
 /// A broker that refused one entry of a task, and the outcome once, was never shown the outcome.
 #[test]
 fn an_end_that_was_refused_is_tried_again_until_it_stands() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.missed(ID, at(0));
     assert_eq!(poll(&mut keeper, at(9), completed(1)), None);
     assert_eq!(poll(&mut keeper, at(10), completed(1)), Some(Chore::Repair(ID, Lack::Missing)));
@@ -95,7 +95,7 @@ fn an_end_that_was_refused_is_tried_again_until_it_stands() {
 /// Two entries once led to two tombstones.
 #[test]
 fn an_entry_that_was_published_twice_is_removed_once() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.read(ID, shown(1, true), &completed(1), true, at(1), 1000);
     assert_eq!(poll(&mut keeper, at(200), completed(1)), Some(Chore::Remove(ID)));
@@ -104,7 +104,7 @@ fn an_entry_that_was_published_twice_is_removed_once() {
 
 #[test]
 fn a_foreign_tombstone_does_not_hide_the_end_to_come() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(0), 0);
     keeper.gone(ID, &completed(1));
     assert!(!keeper.has_shown_end(ID, Epoch(1)));
@@ -112,7 +112,7 @@ fn a_foreign_tombstone_does_not_hide_the_end_to_come() {
 
 #[test]
 fn what_another_keeper_has_removed_is_not_removed_again() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.gone(ID, &completed(1));
     assert_eq!(poll(&mut keeper, at(1000), completed(1)), None);
@@ -120,7 +120,7 @@ fn what_another_keeper_has_removed_is_not_removed_again() {
 
 #[test]
 fn a_late_entry_of_a_zombie_is_followed_by_the_ledgers_outcome() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(2, true), &completed(2), true, at(0), 0);
     keeper.read(ID, shown(1, false), &completed(2), true, at(1), 1000);
     assert_eq!(poll(&mut keeper, at(2), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
@@ -131,7 +131,7 @@ fn a_late_entry_of_a_zombie_is_followed_by_the_ledgers_outcome() {
 #[test]
 fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
     for (live, epoch, repaired) in [(true, 1, true), (false, 2, true), (true, 2, false)] {
-        let mut keeper = Keeper::new(RETENTION);
+        let mut keeper = MetadataMaintenance::new(RETENTION);
         keeper.read(ID, shown(epoch, false), &TaskFold::default(), true, at(0), 0);
         keeper.ended(ID, &completed(2), live, at(1));
         let chore = poll(&mut keeper, at(60), completed(2));
@@ -143,7 +143,7 @@ fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
 /// knew that the task had ended: M said for ever that it ran.
 #[test]
 fn an_end_that_was_covered_before_the_ledger_told_of_it_is_shown_again() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &TaskFold::default(), true, at(0), 0);
     keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(1), 1000);
     keeper.ended(ID, &completed(1), true, at(2));
@@ -153,7 +153,7 @@ fn an_end_that_was_covered_before_the_ledger_told_of_it_is_shown_again() {
 /// The first dead letter makes its topic, which takes a while: the end was once published twice.
 #[test]
 fn an_outcome_that_comes_by_itself_needs_no_repair() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
     assert_eq!(poll(&mut keeper, at(9), completed(1)), None);
     keeper.read(ID, shown(1, true), &completed(1), true, at(9), 9000);
@@ -162,7 +162,7 @@ fn an_outcome_that_comes_by_itself_needs_no_repair() {
 
 #[test]
 fn an_outcome_that_does_not_come_is_missed_at_last() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
     assert_eq!(poll(&mut keeper, at(10), completed(1)), Some(Chore::Repair(ID, Lack::Missing)));
 }
@@ -172,12 +172,12 @@ fn an_outcome_that_does_not_come_is_missed_at_last() {
 #[test]
 fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
     let zombie = ShownEntry { at: Position { entry: 5, ..AT }, ..shown(1, false) };
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.read(ID, zombie, &TaskFold::SEALED, true, at(1), 0);
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), Some(Chore::Restore(ID, AT)));
 
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, zombie, &TaskFold::default(), true, at(1), 0);
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None, "nobody has said so");
     keeper.sealed(ID..=ID, at(60));
@@ -187,7 +187,7 @@ fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
 
 #[test]
 fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.sealed(ID..=ID, at(1));
     keeper.missed(ID, at(1));
@@ -201,7 +201,7 @@ fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
 /// warned of an old epoch: it was of the only one, and on its way.
 #[test]
 fn an_end_that_is_on_its_way_is_not_missed() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
     assert_eq!(keeper.poll_repair(at(10), at(10), |_| completed(1), |_| true), None);
     assert_eq!(keeper.poll_repair(at(19), at(19), |_| completed(1), |_| false), None);
@@ -217,7 +217,7 @@ fn an_end_that_is_on_its_way_is_not_missed() {
 /// Of an epoch that is over M may have shown an end that the ledger did not accept.
 #[test]
 fn an_end_of_an_epoch_that_is_over_is_repaired() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(2), true, at(0), 0);
     assert_eq!(poll(&mut keeper, at(10), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
 }
@@ -225,7 +225,7 @@ fn an_end_of_an_epoch_that_is_over_is_repaired() {
 /// Who is not the first any more knows nothing of M, and does nothing about it.
 #[test]
 fn who_stops_keeping_forgets_what_was_read() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     let other = TaskId { entry: 3, ..ID };
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.read(other, shown(1, false), &completed(1), true, at(0), 0);
@@ -238,12 +238,12 @@ fn who_stops_keeping_forgets_what_was_read() {
 /// Tombstones must not hold up live outcomes, and one that may be lost is published again.
 #[test]
 fn few_tombstones_are_on_their_way_at_once() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     let task = |entry| TaskId { entry, ..ID };
     for entry in 0..70 {
         keeper.read(task(entry), shown(1, true), &completed(1), true, at(0), 0);
     }
-    let due = |keeper: &mut Keeper| {
+    let due = |keeper: &mut MetadataMaintenance| {
         std::iter::from_fn(|| poll(keeper, at(100), completed(1))).collect::<Vec<_>>()
     };
     let first: Vec<_> = (0..64).map(|entry| Chore::Remove(task(entry))).collect();
@@ -257,7 +257,7 @@ fn few_tombstones_are_on_their_way_at_once() {
 /// The retention counts from the entry that shows the end last.
 #[test]
 fn an_end_that_is_shown_again_stays_for_its_retention() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.read(ID, shown(1, true), &completed(1), true, at(50), 50_000);
     assert_eq!(poll(&mut keeper, at(149), completed(1)), None);
@@ -269,7 +269,7 @@ fn an_end_that_is_shown_again_stays_for_its_retention() {
 #[test]
 fn the_end_to_come_is_waited_for() {
     let other = TaskId { entry: 3, ..ID };
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(2), true, at(20), 0);
     keeper.read(other, shown(1, false), &TaskFold::default(), true, at(20), 0);
     keeper.ended(other, &completed(2), true, at(21));
@@ -283,7 +283,7 @@ fn the_end_to_come_is_waited_for() {
 /// was not published again.
 #[test]
 fn an_end_that_was_covered_is_not_shown_any_more() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.read(ID, shown(1, false), &completed(1), true, at(1), 0);
     assert!(!keeper.has_shown_end(ID, Epoch(1)) && keeper.has_shown_any_end(ID));
@@ -294,12 +294,12 @@ fn an_end_that_was_covered_is_not_shown_any_more() {
 #[test]
 fn an_end_that_left_counts_as_shown_until_its_task_is_sealed() {
     for (fold, remembered) in [(completed(1), true), (TaskFold::SEALED, false)] {
-        let mut keeper = Keeper::new(RETENTION);
+        let mut keeper = MetadataMaintenance::new(RETENTION);
         keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
         keeper.gone(ID, &fold);
         assert_eq!(keeper.has_shown_end(ID, Epoch(1)), remembered, "{fold:?}");
 
-        let mut keeper = Keeper::new(RETENTION);
+        let mut keeper = MetadataMaintenance::new(RETENTION);
         keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
         assert_eq!(poll(&mut keeper, at(100), fold), Some(Chore::Remove(ID)));
         assert_eq!(keeper.has_shown_any_end(ID), remembered, "{fold:?}");
@@ -309,7 +309,7 @@ fn an_end_that_left_counts_as_shown_until_its_task_is_sealed() {
 /// No test noticed when this was always denied, or only told of ends that had left M.
 #[test]
 fn whether_any_end_was_shown_is_known_whatever_came_after_it() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
     assert!(!keeper.has_shown_any_end(ID), "it shows that the task runs");
     for terminal in [true, false] {
@@ -324,14 +324,14 @@ fn whether_any_end_was_shown_is_known_whatever_came_after_it() {
 /// No test noticed when sealed tasks that had left M, or were about to, were removed once more.
 #[test]
 fn a_sealed_task_that_m_shows_unfinished_is_removed_once() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(0), 0);
     keeper.sealed(ID..=ID, at(0));
     assert_eq!(poll(&mut keeper, at(10), TaskFold::SEALED), Some(Chore::Remove(ID)));
     keeper.missed(ID, at(10));
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
 
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(0), 0);
     keeper.gone(ID, &TaskFold::SEALED);
     keeper.missed(ID, at(10));
@@ -342,7 +342,7 @@ fn a_sealed_task_that_m_shows_unfinished_is_removed_once() {
 /// out beside them.
 #[test]
 fn tombstones_of_sealed_tasks_count_as_well() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     for entry in 10..10 + REMOVING_MAX as u64 {
         let task = TaskId { entry, ..ID };
@@ -361,7 +361,7 @@ fn tombstones_of_sealed_tasks_count_as_well() {
 /// that it had ended.
 #[test]
 fn what_has_not_ended_as_far_as_the_ledger_says_is_not_repaired() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.missed(ID, at(0));
     assert_eq!(poll(&mut keeper, at(60), TaskFold::default()), None);
 }
@@ -370,7 +370,7 @@ fn what_has_not_ended_as_far_as_the_ledger_says_is_not_repaired() {
 /// epoch, and written once more.
 #[test]
 fn a_foreign_end_is_the_ledgers() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.read(ID, ShownEntry { epoch: None, ..shown(1, true) }, &completed(1), true, at(0), 0);
     keeper.missed(ID, at(0));
     assert_eq!(poll(&mut keeper, at(60), completed(1)), None);
@@ -379,7 +379,7 @@ fn a_foreign_end_is_the_ledgers() {
 /// No test noticed when a worker that had kept M before removed each result as soon as it read it.
 #[test]
 fn who_keeps_m_again_keeps_it_with_the_same_retention() {
-    let mut keeper = Keeper::new(RETENTION);
+    let mut keeper = MetadataMaintenance::new(RETENTION);
     keeper.stop();
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     assert_eq!(keeper.next_removal(), Some(at(100)));

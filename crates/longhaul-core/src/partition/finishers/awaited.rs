@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Tasks whose finishers are waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Awaited {
+pub(super) struct AwaitedFinishers {
     /// By where their ends lie.
     ends: BTreeMap<OwnerId, BTreeMap<Position, TaskId>>,
     /// The same the other way round.
@@ -17,7 +17,7 @@ pub(super) struct Awaited {
     since: Agenda<TaskId>,
 }
 
-impl Awaited {
+impl AwaitedFinishers {
     /// The task waits from now on for its finisher, by whose entry it has ended.
     pub(super) fn add(&mut self, id: TaskId, finisher: OwnerId, at: Position, now: Moment) {
         self.remove(id);
@@ -96,8 +96,8 @@ mod tests {
     }
 
     /// Four tasks, of two finishers in turn; each began to wait a second after the one before.
-    fn four() -> Awaited {
-        let mut awaited = Awaited::default();
+    fn four() -> AwaitedFinishers {
+        let mut awaited = AwaitedFinishers::default();
         for (entry, finisher) in (1..=4).zip([ONE, OTHER, ONE, OTHER]) {
             awaited.add(task(entry), finisher, at(10 * entry), second(entry));
         }
@@ -106,7 +106,7 @@ mod tests {
 
     /// What was left in one of its lists when the others had forgotten it would be looked for at
     /// every heartbeat.
-    fn left(awaited: &Awaited) -> Vec<TaskId> {
+    fn left(awaited: &AwaitedFinishers) -> Vec<TaskId> {
         let left: Vec<TaskId> = awaited.tasks.keys().copied().collect();
         let mut ends: Vec<TaskId> =
             awaited.ends.values().flat_map(BTreeMap::values).copied().collect();

@@ -14,8 +14,8 @@ fn self_fence() -> Duration {
 }
 
 /// The ledger is read from its start: with these entries, and then the own heartbeat.
-fn read_anew(solo: &mut Solo, entries: &[Entry]) -> Vec<Effect> {
-    assert!(solo.run().contains(&Effect::Fenced));
+fn read_anew(solo: &mut Solo, entries: &[Entry]) -> Vec<PartitionEffect> {
+    assert!(solo.run().contains(&PartitionEffect::Fenced));
     solo.core.set_spare_owner(OwnerId(solo.core.machine().owner().0 + 1));
     solo.place = 0;
     for entry in entries {
@@ -23,7 +23,7 @@ fn read_anew(solo: &mut Solo, entries: &[Entry]) -> Vec<Effect> {
     }
     solo.echoes = true;
     let did: Vec<_> = solo.wait(H).into_iter().map(|(_, effect)| effect).collect();
-    assert!(did.contains(&Effect::Ready));
+    assert!(did.contains(&PartitionEffect::Ready));
     did
 }
 
@@ -72,12 +72,12 @@ fn a_worker_that_reads_the_ledger_for_long_says_so_and_at_once_that_it_has_read_
 #[test]
 fn settings_are_written_into_a_ledger_that_has_none() {
     let ours = Entry::Config(LedgerConfig::default());
-    let publish = Effect::Do(Action::Publish(ours.clone()));
+    let publish = PartitionEffect::Do(Action::Publish(ours.clone()));
     let mut solo = Solo::fresh(1);
-    assert_eq!(solo.run(), [publish.clone(), Effect::Ready]);
+    assert_eq!(solo.run(), [publish.clone(), PartitionEffect::Ready]);
     let mut solo = Solo::fresh(1);
     solo.read(ours.clone());
-    assert_eq!(solo.run(), [Effect::Ready]);
+    assert_eq!(solo.run(), [PartitionEffect::Ready]);
     // The next ledger in its place has none, either.
     fence(&mut solo);
     assert!(read_anew(&mut solo, &[]).contains(&publish));
@@ -122,7 +122,7 @@ fn a_clock_that_others_have_outrun_by_more_than_the_self_fence_stood_still() {
         solo.read(beat(up + 2 * H + MILLISECOND, 0));
         solo.wait(secs(1));
         solo.read(beat(up + 2 * H + MILLISECOND + secs(1) + standstill, 0));
-        assert_eq!(solo.run().contains(&Effect::Fenced), fenced, "{standstill:?}");
+        assert_eq!(solo.run().contains(&PartitionEffect::Fenced), fenced, "{standstill:?}");
     }
 }
 
@@ -135,7 +135,7 @@ fn a_worker_that_hears_nothing_fences_itself_in_time() {
     solo.echoes = false;
     let left = (view_at + self_fence()).since(solo.now);
     assert_eq!(solo.wait(left), []);
-    assert_eq!(solo.wait(H), [(MILLISECOND, Effect::Fenced)]);
+    assert_eq!(solo.wait(H), [(MILLISECOND, PartitionEffect::Fenced)]);
 }
 
 /// What compaction took away between two reads was missed by the second, and the worker read the
@@ -150,7 +150,7 @@ fn a_worker_that_reads_anew_misses_nothing_that_is_not_there_any_more() {
     solo.read(beat(secs(200), 9));
     assert_eq!(solo.run(), []);
     solo.read(beat(secs(201), 10));
-    assert!(solo.run().contains(&Effect::Fenced), "that one was stored meanwhile");
+    assert!(solo.run().contains(&PartitionEffect::Fenced), "that one was stored meanwhile");
 }
 
 /// What was claimed and what runs each has a slot; the latter keeps it through a self-fence, and
@@ -252,7 +252,7 @@ fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read
         Entry::Claim(Claim::plain(key, epoch, kind))
     };
     fence(&mut solo);
-    assert!(solo.run().contains(&Effect::Fenced));
+    assert!(solo.run().contains(&PartitionEffect::Fenced));
     solo.place = 0;
     solo.read(claim(running.owner, 1));
     solo.read(claim(OTHER, 2));
@@ -261,7 +261,7 @@ fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read
     solo.read(Entry::Heartbeat(beat.unwrap().clone()));
     let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
     let did: Vec<_> = std::iter::from_fn(|| solo.core.poll_effect()).collect();
-    assert!(did.contains(&Effect::Do(stop)), "{did:?}");
+    assert!(did.contains(&PartitionEffect::Do(stop)), "{did:?}");
 }
 
 /// No test noticed when an attempt that another worker had taken over just before a self-fence went
@@ -274,7 +274,7 @@ fn an_attempt_that_was_to_stop_before_a_self_fence_stops_after_it() {
     solo.read(Entry::Claim(Claim::plain(key, 2, kind)));
     fence(&mut solo);
     let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
-    assert!(solo.run().contains(&Effect::Do(stop)));
+    assert!(solo.run().contains(&PartitionEffect::Do(stop)));
 }
 
 /// This heartbeat of this owner, with this number.
@@ -322,5 +322,8 @@ fn old_heartbeats_of_a_first_read_are_no_reason_to_begin_anew() {
     let own = solo.beats.pop().unwrap();
     solo.read(Entry::Heartbeat(own));
     let did = solo.run();
-    assert!(did.contains(&Effect::Ready) && !did.contains(&Effect::Fenced), "{did:?}");
+    assert!(
+        did.contains(&PartitionEffect::Ready) && !did.contains(&PartitionEffect::Fenced),
+        "{did:?}"
+    );
 }

@@ -7,8 +7,8 @@ use crate::protocol::entry::{Done, NextAttempt};
 
 const HOUR: NextAttempt = NextAttempt::new(0, 3_600_000);
 
-fn is_start(effect: &Effect) -> bool {
-    matches!(effect, Effect::Do(Action::Start { .. }))
+fn is_start(effect: &PartitionEffect) -> bool {
+    matches!(effect, PartitionEffect::Do(Action::Start { .. }))
 }
 
 /// The invariant C-15 rests on this time alone.
@@ -83,7 +83,7 @@ fn who_reads_late_that_another_worker_was_first_may_claim_next() {
     solo.run_for(H + Duration::from_secs(1));
     solo.claimed(TASK, None);
     solo.ended(TASK, Outcome::Released(NextAttempt::default()));
-    assert_eq!(solo.run(), [Effect::Do(Action::ReadPayload(TASK))]);
+    assert_eq!(solo.run(), [PartitionEffect::Do(Action::ReadPayload(TASK))]);
     assert_eq!(solo.land(claim), [], "it has lost");
 }
 
@@ -144,13 +144,13 @@ fn a_drain_outlives_a_bootstrap() {
             solo.core.drain(solo.now);
         }
         solo.core.handle_ledger_deleted();
-        assert_eq!(solo.effects(), [Effect::Fenced]);
+        assert_eq!(solo.effects(), [PartitionEffect::Fenced]);
         if !drains_first {
             solo.core.drain(solo.now);
         }
-        assert!(solo.run().contains(&Effect::Ready));
+        assert!(solo.run().contains(&PartitionEffect::Ready));
         assert!(solo.core.machine().is_ready() && !solo.core.may_take(solo.now));
         solo.deliver(TASK);
-        assert!(solo.run().contains(&Effect::Do(Action::HandBack(TASK.entry_id()))));
+        assert!(solo.run().contains(&PartitionEffect::Do(Action::HandBack(TASK.entry_id()))));
     }
 }

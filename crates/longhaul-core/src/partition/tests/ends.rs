@@ -10,7 +10,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The claims that close tasks as cancelled.
 #[track_caller]
-fn closed(did: &[Effect]) -> Vec<Claim> {
+fn closed(did: &[PartitionEffect]) -> Vec<Claim> {
     let claims = claims(did);
     assert!(claims.iter().all(|claim| claim.kind == ClaimKind::Cancelled), "{claims:?}");
     claims
@@ -23,7 +23,7 @@ impl Solo {
     }
 
     /// The message of a task is there, with so many others in its batch.
-    fn found(&mut self, id: TaskId, batch_size: Option<u32>) -> Vec<Effect> {
+    fn found(&mut self, id: TaskId, batch_size: Option<u32>) -> Vec<PartitionEffect> {
         self.core.note_batch_size(id, batch_size);
         self.core.handle_payload(id, true, self.now);
         self.run()
@@ -58,11 +58,11 @@ fn a_cancelled_task_that_was_delivered_nowhere_is_closed_by_its_message() {
     assert_eq!(solo.wait(10 * SECOND), [(SLOT, reading(TASK))], "whoever holds it goes first");
     let [claim] = closed(&solo.found(TASK, None))[..] else { panic!("one claim") };
     solo.land_claim(claim);
-    let shows = Effect::Do(Action::ShowOutcome(TASK));
+    let shows = PartitionEffect::Do(Action::ShowOutcome(TASK));
     assert!(solo.run().contains(&shows));
     solo.core.handle_metadata_stored(TASK);
     let did = solo.run();
-    assert!(did.contains(&Effect::Do(Action::Ack(TASK.entry_id()))), "{did:?}");
+    assert!(did.contains(&PartitionEffect::Do(Action::Ack(TASK.entry_id()))), "{did:?}");
     assert_eq!(solo.core.waiting(), 0, "it stands in nobody's way");
 }
 
@@ -135,12 +135,12 @@ fn each_worker_begins_with_what_it_is_first_in_line_for() {
     for entry in 0..1_000 {
         solo.cancel(task(entry));
     }
-    let mut read: VecDeque<Effect> =
+    let mut read: VecDeque<PartitionEffect> =
         solo.wait(3 * SECOND).into_iter().map(|(_, did)| did).collect();
     assert_eq!(read.len(), 64);
     let mut places = Vec::new();
     while let Some(effect) = read.pop_front() {
-        let Effect::Do(Action::ReadPayload(id)) = effect else { continue };
+        let PartitionEffect::Do(Action::ReadPayload(id)) = effect else { continue };
         places.push(solo.core.rank(id, solo.now));
         let [claim] = closed(&solo.found(id, None))[..] else { panic!("one claim: {id}") };
         solo.land_claim(claim);
@@ -166,7 +166,7 @@ fn the_batch_of_a_task_that_ended_unseen_is_not_acknowledged() {
     solo.land_claim(claim);
     solo.run();
     solo.core.handle_metadata_stored(one);
-    let is_ack = |effect: &Effect| matches!(effect, Effect::Do(Action::Ack(_)));
+    let is_ack = |effect: &PartitionEffect| matches!(effect, PartitionEffect::Do(Action::Ack(_)));
     assert!(!solo.run().iter().any(is_ack));
     solo.cancel(other);
     solo.wait(SECOND);
@@ -183,7 +183,8 @@ fn no_more_messages_are_at_hand_at_once_than_are_being_ended() {
     for entry in 0..200 {
         solo.cancel(task(entry));
     }
-    let mut read: Vec<Effect> = solo.wait(SECOND).into_iter().map(|(_, effect)| effect).collect();
+    let mut read: Vec<PartitionEffect> =
+        solo.wait(SECOND).into_iter().map(|(_, effect)| effect).collect();
     assert_eq!(read, (0..64).map(|entry| reading(task(entry))).collect::<Vec<_>>());
     for entry in 0..200 {
         assert_eq!(read.len(), 200.min(64 + usize::try_from(entry).unwrap()));

@@ -4,24 +4,24 @@
 use super::solo::{MILLISECOND, OTHER, Solo, beat, key_of, land, published};
 use super::*;
 use crate::protocol::entry::NextAttempt;
-use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::key::SealKey;
-use crate::protocol::seal::{Counts, Seal};
+use crate::protocol::seal::{EndedCounts, Seal};
 
 const SECOND: TaskId = TaskId { entry: 1, ..TASK };
 
-fn act(action: Action) -> Effect {
-    Effect::Do(action)
+fn act(action: Action) -> PartitionEffect {
+    PartitionEffect::Do(action)
 }
 
 /// A seal of the first so many entries that another worker has published.
 pub(super) fn seal_of(entries: u64) -> Entry {
     let mut set = EntrySet::default();
     for entry in 0..entries {
-        set.push_entry(TaskId { entry, ..TASK }.entry_id(), Ended::Completed);
+        set.push_entry(TaskId { entry, ..TASK }.entry_id(), BatchOutcome::Completed);
     }
     let key = SealKey { owner: OTHER, serial: 1 };
-    Entry::Seal(Seal { key, counts: Counts::default(), entries: set })
+    Entry::Seal(Seal { key, counts: EndedCounts::default(), entries: set })
 }
 
 /// Claims the task, and lets the claim land.
@@ -30,7 +30,7 @@ pub(super) fn start(solo: &mut Solo, id: TaskId) {
     let claim = published(&solo.run());
     solo.core.handle_receipt(key_of(&claim));
     let started = solo.land(claim);
-    assert!(matches!(started[..], [Effect::Do(Action::Start { .. })]), "{started:?}");
+    assert!(matches!(started[..], [PartitionEffect::Do(Action::Start { .. })]), "{started:?}");
 }
 
 #[test]

@@ -14,7 +14,8 @@ fn the_payload_of_a_task_that_is_not_due_soon_is_dropped() {
         land(&mut core, 2, ended(TASK, outcome), now);
         effects(&mut core);
         core.handle_delivery(TASK, None, now);
-        let expected = if dropped { vec![Effect::Do(Action::DropPayload(TASK))] } else { vec![] };
+        let expected =
+            if dropped { vec![PartitionEffect::Do(Action::DropPayload(TASK))] } else { vec![] };
         assert_eq!(effects(&mut core), expected, "due in {delay_ms} ms");
         let payload = core.machine().task(TASK).map(|task| task.payload);
         assert_eq!(payload, Some(!dropped));
@@ -49,7 +50,8 @@ fn tasks_that_wait_for_others_are_counted_and_their_payloads_dropped() {
         solo.deliver(task(entry));
         solo.core.stand_behind(task(entry));
     }
-    let dropped = |effect: &&Effect| matches!(effect, Effect::Do(Action::DropPayload(_)));
+    let dropped =
+        |effect: &&PartitionEffect| matches!(effect, PartitionEffect::Do(Action::DropPayload(_)));
     assert_eq!(solo.run().iter().filter(dropped).count(), 20_000 - 512);
     assert_eq!((solo.core.holds_enough(), solo.core.undecided(solo.now)), (false, 0));
     solo.deliver(task(20_000));

@@ -14,12 +14,12 @@ fn a_worker_whose_settings_are_not_those_of_the_ledger_is_refused_once() {
     land(&mut core, 1, Entry::Config(ours.clone()), now);
     assert_eq!(effects(&mut core), [], "it is what everybody has");
     land(&mut core, 2, Entry::Config(config(1, 2 * H)), now);
-    let first = Effect::Do(Action::Publish(Entry::Config(ours)));
+    let first = PartitionEffect::Do(Action::Publish(Entry::Config(ours)));
     assert_eq!(effects(&mut core), [first], "the first of a version must be what compaction keeps");
     land(&mut core, 3, Entry::Config(config(0, 2 * H)), now);
     assert_eq!(effects(&mut core), [], "older settings do not count");
     land(&mut core, 4, Entry::Config(config(2, 2 * H)), now);
-    assert!(matches!(effects(&mut core).as_slice(), [Effect::Refused(_)]));
+    assert!(matches!(effects(&mut core).as_slice(), [PartitionEffect::Refused(_)]));
     land(&mut core, 5, Entry::Config(config(2, 2 * H)), now);
     assert_eq!(effects(&mut core), [], "nothing new");
 }
@@ -50,7 +50,7 @@ fn a_fence_frees_what_was_claimed_and_forgets_what_was_read() {
     // What was read before the driver began anew is void.
     land(&mut core, 9, claimed(TASK), now);
     assert_eq!(core.machine().task(TASK), None);
-    assert!(effects(&mut core).contains(&Effect::Fenced));
+    assert!(effects(&mut core).contains(&PartitionEffect::Fenced));
     land(&mut core, 1, claimed(TASK), now);
     assert!(core.machine().task(TASK).is_some());
 }

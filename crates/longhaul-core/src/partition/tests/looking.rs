@@ -23,7 +23,7 @@ fn a_retry_is_for_its_holder_and_its_last_owner_first_and_for_others_after_2_hea
     let mut solo = Solo::new(2);
     solo.read_failed(TASK, due);
     solo.deliver(TASK);
-    let drop = (Duration::ZERO, Effect::Do(Action::DropPayload(TASK)));
+    let drop = (Duration::ZERO, PartitionEffect::Do(Action::DropPayload(TASK)));
     assert_eq!(solo.wait(secs(60)), [drop, (due, reading(TASK))], "its holder");
 
     let mut solo = Solo::new(2);
@@ -31,7 +31,7 @@ fn a_retry_is_for_its_holder_and_its_last_owner_first_and_for_others_after_2_hea
     solo.core.handle_finished(TASK, epoch, failed(due));
     solo.core.handle_processor_gone(TASK, epoch, solo.now);
     for effect in solo.run() {
-        let Effect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
+        let PartitionEffect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
         solo.read(entry);
     }
     solo.core.drop_payload_until_due(TASK, solo.now);
@@ -127,7 +127,7 @@ fn a_payload_that_cannot_be_read_is_asked_for_ever_more_rarely() {
 /// minute late for four reads that failed.
 #[test]
 fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
-    let drop = Effect::Do(Action::DropPayload(TASK));
+    let drop = PartitionEffect::Do(Action::DropPayload(TASK));
     for (read, delivered) in [(true, false), (false, true), (true, true)] {
         let mut solo = Solo::new(2);
         solo.read_failed(TASK, Duration::ZERO);
@@ -167,7 +167,7 @@ fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     let kind = ClaimKind::Run;
     solo.read(Entry::Claim(Claim::plain(key, 2, kind)));
     solo.core.handle_payload(TASK, true, solo.now);
-    assert_eq!(solo.run(), [Effect::Do(Action::DropPayload(TASK))]);
+    assert_eq!(solo.run(), [PartitionEffect::Do(Action::DropPayload(TASK))]);
     assert_eq!(solo.wait(secs(10)), [], "and not read again while its owner is alive");
 }
 
@@ -184,7 +184,7 @@ fn a_payload_that_was_read_for_a_claim_that_is_off_is_dropped() {
         solo.read(then);
         solo.run();
         solo.core.handle_payload(TASK, true, solo.now);
-        assert_eq!(solo.run(), [Effect::Do(Action::DropPayload(TASK))]);
+        assert_eq!(solo.run(), [PartitionEffect::Do(Action::DropPayload(TASK))]);
         assert_eq!(solo.wait(secs(10)), []);
     }
 }
@@ -239,7 +239,7 @@ fn a_task_whose_claims_come_back_late_is_left_alone_for_ever_longer() {
         waits.push(did[0].0);
         solo.land_claim(claim);
         for effect in solo.run() {
-            let Effect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
+            let PartitionEffect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
             assert!(
                 matches!(&entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)))
             );
@@ -274,7 +274,10 @@ fn a_draining_worker_adopts_nothing_and_keeps_what_it_is_claiming() {
     solo.land_claim(claim);
     let did = solo.run();
     let released = |entry: &Entry| matches!(entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)));
-    assert!(matches!(&did[..], [Effect::Do(Action::Publish(entry))] if released(entry)), "{did:?}");
+    assert!(
+        matches!(&did[..], [PartitionEffect::Do(Action::Publish(entry))] if released(entry)),
+        "{did:?}"
+    );
 }
 
 /// One worker keeps the metadata topic: the first by rank; when it falls silent the next one, until

@@ -3,9 +3,9 @@
 
 use super::solo::{OTHER, Solo};
 use super::*;
-use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::key::SealKey;
-use crate::protocol::seal::{Counts, Seal};
+use crate::protocol::seal::{EndedCounts, Seal};
 
 /// Between two looks when nothing is due.
 const LOOK: Duration = Duration::from_secs(450);
@@ -29,9 +29,11 @@ fn at(entry: u64) -> TaskId {
 }
 
 /// The seals among what was done, and when.
-fn seals(did: &[(Moment, Effect)]) -> Vec<(Moment, Entry)> {
+fn seals(did: &[(Moment, PartitionEffect)]) -> Vec<(Moment, Entry)> {
     let seals = did.iter().filter_map(|(at, effect)| {
-        let Effect::Do(Action::Publish(entry @ Entry::Seal(_))) = effect else { return None };
+        let PartitionEffect::Do(Action::Publish(entry @ Entry::Seal(_))) = effect else {
+            return None;
+        };
         Some((*at, entry.clone()))
     });
     seals.collect()
@@ -39,7 +41,7 @@ fn seals(did: &[(Moment, Effect)]) -> Vec<(Moment, Entry)> {
 
 /// The only seal of what was done, when it was published, and how many entries it names.
 #[track_caller]
-fn seal(did: &[(Moment, Effect)]) -> (Moment, Entry, u64) {
+fn seal(did: &[(Moment, PartitionEffect)]) -> (Moment, Entry, u64) {
     match seals(did).as_slice() {
         [(at, Entry::Seal(seal))] => (*at, Entry::Seal(seal.clone()), count(&seal.entries)),
         other => panic!("not one seal: {other:?}"),
@@ -51,9 +53,9 @@ fn count(entries: &EntrySet) -> u64 {
 }
 
 /// What this worker has begun to close, and when.
-fn closings(did: &[(Moment, Effect)]) -> Vec<(Moment, TaskId)> {
+fn closings(did: &[(Moment, PartitionEffect)]) -> Vec<(Moment, TaskId)> {
     let shown = did.iter().filter_map(|(at, effect)| {
-        let Effect::Do(Action::ShowOutcome(id)) = effect else { return None };
+        let PartitionEffect::Do(Action::ShowOutcome(id)) = effect else { return None };
         Some((*at, *id))
     });
     shown.collect()
@@ -83,9 +85,9 @@ fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
     let mut solo = alone();
     for entry in 1..=16 {
         let mut entries = EntrySet::default();
-        entries.push_entry(at(2 * entry).entry_id(), Ended::Completed);
+        entries.push_entry(at(2 * entry).entry_id(), BatchOutcome::Completed);
         let key = SealKey { owner: OTHER, serial: entry };
-        solo.land(Entry::Seal(Seal { key, counts: Counts::default(), entries }));
+        solo.land(Entry::Seal(Seal { key, counts: EndedCounts::default(), entries }));
     }
     solo.closed(TASK);
     let is_own = |(_, entry): &(Moment, Entry)| matches!(entry, Entry::Seal(solo) if count(&solo.entries) == 1);
@@ -141,7 +143,7 @@ fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
     assert_eq!(seals(&solo.run_for(PRESSED + SECOND)), [], "they are not too many");
     solo.completed(at(100_000));
     let did = solo.run();
-    assert!(matches!(did[..], [Effect::Do(Action::Publish(Entry::Seal(_)))]), "{did:?}");
+    assert!(matches!(did[..], [PartitionEffect::Do(Action::Publish(Entry::Seal(_)))]), "{did:?}");
 }
 
 /// While a seal was under way for long and the next tasks were due by then, the worker looked again
@@ -202,10 +204,10 @@ fn seals_of_a_busy_worker(first: impl FnOnce(&mut Solo)) -> (usize, usize) {
     for entry in 0..15_000 {
         solo.closed(at(entry));
         for (_, effect) in solo.run_for(SECOND / 50) {
-            if let Effect::Do(Action::Publish(seal @ Entry::Seal(_))) = effect {
+            if let PartitionEffect::Do(Action::Publish(seal @ Entry::Seal(_))) = effect {
                 published += 1;
                 solo.land(seal);
-            } else if let Effect::Do(Action::Tombstone(_)) = effect {
+            } else if let PartitionEffect::Do(Action::Tombstone(_)) = effect {
                 solo.core.handle_tombstoned(true, solo.now);
             }
         }

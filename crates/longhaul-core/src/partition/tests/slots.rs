@@ -7,8 +7,8 @@ const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn drop(task: TaskId) -> Effect {
-    Effect::Do(Action::DropPayload(task))
+fn drop(task: TaskId) -> PartitionEffect {
+    PartitionEffect::Do(Action::DropPayload(task))
 }
 
 /// What was waiting had to wait for the next event, or up to H, after a slot was free.
@@ -50,7 +50,7 @@ fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
         solo.core.handle_processor_gone(key.task, key.epoch, solo.now);
         let mut did = solo.run();
         let read = did.iter().find_map(|effect| {
-            let Effect::Do(Action::ReadPayload(id)) = effect else { return None };
+            let PartitionEffect::Do(Action::ReadPayload(id)) = effect else { return None };
             Some(*id)
         });
         if let Some(id) = read {
@@ -122,7 +122,7 @@ fn what_is_only_closed_needs_no_slot() {
 fn a_new_task_goes_back_after_a_second_and_nothing_is_kept_of_it() {
     let mut solo = Solo::new(0);
     solo.deliver(TASK);
-    let back = Effect::Do(Action::HandBack(TASK.entry_id()));
+    let back = PartitionEffect::Do(Action::HandBack(TASK.entry_id()));
     assert_eq!(solo.wait(secs(60)), [(secs(1), drop(TASK)), (secs(1), back)]);
     assert_eq!((solo.core.waiting(), solo.core.open_entries()), (0, 0));
     assert!(solo.core.open.is_empty() && solo.core.machine().task(TASK).is_none());
@@ -138,7 +138,7 @@ fn a_retry_whose_batch_went_back_is_adopted_like_any_other() {
     for index in 0..2 {
         solo.core.handle_delivery(of_batch(index), Some(2), solo.now);
     }
-    let back = Effect::Do(Action::HandBack(TASK.entry_id()));
+    let back = PartitionEffect::Do(Action::HandBack(TASK.entry_id()));
     assert!(solo.wait(secs(1)).contains(&(secs(1), back)));
     solo.slots = Slots::new(1);
     let did = solo.wait(secs(120));
@@ -155,7 +155,7 @@ fn what_went_back_is_held_no_more_although_a_request_to_cancel_it_is_known() {
     solo.deliver(TASK);
     assert_eq!(solo.core.open_entries(), 1);
     solo.core.drain(solo.now);
-    let back = Effect::Do(Action::HandBack(TASK.entry_id()));
+    let back = PartitionEffect::Do(Action::HandBack(TASK.entry_id()));
     assert!(solo.run().contains(&back));
     assert!(solo.core.machine().task(TASK).is_some());
     assert_eq!(solo.core.open_entries(), 0);
@@ -224,7 +224,9 @@ fn lined_up(legacy: bool) -> Solo {
     let limits = ClaimLimits { tickets: true, ..ClaimLimits::default() };
     solo.core.limit_claims(limits, solo.now);
     solo.read_failed(task(1), Duration::ZERO);
-    let asks = |(_, effect): &(Duration, Effect)| *effect == Effect::AskForTicket(task(1));
+    let asks = |(_, effect): &(Duration, PartitionEffect)| {
+        *effect == PartitionEffect::AskForTicket(task(1))
+    };
     let mut did = solo.wait(secs(60));
     if legacy {
         // The metadata topic is empty.
@@ -239,7 +241,9 @@ fn lined_up(legacy: bool) -> Solo {
 /// When the ticket of task 1 is returned, in the next 20 s.
 fn returned(solo: &mut Solo) -> Option<Duration> {
     let did = solo.wait(secs(20));
-    let is_it = |(_, effect): &&(Duration, Effect)| *effect == Effect::ReturnTicket(task(1));
+    let is_it = |(_, effect): &&(Duration, PartitionEffect)| {
+        *effect == PartitionEffect::ReturnTicket(task(1))
+    };
     did.iter().find(is_it).map(|(at, _)| *at)
 }
 
@@ -250,7 +254,7 @@ fn returned(solo: &mut Solo) -> Option<Duration> {
 fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
     let mut solo = lined_up(false);
     solo.deliver(task(2));
-    assert_eq!(solo.run(), [Effect::AskForTicket(task(2))]);
+    assert_eq!(solo.run(), [PartitionEffect::AskForTicket(task(2))]);
     solo.core.grant_ticket(task(2), solo.now);
     let claim = claims(&solo.run()).pop().unwrap();
     solo.land_claim(claim);
@@ -261,7 +265,7 @@ fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
     // It asks for one again when there is a slot.
     solo.core.handle_finished(task(2), claim.key.epoch, Outcome::Completed);
     solo.core.handle_processor_gone(task(2), claim.key.epoch, solo.now);
-    assert!(solo.run().contains(&Effect::AskForTicket(task(1))));
+    assert!(solo.run().contains(&PartitionEffect::AskForTicket(task(1))));
 }
 
 /// The same beside Java workers, where a task without a slot is not looked at any further.
@@ -304,7 +308,10 @@ fn a_retry_that_is_handed_back_leaves_no_ticket_behind() {
     solo.deliver(task(1));
     solo.core.grant_ticket(task(1), solo.now);
     let did = solo.wait(secs(20));
-    let effects = [Effect::ReturnTicket(task(1)), Effect::Do(Action::HandBack(task(1).entry_id()))];
+    let effects = [
+        PartitionEffect::ReturnTicket(task(1)),
+        PartitionEffect::Do(Action::HandBack(task(1).entry_id())),
+    ];
     for effect in effects {
         let at = did.iter().find(|(_, did)| *did == effect).map(|(at, _)| *at);
         assert_eq!(at, Some(secs(1)), "{effect:?}: {did:?}");

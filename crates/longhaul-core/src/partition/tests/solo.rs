@@ -35,7 +35,7 @@ pub(super) fn live() -> (Partition, Moment) {
     (pair.workers.remove(0).core, now)
 }
 
-pub(super) fn effects(core: &mut Partition) -> Vec<Effect> {
+pub(super) fn effects(core: &mut Partition) -> Vec<PartitionEffect> {
     std::iter::from_fn(|| core.poll_effect()).collect()
 }
 
@@ -81,14 +81,14 @@ pub(super) fn beat(uptime: Duration, receipted: u64) -> Entry {
     })
 }
 
-pub(super) fn reading(task: TaskId) -> Effect {
-    Effect::Do(Action::ReadPayload(task))
+pub(super) fn reading(task: TaskId) -> PartitionEffect {
+    PartitionEffect::Do(Action::ReadPayload(task))
 }
 
 /// What it claims, in order.
-pub(super) fn claims<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> Vec<Claim> {
-    let claim = |effect: &Effect| {
-        let Effect::Do(Action::Publish(Entry::Claim(claim))) = effect else { return None };
+pub(super) fn claims<'a>(effects: impl IntoIterator<Item = &'a PartitionEffect>) -> Vec<Claim> {
+    let claim = |effect: &PartitionEffect| {
+        let PartitionEffect::Do(Action::Publish(Entry::Claim(claim))) = effect else { return None };
         Some(*claim)
     };
     effects.into_iter().filter_map(claim).collect()
@@ -135,24 +135,26 @@ impl Solo {
     }
 
     /// The entry is read now. Returns what that leads to at once.
-    pub(super) fn land(&mut self, entry: Entry) -> Vec<Effect> {
+    pub(super) fn land(&mut self, entry: Entry) -> Vec<PartitionEffect> {
         self.read(entry);
         self.effects()
     }
 
     /// What the last call has led to.
-    pub(super) fn effects(&mut self) -> Vec<Effect> {
+    pub(super) fn effects(&mut self) -> Vec<PartitionEffect> {
         effects(&mut self.core)
     }
 
     /// Does what is due now, until nothing is left. Returns the effects without own heartbeats.
-    pub(super) fn run(&mut self) -> Vec<Effect> {
+    pub(super) fn run(&mut self) -> Vec<PartitionEffect> {
         let mut did = Vec::new();
         for _ in 0..STEPS_MAX {
             self.core.run(self.now, &mut self.slots);
             match self.core.poll_effect() {
                 None => return did,
-                Some(Effect::Do(Action::Publish(Entry::Heartbeat(beat)))) => self.beat(beat),
+                Some(PartitionEffect::Do(Action::Publish(Entry::Heartbeat(beat)))) => {
+                    self.beat(beat)
+                }
                 Some(effect) => did.push(effect),
             }
         }
@@ -175,7 +177,7 @@ impl Solo {
     }
 
     /// So long it is called only when its timer says so. Returns the effects, and when they came.
-    pub(super) fn run_for(&mut self, time: Duration) -> Vec<(Moment, Effect)> {
+    pub(super) fn run_for(&mut self, time: Duration) -> Vec<(Moment, PartitionEffect)> {
         let until = self.now + time;
         let mut did = Vec::new();
         for _ in 0..STEPS_MAX {
@@ -191,7 +193,7 @@ impl Solo {
     }
 
     /// The same, with how long after the beginning they came.
-    pub(super) fn wait(&mut self, time: Duration) -> Vec<(Duration, Effect)> {
+    pub(super) fn wait(&mut self, time: Duration) -> Vec<(Duration, PartitionEffect)> {
         let begin = self.now;
         let did = self.run_for(time).into_iter();
         did.map(|(at, effect)| (at.since(begin), effect)).collect()
@@ -202,7 +204,8 @@ impl Solo {
         self.deliver(task);
         let claim = claims(&self.run()).pop().expect("a slot is free");
         self.land_claim(claim);
-        let starts = |effect: &Effect| matches!(effect, Effect::Do(Action::Start { .. }));
+        let starts =
+            |effect: &PartitionEffect| matches!(effect, PartitionEffect::Do(Action::Start { .. }));
         assert!(self.run().iter().any(starts));
         claim.key
     }
@@ -264,9 +267,9 @@ impl Solo {
 
 /// The only entry that was published.
 #[track_caller]
-pub(super) fn published(effects: &[Effect]) -> Entry {
+pub(super) fn published(effects: &[PartitionEffect]) -> Entry {
     let entries = effects.iter().filter_map(|effect| {
-        let Effect::Do(Action::Publish(entry)) = effect else { return None };
+        let PartitionEffect::Do(Action::Publish(entry)) = effect else { return None };
         Some(entry.clone())
     });
     match entries.collect::<Vec<_>>().as_slice() {

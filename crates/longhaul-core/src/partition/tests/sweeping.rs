@@ -6,9 +6,9 @@ use super::*;
 
 const LOOK: Duration = Duration::from_secs(450);
 
-fn tombstones(effects: &[Effect]) -> Vec<usize> {
+fn tombstones(effects: &[PartitionEffect]) -> Vec<usize> {
     let batches = effects.iter().filter_map(|effect| {
-        let Effect::Do(Action::Tombstone(keys)) = effect else { return None };
+        let PartitionEffect::Do(Action::Tombstone(keys)) = effect else { return None };
         Some(keys.len())
     });
     batches.collect()
@@ -87,7 +87,7 @@ fn the_heartbeat_of_an_owner_that_was_silent_for_r_goes_once() {
     solo.run_for(H);
     solo.alive.clear();
     let gone = vec![Key::Heartbeat(OTHER)];
-    let expected = Effect::Do(Action::Tombstone(gone));
+    let expected = PartitionEffect::Do(Action::Tombstone(gone));
     let did = solo.run_for(R - H);
     assert!(did.iter().all(|(_, effect)| *effect != expected), "{did:?}");
     let did = solo.run_for(3 * LOOK);

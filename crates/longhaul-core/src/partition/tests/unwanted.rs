@@ -4,7 +4,7 @@ use super::solo::{MILLISECOND, OTHER, Solo, claims, once, reading, task};
 use super::*;
 use crate::protocol::entry::{NextAttempt, Offer};
 use crate::protocol::limits::Limits;
-use crate::wanted::{TaskType, Wanted};
+use crate::wanted::{TaskType, WantedLeases};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -33,7 +33,7 @@ impl Solo {
     fn ask(&mut self, asked: &[(&str, usize)], any: usize) {
         let types = asked.iter().map(|(name, count)| (of(name), *count)).collect();
         self.slots.set_free(any + asked.iter().map(|(_, count)| count).sum::<usize>());
-        let wanted = Wanted { any, types };
+        let wanted = WantedLeases { any, types };
         self.slots.set_wanted((!asked.is_empty()).then_some(&wanted));
     }
 
@@ -43,24 +43,25 @@ impl Solo {
     }
 
     /// The payload that is read says of which type the task is.
-    fn payload_of(&mut self, id: TaskId, name: &str) -> Vec<Effect> {
+    fn payload_of(&mut self, id: TaskId, name: &str) -> Vec<PartitionEffect> {
         self.core.note_type(id, of(name));
         self.core.handle_payload(id, true, self.now);
         self.run()
     }
 }
 
-fn dropped(id: TaskId) -> Effect {
-    Effect::Do(Action::DropPayload(id))
+fn dropped(id: TaskId) -> PartitionEffect {
+    PartitionEffect::Do(Action::DropPayload(id))
 }
 
-fn handed_back(did: &[(Duration, Effect)]) -> usize {
-    let back =
-        |(_, effect): &&(Duration, Effect)| matches!(effect, Effect::Do(Action::HandBack(_)));
+fn handed_back(did: &[(Duration, PartitionEffect)]) -> usize {
+    let back = |(_, effect): &&(Duration, PartitionEffect)| {
+        matches!(effect, PartitionEffect::Do(Action::HandBack(_)))
+    };
     did.iter().filter(back).count()
 }
 
-fn claimed_ids(did: &[Effect]) -> Vec<TaskId> {
+fn claimed_ids(did: &[PartitionEffect]) -> Vec<TaskId> {
     claims(did).iter().map(|claim| claim.key.task).collect()
 }
 
@@ -119,7 +120,7 @@ fn a_retry_of_a_type_that_nobody_asks_for_is_read_once_and_found_when_somebody_d
     let mut solo = Solo::gateway(&[("x", 1)]);
     solo.read_failed(task(1), Duration::ZERO);
     let did = solo.wait(4 * H);
-    let reads = |did: &[(Duration, Effect)]| {
+    let reads = |did: &[(Duration, PartitionEffect)]| {
         did.iter().filter(|(_, effect)| *effect == reading(task(1))).count()
     };
     assert_eq!(reads(&did), 1);
@@ -144,9 +145,9 @@ fn a_gateway_that_is_alone_keeps_them_and_sleeps() {
     assert_eq!(solo.core.open_entries(), 1_000);
 }
 
-fn offers(did: &[(Duration, Effect)]) -> Vec<(Duration, Claim)> {
-    let offer = |(at, effect): &(Duration, Effect)| {
-        let Effect::Do(Action::Publish(Entry::Claim(claim))) = effect else { return None };
+fn offers(did: &[(Duration, PartitionEffect)]) -> Vec<(Duration, Claim)> {
+    let offer = |(at, effect): &(Duration, PartitionEffect)| {
+        let PartitionEffect::Do(Action::Publish(Entry::Claim(claim))) = effect else { return None };
         matches!(claim.kind, ClaimKind::Offer(_)).then_some((*at, *claim))
     };
     did.iter().filter_map(offer).collect()
@@ -324,7 +325,7 @@ fn what_waits_for_others_or_for_its_key_is_not_offered() {
     solo.deliver_of(task(1), "y");
     solo.core.machine.wait_for_key(task(1));
     solo.deliver_of(task(2), "y");
-    solo.core.note_standing(task(2), Standing::Waits, solo.now);
+    solo.core.note_standing(task(2), DependencyState::Waits, solo.now);
     let did = solo.wait(SECOND);
     assert_eq!(offers(&did), []);
     let parked: Vec<_> = did.iter().flat_map(|(_, effect)| claims([effect])).collect();
@@ -333,7 +334,7 @@ fn what_waits_for_others_or_for_its_key_is_not_offered() {
     solo.land_claim(claim);
     assert_eq!(offers(&solo.wait(SECOND)), []);
     // Both are over.
-    solo.core.note_standing(task(2), Standing::Over, solo.now);
+    solo.core.note_standing(task(2), DependencyState::Over, solo.now);
     solo.core.machine.admit(task(1));
     solo.core.agenda.set(task(1), solo.now);
     let offered = offers(&solo.wait(SECOND));
@@ -382,12 +383,12 @@ fn they_are_cancelled_and_expire() {
     solo.core.note_limits(task(1), limits);
     solo.run();
     solo.read(Entry::Cancel(task(0)));
-    let kinds = |did: &[Effect]| {
+    let kinds = |did: &[PartitionEffect]| {
         claims(did).iter().map(|claim| (claim.key.task, claim.kind)).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&solo.run()), [(task(0), ClaimKind::Cancelled)]);
     let did = solo.wait(6 * SECOND);
-    let did: Vec<Effect> = did.into_iter().map(|(_, effect)| effect).collect();
+    let did: Vec<PartitionEffect> = did.into_iter().map(|(_, effect)| effect).collect();
     assert_eq!(kinds(&did), [(task(1), ClaimKind::Expired)]);
 }
 
@@ -481,7 +482,7 @@ fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
     let mut solo = Solo::new(0);
     solo.alive = vec![OTHER];
     solo.wait(H);
-    let back = Effect::Do(Action::HandBack(task(0).entry_id()));
+    let back = PartitionEffect::Do(Action::HandBack(task(0).entry_id()));
     for again in [false, true] {
         solo.deliver(task(0));
         solo.core.note_type(task(0), of("x"));

@@ -4,18 +4,18 @@ use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Offer, Outcome,
 use crate::protocol::hash::NameHash;
 use crate::protocol::key::{OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
 use crate::protocol::limits::Limits;
-use crate::protocol::next_attempt::{After, NextAttempt};
-use crate::protocol::seal::{self, Counts, Seal};
+use crate::protocol::next_attempt::{AttemptCause, NextAttempt};
+use crate::protocol::seal::{self, EndedCounts, Seal};
 use crate::protocol::waits::WaitsFor;
 use crate::task::{Position, Properties, TaskId};
 
 /// Reads the properties of an entry with this key.
-pub(super) struct Reader<'a> {
+pub(super) struct EntryReader<'a> {
     pub(super) key: &'a str,
     pub(super) properties: &'a Properties,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> EntryReader<'a> {
     pub(super) fn text(&self, name: &'static str) -> Result<&'a str, EntryError> {
         self.properties.get(name).ok_or(EntryError::Property(name))
     }
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
             "CANCELLED" => Outcome::Cancelled,
             "RELEASED" => {
                 // Other marks are of other versions, and mean nothing to this one.
-                let after = After::of_mark(self.properties.get("w"));
+                let after = AttemptCause::of_mark(self.properties.get("w"));
                 Outcome::Released(NextAttempt { after, ..next().unwrap_or_default() })
             }
             _ => return Err(EntryError::Property("s")),
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
             .collect::<Result<_, _>>()?;
         let [completed, failed, cancelled, expired] =
             counts.try_into().map_err(|_| EntryError::Property("n"))?;
-        let counts = Counts { completed, failed, cancelled, expired };
+        let counts = EndedCounts { completed, failed, cancelled, expired };
         let entries = seal::decode(body).ok_or(EntryError::Body)?;
         Ok(Seal { key, counts, entries })
     }

@@ -2,7 +2,7 @@
 //! console read it, so that it is written out here and not derived.
 
 use super::*;
-use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::Epoch;
 use crate::protocol::key::SealKey;
@@ -45,8 +45,8 @@ const fn at(batch_index: Option<u32>) -> Option<Position> {
 
 fn seal() -> Entry {
     let mut entries = EntrySet::default();
-    entries.push_entry(EntryId { ledger: 7, entry: 3 }, Ended::Mixed);
-    let counts = Counts { completed: 1, failed: 2, cancelled: 3, expired: 4 };
+    entries.push_entry(EntryId { ledger: 7, entry: 3 }, BatchOutcome::Mixed);
+    let counts = EndedCounts { completed: 1, failed: 2, cancelled: 3, expired: 4 };
     Entry::Seal(Seal { key: SealKey { owner: OwnerId(0xab), serial: 9 }, counts, entries })
 }
 

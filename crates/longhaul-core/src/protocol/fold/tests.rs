@@ -61,13 +61,13 @@ fn by_epoch(phase: Phase, entry: impl Fn(u32) -> Entry) -> [&'static str; 4] {
     [current.saturating_sub(1), current, current + 1, current + 2].map(|epoch| {
         match standing(phase).apply(&entry(epoch)) {
             Verdict::Accepted => "taken",
-            Verdict::Ignored(Reason::EpochNotNext) => "not the next epoch",
-            Verdict::Ignored(Reason::AttemptNotAbove) => "attempt not above",
-            Verdict::Ignored(Reason::Terminal) => "ended",
-            Verdict::Ignored(Reason::Fenced) => "fenced",
-            Verdict::Ignored(Reason::NotRunning) => "not running",
-            Verdict::Ignored(Reason::Sealed) => "sealed",
-            Verdict::Ignored(Reason::NotFolded) => "not folded",
+            Verdict::Ignored(IgnoredReason::EpochNotNext) => "not the next epoch",
+            Verdict::Ignored(IgnoredReason::AttemptNotAbove) => "attempt not above",
+            Verdict::Ignored(IgnoredReason::Terminal) => "ended",
+            Verdict::Ignored(IgnoredReason::Fenced) => "fenced",
+            Verdict::Ignored(IgnoredReason::NotRunning) => "not running",
+            Verdict::Ignored(IgnoredReason::Sealed) => "sealed",
+            Verdict::Ignored(IgnoredReason::NotFolded) => "not folded",
         }
     })
 }
@@ -213,7 +213,7 @@ fn a_checkpoint_changes_nothing_that_is_folded_and_a_cancel_sets_a_flag_at_any_t
     assert_eq!(fold.apply(&Entry::Checkpoint(key(3, OWNER))), Verdict::Accepted);
     assert_eq!(fold, standing(Phase::Running));
     let mut sealed = TaskFold::SEALED;
-    assert_eq!(sealed.apply(&Entry::Cancel(TASK)), Verdict::Ignored(Reason::Sealed));
+    assert_eq!(sealed.apply(&Entry::Cancel(TASK)), Verdict::Ignored(IgnoredReason::Sealed));
     for phase in PHASES.into_iter().filter(|phase| *phase != Phase::Sealed) {
         let mut fold = standing(phase);
         assert_eq!(fold.apply(&Entry::Cancel(TASK)), Verdict::Accepted);
@@ -249,7 +249,7 @@ fn what_is_of_no_task_changes_nothing() {
         PHASES.into_iter().flat_map(|phase| others.iter().map(move |it| (phase, it)))
     {
         let mut fold = standing(phase);
-        assert_eq!(fold.apply(entry), Verdict::Ignored(Reason::NotFolded));
+        assert_eq!(fold.apply(entry), Verdict::Ignored(IgnoredReason::NotFolded));
         assert_eq!(fold, standing(phase));
     }
 }
@@ -259,7 +259,7 @@ fn what_is_of_no_task_changes_nothing() {
 fn the_last_epoch_has_no_next() {
     let mut fold = TaskFold { epoch: Epoch(u32::MAX), ..standing(Phase::Running) };
     let verdict = fold.apply(&claim(ClaimKind::Run, u32::MAX, OTHER, 3));
-    assert_eq!(verdict, Verdict::Ignored(Reason::EpochNotNext));
+    assert_eq!(verdict, Verdict::Ignored(IgnoredReason::EpochNotNext));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::protocol::entry::{Claim, ClaimKind, Done, Entry};
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use crate::protocol::waits::{Name, WaitsFor};
+use crate::protocol::waits::{DependencyName, WaitsFor};
 use crate::task::{Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,18 +39,18 @@ impl KeysUsed {
 
 /// An entry that breaks an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct EntryViolation {
     /// Which invariant, and how.
     pub violation: Violation,
     /// Where the entry lies.
-    pub at: Place,
+    pub at: EntryLocation,
     /// Figures, where there are some.
     pub detail: String,
 }
 
 /// A place in one of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum EntryLocation {
     /// On the ledger.
     Ledger(Position),
     /// On the metadata topic.
@@ -59,7 +59,7 @@ pub enum Place {
 
 /// What an entry of the metadata topic says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShownEntry {
+pub struct MetadataEntry {
     /// The task.
     pub task: TaskId,
     /// Its epoch, where the entry says so. Entries of other implementations do not, and are not
@@ -111,7 +111,7 @@ impl CompactedFolds {
 #[derive(Clone, Debug, Default)]
 pub struct LogJudge {
     keys: KeysUsed,
-    tasks: BTreeMap<TaskId, Followed>,
+    tasks: BTreeMap<TaskId, TaskTrace>,
     sealed: EntrySet,
     /// To be compared with the log when it was read as far.
     compacted: Option<CompactedFolds>,
@@ -119,12 +119,12 @@ pub struct LogJudge {
     heartbeat: Option<Duration>,
     /// Entries on the metadata topic that came after one of a higher epoch.
     late: usize,
-    findings: Vec<Finding>,
+    findings: Vec<EntryViolation>,
 }
 
 /// What the logs tell of a task.
 #[derive(Clone, Debug, Default)]
-struct Followed {
+struct TaskTrace {
     fold: TaskFold,
     /// Entries before the ones that were read are gone, and no claim with a base stands for them.
     has_gap: bool,
@@ -139,11 +139,11 @@ struct Followed {
     end: Option<(Epoch, u64)>,
     created_ms: Option<u64>,
     /// The last entry that was shown, `None` for a tombstone, and the highest epoch.
-    last_shown: Option<(Position, Option<ShownEntry>)>,
+    last_shown: Option<(Position, Option<MetadataEntry>)>,
     highest_shown: Epoch,
 }
 
-impl Followed {
+impl TaskTrace {
     /// Whether the log tells of this epoch, accepted or not.
     fn tells_of(&self, epoch: Epoch) -> bool {
         let first = self.owners.first();
@@ -194,7 +194,7 @@ impl LogJudge {
             self.compare();
         }
         if let Some(violation) = self.keys.published(entry) {
-            self.find(violation, Place::Ledger(at), String::new());
+            self.find(violation, EntryLocation::Ledger(at), String::new());
         }
         match entry {
             Entry::Seal(seal) => {
@@ -263,13 +263,13 @@ impl LogJudge {
             _ => {}
         }
         if let Some((Breach { id, what }, detail)) = broken {
-            self.find(Violation { id, what, task: Some(task) }, Place::Ledger(at), detail);
+            self.find(Violation { id, what, task: Some(task) }, EntryLocation::Ledger(at), detail);
         }
         let runs = matches!(entry, Entry::Claim(claim) if matches!(claim.kind, ClaimKind::Run | ClaimKind::Offer(_)));
         if let Some(first) = waited.filter(|_| runs).and_then(|waited| self.not_over(&waited)) {
             let what = "a task is claimed before one that it waits for is over";
             let violation = Violation { id: AFTER, what, task: Some(task) };
-            self.find(violation, Place::Ledger(at), format!("task {first}"));
+            self.find(violation, EntryLocation::Ledger(at), format!("task {first}"));
         }
         verdict
     }
@@ -279,8 +279,8 @@ impl LogJudge {
     /// there is one.
     fn not_over(&self, waited: &WaitsFor) -> Option<TaskId> {
         let ids = waited.names.iter().filter_map(|name| match name {
-            Name::Task(id) => Some(*id),
-            Name::Key(_) => None,
+            DependencyName::Task(id) => Some(*id),
+            DependencyName::Key(_) => None,
         });
         let is_open = |id: &TaskId| {
             let known =
@@ -303,7 +303,11 @@ impl LogJudge {
             }
         }
         for (task, Breach { id, what }) in early {
-            self.find(Violation { id, what, task: Some(task) }, Place::Ledger(at), String::new());
+            self.find(
+                Violation { id, what, task: Some(task) },
+                EntryLocation::Ledger(at),
+                String::new(),
+            );
         }
         self.sealed = self.sealed.union(entries);
     }
@@ -326,15 +330,15 @@ impl LogJudge {
                 let what = "the compacted ledger makes something else of the task";
                 let violation = Violation { id: COMPACTION, what, task: Some(task) };
                 let detail = format!("{left:?} is left of {:?}", log.fold);
-                self.find(violation, Place::Ledger(horizon), detail);
+                self.find(violation, EntryLocation::Ledger(horizon), detail);
             }
         }
     }
 
     /// Takes the next entry of the metadata topic, when the ledger was read.
-    pub fn shown(&mut self, at: Position, entry: &ShownEntry) {
+    pub fn shown(&mut self, at: Position, entry: &MetadataEntry) {
         self.compare();
-        let ShownEntry { task, epoch, created_ms, .. } = *entry;
+        let MetadataEntry { task, epoch, created_ms, .. } = *entry;
         let sealed = self.sealed.get(task.entry_id()).is_some();
         let followed = self.tasks.entry(task).or_default();
         followed.last_shown = Some((at, Some(*entry)));
@@ -347,7 +351,7 @@ impl LogJudge {
         let is_told = followed.fold.epoch != Epoch(0) || !sealed;
         let broken =
             if is_told && followed.tells_of(epoch) { shown_wrong(followed, entry) } else { None };
-        let place = Place::Metadata(at);
+        let place = EntryLocation::Metadata(at);
         if changed {
             self.find(
                 Violation { id: VIEW, what: CREATED_CHANGED, task: Some(task) },
@@ -381,13 +385,13 @@ impl LogJudge {
 
     /// What was found, all of it read.
     #[must_use]
-    pub fn finish(mut self) -> Vec<Finding> {
+    pub fn finish(mut self) -> Vec<EntryViolation> {
         self.compare();
         self.findings
     }
 
-    fn find(&mut self, violation: Violation, at: Place, detail: String) {
-        self.findings.push(Finding { violation, at, detail });
+    fn find(&mut self, violation: Violation, at: EntryLocation, detail: String) {
+        self.findings.push(EntryViolation { violation, at, detail });
     }
 }
 
@@ -411,7 +415,7 @@ fn early(before: &TaskFold, published_ms: u64, slack: Option<Duration>) -> Broke
 }
 
 /// C-22: an outcome or a checkpoint of an epoch that its owner never had.
-fn never_owned(followed: &Followed, key: &OnceKey) -> Broken {
+fn never_owned(followed: &TaskTrace, key: &OnceKey) -> Broken {
     let owns = followed.accepted(key.epoch).is_some_and(|(owner, _)| owner == key.owner);
     let what = "an outcome is published of an epoch that is not the worker's own";
     (followed.tells_of(key.epoch) && !followed.is_kept && !owns)
@@ -419,7 +423,7 @@ fn never_owned(followed: &Followed, key: &OnceKey) -> Broken {
 }
 
 /// What an entry of the metadata topic shows that the ledger never had: C-03, C-04, C-10, C-11.
-fn shown_wrong(followed: &Followed, entry: &ShownEntry) -> Broken {
+fn shown_wrong(followed: &TaskTrace, entry: &MetadataEntry) -> Broken {
     let epoch = entry.epoch?;
     let broken = |id, what, detail| Some((Breach { id, what }, detail));
     if entry.phase.is_terminal() {
@@ -471,13 +475,13 @@ impl LogJudge {
     }
 
     /// What was found since the last call.
-    pub fn take_findings(&mut self) -> Vec<Finding> {
+    pub fn take_findings(&mut self) -> Vec<EntryViolation> {
         self.compare();
         std::mem::take(&mut self.findings)
     }
 }
 /// How the last entry of a task differs from the ledger; `None` if it does not.
-fn difference(shown: &ShownEntry, fold: &TaskFold, epoch: Epoch, body: u64) -> Option<String> {
+fn difference(shown: &MetadataEntry, fold: &TaskFold, epoch: Epoch, body: u64) -> Option<String> {
     if shown.epoch != Some(epoch) {
         let shown = shown.epoch.map(|epoch| epoch.0);
         return Some(format!("epoch {shown:?} is shown, {epoch} ended it"));

@@ -8,7 +8,7 @@
 use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use super::{may_claim, may_show, may_start};
 use crate::protocol::claim::NextClaim;
-use crate::protocol::dead_letters::Letters;
+use crate::protocol::dead_letters::DeadLetterKinds;
 use crate::protocol::entry::{Claim, Done, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
@@ -203,7 +203,7 @@ pub fn showing_end(fold: &TaskFold, shown: Phase, dead_letter: bool) -> Judgemen
 ///
 /// # Errors
 /// Its end is none that gets one.
-pub const fn dead_letter(fold: &TaskFold, letters: Letters) -> Judgement {
+pub const fn dead_letter(fold: &TaskFold, letters: DeadLetterKinds) -> Judgement {
     if letters.wants(fold.phase) {
         Ok(())
     } else {

@@ -25,7 +25,7 @@
 //! further entry. So whoever has read what stands may publish tombstones for all others.
 
 use super::entry::{Stamp, number};
-use super::keys::{Ignored, Verdict};
+use super::keys::{RegisterIgnoredReason, RegisterVerdict};
 use crate::protocol::key::parse_owner;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -151,12 +151,12 @@ impl DocumentKey {
 /// The fold of all documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Documents {
-    documents: BTreeMap<DocumentName, Standing>,
+    documents: BTreeMap<DocumentName, DocumentFold>,
 }
 
 /// What is known of one document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Standing {
+struct DocumentFold {
     version: u64,
     stamp: Stamp,
     content: Bytes,
@@ -226,7 +226,7 @@ impl Documents {
             DocumentKey { name, version, stamp }
         };
         let standing = self.documents.get(name);
-        let all = |standing: &Standing| {
+        let all = |standing: &DocumentFold| {
             let rest = standing.rest.iter().copied();
             rest.chain([(standing.version, standing.stamp)]).map(key).collect()
         };
@@ -239,17 +239,17 @@ impl Documents {
         &mut self,
         Document { key, content }: &Document,
         readable: bool,
-    ) -> Verdict {
+    ) -> RegisterVerdict {
         let DocumentKey { name, version, stamp } = key;
         let Some(standing) = self.documents.get_mut(name) else {
             if *version == 0 {
-                return Verdict::Ignored(Ignored::Outdated);
+                return RegisterVerdict::Ignored(RegisterIgnoredReason::Outdated);
             }
             let (version, stamp, content) = (*version, *stamp, content.clone());
             let (before, rest) = (None, Vec::new());
-            let standing = Standing { version, stamp, content, readable, before, rest };
+            let standing = DocumentFold { version, stamp, content, readable, before, rest };
             self.documents.insert(name.clone(), standing);
-            return Verdict::Accepted;
+            return RegisterVerdict::Accepted;
         };
         if *version <= standing.version {
             standing.rest.push((*version, *stamp));
@@ -257,7 +257,7 @@ impl Documents {
             if readable && !standing.readable && before.is_none_or(|before| version > before) {
                 standing.before = Some((*version, *stamp, content.clone()));
             }
-            return Verdict::Ignored(Ignored::Outdated);
+            return RegisterVerdict::Ignored(RegisterIgnoredReason::Outdated);
         }
         standing.rest.push((standing.version, standing.stamp));
         let content = std::mem::replace(&mut standing.content, content.clone());
@@ -268,11 +268,11 @@ impl Documents {
             standing.before = Some((standing.version, standing.stamp, content));
         }
         (standing.version, standing.stamp, standing.readable) = (*version, *stamp, readable);
-        Verdict::Accepted
+        RegisterVerdict::Accepted
     }
 
     /// An entry was removed.
-    pub(super) fn forget(&mut self, key: &DocumentKey) -> Verdict {
+    pub(super) fn forget(&mut self, key: &DocumentKey) -> RegisterVerdict {
         if let Some(standing) = self.documents.get_mut(&key.name) {
             standing.rest.retain(|rest| *rest != (key.version, key.stamp));
             let is_standing = (standing.version, standing.stamp) == (key.version, key.stamp);
@@ -280,13 +280,13 @@ impl Documents {
                 self.documents.remove(&key.name);
             }
         }
-        Verdict::Ignored(Ignored::Tombstone)
+        RegisterVerdict::Ignored(RegisterIgnoredReason::Tombstone)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Entry, Key, Register};
+    use super::super::{Register, RegisterEntry, RegisterKey};
     use super::*;
     use crate::protocol::key::OwnerId;
     use crate::task::Position;
@@ -310,13 +310,13 @@ mod tests {
     fn the_first_entry_of_the_highest_version_stands() {
         let mut documents = Documents::default();
         assert_eq!((documents.version(&name("a")), documents.get(&name("a"))), (0, None));
-        let outdated = Verdict::Ignored(Ignored::Outdated);
+        let outdated = RegisterVerdict::Ignored(RegisterIgnoredReason::Outdated);
         let log = [
             (document("a", 0, 0), outdated, 0),
-            (document("a", 1, 1), Verdict::Accepted, 1),
+            (document("a", 1, 1), RegisterVerdict::Accepted, 1),
             (document("a", 1, 2), outdated, 1),
-            (document("b", 1, 3), Verdict::Accepted, 1),
-            (document("a", 2, 4), Verdict::Accepted, 2),
+            (document("b", 1, 3), RegisterVerdict::Accepted, 1),
+            (document("a", 2, 4), RegisterVerdict::Accepted, 2),
             (document("a", 1, 5), outdated, 2),
         ];
         for (entry, verdict, version) in log {
@@ -400,14 +400,16 @@ mod tests {
 
     #[test]
     fn a_kind_of_a_later_version_is_no_entry() {
-        let key = Key::Document(document("a", 1, 1).key).to_string();
+        let key = RegisterKey::Document(document("a", 1, 1).key).to_string();
         let unknown = key.replacen("schedule", "recipe", 1);
-        assert!(key.parse::<Key>().is_ok());
-        assert!(unknown.parse::<Key>().is_err(), "{unknown}");
+        assert!(key.parse::<RegisterKey>().is_ok());
+        assert!(unknown.parse::<RegisterKey>().is_err(), "{unknown}");
     }
 
     /// What a reader of a log in which some entries were removed ends with.
-    fn end_of<'a>(log: impl Iterator<Item = (u64, &'a Entry)>) -> (u64, [Option<Bytes>; 2]) {
+    fn end_of<'a>(
+        log: impl Iterator<Item = (u64, &'a RegisterEntry)>,
+    ) -> (u64, [Option<Bytes>; 2]) {
         let mut register = Register::default();
         for (at, entry) in log {
             register.apply(entry, Position { ledger: 0, entry: at, batch_index: None });
@@ -436,9 +438,9 @@ mod tests {
                 };
                 let mut document = document("a", *version, serial);
                 document.key.name = DocumentName::queue_settings();
-                Entry::Document(Document { content: content.into(), ..document })
+                RegisterEntry::Document(Document { content: content.into(), ..document })
             });
-            let log: Vec<Entry> = entries.collect();
+            let log: Vec<RegisterEntry> = entries.collect();
             let seen = removed_at.index(log.len()) + 1;
             let mut register = Register::default();
             for (entry, at) in log[..seen].iter().zip(1..) {
@@ -446,13 +448,13 @@ mod tests {
             }
             let removable = register.documents().removable(&DocumentName::queue_settings());
             let chosen = removable.into_iter().enumerate().filter(|(bit, _)| removed >> bit & 1 == 1);
-            let gone: Vec<Key> = chosen.map(|(_, key)| Key::Document(key)).collect();
-            let tombstones: Vec<Entry> = gone.iter().cloned().map(Entry::Tombstone).collect();
+            let gone: Vec<RegisterKey> = chosen.map(|(_, key)| RegisterKey::Document(key)).collect();
+            let tombstones: Vec<RegisterEntry> = gone.iter().cloned().map(RegisterEntry::Tombstone).collect();
             // They stand behind what their publisher has read; entries of others may come between.
-            let whole: Vec<&Entry> = log.iter().chain(&tombstones).collect();
+            let whole: Vec<&RegisterEntry> = log.iter().chain(&tombstones).collect();
             let expected = end_of((1..).zip(log.iter()));
             for from in 0..=whole.len() {
-                let read = |(at, entry): &(u64, &Entry)| {
+                let read = |(at, entry): &(u64, &RegisterEntry)| {
                     *at <= from as u64 || !gone.contains(&entry.key())
                 };
                 let ended = end_of((1..).zip(whole.iter().copied()).filter(read));

@@ -38,7 +38,7 @@ pub(super) const KEY_NAME_BYTES_MAX: usize = 256;
 
 /// An entry of the register.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Entry {
+pub enum RegisterEntry {
     /// The first entry of a register, by which it is known again. Never removed.
     Start(Stamp),
     /// Begins the next period of the register. Never removed.
@@ -55,7 +55,7 @@ pub enum Entry {
     /// nothing for workers; the last one of a task counts.
     Moved(Moved),
     /// The key is of no more use.
-    Tombstone(Key),
+    Tombstone(RegisterKey),
 }
 
 /// Makes a key that no other publish has: who publishes, and a counter of theirs that never
@@ -68,7 +68,7 @@ pub struct Stamp {
     pub serial: u64,
 }
 
-/// Counts the periods of a register, from zero: each is begun by an [`Entry::Period`]. They are its
+/// Counts the periods of a register, from zero: each is begun by an [`RegisterEntry::Period`]. They are its
 /// clock, for all who read it the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Period(pub u32);
@@ -152,26 +152,26 @@ impl Digest {
 
 /// The key of an entry: used by exactly one publish, ever.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Key {
-    /// See [`Entry::Start`].
+pub enum RegisterKey {
+    /// See [`RegisterEntry::Start`].
     Start(Stamp),
-    /// See [`Entry::Period`].
+    /// See [`RegisterEntry::Period`].
     Period(Period, Stamp),
-    /// See [`Entry::Bind`].
+    /// See [`RegisterEntry::Bind`].
     Hold(HoldKey),
-    /// See [`Entry::Release`].
+    /// See [`RegisterEntry::Release`].
     Release(HoldKey),
-    /// See [`Entry::Document`].
+    /// See [`RegisterEntry::Document`].
     Document(DocumentKey),
-    /// See [`Entry::Ticket`].
+    /// See [`RegisterEntry::Ticket`].
     Ticket(Ticket),
-    /// See [`Entry::Moved`].
+    /// See [`RegisterEntry::Moved`].
     Moved(MovedKey),
 }
 
 /// The message is not an entry of the register that this version knows; the fold ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
+pub enum RegisterEntryError {
     /// It was published in another cluster, where the ids of tasks mean other tasks.
     #[error("it comes from another cluster")]
     Replicated,
@@ -265,7 +265,7 @@ impl HoldKey {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for RegisterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(stamp) => write!(f, "start/{stamp}"),
@@ -279,34 +279,37 @@ impl fmt::Display for Key {
     }
 }
 
-impl FromStr for Key {
-    type Err = EntryError;
+impl FromStr for RegisterKey {
+    type Err = RegisterEntryError;
 
-    fn from_str(text: &str) -> Result<Self, EntryError> {
-        parse(text).ok_or(EntryError::Key)
+    fn from_str(text: &str) -> Result<Self, RegisterEntryError> {
+        parse(text).ok_or(RegisterEntryError::Key)
     }
 }
 
-fn parse(text: &str) -> Option<Key> {
+fn parse(text: &str) -> Option<RegisterKey> {
     let (kind, rest) = text.split_once('/')?;
     match kind {
-        "start" => parse_stamp(rest).map(Key::Start),
+        "start" => parse_stamp(rest).map(RegisterKey::Start),
         "period" => {
             let (period, stamp) = rest.split_once('/')?;
-            Some(Key::Period(Period(number(period)?), parse_stamp(stamp)?))
+            Some(RegisterKey::Period(Period(number(period)?), parse_stamp(stamp)?))
         }
-        "doc" => DocumentKey::parse(rest).map(Key::Document),
-        "ticket" => Ticket::parse(rest).map(Key::Ticket),
+        "doc" => DocumentKey::parse(rest).map(RegisterKey::Document),
+        "ticket" => Ticket::parse(rest).map(RegisterKey::Ticket),
         "moved" => {
             let (source, task) = rest.rsplit_once('/')?;
-            Some(Key::Moved(MovedKey { source: parse_stamp(source)?, task: task.parse().ok()? }))
+            Some(RegisterKey::Moved(MovedKey {
+                source: parse_stamp(source)?,
+                task: task.parse().ok()?,
+            }))
         }
         _ => {
             let (kind, period) = parse_period(kind)?;
             let hold = parse_hold(period, rest)?;
             match kind {
-                "bind" => Some(Key::Hold(hold)),
-                "release" => Some(Key::Release(hold)),
+                "bind" => Some(RegisterKey::Hold(hold)),
+                "release" => Some(RegisterKey::Release(hold)),
                 _ => None,
             }
         }
@@ -345,7 +348,7 @@ pub(super) fn number<N: FromStr + fmt::Display>(text: &str) -> Option<N> {
     (number.to_string() == text).then_some(number)
 }
 
-impl Key {
+impl RegisterKey {
     /// Which task holds which key, if the entry is about that.
     #[must_use]
     pub const fn hold(&self) -> Option<&HoldKey> {
@@ -360,7 +363,7 @@ impl Key {
     }
 }
 
-impl Entry {
+impl RegisterEntry {
     /// A bind, of an overwriter or not. Any other entry as it is.
     #[must_use]
     pub fn overwriting(mut self, overwrites: bool) -> Self {
@@ -372,15 +375,15 @@ impl Entry {
 
     /// The key under which the entry is published.
     #[must_use]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> RegisterKey {
         match self {
-            Self::Start(stamp) => Key::Start(*stamp),
-            Self::Period(period, stamp) => Key::Period(*period, *stamp),
-            Self::Bind(hold) => Key::Hold(hold.key.clone()),
-            Self::Release(key) => Key::Release(key.clone()),
-            Self::Document(document) => Key::Document(document.key.clone()),
-            Self::Ticket(ticket, _) => Key::Ticket(ticket.clone()),
-            Self::Moved(moved) => Key::Moved(moved.key),
+            Self::Start(stamp) => RegisterKey::Start(*stamp),
+            Self::Period(period, stamp) => RegisterKey::Period(*period, *stamp),
+            Self::Bind(hold) => RegisterKey::Hold(hold.key.clone()),
+            Self::Release(key) => RegisterKey::Release(key.clone()),
+            Self::Document(document) => RegisterKey::Document(document.key.clone()),
+            Self::Ticket(ticket, _) => RegisterKey::Ticket(ticket.clone()),
+            Self::Moved(moved) => RegisterKey::Moved(moved.key),
             Self::Tombstone(key) => key.clone(),
         }
     }
@@ -441,36 +444,38 @@ impl Entry {
         properties: &Properties,
         body: &Bytes,
         null: bool,
-    ) -> Result<Self, EntryError> {
-        let key: Key = key.unwrap_or_default().parse()?;
+    ) -> Result<Self, RegisterEntryError> {
+        let key: RegisterKey = key.unwrap_or_default().parse()?;
         if null {
             return Ok(Self::Tombstone(key));
         }
         // A compaction would remove what is empty: what some readers may never see, none must act
         // upon.
-        let content = body::decode(body).ok_or(EntryError::Body)?;
+        let content = body::decode(body).ok_or(RegisterEntryError::Body)?;
         match (properties.get("k").unwrap_or_default(), key) {
-            ("start", Key::Start(stamp)) => Ok(Self::Start(stamp)),
-            ("period", Key::Period(period, stamp)) => Ok(Self::Period(period, stamp)),
-            ("bind", Key::Hold(key)) => {
+            ("start", RegisterKey::Start(stamp)) => Ok(Self::Start(stamp)),
+            ("period", RegisterKey::Period(period, stamp)) => Ok(Self::Period(period, stamp)),
+            ("bind", RegisterKey::Hold(key)) => {
                 let digest = properties.get("h").map(|text| {
-                    parse_owner(text).map(|id| Digest(id.0)).ok_or(EntryError::Property("h"))
+                    parse_owner(text)
+                        .map(|id| Digest(id.0))
+                        .ok_or(RegisterEntryError::Property("h"))
                 });
                 let overwrites = match properties.get("o") {
                     None => false,
                     Some("1") => true,
-                    Some(_) => return Err(EntryError::Property("o")),
+                    Some(_) => return Err(RegisterEntryError::Property("o")),
                 };
                 Ok(Self::Bind(Hold { key, digest: digest.transpose()?, overwrites }))
             }
-            ("release", Key::Release(key)) => Ok(Self::Release(key)),
-            ("doc", Key::Document(key)) => Ok(Self::Document(Document { key, content })),
-            ("ticket", Key::Ticket(ticket)) => {
-                let topic = properties.get("t").ok_or(EntryError::Property("t"))?;
+            ("release", RegisterKey::Release(key)) => Ok(Self::Release(key)),
+            ("doc", RegisterKey::Document(key)) => Ok(Self::Document(Document { key, content })),
+            ("ticket", RegisterKey::Ticket(ticket)) => {
+                let topic = properties.get("t").ok_or(RegisterEntryError::Property("t"))?;
                 Ok(Self::Ticket(ticket, topic.into()))
             }
-            ("moved", Key::Moved(key)) => Ok(Self::Moved(Moved::read(key, properties)?)),
-            _ => Err(EntryError::Property("k")),
+            ("moved", RegisterKey::Moved(key)) => Ok(Self::Moved(Moved::read(key, properties)?)),
+            _ => Err(RegisterEntryError::Property("k")),
         }
     }
 }

@@ -15,14 +15,14 @@
 //!   entry: then all readers forget the key.
 //! - The entries that begin the periods stay.
 
-use super::entry::Key;
+use super::entry::RegisterKey;
 use std::collections::BTreeSet;
 
 /// Keys that are to be tombstoned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Expired {
-    rejected: BTreeSet<Key>,
-    accepted: BTreeSet<Key>,
+    rejected: BTreeSet<RegisterKey>,
+    accepted: BTreeSet<RegisterKey>,
 }
 
 impl Expired {
@@ -34,30 +34,30 @@ impl Expired {
 
     /// Whether this is still to be removed.
     #[must_use]
-    pub fn contains(&self, key: &Key) -> bool {
+    pub fn contains(&self, key: &RegisterKey) -> bool {
         self.rejected.contains(key) || self.accepted.contains(key)
     }
 
     /// What is to be removed next.
-    pub fn next(&self) -> impl Iterator<Item = &Key> {
+    pub fn next(&self) -> impl Iterator<Item = &RegisterKey> {
         let first = if self.rejected.is_empty() { &self.accepted } else { &self.rejected };
         first.iter()
     }
 
     /// All that is to be removed, in no order.
-    pub fn all(&self) -> impl Iterator<Item = &Key> {
+    pub fn all(&self) -> impl Iterator<Item = &RegisterKey> {
         self.rejected.iter().chain(&self.accepted)
     }
 
-    pub(super) fn reject(&mut self, key: Key) {
+    pub(super) fn reject(&mut self, key: RegisterKey) {
         self.rejected.insert(key);
     }
 
-    pub(super) fn supersede(&mut self, keys: impl IntoIterator<Item = Key>) {
+    pub(super) fn supersede(&mut self, keys: impl IntoIterator<Item = RegisterKey>) {
         self.accepted.extend(keys);
     }
 
-    pub(super) fn forget(&mut self, key: &Key) {
+    pub(super) fn forget(&mut self, key: &RegisterKey) {
         self.rejected.remove(key);
         self.accepted.remove(key);
     }

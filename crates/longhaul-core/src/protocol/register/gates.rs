@@ -66,7 +66,7 @@ pub struct Ticket {
 
 /// How a ticket stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum TicketGrant {
     /// It was not read, or was given back.
     Unknown,
     /// Others are before it.
@@ -77,7 +77,7 @@ pub enum Standing {
 
 /// The limits that stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Limits {
+struct GateLimits {
     queue: Limit,
     per_key: Limit,
     keys: BTreeMap<Box<str>, Limit>,
@@ -86,17 +86,17 @@ struct Limits {
 /// The fold of all tickets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gates {
-    limits: Limits,
-    lines: BTreeMap<Gate, Line>,
+    limits: GateLimits,
+    lines: BTreeMap<Gate, TicketLine>,
     /// Counts the tickets that were read.
     read: u64,
 }
 
 /// The tickets at one gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Line {
+struct TicketLine {
     /// Those that stand, by their place in line.
-    tickets: BTreeMap<u64, Placed>,
+    tickets: BTreeMap<u64, PlacedTicket>,
     places: BTreeMap<PlaceOf, u64>,
     /// Slots: the first place that is not granted. All before it are.
     next: u64,
@@ -110,7 +110,7 @@ struct Line {
 type PlaceOf = (TaskId, OwnerId, u64);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Placed {
+struct PlacedTicket {
     ticket: Ticket,
     /// The name of its task topic.
     topic: Box<str>,
@@ -195,14 +195,14 @@ impl Rate {
     }
 }
 
-impl Limits {
+impl GateLimits {
     fn of(&self, gate: &Gate) -> Limit {
         let Some(key) = &gate.key else { return self.queue };
         self.keys.get(key).copied().unwrap_or(self.per_key)
     }
 }
 
-impl Line {
+impl TicketLine {
     /// A ticket leaves the line.
     fn remove(&mut self, of: PlaceOf) -> bool {
         let Some(place) = self.places.remove(&of) else { return false };
@@ -317,16 +317,16 @@ impl Gates {
 
     /// How a ticket stands.
     #[must_use]
-    pub fn standing(&self, ticket: &Ticket) -> Standing {
+    pub fn standing(&self, ticket: &Ticket) -> TicketGrant {
         let line = self.lines.get(&ticket.gate);
         let place = line.and_then(|line| line.places.get(&ticket.place_of()));
-        let (Some(line), Some(place)) = (line, place) else { return Standing::Unknown };
+        let (Some(line), Some(place)) = (line, place) else { return TicketGrant::Unknown };
         match ticket.gate.kind {
-            GateKind::Slots if *place >= line.next => Standing::Waits,
-            GateKind::Slots => Standing::From(0),
+            GateKind::Slots if *place >= line.next => TicketGrant::Waits,
+            GateKind::Slots => TicketGrant::From(0),
             GateKind::Pace => {
                 let from = line.tickets.get(place).map(|ticket| ticket.from.div_ceil(NANOS_PER_MS));
-                from.map_or(Standing::Unknown, Standing::From)
+                from.map_or(TicketGrant::Unknown, TicketGrant::From)
             }
         }
     }
@@ -395,7 +395,7 @@ impl Gates {
         let (ticket, topic) = (ticket.clone(), topic.into());
         line.places.insert(ticket.place_of(), place);
         let kind = ticket.gate.kind;
-        line.tickets.insert(place, Placed { ticket, topic, from, forgotten });
+        line.tickets.insert(place, PlacedTicket { ticket, topic, from, forgotten });
         if kind == GateKind::Slots {
             line.grant(limit.max_in_flight);
         }
@@ -423,7 +423,7 @@ impl Gates {
     pub(super) fn set(&mut self, settings: &QueueSettings, published_ms: u64) {
         let keys = settings.keys.iter().map(|(key, limit)| (key.as_str().into(), *limit));
         let (queue, per_key) = (settings.limit, settings.per_key);
-        let limits = Limits { queue, per_key, keys: keys.collect() };
+        let limits = GateLimits { queue, per_key, keys: keys.collect() };
         let before = std::mem::replace(&mut self.limits, limits);
         for (gate, line) in &mut self.lines {
             let (old, new) = (before.of(gate), self.limits.of(gate));

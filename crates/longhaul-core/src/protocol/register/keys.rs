@@ -39,12 +39,12 @@ mod rest;
 
 pub use overwriting::Overwriting;
 
-use super::entry::{Digest, Entry, Hold, HoldKey, KeyKind, KeyName, Period, Stamp};
+use super::entry::{Digest, Hold, HoldKey, KeyKind, KeyName, Period, RegisterEntry, Stamp};
 use super::expired::Expired;
-use super::queue_task::{Lane, QueueTask};
+use super::queue_task::{QueuePartition, QueueTask};
 use crate::protocol::key::Epoch;
 use held_by::HeldBy;
-use rest::{Rest, RestKind};
+use rest::{LeftoverEntry, RestKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -55,7 +55,7 @@ const LASTS: u32 = 2;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Keys {
     period: Period,
-    keys: BTreeMap<KeyName, Held>,
+    keys: BTreeMap<KeyName, KeyFold>,
     /// The keys that are held, by their holders: those of each kind for themselves.
     held_by: HeldBy,
     /// Keys for which overwriters wait.
@@ -65,7 +65,7 @@ pub struct Keys {
 
 /// What is known of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Held {
+struct KeyFold {
     holder: QueueTask,
     epoch: Epoch,
     released: bool,
@@ -80,25 +80,25 @@ struct Held {
     /// Of the newest bind that counts, and its period.
     bound: (Period, Stamp),
     /// Everything else that stands there of the key. Mostly nothing.
-    rest: Vec<Rest>,
+    rest: Vec<LeftoverEntry>,
     /// Overwriters that have stood behind a holder, until something is decided of them.
     behind: BTreeMap<QueueTask, Option<Digest>>,
 }
 
 /// What a fold made of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum RegisterVerdict {
     /// It counts.
     Accepted,
     /// A bind: this other task holds the key, and the message has lost it for good.
     Lost(QueueTask),
     /// It changes nothing.
-    Ignored(Ignored),
+    Ignored(RegisterIgnoredReason),
 }
 
 /// Why an entry changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ignored {
+pub enum RegisterIgnoredReason {
     /// The task holds the key already.
     Repeated,
     /// It was written before the key was released: it decides nothing.
@@ -152,7 +152,7 @@ pub enum Submitting {
     Answer(QueueTask),
 }
 
-impl Held {
+impl KeyFold {
     fn of(Hold { key, digest, .. }: &Hold) -> Self {
         Self {
             holder: key.task,
@@ -178,25 +178,18 @@ impl Held {
 
     /// The task against which a bind of this one has lost.
     fn named_loss(&self, task: QueueTask) -> Option<QueueTask> {
-        self.rest.iter().find_map(|rest| match rest.kind {
-            RestKind::Lost { to } if rest.task == task => Some(to),
-            RestKind::Bound
-            | RestKind::Released
-            | RestKind::Lost { .. }
-            | RestKind::Behind
-            | RestKind::Void { .. } => None,
-        })
+        self.rest.iter().filter(|rest| rest.task == task).find_map(LeftoverEntry::lost_to)
     }
 
     fn push(&mut self, kind: RestKind, key: &HoldKey) {
         let HoldKey { period, epoch, task, stamp, .. } = *key;
-        self.rest.push(Rest { kind, period, epoch, task, stamp });
+        self.rest.push(LeftoverEntry { kind, period, epoch, task, stamp });
     }
 
     /// The bind that counted until now.
-    fn last_bound(&self) -> Rest {
+    fn last_bound(&self) -> LeftoverEntry {
         let (period, stamp) = self.bound;
-        Rest { kind: RestKind::Bound, period, epoch: self.epoch, task: self.holder, stamp }
+        LeftoverEntry { kind: RestKind::Bound, period, epoch: self.epoch, task: self.holder, stamp }
     }
 
     /// Another bind takes the place of the one that counted.
@@ -237,7 +230,7 @@ impl Keys {
         &self,
         name: &KeyName,
         own: Option<QueueTask>,
-        overwrites: Option<Lane>,
+        overwrites: Option<QueuePartition>,
     ) -> Submitting {
         let Some(own) = own else {
             let holder = self.holder(name).map(|holding| holding.task);
@@ -283,7 +276,7 @@ impl Keys {
     /// Whether this task held the key, and has released it.
     #[must_use]
     pub fn has_released(&self, name: &KeyName, task: QueueTask) -> bool {
-        let released = |rest: &Rest| rest.kind == RestKind::Released && rest.task == task;
+        let released = |rest: &LeftoverEntry| rest.kind == RestKind::Released && rest.task == task;
         self.keys.get(name).is_some_and(|held| held.rest.iter().any(released))
     }
 
@@ -345,7 +338,7 @@ impl Keys {
         task: QueueTask,
         digest: Option<Digest>,
         stamp: Stamp,
-    ) -> Entry {
+    ) -> RegisterEntry {
         let known = self.keys.get(name);
         let holds = known.filter(|held| held.is_held_by(task));
         let digest = digest.or_else(|| holds?.digest);
@@ -357,15 +350,15 @@ impl Keys {
             None => Epoch(0).next(),
         };
         let key = HoldKey { name: name.clone(), period: self.period, epoch, task, stamp };
-        Entry::Bind(Hold { key, digest, overwrites: false })
+        RegisterEntry::Bind(Hold { key, digest, overwrites: false })
     }
 
     /// The entry by which a task releases the key that it holds.
     #[must_use]
-    pub fn release_of(&self, task: QueueTask, stamp: Stamp) -> Option<Entry> {
+    pub fn release_of(&self, task: QueueTask, stamp: Stamp) -> Option<RegisterEntry> {
         let name = self.held_by.get(task)?;
         let epoch = self.keys.get(name)?.epoch;
-        Some(Entry::Release(HoldKey {
+        Some(RegisterEntry::Release(HoldKey {
             name: name.clone(),
             period: self.period,
             epoch,
@@ -375,35 +368,38 @@ impl Keys {
     }
 
     /// Takes the next entry in the order of the log.
-    pub(super) fn apply(&mut self, entry: &Entry) -> Verdict {
+    pub(super) fn apply(&mut self, entry: &RegisterEntry) -> RegisterVerdict {
         match entry {
-            Entry::Bind(Hold { key, .. }) | Entry::Release(key) if key.period != self.period => {
+            RegisterEntry::Bind(Hold { key, .. }) | RegisterEntry::Release(key)
+                if key.period != self.period =>
+            {
                 self.expired.reject(entry.key());
-                Verdict::Ignored(Ignored::Late)
+                RegisterVerdict::Ignored(RegisterIgnoredReason::Late)
             }
-            Entry::Bind(hold) => self.bind(hold),
-            Entry::Release(key) => self.release(key),
-            Entry::Tombstone(key) => {
+            RegisterEntry::Bind(hold) => self.bind(hold),
+            RegisterEntry::Release(key) => self.release(key),
+            RegisterEntry::Tombstone(key) => {
                 self.expired.forget(key);
-                Verdict::Ignored(Ignored::Tombstone)
+                RegisterVerdict::Ignored(RegisterIgnoredReason::Tombstone)
             }
-            Entry::Period(period, _) if *period > self.period => {
+            RegisterEntry::Period(period, _) if *period > self.period => {
                 self.begin(*period);
-                Verdict::Accepted
+                RegisterVerdict::Accepted
             }
-            Entry::Period(..) => Verdict::Ignored(Ignored::Late),
-            Entry::Start(_) | Entry::Document(_) | Entry::Ticket(..) | Entry::Moved(_) => {
-                Verdict::Accepted
-            }
+            RegisterEntry::Period(..) => RegisterVerdict::Ignored(RegisterIgnoredReason::Late),
+            RegisterEntry::Start(_)
+            | RegisterEntry::Document(_)
+            | RegisterEntry::Ticket(..)
+            | RegisterEntry::Moved(_) => RegisterVerdict::Accepted,
         }
     }
 
-    fn bind(&mut self, hold: &Hold) -> Verdict {
+    fn bind(&mut self, hold: &Hold) -> RegisterVerdict {
         let key = &hold.key;
         let Some(held) = self.keys.get_mut(&key.name) else {
-            self.keys.insert(key.name.clone(), Held::of(hold));
+            self.keys.insert(key.name.clone(), KeyFold::of(hold));
             self.held_by.put(key.task, &key.name);
-            return Verdict::Accepted;
+            return RegisterVerdict::Accepted;
         };
         let free = held.released || key.epoch > held.epoch;
         let holder = (!free && held.holder != key.task).then_some(held.holder);
@@ -412,58 +408,63 @@ impl Keys {
             && lost.is_none()
             && holder.is_some_and(|holder| holder.makes_room_for(key.task))
         {
-            let was_holder = |rest: &Rest| rest.task == key.task && rest.kind == RestKind::Released;
+            let was_holder =
+                |rest: &LeftoverEntry| rest.task == key.task && rest.kind == RestKind::Released;
             if !held.rest.iter().any(was_holder) {
                 held.behind.insert(key.task, hold.digest);
                 self.overwritten.insert(key.name.clone());
             }
             held.push(RestKind::Behind, key);
-            return Verdict::Ignored(Ignored::Behind);
+            return RegisterVerdict::Ignored(RegisterIgnoredReason::Behind);
         }
         if let Some(to) = lost.or(holder) {
             held.push(RestKind::Lost { to }, key);
             held.behind.remove(&key.task);
             self.decided(&key.name);
-            return Verdict::Lost(to);
+            return RegisterVerdict::Lost(to);
         }
         let renews = !free && key.epoch == held.epoch && held.period < key.period;
         if !renews && key.epoch <= held.epoch {
             held.push(RestKind::Void { release: false }, key);
-            let why = if held.released { Ignored::Stale } else { Ignored::Repeated };
-            return Verdict::Ignored(why);
+            let why = if held.released {
+                RegisterIgnoredReason::Stale
+            } else {
+                RegisterIgnoredReason::Repeated
+            };
+            return RegisterVerdict::Ignored(why);
         }
         self.held_by.remove(held.holder, &key.name);
         held.rebind(hold);
         self.held_by.put(key.task, &key.name);
         self.decided(&key.name);
-        Verdict::Accepted
+        RegisterVerdict::Accepted
     }
 
     /// An overwriter may have been the last one that waited for this key.
     fn decided(&mut self, name: &KeyName) {
-        let waits = |held: &Held| held.next_overwriter().is_some();
+        let waits = |held: &KeyFold| held.next_overwriter().is_some();
         if !self.overwritten.is_empty() && !self.keys.get(name).is_some_and(waits) {
             self.overwritten.remove(name);
         }
     }
 
-    fn release(&mut self, key: &HoldKey) -> Verdict {
+    fn release(&mut self, key: &HoldKey) -> RegisterVerdict {
         // A reader that misses the bind finds nothing, or an older one.
-        let held = self.keys.entry(key.name.clone()).or_insert_with(|| Held {
+        let held = self.keys.entry(key.name.clone()).or_insert_with(|| KeyFold {
             epoch: Epoch(0),
-            ..Held::of(&Hold { key: key.clone(), digest: None, overwrites: false })
+            ..KeyFold::of(&Hold { key: key.clone(), digest: None, overwrites: false })
         });
         let holds = held.holder == key.task && held.epoch == key.epoch && !held.released;
         if !holds && key.epoch <= held.epoch {
             held.push(RestKind::Void { release: true }, key);
-            return Verdict::Ignored(Ignored::NotHeld);
+            return RegisterVerdict::Ignored(RegisterIgnoredReason::NotHeld);
         }
         self.held_by.remove(held.holder, &key.name);
         (held.holder, held.epoch) = (key.task, key.epoch);
         (held.released, held.lapsed, held.period) = (true, false, key.period);
         held.push(RestKind::Released, key);
         held.behind.remove(&key.task);
-        Verdict::Accepted
+        RegisterVerdict::Accepted
     }
 
     /// A period begins: what is older than a hold lasts is forgotten, and may be removed.
@@ -478,7 +479,7 @@ impl Keys {
                 held_by.remove(held.holder, name);
             }
             let rejected = held.take_rejected(last);
-            if rejected.iter().any(Rest::is_behind) {
+            if rejected.iter().any(LeftoverEntry::is_behind) {
                 held.forget_overwriters();
             }
             for rest in rejected {

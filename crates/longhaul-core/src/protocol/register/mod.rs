@@ -7,7 +7,7 @@
 //!
 //! What stands there: who holds which key ([`keys`](Keys)), [`Documents`] that people change, and
 //! the tickets of tasks that begin under a limit ([`Gates`]). Another kind of content gets an
-//! [`Entry`] of its own, a key of the form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its
+//! [`RegisterEntry`] of its own, a key of the form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its
 //! own in [`Register`].
 
 mod documents;
@@ -22,14 +22,15 @@ pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents
 pub use entry::KeyNameError;
 pub use entry::Period;
 pub use entry::{
-    Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp, parse_stamp,
+    Digest, Hold, HoldKey, KeyKind, KeyName, RegisterEntry, RegisterEntryError, RegisterKey, Stamp,
+    parse_stamp,
 };
 pub use expired::Expired;
-pub use gates::{Gate, GateKind, Gates, Standing, Ticket};
+pub use gates::{Gate, GateKind, Gates, Ticket, TicketGrant};
 pub use keys::Holding;
-pub use keys::{Admission, Ignored, Keys, Overwriting, Submitting, Verdict};
+pub use keys::{Admission, Keys, Overwriting, RegisterIgnoredReason, RegisterVerdict, Submitting};
 pub use moved::{Moved, MovedKey};
-pub use queue_task::Lane;
+pub use queue_task::QueuePartition;
 pub use queue_task::QueueTask;
 pub use queue_task::QueueTaskError;
 
@@ -49,7 +50,7 @@ pub struct Register {
 impl Register {
     /// Takes the next entry, of which nobody has to know when it was published: see
     /// [`Register::apply_at`].
-    pub fn apply(&mut self, entry: &Entry, position: Position) -> Option<Verdict> {
+    pub fn apply(&mut self, entry: &RegisterEntry, position: Position) -> Option<RegisterVerdict> {
         self.apply_at(entry, position, 0)
     }
 
@@ -57,35 +58,44 @@ impl Register {
     /// before the last position was taken before, and changes nothing: `None`.
     pub fn apply_at(
         &mut self,
-        entry: &Entry,
+        entry: &RegisterEntry,
         position: Position,
         published_ms: u64,
-    ) -> Option<Verdict> {
+    ) -> Option<RegisterVerdict> {
         if self.position.is_some_and(|last| position <= last) {
             return None;
         }
         self.position = Some(position);
         Some(match entry {
-            Entry::Start(stamp) => {
+            RegisterEntry::Start(stamp) => {
                 self.start.get_or_insert(*stamp);
-                Verdict::Accepted
+                RegisterVerdict::Accepted
             }
-            Entry::Document(document) => self.change(document, published_ms),
-            Entry::Tombstone(Key::Document(key)) => self.documents.forget(key),
-            Entry::Ticket(ticket, topic) if self.gates.take(ticket, topic, published_ms) => {
-                Verdict::Accepted
+            RegisterEntry::Document(document) => self.change(document, published_ms),
+            RegisterEntry::Tombstone(RegisterKey::Document(key)) => self.documents.forget(key),
+            RegisterEntry::Ticket(ticket, topic)
+                if self.gates.take(ticket, topic, published_ms) =>
+            {
+                RegisterVerdict::Accepted
             }
-            Entry::Ticket(..) => Verdict::Ignored(Ignored::Repeated),
+            RegisterEntry::Ticket(..) => RegisterVerdict::Ignored(RegisterIgnoredReason::Repeated),
             // For people, and for whoever moves queues.
-            Entry::Moved(_) => Verdict::Accepted,
-            Entry::Tombstone(Key::Moved(_)) => Verdict::Ignored(Ignored::Tombstone),
-            Entry::Tombstone(Key::Ticket(ticket)) if self.gates.give_back(ticket, published_ms) => {
-                Verdict::Accepted
+            RegisterEntry::Moved(_) => RegisterVerdict::Accepted,
+            RegisterEntry::Tombstone(RegisterKey::Moved(_)) => {
+                RegisterVerdict::Ignored(RegisterIgnoredReason::Tombstone)
             }
-            Entry::Tombstone(Key::Ticket(_)) => Verdict::Ignored(Ignored::Tombstone),
-            Entry::Bind(_) | Entry::Release(_) | Entry::Period(..) | Entry::Tombstone(_) => {
-                self.keys.apply(entry)
+            RegisterEntry::Tombstone(RegisterKey::Ticket(ticket))
+                if self.gates.give_back(ticket, published_ms) =>
+            {
+                RegisterVerdict::Accepted
             }
+            RegisterEntry::Tombstone(RegisterKey::Ticket(_)) => {
+                RegisterVerdict::Ignored(RegisterIgnoredReason::Tombstone)
+            }
+            RegisterEntry::Bind(_)
+            | RegisterEntry::Release(_)
+            | RegisterEntry::Period(..)
+            | RegisterEntry::Tombstone(_) => self.keys.apply(entry),
         })
     }
 
@@ -101,7 +111,7 @@ impl Register {
         &self.documents
     }
 
-    fn change(&mut self, document: &Document, published_ms: u64) -> Verdict {
+    fn change(&mut self, document: &Document, published_ms: u64) -> RegisterVerdict {
         if document.key.name != DocumentName::queue_settings() {
             return self.documents.apply(document, true);
         }
@@ -134,7 +144,7 @@ impl Register {
         self.start
     }
 
-    /// Whether a mark stands there by which the topic is known again: [`Entry::Start`].
+    /// Whether a mark stands there by which the topic is known again: [`RegisterEntry::Start`].
     #[must_use]
     pub const fn has_start(&self) -> bool {
         self.start.is_some()

@@ -1,6 +1,6 @@
 //! Marks of tasks that were moved here from another queue.
 
-use super::entry::{EntryError, Stamp};
+use super::entry::{RegisterEntryError, Stamp};
 use super::queue_task::QueueTask;
 use crate::protocol::key::Epoch;
 use crate::task::{Properties, PropertyWriter};
@@ -45,12 +45,12 @@ impl Moved {
         }
     }
 
-    pub(super) fn read(key: MovedKey, properties: &Properties) -> Result<Self, EntryError> {
+    pub(super) fn read(key: MovedKey, properties: &Properties) -> Result<Self, RegisterEntryError> {
         let to = properties.get("t").and_then(|text| text.parse().ok());
-        let to = to.ok_or(EntryError::Property("t"))?;
+        let to = to.ok_or(RegisterEntryError::Property("t"))?;
         let epoch = match properties.get("e") {
             None => Epoch(0),
-            Some(text) => Epoch(text.parse().map_err(|_| EntryError::Property("e"))?),
+            Some(text) => Epoch(text.parse().map_err(|_| RegisterEntryError::Property("e"))?),
         };
         let said = |name| properties.get(name).is_some();
         Ok(Self { key, to, over: said("x"), letter: said("l"), epoch, closed: said("c") })
@@ -61,7 +61,7 @@ impl Moved {
 mod tests {
     use super::*;
     use crate::protocol::key::OwnerId;
-    use crate::protocol::register::Entry;
+    use crate::protocol::register::RegisterEntry;
     use crate::task::Priority;
     use crate::task::TaskId;
 
@@ -78,9 +78,10 @@ mod tests {
                 let [over, letter, closed] = [1, 2, 4].map(|bit| said & bit != 0);
                 let to = task(2, Priority::High);
                 let moved = Moved { key, to, over, letter, epoch: Epoch(epoch), closed };
-                let entry = Entry::Moved(moved);
+                let entry = RegisterEntry::Moved(moved);
                 let text = entry.key().to_string();
-                let back = Entry::read(Some(&text), &entry.properties(), &entry.body(), false);
+                let back =
+                    RegisterEntry::read(Some(&text), &entry.properties(), &entry.body(), false);
                 assert_eq!(back, Ok(entry));
             }
         }
@@ -95,8 +96,8 @@ mod tests {
         let key = MovedKey { source: Stamp { writer: OwnerId(9), serial: 5 }, task };
         let moved =
             Moved { key, to: task, over: false, letter: false, epoch: Epoch(4), closed: false };
-        let mut properties = Entry::Moved(moved).properties();
+        let mut properties = RegisterEntry::Moved(moved).properties();
         properties.insert("e", "four");
-        assert_eq!(Moved::read(key, &properties), Err(EntryError::Property("e")));
+        assert_eq!(Moved::read(key, &properties), Err(RegisterEntryError::Property("e")));
     }
 }

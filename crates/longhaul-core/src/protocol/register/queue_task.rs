@@ -18,7 +18,7 @@ pub struct QueueTask {
 
 /// Which of the queue's topics, and which partition of that, or -1: of two tasks of one lane the
 /// higher id is the later message.
-pub type Lane = (Priority, i32);
+pub type QueuePartition = (Priority, i32);
 
 /// The text names no task of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl QueueTask {
 
     /// Where its message is.
     #[must_use]
-    pub const fn lane(self) -> Lane {
+    pub const fn lane(self) -> QueuePartition {
         (self.level, self.id.partition)
     }
 

@@ -25,19 +25,23 @@ fn hold(text: &str, epoch: u32, entry: u64, serial: u64) -> HoldKey {
     HoldKey { name, period: Period(0), epoch: Epoch(epoch), task, stamp }
 }
 
-fn bind(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
-    Entry::Bind(Hold { key: hold(text, epoch, entry, serial), digest: None, overwrites: false })
+fn bind(text: &str, epoch: u32, entry: u64, serial: u64) -> RegisterEntry {
+    RegisterEntry::Bind(Hold {
+        key: hold(text, epoch, entry, serial),
+        digest: None,
+        overwrites: false,
+    })
 }
 
-fn release(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
-    Entry::Release(hold(text, epoch, entry, serial))
+fn release(text: &str, epoch: u32, entry: u64, serial: u64) -> RegisterEntry {
+    RegisterEntry::Release(hold(text, epoch, entry, serial))
 }
 
 const fn position(entry: u64) -> Position {
     Position { ledger: 0, entry, batch_index: None }
 }
 
-fn read<'a>(log: impl IntoIterator<Item = &'a Entry>) -> Register {
+fn read<'a>(log: impl IntoIterator<Item = &'a RegisterEntry>) -> Register {
     let mut register = Register::default();
     for (entry, at) in log.into_iter().zip(1..) {
         register.apply(entry, position(at));
@@ -45,9 +49,9 @@ fn read<'a>(log: impl IntoIterator<Item = &'a Entry>) -> Register {
     register
 }
 
-fn verdicts(log: &[Entry]) -> Vec<Verdict> {
+fn verdicts(log: &[RegisterEntry]) -> Vec<RegisterVerdict> {
     let mut register = Register::default();
-    let apply = |(entry, at): (&Entry, u64)| register.apply(entry, position(at));
+    let apply = |(entry, at): (&RegisterEntry, u64)| register.apply(entry, position(at));
     log.iter().zip(1..).filter_map(apply).collect()
 }
 
@@ -86,25 +90,27 @@ fn any_document() -> impl Strategy<Value = Document> {
     })
 }
 
-fn any_entry() -> impl Strategy<Value = Entry> {
+fn any_entry() -> impl Strategy<Value = RegisterEntry> {
     let bind = (any_hold(), any::<(Option<u128>, bool)>());
     prop_oneof![
-        any_stamp().prop_map(Entry::Start),
-        (any::<u32>(), any_stamp()).prop_map(|(it, stamp)| Entry::Period(Period(it), stamp)),
+        any_stamp().prop_map(RegisterEntry::Start),
+        (any::<u32>(), any_stamp())
+            .prop_map(|(it, stamp)| RegisterEntry::Period(Period(it), stamp)),
         bind.prop_map(|(key, (digest, overwrites))| {
-            Entry::Bind(Hold { key, digest: digest.map(Digest), overwrites })
+            RegisterEntry::Bind(Hold { key, digest: digest.map(Digest), overwrites })
         }),
-        any_hold().prop_map(Entry::Release),
-        any_hold().prop_map(|key| Entry::Tombstone(Key::Hold(key))),
-        any_hold().prop_map(|key| Entry::Tombstone(Key::Release(key))),
-        any_document().prop_map(Entry::Document),
-        any_document().prop_map(|document| Entry::Tombstone(Key::Document(document.key))),
+        any_hold().prop_map(RegisterEntry::Release),
+        any_hold().prop_map(|key| RegisterEntry::Tombstone(RegisterKey::Hold(key))),
+        any_hold().prop_map(|key| RegisterEntry::Tombstone(RegisterKey::Release(key))),
+        any_document().prop_map(RegisterEntry::Document),
+        any_document()
+            .prop_map(|document| RegisterEntry::Tombstone(RegisterKey::Document(document.key))),
     ]
 }
 
 #[test]
 fn the_first_bind_of_a_free_key_holds_it() {
-    use Verdict::{Accepted, Ignored as No, Lost};
+    use RegisterVerdict::{Accepted, Ignored as No, Lost};
     let log = [
         bind("k", 1, 7, 0),
         bind("k", 1, 8, 1),
@@ -119,13 +125,13 @@ fn the_first_bind_of_a_free_key_holds_it() {
         // The loser of the first epoch stays one.
         bind("k", 1, 8, 9),
     ];
-    let (repeated, stale) = (No(Ignored::Repeated), No(Ignored::Stale));
+    let (repeated, stale) = (No(RegisterIgnoredReason::Repeated), No(RegisterIgnoredReason::Stale));
     let expected = [
         Accepted,
         Lost(task(7)),
         repeated,
         Accepted,
-        No(Ignored::NotHeld),
+        No(RegisterIgnoredReason::NotHeld),
         Accepted,
         stale,
         stale,
@@ -140,7 +146,7 @@ fn the_first_bind_of_a_free_key_holds_it() {
 fn a_task_of_another_level_is_another_task() {
     let high = |serial| {
         let task = QueueTask { level: Priority::High, ..task(7) };
-        Entry::Bind(Hold {
+        RegisterEntry::Bind(Hold {
             key: HoldKey { task, ..hold("k", 1, 7, serial) },
             digest: None,
             overwrites: false,
@@ -148,7 +154,10 @@ fn a_task_of_another_level_is_another_task() {
     };
     assert_eq!(high(0).key().to_string(), format!("bind/idem/k/1/high:0:7:-1/{:032x}/0", 7));
     let log = [bind("k", 1, 7, 1), high(2), release("k", 1, 7, 3)];
-    assert_eq!(verdicts(&log), [Verdict::Accepted, Verdict::Lost(task(7)), Verdict::Accepted]);
+    assert_eq!(
+        verdicts(&log),
+        [RegisterVerdict::Accepted, RegisterVerdict::Lost(task(7)), RegisterVerdict::Accepted]
+    );
     assert!("normal:0:7:-1".parse::<QueueTask>().is_err(), "it has one text");
 }
 
@@ -162,16 +171,16 @@ fn the_period_stands_in_the_key_but_the_first_one() {
     }
     for malformed in ["bind@0/", "bind@01/", "bind@/", "bind@x/", "start@1/", "hold/"] {
         let text = format!("{malformed}{tail}");
-        assert_eq!(text.parse::<Key>(), Err(EntryError::Key), "{text}");
+        assert_eq!(text.parse::<RegisterKey>(), Err(RegisterEntryError::Key), "{text}");
     }
 }
 
-const fn period(number: u32) -> Entry {
-    Entry::Period(Period(number), Stamp { writer: OwnerId(8), serial: number as u64 })
+const fn period(number: u32) -> RegisterEntry {
+    RegisterEntry::Period(Period(number), Stamp { writer: OwnerId(8), serial: number as u64 })
 }
 
-fn in_period(number: u32, mut entry: Entry) -> Entry {
-    if let Entry::Bind(Hold { key, .. }) | Entry::Release(key) = &mut entry {
+fn in_period(number: u32, mut entry: RegisterEntry) -> RegisterEntry {
+    if let RegisterEntry::Bind(Hold { key, .. }) | RegisterEntry::Release(key) = &mut entry {
         key.period = Period(number);
     }
     entry
@@ -180,7 +189,7 @@ fn in_period(number: u32, mut entry: Entry) -> Entry {
 /// Keys stayed for ever.
 #[test]
 fn a_hold_that_nobody_renews_is_over_after_two_periods() {
-    use Verdict::{Accepted, Ignored as No, Lost};
+    use RegisterVerdict::{Accepted, Ignored as No, Lost};
     let log = [
         bind("k", 1, 7, 0),
         bind("l", 1, 8, 1),
@@ -198,7 +207,7 @@ fn a_hold_that_nobody_renews_is_over_after_two_periods() {
         in_period(3, bind("l", 2, 6, 8)),
         in_period(3, bind("l", 2, 7, 9)),
     ];
-    let (late, lost) = (No(Ignored::Late), |to| Lost(task(to)));
+    let (late, lost) = (No(RegisterIgnoredReason::Late), |to| Lost(task(to)));
     let accepted = [Accepted, Accepted, lost(7), Accepted, late, Accepted, lost(8), Accepted];
     let then = [late, lost(8), Accepted, lost(7), lost(8), Accepted];
     let expected: Vec<_> = accepted.into_iter().chain(then).collect();
@@ -221,7 +230,7 @@ fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
     let [whole, misses] = [whole, misses].map(|log| {
         let mut register = read(&log.concat());
         for (gone, at) in removed.iter().zip(100..) {
-            register.apply(&Entry::Tombstone(gone.key()), position(at));
+            register.apply(&RegisterEntry::Tombstone(gone.key()), position(at));
         }
         register
     });
@@ -262,7 +271,7 @@ fn a_task_goes_on_holding_its_newest_key_when_an_older_one_is_over() {
 fn what_may_be_removed_goes_in_order() {
     let mut register = Register::default();
     let mut at = 0;
-    let mut apply = |register: &mut Register, entry: &Entry| {
+    let mut apply = |register: &mut Register, entry: &RegisterEntry| {
         at += 1;
         register.apply(entry, position(at));
     };
@@ -278,13 +287,14 @@ fn what_may_be_removed_goes_in_order() {
     for entry in &log {
         apply(&mut register, entry);
     }
-    let next =
-        |register: &Register| -> Vec<Key> { register.keys().expired().next().cloned().collect() };
+    let next = |register: &Register| -> Vec<RegisterKey> {
+        register.keys().expired().next().cloned().collect()
+    };
     assert_eq!(next(&register), [log[1].key()]);
-    apply(&mut register, &Entry::Tombstone(log[1].key()));
+    apply(&mut register, &RegisterEntry::Tombstone(log[1].key()));
     assert_eq!(next(&register), [log[0].key(), log[2].key()]);
     for entry in [&log[0], &log[2]] {
-        apply(&mut register, &Entry::Tombstone(entry.key()));
+        apply(&mut register, &RegisterEntry::Tombstone(entry.key()));
     }
     assert_eq!(next(&register), []);
     assert_eq!(register.keys().holder(&name("k")), None);
@@ -292,7 +302,7 @@ fn what_may_be_removed_goes_in_order() {
     assert_eq!((holding.task, register.keys().is_empty()), (task(9), false));
     apply(&mut register, &period(4));
     assert_eq!(next(&register), [log[4].key()]);
-    apply(&mut register, &Entry::Tombstone(log[4].key()));
+    apply(&mut register, &RegisterEntry::Tombstone(log[4].key()));
     assert!(register.keys().is_empty());
 }
 
@@ -315,10 +325,10 @@ fn a_digest_never_changes() {
 proptest! {
     #[test]
     fn an_entry_survives_its_message(entry in any_entry()) {
-        let null = matches!(entry, Entry::Tombstone(_));
+        let null = matches!(entry, RegisterEntry::Tombstone(_));
         let key = entry.key().to_string();
         prop_assert_eq!(entry.body().is_empty(), null);
-        prop_assert_eq!(Entry::read(Some(&key), &entry.properties(), &entry.body(), null), Ok(entry));
+        prop_assert_eq!(RegisterEntry::read(Some(&key), &entry.properties(), &entry.body(), null), Ok(entry));
     }
 
     /// A key that can be written in two ways would be two keys to a compaction.
@@ -329,7 +339,7 @@ proptest! {
             "(bind|release|start|period|doc)/(idem|dedupe|schedule)?[0-9a-f/:+-]{0,80}",
         ],
     ) {
-        if let Ok(key) = text.parse::<Key>() {
+        if let Ok(key) = text.parse::<RegisterKey>() {
             prop_assert_eq!(key.to_string(), text);
         }
     }
@@ -339,8 +349,8 @@ proptest! {
         let key = entry.key().to_string();
         let properties = entry.properties();
         let empty = bytes::Bytes::new();
-        prop_assert!(Entry::read(Some(&key), &properties, &empty, false).is_err());
-        prop_assert!(Entry::read(None, &properties, &body::encode(b""), false).is_err());
+        prop_assert!(RegisterEntry::read(Some(&key), &properties, &empty, false).is_err());
+        prop_assert!(RegisterEntry::read(None, &properties, &body::encode(b""), false).is_err());
     }
 
     /// C-13, and C-02: no key repeats, so that compaction removes nothing.
@@ -348,7 +358,7 @@ proptest! {
     fn reading_the_register_again_changes_nothing(
         log in vec((0..3_u8, 1..3_u32, 0..4_u64, 0..5_u8), 0..20),
     ) {
-        let log: Vec<Entry> = log
+        let log: Vec<RegisterEntry> = log
             .into_iter()
             .zip(0..)
             .map(|((key, epoch, entry, kind), serial)| match kind {
@@ -356,7 +366,7 @@ proptest! {
                 kind => bind(&key.to_string(), epoch, entry, serial).overwriting(kind == 1),
             })
             .collect();
-        let keys: std::collections::BTreeSet<_> = log.iter().map(Entry::key).collect();
+        let keys: std::collections::BTreeSet<_> = log.iter().map(RegisterEntry::key).collect();
         prop_assert_eq!(keys.len(), log.len());
         let once = read(&log);
         let mut twice = once.clone();

@@ -85,7 +85,7 @@ fn intervals_are_counted_from_1970_and_may_be_moved() {
     let daily = Schedule::every(hours(24)).offset(hours(2));
     assert_eq!(daily.next_after(0, 2).unwrap(), [2 * hour, 26 * hour]);
     assert_eq!(daily.next_after(2 * hour, 1).unwrap(), [26 * hour]);
-    let slots = Slots::of(&daily).unwrap();
+    let slots = FiringTimes::of(&daily).unwrap();
     let up_to = [2 * hour - 1, 2 * hour, 26 * hour - 1, 26 * hour].map(|ms| slots.last_up_to(ms));
     assert_eq!(up_to, [None, Some(2 * hour), Some(2 * hour), Some(26 * hour)]);
     let at = Schedule::at(std::time::UNIX_EPOCH + hours(1));
@@ -100,7 +100,7 @@ fn the_last_slot_is_the_one_before_the_next() {
     let from = u64::try_from(from.as_millisecond()).unwrap();
     for expression in ["30 2 * * *", "*/7 * * * *", "0 0 L * *", "*/13 */2 * * * *"] {
         let schedule = Schedule::cron(expression).time_zone("Europe/Berlin");
-        let slots = Slots::of(&schedule).unwrap();
+        let slots = FiringTimes::of(&schedule).unwrap();
         let found = schedule.next_after(from, 300).unwrap();
         for pair in found.windows(2) {
             assert_eq!(slots.last_up_to(pair[0]), Some(pair[0]), "{expression}");

@@ -7,7 +7,7 @@ mod one_submits;
 mod two;
 
 use crate::config::{Dialect, ServerConfig};
-use crate::testing::{Answer, Bench};
+use crate::testing::{TestGateway, TestResponse};
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How a line is proved.
 enum Proof {
-    Here(fn(&Bench)),
+    Here(fn(&TestGateway)),
     /// By this, elsewhere, or not at all for this reason.
     Elsewhere(&'static str),
 }
@@ -31,7 +31,7 @@ fn prove(dialect: Dialect, lines: &[(&str, Proof)]) {
     for (number, proof) in lines {
         match proof {
             Proof::Here(case) => {
-                let prove = || case(&Bench::with(config(dialect)));
+                let prove = || case(&TestGateway::with(config(dialect)));
                 if catch_unwind(AssertUnwindSafe(prove)).is_err() {
                     failed.push(*number);
                 }
@@ -42,36 +42,36 @@ fn prove(dialect: Dialect, lines: &[(&str, Proof)]) {
     assert!(failed.is_empty(), "lines that do not hold, each with its panic above: {failed:?}");
 }
 
-fn post(bench: &Bench, path: &str, body: Value) -> (u16, Value) {
+fn post(bench: &TestGateway, path: &str, body: Value) -> (u16, Value) {
     let answer = bench.post(path, body);
     (answer.status.as_u16(), answer.json())
 }
 
 fn request(path: &str, body: &Value) -> Request<Body> {
-    Bench::request("POST", path, body.to_string())
+    TestGateway::request("POST", path, body.to_string())
 }
 
 fn keyed(path: &str, key: &str, body: impl Into<Body>) -> Request<Body> {
-    let mut request = Bench::request("POST", path, body);
+    let mut request = TestGateway::request("POST", path, body);
     request.headers_mut().insert("idempotency-key", key.parse().unwrap());
     request
 }
 
 /// A job of document 001 that is enqueued.
-fn enqueue(bench: &Bench, payload: &str) -> String {
+fn enqueue(bench: &TestGateway, payload: &str) -> String {
     let (status, body) = post(bench, "/enqueue", json!({"payload": payload}));
     assert_eq!(status, 200, "{body}");
     body["job_id"].as_str().unwrap().to_owned()
 }
 
-fn poll(bench: &Bench, worker: &str) -> Value {
-    let answer: Answer = bench.post("/poll", json!({"worker_id": worker}));
+fn poll(bench: &TestGateway, worker: &str) -> Value {
+    let answer: TestResponse = bench.post("/poll", json!({"worker_id": worker}));
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
 /// Reports on a job as it was polled; returns status and code.
-fn report(bench: &Bench, verb: &str, worker: &str, job: &Value) -> (u16, String) {
+fn report(bench: &TestGateway, verb: &str, worker: &str, job: &Value) -> (u16, String) {
     let body = json!({"worker_id": worker, "job_id": job["id"], "lease_id": job["lease_id"]});
     let answer = bench.post(verb, body);
     (answer.status.as_u16(), answer.code())
@@ -84,10 +84,10 @@ fn conflict(code: &str) -> (u16, String) {
 }
 
 /// The job as `/jobs` shows it.
-fn shown(bench: &Bench, id: &str) -> Value {
+fn shown(bench: &TestGateway, id: &str) -> Value {
     bench.get("/jobs").json()[id].clone()
 }
 
-fn state(bench: &Bench, id: &str) -> String {
+fn state(bench: &TestGateway, id: &str) -> String {
     shown(bench, id)["state"].as_str().unwrap_or_default().to_owned()
 }

@@ -5,7 +5,7 @@ use super::one_leases as leases;
 use super::one_submits as submits;
 use super::{OK, Proof, config, conflict, enqueue, poll, post, prove, report, shown, state};
 use crate::config::Dialect;
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use Proof::Here;
 use longhaul::RetryPolicy;
 use serde_json::json;
@@ -62,12 +62,12 @@ fn document_001_line_by_line() {
     );
 }
 
-fn health(bench: &Bench) {
+fn health(bench: &TestGateway) {
     let answer = bench.get("/health");
     assert_eq!((answer.status.as_u16(), &answer.bytes[..]), (200, &b"ok\n"[..]));
 }
 
-fn jobs(bench: &Bench) {
+fn jobs(bench: &TestGateway) {
     assert_eq!(bench.get("/jobs").json(), json!({}));
     let id = enqueue(bench, "work");
     let jobs = bench.get("/jobs").json();
@@ -75,7 +75,7 @@ fn jobs(bench: &Bench) {
     assert_eq!(bench.post("/jobs", json!({})).status, 405);
 }
 
-fn dead(bench: &Bench) {
+fn dead(bench: &TestGateway) {
     let id = enqueue(bench, "poison");
     for _ in 0..3 {
         let job = poll(bench, "ann");
@@ -88,7 +88,7 @@ fn dead(bench: &Bench) {
     assert_eq!(poll(bench, "ann")["id"], json!(other), "a dead job is not leased");
 }
 
-fn states(bench: &Bench) {
+fn states(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     assert_eq!(state(bench, &id), "QUEUED");
     let job = poll(bench, "ann");
@@ -98,7 +98,7 @@ fn states(bench: &Bench) {
     dead(bench);
 }
 
-fn fields(bench: &Bench) {
+fn fields(bench: &TestGateway) {
     let names = |job: &serde_json::Value| -> BTreeSet<String> {
         job.as_object().unwrap().keys().cloned().collect()
     };
@@ -116,7 +116,7 @@ fn fields(bench: &Bench) {
     assert!(shown(bench, &id)["next_available_at"].is_u64() || state(bench, &id) == "QUEUED");
 }
 
-fn retries(bench: &Bench) {
+fn retries(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     for failed in 0..3 {
         let job = poll(bench, "ann");
@@ -132,7 +132,7 @@ fn retries(bench: &Bench) {
     assert_eq!(state(bench, &id), "DEAD");
 }
 
-fn backoff(bench: &Bench) {
+fn backoff(bench: &TestGateway) {
     let policy: RetryPolicy = crate::core::dialect_backoff();
     let ceilings = [1, 2, 3, 4, 5, 40].map(|attempt| policy.ceiling(attempt).as_secs());
     assert_eq!(ceilings, [5, 10, 20, 30, 30, 30]);
@@ -155,7 +155,7 @@ fn backoff(bench: &Bench) {
     );
 }
 
-fn delay_is_honoured(bench: &Bench) {
+fn delay_is_honoured(bench: &TestGateway) {
     for number in 0..5 {
         let id = enqueue(bench, &number.to_string());
         let job = poll(bench, "ann");
@@ -177,7 +177,7 @@ fn native(id: &str) -> String {
 /// Lines with other names for the same things were taken for those of the document: whoever looks
 /// for a job by `job_id` did not find its retry, its death and the end of its lease. And of a lease
 /// that outlived its gateway another one logged the end alone, and not what followed.
-fn events(bench: &Bench) {
+fn events(bench: &TestGateway) {
     let done = || {
         enqueue(bench, "poison");
         assert_eq!(report(bench, "/fail", "ann", &poll(bench, "ann")), OK());
@@ -244,13 +244,13 @@ fn events(bench: &Bench) {
 
 /// Reports. A poll that found nothing has waited for as long as a lease lasts, so that one which
 /// was granted beside it may be over.
-fn settle(bench: &Bench, verb: &str, worker: &str, job: &serde_json::Value) {
+fn settle(bench: &TestGateway, verb: &str, worker: &str, job: &serde_json::Value) {
     let answer = report(bench, verb, worker, job);
     assert!(answer == OK() || answer == conflict("lease_expired"), "{answer:?}");
 }
 
 /// The peer's own failure script: 60 % acks, 20 % fails, 20 % hangs for longer than the lease.
-fn harness(bench: &Bench) {
+fn harness(bench: &TestGateway) {
     let ids: BTreeSet<String> = (0..40).map(|number| enqueue(bench, &number.to_string())).collect();
     let mut random = fastrand::Rng::with_seed(39);
     let mut rounds = 0;
@@ -289,7 +289,7 @@ fn harness(bench: &Bench) {
 }
 
 /// What is declared there as lost with the process is not lost here.
-fn restart(bench: &Bench) {
+fn restart(bench: &TestGateway) {
     let (waits, runs) = (enqueue(bench, "waits"), enqueue(bench, "runs"));
     let job = poll(bench, "ann");
     let other = bench.beside(config(Dialect::Document001));

@@ -1,7 +1,7 @@
 //! Document 001: leases, fencing and expiry.
 
 use super::{OK, conflict, enqueue, poll, post, report, request, shown, state};
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tower::ServiceExt;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-pub(super) fn polls(bench: &Bench) {
+pub(super) fn polls(bench: &TestGateway) {
     for body in [json!({}), json!({"worker_id": ""}), json!({"worker_id": 7}), json!([])] {
         assert_eq!(post(bench, "/poll", body.clone()).0, 400, "{body}");
     }
@@ -20,7 +20,7 @@ pub(super) fn polls(bench: &Bench) {
     assert_eq!((&job["id"], &job["payload"]), (&json!(first), &json!("first")), "one, the oldest");
 }
 
-pub(super) fn long_poll(bench: &Bench) {
+pub(super) fn long_poll(bench: &TestGateway) {
     let before = bench.engine.time_passed();
     assert_eq!(bench.post("/poll", json!({"worker_id": "ann"})).status, 204);
     assert_eq!((bench.engine.time_passed() - before).as_secs(), 30);
@@ -39,7 +39,7 @@ pub(super) fn long_poll(bench: &Bench) {
     assert_eq!(passed, 7);
 }
 
-fn errors(bench: &Bench, verb: &str) {
+fn errors(bench: &TestGateway, verb: &str) {
     let id = enqueue(bench, "work");
     let job = poll(bench, "ann");
     for body in [
@@ -65,15 +65,15 @@ fn errors(bench: &Bench, verb: &str) {
     assert_eq!((answer.status.as_u16(), answer.bytes.len()), (200, 0));
 }
 
-pub(super) fn ack_errors(bench: &Bench) {
+pub(super) fn ack_errors(bench: &TestGateway) {
     errors(bench, "/ack");
 }
 
-pub(super) fn fail_errors(bench: &Bench) {
+pub(super) fn fail_errors(bench: &TestGateway) {
     errors(bench, "/fail");
 }
 
-pub(super) fn ack_twice(bench: &Bench) {
+pub(super) fn ack_twice(bench: &TestGateway) {
     enqueue(bench, "work");
     let job = poll(bench, "ann");
     for verb in ["/ack", "/ack", "/ack", "/fail"] {
@@ -84,7 +84,7 @@ pub(super) fn ack_twice(bench: &Bench) {
 
 /// It was `lease_expired`. Whoever has failed a job does not own it any more; nobody does until the
 /// next poll.
-pub(super) fn fail_twice(bench: &Bench) {
+pub(super) fn fail_twice(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     let job = poll(bench, "ann");
     assert_eq!(report(bench, "/fail", "ann", &job), OK());
@@ -99,7 +99,7 @@ pub(super) fn fail_twice(bench: &Bench) {
 }
 
 /// Each of the three reasons, on ack and on fail: nothing comes of it.
-pub(super) fn stale_reports(bench: &Bench) {
+pub(super) fn stale_reports(bench: &TestGateway) {
     for verb in ["/ack", "/fail"] {
         let id = enqueue(bench, verb);
         let first = poll(bench, "ann");
@@ -118,7 +118,7 @@ pub(super) fn stale_reports(bench: &Bench) {
     }
 }
 
-pub(super) fn invalid_states(bench: &Bench) {
+pub(super) fn invalid_states(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     let of = |lease_id: u32| json!({"id": id, "lease_id": lease_id});
     for verb in ["/ack", "/fail"] {
@@ -137,7 +137,7 @@ pub(super) fn invalid_states(bench: &Bench) {
     assert_eq!((state(bench, &id), &shown(bench, &id)["attempts"]), ("DEAD".to_owned(), &json!(3)));
 }
 
-pub(super) fn lease_on_poll(bench: &Bench) {
+pub(super) fn lease_on_poll(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     let job = poll(bench, "ann");
     let left = job["lease_expires_at"].as_u64().unwrap() - bench.engine.now_ms() / 1_000;
@@ -148,7 +148,7 @@ pub(super) fn lease_on_poll(bench: &Bench) {
 
 /// Within a second of its end it is available again, without a delay.
 /// Several jobs: the backoff of a single one may happen to be short.
-pub(super) fn expiry(bench: &Bench) {
+pub(super) fn expiry(bench: &TestGateway) {
     let ids: BTreeSet<_> = (0..8).map(|number| enqueue(bench, &number.to_string())).collect();
     for _ in &ids {
         poll(bench, "ann");
@@ -170,7 +170,7 @@ pub(super) fn expiry(bench: &Bench) {
 }
 
 /// Unlike there: a job that only loses its workers must end, too.
-pub(super) fn expiry_counts(bench: &Bench) {
+pub(super) fn expiry_counts(bench: &TestGateway) {
     let id = enqueue(bench, "poison");
     for expired in 0..3 {
         assert_eq!(poll(bench, "ann")["attempts"], json!(expired));
@@ -180,7 +180,7 @@ pub(super) fn expiry_counts(bench: &Bench) {
     assert_eq!(bench.post("/poll", json!({"worker_id": "ann"})).status, 204);
 }
 
-pub(super) fn one_holder(bench: &Bench) {
+pub(super) fn one_holder(bench: &TestGateway) {
     enqueue(bench, "work");
     let polls = ["ann", "bob", "eve"].map(|worker| request("/poll", &json!({"worker_id": worker})));
     let answers = bench.send_all(polls);
@@ -189,7 +189,7 @@ pub(super) fn one_holder(bench: &Bench) {
     assert_eq!(statuses, [200, 204, 204]);
 }
 
-pub(super) fn growing_ids(bench: &Bench) {
+pub(super) fn growing_ids(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     assert_eq!(shown(bench, &id)["lease_id"], json!(0));
     let mut before = 0;
@@ -204,7 +204,7 @@ pub(super) fn growing_ids(bench: &Bench) {
 }
 
 /// Whoever stalls past the end of its lease is fenced; the job is run once more, and that counts.
-pub(super) fn zombie(bench: &Bench) {
+pub(super) fn zombie(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     let stalled = poll(bench, "ann");
     bench.engine.advance(LEASE + Duration::from_secs(5));
@@ -215,12 +215,13 @@ pub(super) fn zombie(bench: &Bench) {
     assert_eq!(state(bench, &id), "DONE");
 }
 
-pub(super) fn races(bench: &Bench) {
+pub(super) fn races(bench: &TestGateway) {
     let ids: BTreeSet<String> = (0..30).map(|number| enqueue(bench, &number.to_string())).collect();
     let mut seen = BTreeSet::new();
     for _ in 0..6 {
         let polls = (0..5).map(|_| request("/poll", &json!({"worker_id": "ann"})));
-        let jobs: Vec<Value> = bench.send_all(polls).iter().map(super::Answer::json).collect();
+        let jobs: Vec<Value> =
+            bench.send_all(polls).iter().map(super::TestResponse::json).collect();
         let acks = jobs.iter().flat_map(|job| {
             assert!(seen.insert(job["id"].as_str().unwrap().to_owned()), "leased twice: {job}");
             let body =

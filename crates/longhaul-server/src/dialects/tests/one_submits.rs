@@ -1,12 +1,12 @@
 //! Document 001: submits and their keys.
 
 use super::{enqueue, keyed, post, request};
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use serde_json::json;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-pub(super) fn enqueues(bench: &Bench) {
+pub(super) fn enqueues(bench: &TestGateway) {
     let (status, body) = post(bench, "/enqueue", json!({"payload": "work"}));
     assert_eq!((status, body.as_object().unwrap().len()), (200, 1));
     assert!(Uuid::parse_str(body["job_id"].as_str().unwrap()).is_ok(), "{body}");
@@ -18,20 +18,28 @@ pub(super) fn enqueues(bench: &Bench) {
     assert_eq!(bench.send(form).status, 200);
 }
 
-pub(super) fn errors(bench: &Bench) {
+pub(super) fn errors(bench: &TestGateway) {
     for method in ["GET", "PUT", "DELETE"] {
-        assert_eq!(bench.send(Bench::request(method, "/enqueue", "")).status, 405, "{method}");
+        assert_eq!(
+            bench.send(TestGateway::request(method, "/enqueue", "")).status,
+            405,
+            "{method}"
+        );
     }
     for body in ["", "{", "7", "[]", r#"{"payload":7}"#, r#"{"payload":"a"}}"#, "\0"] {
-        assert_eq!(bench.send(Bench::request("POST", "/enqueue", body)).status, 400, "{body}");
+        assert_eq!(
+            bench.send(TestGateway::request("POST", "/enqueue", body)).status,
+            400,
+            "{body}"
+        );
     }
     assert_eq!(bench.get("/jobs").json(), json!({}));
 }
 
-pub(super) fn at_once(bench: &Bench) {
+pub(super) fn at_once(bench: &TestGateway) {
     let body = json!({"payload": "work"});
     let submits = (0..50).map(|_| request("/enqueue", &body));
-    let looks = (0..10).map(|_| Bench::request("GET", "/jobs", ""));
+    let looks = (0..10).map(|_| TestGateway::request("GET", "/jobs", ""));
     let answers = bench.send_all(submits.chain(looks));
     assert!(answers.iter().all(|answer| answer.status == 200));
     let ids: BTreeSet<String> = answers.iter().take(50).map(|it| it.text("job_id")).collect();
@@ -40,7 +48,7 @@ pub(super) fn at_once(bench: &Bench) {
     assert_eq!(ids.len(), 50);
 }
 
-pub(super) fn same_key(bench: &Bench) {
+pub(super) fn same_key(bench: &TestGateway) {
     let enqueue = |payload: &str| {
         let body = json!({"payload": payload}).to_string();
         let answer = bench.send(keyed("/enqueue", "key-1", body));
@@ -58,7 +66,7 @@ pub(super) fn same_key(bench: &Bench) {
     assert_eq!(again.text("job_id"), first);
 }
 
-pub(super) fn in_progress(bench: &Bench) {
+pub(super) fn in_progress(bench: &TestGateway) {
     let submit = || keyed("/enqueue", "key-1", r#"{"payload":"work"}"#);
     let answers = bench.send_all([submit(), submit()]);
     assert_eq!(answers[0].status, 200);
@@ -67,7 +75,7 @@ pub(super) fn in_progress(bench: &Bench) {
     assert_eq!(later.text("job_id"), answers[0].text("job_id"));
 }
 
-pub(super) fn race(bench: &Bench) {
+pub(super) fn race(bench: &TestGateway) {
     let submits = (0..20).map(|_| keyed("/enqueue", "key-1", r#"{"payload":"work"}"#));
     let answers = bench.send_all(submits);
     let ids: BTreeSet<String> = answers
@@ -80,7 +88,7 @@ pub(super) fn race(bench: &Bench) {
     assert_eq!(bench.get("/jobs").json().as_object().unwrap().len(), 1);
 }
 
-pub(super) fn malformed_is_free(bench: &Bench) {
+pub(super) fn malformed_is_free(bench: &TestGateway) {
     let malformed = bench.send(keyed("/enqueue", "key-1", "{"));
     assert_eq!(malformed.status, 400);
     let long = "k".repeat(300);

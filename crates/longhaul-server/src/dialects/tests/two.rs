@@ -2,7 +2,7 @@
 
 use super::{Proof, config, keyed, post, prove, request};
 use crate::config::Dialect;
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use Proof::{Elsewhere, Here};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -56,41 +56,41 @@ fn document_002_line_by_line() {
     );
 }
 
-fn submit(bench: &Bench, body: Value) -> String {
+fn submit(bench: &TestGateway, body: Value) -> String {
     let (status, task) = post(bench, "/tasks", body);
     assert_eq!((status, &task["state"]), (201, &json!("PENDING")), "{task}");
     task["id"].as_str().unwrap().to_owned()
 }
 
-fn lease(bench: &Bench, worker: &str) -> Value {
+fn lease(bench: &TestGateway, worker: &str) -> Value {
     let (status, task) = post(bench, "/tasks/lease", json!({"worker_id": worker, "wait": "60s"}));
     assert_eq!((status, &task["state"]), (200, &json!("LEASED")), "{task}");
     task
 }
 
-fn report(bench: &Bench, verb: &str, worker: &str, task: &Value) -> (u16, Value) {
+fn report(bench: &TestGateway, verb: &str, worker: &str, task: &Value) -> (u16, Value) {
     let path = format!("/tasks/{}/{verb}", task["id"].as_str().unwrap());
     post(bench, &path, json!({"worker_id": worker, "lease_id": task["lease_id"]}))
 }
 
-fn state(bench: &Bench, id: &str) -> String {
+fn state(bench: &TestGateway, id: &str) -> String {
     bench.get(&format!("/tasks/{id}")).text("state")
 }
 
-fn submits(bench: &Bench) {
+fn submits(bench: &TestGateway) {
     let id = submit(bench, json!({"payload": {"to": "ann"}}));
     let other = bench.beside(config(Dialect::Document002));
     let task = lease(&other, "w1");
     assert_eq!((&task["id"], &task["payload"]), (&json!(id), &json!({"to": "ann"})));
     for body in ["", "{", "[]", r#"{"payload":1,"priority":"high"}"#] {
-        assert_eq!(bench.send(Bench::request("POST", "/tasks", body)).status, 400, "{body}");
+        assert_eq!(bench.send(TestGateway::request("POST", "/tasks", body)).status, 400, "{body}");
     }
     assert_eq!(bench.get("/tasks/900:7:-1").status, 404);
     assert_eq!(bench.get("/tasks/x").status, 404);
 }
 
 /// A gateway that cannot help names one that was alive a moment ago.
-fn hint(bench: &Bench) {
+fn hint(bench: &TestGateway) {
     let named = |url: &str| {
         let mut config = config(Dialect::Document002);
         config.advertised_url = Some(url.to_owned());
@@ -109,7 +109,7 @@ fn hint(bench: &Bench) {
     assert!(refused.text("detail").contains("http://other:7070"), "{refused:?}");
 }
 
-fn leases(bench: &Bench) {
+fn leases(bench: &TestGateway) {
     assert_eq!(post(bench, "/tasks/lease", json!({})).0, 400);
     assert_eq!(post(bench, "/tasks/lease", json!({"worker_id": "w1"})).0, 204);
     let id = submit(bench, json!({"payload": "work"}));
@@ -122,7 +122,7 @@ fn leases(bench: &Bench) {
     assert_eq!(report(bench, "ack", "w1", &task).0, 200);
 }
 
-fn lease_outlives_its_gateway(bench: &Bench) {
+fn lease_outlives_its_gateway(bench: &TestGateway) {
     let (one, other) =
         (bench.beside(config(Dialect::Document002)), bench.beside(config(Dialect::Document002)));
     let id = submit(&one, json!({"payload": "work"}));
@@ -132,7 +132,7 @@ fn lease_outlives_its_gateway(bench: &Bench) {
     assert_eq!(state(&other, &id), "COMPLETED");
 }
 
-fn holder_alone(bench: &Bench) {
+fn holder_alone(bench: &TestGateway) {
     submit(bench, json!({"payload": "work"}));
     let task = lease(bench, "w1");
     for verb in ["ack", "nack"] {
@@ -151,7 +151,7 @@ fn holder_alone(bench: &Bench) {
 }
 
 /// What the log has of a task, in its order: what happened, in which lease, and by whom.
-fn log_of(bench: &Bench, id: &str) -> Vec<String> {
+fn log_of(bench: &TestGateway, id: &str) -> Vec<String> {
     let history = bench.get(&format!("/v1/queues/jobs/tasks/{id}/history")).json();
     assert_eq!(history["is_whole"], json!(true), "{history}");
     let line = |entry: &Value| {
@@ -167,7 +167,7 @@ fn log_of(bench: &Bench, id: &str) -> Vec<String> {
 /// says little: a command may be missing, or stored twice, and the state still be right. ENQUEUE
 /// is the message on the task topic, NACK `failed`, ACK `completed`, and DEAD_LETTER `ended
 /// failed` with a dead letter.
-fn history(bench: &Bench) {
+fn history(bench: &TestGateway) {
     let other = bench.beside(config(Dialect::Document002));
     let id = submit(bench, json!({"payload": "work"}));
     assert_eq!((state(&other, &id), log_of(&other, &id)), ("PENDING".to_owned(), vec![]));
@@ -193,7 +193,7 @@ fn history(bench: &Bench) {
     assert_eq!(letters, [&json!(poison)], "of these two alone");
 }
 
-fn states(bench: &Bench) {
+fn states(bench: &TestGateway) {
     let id = submit(bench, json!({"payload": "work", "max_retries": 1}));
     let task = lease(bench, "w1");
     assert_eq!(state(bench, &id), "LEASED");
@@ -212,7 +212,7 @@ fn states(bench: &Bench) {
 }
 
 /// The backoff of a first attempt is too short to be told from none; that of later ones is not.
-fn expiry(bench: &Bench) {
+fn expiry(bench: &TestGateway) {
     let id = submit(bench, json!({"payload": "work", "max_retries": 9}));
     let stalled = lease(bench, "w1");
     for _ in 0..6 {
@@ -228,7 +228,7 @@ fn expiry(bench: &Bench) {
     assert_eq!(report(bench, "ack", "w2", &current).0, 200);
 }
 
-fn nack(bench: &Bench) {
+fn nack(bench: &TestGateway) {
     let id = submit(bench, json!({"payload": "poison", "max_retries": 2}));
     for attempt in 1..=3 {
         let task = lease(bench, "w1");
@@ -245,7 +245,7 @@ fn nack(bench: &Bench) {
     assert_eq!(letters["dead_letters"][0]["task"], json!(id), "{letters}");
 }
 
-fn any_gateway_sees_it(bench: &Bench) {
+fn any_gateway_sees_it(bench: &TestGateway) {
     let other = bench.beside(config(Dialect::Document002));
     for number in 0..5 {
         let id = submit(bench, json!({"payload": number}));
@@ -253,7 +253,7 @@ fn any_gateway_sees_it(bench: &Bench) {
     }
 }
 
-fn worker(bench: &Bench) {
+fn worker(bench: &TestGateway) {
     for number in 0..10 {
         submit(bench, json!({"payload": number}));
     }
@@ -271,7 +271,7 @@ fn worker(bench: &Bench) {
     assert_eq!(bench.get("/stats").json()["completed"], 10);
 }
 
-fn statistics(bench: &Bench) {
+fn statistics(bench: &TestGateway) {
     for number in 0..4 {
         submit(bench, json!({"payload": number}));
     }
@@ -288,7 +288,7 @@ fn statistics(bench: &Bench) {
     assert_eq!((of("failed"), of("dead_letter")), (0, 0));
 }
 
-fn keys(bench: &Bench) {
+fn keys(bench: &TestGateway) {
     let first = submit(bench, json!({"payload": "work", "idempotency_key": "key-1"}));
     let again = bench.send(keyed("/tasks", "key-1", r#"{"payload":"work"}"#));
     assert_eq!(again.text("id"), first);
@@ -305,7 +305,7 @@ fn keys(bench: &Bench) {
 /// The queue has three levels, so the sign of a number decides. Two numbers of one sign could be
 /// taken for two priorities: their tasks go in the order of their submission, and the answer shows
 /// the level. One task of each sign would not tell the sign from a limit such as 5.
-fn priority(bench: &Bench) {
+fn priority(bench: &TestGateway) {
     assert_eq!(post(bench, "/tasks/lease", json!({"worker_id": "w1"})).0, 204);
     let numbers = [-1, i64::MIN, 0, 1, 9, -5, 0, i64::MAX, 2];
     for priority in numbers {
@@ -325,6 +325,6 @@ fn priority(bench: &Bench) {
     assert_eq!(order, [&high[..], &normal, &low].concat());
 }
 
-fn health(bench: &Bench) {
+fn health(bench: &TestGateway) {
     assert_eq!(bench.get("/health").status, 200);
 }

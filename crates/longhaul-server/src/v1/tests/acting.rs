@@ -2,13 +2,13 @@
 
 use crate::config::ServerConfig;
 use crate::core::QueueName;
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use longhaul::{QueueSettings, TaskContext, TaskError, Text, processor_fn};
 use serde_json::json;
 use std::time::Duration;
 
 /// A worker that fails each task for good, but for those that say `wait`.
-fn refuse(bench: &Bench) -> longhaul::WorkerHandle {
+fn refuse(bench: &TestGateway) -> longhaul::WorkerHandle {
     let refuse = processor_fn(async |text: Text, context: TaskContext| {
         if text.0 == "wait" {
             context.cancelled().await;
@@ -20,7 +20,7 @@ fn refuse(bench: &Bench) -> longhaul::WorkerHandle {
 
 #[test]
 fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let at = |id: &str, verb: &str| format!("/v1/queues/tasks/tasks/{id}{verb}");
     let _worker = refuse(&bench);
     for verb in [":cancel", ":kill"] {
@@ -55,7 +55,7 @@ fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
 
 #[test]
 fn a_task_that_hangs_is_released_and_failed_by_force() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let at = |id: &str, verb: &str| format!("/v1/queues/tasks/tasks/{id}{verb}");
     let id = bench.submit("tasks", "wait");
     let idle = bench.post(&at(&id, ":force-release"), json!({}));
@@ -73,7 +73,7 @@ fn a_task_that_hangs_is_released_and_failed_by_force() {
 
 #[test]
 fn dead_letters_are_listed_replayed_and_purged() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let first = bench.submit("tasks", "a");
     let second = bench.submit("tasks", "b");
     let alive = bench.post("/v1/queues/tasks/tasks", json!({"payload": "c", "delay": "1h"}));
@@ -111,7 +111,7 @@ fn dead_letters_are_listed_replayed_and_purged() {
 /// key. Whoever asks is told which task that is; once the key is free the letter is restarted.
 #[test]
 fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let submit = |delay: &str| {
         let task = json!({"payload": "a", "dedupe_key": "k", "delay": delay});
         bench.post("/v1/queues/tasks/tasks", task).text("id")
@@ -152,7 +152,7 @@ fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
 /// A body that was forgotten, or a filter that came out empty, purged everything.
 #[test]
 fn all_are_meant_where_that_is_said() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     bench.submit("tasks", "a");
     let worker = refuse(&bench);
     while bench.get("/v1/queues/tasks/dead").json()["dead_letters"] == json!([]) {
@@ -171,7 +171,7 @@ fn all_are_meant_where_that_is_said() {
     for verb in ["/dead:replay", "/dead:purge", ":purge"] {
         let path = format!("/v1/queues/tasks{verb}");
         let mut answers: Vec<_> = unclear.iter().map(|it| bench.post(&path, it.clone())).collect();
-        answers.push(bench.send(Bench::request("POST", &path, "")));
+        answers.push(bench.send(TestGateway::request("POST", &path, "")));
         for answer in answers {
             let found = (answer.status.as_u16(), answer.code());
             assert_eq!(found, (400, "selection_unclear".to_owned()), "{path}");
@@ -190,7 +190,7 @@ fn all_are_meant_where_that_is_said() {
 
 #[test]
 fn a_queue_is_changed_paused_and_purged() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let queue = "/v1/queues/tasks";
     assert_eq!(bench.get(queue).json()["version"], json!(0));
     let update = json!({"expected_version": 0, "settings": {"max_in_flight": 2, "rate": {"tokens": 5, "per": "1m"}}});
@@ -230,7 +230,7 @@ fn a_queue_is_changed_paused_and_purged() {
 /// them since must not lose that when the same request comes again.
 #[test]
 fn settings_of_a_new_queue_are_written_once() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let tasks = QueueName::parse("tasks").unwrap();
     let write = || {
         let settings = QueueSettings::of_document_004();
@@ -261,7 +261,7 @@ fn settings_of_a_new_queue_are_written_once() {
 /// Counters of the whole life were nowhere but in the stores of metrics.
 #[test]
 fn what_has_ever_ended_is_counted_by_every_gateway_when_nothing_shows_it_any_more() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let end = processor_fn(async |text: Text, _: TaskContext| match text.0.as_str() {
         "fail" => Err(TaskError::fatal("no")),
         _ => Ok(text),
@@ -286,7 +286,7 @@ fn what_has_ever_ended_is_counted_by_every_gateway_when_nothing_shows_it_any_mor
 
 #[test]
 fn schedules_are_made_changed_triggered_and_deleted() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let path = "/v1/queues/tasks/schedules/nightly";
     let new = json!({"schedule": {"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "overlap": "buffer_one"}, "task": {"payload": "report"}});
     let created = bench.post(path, new.clone());

@@ -1,10 +1,10 @@
 //! Who may use which route: every route, with every scope, and without.
 
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::config::{Dialect, ServerConfig};
 use crate::dialects;
-use crate::route::{self, Access};
-use crate::testing::Bench;
+use crate::route::{self, RouteAccess};
+use crate::testing::TestGateway;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write;
 
@@ -17,8 +17,8 @@ fn hex(token: &str) -> String {
 }
 
 /// A gateway with a token for each scope, named as the scope, and some others.
-fn bench() -> (Bench, tempfile::NamedTempFile) {
-    let mut entries: Vec<String> = Scope::ALL
+fn bench() -> (TestGateway, tempfile::NamedTempFile) {
+    let mut entries: Vec<String> = TokenScope::ALL
         .iter()
         .map(|it| {
             format!(
@@ -42,7 +42,7 @@ fn bench() -> (Bench, tempfile::NamedTempFile) {
     let token_file = Some(file.path().to_owned());
     let dialects = vec![Dialect::Document001, Dialect::Document002];
     let config = ServerConfig { token_file, dialects, ..ServerConfig::default() };
-    (Bench::with(config), file)
+    (TestGateway::with(config), file)
 }
 
 /// Where a route lies when its parameters are filled in.
@@ -53,8 +53,8 @@ fn filled(path: &str) -> String {
         .replace("{lease}", "1:2:-1~1~0")
 }
 
-fn status(bench: &Bench, method: &str, path: &str, token: Option<&str>) -> (u16, String) {
-    let mut request = Bench::request(method, path, "");
+fn status(bench: &TestGateway, method: &str, path: &str, token: Option<&str>) -> (u16, String) {
+    let mut request = TestGateway::request(method, path, "");
     if let Some(token) = token {
         request.headers_mut().insert("authorization", token.parse().unwrap());
     }
@@ -80,7 +80,7 @@ fn every_route_asks_for_its_scope() {
         let (method, path) = (route.info.method.word(), filled(route.info.path));
         let by = |token: Option<&str>| status(&bench, method, &path, token).0;
         let refused = |status| matches!(status, 401 | 403);
-        let Access::Needs(needed) = route.info.access else {
+        let RouteAccess::Needs(needed) = route.info.access else {
             assert!(!refused(by(None)), "{method} {path} is open");
             assert!(!refused(by(Some("Bearer wrong"))), "{method} {path} is open");
             continue;
@@ -99,8 +99,8 @@ fn every_route_asks_for_its_scope() {
             assert!(path.ends_with("/events") || has == code, "{method} {path} {token:?}: {has}");
         }
         assert_eq!(by(Some("Bearer powerless")), 403, "{method} {path}");
-        for scope in Scope::ALL {
-            let allowed = scope == needed || scope == Scope::Admin;
+        for scope in TokenScope::ALL {
+            let allowed = scope == needed || scope == TokenScope::Admin;
             let is = by(Some(&format!("bearer {}", scope.word())));
             assert_eq!(refused(is), !allowed, "{method} {path} with {}: {is}", scope.word());
         }
@@ -124,7 +124,7 @@ fn a_token_that_is_bound_to_queues_sees_no_others() {
 fn actions_are_logged_under_the_name_of_the_token() {
     let (bench, _file) = bench();
     let authorized = |method: &str, path: &str, body: &'static str| {
-        let mut request = Bench::request(method, path, body);
+        let mut request = TestGateway::request(method, path, body);
         request.headers_mut().insert("authorization", "Bearer admin".parse().unwrap());
         request.headers_mut().insert("content-type", "application/json".parse().unwrap());
         bench.send(request)
@@ -141,11 +141,13 @@ fn actions_are_logged_under_the_name_of_the_token() {
 fn a_worker_is_drained_by_who_may_administer_alone() {
     let (bench, _file) = bench();
     let path = "/v1/queues/tasks/workers/mailer:drain";
-    for scope in Scope::ALL {
+    for scope in TokenScope::ALL {
         let token = format!("Bearer {}", scope.word());
         let expected = match scope {
-            Scope::Admin => (404, "worker_not_found".to_owned()),
-            Scope::Submit | Scope::Work | Scope::Read => (403, "scope_missing".to_owned()),
+            TokenScope::Admin => (404, "worker_not_found".to_owned()),
+            TokenScope::Submit | TokenScope::Work | TokenScope::Read => {
+                (403, "scope_missing".to_owned())
+            }
         };
         assert_eq!(status(&bench, "POST", path, Some(&token)), expected, "{}", scope.word());
     }

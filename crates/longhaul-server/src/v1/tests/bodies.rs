@@ -1,7 +1,7 @@
 //! What routes say of bodies that are JSON, and not what they take; and that a body may be left out
 //! where the document says so.
 
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use serde_json::{Value, json};
 
 /// The routes of the document that take JSON: method, path, and whether the body must be there.
@@ -24,8 +24,8 @@ fn routes() -> Vec<(String, String, bool)> {
     routes
 }
 
-fn send(bench: &Bench, (method, path): (&str, &str), body: &str) -> (u16, String, String) {
-    let mut request = Bench::request(method, path, body.to_owned());
+fn send(bench: &TestGateway, (method, path): (&str, &str), body: &str) -> (u16, String, String) {
+    let mut request = TestGateway::request(method, path, body.to_owned());
     request.headers_mut().insert("content-type", "application/json".parse().unwrap());
     let answer = bench.send(request);
     (answer.status.as_u16(), answer.code(), answer.text("detail"))
@@ -34,7 +34,7 @@ fn send(bench: &Bench, (method, path): (&str, &str), body: &str) -> (u16, String
 /// Of `null` it was said that a `struct NewTaskBody` was expected.
 #[test]
 fn what_is_no_object_is_told_in_the_words_of_json() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     for (method, path, _) in routes() {
         for (body, is) in [
             ("null", "it is `null`"),
@@ -55,7 +55,7 @@ fn what_is_no_object_is_told_in_the_words_of_json() {
 /// Nobody outside knows what our types are called.
 #[test]
 fn what_is_wrong_within_an_object_is_told_in_the_words_of_json() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let (tasks, schedule) = ("/v1/queues/tasks/tasks", "/v1/queues/tasks/schedules/nightly");
     for (path, body, says) in [
         (tasks, json!({"payload": "a", "retry": 7}), "expected an object"),
@@ -77,10 +77,10 @@ fn what_is_wrong_within_an_object_is_told_in_the_words_of_json() {
 /// A generated client had to send one.
 #[test]
 fn a_body_may_be_left_out_where_the_document_says_so_and_nowhere_else() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let mut optional = 0;
     for (method, path, is_required) in routes() {
-        let answer = bench.send(Bench::request(&method, &path, ""));
+        let answer = bench.send(TestGateway::request(&method, &path, ""));
         let code = answer.code();
         let missing = [
             "json_malformed",

@@ -5,7 +5,7 @@ use super::streaming::read_until;
 use crate::config::ServerConfig;
 use crate::reach::tests::away;
 use crate::route;
-use crate::testing::{Answer, Bench};
+use crate::testing::{TestGateway, TestResponse};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,15 +15,15 @@ use std::time::Duration;
 use tower::ServiceExt;
 
 /// One whose requests wait for nothing.
-fn bench() -> Bench {
-    Bench::with(ServerConfig { broker_grace: Duration::ZERO, ..ServerConfig::default() })
+fn bench() -> TestGateway {
+    TestGateway::with(ServerConfig { broker_grace: Duration::ZERO, ..ServerConfig::default() })
 }
 
-fn lose(bench: &Bench) {
+fn lose(bench: &TestGateway) {
     bench.shell.reach.note(away(TransportErrorKind::Unreachable));
 }
 
-fn told(answer: &Answer) -> (u16, String) {
+fn told(answer: &TestResponse) -> (u16, String) {
     (answer.status.as_u16(), answer.code())
 }
 
@@ -33,10 +33,10 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
     let bench = bench();
     let mut served = Vec::new();
     let statuses = || {
-        let ask = |route: &route::Route| {
+        let ask = |route: &route::ApiRoute| {
             let path = route.info.path.replace("{queue}", "tasks").replace("{task}", "1:2:-1");
             let path = path.replace("{name}", "nightly").replace("{lease}", "1:2:-1~1~0");
-            let request = Bench::request(route.info.method.word(), &path, "");
+            let request = TestGateway::request(route.info.method.word(), &path, "");
             // Streams are looked at by their heads alone.
             if path.ends_with("/events") {
                 let head = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
@@ -75,7 +75,7 @@ fn readiness_does_not_say_where_the_broker_is() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), r#"{"tokens":[]}"#).unwrap();
     let token_file = Some(file.path().to_owned());
-    let bench = Bench::with(ServerConfig { token_file, ..ServerConfig::default() });
+    let bench = TestGateway::with(ServerConfig { token_file, ..ServerConfig::default() });
     lose(&bench);
     let ready = bench.get("/readyz");
     assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
@@ -106,7 +106,7 @@ fn requests_under_way_are_answered_when_the_broker_is_lost() {
         ("/v1/queues/tasks/tasks", endless(), "outcome_unknown"),
     ] {
         let bench = bench();
-        let mut request = Bench::request("POST", path, body);
+        let mut request = TestGateway::request("POST", path, body);
         request.headers_mut().insert("content-type", "application/json".parse().unwrap());
         let before = bench.engine.time_passed();
         let lost = async {
@@ -133,7 +133,7 @@ fn endless() -> Body {
 fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
     let bench = bench();
     bench.submit("tasks", "a");
-    let request = Bench::request("GET", "/v1/queues/tasks/events", "");
+    let request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
     let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
     bench.engine.run(read_until(&mut stream, "event: caught-up"));
     lose(&bench);

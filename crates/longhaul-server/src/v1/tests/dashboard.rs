@@ -2,7 +2,7 @@
 //! they say, and other sites get nothing done by it.
 
 use crate::config::{Dashboard, ServerConfig};
-use crate::testing::{Answer, Bench};
+use crate::testing::{TestGateway, TestResponse};
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
@@ -11,23 +11,23 @@ use std::time::Duration;
 const QUEUE: &str = "mails";
 
 fn form(path: &str, body: &str) -> Request<Body> {
-    let mut request = Bench::request("POST", path, body.to_owned());
+    let mut request = TestGateway::request("POST", path, body.to_owned());
     let kind = "application/x-www-form-urlencoded".parse().unwrap();
     request.headers_mut().insert("content-type", kind);
     request
 }
 
-fn text(answer: &Answer) -> String {
+fn text(answer: &TestResponse) -> String {
     String::from_utf8_lossy(&answer.bytes).into_owned()
 }
 
-fn with(dashboard: Dashboard) -> Bench {
-    Bench::with(ServerConfig { dashboard, ..ServerConfig::default() })
+fn with(dashboard: Dashboard) -> TestGateway {
+    TestGateway::with(ServerConfig { dashboard, ..ServerConfig::default() })
 }
 
 /// A gateway with a task that failed for good, and one that runs.
-fn worked() -> (Bench, String, String) {
-    let bench = Bench::new();
+fn worked() -> (TestGateway, String, String) {
+    let bench = TestGateway::new();
     let queue = format!("/v1/queues/{QUEUE}");
     let mut ids = Vec::new();
     for report in [
@@ -150,7 +150,7 @@ fn forms_of_other_sites_do_nothing() {
         request.headers_mut().insert(name, value.parse().unwrap());
         assert_eq!(bench.send(request).status, 403, "{name}: {value}");
     }
-    let mut request = Bench::request("GET", "/ui", "");
+    let mut request = TestGateway::request("GET", "/ui", "");
     request.headers_mut().insert("host", "evil.test".parse().unwrap());
     assert_eq!(bench.send(request).status, 421, "a name that resolves to this address");
     let task = bench.get(&format!("/v1/queues/{QUEUE}/tasks/{running}")).json();
@@ -183,7 +183,7 @@ fn it_shows_only_or_is_not_there() {
 /// here.
 #[test]
 fn what_is_hidden_is_hidden_on_pages() {
-    let bench = Bench::with(ServerConfig { hide_payloads: true, ..ServerConfig::default() });
+    let bench = TestGateway::with(ServerConfig { hide_payloads: true, ..ServerConfig::default() });
     let id = bench.submit(QUEUE, "payload-canary");
     for place in ["", "?as=hex", "?as=text"] {
         let page = text(&bench.get(&format!("/ui/queues/{QUEUE}/tasks/{id}{place}")));
@@ -196,7 +196,7 @@ fn what_is_hidden_is_hidden_on_pages() {
 /// People saw that a task was ready, and had to find out by themselves why it did not run.
 #[test]
 fn the_gateway_and_the_page_of_a_task_say_why_it_does_not_run() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let queue = format!("/v1/queues/{QUEUE}");
     let task = json!({"payload_json": {"to": "ann"}});
     let id = bench.post(&format!("{queue}/tasks"), task).text("id");

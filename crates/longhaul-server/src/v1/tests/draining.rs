@@ -1,12 +1,12 @@
 //! Workers are drained by their names.
 
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use longhaul::{TaskContext, TaskError, Text, WorkerHandle, processor_fn};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A worker of this name that needs a minute for a task.
-fn worker(bench: &Bench, name: &str) -> WorkerHandle {
+fn worker(bench: &TestGateway, name: &str) -> WorkerHandle {
     let slow = processor_fn(async |text: Text, _: TaskContext| {
         tokio::time::sleep(Duration::from_secs(60)).await;
         Ok::<_, TaskError>(text)
@@ -24,7 +24,7 @@ fn path(name: &str) -> String {
 
 #[test]
 fn a_worker_finishes_what_it_runs_and_leaves_and_the_reason_is_logged() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     // Names may hold what stands for something else in a path.
     let first = worker(&bench, "pod:1/a");
     let id = bench.submit("tasks", "a");
@@ -60,7 +60,7 @@ fn a_worker_finishes_what_it_runs_and_leaves_and_the_reason_is_logged() {
 
 #[test]
 fn what_cannot_be_drained_by_its_name_is_refused_with_what_to_do() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let unknown = bench.post(&path("nobody"), json!({}));
     assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "worker_not_found".to_owned()));
     let long = bench.post(&path("nobody"), json!({"reason": "x".repeat(1_001)}));

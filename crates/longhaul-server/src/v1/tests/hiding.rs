@@ -1,11 +1,11 @@
 //! What a gateway that hides payloads shows, by every route that looks at something, dialects
 //! included.
 
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 use crate::config::{Dialect, ServerConfig};
 use crate::dialects;
-use crate::route::{self, Access, Method};
-use crate::testing::{Answer, Bench};
+use crate::route::{self, Method, RouteAccess};
+use crate::testing::{TestGateway, TestResponse};
 use axum::body::Body;
 use axum::http::Request;
 use base64::Engine;
@@ -21,7 +21,7 @@ const RESULT: &str = "result-canary-";
 const CHECKPOINT: &str = "checkpointcanary";
 
 struct Hiding {
-    bench: Bench,
+    bench: TestGateway,
     config: ServerConfig,
     _tokens: Option<tempfile::NamedTempFile>,
     done: String,
@@ -29,20 +29,20 @@ struct Hiding {
 }
 
 fn token_file() -> tempfile::NamedTempFile {
-    let entry = |scope: Scope| {
+    let entry = |scope: TokenScope| {
         let hash = digest(&SHA256, scope.word().as_bytes());
         let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         format!(r#"{{"name":"{0}","sha256":"{hash}","scopes":["{0}"]}}"#, scope.word())
     };
     let file = tempfile::NamedTempFile::new().unwrap();
-    let entries = Scope::ALL.map(entry).join(",");
+    let entries = TokenScope::ALL.map(entry).join(",");
     std::fs::write(file.path(), format!(r#"{{"tokens":[{entries}]}}"#)).unwrap();
     file
 }
 
-fn request(method: &str, path: &str, scope: Scope, body: &Value) -> Request<Body> {
+fn request(method: &str, path: &str, scope: TokenScope, body: &Value) -> Request<Body> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let mut request = Bench::request(method, path, body);
+    let mut request = TestGateway::request(method, path, body);
     let headers = request.headers_mut();
     headers.insert("authorization", format!("Bearer {}", scope.word()).parse().unwrap());
     headers.insert("content-type", "application/json".parse().unwrap());
@@ -66,7 +66,7 @@ impl Hiding {
             dialect_queue: QUEUE.to_owned(),
             ..ServerConfig::default()
         };
-        let bench = Bench::with(config.clone());
+        let bench = TestGateway::with(config.clone());
         let (done, dead) = (String::new(), String::new());
         let mut it = Self { bench, config, _tokens: tokens, done, dead };
         it.done = it.worked(&json!({"status": "SUCCEEDED", "result": RESULT}));
@@ -78,7 +78,7 @@ impl Hiding {
         it
     }
 
-    fn ask(&self, method: &str, path: &str, scope: Scope, body: &Value) -> Answer {
+    fn ask(&self, method: &str, path: &str, scope: TokenScope, body: &Value) -> TestResponse {
         self.bench.send(request(method, path, scope, body))
     }
 
@@ -86,23 +86,23 @@ impl Hiding {
     fn worked(&self, report: &Value) -> String {
         let queue = format!("/v1/queues/{QUEUE}");
         let task = json!({"payload": PAYLOAD});
-        let id = self.ask("POST", &format!("{queue}/tasks"), Scope::Submit, &task).text("id");
+        let id = self.ask("POST", &format!("{queue}/tasks"), TokenScope::Submit, &task).text("id");
         let wants = json!({"worker": "ann", "wait": 5});
-        let leased = self.ask("POST", &format!("{queue}/leases"), Scope::Work, &wants).json();
+        let leased = self.ask("POST", &format!("{queue}/leases"), TokenScope::Work, &wants).json();
         let lease = &leased["leases"][0];
         assert_eq!((&lease["task"], &lease["payload"]), (&json!(id), &json!(PAYLOAD)), "{leased}");
         let path = format!("{queue}/leases/{}:report", lease["lease"].as_str().unwrap());
-        let reported = self.ask("POST", &path, Scope::Work, report);
+        let reported = self.ask("POST", &path, TokenScope::Work, report);
         assert_eq!(reported.status, 200, "{reported:?}");
         id
     }
 
     /// All answers to routes that look at something, with its payload or result or without.
-    fn looks(&self, scope: Scope) -> Vec<(String, String)> {
+    fn looks(&self, scope: TokenScope) -> Vec<(String, String)> {
         let mut answers = Vec::new();
         for route in route::all().into_iter().chain(dialects::routes(&self.config)) {
             let info = route.info;
-            if info.method != Method::Get || info.access == Access::Open {
+            if info.method != Method::Get || info.access == RouteAccess::Open {
                 continue;
             }
             for id in [&self.done, &self.dead] {
@@ -121,7 +121,7 @@ impl Hiding {
     }
 
     /// The events up to now.
-    fn events(&self, path: &str, scope: Scope) -> String {
+    fn events(&self, path: &str, scope: TokenScope) -> String {
         use http_body_util::BodyExt;
         use tower::ServiceExt;
         let request = request("GET", &format!("{path}?from=earliest"), scope, &Value::Null);
@@ -137,7 +137,7 @@ impl Hiding {
         self.bench.engine.run(reading)
     }
 
-    fn show(&self, scope: Scope) -> BTreeSet<String> {
+    fn show(&self, scope: TokenScope) -> BTreeSet<String> {
         let all = self.looks(scope);
         assert!(all.len() > 30, "{}", all.len());
         all.into_iter().filter(|(_, text)| shows(text)).map(|(path, _)| path).collect()
@@ -156,17 +156,17 @@ fn that_show() -> BTreeSet<String> {
 #[test]
 fn no_route_shows_what_is_hidden_but_to_admins() {
     let hiding = Hiding::new(true, true);
-    assert_eq!(hiding.show(Scope::Read), BTreeSet::new());
-    assert_eq!(hiding.show(Scope::Admin), that_show());
-    assert_eq!(Hiding::new(true, false).show(Scope::Admin), BTreeSet::new(), "without tokens");
-    assert_eq!(Hiding::new(false, true).show(Scope::Read), that_show(), "unless it is said");
+    assert_eq!(hiding.show(TokenScope::Read), BTreeSet::new());
+    assert_eq!(hiding.show(TokenScope::Admin), that_show());
+    assert_eq!(Hiding::new(true, false).show(TokenScope::Admin), BTreeSet::new(), "without tokens");
+    assert_eq!(Hiding::new(false, true).show(TokenScope::Read), that_show(), "unless it is said");
 }
 
 #[test]
 fn whoever_may_not_see_something_is_told_so() {
     let hiding = Hiding::new(true, true);
     let (done, dead) = (&hiding.done, &hiding.dead);
-    let get = |path: &str| hiding.ask("GET", path, Scope::Read, &Value::Null);
+    let get = |path: &str| hiding.ask("GET", path, TokenScope::Read, &Value::Null);
     let queue = format!("/v1/queues/{QUEUE}");
     for path in [format!("{done}/result"), format!("{done}/payload"), format!("{dead}/payload")] {
         let refused = get(&format!("{queue}/tasks/{path}"));
@@ -193,7 +193,7 @@ fn whoever_may_not_see_something_is_told_so() {
     let task = get(&format!("/tasks/{done}")).json();
     assert_eq!((&task["payload"], &task["hidden"]), (&Value::Null, &json!(true)));
     // For whom nothing is hidden there is no such field.
-    let seen = hiding.ask("GET", &format!("/tasks/{done}"), Scope::Admin, &Value::Null).json();
+    let seen = hiding.ask("GET", &format!("/tasks/{done}"), TokenScope::Admin, &Value::Null).json();
     assert_eq!((&seen["payload"], seen.get("hidden")), (&json!(PAYLOAD), None));
 }
 
@@ -203,19 +203,23 @@ fn whoever_may_not_see_something_is_told_so() {
 fn workers_are_shown_the_payloads_of_their_leases_alone() {
     let hiding = Hiding::new(true, true);
     let new = json!({"payload": PAYLOAD, "idempotency_key": "once"});
-    let submitted = hiding.ask("POST", "/tasks", Scope::Submit, &new);
+    let submitted = hiding.ask("POST", "/tasks", TokenScope::Submit, &new);
     assert_eq!(submitted.status, 201, "{submitted:?}");
     assert_eq!(submitted.json()["hidden"], json!(true));
-    let leased =
-        hiding.ask("POST", "/tasks/lease", Scope::Work, &json!({"worker_id": "ann", "wait": 5}));
+    let leased = hiding.ask(
+        "POST",
+        "/tasks/lease",
+        TokenScope::Work,
+        &json!({"worker_id": "ann", "wait": 5}),
+    );
     assert_eq!((leased.text("payload"), leased.json().get("hidden")), (PAYLOAD.to_owned(), None));
     let path = format!("/tasks/{}/ack", leased.text("id"));
-    let acked = hiding.ask("POST", &path, Scope::Work, &json!({"worker_id": "ann"}));
+    let acked = hiding.ask("POST", &path, TokenScope::Work, &json!({"worker_id": "ann"}));
     assert_eq!((acked.status.as_u16(), &acked.json()["hidden"]), (200, &json!(true)));
     assert!(!shows(&String::from_utf8_lossy(&acked.bytes)), "{acked:?}");
-    let job = hiding.ask("POST", "/enqueue", Scope::Submit, &json!({"payload": PAYLOAD}));
+    let job = hiding.ask("POST", "/enqueue", TokenScope::Submit, &json!({"payload": PAYLOAD}));
     assert_eq!(job.status, 200, "{job:?}");
-    let polled = hiding.ask("POST", "/poll", Scope::Work, &json!({"worker_id": "ann"}));
+    let polled = hiding.ask("POST", "/poll", TokenScope::Work, &json!({"worker_id": "ann"}));
     assert_eq!(
         (polled.text("id"), polled.text("payload")),
         (job.text("job_id"), PAYLOAD.to_owned())

@@ -1,7 +1,7 @@
 //! Leases by the native API.
 
 use crate::config::ServerConfig;
-use crate::testing::{Answer, Bench};
+use crate::testing::{TestGateway, TestResponse};
 use longhaul::testing::TestEngine;
 use longhaul::{Text, processor_fn};
 use serde_json::{Value, json};
@@ -11,18 +11,18 @@ use tokio_util::task::TaskTracker;
 
 const LEASES: &str = "/v1/queues/tasks/leases";
 
-fn ask(bench: &Bench, worker: &str) -> Answer {
+fn ask(bench: &TestGateway, worker: &str) -> TestResponse {
     bench.post(LEASES, json!({"worker": worker, "wait": "30s"}))
 }
 
 /// The lease that is granted to this worker.
-fn lease(bench: &Bench, worker: &str) -> Value {
+fn lease(bench: &TestGateway, worker: &str) -> Value {
     let answer = ask(bench, worker);
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["leases"][0].clone()
 }
 
-fn report(bench: &Bench, lease: &Value, mut body: Value) -> Answer {
+fn report(bench: &TestGateway, lease: &Value, mut body: Value) -> TestResponse {
     body["lease"] = lease["lease"].clone();
     bench.post(&format!("{LEASES}:report"), body)
 }
@@ -31,7 +31,7 @@ fn succeeded() -> Value {
     json!({"status": "SUCCEEDED", "result": "done"})
 }
 
-fn is(answer: &Answer) -> (u16, String) {
+fn is(answer: &TestResponse) -> (u16, String) {
     (answer.status.as_u16(), answer.code())
 }
 
@@ -45,7 +45,7 @@ fn beyond_the_lease(engine: &TestEngine) {
 
 #[test]
 fn a_task_is_leased_kept_and_done() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let body = json!({"payload": "work", "type": "resize", "properties": {"colour": "red"}, "max_attempts": 5, "max_duration": "1h"});
     let id = bench.post("/v1/queues/tasks/tasks", body).text("id");
     let answer = ask(&bench, "ann");
@@ -79,7 +79,7 @@ fn a_task_is_leased_kept_and_done() {
 
 #[test]
 fn nothing_comes_of_a_poll_that_finds_nothing() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let before = bench.engine.time_passed();
     assert_eq!(ask(&bench, "ann").status, 204);
     assert_eq!((bench.engine.time_passed() - before).as_secs(), 30);
@@ -90,8 +90,8 @@ fn nothing_comes_of_a_poll_that_finds_nothing() {
 
 #[test]
 fn the_end_of_the_gateway_ends_a_poll() {
-    let bench = Bench::new();
-    let mut request = Bench::request("POST", LEASES, r#"{"worker":"ann","wait":"30s"}"#);
+    let bench = TestGateway::new();
+    let mut request = TestGateway::request("POST", LEASES, r#"{"worker":"ann","wait":"30s"}"#);
     request.headers_mut().insert("content-type", "application/json".parse().unwrap());
     let before = bench.engine.time_passed();
     let stops = bench.stops.clone();
@@ -107,7 +107,7 @@ fn the_end_of_the_gateway_ends_a_poll() {
 
 #[test]
 fn payloads_that_are_no_text_are_base64() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     bench.post("/v1/queues/tasks/tasks", json!({"payload_base64": "/w=="}));
     let lease = lease(&bench, "ann");
     assert_eq!((&lease["payload_base64"], lease.get("payload")), (&json!("/w=="), None));
@@ -119,7 +119,7 @@ fn payloads_that_are_no_text_are_base64() {
 
 #[test]
 fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     bench.submit("tasks", "work");
     let first = lease(&bench, "ann");
     let keep = json!({"status": "IN_PROGRESS", "checkpoint_base64": "cGFnZSA3"});
@@ -141,7 +141,7 @@ fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
 #[test]
 fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
     for granted_by_another in [false, true] {
-        let bench = Bench::new();
+        let bench = TestGateway::new();
         let task = json!({"payload": "work", "retry": {"intervals": ["1m", "2m"]}});
         assert_eq!(bench.post("/v1/queues/tasks/tasks", task).status, 201);
         let other = granted_by_another.then(|| bench.beside(ServerConfig::default()));
@@ -161,7 +161,7 @@ fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
 
 #[test]
 fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
     let first = lease(&bench, "ann");
     let failed = json!({"status": "FAILED", "debug_info": "no luck", "retry_after": "2s"});
@@ -186,7 +186,7 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     let mut config = ServerConfig::default();
     config.dialects = vec![crate::config::Dialect::Document002];
     config.dialect_queue = "tasks".to_owned();
-    let one = Bench::with(config.clone());
+    let one = TestGateway::with(config.clone());
     let other = one.beside(config);
     let (service, end) = (Arc::clone(&other.service), other.stops.drain.clone());
     let tasks = TaskTracker::new();
@@ -209,7 +209,7 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
 /// The gateway that had granted a lease was said to work on its task.
 #[test]
 fn lists_name_who_holds_a_lease() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
     lease(&bench, "ann");
     let task = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
@@ -220,7 +220,7 @@ fn lists_name_who_holds_a_lease() {
 
 #[test]
 fn a_holder_hears_of_a_cancellation() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
     let lease = lease(&bench, "ann");
     assert_eq!(bench.post(&format!("/v1/queues/tasks/tasks/{id}:cancel"), json!({})).status, 204);
@@ -235,7 +235,7 @@ fn a_holder_hears_of_a_cancellation() {
 /// is over: the successor goes on.
 #[test]
 fn a_batch_of_reports_has_an_outcome_for_each() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     bench.submit("tasks", "replaced");
     let replaced = lease(&bench, "ann");
     let failed = json!({"status": "FAILED", "retry_after": "0s"});
@@ -307,7 +307,7 @@ fn a_batch_of_reports_has_an_outcome_for_each() {
 
 #[test]
 fn another_owner_is_told_that_it_is_not_the_one() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     bench.submit("tasks", "work");
     let mut lease = lease(&bench, "ann");
     let text = lease["lease"].as_str().unwrap().to_owned();
@@ -321,7 +321,7 @@ fn another_owner_is_told_that_it_is_not_the_one() {
 /// The types that are asked for, and nothing else; and whoever names none gets what is left.
 #[test]
 fn tasks_are_leased_by_their_types() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let mut ids = Vec::new();
     for task_type in [Some("mail"), Some("resize"), None, Some("mail")] {
         let task = match task_type {
@@ -352,7 +352,7 @@ fn tasks_are_leased_by_their_types() {
 /// What cannot be used is refused with its reason, and the lease goes on.
 #[test]
 fn what_cannot_be_used_changes_nothing() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     for (body, code) in [
         (json!({}), "json_unfit"),
         (json!({"worker": ""}), "request_unfit"),
@@ -422,7 +422,7 @@ fn what_cannot_be_used_changes_nothing() {
 fn a_gateway_leases_as_many_queues_as_it_may() {
     let mut config = ServerConfig::default();
     config.limits.leased_queues = 1;
-    let bench = Bench::with(config);
+    let bench = TestGateway::with(config);
     assert_eq!(bench.post(LEASES, json!({"worker": "ann"})).status, 204);
     let refused = bench.post("/v1/queues/other/leases", json!({"worker": "ann"}));
     assert_eq!(is(&refused), told(503, "too_many_queues"));
@@ -432,7 +432,7 @@ fn a_gateway_leases_as_many_queues_as_it_may() {
 /// A task of a high priority is leased before others.
 #[test]
 fn priorities_are_leased_in_their_order() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     assert_eq!(bench.post(LEASES, json!({"worker": "ann"})).status, 204);
     for priority in ["low", "normal", "high"] {
         let body = json!({"payload": priority, "priority": priority});
@@ -452,7 +452,7 @@ fn priorities_are_leased_in_their_order() {
 /// by the ledger, and leased nothing, for ever.
 #[test]
 fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let worker = bench.engine.worker("tasks", processor_fn(async |_: Text, _| Ok(())));
     let worker = worker.heartbeat(Duration::from_secs(5));
     let worker = bench.engine.start(worker);
@@ -468,7 +468,7 @@ fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
 /// refused.
 #[test]
 fn a_gateway_that_leases_nothing_leaves_the_settings_to_workers() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     assert_eq!(bench.post(LEASES, json!({"worker": "ann"})).status, 204);
     bench.engine.advance(Duration::from_secs(60));
     let worker = bench.engine.worker("tasks", processor_fn(async |_: Text, _| Ok(())));

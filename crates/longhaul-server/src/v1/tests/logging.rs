@@ -1,7 +1,7 @@
 //! What the gateway logs: the events and fields of document 001, and no secrets.
 
 use crate::config::ServerConfig;
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use tracing::Level;
@@ -41,9 +41,9 @@ fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() 
     // first, which has none.
     let _other = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     tracing::subscriber::with_default(subscriber, || {
-        let bench = Bench::with(ServerConfig { token_file, ..ServerConfig::default() });
+        let bench = TestGateway::with(ServerConfig { token_file, ..ServerConfig::default() });
         let send = |method: &str, path: &str, token: &str, body: &'static str| {
-            let mut request = Bench::request(method, path, body);
+            let mut request = TestGateway::request(method, path, body);
             let headers = request.headers_mut();
             headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
             headers.insert("content-type", "application/json".parse().unwrap());

@@ -1,14 +1,14 @@
 //! The name of whoever has held a lease, as every gateway shows it.
 
 use crate::config::ServerConfig;
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const QUEUE: &str = "/v1/queues/tasks";
 
 /// Who is shown by the task, by a list, and by the events from the beginning.
-fn named(bench: &Bench, id: &str) -> [Value; 2] {
+fn named(bench: &TestGateway, id: &str) -> [Value; 2] {
     let task = bench.get(&format!("{QUEUE}/tasks/{id}")).json();
     let list = bench.get(&format!("{QUEUE}/tasks")).json();
     let listed = list["tasks"].as_array().unwrap().iter().find(|it| it["id"] == json!(id)).unwrap();
@@ -19,7 +19,7 @@ fn named(bench: &Bench, id: &str) -> [Value; 2] {
 #[test]
 fn every_gateway_shows_who_has_held_a_lease_when_it_is_over() {
     let bob = json!({"name": "bob"});
-    let one = Bench::new();
+    let one = TestGateway::new();
     let other = one.beside(ServerConfig::default());
     let id = one.post(&format!("{QUEUE}/tasks"), json!({"payload": "a"})).text("id");
     let asked = json!({"worker": "bob", "wait": "10s"});

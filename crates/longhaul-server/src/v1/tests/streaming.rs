@@ -1,6 +1,6 @@
 //! Server-sent events, and long polls that the end of the gateway ends.
 
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use axum::body::Body;
 use http_body_util::BodyExt;
 use longhaul::{TaskContext, Text, processor_fn};
@@ -24,11 +24,11 @@ fn last_id(events: &str) -> &str {
 
 #[test]
 fn events_go_on_behind_the_last_one_that_was_seen() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let shout = processor_fn(async |text: Text, _: TaskContext| Ok(text));
     let _worker = bench.engine.start(bench.engine.worker("tasks", shout));
     let open = |id: Option<&str>| {
-        let mut request = Bench::request("GET", "/v1/queues/tasks/events", "");
+        let mut request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
         if let Some(id) = id {
             request.headers_mut().insert("last-event-id", id.parse().unwrap());
         }
@@ -57,10 +57,10 @@ fn events_go_on_behind_the_last_one_that_was_seen() {
 /// Events said `running` of a task that waited for its next attempt.
 #[test]
 fn events_say_when_a_task_waits_for_its_next_attempt() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let fail = processor_fn(async |_: Text, _: TaskContext| Err::<Text, _>("no luck".into()));
     let _worker = bench.engine.start(bench.engine.worker("tasks", fail));
-    let request = Bench::request("GET", "/v1/queues/tasks/events", "");
+    let request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
     let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
     bench.submit("tasks", "a");
     bench.engine.run(read_until(&mut stream, r#""status":"retrying""#));
@@ -69,9 +69,9 @@ fn events_say_when_a_task_waits_for_its_next_attempt() {
 /// A client that is cut off before its first event has the id of `caught-up` alone.
 #[test]
 fn what_comes_before_the_first_event_is_not_missed() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let open = |id: &str| {
-        let mut request = Bench::request("GET", "/v1/queues/tasks/events", "");
+        let mut request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
         if !id.is_empty() {
             request.headers_mut().insert("last-event-id", id.parse().unwrap());
         }
@@ -104,10 +104,11 @@ fn what_comes_before_the_first_event_is_not_missed() {
 
 #[test]
 fn the_end_of_the_gateway_ends_streams_and_long_polls() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let id = bench.submit("tasks", "a");
     let before = bench.engine.time_passed();
-    let stream = bench.router.clone().oneshot(Bench::request("GET", "/v1/queues/tasks/events", ""));
+    let stream =
+        bench.router.clone().oneshot(TestGateway::request("GET", "/v1/queues/tasks/events", ""));
     let stream = bench.engine.run(stream).unwrap();
     assert_eq!(bench.get("/readyz").status, 200);
     bench.stops.drain.cancel();

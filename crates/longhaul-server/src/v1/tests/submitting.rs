@@ -1,10 +1,10 @@
 //! Tasks are submitted, looked at, waited for.
 
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use longhaul::{TaskContext, TaskError, Text, processor_fn};
 use serde_json::{Value, json};
 
-fn shout(bench: &Bench) -> longhaul::WorkerHandle {
+fn shout(bench: &TestGateway) -> longhaul::WorkerHandle {
     let shout = processor_fn(async |text: Text, context: TaskContext| {
         if text.0 == "fail" {
             return Err(TaskError::fatal("it was asked for"));
@@ -17,7 +17,7 @@ fn shout(bench: &Bench) -> longhaul::WorkerHandle {
 
 #[test]
 fn a_task_is_submitted_waited_for_and_looked_at() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let id = bench.submit("tasks", "hello");
     let path = format!("/v1/queues/tasks/tasks/{id}");
     let ready = bench.get(&path);
@@ -48,8 +48,8 @@ fn a_task_is_submitted_waited_for_and_looked_at() {
 
 #[test]
 fn payloads_are_text_base64_json_or_the_body_itself() {
-    let bench = Bench::new();
-    let payload = |answer: &crate::testing::Answer| {
+    let bench = TestGateway::new();
+    let payload = |answer: &crate::testing::TestResponse| {
         let found = bench.get(&format!("/v1/queues/tasks/tasks/{}/payload", answer.text("id")));
         (found.bytes, found.headers.get("x-payload-content-type").cloned())
     };
@@ -65,7 +65,7 @@ fn payloads_are_text_base64_json_or_the_body_itself() {
         assert_eq!(answer.status, 201, "{body}: {answer:?}");
         assert_eq!(payload(&answer), (expected.into(), None), "{body}");
     }
-    let mut raw = Bench::request(
+    let mut raw = TestGateway::request(
         "POST",
         &format!("{path}?type=resize&tags=a,b&priority=high"),
         &b"\0\x01\xff"[..],
@@ -82,10 +82,10 @@ fn payloads_are_text_base64_json_or_the_body_itself() {
 
 #[test]
 fn a_key_makes_one_task_of_many_submits() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let path = "/v1/queues/tasks/tasks";
     let by_field = bench.post(path, json!({"payload": "a", "idempotency_key": "k"})).text("id");
-    let mut by_header = Bench::request("POST", path, json!({"payload": "b"}).to_string());
+    let mut by_header = TestGateway::request("POST", path, json!({"payload": "b"}).to_string());
     by_header.headers_mut().insert("content-type", "application/json".parse().unwrap());
     by_header.headers_mut().insert("idempotency-key", "k".parse().unwrap());
     assert_eq!(bench.send(by_header).text("id"), by_field);
@@ -100,7 +100,7 @@ fn a_key_makes_one_task_of_many_submits() {
 
 #[test]
 fn a_batch_says_of_each_what_became_of_it() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let tasks = json!({"tasks": [
         {"payload": "a"},
         {"payload": 7},
@@ -137,7 +137,7 @@ fn a_batch_says_of_each_what_became_of_it() {
 
 #[test]
 fn terms_of_a_task_are_kept() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let path = "/v1/queues/tasks/tasks";
     let later = bench.post(path, json!({"payload": "a", "delay": "1h", "key": "k", "type": "t"}));
     let task = bench.get(&format!("{path}/{}", later.text("id"))).json();
@@ -161,10 +161,10 @@ fn terms_of_a_task_are_kept() {
 /// Nineteen messages were left that counted as ready tasks until somebody leased.
 #[test]
 fn requests_with_one_key_that_come_at_once_leave_one_message() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let body = json!({"payload": "a", "idempotency_key": "k"}).to_string();
     let requests = (0..20).map(|_| {
-        let mut request = Bench::request("POST", "/v1/queues/tasks/tasks", body.clone());
+        let mut request = TestGateway::request("POST", "/v1/queues/tasks/tasks", body.clone());
         request.headers_mut().insert("content-type", "application/json".parse().unwrap());
         request
     });

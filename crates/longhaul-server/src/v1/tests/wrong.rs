@@ -1,14 +1,18 @@
 //! Wrong input: each with its status and its code, and nothing half done.
 
-use crate::testing::Bench;
+use crate::testing::TestGateway;
 use axum::http::Request;
 use serde_json::{Value, json};
 
 const TASKS: &str = "/v1/queues/tasks/tasks";
 
 /// A body of JSON as it is.
-fn raw(bench: &Bench, path: &str, body: impl Into<axum::body::Body>) -> (u16, String, String) {
-    let mut request = Bench::request("POST", path, body);
+fn raw(
+    bench: &TestGateway,
+    path: &str,
+    body: impl Into<axum::body::Body>,
+) -> (u16, String, String) {
+    let mut request = TestGateway::request("POST", path, body);
     request.headers_mut().insert("content-type", "application/json".parse().unwrap());
     let answer = bench.send(request);
     (answer.status.as_u16(), answer.code(), answer.text("detail"))
@@ -16,7 +20,7 @@ fn raw(bench: &Bench, path: &str, body: impl Into<axum::body::Body>) -> (u16, St
 
 #[test]
 fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let deep = format!(r#"{{"payload_json":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let many = format!(r#"{{"payload":"","tags":[{}]}}"#, vec![r#""t""#; 17].join(","));
     for (body, status, code, says) in [
@@ -74,7 +78,7 @@ fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
 /// A key that a malformed request names is free afterwards.
 #[test]
 fn a_malformed_request_reserves_no_key() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     for body in [
         r#"{"payload":"a","idempotency_key":"k""#,
         r#"{"payload":"a","idempotency_key":"k","max_attempts":0}"#,
@@ -88,7 +92,7 @@ fn a_malformed_request_reserves_no_key() {
 
 #[test]
 fn paths_and_queries_that_name_nothing_are_refused() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let long = "q".repeat(129);
     for (method, path, status, code) in [
         ("GET", "/nothing", 404, "route_not_found"),
@@ -128,7 +132,7 @@ fn paths_and_queries_that_name_nothing_are_refused() {
         ("GET", "/v1/queues/tasks/events?from=tomorrow", 400, "query_invalid"),
         ("GET", "/v1/queues/tasks/tasks/1:2:-1/wait?timeout=-1", 400, "query_invalid"),
     ] {
-        let answer = bench.send(Bench::request(method, path, ""));
+        let answer = bench.send(TestGateway::request(method, path, ""));
         assert_eq!((answer.status.as_u16(), &*answer.code()), (status, code), "{method} {path}");
         let problem = answer.json();
         assert_eq!(answer.headers["content-type"], "application/problem+json");
@@ -144,7 +148,7 @@ fn paths_and_queries_that_name_nothing_are_refused() {
 #[test]
 fn a_wrong_method_is_told_with_the_right_ones() {
     const METHODS: [&str; 6] = ["get", "put", "post", "patch", "delete", "options"];
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let document: Value = serde_json::from_str(crate::route::document()).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let (mut asked, mut verbs) = (0, 0);
@@ -157,7 +161,7 @@ fn a_wrong_method_is_told_with_the_right_ones() {
         verbs += usize::from(path.contains(':'));
         for method in METHODS.into_iter().filter(|it| !has(it)) {
             let method = method.to_uppercase();
-            let answer = bench.send(Bench::request(&method, &at, ""));
+            let answer = bench.send(TestGateway::request(&method, &at, ""));
             let told = (answer.status.as_u16(), &*answer.code());
             assert_eq!(told, (405, "method_not_allowed"), "{method} {at}");
             let allow = answer.headers["allow"].to_str().unwrap().to_lowercase();
@@ -178,9 +182,9 @@ fn sorted(mut words: Vec<&str>) -> Vec<&str> {
 
 #[test]
 fn content_types_and_encodings_that_are_not_taken_are_refused() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let send = |path: &str, headers: &[(&'static str, &str)]| {
-        let mut request: Request<_> = Bench::request("POST", path, r#"{"payload":"a"}"#);
+        let mut request: Request<_> = TestGateway::request("POST", path, r#"{"payload":"a"}"#);
         for (name, value) in headers {
             request.headers_mut().append(*name, value.parse().unwrap());
         }
@@ -216,7 +220,7 @@ fn bodies_have_a_limit_that_is_told() {
     let mut config = crate::config::ServerConfig::default();
     config.limits.body_bytes = 1_000;
     config.limits.batch_bytes = 2_000;
-    let bench = Bench::with(config);
+    let bench = TestGateway::with(config);
     let body = |bytes: usize, start: &str, end: &str| {
         format!("{start}{}{end}", "a".repeat(bytes - start.len() - end.len()))
     };
@@ -245,7 +249,7 @@ fn bodies_have_a_limit_that_is_told() {
 /// What callers send is answered with few words of it, and never as it is.
 #[test]
 fn problems_are_short_and_have_no_control_characters() {
-    let bench = Bench::new();
+    let bench = TestGateway::new();
     let (_, _, detail) = raw(&bench, TASKS, format!(r#"{{"{}":1}}"#, "x".repeat(100_000)));
     assert!(detail.len() < 2_100, "{}", detail.len());
     let answer = bench.get("/v1/queues/a%1b%5B31m");

@@ -14,7 +14,7 @@ fn plain(bench: &mut Bench, consumer: u64, entry: u64) {
 }
 
 fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
-    bench.call(Call::Request { consumer, count });
+    bench.call(ConnectionCall::Request { consumer, count });
     bench.commands()
 }
 
@@ -22,7 +22,7 @@ fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
 /// the memory of a worker that waited for nothing.
 #[test]
 fn a_delivery_that_nobody_asked_for_ends_its_consumer() {
-    let shared = Subscription::Shared { name: "s".to_owned() };
+    let shared = SubscriptionSpec::Shared { name: "s".to_owned() };
     for subscription in [shared, reader(StartPlace::Earliest, 0)] {
         let mut bench = Bench::open();
         let consumer = bench.subscribe(subscription);
@@ -117,7 +117,7 @@ fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() 
     // What is not compressed needs no room that it does not take already.
     plain(&mut bench, consumer, 4);
     assert_eq!(bench.outcome().delivered.len(), 1);
-    bench.call(Call::Taken { consumer, count: 3, bytes: 60 * MIB });
+    bench.call(ConnectionCall::Taken { consumer, count: 3, bytes: 60 * MIB });
     assert_eq!(permits(&bench.commands()), 1);
     bench.delivers(&delivery(consumer, 3), &metadata, &body);
     assert_eq!(bench.outcome().delivered.len(), 1);
@@ -147,9 +147,9 @@ fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     let (consumer, other) = (bench.consumer(), bench.consumer());
     let mut ask = |of: u64| {
         let token = bench.token();
-        bench.call(Call::Ack { consumer: of, entry: entry(0), token });
-        let last = bench.ask(Question::Last { consumer: of });
-        vec![token, last, bench.ask(Question::Stats { consumer: of })]
+        bench.call(ConnectionCall::Ack { consumer: of, entry: entry(0), token });
+        let last = bench.ask(BrokerRequest::Last { consumer: of });
+        vec![token, last, bench.ask(BrokerRequest::Stats { consumer: of })]
     };
     let (mut expected, others) = (ask(consumer), ask(other));
     let written = bench.commands();
@@ -182,12 +182,12 @@ fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
 fn what_is_closed_while_it_is_opened_is_refused_at_once() {
     let mut bench = Bench::open();
     let topic = || "topic".to_owned();
-    let subscription = Subscription::Shared { name: "s".to_owned() };
+    let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
     let options = ConsumerOptions { topic: topic(), subscription };
-    let consumer = bench.ask(Question::Consumer(options));
+    let consumer = bench.ask(BrokerRequest::Consumer(options));
     let batching = Batching::On;
     let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
-    let producer = bench.ask(Question::Producer(options));
+    let producer = bench.ask(BrokerRequest::Producer(options));
     let [Command::Subscribe(subscribe), Command::Producer(produce)] = &bench.commands()[..] else {
         panic!("one SUBSCRIBE, one PRODUCER")
     };

@@ -6,7 +6,7 @@ use longhaul_wire::messages::{
 };
 
 fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
-    bench.call(Call::Request { consumer, count });
+    bench.call(ConnectionCall::Request { consumer, count });
     bench.commands()
 }
 
@@ -65,9 +65,9 @@ fn what_a_batch_brings_beyond_what_was_asked_for_counts_for_what_is_asked_next()
 #[test]
 fn what_was_asked_for_before_the_consumer_was_there_is_asked_for_then() {
     let mut bench = Bench::open();
-    let subscription = Subscription::Shared { name: "s".to_owned() };
+    let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
     let topic = "topic".to_owned();
-    bench.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
+    bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription }));
     let [Command::Subscribe(asked)] = &bench.commands()[..] else { panic!("one SUBSCRIBE") };
     assert_eq!((asked.sub_type, asked.durable, asked.initial_position), (1, Some(true), Some(1)));
     assert!(request(&mut bench, asked.consumer_id, 3).is_empty());
@@ -78,9 +78,9 @@ fn what_was_asked_for_before_the_consumer_was_there_is_asked_for_then() {
 #[test]
 fn a_consumer_by_key_says_so() {
     let mut bench = Bench::open();
-    let subscription = Subscription::KeyShared { name: "s".to_owned() };
+    let subscription = SubscriptionSpec::KeyShared { name: "s".to_owned() };
     let topic = "topic".to_owned();
-    bench.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
+    bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription }));
     let [Command::Subscribe(asked)] = &bench.commands()[..] else { panic!("one SUBSCRIBE") };
     assert_eq!((asked.sub_type, asked.durable, asked.initial_position), (3, Some(true), Some(1)));
     let mode = asked.key_shared_meta.as_ref().map(|meta| meta.key_shared_mode);
@@ -119,7 +119,7 @@ fn acks_that_wait_together_go_together_and_each_frame_is_confirmed() {
     let tokens: Vec<u32> = (0..2_100)
         .map(|index| {
             let token = bench.token();
-            bench.call(Call::Ack { consumer, entry: entry(index), token });
+            bench.call(ConnectionCall::Ack { consumer, entry: entry(index), token });
             token
         })
         .collect();
@@ -139,7 +139,7 @@ fn acks_that_wait_together_go_together_and_each_frame_is_confirmed() {
         ..CommandAckResponse::default()
     });
     let outcome = bench.outcome();
-    assert!(outcome.answered.iter().all(|(_, it)| *it.as_ref().unwrap() == Answer::Done));
+    assert!(outcome.answered.iter().all(|(_, it)| *it.as_ref().unwrap() == BrokerResponse::Done));
     assert_eq!(super::tokens(&outcome.answered), tokens[1_000..2_000]);
     bench.says(CommandAckResponse {
         consumer_id: consumer,
@@ -164,7 +164,7 @@ fn an_entry_that_is_given_back_comes_again_with_its_count() {
     request(&mut bench, consumer, 2);
     plain(&mut bench, consumer, 4);
     assert_eq!(one_message(&mut bench).redelivery_count, 0);
-    bench.call(Call::HandBack { consumer, entry: entry(4) });
+    bench.call(ConnectionCall::HandBack { consumer, entry: entry(4) });
     match &bench.commands()[..] {
         [Command::Redeliver(redeliver)] => {
             assert_eq!(redeliver.message_ids.len(), 1);
@@ -183,14 +183,14 @@ fn a_consumer_that_the_broker_closes_is_over() {
     let consumer = bench.consumer();
     request(&mut bench, consumer, 5);
     let token = bench.token();
-    bench.call(Call::Ack { consumer, entry: entry(0), token });
+    bench.call(ConnectionCall::Ack { consumer, entry: entry(0), token });
     bench.says(CommandCloseConsumer::new(consumer, u64::MAX));
     plain(&mut bench, consumer, 1);
     let outcome = bench.outcome();
     assert_eq!(outcome.consumers_over, [consumer]);
     assert!(matches!(&outcome.answered[..], [(it, Err(_))] if *it == token));
     assert!(outcome.delivered.is_empty() && bench.commands().is_empty());
-    bench.call(Call::Ack { consumer, entry: entry(0), token });
+    bench.call(ConnectionCall::Ack { consumer, entry: entry(0), token });
     assert!(matches!(&bench.outcome().answered[..], [(it, Err(_))] if *it == token));
 }
 
@@ -199,8 +199,8 @@ fn a_consumer_is_closed_behind_its_acks() {
     let mut bench = Bench::open();
     let consumer = bench.consumer();
     let token = bench.token();
-    bench.call(Call::Ack { consumer, entry: entry(0), token });
-    bench.call(Call::CloseConsumer(consumer));
+    bench.call(ConnectionCall::Ack { consumer, entry: entry(0), token });
+    bench.call(ConnectionCall::CloseConsumer(consumer));
     let commands = bench.commands();
     assert!(matches!(&commands[..], [Command::Ack(_), Command::CloseConsumer(_)]), "{commands:?}");
     let Command::Ack(ack) = &commands[0] else { panic!("an ACK") };
@@ -210,7 +210,7 @@ fn a_consumer_is_closed_behind_its_acks() {
         ..CommandAckResponse::default()
     });
     let outcome = bench.outcome();
-    assert!(matches!(&outcome.answered[..], [(it, Ok(Answer::Done))] if *it == token));
+    assert!(matches!(&outcome.answered[..], [(it, Ok(BrokerResponse::Done))] if *it == token));
     assert_eq!(outcome.consumers_over, [consumer]);
 }
 

@@ -75,7 +75,7 @@ fn what_a_broker_ends_was_used_until_then() {
 #[test]
 fn what_is_given_up_was_used_until_then() {
     let mut bench = Bench::open();
-    bench.ask(Question::Partitions { topic: "topic".to_owned() });
+    bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() });
     bench.wait(Duration::from_secs(30));
     assert!(matches!(&bench.outcome().answered[..], [(_, Err(_))]));
     bench.now = bench.now + Duration::from_secs(1);
@@ -126,14 +126,14 @@ fn half_a_position_is_none() {
         });
         assert!(matches!(&bench.outcome().published[..], [(_, Err(PublishError::Unknown(_)))]));
         let consumer = bench.consumer();
-        bench.ask(Question::Last { consumer });
+        bench.ask(BrokerRequest::Last { consumer });
         let [Command::GetLastMessageId(asked)] = &bench.commands()[..] else { panic!("one") };
         bench.says(CommandGetLastMessageIdResponse {
             last_message_id: position,
             request_id: asked.request_id,
             consumer_mark_delete_position: None,
         });
-        assert!(matches!(&bench.outcome().answered[..], [(_, Ok(Answer::Last(None)))]));
+        assert!(matches!(&bench.outcome().answered[..], [(_, Ok(BrokerResponse::Last(None)))]));
     }
 }
 
@@ -143,7 +143,7 @@ fn a_version_of_a_schema_that_is_empty_is_none() {
     for (version, shown) in [(&b""[..], None), (b"1", Some(&b"1"[..]))] {
         let mut bench = Bench::open();
         let (topic, batching) = ("topic".to_owned(), Batching::Off);
-        bench.ask(Question::Producer(ProducerOptions {
+        bench.ask(BrokerRequest::Producer(ProducerOptions {
             topic,
             name: None,
             batching,
@@ -168,8 +168,8 @@ fn an_answer_without_one_is_a_refusal() {
     let mut bench = Bench::open();
     let consumer = bench.consumer();
     let (topic, listener_name) = ("topic".to_owned(), None);
-    bench.ask(Question::Lookup(LookupQuestion { topic, authoritative: false, listener_name }));
-    bench.ask(Question::Stats { consumer });
+    bench.ask(BrokerRequest::Lookup(LookupQuestion { topic, authoritative: false, listener_name }));
+    bench.ask(BrokerRequest::Stats { consumer });
     let [Command::Lookup(lookup), Command::ConsumerStats(stats)] = &bench.commands()[..] else {
         panic!("two questions")
     };
@@ -194,8 +194,8 @@ fn what_moves_before_it_is_open_is_closed_once() {
     let producer = ProducerOptions { topic: topic.clone(), name: None, batching, schema: None };
     let consumer = ConsumerOptions { topic, subscription: reader(StartPlace::Earliest, 1) };
     for (question, kind) in [
-        (Question::Producer(producer), ResourceType::Producer),
-        (Question::Consumer(consumer), ResourceType::Consumer),
+        (BrokerRequest::Producer(producer), ResourceType::Producer),
+        (BrokerRequest::Consumer(consumer), ResourceType::Consumer),
     ] {
         let mut bench = Bench::open();
         bench.ask(question);
@@ -236,7 +236,7 @@ fn a_connection_is_quiet_when_nothing_is_to_be_written_or_when_it_has_ended() {
     let consumer = bench.consumer();
     bench.written();
     assert!(bench.machine.is_quiet());
-    bench.call(Call::HandBack { consumer, entry: entry(1) });
+    bench.call(ConnectionCall::HandBack { consumer, entry: entry(1) });
     assert!(!bench.machine.is_quiet(), "an entry is to be given back");
     bench.written();
     assert!(bench.machine.is_quiet());

@@ -17,18 +17,18 @@ fn every_token_comes_back_exactly_once() {
     // Questions that were written and such that were not; a producer and consumers that are being
     // opened; acks on their way and acks that wait; messages written, and in the queue.
     for write in [true, false] {
-        expected.push(bench.ask(Question::Partitions { topic: "topic".to_owned() }));
+        expected.push(bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() }));
         let topic = "topic".to_owned();
         let options = ProducerOptions { topic, name: None, batching: Batching::Off, schema: None };
-        expected.push(bench.ask(Question::Producer(options)));
+        expected.push(bench.ask(BrokerRequest::Producer(options)));
         let topic = "topic".to_owned();
-        let subscription = Subscription::Shared { name: "s".to_owned() };
-        expected.push(bench.ask(Question::Consumer(ConsumerOptions { topic, subscription })));
-        expected.push(bench.ask(Question::Last { consumer }));
-        expected.push(bench.ask(Question::Stats { consumer }));
+        let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
+        expected.push(bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription })));
+        expected.push(bench.ask(BrokerRequest::Last { consumer }));
+        expected.push(bench.ask(BrokerRequest::Stats { consumer }));
         for index in 0..3 {
             let token = bench.token();
-            bench.call(Call::Ack { consumer, entry: entry(index), token });
+            bench.call(ConnectionCall::Ack { consumer, entry: entry(index), token });
             expected.push(token);
         }
         for _ in 0..6 {
@@ -65,15 +65,15 @@ fn whoever_comes_after_the_end_is_told_so() {
     let (producer, consumer) = (bench.producer(Batching::Off), bench.consumer());
     bench.machine.fail(gone());
     bench.outcome();
-    let asked = bench.ask(Question::Partitions { topic: "topic".to_owned() });
+    let asked = bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() });
     let acked = bench.token();
-    bench.call(Call::Ack { consumer, entry: entry(0), token: acked });
+    bench.call(ConnectionCall::Ack { consumer, entry: entry(0), token: acked });
     let published = bench.publish(producer, body(b"x"));
-    bench.call(Call::Request { consumer, count: 1 });
-    bench.call(Call::HandBack { consumer, entry: entry(0) });
-    bench.call(Call::CloseConsumer(consumer));
-    bench.call(Call::CloseProducer(producer));
-    bench.call(Call::Credentials(Ok(None)));
+    bench.call(ConnectionCall::Request { consumer, count: 1 });
+    bench.call(ConnectionCall::HandBack { consumer, entry: entry(0) });
+    bench.call(ConnectionCall::CloseConsumer(consumer));
+    bench.call(ConnectionCall::CloseProducer(producer));
+    bench.call(ConnectionCall::Credentials(Ok(None)));
     bench.says(CommandSuccess { request_id: 1, schema: None });
     let outcome = bench.outcome();
     assert_eq!(tokens(&outcome.answered), [asked, acked]);
@@ -85,9 +85,9 @@ fn whoever_comes_after_the_end_is_told_so() {
 fn too_many_questions_are_refused_at_once() {
     let mut bench = Bench::open();
     for _ in 0..10_000 {
-        bench.ask(Question::Partitions { topic: "topic".to_owned() });
+        bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() });
     }
     assert!(bench.outcome().answered.is_empty());
-    let token = bench.ask(Question::Partitions { topic: "topic".to_owned() });
+    let token = bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() });
     assert!(matches!(&bench.outcome().answered[..], [(it, Err(_))] if *it == token));
 }

@@ -1,6 +1,6 @@
 //! How a connection begins, and how it finds out that the other side is gone.
 
-use super::super::Times;
+use super::super::ConnectionTimeouts;
 use super::*;
 use longhaul_transport::TransportErrorKind;
 use longhaul_wire::messages::{CommandAuthChallenge, CommandPing, CommandPong};
@@ -61,7 +61,7 @@ fn refused_credentials_are_told_from_missing_ones() {
 fn debug_hides_the_credentials() {
     let secret = || Some(Bytes::from_static(b"secret").into());
     let greeting = Greeting { auth_method: "token", auth_data: secret(), ..Greeting::default() };
-    let call: Call<u32, u32> = Call::Credentials(Ok(secret()));
+    let call: ConnectionCall<u32, u32> = ConnectionCall::Credentials(Ok(secret()));
     let mut shown = format!("{greeting:?} {call:?}");
     let mut bench = Bench::new(greeting);
     // It waits to be written.
@@ -107,7 +107,7 @@ fn a_challenge_is_answered_before_and_after_the_greeting() {
     for open in [false, true] {
         bench.says(challenge.clone());
         assert_eq!(bench.outcome().challenges, 1);
-        bench.call(Call::Credentials(Ok(Some(Bytes::from_static(b"fresh").into()))));
+        bench.call(ConnectionCall::Credentials(Ok(Some(Bytes::from_static(b"fresh").into()))));
         let [Command::AuthResponse(response)] = &bench.commands()[..] else { panic!("{open}") };
         let response = response.response.as_ref().unwrap();
         assert_eq!(response.auth_method_name.as_deref(), Some("token"));
@@ -116,9 +116,9 @@ fn a_challenge_is_answered_before_and_after_the_greeting() {
     }
 }
 
-fn gone() -> Call<u32, u32> {
+fn gone() -> ConnectionCall<u32, u32> {
     let kind = TransportErrorKind::Invalid;
-    Call::Credentials(Err(TransportError::new(kind, "here", "the file is gone")))
+    ConnectionCall::Credentials(Err(TransportError::new(kind, "here", "the file is gone")))
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn credentials_that_cannot_be_had_are_asked_for_again_while_the_connection_goes_
     assert!(bench.machine.end().is_none());
     bench.says(CommandAuthChallenge::default());
     assert_eq!(bench.outcome().challenges, 1);
-    bench.call(Call::Credentials(Ok(Some(Bytes::from_static(b"fresh").into()))));
+    bench.call(ConnectionCall::Credentials(Ok(Some(Bytes::from_static(b"fresh").into()))));
     assert!(bench.commands().iter().any(|it| matches!(it, Command::AuthResponse(_))));
     bench.wait(Duration::from_secs(20));
     assert_eq!(bench.outcome().challenges, 0);
@@ -173,11 +173,11 @@ fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
     bench.written();
     bench.says(connected(21, None));
     let topic = || "topic".to_owned();
-    let subscription = Subscription::Shared { name: "s".to_owned() };
-    bench.ask(Question::Consumer(ConsumerOptions { topic: topic(), subscription }));
+    let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
+    bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic: topic(), subscription }));
     let batching = Batching::Off;
     let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
-    bench.ask(Question::Producer(options));
+    bench.ask(BrokerRequest::Producer(options));
     let commands = bench.commands();
     let [Command::Subscribe(consumer), Command::Producer(producer)] = &commands[..] else {
         panic!("{commands:?}")
@@ -193,14 +193,15 @@ fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
 
 #[test]
 fn a_broker_is_waited_for_as_long_as_is_asked() {
-    let times = Times { keep_alive: Duration::from_secs(5), answer: Duration::from_secs(3) };
+    let times =
+        ConnectionTimeouts { keep_alive: Duration::from_secs(5), answer: Duration::from_secs(3) };
     let mut bench = Bench::new(Greeting { times, ..Greeting::default() });
     bench.written();
     bench.says(connected(21, None));
     let producer = bench.producer(Batching::Off);
     let published = bench.publish(producer, body(b"x"));
     bench.written();
-    let asked = bench.ask(Question::Partitions { topic: "topic".to_owned() });
+    let asked = bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() });
     bench.wait(Duration::from_secs(3));
     let outcome = bench.outcome();
     assert_eq!(
@@ -227,7 +228,7 @@ fn the_brokers_largest_message_is_ours() {
             batching: Batching::Off,
             schema: None,
         };
-        bench.ask(Question::Producer(options));
+        bench.ask(BrokerRequest::Producer(options));
         let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
         assert_eq!(asked.user_provided_producer_name, Some(true));
         bench.says(CommandProducerSuccess {
@@ -236,7 +237,7 @@ fn the_brokers_largest_message_is_ours() {
             ..CommandProducerSuccess::default()
         });
         match &bench.outcome().answered[..] {
-            [(_, Ok(Answer::Producer { message_bytes_max, .. }))] => {
+            [(_, Ok(BrokerResponse::Producer { message_bytes_max, .. }))] => {
                 assert_eq!(*message_bytes_max, expected);
             }
             other => panic!("{other:?}"),
@@ -289,7 +290,7 @@ fn a_flood_of_questions_has_one_answer() {
     }
     assert_eq!(bench.outcome().challenges, 1, "who is asked is not asked again");
     for data in [&b"old"[..], b"new"] {
-        bench.call(Call::Credentials(Ok(Some(Bytes::copy_from_slice(data).into()))));
+        bench.call(ConnectionCall::Credentials(Ok(Some(Bytes::copy_from_slice(data).into()))));
     }
     assert!(!bench.machine.is_quiet());
     let [Command::AuthResponse(response), Command::Pong(_)] = &bench.commands()[..] else {
@@ -308,7 +309,7 @@ fn a_flood_of_questions_has_one_answer() {
 #[test]
 fn what_is_asked_too_early_is_written_when_the_broker_has_taken_us_in() {
     let mut bench = Bench::new(Greeting::default());
-    bench.ask(Question::Partitions { topic: "topic".to_owned() });
+    bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() });
     assert!(matches!(&bench.commands()[..], [Command::Connect(_)]));
     bench.says(connected(21, None));
     assert!(matches!(&bench.commands()[..], [Command::PartitionedMetadata(_)]));
@@ -344,13 +345,13 @@ fn a_connection_that_nobody_uses_is_closed() {
 #[test]
 fn whoever_waits_for_the_end_of_a_connection_uses_it() {
     let mut bench = Bench::open();
-    bench.call(Call::Watch);
+    bench.call(ConnectionCall::Watch);
     for _ in 0..20 {
         bench.wait(Duration::from_secs(10));
         bench.says(CommandPong {});
     }
     assert!(bench.machine.end().is_none());
-    bench.call(Call::Unwatch);
+    bench.call(ConnectionCall::Unwatch);
     for _ in 0..6 {
         bench.wait(Duration::from_secs(10));
         bench.says(CommandPong {});

@@ -9,10 +9,10 @@ fn urls() -> (Option<String>, Option<String>) {
     (Some("pulsar://there".to_owned()), Some("pulsar+ssl://there".to_owned()))
 }
 
-fn moved(migrated: bool) -> Moved {
+fn moved(migrated: bool) -> TopicRedirect {
     let (url, url_tls) = urls();
     let (url, url_tls) = (url.unwrap(), url_tls.unwrap());
-    Moved { topic: "topic".to_owned(), url, url_tls, migrated }
+    TopicRedirect { topic: "topic".to_owned(), url, url_tls, migrated }
 }
 
 /// A broker that gives a topic away says to which one. The session did not listen, and asked around

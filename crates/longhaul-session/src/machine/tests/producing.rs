@@ -384,7 +384,7 @@ fn a_producer_is_closed_behind_its_last_receipt() {
     let mut bench = Bench::open();
     let producer = bench.producer(Batching::Off);
     bench.publish(producer, body(b"0"));
-    bench.call(Call::CloseProducer(producer));
+    bench.call(ConnectionCall::CloseProducer(producer));
     assert_eq!(sends(bench.written()).len(), 1);
     assert!(!bench.machine.is_quiet());
     bench.receipt(producer, 0, 0);
@@ -403,7 +403,7 @@ fn a_producer_whose_last_message_is_refused_is_closed_all_the_same() {
     let producer = bench.producer(Batching::Off);
     bench.publish(producer, body(b"0"));
     bench.written();
-    bench.call(Call::CloseProducer(producer));
+    bench.call(ConnectionCall::CloseProducer(producer));
     send_error(&mut bench, producer, 0, ServerError::NotAllowedError);
     assert!(matches!(&bench.commands()[..], [Command::CloseProducer(_)]));
 }
@@ -419,10 +419,10 @@ fn what_a_producer_is_given_before_it_is_open_is_written_when_it_is() {
         batching: Batching::Off,
         schema: None,
     };
-    bench.ask(Question::Producer(options));
+    bench.ask(BrokerRequest::Producer(options));
     let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
     bench.publish(asked.producer_id, body(b"early"));
-    bench.call(Call::CloseProducer(asked.producer_id));
+    bench.call(ConnectionCall::CloseProducer(asked.producer_id));
     assert!(bench.written().is_empty());
     bench.says(CommandProducerSuccess {
         request_id: asked.request_id,
@@ -445,7 +445,7 @@ fn what_a_producer_was_given_that_is_never_opened_is_answered() {
         batching: Batching::Off,
         schema: None,
     };
-    bench.ask(Question::Producer(options));
+    bench.ask(BrokerRequest::Producer(options));
     let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
     let token = bench.publish(asked.producer_id, body(b"early"));
     bench.refuses(asked.request_id, ServerError::TopicNotFound);

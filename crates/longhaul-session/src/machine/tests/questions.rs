@@ -8,8 +8,8 @@ use longhaul_wire::messages::{
     CommandPartitionedTopicMetadataResponse, LookupType, MetadataType,
 };
 
-fn partitions() -> Question {
-    Question::Partitions { topic: "topic".to_owned() }
+fn partitions() -> BrokerRequest {
+    BrokerRequest::Partitions { topic: "topic".to_owned() }
 }
 
 #[test]
@@ -33,7 +33,10 @@ fn answers_find_their_questions_in_any_order() {
         });
     }
     match &bench.outcome().answered[..] {
-        [(first, Ok(Answer::Partitions(2))), (second, Ok(Answer::Partitions(0)))] => {
+        [
+            (first, Ok(BrokerResponse::Partitions(2))),
+            (second, Ok(BrokerResponse::Partitions(0))),
+        ] => {
             assert_eq!([*second, *first], tokens);
         }
         other => panic!("{other:?}"),
@@ -53,7 +56,7 @@ fn who_counts_partitions_creates_none() {
 #[test]
 fn a_lookup_says_where_to_go() {
     let mut bench = Bench::open();
-    bench.ask(Question::Lookup(LookupQuestion {
+    bench.ask(BrokerRequest::Lookup(LookupQuestion {
         topic: "topic".to_owned(),
         authoritative: true,
         listener_name: Some("outside".to_owned()),
@@ -69,7 +72,7 @@ fn a_lookup_says_where_to_go() {
         ..CommandLookupTopicResponse::default()
     });
     match &bench.outcome().answered[..] {
-        [(_, Ok(Answer::Lookup(lookup)))] => {
+        [(_, Ok(BrokerResponse::Lookup(lookup)))] => {
             assert!(lookup.redirect && lookup.authoritative && !lookup.proxied);
             assert_eq!((&lookup.url[..], &lookup.url_tls[..]), ("pulsar://there", ""));
         }
@@ -122,9 +125,9 @@ fn what_was_opened_too_late_is_closed_again() {
     let topic = "topic".to_owned();
     let options =
         ProducerOptions { topic: topic.clone(), name: None, batching: Batching::Off, schema: None };
-    bench.ask(Question::Producer(options));
-    let subscription = Subscription::Shared { name: "s".to_owned() };
-    bench.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
+    bench.ask(BrokerRequest::Producer(options));
+    let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
+    bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription }));
     let [Command::Producer(producer), Command::Subscribe(consumer)] = &bench.commands()[..] else {
         panic!("two questions")
     };
@@ -158,12 +161,12 @@ fn what_was_opened_too_late_is_closed_again() {
 fn what_is_closed_before_it_is_open_is_never_open() {
     let mut bench = Bench::open();
     let topic = || "topic".to_owned();
-    let subscription = Subscription::Shared { name: "s".to_owned() };
+    let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
     let options = ConsumerOptions { topic: topic(), subscription };
-    let consumer = bench.ask(Question::Consumer(options));
+    let consumer = bench.ask(BrokerRequest::Consumer(options));
     let batching = Batching::On;
     let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
-    let producer = bench.ask(Question::Producer(options));
+    let producer = bench.ask(BrokerRequest::Producer(options));
     let [Command::Subscribe(subscribe), Command::Producer(produce)] = &bench.commands()[..] else {
         panic!("one SUBSCRIBE, one PRODUCER")
     };
@@ -190,8 +193,8 @@ fn what_is_closed_before_it_is_open_is_never_open() {
 fn questions_about_a_consumer_are_answered_in_our_words() {
     let mut bench = Bench::open();
     let consumer = bench.consumer();
-    bench.ask(Question::Last { consumer });
-    bench.ask(Question::Stats { consumer });
+    bench.ask(BrokerRequest::Last { consumer });
+    bench.ask(BrokerRequest::Stats { consumer });
     let [Command::GetLastMessageId(last), Command::ConsumerStats(stats)] = &bench.commands()[..]
     else {
         panic!("two questions")
@@ -215,7 +218,7 @@ fn questions_about_a_consumer_are_answered_in_our_words() {
         ..CommandConsumerStatsResponse::default()
     });
     match &bench.outcome().answered[..] {
-        [(_, Ok(Answer::Last(last))), (_, Ok(Answer::Stats(stats)))] => {
+        [(_, Ok(BrokerResponse::Last(last))), (_, Ok(BrokerResponse::Stats(stats)))] => {
             assert_eq!(*last, Some(at(3, None)));
             assert_eq!((stats.permits, stats.unacked, stats.backlog), (3, 2, 9));
             assert!(stats.blocked);
@@ -231,7 +234,7 @@ fn the_last_message_is_reached_whatever_index_a_broker_gives_it() {
     let last_of = |index| {
         let mut bench = Bench::open();
         let consumer = bench.consumer();
-        bench.ask(Question::Last { consumer });
+        bench.ask(BrokerRequest::Last { consumer });
         let [Command::GetLastMessageId(last)] = &bench.commands()[..] else { panic!("one") };
         bench.says(CommandGetLastMessageIdResponse {
             last_message_id: MessageIdData {
@@ -244,7 +247,7 @@ fn the_last_message_is_reached_whatever_index_a_broker_gives_it() {
             consumer_mark_delete_position: None,
         });
         match &bench.outcome().answered[..] {
-            [(_, Ok(Answer::Last(last)))] => last.expect("there is one"),
+            [(_, Ok(BrokerResponse::Last(last)))] => last.expect("there is one"),
             other => panic!("{other:?}"),
         }
     };
@@ -259,7 +262,7 @@ fn the_end_of_something_may_be_refused_or_go_without_an_answer() {
     let mut bench = Bench::open();
     for answered in [true, false] {
         let producer = bench.producer(Batching::Off);
-        bench.call(Call::CloseProducer(producer));
+        bench.call(ConnectionCall::CloseProducer(producer));
         let [Command::CloseProducer(close)] = &bench.commands()[..] else { panic!("one") };
         if answered {
             bench.refuses(close.request_id, ServerError::UnknownError);

@@ -22,7 +22,7 @@ fn a_reader_begins_where_it_is_told() {
         let mut bench = Bench::open();
         let topic = "topic".to_owned();
         let subscription = reader(start, 100);
-        bench.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
+        bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription }));
         let [Command::Subscribe(asked)] = &bench.commands()[..] else { panic!("one SUBSCRIBE") };
         assert_eq!((asked.sub_type, asked.durable), (0, Some(false)));
         let found = asked.start_message_id.as_ref().map(|it| (it.ledger_id, it.entry_id));
@@ -60,7 +60,7 @@ fn a_reader_without_a_window_gets_what_it_asks_for_behind_what_it_skips() {
     let mut bench = Bench::open();
     let consumer = bench.subscribe(reader(StartPlace::After(at(3, Some(2))), 0));
     assert!(bench.commands().is_empty());
-    bench.call(Call::Request { consumer, count: 1 });
+    bench.call(ConnectionCall::Request { consumer, count: 1 });
     assert_eq!(permits(&bench.commands()), 1);
     delivers_batch(&mut bench, consumer, 3, 3);
     assert_eq!(permits(&bench.commands()), 3);
@@ -79,7 +79,7 @@ fn a_reader_reads_ahead_as_far_as_its_window_in_bytes() {
     }
     assert!(bench.commands().is_empty(), "20 MB wait, five windows");
     for _ in 0..100 {
-        bench.call(Call::Taken { consumer, count: 1, bytes: 200_000 });
+        bench.call(ConnectionCall::Taken { consumer, count: 1, bytes: 200_000 });
     }
     let granted = permits(&bench.commands());
     assert!((15..25).contains(&granted), "{granted}");
@@ -96,7 +96,7 @@ fn a_small_message_behind_large_ones_does_not_stop_a_reader() {
     for entry in 0..40 {
         assert!(granted > 0, "nothing more comes behind entry {entry}");
         delivers_large(&mut bench, consumer, entry, 5 << 20);
-        bench.call(Call::Taken { consumer, count: 1, bytes: 5 << 20 });
+        bench.call(ConnectionCall::Taken { consumer, count: 1, bytes: 5 << 20 });
         granted += permits(&bench.commands());
         granted -= 1;
     }

@@ -1,7 +1,7 @@
 //! Topics that go elsewhere.
 
 use super::*;
-use crate::driver::End;
+use crate::driver::EndSignal;
 use crate::machine::call::ProducerOptions;
 use longhaul_transport::Batching;
 
@@ -13,7 +13,7 @@ async fn a_topic_that_moves_is_followed() {
     let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
     let (topic, batching) = (TOPIC.to_owned(), Batching::Off);
     let options = ProducerOptions { topic, name: None, batching, schema: None };
-    let end = End::default();
+    let end = EndSignal::default();
     link.open_producer(options, end.clone()).await.unwrap();
     end.wait().await;
     let next = pool.owner(TOPIC, Purpose::Records).await.unwrap();
@@ -25,7 +25,7 @@ async fn a_topic_that_moves_is_followed() {
 
 fn detour(url: &str, url_tls: &str, by: &str, migrated: bool) -> Detour {
     let (url, url_tls) = (url.to_owned(), url_tls.to_owned());
-    let moved = Moved { topic: TOPIC.to_owned(), url, url_tls, migrated };
+    let moved = TopicRedirect { topic: TOPIC.to_owned(), url, url_tls, migrated };
     Detour { moved, by: endpoints(by).unwrap().swap_remove(0), proxied: false }
 }
 

@@ -4,9 +4,12 @@ use super::*;
 use crate::TlsOptions;
 use crate::keys::Authority;
 
-async fn open_within(options: &ConnectOptions, budget: &Budget) -> Result<Link, Failure> {
+async fn open_within(
+    options: &ConnectOptions,
+    budget: &Budget,
+) -> Result<ConnectionHandle, ConnectFailure> {
     let endpoint = options.prepare().unwrap().endpoints.swap_remove(0);
-    let place = Target { endpoint, behind_proxy: None, purpose: Purpose::Records };
+    let place = ConnectionTarget { endpoint, behind_proxy: None, purpose: Purpose::Records };
     open(options, place, budget.clone(), TaskTracker::new(), Arc::default()).await
 }
 
@@ -32,7 +35,7 @@ async fn a_part_of_the_time_is_kept_for_the_greeting() {
     let url = format!("pulsar+ssl://{}", silent.local_addr().unwrap());
     let options = ConnectOptions::new(url).tls(tls);
     let failed = open_within(&options, &Budget::new((Duration::ZERO, LONG), 1)).await;
-    let Err(Failure::Host(error)) = failed else { panic!("{failed:?}") };
+    let Err(ConnectFailure::Host(error)) = failed else { panic!("{failed:?}") };
     let (_, within) = error.cause.split_once("no TLS handshake within ").unwrap();
     let within: u64 = within.trim_end_matches(" ms").parse().unwrap();
     let max = SHARE_MIN - SHARE_MIN / GREETING_PARTS;

@@ -36,7 +36,7 @@ fn a_namespace_is_emptied_and_noted_on() {
 
 #[test]
 fn a_backlog_is_measured_and_expired() {
-    let size = |rig: &mut Rig, entry: i64| {
+    let size = |rig: &mut AdminRig, entry: i64| {
         let body = json!({"ledgerId": 0, "entryId": entry}).to_string();
         topic(rig, "PUT", "/backlogSize", &body).1.as_u64().unwrap()
     };
@@ -82,7 +82,7 @@ fn ledgers_and_cursors_are_shown_in_all_their_forms() {
 
 #[test]
 fn the_broker_and_its_cluster_say_what_there_is() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     for (path, shown) in [
         ("brokers/configuration", json!([])),
         ("brokers/configuration/values", json!({})),
@@ -97,7 +97,7 @@ fn the_broker_and_its_cluster_say_what_there_is() {
     assert_eq!(rig.ask("POST", "/admin/v2/brokers/configuration/x/1", "").0, 412);
     let schemas = "/admin/v2/schemas/public/default/a";
     let json = r#"{"type":"JSON","schema":"{}"}"#;
-    let fits = |rig: &mut Rig, body: &str| {
+    let fits = |rig: &mut AdminRig, body: &str| {
         rig.ask("POST", &format!("{schemas}/compatibility"), body).1["compatibility"].clone()
     };
     assert_eq!(fits(&mut rig, json), true, "there is none yet");
@@ -108,7 +108,7 @@ fn the_broker_and_its_cluster_say_what_there_is() {
 
 #[test]
 fn refusals_have_the_codes_of_pulsar() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
     assert_eq!(topic(&mut rig, "GET", "/examinemessage", "").0, 412, "it is empty");
     let parts = format!("{BASE}/p");

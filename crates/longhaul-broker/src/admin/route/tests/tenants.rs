@@ -5,7 +5,7 @@ use super::*;
 /// Roles were dropped, unknown clusters taken, and there was no way to change either.
 #[test]
 fn tenants_have_the_administrators_that_they_are_given() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     let tenant = "/admin/v2/tenants/x";
     let given = json!({"adminRoles": ["boss", "chief"], "allowedClusters": ["standalone"]});
     assert_eq!(rig.ask("POST", tenant, &given.to_string()).0, 404);
@@ -36,7 +36,7 @@ fn tenants_have_the_administrators_that_they_are_given() {
 /// Grants and properties that a namespace was created with were dropped.
 #[test]
 fn namespaces_have_the_grants_that_they_were_created_with() {
-    let mut rig = Rig::new();
+    let mut rig = AdminRig::new();
     let path = "/admin/v2/namespaces/public/n";
     let body = r#"{"auth_policies":{"namespace_auth":{"joe":["produce"]}},"properties":{"k":"v"}}"#;
     assert_eq!(rig.ask("PUT", path, body), DONE);

@@ -5,24 +5,24 @@ use super::*;
 const AUTO: KeyPolicy = KeyPolicy { is_sticky: false, allows_disorder: false };
 const STICKY: KeyPolicy = KeyPolicy { is_sticky: true, ..AUTO };
 
-pub(super) fn with_hashes(hashes: &[u16]) -> Entries {
-    let mut entries = Entries::default();
+pub(super) fn with_hashes(hashes: &[u16]) -> TopicEntries {
+    let mut entries = TopicEntries::default();
     entries.open_ledger(1, 0);
     for &hash in hashes {
-        let place = Place { segment: 1, offset: 0, size: 10 };
-        entries.push(Slot::new(place, None, 0).with_key(hash), Extras::default());
+        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
+        entries.push(EntrySlot::new(place, None, 0).with_key(hash), Extras::default());
     }
     entries
 }
 
-fn consumer(id: u64, permits: i64, ranges: &[HashRange]) -> Consumer {
-    let plain = Consumer::new(key(id), format!("c{id}"), 0, 0);
-    Consumer { permits, ranges: ranges.to_vec(), ..plain }
+fn consumer(id: u64, permits: i64, ranges: &[HashRange]) -> DispatcherConsumer {
+    let plain = DispatcherConsumer::new(key(id), format!("c{id}"), 0, 0);
+    DispatcherConsumer { permits, ranges: ranges.to_vec(), ..plain }
 }
 
 /// Consumer 0 has the hashes up to 99, and consumer 1 those up to 199.
 fn sticky(permits: [i64; 2]) -> Dispatcher {
-    let mut dispatcher = Dispatcher::new(Kind::KeyShared(STICKY), &Cursor::at(0));
+    let mut dispatcher = Dispatcher::new(DispatchMode::KeyShared(STICKY), &Cursor::at(0));
     for (id, permits) in (0_u16..).zip(permits) {
         let range = (100 * id, 100 * id + 99);
         dispatcher.add(consumer(u64::from(id), permits, &[range]));
@@ -36,7 +36,7 @@ fn queued(dispatcher: &Dispatcher) -> usize {
 
 /// A hash that moves from consumer 0 to consumer 1, when that one comes.
 fn moving_hash() -> u16 {
-    let mut both = Dispatcher::new(Kind::KeyShared(AUTO), &Cursor::at(0));
+    let mut both = Dispatcher::new(DispatchMode::KeyShared(AUTO), &Cursor::at(0));
     both.add(consumer(0, 0, &[]));
     both.add(consumer(1, 0, &[]));
     both.key_ranges().into_iter().find(|(_, owner)| *owner == key(1)).unwrap().0.1
@@ -80,7 +80,7 @@ fn so_much_is_read_ahead() {
 fn a_hash_that_moves_waits_for_what_its_former_consumer_holds() {
     let hash = moving_hash();
     let entries = with_hashes(&[hash, hash, hash, hash]);
-    let mut dispatcher = Dispatcher::new(Kind::KeyShared(AUTO), &Cursor::at(0));
+    let mut dispatcher = Dispatcher::new(DispatchMode::KeyShared(AUTO), &Cursor::at(0));
     dispatcher.add(consumer(0, 9, &[]));
     assert_eq!(deal(&mut dispatcher, &entries, 2), [(0, 0), (0, 1)]);
     dispatcher.add(consumer(1, 9, &[]));
@@ -99,7 +99,7 @@ fn a_hash_that_moves_waits_for_what_its_former_consumer_holds() {
 fn what_a_consumer_held_goes_to_the_next_one_of_its_keys_in_order() {
     let hash = moving_hash();
     let entries = with_hashes(&[hash, hash, hash, hash]);
-    let mut dispatcher = Dispatcher::new(Kind::KeyShared(AUTO), &Cursor::at(0));
+    let mut dispatcher = Dispatcher::new(DispatchMode::KeyShared(AUTO), &Cursor::at(0));
     dispatcher.add(consumer(0, 2, &[]));
     deal(&mut dispatcher, &entries, 4);
     dispatcher.add(consumer(1, 9, &[]));
@@ -113,7 +113,7 @@ fn what_a_consumer_held_goes_to_the_next_one_of_its_keys_in_order() {
 fn a_hash_that_comes_back_goes_on_at_once() {
     let hash = moving_hash();
     let entries = with_hashes(&[hash, hash]);
-    let mut dispatcher = Dispatcher::new(Kind::KeyShared(AUTO), &Cursor::at(0));
+    let mut dispatcher = Dispatcher::new(DispatchMode::KeyShared(AUTO), &Cursor::at(0));
     dispatcher.add(consumer(0, 9, &[]));
     assert_eq!(deal(&mut dispatcher, &entries, 1), [(0, 0)]);
     dispatcher.add(consumer(1, 9, &[]));
@@ -127,7 +127,7 @@ fn where_disorder_is_allowed_nothing_is_waited_for() {
     let hash = moving_hash();
     let entries = with_hashes(&[hash, hash]);
     let policy = KeyPolicy { allows_disorder: true, ..AUTO };
-    let mut dispatcher = Dispatcher::new(Kind::KeyShared(policy), &Cursor::at(0));
+    let mut dispatcher = Dispatcher::new(DispatchMode::KeyShared(policy), &Cursor::at(0));
     dispatcher.add(consumer(0, 9, &[]));
     assert_eq!(deal(&mut dispatcher, &entries, 1), [(0, 0)]);
     dispatcher.add(consumer(1, 9, &[]));
@@ -183,7 +183,7 @@ fn keys_that_nobody_wants_wait_for_somebody() {
 fn a_limit_of_the_subscription_starves_nobody() {
     let entries = with_hashes(&[5, 5, 5, 105, 105, 105]);
     let mut dispatcher = sticky([9, 9]);
-    let limits = Limits { per_consumer: 0, per_subscription: 1 };
+    let limits = UnackedLimits { per_consumer: 0, per_subscription: 1 };
     let mut cursor = Cursor::at(0);
     let mut order = Vec::new();
     // All are queued: they were delivered, and asked for again.
@@ -206,7 +206,7 @@ fn a_limit_of_the_subscription_starves_nobody() {
 #[test]
 fn an_entry_costs_the_same_however_many_consumers_are_slow() {
     let visits = |count: u16| {
-        let mut dispatcher = Dispatcher::new(Kind::KeyShared(STICKY), &Cursor::at(0));
+        let mut dispatcher = Dispatcher::new(DispatchMode::KeyShared(STICKY), &Cursor::at(0));
         for id in 0..count {
             let permits = if id == 0 { 500 } else { 0 };
             dispatcher.add(consumer(u64::from(id), permits, &[(id * 10, id * 10 + 9)]));

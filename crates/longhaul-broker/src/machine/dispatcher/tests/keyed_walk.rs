@@ -26,8 +26,8 @@ enum Defect {
 struct Walk {
     random: Rng,
     policy: KeyPolicy,
-    limits: Limits,
-    entries: Entries,
+    limits: UnackedLimits,
+    entries: TopicEntries,
     dispatcher: Dispatcher,
     cursor: Cursor,
     permits: BTreeMap<u64, i64>,
@@ -49,15 +49,15 @@ impl Walk {
         let mut entries = with_hashes(&[]);
         for hash in hashes {
             let deliver_at = (random.u8(0..8) == 0).then(|| random.u64(0..60));
-            let place = Place { segment: 1, offset: 0, size: 10 };
+            let place = RecordLocation { segment: 1, offset: 0, size: 10 };
             let batch = (random.u8(0..6) == 0).then_some(3);
-            let slot = Slot::new(place, batch, 0).with_key(hash);
+            let slot = EntrySlot::new(place, batch, 0).with_key(hash);
             entries.push(slot, Extras { deliver_at, chunk_of: None });
         }
         let mut limit = |most| if random.bool() { 0 } else { random.u64(1..most) };
-        let limits = Limits { per_consumer: limit(8), per_subscription: limit(20) };
+        let limits = UnackedLimits { per_consumer: limit(8), per_subscription: limit(20) };
         let cursor = Cursor::at(0);
-        let dispatcher = Dispatcher::new(Kind::KeyShared(policy), &cursor);
+        let dispatcher = Dispatcher::new(DispatchMode::KeyShared(policy), &cursor);
         Self {
             random,
             policy,
@@ -99,7 +99,7 @@ impl Walk {
     }
 
     fn may_have(&self, id: u64) -> bool {
-        let Limits { per_consumer, per_subscription } = self.limits;
+        let UnackedLimits { per_consumer, per_subscription } = self.limits;
         self.permits[&id] > 0
             && (per_consumer == 0 || self.held_by(id) < per_consumer)
             && (per_subscription == 0 || self.held_by_all() < per_subscription)
@@ -107,7 +107,7 @@ impl Walk {
 
     fn come(&mut self) {
         let id = self.next_id;
-        let plain = Consumer::new(key(id), format!("c{}", self.random.u8(0..4)), 0, 0);
+        let plain = DispatcherConsumer::new(key(id), format!("c{}", self.random.u8(0..4)), 0, 0);
         let ranges = if self.policy.is_sticky {
             let from = 8000 * self.random.u16(0..8);
             vec![(from, from + self.random.u16(0..9000).min(u16::MAX - from))]
@@ -118,7 +118,7 @@ impl Walk {
             return;
         }
         self.next_id += 1;
-        self.dispatcher.add(Consumer { ranges, ..plain });
+        self.dispatcher.add(DispatcherConsumer { ranges, ..plain });
         self.permits.insert(id, 0);
     }
 
@@ -267,7 +267,10 @@ impl Walk {
             self.next_id += 1;
             let ranges = vec![(0, u16::MAX)];
             let id = self.next_id;
-            self.dispatcher.add(Consumer { ranges, ..Consumer::new(key(id), String::new(), 0, 0) });
+            self.dispatcher.add(DispatcherConsumer {
+                ranges,
+                ..DispatcherConsumer::new(key(id), String::new(), 0, 0)
+            });
             self.permits.insert(id, 0);
         } else if self.permits.is_empty() {
             self.come();

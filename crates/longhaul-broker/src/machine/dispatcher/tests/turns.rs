@@ -7,7 +7,7 @@ fn deal_at(
     dispatcher: &mut Dispatcher,
     now: u64,
     cursor: &Cursor,
-    entries: &Entries,
+    entries: &TopicEntries,
 ) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let view = view(entries, entries.end());
@@ -107,7 +107,7 @@ fn what_is_acknowledged_behind_a_hole_is_not_delivered() {
 fn who_is_not_active_asks_for_nothing_again() {
     let entries = plain(2);
     let mut dispatcher = shared(&[9, 9]);
-    dispatcher.kind = Kind::Failover;
+    dispatcher.kind = DispatchMode::Failover;
     assert_eq!(deal(&mut dispatcher, &entries, 2), [(0, 0), (0, 1)]);
     dispatcher.redeliver(key(1), None, &Cursor::at(0));
     assert_eq!(deal(&mut dispatcher, &entries, 2), []);
@@ -119,12 +119,13 @@ fn who_is_not_active_asks_for_nothing_again() {
 /// of them begin anew.
 #[test]
 fn so_many_chunked_messages_are_remembered() {
-    let mut entries = Entries::default();
+    let mut entries = TopicEntries::default();
     entries.open_ledger(1, 0);
-    let place = Place { segment: 1, offset: 0, size: 10 };
+    let place = RecordLocation { segment: 1, offset: 0, size: 10 };
     let max = CHUNKED_MAX as u64;
     let mut push = |hash| {
-        entries.push(Slot::new(place, None, 0), Extras { deliver_at: None, chunk_of: Some(hash) })
+        entries
+            .push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of: Some(hash) })
     };
     for hash in 0..max {
         push(hash);
@@ -172,7 +173,7 @@ fn who_wants_something_again_is_asked_again() {
     let mut dispatcher = shared(&[10, 10]);
     let full = std::cell::Cell::new(true);
     let mut end = 0;
-    let mut next = |dispatcher: &mut Dispatcher, limits: Limits| {
+    let mut next = |dispatcher: &mut Dispatcher, limits: UnackedLimits| {
         end += 1;
         let (view, cursor) = (view(&entries, end), Cursor::at(0));
         let room = |_| Some(if full.get() { 0 } else { 1000 });
@@ -187,11 +188,11 @@ fn who_wants_something_again_is_asked_again() {
     assert_eq!(next(&mut dispatcher, LIMITLESS), [], "nobody has said so");
     dispatcher.may_be_ready(key(1));
     assert_eq!(next(&mut dispatcher, LIMITLESS), [(1, 0), (1, 1), (1, 2)]);
-    let narrow = Limits { per_consumer: 3, ..LIMITLESS };
+    let narrow = UnackedLimits { per_consumer: 3, ..LIMITLESS };
     assert_eq!(next(&mut dispatcher, narrow), [(0, 3)], "new limits: all are asked");
     dispatcher.acked(0);
     assert_eq!(next(&mut dispatcher, narrow), [(1, 4)], "room for one more");
-    assert_eq!(next(&mut dispatcher, Limits { per_consumer: 2, ..LIMITLESS }), [(0, 5)]);
-    assert_eq!(next(&mut dispatcher, Limits { per_consumer: 2, ..LIMITLESS }), []);
+    assert_eq!(next(&mut dispatcher, UnackedLimits { per_consumer: 2, ..LIMITLESS }), [(0, 5)]);
+    assert_eq!(next(&mut dispatcher, UnackedLimits { per_consumer: 2, ..LIMITLESS }), []);
     assert_eq!(next(&mut dispatcher, LIMITLESS).len(), 2);
 }

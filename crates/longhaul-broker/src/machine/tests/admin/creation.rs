@@ -2,17 +2,17 @@
 
 use super::*;
 use crate::admin::policies::{AutoTopicCreation, TopicType};
-use crate::state::Topic;
+use crate::state::BrokerTopic;
 
 /// What a producer is told: the error, or that it may go on.
 fn produce(rig: &mut Rig, name: &str) -> Result<(), i32> {
     let command = CommandProducer { topic: full(name), ..producer(9, 7, AccessMode::Shared) };
     match rig.ask(1, command).pop() {
-        Some(Effect::Send(1, Command::ProducerSuccess(_))) => {
+        Some(MachineEffect::Send(1, Command::ProducerSuccess(_))) => {
             rig.ask(1, longhaul_wire::messages::CommandCloseProducer::new(9, 8));
             Ok(())
         }
-        Some(Effect::Send(1, Command::Error(refused))) => Err(refused.error),
+        Some(MachineEffect::Send(1, Command::Error(refused))) => Err(refused.error),
         other => panic!("{other:?}"),
     }
 }
@@ -27,11 +27,11 @@ fn subscribe(rig: &mut Rig, name: &str, may_create: bool) -> Result<(), i32> {
         ..CommandSubscribe::default()
     };
     match rig.ask(1, command).pop() {
-        Some(Effect::Send(1, Command::Success(_))) => {
+        Some(MachineEffect::Send(1, Command::Success(_))) => {
             rig.ask(1, longhaul_wire::messages::CommandCloseConsumer::new(9, 8));
             Ok(())
         }
-        Some(Effect::Send(1, Command::Error(refused))) => Err(refused.error),
+        Some(MachineEffect::Send(1, Command::Error(refused))) => Err(refused.error),
         other => panic!("{other:?}"),
     }
 }
@@ -108,7 +108,7 @@ fn a_name_says_whether_duplicates_are_dropped() {
         .machine
         .state
         .topics()
-        .map(|(id, topic): (u32, &Topic)| {
+        .map(|(id, topic): (u32, &BrokerTopic)| {
             let short = topic.name.as_str().rsplit('/').next().unwrap();
             (short, rig.machine.live[&id].deduplicates)
         })

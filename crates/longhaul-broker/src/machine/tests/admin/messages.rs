@@ -1,31 +1,31 @@
 //! Single messages.
 
 use super::*;
-use crate::admin::values::{Found, Position as Place};
-use crate::state::entries::Entries;
+use crate::admin::values::{AdminPosition, StoredEntryLocation};
+use crate::state::entries::TopicEntries;
 
 /// With three entries on disk, of which `s` has acknowledged the first.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 3);
-    rig.create_subscription("t", "s", Start::Earliest);
+    rig.create_subscription("t", "s", SubscriptionStart::Earliest);
     let call = on_subscription(|machine, name, subscription| machine.skip(name, subscription, 1));
     assert_eq!(rig.answer(subscription("t", "s", call)), DONE);
     rig
 }
 
 /// The number of the entry that is read, by its place in the log.
-fn reads(rig: &mut Rig, ask: Ask<Found>) -> u64 {
-    let Found { position, place } = rig.answer(ask).unwrap();
-    let entries: &Entries = &rig.kept("t").entries;
+fn reads(rig: &mut Rig, ask: Ask<StoredEntryLocation>) -> u64 {
+    let StoredEntryLocation { position, place } = rig.answer(ask).unwrap();
+    let entries: &TopicEntries = &rig.kept("t").entries;
     let found = entries.iter().find(|(_, slot)| slot.place == place).unwrap().0;
     assert_eq!((position.ledger, position.entry), (0, found.cast_signed()));
     found
 }
 
-fn at(ledger: i64, entry: i64) -> OnTopic<Found> {
-    on_topic(move |machine, name| machine.find_message(name, Place { ledger, entry }))
+fn at(ledger: i64, entry: i64) -> OnTopic<StoredEntryLocation> {
+    on_topic(move |machine, name| machine.find_message(name, AdminPosition { ledger, entry }))
 }
 
 /// Who asked for entry -1, where a topic without entries ends, was given entry 0.
@@ -70,9 +70,9 @@ fn a_message_is_read_when_it_is_on_disk() {
     let mut rig = rig();
     let message = verified(Payload::new(&MessageMetadata::default(), b"x"));
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
-    rig.machine.request(1, Request::Publish(send, message));
+    rig.machine.request(1, ClientRequest::Publish(send, message));
     let found = rig.machine.call(TICKET, topic("t", at(0, 3)));
-    assert!(matches!(found, Err(AdminError::NotFound(_))), "{found:?}");
+    assert!(matches!(found, Err(AdminCallError::NotFound(_))), "{found:?}");
     rig.settle();
     assert_eq!(reads(&mut rig, topic("t", at(0, 3))), 3);
 }
@@ -89,7 +89,7 @@ fn the_last_message_is_the_last_on_disk() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 2);
     assert_eq!(last(&mut rig), (0, 1));
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 1);
     assert_eq!(last(&mut rig), (1, 0));

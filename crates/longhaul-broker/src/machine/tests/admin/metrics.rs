@@ -2,8 +2,8 @@
 
 use super::stats::{Story, publish, sizes, stats, story};
 use super::*;
-use crate::auth::Role;
-use crate::log::Times;
+use crate::auth::AuthRole;
+use crate::log::DurationHistogram;
 use crate::machine::invariants::Invariant;
 use crate::machine::tests::support::with_roles;
 use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
@@ -51,7 +51,7 @@ fn metrics_are_the_sum_of_it() {
         is_disk_full: false,
         sync_times: rig.machine.log.syncs,
     };
-    let mut publish_times = Times::default();
+    let mut publish_times = DurationHistogram::default();
     (0..3).for_each(|_| publish_times.note(std::time::Duration::ZERO));
     let expected = MetricsSnapshot {
         topics: [(full("t"), t), (full("empty"), TopicMetrics::default())].into(),
@@ -89,17 +89,17 @@ fn the_oldest_open_entry_has_an_age() {
     assert_eq!(begin, START);
     publish(&mut rig, |_| {}, b"nobody has subscribed");
     assert_eq!(ages(&mut rig, 7_000), (0, 0));
-    rig.create_subscription("t", "slow", Start::Earliest);
-    rig.create_subscription("t", "fast", Start::Earliest);
+    rig.create_subscription("t", "slow", SubscriptionStart::Earliest);
+    rig.create_subscription("t", "fast", SubscriptionStart::Earliest);
     assert_eq!(ages(&mut rig, 7_000), (7, 7));
     rig.now = START + 20_000;
     publish(&mut rig, |_| {}, b"second");
-    rig.answer(subscription("t", "fast", Machine::skip_all)).unwrap();
+    rig.answer(subscription("t", "fast", BrokerMachine::skip_all)).unwrap();
     assert_eq!(ages(&mut rig, 25_999), (25, 25), "the slow one has both");
     rig.answer(subscription("t", "slow", |machine, name, slow| machine.skip(name, slow, 1)))
         .unwrap();
     assert_eq!(ages(&mut rig, 25_999), (5, 5));
-    rig.answer(subscription("t", "slow", Machine::skip_all)).unwrap();
+    rig.answer(subscription("t", "slow", BrokerMachine::skip_all)).unwrap();
     assert_eq!(ages(&mut rig, 90_000), (0, 0), "nothing is open");
     rig.now = START + 95_000;
     rig.subscribe(2, 5, |command| command.durable = Some(false));
@@ -119,7 +119,7 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
         rig.machine.set_moment(now, received);
         let payload = Payload::new(&MessageMetadata::default(), b"x");
         let send = CommandSend { producer_id: 1, ..CommandSend::default() };
-        rig.machine.request(1, Request::Publish(send, verified(payload)));
+        rig.machine.request(1, ClientRequest::Publish(send, verified(payload)));
     };
     send(&mut rig, 1_000, 1_050);
     send(&mut rig, 4_000, 4_010);
@@ -133,7 +133,7 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
     rig.machine.set_moment(9_000, 8_000);
     let refused = CommandSend { producer_id: 7, ..CommandSend::default() };
     let payload = Payload::new(&MessageMetadata::default(), b"x");
-    rig.machine.request(1, Request::Publish(refused, verified(payload)));
+    rig.machine.request(1, ClientRequest::Publish(refused, verified(payload)));
     rig.settle();
     let found = rig.machine.metrics(None);
     assert_eq!((found.publish_errors, found.publish_times), (1, times), "an error is no receipt");
@@ -161,7 +161,7 @@ fn counters_never_fall() {
 fn consumer_stats(rig: &mut Rig, consumer_id: u64) -> CommandConsumerStatsResponse {
     let command = CommandConsumerStats { request_id: 4, consumer_id };
     match rig.ask(2, command).pop() {
-        Some(Effect::Send(2, Command::ConsumerStatsResponse(response))) => *response,
+        Some(MachineEffect::Send(2, Command::ConsumerStatsResponse(response))) => *response,
         other => panic!("{other:?}"),
     }
 }
@@ -214,7 +214,7 @@ fn a_role_sees_the_topics_that_it_may_use() {
         rig.create(topic);
     }
     let seen = |name: &str| {
-        let viewer = Some(Role { name: name.to_owned(), ..Role::default() });
+        let viewer = Some(AuthRole { name: name.to_owned(), ..AuthRole::default() });
         let found = rig.machine.metrics(viewer.as_ref());
         assert!(found.is_part && found.connections_accepted == 0 && found.log.records == 0);
         found.topics.into_keys().collect::<Vec<_>>()

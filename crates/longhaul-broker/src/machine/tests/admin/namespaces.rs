@@ -1,7 +1,7 @@
 //! Tenants and namespaces.
 
 use super::*;
-use crate::admin::policies::{Action, Grants, Policies};
+use crate::admin::policies::{AuthAction, Grants, Policies};
 use crate::admin::values::NewSchema;
 
 fn create(name: &str) -> Ask<()> {
@@ -17,11 +17,11 @@ fn of_tenant(tenant: &str) -> Ask<Vec<String>> {
 }
 
 fn create_tenant(name: &str) -> Ask<()> {
-    namespace(name, Machine::create_tenant)
+    namespace(name, BrokerMachine::create_tenant)
 }
 
 fn delete_tenant(name: &str) -> Ask<()> {
-    namespace(name, Machine::delete_tenant)
+    namespace(name, BrokerMachine::delete_tenant)
 }
 
 /// With tenants `acme` and `acme2`, each with the namespace `a`.
@@ -72,14 +72,16 @@ fn a_namespace_that_does_not_exist_has_nothing() {
         on_namespace(|machine, name| machine.delete_namespace(name, true)),
         on_namespace(|machine, name| machine.topics_of(name).map(drop)),
         on_namespace(|machine, name| machine.partitioned_topics_of(name).map(drop)),
-        on_namespace(Machine::unload_namespace),
+        on_namespace(BrokerMachine::unload_namespace),
         on_namespace(|machine, name| machine.namespace_policies(name).map(drop)),
         on_namespace(move |machine, name| {
             machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(1))
         }),
         on_namespace(|machine, name| machine.namespace_grants(name).map(drop)),
         on_namespace(move |machine, name| {
-            machine.set_namespace_grants(name, |grants| grants.grant("role", vec![Action::Produce]))
+            machine.set_namespace_grants(name, |grants| {
+                grants.grant("role", vec![AuthAction::Produce])
+            })
         }),
         on_namespace(move |machine, name| {
             machine.set_namespace_grants(name, |grants| grants.revoke("role"))
@@ -93,7 +95,7 @@ fn a_namespace_that_does_not_exist_has_nothing() {
 fn a_namespace_starts_with_its_policies() {
     let mut rig = rig();
     let policies = [
-        Box::new(|policies: &mut Policies| policies.message_ttl_s = Some(7)) as Change,
+        Box::new(|policies: &mut Policies| policies.message_ttl_s = Some(7)) as PolicyChange,
         Box::new(|policies: &mut Policies| policies.deduplication = Some(true)),
     ];
     let call = on_namespace(move |machine, name| machine.create_namespace(name, policies.into()));
@@ -121,16 +123,17 @@ fn grants_come_and_go() {
     };
     assert_eq!(grants(&mut rig), Grants::default());
     let call = on_namespace(move |machine, name| {
-        machine.set_namespace_grants(name, |grants| grants.grant("worker", vec![Action::Consume]))
+        machine
+            .set_namespace_grants(name, |grants| grants.grant("worker", vec![AuthAction::Consume]))
     });
     assert_eq!(rig.answer(namespace("acme/a", call)), DONE);
-    assert_eq!(grants(&mut rig).shown(), [("worker".to_owned(), vec![Action::Consume])].into());
+    assert_eq!(grants(&mut rig).shown(), [("worker".to_owned(), vec![AuthAction::Consume])].into());
     let call = on_namespace(move |machine, name| {
         machine.set_namespace_grants(name, |grants| grants.revoke("worker"))
     });
     assert_eq!(rig.answer(namespace("acme/a", call)), DONE);
     assert!(grants(&mut rig).shown().is_empty());
-    let allowed = grants(&mut rig).allow("worker", Action::Consume);
+    let allowed = grants(&mut rig).allow("worker", AuthAction::Consume);
     assert_eq!(allowed, Some(false), "the namespace stays closed");
 }
 
@@ -172,12 +175,13 @@ fn a_namespace_is_unloaded_alone() {
     rig.produce_to(1, 1, "persistent://acme/a/plain");
     rig.produce_to(1, 2, "persistent://acme/a/parts-partition-1");
     rig.produce_to(1, 3, "persistent://acme2/a/plain");
-    let (answer, effects) = rig.answer_and_effects(namespace("acme/a", Machine::unload_namespace));
+    let (answer, effects) =
+        rig.answer_and_effects(namespace("acme/a", BrokerMachine::unload_namespace));
     assert_eq!(answer, DONE);
     let closed: Vec<u64> = effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Send(1, Command::CloseProducer(command)) => Some(command.producer_id),
+            MachineEffect::Send(1, Command::CloseProducer(command)) => Some(command.producer_id),
             _ => None,
         })
         .collect();

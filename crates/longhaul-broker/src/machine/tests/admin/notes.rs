@@ -1,7 +1,7 @@
 //! What operators note on topics, look up in them, and end.
 
 use super::*;
-use crate::admin::values::Position;
+use crate::admin::values::AdminPosition;
 
 #[test]
 fn properties_are_kept_added_to_and_taken_away() {
@@ -80,7 +80,7 @@ fn a_moment_leads_to_the_message_that_came_next() {
     {
         let answer =
             rig.answer(topic("t", move |machine, name| machine.message_id_at(name, timestamp_ms)));
-        assert_eq!(answer, Ok(Position { ledger: 0, entry }));
+        assert_eq!(answer, Ok(AdminPosition { ledger: 0, entry }));
     }
     let call = on_topic(|machine, name| machine.message_id_at(name, 0));
     rig.refuses(topic("none", call), 404, "not found");
@@ -93,15 +93,15 @@ fn partitions_end_together() {
     rig.create_partitioned("parts", 2);
     rig.produce_to(1, 1, "parts-partition-1");
     rig.fill(1, 1, 1);
-    rig.refuses(topic("parts", Machine::terminate_topic), 405, "is a partitioned topic");
-    rig.refuses(topic("t", Machine::terminate_partitions), 404, "is not a partitioned topic");
-    let last = |rig: &Rig, name: &str, entry| Position {
+    rig.refuses(topic("parts", BrokerMachine::terminate_topic), 405, "is a partitioned topic");
+    rig.refuses(topic("t", BrokerMachine::terminate_partitions), 404, "is not a partitioned topic");
+    let last = |rig: &Rig, name: &str, entry| AdminPosition {
         ledger: rig.kept(name).entries.ledgers().next().unwrap().0.cast_signed(),
         entry,
     };
     let expected =
         [(0, last(&rig, "parts-partition-0", -1)), (1, last(&rig, "parts-partition-1", 0))];
-    let answer = rig.answer(topic("parts", Machine::terminate_partitions));
+    let answer = rig.answer(topic("parts", BrokerMachine::terminate_partitions));
     assert_eq!(answer, Ok(BTreeMap::from(expected)));
     assert!(
         rig.kept("parts-partition-0").is_terminated && rig.kept("parts-partition-1").is_terminated

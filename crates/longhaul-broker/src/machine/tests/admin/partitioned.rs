@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::admin::policies::{AutoTopicCreation, TopicType};
-use crate::admin::values::{NewSchema, Partitions};
+use crate::admin::values::{NewSchema, PartitionedTopicMetadata};
 
 fn grow(partitions: u32) -> Ask<()> {
     grow_of("parts", partitions)
@@ -20,14 +20,15 @@ fn delete(name: &str, force: bool) -> Ask<()> {
     topic(name, move |machine, name| machine.remove_partitioned(name, force))
 }
 
-fn partitions(name: &str, allow_auto_creation: bool) -> Ask<Partitions> {
+fn partitions(name: &str, allow_auto_creation: bool) -> Ask<PartitionedTopicMetadata> {
     topic(name, move |machine, name| machine.partitions(name, allow_auto_creation))
 }
 
 /// The topics that there are, by the last part of their names.
 fn topics(rig: &Rig) -> Vec<String> {
-    let short =
-        |topic: &crate::state::Topic| topic.name.as_str().rsplit('/').next().unwrap().to_owned();
+    let short = |topic: &crate::state::BrokerTopic| {
+        topic.name.as_str().rsplit('/').next().unwrap().to_owned()
+    };
     rig.machine.state.topics().map(|(_, topic)| short(topic)).collect()
 }
 
@@ -41,10 +42,13 @@ fn rig(count: u32) -> Rig {
 fn a_partitioned_topic_is_its_partitions() {
     let mut rig = rig(2);
     assert_eq!(topics(&rig), ["parts-partition-0", "parts-partition-1"]);
-    assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(2, BTreeMap::new())));
+    assert_eq!(
+        rig.answer(partitions("parts", false)),
+        Ok(PartitionedTopicMetadata::new(2, BTreeMap::new()))
+    );
     assert_eq!(
         rig.answer(partitions("parts-partition-0", false)),
-        Ok(Partitions::new(0, BTreeMap::new()))
+        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new()))
     );
     for partitions in [0, 10_001, u32::MAX] {
         let reason = "the number of partitions must be 1 to 10000";
@@ -74,13 +78,16 @@ fn what_is_asked_of_one_topic_is_asked_of_a_partition() {
 #[test]
 fn partitions_only_become_more() {
     let mut rig = rig(2);
-    rig.create_subscription("parts", "a", Start::Latest);
-    rig.create_subscription("parts-partition-1", "b", Start::Latest);
+    rig.create_subscription("parts", "a", SubscriptionStart::Latest);
+    rig.create_subscription("parts-partition-1", "b", SubscriptionStart::Latest);
     for fewer in [1, 2] {
         rig.refuses(grow(fewer), 422, "has 2 partitions, and can only get more");
     }
     assert_eq!(rig.answer(grow(4)), DONE);
-    assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(4, BTreeMap::new())));
+    assert_eq!(
+        rig.answer(partitions("parts", false)),
+        Ok(PartitionedTopicMetadata::new(4, BTreeMap::new()))
+    );
     for new in ["parts-partition-2", "parts-partition-3"] {
         let names: Vec<_> = rig.kept(new).durable().map(|known| known.name.as_str()).collect();
         assert_eq!(names, ["a"], "{new}: the subscriptions of partition 0");
@@ -99,12 +106,15 @@ fn missing_partitions_are_created() {
     let call = on_topic(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
     let zero = rig.id_of("parts-partition-0");
-    assert_eq!(rig.answer(partitions("parts", false)), Ok(Partitions::new(3, BTreeMap::new())));
-    assert_eq!(rig.answer(topic("parts", Machine::make_missing_partitions)), DONE);
+    assert_eq!(
+        rig.answer(partitions("parts", false)),
+        Ok(PartitionedTopicMetadata::new(3, BTreeMap::new()))
+    );
+    assert_eq!(rig.answer(topic("parts", BrokerMachine::make_missing_partitions)), DONE);
     assert_eq!(topics(&rig).len(), 3);
     assert_eq!(rig.id_of("parts-partition-0"), zero, "it is left alone");
     rig.create("plain");
-    rig.refuses(topic("plain", Machine::make_missing_partitions), 404, "not found");
+    rig.refuses(topic("plain", BrokerMachine::make_missing_partitions), 404, "not found");
 }
 
 #[test]
@@ -142,7 +152,7 @@ fn schemas_and_policies_go_with_a_partitioned_topic() {
 #[test]
 fn a_call_on_the_whole_reaches_each_partition() {
     let mut rig = rig(2);
-    rig.create_subscription("parts", "s", Start::Earliest);
+    rig.create_subscription("parts", "s", SubscriptionStart::Earliest);
     for (id, name) in [(1, "parts-partition-0"), (2, "parts-partition-1")] {
         rig.produce_to(1, id, name);
         rig.fill(1, id, 2);
@@ -157,9 +167,9 @@ fn a_call_on_the_whole_reaches_each_partition() {
     assert_eq!(marks(&rig), [2, 2]);
     rig.fill(1, 1, 1);
     rig.fill(1, 2, 1);
-    assert_eq!(rig.answer(topic("parts", Machine::truncate_topic)), DONE);
+    assert_eq!(rig.answer(topic("parts", BrokerMachine::truncate_topic)), DONE);
     assert_eq!(marks(&rig), [3, 3]);
-    let (answer, effects) = rig.answer_and_effects(topic("parts", Machine::unload_topic));
+    let (answer, effects) = rig.answer_and_effects(topic("parts", BrokerMachine::unload_topic));
     assert_eq!((answer, names(&effects)), (DONE, vec![15, 15]));
     let ask = topic("parts", |machine, name| machine.partitioned_stats(name));
     let (partitions, stats) = rig.answer(ask).unwrap();
@@ -174,7 +184,10 @@ fn a_call_on_the_whole_reaches_each_partition() {
 #[test]
 fn a_topic_that_use_would_create_has_no_partitions() {
     let mut rig = rig(2);
-    assert_eq!(rig.answer(partitions("new", true)), Ok(Partitions::new(0, BTreeMap::new())));
+    assert_eq!(
+        rig.answer(partitions("new", true)),
+        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new()))
+    );
     assert!(rig.id_of("new").is_none(), "to ask does not create it");
     rig.refuses(partitions("new", false), 404, "does not exist");
     let elsewhere = "persistent://nobody/default/t";
@@ -182,7 +195,11 @@ fn a_topic_that_use_would_create_has_no_partitions() {
     let call = on_topic(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
     let missing = rig.answer(partitions("parts-partition-1", false));
-    assert_eq!(missing, Ok(Partitions::new(0, BTreeMap::new())), "use brings it back");
+    assert_eq!(
+        missing,
+        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new())),
+        "use brings it back"
+    );
     rig.refuses(partitions("parts-partition-2", true), 404, "has 2 partitions");
 }
 
@@ -203,21 +220,31 @@ fn auto(allow: bool, topic_type: TopicType, count: Option<u32>) -> Ask<()> {
 fn a_namespace_says_what_use_creates() {
     let mut rig = Rig::new();
     rig.answer(auto(true, TopicType::Partitioned, Some(3))).unwrap();
-    assert_eq!(rig.answer(partitions("a", true)), Ok(Partitions::new(3, BTreeMap::new())));
+    assert_eq!(
+        rig.answer(partitions("a", true)),
+        Ok(PartitionedTopicMetadata::new(3, BTreeMap::new()))
+    );
     assert_eq!(topics(&rig).len(), 3, "they are there");
     let loose = rig.answer(partitions("b-partition-7", true));
-    assert_eq!(loose, Ok(Partitions::new(0, BTreeMap::new())), "a partition has none");
+    assert_eq!(
+        loose,
+        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new())),
+        "a partition has none"
+    );
     for said in [None, Some(0)] {
         let mut rig = Rig::new();
         rig.answer(auto(true, TopicType::Partitioned, said)).unwrap();
         assert_eq!(
             rig.answer(partitions("a", true)),
-            Ok(Partitions::new(1, BTreeMap::new())),
+            Ok(PartitionedTopicMetadata::new(1, BTreeMap::new())),
             "{said:?}"
         );
     }
     rig.answer(auto(true, TopicType::NonPartitioned, Some(3))).unwrap();
-    assert_eq!(rig.answer(partitions("c", true)), Ok(Partitions::new(0, BTreeMap::new())));
+    assert_eq!(
+        rig.answer(partitions("c", true)),
+        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new()))
+    );
     rig.answer(auto(false, TopicType::Partitioned, Some(3))).unwrap();
     rig.refuses(partitions("d", true), 404, "does not exist");
 }

@@ -76,7 +76,7 @@ fn policies_belong_to_whole_topics() {
 #[test]
 fn a_change_touches_the_topics_that_it_is_about() {
     let mut rig = Rig::new();
-    assert_eq!(rig.answer(|machine: &mut Machine| machine.create_tenant("acme")), DONE);
+    assert_eq!(rig.answer(|machine: &mut BrokerMachine| machine.create_tenant("acme")), DONE);
     let create = on_namespace(move |machine, name| machine.create_namespace(name, Vec::new()));
     assert_eq!(rig.answer(namespace("acme/a", create)), DONE);
     for name in ["t", "t2", "t-partition-x", "persistent://acme/a/t"] {

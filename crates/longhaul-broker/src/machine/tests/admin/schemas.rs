@@ -57,8 +57,8 @@ fn a_schema_has_versions() {
 #[test]
 fn schemas_are_deleted_together() {
     let mut rig = rig();
-    assert_eq!(rig.answer(topic("t", Machine::remove_schemas)), Ok(1), "the last of them");
-    rig.refuses(topic("t", Machine::remove_schemas), 404, "has no such schema");
+    assert_eq!(rig.answer(topic("t", BrokerMachine::remove_schemas)), Ok(1), "the last of them");
+    rig.refuses(topic("t", BrokerMachine::remove_schemas), 404, "has no such schema");
     rig.refuses(get("t", None), 404, "has no such schema");
     assert_eq!(rig.answer(topic("t", |machine, name| Ok(machine.schemas(name)))), Ok(Vec::new()));
     assert_eq!(rig.answer(create("t", "AVRO", "a")), Ok(0), "another type, now");
@@ -134,7 +134,9 @@ fn client_asks(rig: &mut Rig, name: &str, version: Option<&[u8]>) -> Result<(Sch
     let schema_version = version.map(Bytes::copy_from_slice);
     let command = CommandGetSchema { request_id: 3, topic: full(name), schema_version };
     match rig.ask(1, command).pop() {
-        Some(Effect::Send(1, Command::GetSchemaResponse(response))) if response.request_id == 3 => {
+        Some(MachineEffect::Send(1, Command::GetSchemaResponse(response)))
+            if response.request_id == 3 =>
+        {
             assert_eq!(response.error_code.is_some(), response.error_message.is_some());
             match response.error_code {
                 Some(code) => Err(code),
@@ -172,7 +174,7 @@ fn client_stores(rig: &mut Rig, name: &str, kind: SchemaType) -> Result<Bytes, i
     let schema = Schema { r#type: kind.into(), schema_data: "a".into(), ..Schema::default() };
     let command = CommandGetOrCreateSchema { request_id: 3, topic: full(name), schema };
     match rig.ask(1, command).pop() {
-        Some(Effect::Send(1, Command::GetOrCreateSchemaResponse(response)))
+        Some(MachineEffect::Send(1, Command::GetOrCreateSchemaResponse(response)))
             if response.request_id == 3 =>
         {
             assert_eq!(response.error_code.is_some(), response.error_message.is_some());
@@ -206,7 +208,7 @@ fn a_producer_without_a_schema_stores_none() {
         let schema = Some(Schema { r#type: kind.into(), ..Schema::default() });
         let command = CommandProducer { schema, ..producer(id, id, AccessMode::Shared) };
         match rig.ask(1, command).pop() {
-            Some(Effect::Send(_, Command::ProducerSuccess(success))) => {
+            Some(MachineEffect::Send(_, Command::ProducerSuccess(success))) => {
                 assert_eq!(success.schema_version.unwrap_or_default(), Bytes::new(), "{kind:?}");
             }
             other => panic!("{other:?}"),
@@ -219,14 +221,15 @@ fn a_producer_without_a_schema_stores_none() {
 /// one.
 #[test]
 fn schemas_need_a_permission() {
-    use crate::admin::policies::Action;
+    use crate::admin::policies::AuthAction;
     use crate::auth::tests::{token, with_secret};
     let tokens = ["reader", "nobody"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
     rig.create("t");
     assert_eq!(rig.answer(create("t", "JSON", "a")), Ok(0));
     let call = on_namespace(move |machine, name| {
-        machine.set_namespace_grants(name, |grants| grants.grant("reader", vec![Action::Consume]))
+        machine
+            .set_namespace_grants(name, |grants| grants.grant("reader", vec![AuthAction::Consume]))
     });
     assert_eq!(rig.answer(namespace("public/default", call)), DONE);
     assert!(client_asks(&mut rig, "t", None).is_ok());
@@ -235,7 +238,7 @@ fn schemas_need_a_permission() {
     let command =
         CommandGetSchema { request_id: 3, topic: full("t"), ..CommandGetSchema::default() };
     match rig.ask(2, command).pop() {
-        Some(Effect::Send(2, Command::GetSchemaResponse(response))) => {
+        Some(MachineEffect::Send(2, Command::GetSchemaResponse(response))) => {
             assert_eq!((response.error_code, response.schema), (Some(refused), None));
         }
         other => panic!("{other:?}"),

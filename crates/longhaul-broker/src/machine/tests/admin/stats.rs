@@ -16,7 +16,7 @@ pub(super) fn publish(
     let bytes = payload.bytes().len() as u64;
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
     rig.machine.set_time(rig.now, rig.now);
-    rig.machine.request(1, Request::Publish(send, verified(payload)));
+    rig.machine.request(1, ClientRequest::Publish(send, verified(payload)));
     rig.settle();
     bytes
 }
@@ -45,7 +45,7 @@ pub(super) struct Story {
 pub(super) fn story() -> Story {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.create_subscription("t", "idle", Start::Earliest);
+    rig.create_subscription("t", "idle", SubscriptionStart::Earliest);
     rig.subscribe(2, 5, |command| {
         command.sub_type = 1;
         command.consumer_name = Some("c".to_owned());
@@ -139,7 +139,7 @@ fn the_figures_of_a_topic_are_what_happened() {
 #[test]
 fn a_backlog_is_what_nobody_has_acknowledged() {
     let Story { mut rig, sizes, .. } = story();
-    rig.answer(subscription("t", "idle", Machine::skip_all)).unwrap();
+    rig.answer(subscription("t", "idle", BrokerMachine::skip_all)).unwrap();
     ack(&mut rig, 5, 0);
     let all: u64 = sizes.iter().sum();
     let found = stats(&mut rig);
@@ -147,7 +147,7 @@ fn a_backlog_is_what_nobody_has_acknowledged() {
     let s = &found.subscriptions["s"];
     assert_eq!((s.msg_backlog, s.earliest_msg_publish_time_in_backlog), (1, START + 20));
     assert_eq!(s.backlog_size, all / 3);
-    rig.answer(subscription("t", "s", Machine::skip_all)).unwrap();
+    rig.answer(subscription("t", "s", BrokerMachine::skip_all)).unwrap();
     let found = stats(&mut rig);
     let s = &found.subscriptions["s"];
     assert_eq!((found.backlog_size, s.msg_backlog, s.backlog_size), (0, 0, 0));
@@ -159,11 +159,11 @@ fn a_backlog_is_what_nobody_has_acknowledged() {
 fn figures_end_where_the_disk_does() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.create_subscription("t", "s", Start::Earliest);
+    rig.create_subscription("t", "s", SubscriptionStart::Earliest);
     let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
     let message = verified(Payload::new(&metadata, b"x"));
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
-    rig.machine.request(1, Request::Publish(send, message));
+    rig.machine.request(1, ClientRequest::Publish(send, message));
     let s = &rig.machine.topic_stats(0).unwrap().subscriptions["s"];
     assert_eq!((s.msg_backlog, s.earliest_msg_publish_time_in_backlog), (0, 0));
     let internal = rig.machine.internal_stats(0).unwrap();
@@ -196,7 +196,7 @@ fn a_topic_says_who_uses_it_how() {
         command.durable = Some(false);
     });
     let found = stats(&mut rig);
-    assert_eq!(found.publishers[0].access_mode, shown::AccessMode::Exclusive);
+    assert_eq!(found.publishers[0].access_mode, shown::ProducerAccessMode::Exclusive);
     assert_eq!((found.publishers.len(), found.waiting_publishers), (1, 1));
     assert_eq!(found.topic_epoch, Some(0));
     assert_eq!(found.deduplication_status, shown::DeduplicationStatus::Enabled);
@@ -213,7 +213,7 @@ fn a_topic_says_who_uses_it_how() {
 fn a_topic_says_when_it_was_compacted() {
     let Story { mut rig, .. } = story();
     let compact = |rig: &mut Rig, result| {
-        let job = compaction::job(rig.call(Machine::start_compaction)).unwrap();
+        let job = compaction::job(rig.call(BrokerMachine::start_compaction)).unwrap();
         rig.now += 30;
         rig.machine.set_time(rig.now, rig.now);
         rig.machine.compacted(&job, result);
@@ -243,8 +243,8 @@ fn internal(rig: &mut Rig) -> shown::InternalStats {
     rig.answer(topic("t", |machine, name| machine.stats_of_ledgers(name))).unwrap()
 }
 
-const fn place(ledger: i64, entry: i64) -> crate::admin::values::Position {
-    crate::admin::values::Position { ledger, entry }
+const fn place(ledger: i64, entry: i64) -> crate::admin::values::AdminPosition {
+    crate::admin::values::AdminPosition { ledger, entry }
 }
 
 fn cursor(mark: (i64, i64), read: (i64, i64)) -> shown::CursorStats {
@@ -312,7 +312,7 @@ fn ledgers_go_when_they_are_trimmed() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     for count in [3, 2, 1] {
         rig.fill(1, 1, count);
-        rig.call(Machine::unload_topic);
+        rig.call(BrokerMachine::unload_topic);
         rig.produce(1, 1, AccessMode::Shared).unwrap();
     }
     let size = sizes(&rig)[0].cast_signed();
@@ -348,7 +348,7 @@ fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
     assert_eq!(internal(&mut rig).cursors, [("__compaction".to_owned(), none_yet)].into());
     rig.set(|policies| policies.compaction_threshold_bytes = Some(0));
     assert!(internal(&mut rig).cursors.is_empty());
-    let job = compaction::job(rig.call(Machine::start_compaction)).unwrap();
+    let job = compaction::job(rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(reading::slots(&[(0, 1, 9), (2, 1, 11)])));
     rig.settle();
     let found = internal(&mut rig);
@@ -360,8 +360,8 @@ fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
 #[test]
 fn ids_are_shown_as_far_as_they_go() {
     use crate::machine::stats::shown;
-    use crate::state::entries::Position;
-    let id = |ledger, entry| shown(Some(Position { ledger, entry }));
+    use crate::state::entries::EntryPosition;
+    let id = |ledger, entry| shown(Some(EntryPosition { ledger, entry }));
     assert_eq!(id(7, 9), place(7, 9));
     assert_eq!(id(u64::MAX, 1 << 63), place(i64::MAX, i64::MAX));
     assert_eq!(shown(None), place(-1, -1));

@@ -1,22 +1,22 @@
 //! Subscriptions: created, deleted, moved.
 
 use super::*;
-use crate::admin::values::Position as Place;
+use crate::admin::values::AdminPosition;
 use longhaul_wire::messages::KeyValue;
 
-fn create(name: &str, at: Start) -> Ask<()> {
+fn create(name: &str, at: SubscriptionStart) -> Ask<()> {
     subscription("t", name, create_at(at))
 }
 
 fn on<T: 'static>(
     name: &str,
-    call: impl FnOnce(&mut Machine, &TopicName, &str) -> Result<T, AdminError> + 'static,
+    call: impl FnOnce(&mut BrokerMachine, &TopicName, &str) -> Result<T, AdminCallError> + 'static,
 ) -> Ask<T> {
     subscription("t", name, call)
 }
 
-const fn place(ledger: i64, entry: i64) -> Place {
-    Place { ledger, entry }
+const fn place(ledger: i64, entry: i64) -> AdminPosition {
+    AdminPosition { ledger, entry }
 }
 
 /// With three entries in ledger 0 and two in ledger 1, of which the first is trimmed, and a durable
@@ -27,11 +27,11 @@ fn rig() -> Rig {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 3);
     rig.machine.change(crate::state::change::Trim { topic: 0, first: 1 }).unwrap();
-    rig.call(Machine::unload_topic);
+    rig.call(BrokerMachine::unload_topic);
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.now += 10_000;
     rig.fill(1, 1, 2);
-    rig.create_subscription("t", "s", Start::Earliest);
+    rig.create_subscription("t", "s", SubscriptionStart::Earliest);
     assert_eq!((rig.first(), rig.mark_of("t", "s")), (1, 1));
     let ledgers: Vec<_> = rig.kept("t").entries.ledgers().collect();
     assert_eq!(ledgers, [(0, 0), (1, 3)]);
@@ -43,20 +43,20 @@ fn a_subscription_starts_where_it_is_told() {
     let mut rig = rig();
     let far = place(i64::MAX, i64::MAX);
     for (number, (at, mark)) in [
-        (Start::Earliest, 1),
-        (Start::Latest, 5),
-        (Start::At(place(0, 2)), 2),
-        (Start::At(place(0, 9)), 3),
-        (Start::At(place(1, 1)), 4),
-        (Start::At(place(0, 0)), 1),
-        (Start::At(place(-1, -1)), 1),
-        (Start::At(far), 5),
-        (Start::After(place(0, 1)), 2),
-        (Start::After(place(0, 2)), 3),
-        (Start::After(place(1, -1)), 3),
-        (Start::After(place(0, -1)), 1),
-        (Start::After(place(1, 1)), 5),
-        (Start::After(far), 5),
+        (SubscriptionStart::Earliest, 1),
+        (SubscriptionStart::Latest, 5),
+        (SubscriptionStart::At(place(0, 2)), 2),
+        (SubscriptionStart::At(place(0, 9)), 3),
+        (SubscriptionStart::At(place(1, 1)), 4),
+        (SubscriptionStart::At(place(0, 0)), 1),
+        (SubscriptionStart::At(place(-1, -1)), 1),
+        (SubscriptionStart::At(far), 5),
+        (SubscriptionStart::After(place(0, 1)), 2),
+        (SubscriptionStart::After(place(0, 2)), 3),
+        (SubscriptionStart::After(place(1, -1)), 3),
+        (SubscriptionStart::After(place(0, -1)), 1),
+        (SubscriptionStart::After(place(1, 1)), 5),
+        (SubscriptionStart::After(far), 5),
     ]
     .into_iter()
     .enumerate()
@@ -75,19 +75,24 @@ fn a_subscription_starts_where_it_is_told() {
 #[test]
 fn a_subscription_is_created_once() {
     let mut rig = Rig::new();
-    assert_eq!(rig.answer(create("s", Start::Latest)), DONE);
+    assert_eq!(rig.answer(create("s", SubscriptionStart::Latest)), DONE);
     assert!(rig.id_of("t").is_some(), "with its topic, as by use");
-    rig.refuses(create("s", Start::Latest), 409, "Subscription already exists for topic");
+    rig.refuses(
+        create("s", SubscriptionStart::Latest),
+        409,
+        "Subscription already exists for topic",
+    );
     rig.create_partitioned("parts", 2);
-    let one = subscription("parts-partition-1", "s", create_at(Start::Latest));
+    let one = subscription("parts-partition-1", "s", create_at(SubscriptionStart::Latest));
     assert_eq!(rig.answer(one), DONE);
-    let all = || subscription("parts", "s", create_at(Start::Latest));
+    let all = || subscription("parts", "s", create_at(SubscriptionStart::Latest));
     assert_eq!(rig.answer(all()), DONE, "where it is missing");
     rig.refuses(all(), 409, "Subscription already exists for topic");
     assert!(rig.id_of("parts").is_none());
-    let beyond = subscription("parts-partition-2", "s", create_at(Start::Latest));
+    let beyond = subscription("parts-partition-2", "s", create_at(SubscriptionStart::Latest));
     rig.refuses(beyond, 404, "has 2 partitions");
-    let elsewhere = subscription("persistent://nobody/default/t", "s", create_at(Start::Latest));
+    let elsewhere =
+        subscription("persistent://nobody/default/t", "s", create_at(SubscriptionStart::Latest));
     rig.refuses(elsewhere, 404, "namespace nobody/default does not exist");
 }
 
@@ -97,11 +102,11 @@ fn compaction_has_no_subscription() {
     let mut rig = rig();
     let reason = "compaction needs no subscription here";
     for call in [
-        create_at(Start::Latest),
+        create_at(SubscriptionStart::Latest),
         on_subscription(|machine, name, subscription| {
             machine.remove_subscription(name, subscription, true)
         }),
-        on_subscription(Machine::skip_all),
+        on_subscription(BrokerMachine::skip_all),
     ] {
         rig.refuses(on("__compaction", call), 412, reason);
     }
@@ -115,13 +120,13 @@ fn a_subscription_that_does_not_exist_has_nothing() {
             on_subscription(|machine, name, subscription| {
                 machine.remove_subscription(name, subscription, true)
             }),
-            on_subscription(Machine::skip_all),
+            on_subscription(BrokerMachine::skip_all),
             on_subscription(|machine, name, subscription| machine.skip(name, subscription, 1)),
             on_subscription(|machine, name, subscription| {
                 machine.reset_to_time(name, subscription, 0)
             }),
             on_subscription(|machine, name, subscription| {
-                machine.reset(name, subscription, Start::Earliest)
+                machine.reset(name, subscription, SubscriptionStart::Earliest)
             }),
             on_subscription(|machine, name, subscription| {
                 machine.expire_subscription(name, subscription, 1)
@@ -149,7 +154,7 @@ fn a_subscription_in_use_is_deleted_by_force_alone() {
     let (answer, effects) = rig.answer_and_effects(delete(true));
     assert_eq!((answer, names(&effects)), (DONE, vec![16]), "CLOSE_CONSUMER");
     assert!(rig.kept("t").subscriptions.is_empty());
-    rig.create_subscription("t", "s", Start::Earliest);
+    rig.create_subscription("t", "s", SubscriptionStart::Earliest);
     assert_eq!(rig.answer(delete(false)), DONE, "nobody uses it");
     assert!(rig.kept("t").subscriptions.is_empty());
 }
@@ -180,7 +185,7 @@ fn entries_are_skipped_as_they_are_open() {
         rig.answer(on("s", |machine, name, subscription| machine.reset(
             name,
             subscription,
-            Start::Earliest
+            SubscriptionStart::Earliest
         ))),
         DONE
     );
@@ -189,12 +194,12 @@ fn entries_are_skipped_as_they_are_open() {
         rig.answer(on("s", |machine, name, subscription| machine.reset(
             name,
             subscription,
-            Start::Earliest
+            SubscriptionStart::Earliest
         ))),
         DONE
     );
-    rig.create_subscription("t", "other", Start::Earliest);
-    assert_eq!(rig.answer(on("s", Machine::skip_all)), DONE);
+    rig.create_subscription("t", "other", SubscriptionStart::Earliest);
+    assert_eq!(rig.answer(on("s", BrokerMachine::skip_all)), DONE);
     assert_eq!((rig.mark_of("t", "s"), rig.mark_of("t", "other")), (5, 1));
 }
 
@@ -238,7 +243,7 @@ fn a_subscription_shows_what_its_creator_noted() {
     let mut rig = Rig::new();
     rig.create("t");
     let call = on_subscription(move |machine, name, subscription| {
-        machine.make_subscription(name, subscription, Start::Latest, &noted("tool"))
+        machine.make_subscription(name, subscription, SubscriptionStart::Latest, &noted("tool"))
     });
     assert_eq!(rig.answer(subscription("t", "tool", call)), DONE);
     let subscribe = |rig: &mut Rig, consumer_id, value: &'static str, durable| {
@@ -282,7 +287,7 @@ fn the_properties_of_subscriptions_are_set_where_they_are_kept() {
     };
     let mut rig = Rig::new();
     rig.create_partitioned("parts", 2);
-    rig.create_subscription("parts", "s", Start::Latest);
+    rig.create_subscription("parts", "s", SubscriptionStart::Latest);
     assert_eq!(rig.answer(subscription("parts", "s", set("new"))), DONE);
     for partition in ["parts-partition-0", "parts-partition-1"] {
         let kept = &rig.kept(partition).subscriptions;

@@ -15,17 +15,17 @@ fn a_topic_that_does_not_exist_has_nothing() {
     for call in [
         on_topic(|machine, name| machine.remove_topic(name, true)),
         on_topic(|machine, name| machine.grow(name, 3)),
-        on_topic(Machine::make_missing_partitions),
+        on_topic(BrokerMachine::make_missing_partitions),
         on_topic(|machine, name| machine.remove_partitioned(name, true)),
         on_topic(|machine, name| machine.stats(name).map(drop)),
         on_topic(|machine, name| machine.partitioned_stats(name).map(drop)),
         on_topic(|machine, name| machine.stats_of_ledgers(name).map(drop)),
         on_topic(|machine, name| machine.subscriptions(name).map(drop)),
-        on_topic(Machine::start_compaction),
+        on_topic(BrokerMachine::start_compaction),
         on_topic(|machine, name| machine.compaction_status(name).map(drop)),
         on_topic(|machine, name| machine.last_position(name).map(drop)),
-        on_topic(Machine::unload_topic),
-        on_topic(Machine::truncate_topic),
+        on_topic(BrokerMachine::unload_topic),
+        on_topic(BrokerMachine::truncate_topic),
         on_topic(|machine, name| machine.expire_topic(name, 1)),
         on_topic(|machine, name| machine.policies(name).map(drop)),
         on_topic(move |machine, name| {
@@ -103,9 +103,9 @@ fn nothing_is_left_of_a_deleted_topic() {
     };
     let message = verified(Payload::new(&metadata, b"later"));
     let send = CommandSend { producer_id: 1, ..CommandSend::default() };
-    rig.machine.request(1, Request::Publish(send, message));
+    rig.machine.request(1, ClientRequest::Publish(send, message));
     rig.settle();
-    let effects = rig.call(Machine::start_compaction);
+    let effects = rig.call(BrokerMachine::start_compaction);
     let job = compaction::job(effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
@@ -113,8 +113,7 @@ fn nothing_is_left_of_a_deleted_topic() {
     assert_eq!(rig.machine.compacted.len(), 1);
     let (answer, effects) = rig.answer_and_effects(delete("t", true));
     assert_eq!(answer, DONE);
-    let is_removal =
-        |effect: &Effect| matches!(effect, Effect::RemoveCompacted(file) if *file == job.file);
+    let is_removal = |effect: &MachineEffect| matches!(effect, MachineEffect::RemoveCompacted(file) if *file == job.file);
     assert!(effects.iter().any(is_removal), "{effects:?}");
     assert!(rig.machine.dues.is_empty(), "an alarm for nobody would go off for ever");
     assert!(rig.machine.recent.get(0, 0).is_none());
@@ -129,12 +128,12 @@ fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"x");
-    let effects = rig.call(Machine::start_compaction);
+    let effects = rig.call(BrokerMachine::start_compaction);
     let job = compaction::job(effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
     rig.machine.call(TICKET, delete("t", true)).unwrap();
-    let is_removal = |effect: &Effect| matches!(effect, Effect::RemoveCompacted(_));
+    let is_removal = |effect: &MachineEffect| matches!(effect, MachineEffect::RemoveCompacted(_));
     assert!(!rig.machine.take_effects().iter().any(is_removal));
     assert!(rig.settle().iter().any(is_removal));
 }
@@ -145,7 +144,7 @@ fn unloading_ends_everybody_and_begins_a_ledger() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.subscribe(2, 5, |_| {});
     rig.fill(1, 1, 2);
-    let (answer, effects) = rig.answer_and_effects(topic("t", Machine::unload_topic));
+    let (answer, effects) = rig.answer_and_effects(topic("t", BrokerMachine::unload_topic));
     assert_eq!((answer, names(&effects)), (DONE, vec![15, 16]));
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.fill(1, 1, 1);
@@ -157,12 +156,12 @@ fn unloading_ends_everybody_and_begins_a_ledger() {
 fn truncating_leaves_nothing_whatever_the_retention() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.create_subscription("t", "a", Start::Earliest);
-    rig.create_subscription("t", "b", Start::Earliest);
+    rig.create_subscription("t", "a", SubscriptionStart::Earliest);
+    rig.create_subscription("t", "b", SubscriptionStart::Earliest);
     let forever = Retention { minutes: -1, megabytes: -1 };
     rig.set(|policies| policies.retention = Some(forever));
     rig.fill(1, 1, 3);
-    assert_eq!(rig.answer(topic("t", Machine::truncate_topic)), DONE);
+    assert_eq!(rig.answer(topic("t", BrokerMachine::truncate_topic)), DONE);
     assert_eq!((rig.mark_of("t", "a"), rig.mark_of("t", "b"), rig.first()), (3, 3, 3));
     assert_eq!(rig.kept("t").bytes, 0);
 }
@@ -173,8 +172,8 @@ fn truncating_leaves_nothing_whatever_the_retention() {
 fn messages_expire_for_all_durable_subscriptions() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig.create_subscription("t", "a", Start::Earliest);
-    rig.create_subscription("t", "b", Start::Earliest);
+    rig.create_subscription("t", "a", SubscriptionStart::Earliest);
+    rig.create_subscription("t", "b", SubscriptionStart::Earliest);
     rig.subscribe(2, 5, |command| {
         command.subscription = "reader".to_owned();
         command.durable = Some(false);
@@ -194,7 +193,7 @@ fn messages_expire_for_all_durable_subscriptions() {
     });
     assert_eq!(rig.answer(subscription("t", "a", call)), DONE);
     assert_eq!(marks(&rig), [3, 2, 0], "of one subscription alone");
-    assert_eq!(rig.answer(topic("t", Machine::truncate_topic)), DONE);
+    assert_eq!(rig.answer(topic("t", BrokerMachine::truncate_topic)), DONE);
     assert_eq!(marks(&rig), [3, 3, 0]);
 }
 
@@ -202,8 +201,8 @@ fn messages_expire_for_all_durable_subscriptions() {
 fn subscriptions_are_listed_by_name() {
     let mut rig = Rig::new();
     rig.create("t");
-    rig.create_subscription("t", "b", Start::Earliest);
-    rig.create_subscription("t", "a", Start::Earliest);
+    rig.create_subscription("t", "b", SubscriptionStart::Earliest);
+    rig.create_subscription("t", "a", SubscriptionStart::Earliest);
     rig.subscribe(2, 5, |command| {
         command.subscription = "reader".to_owned();
         command.durable = Some(false);

@@ -3,10 +3,10 @@
 use super::*;
 use crate::protocol::config::LedgerConfig;
 use crate::protocol::entry::{Base, NextAttempt, Outcome};
-use crate::protocol::entry_set::Ended;
+use crate::protocol::entry_set::BatchOutcome;
 use crate::protocol::invariants::SEAL;
 use crate::protocol::key::SealKey;
-use crate::protocol::seal::{Counts, Seal};
+use crate::protocol::seal::{EndedCounts, Seal};
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
 const FIRST: OwnerId = OwnerId(1);
@@ -60,16 +60,16 @@ impl Story {
         let (at, body) = (self.at(), fingerprint(body.as_bytes()));
         let (epoch, owner) = (Some(Epoch(epoch)), Some(owner));
         let created_ms = 1;
-        let entry = ShownEntry { task: TASK, epoch, owner, phase, attempts, created_ms, body };
+        let entry = MetadataEntry { task: TASK, epoch, owner, phase, attempts, created_ms, body };
         self.judge.shown(at, &entry);
         self
     }
 
     fn seal(self) -> Self {
         let mut entries = EntrySet::default();
-        entries.push_entry(TASK.entry_id(), Ended::Completed);
+        entries.push_entry(TASK.entry_id(), BatchOutcome::Completed);
         let key = SealKey { owner: SECOND, serial: self.place };
-        self.put(&Entry::Seal(Seal { key, counts: Counts::default(), entries }), "")
+        self.put(&Entry::Seal(Seal { key, counts: EndedCounts::default(), entries }), "")
     }
 
     fn config(self) -> Self {
@@ -93,7 +93,7 @@ impl Story {
         assert_eq!(ids, expected, "{found:?}");
         for finding in found {
             assert_eq!(finding.violation.task, Some(TASK));
-            let (Place::Ledger(at) | Place::Metadata(at)) = finding.at;
+            let (EntryLocation::Ledger(at) | EntryLocation::Metadata(at)) = finding.at;
             assert_eq!(at, last, "{finding:?}");
         }
     }
@@ -164,7 +164,7 @@ fn an_end_that_the_ledger_does_not_have_is_found() {
     shown().show(1, FIRST, Phase::Completed, 1, "late").finds(&[VIEW]);
     let mut changed = shown();
     let at = changed.at();
-    let entry = ShownEntry {
+    let entry = MetadataEntry {
         task: TASK,
         epoch: Some(Epoch(2)),
         owner: Some(SECOND),
@@ -266,10 +266,10 @@ fn a_task_is_not_claimed_to_run_before_those_that_it_waits_for_are_over() {
     assert_eq!(found(parked().of(TASK, 2, Final, "no")), []);
     assert_eq!(found(parked().of(first, 2, Cancelled, "").of(TASK, 2, Run, "")), []);
     let mut entries = EntrySet::default();
-    entries.push_entry(first.entry_id(), Ended::Completed);
+    entries.push_entry(first.entry_id(), BatchOutcome::Completed);
     let story = parked().of(first, 2, Cancelled, "");
     let key = SealKey { owner: FIRST, serial: 99 };
-    let counts = Counts { cancelled: 1, ..Counts::default() };
+    let counts = EndedCounts { cancelled: 1, ..EndedCounts::default() };
     let sealed = story.put(&Entry::Seal(Seal { key, counts, entries }), "");
     assert_eq!(found(sealed.of(TASK, 2, Run, "")), []);
 }

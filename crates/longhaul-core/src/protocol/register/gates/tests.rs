@@ -31,7 +31,7 @@ fn queue(max_in_flight: Option<u32>, rate: Option<(u32, u64)>) -> QueueSettings 
 }
 
 fn granted(gates: &Gates, tickets: &[Ticket]) -> Vec<bool> {
-    tickets.iter().map(|ticket| matches!(gates.standing(ticket), Standing::From(_))).collect()
+    tickets.iter().map(|ticket| matches!(gates.standing(ticket), TicketGrant::From(_))).collect()
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn tickets_are_granted_in_the_order_of_the_log() {
     let mut gates = Gates::default();
     gates.set(&queue(Some(2), None), 0);
     let line: Vec<_> = (0..4).map(slots).collect();
-    assert_eq!(gates.standing(&line[0]), Standing::Unknown);
+    assert_eq!(gates.standing(&line[0]), TicketGrant::Unknown);
     for ticket in &line {
         assert!(gates.take(ticket, "tasks", 0));
         assert!(!gates.take(ticket, "tasks", 0), "once");
@@ -130,7 +130,7 @@ fn when_a_token_will_be_there_is_known_before_it_is_taken() {
         let expected = opens(&gates, 0);
         let ticket = ticket(GateKind::Pace, None, serial);
         gates.take(&ticket, "tasks", 5_000);
-        assert_eq!(gates.standing(&ticket), Standing::From(expected));
+        assert_eq!(gates.standing(&ticket), TicketGrant::From(expected));
     }
     assert_eq!(opens(&gates, usize::MAX), u64::MAX / 1_000_000 - 999);
 }
@@ -159,7 +159,7 @@ fn a_bucket_has_its_burst_and_then_its_rate() {
     let from = |gates: &mut Gates, serial, at| {
         let ticket = ticket(GateKind::Pace, None, serial);
         gates.take(&ticket, "tasks", at);
-        let Standing::From(from) = gates.standing(&ticket) else {
+        let TicketGrant::From(from) = gates.standing(&ticket) else {
             panic!("a pace waits for nobody")
         };
         (from, gates.forgotten_at(&ticket).unwrap())
@@ -183,16 +183,16 @@ fn who_waits_for_a_token_gets_one_of_the_new_rate() {
     }
     let from =
         |gates: &Gates| -> Vec<_> { line.iter().map(|ticket| gates.standing(ticket)).collect() };
-    assert_eq!(from(&gates)[1], Standing::From(3_600_000));
+    assert_eq!(from(&gates)[1], TicketGrant::From(3_600_000));
     // Something else was changed: the line stays as it is.
     let mut settings = queue(None, Some((1, 3_600_000)));
     settings.paused = true;
     gates.set(&settings, 500);
-    assert_eq!(from(&gates)[1], Standing::From(3_600_000));
+    assert_eq!(from(&gates)[1], TicketGrant::From(3_600_000));
     gates.set(&queue(None, Some((10, 1_000))), 1_000);
-    assert_eq!(from(&gates), [0, 1_000, 1_100, 1_200].map(Standing::From));
+    assert_eq!(from(&gates), [0, 1_000, 1_100, 1_200].map(TicketGrant::From));
     gates.set(&queue(None, None), 1_050);
-    assert_eq!(from(&gates), [0, 1_000, 1_050, 1_050].map(Standing::From));
+    assert_eq!(from(&gates), [0, 1_000, 1_050, 1_050].map(TicketGrant::From));
 }
 
 /// What happens to a register.
@@ -363,10 +363,10 @@ proptest! {
             }
             for ticket in &own {
                 match (full.standing(ticket), late.standing(ticket)) {
-                    (Standing::From(_), Standing::From(_)) if changed && ticket.gate.kind == GateKind::Pace => {}
-                    (Standing::From(full), Standing::From(late)) => prop_assert!(late >= full, "{ticket}: {late} {full}"),
-                    (full, Standing::From(_)) => prop_assert!(false, "{ticket}: {full:?}"),
-                    (_, Standing::Waits | Standing::Unknown) => {}
+                    (TicketGrant::From(_), TicketGrant::From(_)) if changed && ticket.gate.kind == GateKind::Pace => {}
+                    (TicketGrant::From(full), TicketGrant::From(late)) => prop_assert!(late >= full, "{ticket}: {late} {full}"),
+                    (full, TicketGrant::From(_)) => prop_assert!(false, "{ticket}: {full:?}"),
+                    (_, TicketGrant::Waits | TicketGrant::Unknown) => {}
                 }
             }
         }

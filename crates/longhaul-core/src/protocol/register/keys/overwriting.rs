@@ -10,7 +10,7 @@
 //! holder if it does not run, waits for its end if it does, releases the key, and binds the
 //! overwriter, the highest one first.
 
-use super::{Held, Keys};
+use super::{KeyFold, Keys};
 use crate::protocol::register::entry::{Digest, KeyName};
 use crate::protocol::register::queue_task::QueueTask;
 
@@ -29,7 +29,7 @@ pub enum Overwriting {
     Bind(QueueTask, Option<Digest>),
 }
 
-impl Held {
+impl KeyFold {
     /// Whether this overwriter waits for the holder: its bind was read, and decided nothing.
     pub(super) fn is_behind(&self, task: QueueTask) -> bool {
         self.is_held() && self.holder.makes_room_for(task) && self.behind.contains_key(&task)

@@ -1,13 +1,13 @@
 //! What stands on the register of a key besides the entry that bound it.
 
-use super::Held;
+use super::KeyFold;
 use crate::protocol::key::Epoch;
-use crate::protocol::register::entry::{HoldKey, Key, KeyName, Period, Stamp};
+use crate::protocol::register::entry::{HoldKey, KeyName, Period, RegisterKey, Stamp};
 use crate::protocol::register::queue_task::QueueTask;
 
 /// An entry of a key besides the one that bound it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Rest {
+pub(super) struct LeftoverEntry {
     pub(super) kind: RestKind,
     pub(super) period: Period,
     pub(super) epoch: Epoch,
@@ -29,18 +29,23 @@ pub(super) enum RestKind {
     Void { release: bool },
 }
 
-impl Rest {
+impl LeftoverEntry {
+    /// The task against which this bind has lost.
+    pub(super) const fn lost_to(&self) -> Option<QueueTask> {
+        if let RestKind::Lost { to } = self.kind { Some(to) } else { None }
+    }
+
     pub(super) const fn is_rejected(&self) -> bool {
         matches!(self.kind, RestKind::Lost { .. } | RestKind::Behind | RestKind::Void { .. })
     }
 
-    pub(super) fn key(&self, name: &KeyName) -> Key {
+    pub(super) fn key(&self, name: &KeyName) -> RegisterKey {
         let Self { kind, period, epoch, task, stamp } = *self;
         let key = HoldKey { name: name.clone(), period, epoch, task, stamp };
         match kind {
-            RestKind::Released | RestKind::Void { release: true } => Key::Release(key),
+            RestKind::Released | RestKind::Void { release: true } => RegisterKey::Release(key),
             RestKind::Bound | RestKind::Lost { .. } | RestKind::Behind | RestKind::Void { .. } => {
-                Key::Hold(key)
+                RegisterKey::Hold(key)
             }
         }
     }
@@ -55,9 +60,9 @@ impl Rest {
     }
 }
 
-impl Held {
+impl KeyFold {
     /// Removes the entries that were rejected before this period, and returns them.
-    pub(super) fn take_rejected(&mut self, before: Period) -> Vec<Rest> {
+    pub(super) fn take_rejected(&mut self, before: Period) -> Vec<LeftoverEntry> {
         self.rest.extract_if(.., |rest| rest.is_rejected() && rest.period < before).collect()
     }
 
@@ -66,14 +71,15 @@ impl Held {
     /// A reader rejects a rejected entry if it knows the state of the key at that place of the log.
     /// It learns this state from the newest entry that was accepted before the period of the oldest
     /// rejected one, and from everything that was accepted since.
-    pub(super) fn take_superseded(&mut self, is_over: bool) -> Vec<Rest> {
+    pub(super) fn take_superseded(&mut self, is_over: bool) -> Vec<LeftoverEntry> {
         let current = (!is_over).then_some((self.epoch, true));
         let rejected = self.rest.iter().filter(|rest| rest.is_rejected());
         let oldest = rejected.map(|rest| rest.period).min();
-        let accepted = self.rest.iter().filter(|rest| !rest.is_rejected()).map(Rest::place);
+        let accepted =
+            self.rest.iter().filter(|rest| !rest.is_rejected()).map(LeftoverEntry::place);
         let accepted = accepted.chain([self.last_bound().place()]);
         let base = oldest.and_then(|oldest| accepted.filter(|(period, ..)| *period < oldest).max());
-        let goes = |rest: &mut Rest| {
+        let goes = |rest: &mut LeftoverEntry| {
             let (period, epoch, released) = rest.place();
             let is_needed = oldest.is_some_and(|oldest| period >= oldest)
                 || base == Some((period, epoch, released))
@@ -84,6 +90,6 @@ impl Held {
     }
 
     pub(super) fn has_rejected(&self) -> bool {
-        self.rest.iter().any(Rest::is_rejected)
+        self.rest.iter().any(LeftoverEntry::is_rejected)
     }
 }

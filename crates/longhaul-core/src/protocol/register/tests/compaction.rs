@@ -36,14 +36,14 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// The log that these steps make.
 #[derive(Default)]
 struct Writing {
-    log: Vec<Entry>,
+    log: Vec<RegisterEntry>,
     fold: Register,
     serial: u64,
-    late: Vec<(usize, Entry)>,
+    late: Vec<(usize, RegisterEntry)>,
 }
 
 impl Writing {
-    fn land(&mut self, entry: Entry) {
+    fn land(&mut self, entry: RegisterEntry) {
         self.fold.apply(&entry, position(self.log.len() as u64));
         self.log.push(entry);
         for (lands, _) in &mut self.late {
@@ -57,9 +57,12 @@ impl Writing {
 
     /// The entries of keys in the log that no tombstone has removed.
     fn standing(&self) -> usize {
-        let is_of_key = |it: &&Entry| !matches!(it, Entry::Period(..));
-        let (tombstones, entries): (Vec<_>, Vec<_>) =
-            self.log.iter().filter(is_of_key).partition(|it| matches!(it, Entry::Tombstone(_)));
+        let is_of_key = |it: &&RegisterEntry| !matches!(it, RegisterEntry::Period(..));
+        let (tombstones, entries): (Vec<_>, Vec<_>) = self
+            .log
+            .iter()
+            .filter(is_of_key)
+            .partition(|it| matches!(it, RegisterEntry::Tombstone(_)));
         entries.len() - tombstones.len()
     }
 
@@ -85,9 +88,11 @@ impl Writing {
                 (holder.map(|holder| keys.bind_of(&name, holder, None, stamp)), 0)
             }
             Step::Period { neglects } if neglects || !is_old => {
-                (Some(Entry::Period(keys.period().next(), stamp)), 0)
+                (Some(RegisterEntry::Period(keys.period().next(), stamp)), 0)
             }
-            Step::Remove => (keys.expired().next().next().cloned().map(Entry::Tombstone), 0),
+            Step::Remove => {
+                (keys.expired().next().next().cloned().map(RegisterEntry::Tombstone), 0)
+            }
             Step::Bind { .. } | Step::Release { .. } | Step::Renew | Step::Period { .. } => {
                 (None, 0)
             }
@@ -102,9 +107,10 @@ impl Writing {
 
 /// All that anybody asks of a key. Nobody asks whether a task may be claimed that has released its
 /// key, because it is over.
-fn said(register: &Register, kind: KeyKind, log: &[Entry]) -> String {
+fn said(register: &Register, kind: KeyKind, log: &[RegisterEntry]) -> String {
     let (keys, name) = (register.keys(), KeyName::new(kind, "k").unwrap());
-    let is_over = |task| log.iter().any(|it| matches!(it, Entry::Release(key) if key.task == task));
+    let is_over =
+        |task| log.iter().any(|it| matches!(it, RegisterEntry::Release(key) if key.task == task));
     let holder = keys.holder(&name).map(|holding| (holding.task, holding.epoch));
     let open = (0..5).map(task).filter(|it| !is_over(*it));
     let admissions: Vec<_> = open.map(|it| (it, keys.admission(&name, it))).collect();
@@ -134,8 +140,8 @@ proptest! {
             writing.write(step, kind);
         }
         let (before, after) = writing.log.split_at(cut.index(writing.log.len() + 1));
-        let is_tombstone = |it: &&Entry| matches!(it, Entry::Tombstone(_));
-        let removed: Vec<Key> = writing.log.iter().filter(is_tombstone).map(Entry::key).collect();
+        let is_tombstone = |it: &&RegisterEntry| matches!(it, RegisterEntry::Tombstone(_));
+        let removed: Vec<RegisterKey> = writing.log.iter().filter(is_tombstone).map(RegisterEntry::key).collect();
         let left = after.iter().filter(|it| !removed.contains(&it.key()));
         let late = read(before.iter().chain(left));
         let log = &writing.log;

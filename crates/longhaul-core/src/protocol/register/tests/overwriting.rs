@@ -1,14 +1,14 @@
 //! Overwriters: binds that never lose against an earlier task of their lane.
 
 use super::*;
-use Verdict::{Accepted, Ignored as No, Lost};
+use RegisterVerdict::{Accepted, Ignored as No, Lost};
 
-fn over(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
+fn over(text: &str, epoch: u32, entry: u64, serial: u64) -> RegisterEntry {
     bind(text, epoch, entry, serial).overwriting(true)
 }
 
-fn elsewhere(mut entry: Entry, level: Priority, partition: i32) -> Entry {
-    if let Entry::Bind(Hold { key, .. }) = &mut entry {
+fn elsewhere(mut entry: RegisterEntry, level: Priority, partition: i32) -> RegisterEntry {
+    if let RegisterEntry::Bind(Hold { key, .. }) = &mut entry {
         key.task.level = level;
         key.task.id.partition = partition;
     }
@@ -32,14 +32,14 @@ fn an_overwriter_loses_against_later_tasks_only() {
     ];
     let expected = [
         Accepted,
-        No(Ignored::Behind),
+        No(RegisterIgnoredReason::Behind),
         Lost(task(7)),
         Lost(task(7)),
         Accepted,
-        No(Ignored::Stale),
+        No(RegisterIgnoredReason::Stale),
         Accepted,
         Lost(task(10)),
-        No(Ignored::Behind),
+        No(RegisterIgnoredReason::Behind),
     ];
     assert_eq!(verdicts(&log), expected);
 }
