@@ -6,7 +6,7 @@ use futures::FutureExt;
 use longhaul::{EntryId, TaskId};
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
-    AckReceipt, Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition, Transport,
+    AckReceipt, Batching, Follow, Outgoing, Receipt, Start, TopicPartition, TopicSchema, Transport,
 };
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl Peer for SessionPeer {
     async fn publisher(&self, topic: &str, batched: bool) -> Result<SessionPublisher> {
         let batching = if batched { Batching::On } else { Batching::Off };
         let topic = whole(topic);
-        let publisher = Transport::publisher(&self.0, &topic, batching, Schema::None).await?;
+        let publisher = Transport::publisher(&self.0, &topic, batching, TopicSchema::None).await?;
         Ok(SessionPublisher(publisher))
     }
 
