@@ -139,7 +139,12 @@ impl Simulation {
             self.submit();
         }
         let quiet = self.now();
-        while self.now().since(quiet) < QUIET_MAX && !self.evidence().is_settled() {
+        // In a line of a key the pauses between attempts add up.
+        let may_go_on = |it: &Self| {
+            let passed = it.now().since(quiet);
+            passed < QUIET_MAX || passed < 4 * QUIET_MAX && it.evidence().waits_for_an_attempt()
+        };
+        while !self.evidence().is_settled() && may_go_on(&self) {
             for index in 0..self.fleet.len() {
                 self.fleet.forget_drained(index);
                 if self.fleet.is_empty_at(index) {

@@ -78,6 +78,8 @@ pub struct EndedAttempts {
     /// Tasks that are left out of their entries: with them an entry or a dead letter was refused,
     /// or they are gone.
     bare: BTreeSet<TaskId>,
+    /// Tasks whose end was refused once.
+    refused: BTreeSet<TaskId>,
 }
 
 impl EndedAttempts {
@@ -114,7 +116,18 @@ impl EndedAttempts {
         phase: Phase,
         rests: bool,
     ) -> (ShowingFollowUp, bool) {
-        let given_up = answer == ShowingResult::Refused && !self.bare.insert(id);
+        let refused = answer == ShowingResult::Refused;
+        let was_bare = refused && !self.bare.insert(id);
+        let given_up = match kind {
+            Showing::Processing => was_bare,
+            // An end is published twice, whatever was refused before.
+            Showing::Retry | Showing::Outcome | Showing::Repair => {
+                refused && !self.refused.insert(id)
+            }
+        };
+        if answer == ShowingResult::Stored {
+            self.refused.remove(&id);
+        }
         let stored = answer == ShowingResult::Stored || given_up;
         let after = match (kind, stored) {
             (Showing::Outcome, true) => ShowingFollowUp::Shown,
@@ -144,12 +157,14 @@ impl EndedAttempts {
     /// Nothing more is shown of the task.
     pub fn forget(&mut self, id: TaskId) {
         self.bare.remove(&id);
+        self.refused.remove(&id);
     }
 
     /// The same for all that `over` says. These are few: they are of tasks that have not been shown
     /// to the end.
     pub fn forget_if(&mut self, over: impl Fn(TaskId) -> bool) {
         self.bare.retain(|id| !over(*id));
+        self.refused.retain(|id| !over(*id));
     }
 }
 
@@ -198,6 +213,22 @@ mod tests {
         assert_eq!(bare, ShowingStep::Publish { expires: None }, "nor is it read again");
         ended.forget(ID);
         assert!(!ended.is_bare(ID));
+    }
+
+    /// An entry that showed the task as running was refused once. Then the first refusal of its end
+    /// was taken for the second one, and the task was acknowledged ten seconds before its end was
+    /// shown (simulation, seed 616894).
+    #[test]
+    fn an_end_is_published_twice_whatever_was_refused_before() {
+        let mut ended = EndedAttempts::default();
+        let mut answer = |kind, phase, answer| ended.after(ID, kind, answer, phase, false).0;
+        let (shows, refused) = (Showing::Processing, ShowingResult::Refused);
+        assert_eq!(answer(shows, Phase::Running, refused), ShowingFollowUp::Again);
+        let end = (Showing::Outcome, Phase::Completed);
+        assert_eq!(answer(end.0, end.1, refused), ShowingFollowUp::Again);
+        assert_eq!(answer(end.0, end.1, refused), ShowingFollowUp::Shown);
+        assert_eq!(answer(end.0, end.1, ShowingResult::Stored), ShowingFollowUp::Shown);
+        assert_eq!(answer(end.0, end.1, refused), ShowingFollowUp::Again, "it begins anew");
     }
 
     #[test]
