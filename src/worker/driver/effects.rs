@@ -1,6 +1,6 @@
 //! Performs the effects that the state machines return.
 
-use super::lane::{PartitionDriver, TaskPayload};
+use super::lane::PartitionDriver;
 use super::lanes::LaneId;
 use super::{Environment, PublishResult, Showing, WorkerDriver, WorkerEvent};
 use crate::supervise::Backoff;
@@ -204,7 +204,7 @@ impl WorkerDriver {
     fn lost_reason(&self, id: LaneId, task: TaskId, holder: QueueTask) -> String {
         let apart = self.queue_task(id, holder.id) != Some(holder);
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
-        let overwrites = payload.is_some_and(|payload| payload.facts_without_digest().overwrites);
+        let overwrites = payload.is_some_and(|payload| payload.facts().overwrites);
         if overwrites && !apart && task.partition == holder.id.partition {
             text::superseded_by(holder.id)
         } else {
@@ -268,11 +268,7 @@ impl WorkerDriver {
         if lane.core.handle_payload(task_id, found, now) {
             self.tell_of_orphan(id, task_id);
         }
-        let lane = self.lanes.get(&id);
-        let payload = lane.and_then(|lane| lane.payloads.get(task_id));
-        if let Some(facts) = payload.map(TaskPayload::facts) {
-            self.tell_queue(id, task_id, facts);
-        }
+        self.tell_queue(id, task_id);
     }
 }
 

@@ -187,7 +187,6 @@ impl WorkerDriver {
         } else {
             self.skimming.remove(&id);
         }
-        let facts = (!payload.properties.is_empty()).then(|| payload.facts());
         let limits = payload.limits();
         lane.payloads.insert(task, payload);
         lane.core.handle_ready(task, batch_size, waits_until_ms.unwrap_or(published_ms), now);
@@ -198,9 +197,7 @@ impl WorkerDriver {
             lane.core.note_limits(task, limits);
         }
         self.note_type(id, task);
-        if let Some(facts) = facts {
-            self.tell_queue(id, task, facts);
-        }
+        self.tell_queue(id, task);
     }
 
     pub(super) fn handle_metadata(

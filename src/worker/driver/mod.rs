@@ -274,7 +274,6 @@ impl WorkerDriver {
             StopRequest::None => {}
             StopRequest::Stop => return Some(Ok(())),
             StopRequest::Drain(deadline) => {
-                self.stop_firing();
                 let next = self.drain(deadline, now);
                 self.pump();
                 if self.is_quiet() {

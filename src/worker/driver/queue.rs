@@ -14,6 +14,7 @@ use crate::supervise::Landmark;
 use crate::transport::{Batching, Message, OnReceipt, TopicPartition, TopicSchema};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
+use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Showing;
 use longhaul_core::partition::Partition;
@@ -45,6 +46,8 @@ pub(super) struct OwnQueue {
     publishes: Option<Mailbox<Publish>>,
     /// The messages of tasks that others wait for.
     pub(super) searches: Searches,
+    /// Effects are performed: what one of them adds comes behind the others.
+    performing: bool,
     /// Publishers of the tasks of schedules, opened by the first one.
     #[cfg(feature = "schedules")]
     pub(super) firings: BTreeMap<LaneId, Mailbox<Publish>>,
@@ -69,6 +72,7 @@ impl OwnQueue {
             follower: None,
             publishes: None,
             searches: Searches::default(),
+            performing: false,
             #[cfg(feature = "schedules")]
             firings: BTreeMap::new(),
         };
@@ -152,10 +156,14 @@ impl Partitions for LanesOfQueue<'_> {
 }
 
 impl WorkerDriver {
-    /// Opens the queue of this register, unless one of the worker's topics has it already. Returns
-    /// its number.
-    pub(super) fn open_queue(&mut self, register: &str) -> usize {
-        let known = self.queues.iter().position(|queue| queue.register.topic == register);
+    /// Opens the queue of this register, unless another level of it is open already. Returns its
+    /// number. Topics that share a register, and are no levels of one queue, have a core each: a
+    /// core names its tasks by their levels.
+    pub(super) fn open_queue(&mut self, register: &str, level: Priority) -> usize {
+        let is_it = |queue: &OwnQueue| {
+            queue.register.topic == register && !queue.topics.contains_key(&level)
+        };
+        let known = self.queues.iter().position(is_it);
         known.unwrap_or_else(|| {
             let number = self.queues.len();
             let config = QueueConfig {
@@ -185,13 +193,22 @@ impl WorkerDriver {
         number: usize,
         act: impl FnOnce(&mut QueueCore, &mut QueueContext<'_>) -> T,
     ) -> Option<T> {
+        #[cfg(feature = "schedules")]
+        let drains = self.asked() != super::StopRequest::None;
         let Self { queues, lanes, env, .. } = self;
-        let OwnQueue { core, topics, .. } = queues.get_mut(number)?;
+        let OwnQueue { core, topics, performing, .. } = queues.get_mut(number)?;
+        #[cfg(feature = "schedules")]
+        if drains {
+            core.stop_firing();
+        }
         let (now, wall_ms) = (env.clock.now(), env.clock.wall_ms());
         let partitions = &mut LanesOfQueue { lanes, topics };
         let done = act(core, &mut QueueContext { now, wall_ms, partitions });
-        while let Some(effect) = self.queues.get_mut(number)?.core.poll_effect() {
-            self.perform_of_queue(number, effect);
+        if !std::mem::replace(performing, true) {
+            while let Some(effect) = self.queues.get_mut(number)?.core.poll_effect() {
+                self.perform_of_queue(number, effect);
+            }
+            self.queues.get_mut(number)?.performing = false;
         }
         Some(done)
     }
@@ -218,10 +235,15 @@ impl WorkerDriver {
         }
     }
 
-    /// Tells the queue of a lane what the message of a task says.
-    pub(super) fn tell_queue(&mut self, lane: LaneId, task: TaskId, facts: TaskFacts) {
-        self.on_queue_of(lane, task, |queue, task, context| {
-            queue.handle_message(task, facts, context);
+    /// Tells the queue of a lane what the message of a task says, if its message is here.
+    pub(super) fn tell_queue(&mut self, lane: LaneId, task: TaskId) {
+        let payload = self.lanes.get(&lane).and_then(|lane| lane.payloads.get(task));
+        let Some(payload) = payload.filter(|payload| !payload.properties.is_empty()) else {
+            return;
+        };
+        let (facts, bytes) = (payload.facts(), payload.plain_bytes());
+        self.on_queue_of(lane, task, |queue, task, cx| {
+            queue.handle_message(task, facts, bytes.as_deref(), cx);
         });
     }
 
@@ -269,7 +291,8 @@ impl WorkerDriver {
 
     /// The names that a parked task waits for, as the metadata topic shows them.
     pub(super) fn shown_names(&self, lane: LaneId, task: TaskId) -> Option<(Vec<String>, usize)> {
-        let task = self.queue_task(lane, task)?;
+        let fold = self.lanes.get(&lane)?.core.machine().fold(task);
+        let task = self.queue_task(lane, task).filter(|_| fold.is_parked())?;
         Some(self.queue_of(lane)?.core.dependencies().shown(task))
     }
 
@@ -279,12 +302,6 @@ impl WorkerDriver {
             queue.releases_first(task, kind, cx)
         };
         self.on_queue_of(lane, task, releases) == Some(true)
-    }
-
-    /// A draining worker fires no schedules.
-    pub(super) fn stop_firing(&mut self) {
-        #[cfg(feature = "schedules")]
-        self.queues.iter_mut().for_each(|queue| queue.core.stop_firing());
     }
 
     pub(super) fn handle_register(
@@ -397,12 +414,14 @@ impl WorkerDriver {
 impl TaskPayload {
     /// What the message says to the queue.
     pub(super) fn facts(&self) -> TaskFacts {
-        TaskFacts::read(&self.properties, self.undecodable.is_none().then_some(&self.bytes))
+        TaskFacts::read(&self.properties)
     }
 
-    /// The same without the digest of the payload.
-    pub(super) fn facts_without_digest(&self) -> TaskFacts {
-        TaskFacts::read(&self.properties, None)
+    /// The payload, if its digest is that of what was submitted.
+    fn plain_bytes(&self) -> Option<Bytes> {
+        let is_plain =
+            self.undecodable.is_none() && !self.properties.contains_key(text::TASK_CODEC);
+        is_plain.then(|| self.bytes.clone())
     }
 
     /// The key of the limits that the task is under. A key that is not valid does not count.
@@ -421,6 +440,6 @@ impl TaskPayload {
     /// Why the message's request to overwrite cannot be used.
     pub(super) fn overwrite_problem(&self) -> Option<&'static str> {
         self.properties.get(text::OVERWRITE)?;
-        self.facts_without_digest().overwrite_problem(&self.properties)
+        self.facts().overwrite_problem(&self.properties)
     }
 }

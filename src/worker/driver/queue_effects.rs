@@ -133,6 +133,10 @@ impl WorkerDriver {
         use crate::worker::mailbox::Mailbox;
         use crate::worker::session::{Publish, publish};
 
+        if self.asked() != super::StopRequest::None {
+            // Another worker fires it.
+            return;
+        }
         let Self { queues, lanes, env, services, .. } = self;
         let Some(queue) = queues.get_mut(number) else { return };
         let at = TaskId { ledger: 0, entry: 0, partition: firing.partition, batch_index: None };

@@ -56,12 +56,11 @@ impl WorkerDriver {
             return;
         }
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
-        let names = self.shown_names(id, task_id);
+        let parked = self.shown_names(id, task_id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let (TaskFold { epoch, phase, .. }, state_at) = (task.fold, task.state_at);
         let body = lane.own_body(task_id, phase, epoch);
-        let parked = names.filter(|_| task.fold.is_parked());
         let has = AtHand {
             body: body.is_some() || parked.is_some(),
             task: lane.payloads.contains(task_id),

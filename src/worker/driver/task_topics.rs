@@ -43,7 +43,7 @@ impl WorkerDriver {
     /// Works on one more topic, with so many partitions.
     pub(super) fn add_topic(&mut self, names: TopicNames, share: Share, partitions: Option<u32>) {
         let Ok(topic) = u16::try_from(self.topics.len()) else { return };
-        let queue = self.open_queue(&names.register);
+        let queue = self.open_queue(&names.register, names.priority);
         if let Some(queue) = self.queues.get_mut(queue) {
             queue.add_topic(names.priority, topic, &names.task);
         }

@@ -119,13 +119,11 @@ impl EndedAttempts {
         let refused = answer == ShowingResult::Refused;
         let was_bare = refused && !self.bare.insert(id);
         let given_up = match kind {
-            Showing::Processing => was_bare,
+            Showing::Processing | Showing::Retry => was_bare,
             // An end is published twice, whatever was refused before.
-            Showing::Retry | Showing::Outcome | Showing::Repair => {
-                refused && !self.refused.insert(id)
-            }
+            Showing::Outcome | Showing::Repair => refused && !self.refused.insert(id),
         };
-        if answer == ShowingResult::Stored {
+        if answer == ShowingResult::Stored || given_up {
             self.refused.remove(&id);
         }
         let stored = answer == ShowingResult::Stored || given_up;

@@ -1,7 +1,7 @@
 //! The properties of a task's message that the queue decides by.
 
 use super::dependencies::AfterList;
-use crate::protocol::register::{Digest, KeyKind, KeyName};
+use crate::protocol::register::{KeyKind, KeyName};
 use crate::protocol::waits::WaitsFor;
 use crate::task::text;
 use std::collections::BTreeMap;
@@ -12,8 +12,6 @@ use std::sync::Arc;
 pub struct TaskFacts {
     /// Its idempotency key or, without one, its dedupe key. A key that is not valid does not count.
     pub key: Option<KeyName>,
-    /// The digest of its payload, if the task has a key.
-    pub digest: Option<Digest>,
     /// The task replaces the holder of its dedupe key.
     pub overwrites: bool,
     /// The tasks that must be over first, or why the property cannot be read.
@@ -21,21 +19,19 @@ pub struct TaskFacts {
 }
 
 impl TaskFacts {
-    /// Reads the properties of a message. `payload` is missing if nobody can decode it.
+    /// Reads the properties of a message.
     #[must_use]
-    pub fn read(properties: &BTreeMap<String, String>, payload: Option<&[u8]>) -> Self {
+    pub fn read(properties: &BTreeMap<String, String>) -> Self {
         let of = |kind, property: &str| KeyName::new(kind, properties.get(property)?.as_str()).ok();
         let idempotency = of(KeyKind::Idempotency, text::IDEMPOTENCY_KEY);
         let key = idempotency.or_else(|| of(KeyKind::Dedupe, text::DEDUPE_KEY));
-        let is_plain = !properties.contains_key(text::TASK_CODEC);
-        let digest = payload.filter(|_| is_plain && key.is_some()).map(Digest::of);
         let asks = properties.get(text::OVERWRITE).is_some_and(|value| value == "true");
         let overwrites = asks && key.as_ref().is_some_and(|key| key.kind() == KeyKind::Dedupe);
         let after = properties.get(text::AFTER).map(|names| {
             let failed = properties.get(text::AFTER_FAILED).map(String::as_str);
             WaitsFor::read(names, failed).map(Arc::new)
         });
-        Self { key, digest, overwrites, after }
+        Self { key, overwrites, after }
     }
 
     /// Why the message's property [`text::OVERWRITE`] cannot be used.

@@ -64,6 +64,9 @@ use waiting_for_keys::KeyWaitList;
 /// next one as well.
 pub const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// So many wakes are handled in one run.
+const AT_ONCE_MAX: usize = 1_000;
+
 /// The settings of the worker that the queue needs.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueConfig {
@@ -275,8 +278,10 @@ impl QueueCore {
 
     /// Looks at all that is due.
     pub fn run(&mut self, cx: &mut QueueContext<'_>) {
-        // A long look goes on in the next run, so that the worker handles its events in between.
-        let due: Vec<Wake> = std::iter::from_fn(|| self.agenda.pop_due(cx.now)).collect();
+        // More than that, and a long look, go on in the next run: the worker handles its events in
+        // between.
+        let due: Vec<Wake> =
+            std::iter::from_fn(|| self.agenda.pop_due(cx.now)).take(AT_ONCE_MAX).collect();
         for wake in due {
             self.wake(wake, cx);
         }
@@ -404,10 +409,12 @@ impl QueueCore {
         self.effects.push_back(QueueEffect::Log(remark));
     }
 
-    /// The worker's first partition of the queue: one worker does for the queue what only one needs
-    /// to do.
+    /// Whether this worker is the first of the queue: it does what only one worker needs to do. All
+    /// workers go by the queue's own topic, if they work on it.
     fn is_first(&self, cx: &QueueContext<'_>) -> bool {
-        let mut partitions = self.topics.keys().flat_map(|level| cx.partitions.of_level(*level));
+        let levels = [Priority::Normal, Priority::High, Priority::Low].into_iter();
+        let levels = levels.filter(|level| self.topics.contains_key(level));
+        let mut partitions = levels.flat_map(|level| cx.partitions.of_level(level));
         partitions.next().is_some_and(|(_, partition)| partition.keeps_metadata())
     }
 }

@@ -35,19 +35,26 @@ enum KeyWaitState {
     Bind(Stamp),
 }
 
+/// What the bind of a task says of its message. The digest is made only for a task that waits.
+#[derive(Clone, Copy, Debug)]
+struct Begins<'a> {
+    overwrites: bool,
+    payload: Option<&'a [u8]>,
+}
+
 impl KeyWaitList {
-    /// The task waits. `facts` are at hand when it begins to.
+    /// The task waits. `begins` has the rest of its message, which is at hand when it begins to.
     fn put(
         &mut self,
         name: &KeyName,
         task: QueueTask,
         wait: KeyWaitState,
-        facts: Option<&TaskFacts>,
+        begins: Option<Begins<'_>>,
     ) {
         if self.has(name, task) {
             self.set(name, task, wait);
-        } else if let Some(TaskFacts { digest, overwrites, .. }) = facts {
-            let waiter = KeyWaiter { digest: *digest, overwrites: *overwrites, wait };
+        } else if let Some(Begins { overwrites, payload }) = begins {
+            let waiter = KeyWaiter { digest: payload.map(Digest::of), overwrites, wait };
             self.0.entry(name.clone()).or_default().insert(task, waiter);
         }
     }
@@ -101,11 +108,18 @@ impl KeyWaitList {
 }
 
 impl QueueCore {
-    /// The message of a task is at hand. A new task with a key waits until it holds the key; one
-    /// that names others waits for them.
-    pub fn handle_message(&mut self, task: QueueTask, facts: TaskFacts, cx: &mut QueueContext<'_>) {
+    /// The message of a task is at hand; `payload` is missing if it is encoded, or cannot be read. A
+    /// new task with a key waits until it holds the key; one that names others waits for them.
+    pub fn handle_message(
+        &mut self,
+        task: QueueTask,
+        facts: TaskFacts,
+        payload: Option<&[u8]>,
+        cx: &mut QueueContext<'_>,
+    ) {
         if let Some(name) = &facts.key {
-            self.check_key(name, task, Some(&facts), cx);
+            let begins = Begins { overwrites: facts.overwrites, payload };
+            self.check_key(name, task, Some(begins), cx);
         }
         if let Some(after) = facts.after {
             self.depends_on(task, after, cx);
@@ -145,7 +159,7 @@ impl QueueCore {
         &mut self,
         name: &KeyName,
         task: QueueTask,
-        facts: Option<&TaskFacts>,
+        begins: Option<Begins<'_>>,
         cx: &mut QueueContext<'_>,
     ) {
         let now = cx.now;
@@ -168,17 +182,17 @@ impl QueueCore {
                 // The worker that keeps the keys of the partition makes room. This task is bound
                 // when that is read.
                 partition.stand_behind(task.id);
-                self.waiting.put(name, task, KeyWaitState::Due, facts);
+                self.waiting.put(name, task, KeyWaitState::Due, begins);
             }
             Admission::Bind if keys.binds_before(name, task) => {
                 partition.wait_for_key(task.id, now);
-                self.waiting.put(name, task, KeyWaitState::Due, facts);
+                self.waiting.put(name, task, KeyWaitState::Due, begins);
             }
             Admission::Bind => {
                 partition.wait_for_key(task.id, now);
                 match self.waiting.get(name, task).map(|waiter| waiter.wait) {
                     None => {
-                        self.waiting.put(name, task, KeyWaitState::ForSubmitter, facts);
+                        self.waiting.put(name, task, KeyWaitState::ForSubmitter, begins);
                         let wake = Wake::Bind(name.clone(), task);
                         self.agenda.set(wake, now + SUBMITTER_FIRST);
                     }

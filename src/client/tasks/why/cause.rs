@@ -8,7 +8,7 @@ use longhaul_core::queue::TaskFacts;
 use longhaul_core::settings::{Limit, QueueSettings};
 use longhaul_core::task::TaskId;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many names are said in full.
 const NAMED_MAX: usize = 5;
@@ -34,6 +34,8 @@ pub enum WhyCause {
         last_heartbeat: Option<u64>,
         /// The number of heartbeats that are missing since then. At 2, another worker takes over.
         missed: u64,
+        /// The number of other workers that are alive.
+        others: usize,
     },
     /// A worker that speaks HTTP runs it.
     Leased {
@@ -128,7 +130,7 @@ pub enum WhyCause {
         /// The number of ready tasks before this one.
         ahead: u64,
     },
-    /// Nothing stands in its way.
+    /// No limit and no other task holds it back.
     Ready {
         /// The number of live workers.
         workers: usize,
@@ -159,6 +161,9 @@ pub(super) struct Known<'a> {
     pub(super) ahead: u64,
 }
 
+/// Instance → a worker.
+type Live<'a> = BTreeMap<&'a str, LiveWorker>;
+
 /// A worker, over all partitions.
 #[derive(Debug, Default)]
 struct LiveWorker {
@@ -170,8 +175,9 @@ struct LiveWorker {
 impl Known<'_> {
     /// The first of the reasons, in the order in which workers meet them.
     pub(super) fn cause(&self) -> WhyCause {
+        let live = self.live();
         match self.info.status {
-            TaskStatus::Running | TaskStatus::Claimed => self.running(),
+            TaskStatus::Running | TaskStatus::Claimed => self.running(&live),
             status if status.is_terminal() => WhyCause::Over,
             TaskStatus::Scheduled
             | TaskStatus::Ready
@@ -181,11 +187,13 @@ impl Known<'_> {
             | TaskStatus::Failed
             | TaskStatus::Cancelled
             | TaskStatus::Expired
-            | TaskStatus::Ended => self.held_back().unwrap_or_else(|| self.waiting_for_a_slot()),
+            | TaskStatus::Ended => {
+                self.held_back(&live).unwrap_or_else(|| self.waiting_for_a_slot(&live))
+            }
         }
     }
 
-    fn running(&self) -> WhyCause {
+    fn running(&self, live: &Live<'_>) -> WhyCause {
         let since = self.info.changed_ms;
         if let Some(lease) = &self.info.lease {
             let worker = lease.worker.to_string();
@@ -194,15 +202,17 @@ impl Known<'_> {
         let owner = self.info.owner.clone().unwrap_or_default();
         let named = self.info.worker.as_ref().map(|it| it.name.clone());
         let found = self.workers.iter().find(|worker| worker.owner == owner);
+        let own = found.map(name);
         WhyCause::Running {
             worker: named.filter(|name| !name.is_empty()).unwrap_or(owner),
             since,
             last_heartbeat: found.and_then(|worker| worker.last_heartbeat_ms),
             missed: found.map_or(MISSED_MAX, |worker| worker.missed_heartbeats),
+            others: live.keys().filter(|name| own != Some(**name)).count(),
         }
     }
 
-    fn held_back(&self) -> Option<WhyCause> {
+    fn held_back(&self, live: &Live<'_>) -> Option<WhyCause> {
         let Self { info, .. } = self;
         if info.cancel_requested {
             return Some(WhyCause::CancelRequested);
@@ -212,37 +222,27 @@ impl Known<'_> {
             let retrying = WhyCause::Retrying { at, attempts };
             return Some(if scheduled { WhyCause::Scheduled { at } } else { retrying });
         }
-        self.no_worker()
-            .or_else(|| self.dependencies())
+        if live.is_empty() {
+            let beats = self.workers.iter().filter_map(|worker| worker.last_heartbeat_ms);
+            return Some(WhyCause::NoWorker { last_heartbeat: beats.max() });
+        }
+        self.dependencies()
             .or_else(|| self.key())
             .or_else(|| Some(WhyCause::Order { before: self.before?.to_string() }))
             .or_else(|| self.settings.paused.then_some(WhyCause::Paused))
             .or_else(|| self.limit())
     }
 
-    fn no_worker(&self) -> Option<WhyCause> {
-        let live = self.live();
-        if live.is_empty() {
-            let beats = self.workers.iter().filter_map(|worker| worker.last_heartbeat_ms);
-            return Some(WhyCause::NoWorker { last_heartbeat: beats.max() });
-        }
-        let all_gateways = live.values().all(|worker| worker.is_gateway);
-        all_gateways.then_some(WhyCause::NoRequest { gateways: live.len() })
-    }
-
     /// The workers that are heard of on the task's partition, with what they run on all of them.
-    fn live(&self) -> BTreeMap<&str, LiveWorker> {
-        let is_here = |worker: &&WorkerInfo| {
-            let is_it = |other: &WorkerInfo| {
-                other.partition == self.task.id.partition && name(other) == name(worker)
-            };
-            self.workers.iter().any(is_it)
-        };
+    fn live(&self) -> Live<'_> {
         let is_live = |worker: &&WorkerInfo| {
             worker.last_heartbeat_ms.is_some() && worker.missed_heartbeats < MISSED_MAX
         };
-        let mut live: BTreeMap<&str, LiveWorker> = BTreeMap::new();
-        for worker in self.workers.iter().filter(is_live).filter(is_here) {
+        let is_here = |worker: &&WorkerInfo| worker.partition == self.task.id.partition;
+        let alive = || self.workers.iter().filter(is_live);
+        let here: BTreeSet<&str> = alive().filter(is_here).map(name).collect();
+        let mut live = Live::new();
+        for worker in alive().filter(|worker| here.contains(name(worker))) {
             let identity = worker.identity.as_deref();
             let known = live.entry(name(worker)).or_default();
             known.slots = identity.and_then(|it| it.slots);
@@ -311,14 +311,18 @@ impl Known<'_> {
         }
     }
 
-    fn waiting_for_a_slot(&self) -> WhyCause {
-        let live = self.live();
-        let (workers, ahead) = (live.len(), self.ahead);
-        let slots: Option<u64> = live.values().map(|it| it.slots.map(u64::from)).sum();
+    fn waiting_for_a_slot(&self, live: &Live<'_>) -> WhyCause {
+        let gateways = live.values().filter(|worker| worker.is_gateway).count();
+        let (workers, ahead) = (live.len() - gateways, self.ahead);
+        if workers == 0 {
+            return WhyCause::NoRequest { gateways };
+        }
+        let own = || live.values().filter(|worker| !worker.is_gateway);
+        let slots: Option<u64> = own().map(|it| it.slots.map(u64::from)).sum();
         let is_full =
             |it: &LiveWorker| it.slots.is_some_and(|slots| it.running >= u64::from(slots));
         match slots {
-            Some(slots) if live.values().all(is_full) => WhyCause::NoSlot { slots, workers, ahead },
+            Some(slots) if own().all(is_full) => WhyCause::NoSlot { slots, workers, ahead },
             Some(_) | None => WhyCause::Ready { workers, ahead },
         }
     }

@@ -9,6 +9,7 @@ use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
 use crate::client::{Client, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
+use futures::future::join_all;
 use longhaul_core::protocol::register::{DocumentName, KeyName, QueueTask, Register};
 use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::queue::{TaskFacts, limit_key_of};
@@ -18,6 +19,12 @@ use std::fmt;
 
 /// So many earlier tasks are looked at for one with the same order key.
 const EARLIER_MAX: usize = 100;
+
+/// So many of them are read at a time.
+const READ_AT_ONCE: usize = 20;
+
+/// The metadata topic shows at most so many names of the tasks that a task waits for.
+const NAMES_MAX: usize = 100;
 
 /// Why a task does not run. [`Display`](fmt::Display) is one sentence, with what changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +50,7 @@ impl Client {
     /// Why a task does not run, or who runs it; `None` if no topic of the queue knows the task.
     ///
     /// It reads the topics of the queue. With a [`TaskView`] at hand, [`why_in`](Self::why_in)
-    /// costs one message.
+    /// reads the task's message, and where the queue has an order those of earlier tasks.
     ///
     /// ```no_run
     /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::TaskViewError> {
@@ -96,7 +103,7 @@ impl Client {
                 task: task_in_queue,
                 topic: &names.task,
                 info: &info,
-                facts: &TaskFacts::read(&properties, None),
+                facts: &TaskFacts::read(&properties),
                 limit_key: limit_key_of(&properties),
                 register,
                 settings: &settings,
@@ -129,15 +136,20 @@ impl Client {
         task: &TaskRef,
         key: &[u8],
     ) -> Result<Option<TaskId>, TaskViewError> {
-        let open = TaskStatus::ALL.into_iter().filter(|status| !status.is_terminal());
+        // A task whose time has not come keeps none that came later.
+        let is_open =
+            |status: &TaskStatus| !status.is_terminal() && *status != TaskStatus::Scheduled;
+        let open = TaskStatus::ALL.into_iter().filter(is_open);
         let open = open.fold(TaskFilter::new(), TaskFilter::status);
         let earlier = view.earlier(task.id, &open, EARLIER_MAX)?;
         let place = partition(self.names(&task.topic)?.task, task.id.partition);
-        for id in earlier {
-            let message = self.inner.transport.fetch(&place, id.position()).await;
-            let message = message.map_err(TaskViewError::Transport)?;
-            if message.is_some_and(|message| message.order_key() == Some(key)) {
-                return Ok(Some(id));
+        for some in earlier.chunks(READ_AT_ONCE) {
+            let read = some.iter().map(|id| self.inner.transport.fetch(&place, id.position()));
+            for (id, message) in some.iter().zip(join_all(read).await) {
+                let message = message.map_err(TaskViewError::Transport)?;
+                if message.is_some_and(|message| message.order_key() == Some(key)) {
+                    return Ok(Some(*id));
+                }
             }
         }
         Ok(None)

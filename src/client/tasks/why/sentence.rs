@@ -1,6 +1,6 @@
 //! The reason in one sentence.
 
-use super::{Why, WhyCause};
+use super::{NAMES_MAX, Why, WhyCause};
 use jiff::Timestamp;
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -26,8 +26,12 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, why: &Why) -> fmt::Result {
                 "attempt {attempts} has ended without a result; the next one may begin {next}"
             )
         }
+        WhyCause::Dependencies { open_count: 0, .. } => {
+            f.write_str("it waits for other tasks, and none of those that are known is open")
+        }
         WhyCause::Dependencies { open, open_count, total } => {
-            write!(f, "it waits for {open_count} of {total} tasks")?;
+            let least = if *total >= NAMES_MAX { "at least " } else { "" };
+            write!(f, "it waits for {least}{open_count} of {least}{total} tasks")?;
             list(f, open, *open_count)
         }
         WhyCause::BehindKey { key, holder } => write!(
@@ -65,17 +69,29 @@ fn running(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
         write!(f, "`{worker}` has leased it since {since} ago; ")?;
         return write!(f, "without a keep-alive the attempt fails {expires}");
     }
-    let WhyCause::Running { worker, since, last_heartbeat, missed } = cause else { return Ok(()) };
-    write!(f, "`{worker}` runs it since {} ago; ", Ago(now, *since))?;
-    let takes_over = "so another worker takes the task over";
-    match last_heartbeat.map(|at| Ago(now, at)) {
-        None => write!(f, "no heartbeat of that worker is known, {takes_over}"),
-        Some(ago) if *missed >= 2 => write!(f, "the worker is silent for {ago}, {takes_over}"),
-        Some(ago) => write!(
+    let WhyCause::Running { worker, since, last_heartbeat, missed, others } = cause else {
+        return Ok(());
+    };
+    if worker.is_empty() {
+        return write!(
             f,
-            "its last heartbeat is {ago} old, and another worker takes over after two missed ones"
-        ),
+            "a worker that the ledger does not name runs it since {} ago",
+            Ago(now, *since)
+        );
     }
+    write!(f, "`{worker}` runs it since {} ago; ", Ago(now, *since))?;
+    match last_heartbeat.map(|at| Ago(now, at)) {
+        Some(ago) if *missed < 2 => {
+            write!(f, "its last heartbeat is {ago} old, and after two missed ones ")?;
+            return f.write_str("another worker takes the task over");
+        }
+        None => f.write_str("no heartbeat of that worker is known")?,
+        Some(ago) => write!(f, "the worker is silent for {ago}")?,
+    }
+    f.write_str(match others {
+        0 => ", and no other worker is alive; start a worker",
+        _ => ", so another worker takes the task over",
+    })
 }
 
 fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Result {
@@ -99,15 +115,10 @@ fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
         return write!(f, "all {slots} of {workers} are busy; {} before it", before(*ahead));
     }
     let WhyCause::Ready { workers: count, ahead } = cause else { return Ok(()) };
+    let alive = Plural(*count as u64, "worker is", "workers are");
     match ahead {
-        0 => {
-            let workers = workers(*count);
-            write!(
-                f,
-                "nothing stands in its way: one of {workers} claims it within a second or two"
-            )
-        }
-        ahead => write!(f, "it is ready, and {} before it for {}", before(*ahead), workers(*count)),
+        0 => write!(f, "it is ready: the next free slot is for it; {alive} alive"),
+        ahead => write!(f, "it is ready, and {} before it; {alive} alive", before(*ahead)),
     }
 }
 

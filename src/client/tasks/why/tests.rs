@@ -117,7 +117,7 @@ impl Bench {
             task: QueueTask::normal(self.info.id),
             topic: "tasks",
             info: &self.info,
-            facts: &TaskFacts::read(&self.properties, None),
+            facts: &TaskFacts::read(&self.properties),
             limit_key: limit_key_of(&self.properties),
             register: &self.register,
             settings: &settings,
@@ -148,12 +148,18 @@ fn times_that_are_ahead() {
 #[test]
 fn workers_that_are_not_there_or_busy() {
     let mut bench = Bench::new(TaskStatus::Ready);
-    bench.says("nothing stands in its way: one of 1 worker claims it within a second or two");
+    bench.says("it is ready: the next free slot is for it; 1 worker is alive");
     bench.ahead = 2;
-    bench.says("it is ready, and 2 ready tasks are before it for 1 worker");
+    bench.says("it is ready, and 2 ready tasks are before it; 1 worker is alive");
     bench.workers = vec![worker("w1", Some(4), 4, 0), worker("w2", Some(8), 8, 1)];
     bench.says("all 12 slots of 2 workers are busy; 2 ready tasks are before it");
     bench.workers = vec![worker("gate", None, 0, 0)];
+    bench.settings(r#"{"paused": true}"#);
+    bench.says("the queue is paused; resume it with `longhaul queue resume`");
+    bench.register = Register::default();
+    bench.workers.push(worker("w1", Some(4), 4, 0));
+    bench.says("all 4 slots of 1 worker are busy; 2 ready tasks are before it");
+    bench.workers.pop();
     bench.says("only 1 gateway is there, and no worker has asked for this task; start a worker that leases tasks");
     bench.workers = vec![worker("w1", Some(4), 0, 2)];
     bench.workers[0].last_heartbeat_ms = Some(NOW - 240_000);
@@ -228,9 +234,13 @@ fn a_task_that_runs_and_one_that_is_over() {
     let mut bench = Bench::new(TaskStatus::Running);
     bench.info.owner = Some("owner of w1".to_owned());
     bench.info.worker = bench.workers[0].identity.clone();
-    bench.says("`w1` runs it since 1m ago; its last heartbeat is 3s old, and another worker takes over after two missed ones");
+    bench.says("`w1` runs it since 1m ago; its last heartbeat is 3s old, and after two missed ones another worker takes the task over");
     bench.workers[0].missed_heartbeats = 2;
+    bench.says("`w1` runs it since 1m ago; the worker is silent for 3s, and no other worker is alive; start a worker");
+    bench.workers.push(worker("w2", Some(4), 0, 0));
     bench.says("`w1` runs it since 1m ago; the worker is silent for 3s, so another worker takes the task over");
+    (bench.info.owner, bench.info.worker) = (None, None);
+    bench.says("a worker that the ledger does not name runs it since 1m ago");
     let (worker, lease_time) = (Arc::from("ann"), Duration::from_secs(30));
     bench.info.lease = Some(TaskLease { worker, lease_time, expires_ms: NOW + 20_000 });
     bench.says("`ann` has leased it since 1m ago; without a keep-alive the attempt fails in 20s (2026-10-14T17:47:00Z)");

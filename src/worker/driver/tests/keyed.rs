@@ -6,6 +6,7 @@ use longhaul_core::protocol::config::LedgerConfig;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::register::{KeyKind, QueueTask, RegisterEntry};
 use longhaul_core::register;
+use longhaul_memory::PublishFate;
 
 /// For how long keys are remembered where a test waits until they are not.
 const R: Duration = Duration::from_secs(3600);
@@ -40,6 +41,29 @@ impl Bench {
             |message: &&Message| matches!(register::read(message), Ok(RegisterEntry::Bind(_)));
         log.iter().filter(is_bind).count()
     }
+}
+
+/// Each end that waited for the release of its key was shown within the one before: several hundred
+/// of them used up the stack, and the process was gone.
+#[tokio::test(start_paused = true)]
+async fn many_ends_whose_keys_cannot_be_released_are_shown_one_after_the_other() {
+    const MANY: usize = 1_000;
+    let config = WorkerConfig { concurrency: MANY, ..WorkerConfig::default() };
+    let mut bench = Bench::new(config, None, |_| async {
+        tokio::time::sleep(20 * SECOND).await;
+        Ok(Text("done".to_owned()))
+    });
+    let key = |number: usize| number.to_string();
+    let tasks: Vec<_> =
+        (0..MANY).map(|number| bench.submit(&[("DEDUPE_KEY", &key(number))])).collect();
+    bench.run_for(15 * SECOND).await;
+    assert!(tasks.iter().all(|task| bench.phase(*task) == Phase::Running));
+    for _ in 0..2 * MANY {
+        bench.broker.next_publish(&bench.register(), PublishFate::Refused);
+    }
+    bench.run_for(30 * SECOND).await;
+    let ended = bench.shown().into_iter().filter(|(_, shown)| shown.is_terminal()).count();
+    assert_eq!(ended, MANY);
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +151,6 @@ async fn what_the_register_says_already_counts() {
 /// A bind that the broker did not store, or of which nobody knows, is published again.
 #[tokio::test(start_paused = true)]
 async fn a_bind_that_is_lost_is_published_again() {
-    use longhaul_memory::PublishFate;
     for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
         let (mut bench, diary) = noting();
         bench.run_for(SECOND).await;

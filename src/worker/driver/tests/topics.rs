@@ -112,3 +112,31 @@ async fn a_topic_that_gains_partitions_is_worked_on_whole() {
     let added = &bench.driver.lanes.get(&LaneId::new(1, 1)).unwrap().topics;
     assert_eq!(added.task, bench.at(&names.task, 1));
 }
+
+/// Topics may have a register in common, and be no levels of one queue. The tasks of one of them
+/// were looked for among those of the other.
+#[tokio::test(start_paused = true)]
+async fn topics_with_one_register_do_not_take_each_others_tasks_for_their_own() {
+    let mut bench =
+        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let mut names: TopicNames = "orders".parse().unwrap();
+    names.register.clone_from(&bench.names.register);
+    bench.create(&names, None);
+    bench.driver.add_topic(names.clone(), Share::default(), None);
+    bench.run_for(SECOND).await;
+    let key = |key: &str| [("IDEMPOTENCY_KEY".to_owned(), key.to_owned())].into_iter().collect();
+    let all = [bench.names.task.clone(), names.task.clone()];
+    for topic in &all {
+        for _ in 0..2 {
+            let payload = Bytes::from_static(b"task");
+            let message = Outgoing { properties: key(topic), payload, ..Outgoing::default() };
+            bench.broker.publish(&bench.at(topic, -1), message);
+        }
+    }
+    bench.run_for(20 * SECOND).await;
+    let counted = bench.driver.stats.read();
+    assert_eq!((counted.completed, counted.violations), (2, 0), "of two with one key one is run");
+    for topic in &all {
+        assert!(bench.broker.backlog(&bench.at(topic, -1), "longhaul").is_empty(), "{topic}");
+    }
+}

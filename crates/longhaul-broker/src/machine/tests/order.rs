@@ -46,7 +46,7 @@ fn words_after<'a>(code: &'a str, mark: &str) -> impl Iterator<Item = (&'a str, 
 
 /// The methods of the machine, as code.
 fn methods(code: &str) -> String {
-    let blocks = code.split("\nimpl Machine {").skip(1);
+    let blocks = code.split("\nimpl BrokerMachine {").skip(1);
     blocks.filter_map(|block| block.split("\n}\n").next()).collect()
 }
 
