@@ -162,7 +162,7 @@ pub(super) struct Known<'a> {
 }
 
 /// Instance → a worker.
-type Live<'a> = BTreeMap<&'a str, LiveWorker>;
+type LiveWorkers<'a> = BTreeMap<&'a str, LiveWorker>;
 
 /// A worker, over all partitions.
 #[derive(Debug, Default)]
@@ -193,7 +193,7 @@ impl Known<'_> {
         }
     }
 
-    fn running(&self, live: &Live<'_>) -> WhyCause {
+    fn running(&self, live: &LiveWorkers<'_>) -> WhyCause {
         let since = self.info.changed_ms;
         if let Some(lease) = &self.info.lease {
             let worker = lease.worker.to_string();
@@ -212,7 +212,7 @@ impl Known<'_> {
         }
     }
 
-    fn held_back(&self, live: &Live<'_>) -> Option<WhyCause> {
+    fn held_back(&self, live: &LiveWorkers<'_>) -> Option<WhyCause> {
         let Self { info, .. } = self;
         if info.cancel_requested {
             return Some(WhyCause::CancelRequested);
@@ -234,14 +234,14 @@ impl Known<'_> {
     }
 
     /// The workers that are heard of on the task's partition, with what they run on all of them.
-    fn live(&self) -> Live<'_> {
+    fn live(&self) -> LiveWorkers<'_> {
         let is_live = |worker: &&WorkerInfo| {
             worker.last_heartbeat_ms.is_some() && worker.missed_heartbeats < MISSED_MAX
         };
         let is_here = |worker: &&WorkerInfo| worker.partition == self.task.id.partition;
         let alive = || self.workers.iter().filter(is_live);
         let here: BTreeSet<&str> = alive().filter(is_here).map(name).collect();
-        let mut live = Live::new();
+        let mut live = LiveWorkers::new();
         for worker in alive().filter(|worker| here.contains(name(worker))) {
             let identity = worker.identity.as_deref();
             let known = live.entry(name(worker)).or_default();
@@ -311,7 +311,7 @@ impl Known<'_> {
         }
     }
 
-    fn waiting_for_a_slot(&self, live: &Live<'_>) -> WhyCause {
+    fn waiting_for_a_slot(&self, live: &LiveWorkers<'_>) -> WhyCause {
         let gateways = live.values().filter(|worker| worker.is_gateway).count();
         let (workers, ahead) = (live.len() - gateways, self.ahead);
         if workers == 0 {
