@@ -17,7 +17,7 @@ from . import events
 from .errors import GatewayError, NotFound, TaskFailed, WaitTimeout, from_answer
 from .events import Event
 from .http import Answer, Gateways, Token
-from .types import History, NewTask, Outcome, Retry, Task, TaskList
+from .types import History, NewTask, Outcome, Retry, Task, TaskList, Why
 
 # Seconds, or a text such as `1h 30m`.
 Length = float | timedelta | str
@@ -156,6 +156,10 @@ class Client:
     def history(self, queue: str, task: str) -> History:
         """What has happened to a task, entry by entry."""
         return cast(History, self._get(_at(queue, "tasks", task, "history")).json())
+
+    def why(self, queue: str, task: str) -> Why:
+        """Why a task does not run, in one sentence and in its parts."""
+        return cast(Why, self._get(_at(queue, "tasks", task, "why")).json())
 
     def list(
         self,

@@ -535,6 +535,31 @@ class Submitted(TypedDict):
     """
 
 
+class Why(TypedDict):
+    """
+    Why a task does not run, or who runs it.
+    """
+
+    cause: str
+    """
+    `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`.
+    """
+    details: dict[str, Any]
+    """
+    The parts of the cause. Times are in ms since the epoch.
+    """
+    now: int
+    """
+    Now, by the gateway's clock.
+    """
+    sentence: str
+    """
+    The cause in one sentence, with what changes it.
+    """
+    status: str
+    task: str
+
+
 class WorkerIdentity(TypedDict):
     """
     A worker, as it calls itself.

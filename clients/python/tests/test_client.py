@@ -93,6 +93,7 @@ class Submitting(unittest.TestCase):
         self.assertIn("torn", raised.exception.task["reason"] or "")
         events = [entry["event"] for entry in self.client.history(self.queue, task)["entries"]]
         self.assertIn("leased", events)
+        self.assertEqual(self.client.why(self.queue, task)["sentence"], "the task is over: failed")
         with self.assertRaises(NotFound):
             self.client.get(self.queue, "999999:0:-1")
 

@@ -3,7 +3,7 @@
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
 import { watch, type TaskEvent } from "./events.ts";
 import { type Answer, Gateways, json, type Token } from "./http.ts";
-import type { History, NewTask, Priority, Submitted, SubmittedTasks, Task, TaskList } from "./types.ts";
+import type { History, NewTask, Priority, Submitted, SubmittedTasks, Task, TaskList, Why } from "./types.ts";
 
 /** A length of time: seconds, or a text such as `1h 30m`. */
 export type Length = number | string;
@@ -104,6 +104,11 @@ export class Client {
   /** What has happened to a task, entry by entry. */
   async history(queue: string, task: string): Promise<History> {
     return json(await this.#get(at(queue, "tasks", task, "history")));
+  }
+
+  /** Why a task does not run, in one sentence and in its parts. */
+  async why(queue: string, task: string): Promise<Why> {
+    return json(await this.#get(at(queue, "tasks", task, "why")));
   }
 
   /** The payload of a task, as it was submitted. */

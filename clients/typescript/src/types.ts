@@ -998,6 +998,22 @@ export interface components {
             now: number;
             worker: components["schemas"]["WorkerIdentity"];
         };
+        /** @description Why a task does not run, or who runs it. */
+        Why: {
+            /** @description `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`. */
+            cause: string;
+            /** @description The parts of the cause. Times are in ms since the epoch. */
+            details: Record<string, never>;
+            /**
+             * Format: int64
+             * @description Now, by the gateway's clock.
+             */
+            now: number;
+            /** @description The cause in one sentence, with what changes it. */
+            sentence: string;
+            status: string;
+            task: string;
+        };
         /** @description A worker, as it calls itself. */
         WorkerIdentity: {
             /** @description It grants leases, as a gateway does. */
@@ -1095,6 +1111,7 @@ export type SubmittedTasks = components['schemas']['SubmittedTasks'];
 export type Task = components['schemas']['Task'];
 export type TaskList = components['schemas']['TaskList'];
 export type ToldToDrain = components['schemas']['ToldToDrain'];
+export type Why = components['schemas']['Why'];
 export type WorkerIdentity = components['schemas']['WorkerIdentity'];
 export type WorkerList = components['schemas']['WorkerList'];
 export type $defs = Record<string, never>;

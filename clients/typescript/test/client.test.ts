@@ -85,6 +85,7 @@ test("ends are told apart", async (t) => {
   task = await client.submit(name, "x");
   await assert.rejects(client.result(name, task, 60), { name: "TaskFailed", message: /torn/ });
   assert((await client.history(name, task)).entries.some((entry) => entry.event === "leased"));
+  assert.equal((await client.why(name, task)).sentence, "the task is over: failed");
   await assert.rejects(client.get(name, "999999:0:-1"), NotFound);
 });
 

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 /// Why a task does not run, or who runs it.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Why)]
 pub(crate) struct WhyBody {
     task: String,
     status: &'static str,
