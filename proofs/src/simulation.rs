@@ -139,12 +139,16 @@ impl Simulation {
             self.submit();
         }
         let quiet = self.now();
-        // In a line of a key the pauses between attempts add up.
-        let may_go_on = |it: &Self| {
-            let passed = it.now().since(quiet);
-            passed < QUIET_MAX || passed < 4 * QUIET_MAX && it.evidence().waits_for_an_attempt()
-        };
-        while !self.evidence().is_settled() && may_go_on(&self) {
+        let mut until = quiet + QUIET_MAX;
+        while !self.evidence().is_settled() {
+            if self.now() >= until {
+                // In a line of a key the pauses between attempts add up.
+                let passed = self.now().since(quiet);
+                if passed > 4 * QUIET_MAX || !self.evidence().waits_for_an_attempt() {
+                    break;
+                }
+                until = self.now() + QUIET_MAX;
+            }
             for index in 0..self.fleet.len() {
                 self.fleet.forget_drained(index);
                 if self.fleet.is_empty_at(index) {

@@ -6,7 +6,6 @@ use super::report::Totals;
 use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
 use super::{SUBSCRIPTION, fences, lines, retries, terms, timely, view, waits};
-use crate::checkers::fold::Stand;
 use crate::checkers::fold::{End, State};
 use longhaul::topics::TopicNames;
 use longhaul::{EntryId, Position, TaskId};
@@ -125,9 +124,8 @@ impl Evidence<'_> {
 
     /// A task waits for its next attempt, the time of which is ahead.
     pub(super) fn waits_for_an_attempt(&self) -> bool {
-        let now_ms = self.broker.clock().wall_ms();
-        let is_ahead = |story: &Story| matches!(story.state.stand, Stand::Waiting(next) if next.at_ms > now_ms);
-        self.book().stories.values().any(is_ahead)
+        let now = self.broker.clock().now();
+        self.book().stories.values().any(|story| story.waits_until().is_some_and(|at| at > now))
     }
 
     fn check_progress(&self, book: &Book, found: &mut Vec<String>) {

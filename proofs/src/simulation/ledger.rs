@@ -145,6 +145,12 @@ fn missed_on(history: &SimulationHistory, name: &str) -> BTreeSet<Position> {
 }
 
 impl Story {
+    /// When its next attempt is due, if it waits for one: whatever the clock of its worker shows.
+    pub(super) fn waits_until(&self) -> Option<Moment> {
+        let Stand::Waiting(next) = self.state.stand else { return None };
+        Some(self.since.0 + Duration::from_millis(next.delay_ms))
+    }
+
     pub(super) fn fate(&self) -> Option<Fate> {
         Some(Fate { end: self.state.end()?, attempts: self.state.attempt })
     }

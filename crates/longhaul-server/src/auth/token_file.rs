@@ -86,12 +86,12 @@ struct TokenDocument {
 /// has changed.
 ///
 /// ```
-/// use longhaul_server::{Scope, TokenEntry, TokenFile};
+/// use longhaul_server::{TokenEntry, TokenFile, TokenScope};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("tokens.json");
 /// let mut file = TokenFile::open_or_new(&path)?;
-/// let token = file.create(TokenEntry::new("ci", [Scope::Submit, Scope::Read].into()))?;
+/// let token = file.create(TokenEntry::new("ci", [TokenScope::Submit, TokenScope::Read].into()))?;
 /// file.write()?;
 /// assert!(token.starts_with("lh_"));
 /// assert!(!std::fs::read_to_string(&path)?.contains(&token));
