@@ -1,8 +1,8 @@
 //! The log of one partition: what was published, what is still there, and the compacted view. Pure.
 //!
 //! Everything ever published is kept for the checkers, by index; trimming and compaction move
-//! bounds, until [`PartitionLog::forget`]. Invariant: positions only grow, also over unloads and restarts,
-//! because ledger ids do.
+//! bounds, until [`PartitionLog::forget`]. Invariant: positions only grow, also over unloads and
+//! restarts, because ledger ids do.
 
 use bytes::Bytes;
 use longhaul_transport::{EntryId, Message, OrderKey, Position, Properties};

@@ -18,6 +18,10 @@ const LEAVING_MAX: Duration = Duration::from_secs(10);
 impl WorkerDriver {
     /// Takes nothing new; at the deadline gives back what still runs. Says when to look again.
     pub(super) fn drain(&mut self, deadline: Moment, now: Moment) -> Moment {
+        #[cfg(feature = "schedules")]
+        for queue in &mut self.queues {
+            queue.core.stop_firing();
+        }
         for lane in self.lanes.values_mut() {
             lane.core.drain(now);
             lane.leave_line();

@@ -193,14 +193,8 @@ impl WorkerDriver {
         number: usize,
         act: impl FnOnce(&mut QueueCore, &mut QueueContext<'_>) -> T,
     ) -> Option<T> {
-        #[cfg(feature = "schedules")]
-        let drains = self.asked() != super::StopRequest::None;
         let Self { queues, lanes, env, .. } = self;
         let OwnQueue { core, topics, performing, .. } = queues.get_mut(number)?;
-        #[cfg(feature = "schedules")]
-        if drains {
-            core.stop_firing();
-        }
         let (now, wall_ms) = (env.clock.now(), env.clock.wall_ms());
         let partitions = &mut LanesOfQueue { lanes, topics };
         let done = act(core, &mut QueueContext { now, wall_ms, partitions });
@@ -213,6 +207,17 @@ impl WorkerDriver {
         Some(done)
     }
 
+    /// The same for the queue of a lane, on the lane's level.
+    fn on_queue_of_lane<T>(
+        &mut self,
+        lane: LaneId,
+        act: impl FnOnce(&mut QueueCore, Priority, &mut QueueContext<'_>) -> T,
+    ) -> Option<T> {
+        let topic = self.topics.get(usize::from(lane.topic))?;
+        let level = topic.level();
+        self.on_queue(topic.queue, |queue, context| act(queue, level, context))
+    }
+
     /// The same for the queue of a lane's task.
     pub(super) fn on_queue_of<T>(
         &mut self,
@@ -220,9 +225,9 @@ impl WorkerDriver {
         id: TaskId,
         act: impl FnOnce(&mut QueueCore, QueueTask, &mut QueueContext<'_>) -> T,
     ) -> Option<T> {
-        let topic = self.topics.get(usize::from(lane.topic))?;
-        let task = topic.queue_task(id);
-        self.on_queue(topic.queue, |queue, context| act(queue, task, context))
+        self.on_queue_of_lane(lane, |queue, level, context| {
+            act(queue, QueueTask { level, id }, context)
+        })
     }
 
     /// Looks at the queues whose time has come.
@@ -242,16 +247,14 @@ impl WorkerDriver {
             return;
         };
         let (facts, bytes) = (payload.facts(), payload.plain_bytes());
-        self.on_queue_of(lane, task, |queue, task, cx| {
-            queue.handle_message(task, facts, bytes.as_deref(), cx);
+        self.on_queue_of(lane, task, |queue, task, context| {
+            queue.handle_message(task, facts, bytes.as_deref(), context);
         });
     }
 
     /// A lane has read its ledger: its tasks count from now on.
     pub(super) fn tell_queue_of_ready(&mut self, lane: LaneId) {
-        let Some(topic) = self.topics.get(usize::from(lane.topic)) else { return };
-        let (number, level) = (topic.queue, topic.level());
-        self.on_queue(number, |queue, context| queue.handle_ready(level, context));
+        self.on_queue_of_lane(lane, QueueCore::handle_ready);
     }
 
     /// An entry of a lane's ledger was accepted.
@@ -270,9 +273,9 @@ impl WorkerDriver {
 
     /// The tasks of these entries are over for good.
     pub(super) fn tell_queue_of_seal(&mut self, lane: LaneId, sealed: &EntrySet) {
-        let Some(topic) = self.topics.get(usize::from(lane.topic)) else { return };
-        let (number, level) = (topic.queue, topic.level());
-        self.on_queue(number, |queue, context| queue.handle_sealed(level, sealed, context));
+        self.on_queue_of_lane(lane, |queue, level, context| {
+            queue.handle_sealed(level, sealed, context);
+        });
     }
 
     /// The content of a claim that parks its task, or offers it.
@@ -284,9 +287,7 @@ impl WorkerDriver {
 
     /// This worker keeps the metadata topic of the lane from now on, and the keys of its tasks.
     pub(super) fn recheck_overwriters(&mut self, lane: LaneId) {
-        if let Some(topic) = self.topics.get(usize::from(lane.topic)) {
-            self.on_queue(topic.queue, QueueCore::recheck_overwriters);
-        }
+        self.on_queue_of_lane(lane, |queue, _, context| queue.recheck_overwriters(context));
     }
 
     /// The names that a parked task waits for, as the metadata topic shows them.
@@ -298,10 +299,10 @@ impl WorkerDriver {
 
     /// Whether the end of a task is shown later: the release of its key comes first.
     pub(super) fn releases_first(&mut self, lane: LaneId, task: TaskId, kind: Showing) -> bool {
-        let releases = |queue: &mut QueueCore, task, cx: &mut QueueContext<'_>| {
-            queue.releases_first(task, kind, cx)
-        };
-        self.on_queue_of(lane, task, releases) == Some(true)
+        let releases = self.on_queue_of(lane, task, |queue, task, context| {
+            queue.releases_first(task, kind, context)
+        });
+        releases == Some(true)
     }
 
     pub(super) fn handle_register(

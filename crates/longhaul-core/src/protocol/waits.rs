@@ -9,8 +9,8 @@
 //! blanks are written as `%` and two hexadecimal digits for each byte.
 
 use super::entry::{AttemptCause, ClaimKind, Done, NextAttempt, Outcome};
-use super::register::{KeyKind, KeyName};
-use crate::task::TaskId;
+use super::register::{KeyKind, KeyName, Keys};
+use crate::task::{Priority, TaskId};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -174,6 +174,14 @@ impl DependencyName {
         let Self::Key(text) = self else { return None };
         let of = |kind| KeyName::new(kind, &**text).ok();
         Some([of(KeyKind::Idempotency)?, of(KeyKind::Dedupe)?])
+    }
+
+    /// The task of this level that has taken the key, or took it last; `Some(None)`: a task of
+    /// another level.
+    #[must_use]
+    pub fn holder(&self, level: Priority, keys: &Keys) -> Option<Option<TaskId>> {
+        let holder = self.keys()?.iter().find_map(|name| keys.last_holder(name))?;
+        Some((level == holder.level).then_some(holder.id))
     }
 }
 

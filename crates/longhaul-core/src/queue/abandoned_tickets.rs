@@ -67,7 +67,8 @@ impl QueueCore {
             }
         }
         let level = self.topics.iter().find(|(_, name)| ***name == *topic).map(|(level, _)| *level);
-        let partition = level.and_then(|level| cx.of(QueueTask { level, id: ticket.task }));
+        let task = level.map(|level| QueueTask { level, id: ticket.task });
+        let partition = task.and_then(|task| cx.of(task));
         let heard = self.tickets.heard.get(&ticket.owner).copied().unwrap_or_default();
         let is_silent = |partition: &Partition| partition.is_silent(ticket.owner, heard);
         if forgotten.is_some() {
@@ -75,15 +76,13 @@ impl QueueCore {
             return Some(partition.is_some_and(|it| it.keeps_metadata() && is_silent(it)));
         }
         // A worker of other topics knows nothing of the ticket's owner.
-        let partition = partition?;
+        let (task, partition) = (task?, partition?);
         if partition.needs_ticket_of(ticket.task, ticket.owner) {
             return None;
         }
         if is_silent(partition) {
             return Some(partition.keeps_metadata());
         }
-        let machine = partition.machine();
-        let over = machine.is_ready() && machine.fold(ticket.task).phase.is_terminal();
-        (over && self.tickets.holder_of(ticket).is_none()).then_some(false)
+        (cx.is_over(task) && self.tickets.holder_of(ticket).is_none()).then_some(false)
     }
 }

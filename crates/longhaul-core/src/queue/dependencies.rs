@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The metadata topic shows this many names of a parked task.
-const SHOWN_MAX: usize = 100;
+/// The metadata topic shows at most so many names of the tasks that a task waits for.
+pub const SHOWN_MAX: usize = 100;
 
 /// Limits the search for a task that waits for itself.
 const CIRCLE_STEPS_MAX: usize = 10_000;
@@ -148,14 +148,13 @@ impl Dependencies {
         self.remove(task);
         let mut dependent = Dependent::new(list);
         for name in dependent.list.iter().flat_map(|list| &list.names) {
-            if let (DependencyName::Key(text), Some(names)) = (name, name.keys()) {
-                if let Some(holder) = holder(keys, task.level, &names) {
-                    dependent.bound.insert(Arc::clone(text), holder);
-                } else {
-                    for name in names {
-                        self.unbound.entry(name).or_default().insert(task);
-                    }
-                }
+            let DependencyName::Key(text) = name else { continue };
+            if let Some(holder) = name.holder(task.level, keys) {
+                dependent.bound.insert(Arc::clone(text), holder);
+                continue;
+            }
+            for key in name.keys().into_iter().flatten() {
+                self.unbound.entry(key).or_default().insert(task);
             }
         }
         for id in dependent.tasks() {
@@ -316,10 +315,10 @@ impl Dependencies {
     /// key.
     pub(super) fn bind(&mut self, task: QueueTask, name: &KeyName, keys: &Keys) -> bool {
         let text: Arc<str> = name.text().into();
-        let Some(names) = DependencyName::Key(Arc::clone(&text)).keys() else { return false };
-        let Some(holder) = holder(keys, task.level, &names) else { return false };
-        for name in names {
-            remove_from(&mut self.unbound, &name, task);
+        let name = DependencyName::Key(Arc::clone(&text));
+        let Some(holder) = name.holder(task.level, keys) else { return false };
+        for key in name.keys().into_iter().flatten() {
+            remove_from(&mut self.unbound, &key, task);
         }
         let Some(dependent) = self.tasks.get_mut(&task) else { return false };
         dependent.bound.insert(text, holder);
@@ -378,12 +377,6 @@ impl Dependencies {
         }
         None
     }
-}
-
-/// The task that has taken a key, or took it last; `Some(None)`: a task of another level.
-fn holder(keys: &Keys, level: Priority, names: &[KeyName]) -> Option<Option<TaskId>> {
-    let holder = names.iter().find_map(|name| keys.last_holder(name))?;
-    Some((level == holder.level).then_some(holder.id))
 }
 
 /// Removes a task from the set of this key.

@@ -15,7 +15,8 @@ use longhaul_types::Outgoing;
 /// What the driver does.
 #[derive(Clone, Debug)]
 pub enum QueueEffect {
-    /// Publish to the register. If the entry may not be stored, say [`QueueCore::handle_not_stored`].
+    /// Publish to the register. If the entry may not be stored, say
+    /// [`QueueCore::handle_not_stored`].
     Publish(RegisterEntry, Option<Intent>),
     /// Publish this claim of the task, with its reason, to the ledger.
     Close(QueueTask, Claim, String),

@@ -5,10 +5,10 @@
 //! See [`Keys`](crate::protocol::register::Keys) and
 //! [`Expired`](crate::protocol::register::Expired).
 
-use super::{Intent, QueueContext, QueueCore, Wake};
+use super::{Intent, QueueContext, QueueCore, QueueEffect, Wake};
 use crate::metadata::Showing;
 use crate::protocol::moment::Moment;
-use crate::protocol::register::{KeyKind, KeyName, QueueTask, RegisterEntry, RegisterKey, Stamp};
+use crate::protocol::register::{KeyKind, QueueTask, RegisterEntry, RegisterKey, Stamp};
 use crate::task::terms::millis;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl HoldsCheck {
 
 impl QueueCore {
     /// Whether a task that is over has to release its key before its end is shown: a task that is
-    /// submitted after that must not lose against it. [`QueueEffect::Show`](super::QueueEffect::Show) follows.
+    /// submitted after that must not lose against it. [`QueueEffect::Show`] follows.
     pub fn releases_first(
         &mut self,
         task: QueueTask,
@@ -128,7 +128,7 @@ impl QueueCore {
 
     fn go_on_showing(&mut self, task: QueueTask) {
         if let Some(kind) = self.holds.showing.remove(&task) {
-            self.effects.push_back(super::QueueEffect::Show(task, kind));
+            self.effects.push_back(QueueEffect::Show(task, kind));
         }
     }
 
@@ -137,7 +137,7 @@ impl QueueCore {
     pub(super) fn forget_unread_holds(&mut self) {
         self.holds.underway.clear();
         for (task, kind) in std::mem::take(&mut self.holds.showing) {
-            self.effects.push_back(super::QueueEffect::Show(task, kind));
+            self.effects.push_back(QueueEffect::Show(task, kind));
         }
     }
 
@@ -315,11 +315,6 @@ impl QueueCore {
             self.publish(RegisterEntry::Tombstone(key));
         }
     }
-
-    /// The key that a task holds.
-    pub(super) fn key_held_by(&self, task: QueueTask) -> Option<KeyName> {
-        self.register.keys().held_by(task).cloned()
-    }
 }
 
 #[cfg(test)]
@@ -328,7 +323,7 @@ mod tests {
     use super::*;
     use crate::partition::Partition;
     use crate::protocol::key::{Epoch, OwnerId};
-    use crate::protocol::register::{Hold, HoldKey, Period};
+    use crate::protocol::register::{Hold, HoldKey, KeyName, Period};
     use crate::queue::Partitions;
     use crate::task::{Position, Priority, TaskId};
 

@@ -1,5 +1,6 @@
 //! One worker on one queue: what it decides by the register and by how the tasks of the queue
-//! depend on each other. Pure, like [`Partition`]: events and times go in, [`QueueEffect`]s come out.
+//! depend on each other. Pure, like [`Partition`]: events and times go in, and [`QueueEffect`]s come
+//! out.
 //!
 //! A partition knows its own tasks. The queue knows what concerns several of them, on all topics of
 //! the queue:
@@ -17,8 +18,8 @@
 //! | `settings` | what the settings of the queue mean for this worker |
 //!
 //! Two mechanisms serve all of them. There is one agenda of times at which the queue looks at
-//! something. And each publish has an [`Intent`]: if the entry may not be stored, the queue looks at
-//! the intent again after [`AGAIN_AFTER`].
+//! something. And a publish may have an [`Intent`]: if the entry may not be stored, the queue looks
+//! at the intent again after [`AGAIN_AFTER`].
 
 mod abandoned_tickets;
 mod dependencies;
@@ -45,7 +46,7 @@ use crate::protocol::register::{
     Stamp,
 };
 use crate::task::{Position, Priority};
-pub use dependencies::{AfterList, Dependencies, Dependent};
+pub use dependencies::{AfterList, Dependencies, Dependent, SHOWN_MAX};
 #[cfg(feature = "schedules")]
 pub use effect::ScheduledSubmission;
 pub use effect::{Intent, QueueEffect, Remark};
@@ -338,7 +339,8 @@ impl QueueCore {
         {
             self.document_changed(&document.key.name, cx);
         }
-        if let Some(key) = entry.key().hold() {
+        let key = entry.key();
+        if let Some(key) = key.hold() {
             self.key_was_read(key, cx);
             self.dependency_was_bound(&key.name, cx);
         }
@@ -348,7 +350,7 @@ impl QueueCore {
         if let (RegisterEntry::Bind(hold), Some(RegisterVerdict::Lost(to))) = (entry, verdict) {
             self.overwriter_lost(hold, to, cx);
         }
-        if let Some(key) = entry.key().hold() {
+        if let Some(key) = key.hold() {
             self.overwrite(&key.name, cx);
         }
         #[cfg(feature = "schedules")]

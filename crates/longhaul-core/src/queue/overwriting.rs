@@ -41,8 +41,9 @@ impl QueueCore {
     /// An entry of the ledger about this task was accepted: a task that overwriters wait for may
     /// have ended, or does not run any more.
     pub(super) fn overwritten_has_changed(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
-        if self.register.keys().has_overwriters()
-            && let Some(name) = self.key_held_by(task)
+        let keys = self.register.keys();
+        if keys.has_overwriters()
+            && let Some(name) = keys.held_by(task).cloned()
         {
             self.overwrite(&name, cx);
         }

@@ -3,8 +3,7 @@
 use super::{QueueContext, QueueCore, QueueEffect, Remark};
 use crate::partition::ClaimLimits;
 use crate::protocol::register::{DocumentName, Register};
-use crate::settings::{DeadLetterSettings, QueueSettings, QueueSettingsError};
-use bytes::Bytes;
+use crate::settings::{DeadLetterSettings, QueueSettings};
 use std::sync::Arc;
 
 /// What the settings of a queue mean for a worker.
@@ -22,8 +21,7 @@ pub struct TakenSettings {
 
 impl TakenSettings {
     fn of(register: &Register) -> Self {
-        let readable = register.documents().readable(&DocumentName::queue_settings());
-        let settings = read(readable).unwrap_or_default();
+        let settings = register.settings();
         let (tickets, by_key) = (register.gates().any(), register.gates().any_of_keys());
         let claims = ClaimLimits { paused: settings.paused, tickets, by_key };
         let (dead_letters, by_key) = (settings.dead_letters, settings.order.is_some());
@@ -32,15 +30,12 @@ impl TakenSettings {
     }
 }
 
-fn read(document: Option<&Bytes>) -> Result<QueueSettings, QueueSettingsError> {
-    QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default())
-}
-
 impl QueueCore {
     /// Takes the settings that are on the register now.
     pub(super) fn take_settings(&mut self, cx: &mut QueueContext<'_>) {
         let (name, documents) = (DocumentName::queue_settings(), self.register.documents());
-        if let Err(error) = read(documents.get(&name)) {
+        let standing = documents.get(&name).map(|content| QueueSettings::read(content));
+        if let Some(Err(error)) = standing {
             let version = documents.version(&name);
             self.log(Remark::SettingsUnreadable(version, error.to_string()));
         }

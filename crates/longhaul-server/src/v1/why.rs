@@ -45,12 +45,11 @@ async fn why(
     TaskAt { queue, task, .. }: TaskAt,
 ) -> Result<Json<WhyBody>, ProblemDetails> {
     let why = service.why(&queue, task).await?;
-    let mut details = serde_json::to_value(&why.cause).unwrap_or_default();
-    let cause = details.as_object_mut().and_then(|parts| parts.remove("cause"));
+    let (cause, details) = why.cause.parts();
     Ok(Json(WhyBody {
         task: task.to_string(),
         status: why.status.word(),
-        cause: cause.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+        cause,
         sentence: why.to_string(),
         details,
         now: why.at_ms,

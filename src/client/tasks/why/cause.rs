@@ -8,13 +8,14 @@ use longhaul_core::queue::TaskFacts;
 use longhaul_core::settings::{Limit, QueueSettings};
 use longhaul_core::task::TaskId;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many names are said in full.
 const NAMED_MAX: usize = 5;
 
 /// Another worker takes a task over when the owner has missed this many heartbeats.
-const MISSED_MAX: u64 = 2;
+pub(super) const MISSED_MAX: u64 = 2;
 
 /// Why a task does not run, or what keeps it running. All times are in ms since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -139,6 +140,16 @@ pub enum WhyCause {
     },
 }
 
+impl WhyCause {
+    /// The word of the cause, and its parts as a JSON object. All times are in ms since the epoch.
+    #[must_use]
+    pub fn parts(&self) -> (String, Value) {
+        let mut parts = serde_json::to_value(self).unwrap_or_default();
+        let word = parts.as_object_mut().and_then(|parts| parts.remove("cause"));
+        (word.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(), parts)
+    }
+}
+
 /// What is known of a task and of its queue.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
@@ -175,22 +186,14 @@ struct LiveWorker {
 impl Known<'_> {
     /// The first of the reasons, in the order in which workers meet them.
     pub(super) fn cause(&self) -> WhyCause {
-        let live = self.live();
-        match self.info.status {
-            TaskStatus::Running | TaskStatus::Claimed => self.running(&live),
-            status if status.is_terminal() => WhyCause::Over,
-            TaskStatus::Scheduled
-            | TaskStatus::Ready
-            | TaskStatus::Waiting
-            | TaskStatus::Retrying
-            | TaskStatus::Completed
-            | TaskStatus::Failed
-            | TaskStatus::Cancelled
-            | TaskStatus::Expired
-            | TaskStatus::Ended => {
-                self.held_back(&live).unwrap_or_else(|| self.waiting_for_a_slot(&live))
-            }
+        let (status, live) = (self.info.status, self.live());
+        if status.is_terminal() {
+            return WhyCause::Over;
         }
+        if matches!(status, TaskStatus::Running | TaskStatus::Claimed) {
+            return self.running(&live);
+        }
+        self.held_back(&live).unwrap_or_else(|| self.waiting_for_a_slot(&live))
     }
 
     fn running(&self, live: &LiveWorkers<'_>) -> WhyCause {

@@ -10,10 +10,9 @@ use crate::client::{Client, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
 use futures::future::join_all;
-use longhaul_core::protocol::register::{DocumentName, KeyName, QueueTask, Register};
+use longhaul_core::protocol::register::{QueueTask, Register};
 use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::queue::{TaskFacts, limit_key_of};
-use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{Priority, TaskId};
 use std::fmt;
 
@@ -22,9 +21,6 @@ const EARLIER_MAX: usize = 100;
 
 /// So many of them are read at a time.
 const READ_AT_ONCE: usize = 20;
-
-/// The metadata topic shows at most so many names of the tasks that a task waits for.
-const NAMES_MAX: usize = 100;
 
 /// Why a task does not run. [`Display`](fmt::Display) is one sentence, with what changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +82,7 @@ impl Client {
         let properties =
             message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
         let register = self.inner.registers.read(&names.register).await.map_err(transport)?;
-        let settings = register.look_at_register(settings_of);
+        let settings = register.look_at_register(Register::settings);
         let order_key = message.as_ref().and_then(|message| message.order_key());
         let before = match order_key.filter(|_| settings.order.is_some()) {
             Some(key) => self.earlier(view, task, key).await?,
@@ -156,11 +152,6 @@ impl Client {
     }
 }
 
-fn settings_of(register: &Register) -> QueueSettings {
-    let document = register.documents().readable(&DocumentName::queue_settings());
-    QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default()).unwrap_or_default()
-}
-
 /// The names of the tasks that a task waits for and that are not over.
 fn open_of(
     info: &TaskInfo,
@@ -168,15 +159,11 @@ fn open_of(
     level: Priority,
     register: &Register,
 ) -> Result<Vec<String>, TaskViewError> {
-    let holder = |keys: [KeyName; 2]| {
-        let mut holders = keys.iter().filter_map(|key| register.keys().last_holder(key));
-        holders.next().filter(|holder| holder.level == level).map(|holder| holder.id)
-    };
     let mut open = Vec::new();
     for text in &info.waits_for {
         let id = match DependencyName::read(text) {
             Ok(DependencyName::Task(id)) => Some(id),
-            Ok(name) => name.keys().and_then(holder),
+            Ok(name) => name.holder(level, register.keys()).flatten(),
             Err(_) => None,
         };
         let over = match id {

@@ -1,7 +1,9 @@
 //! The reason in one sentence.
 
-use super::{NAMES_MAX, Why, WhyCause};
+use super::cause::MISSED_MAX;
+use super::{Why, WhyCause};
 use jiff::Timestamp;
+use longhaul_core::queue::SHOWN_MAX;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, why: &Why) -> fmt::Result {
             f.write_str("it waits for other tasks, and none of those that are known is open")
         }
         WhyCause::Dependencies { open, open_count, total } => {
-            let least = if *total >= NAMES_MAX { "at least " } else { "" };
+            let least = if *total >= SHOWN_MAX { "at least " } else { "" };
             write!(f, "it waits for {least}{open_count} of {least}{total} tasks")?;
             list(f, open, *open_count)
         }
@@ -66,7 +68,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, why: &Why) -> fmt::Result {
 fn running(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Result {
     if let WhyCause::Leased { worker, since, expires } = cause {
         let (since, expires) = (Ago(now, *since), At(now, *expires));
-        write!(f, "`{worker}` has leased it since {since} ago; ")?;
+        write!(f, "`{worker}` leased it {since} ago; ")?;
         return write!(f, "without a keep-alive the attempt fails {expires}");
     }
     let WhyCause::Running { worker, since, last_heartbeat, missed, others } = cause else {
@@ -75,18 +77,18 @@ fn running(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
     if worker.is_empty() {
         return write!(
             f,
-            "a worker that the ledger does not name runs it since {} ago",
+            "a worker that the ledger does not name has been running it for {}",
             Ago(now, *since)
         );
     }
-    write!(f, "`{worker}` runs it since {} ago; ", Ago(now, *since))?;
+    write!(f, "`{worker}` has been running it for {}; ", Ago(now, *since))?;
     match last_heartbeat.map(|at| Ago(now, at)) {
-        Some(ago) if *missed < 2 => {
+        Some(ago) if *missed < MISSED_MAX => {
             write!(f, "its last heartbeat is {ago} old, and after two missed ones ")?;
             return f.write_str("another worker takes the task over");
         }
         None => f.write_str("no heartbeat of that worker is known")?,
-        Some(ago) => write!(f, "the worker is silent for {ago}")?,
+        Some(ago) => write!(f, "the worker has been silent for {ago}")?,
     }
     f.write_str(match others {
         0 => ", and no other worker is alive; start a worker",

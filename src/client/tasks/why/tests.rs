@@ -5,8 +5,8 @@ use super::*;
 use crate::client::tasks::{TaskLease, WorkerInfo};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
 use longhaul_core::protocol::register::{
-    Document, DocumentKey, Gate, GateKind, Hold, HoldKey, KeyKind, Period, RegisterEntry, Stamp,
-    Ticket,
+    Document, DocumentKey, DocumentName, Gate, GateKind, Hold, HoldKey, KeyKind, KeyName, Period,
+    RegisterEntry, Stamp, Ticket,
 };
 use longhaul_core::task::{Position, WorkerIdentity};
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ impl Bench {
     }
 
     fn why(&self) -> Why {
-        let settings = settings_of(&self.register);
+        let settings = self.register.settings();
         let known = Known {
             now_ms: NOW,
             task: QueueTask::normal(self.info.id),
@@ -234,16 +234,16 @@ fn a_task_that_runs_and_one_that_is_over() {
     let mut bench = Bench::new(TaskStatus::Running);
     bench.info.owner = Some("owner of w1".to_owned());
     bench.info.worker = bench.workers[0].identity.clone();
-    bench.says("`w1` runs it since 1m ago; its last heartbeat is 3s old, and after two missed ones another worker takes the task over");
+    bench.says("`w1` has been running it for 1m; its last heartbeat is 3s old, and after two missed ones another worker takes the task over");
     bench.workers[0].missed_heartbeats = 2;
-    bench.says("`w1` runs it since 1m ago; the worker is silent for 3s, and no other worker is alive; start a worker");
+    bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, and no other worker is alive; start a worker");
     bench.workers.push(worker("w2", Some(4), 0, 0));
-    bench.says("`w1` runs it since 1m ago; the worker is silent for 3s, so another worker takes the task over");
+    bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, so another worker takes the task over");
     (bench.info.owner, bench.info.worker) = (None, None);
-    bench.says("a worker that the ledger does not name runs it since 1m ago");
+    bench.says("a worker that the ledger does not name has been running it for 1m");
     let (worker, lease_time) = (Arc::from("ann"), Duration::from_secs(30));
     bench.info.lease = Some(TaskLease { worker, lease_time, expires_ms: NOW + 20_000 });
-    bench.says("`ann` has leased it since 1m ago; without a keep-alive the attempt fails in 20s (2026-10-14T17:47:00Z)");
+    bench.says("`ann` leased it 1m ago; without a keep-alive the attempt fails in 20s (2026-10-14T17:47:00Z)");
     bench.info.status = TaskStatus::Completed;
     bench.says("the task is over: completed");
     let mut bench = Bench::new(TaskStatus::Ready);

@@ -10,6 +10,7 @@ mod topics;
 
 use super::answer::{AdminResponse, Advertised};
 use super::names;
+use super::policy_table::{PolicyRow, PolicyScope};
 use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation};
 use crate::machine::BrokerMachine;
@@ -174,6 +175,16 @@ fn read(
     + 'static,
 ) -> Work {
     Work::Read(Box::new(work))
+}
+
+/// The policy that this segment of a path names.
+fn policy_row(
+    asked: AdminRequest<'_>,
+    scope: PolicyScope,
+    segment: &str,
+) -> Result<&'static PolicyRow, AdminCallError> {
+    let policy = PolicyRow::find(scope, segment, asked.target.value("backlogQuotaType"));
+    policy.ok_or_else(|| unknown(asked))
 }
 
 /// What is said to whoever asks for a part of Pulsar's interface that is not there.

@@ -2,13 +2,13 @@
 
 use super::super::answer::AdminResponse;
 use super::super::policies::AuthAction;
-use super::super::policy_table::{PolicyRow, PolicyScope, of_namespace, read_namespace};
+use super::super::policy_table::{PolicyScope, of_namespace, read_namespace};
 use super::super::values::{AdminCallError, ResourceProperties, Tenant};
 use super::super::{CLUSTER, broker_stats, names};
 use super::brokers::BUNDLE;
 use super::{
-    AdminRequest, Routed, Work, administrator, ask, done, json, json_body, parse, superuser, tell,
-    unknown,
+    AdminRequest, Routed, Work, administrator, ask, done, json, json_body, parse, policy_row,
+    superuser, tell, unknown,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -217,9 +217,7 @@ fn policy(
     namespace: String,
     segment: &str,
 ) -> Result<Work, AdminCallError> {
-    let policy =
-        PolicyRow::find(PolicyScope::Namespace, segment, asked.target.value("backlogQuotaType"));
-    let policy = policy.ok_or_else(|| unknown(asked))?;
+    let policy = policy_row(asked, PolicyScope::Namespace, segment)?;
     let value = match asked.method {
         "GET" => {
             return Ok(ask(

@@ -4,13 +4,13 @@ use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::internal;
 use super::super::names;
 use super::super::policies::AuthAction;
-use super::super::policy_table::{PolicyRow, PolicyScope};
+use super::super::policy_table::PolicyScope;
 use super::super::stats::TopicStats;
 use super::super::summary::PartitionedStats;
 use super::super::values::{AdminCallError, AdminPosition, ResourceProperties, SubscriptionStart};
 use super::{
-    AdminRequest, Routed, Work, administrator, ask, done, json, json_body, number, parse, read,
-    unknown, user, viewer,
+    AdminRequest, Routed, Work, administrator, ask, done, json, json_body, number, parse,
+    policy_row, read, unknown, user, viewer,
 };
 use crate::name::TopicName;
 use serde::Deserialize;
@@ -259,9 +259,7 @@ fn policy(
     topic: TopicName,
     segment: &str,
 ) -> Result<Work, AdminCallError> {
-    let policy =
-        PolicyRow::find(PolicyScope::Topic, segment, asked.target.value("backlogQuotaType"));
-    let policy = policy.ok_or_else(|| unknown(asked))?;
+    let policy = policy_row(asked, PolicyScope::Topic, segment)?;
     let value = match asked.method {
         "GET" => {
             let applied = asked.target.flag("applied");

@@ -20,12 +20,11 @@ pub(crate) struct TaskReason {
 
 impl TaskReason {
     pub(super) fn of(task: &TaskRef, why: &Why) -> Self {
-        let mut details = serde_json::to_value(&why.cause).unwrap_or_default();
-        let cause = details.as_object_mut().and_then(|parts| parts.remove("cause"));
+        let (cause, details) = why.cause.parts();
         Self {
             task: named(task),
             status: why.status.word().to_owned(),
-            cause: cause.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+            cause,
             sentence: why.to_string(),
             details,
         }

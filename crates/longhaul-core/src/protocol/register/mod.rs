@@ -111,6 +111,14 @@ impl Register {
         &self.documents
     }
 
+    /// The settings of the queue: the last ones that can be read.
+    #[must_use]
+    pub fn settings(&self) -> QueueSettings {
+        let readable = self.documents.readable(&DocumentName::queue_settings());
+        let settings = readable.map(|content| QueueSettings::read(content));
+        settings.and_then(Result::ok).unwrap_or_default()
+    }
+
     fn change(&mut self, document: &Document, published_ms: u64) -> RegisterVerdict {
         if document.key.name != DocumentName::queue_settings() {
             return self.documents.apply(document, true);
@@ -119,10 +127,8 @@ impl Register {
         let before = self.documents.readable(name).cloned();
         let readable = QueueSettings::read(&document.content).is_ok();
         let verdict = self.documents.apply(document, readable);
-        let applies = self.documents.readable(name);
-        if applies != before.as_ref() {
-            let settings = QueueSettings::read(applies.map(AsRef::as_ref).unwrap_or_default());
-            self.gates.set(&settings.unwrap_or_default(), published_ms);
+        if self.documents.readable(name) != before.as_ref() {
+            self.gates.set(&self.settings(), published_ms);
         }
         verdict
     }
