@@ -58,7 +58,7 @@ async fn main() -> anyhow::Result<()> {
             }
         }
         if name == "blocking" {
-            client.kill(&task).await?;
+            client.cancellation(&task).kill().send().await?;
         } else {
             client.cancel(&task).await?;
         }

@@ -4,7 +4,8 @@
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use futures::StreamExt;
-use longhaul::{Client, DeadLetterFilter, TaskContext, TaskError, Text, processor_fn};
+use longhaul::ops::DeadLetterFilter;
+use longhaul::{Client, TaskContext, TaskError, Text, processor_fn};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
         let task = client.submit("orders", &Text(thing.to_owned())).await?;
         client.wait_metadata(&task).await?;
     }
-    let letters = client.dead_letters("orders")?;
+    let letters = client.queue("orders").dead_letters()?;
     let all = DeadLetterFilter::new();
     for letter in letters.list(&all, None, 100).await?.letters {
         let letter = letters.show(&letter.task).await?.unwrap_or(letter);
@@ -48,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     let mut replays = letters.replay_all(closed, "the shop is open");
     let mut restarted = Vec::new();
     while let Some(outcome) = replays.next().await {
-        if let (_, longhaul::Replayed::Restarted(task)) = outcome? {
+        if let (_, longhaul::ops::Replayed::Restarted(task)) = outcome? {
             restarted.push(client.wait::<Text>(&task).await?.0);
         }
     }
@@ -57,7 +58,7 @@ async fn main() -> anyhow::Result<()> {
 
     let purged = letters.purge(all.clone(), "nobody sells it").count().await;
     println!("purged: {purged}, left: {}", letters.list(&all, None, 100).await?.letters.len());
-    for action in client.action_log("orders", 100).await? {
+    for action in client.queue("orders").action_log(100).await? {
         println!("{} by {}: {}", action.action, action.operator, action.reason);
     }
     worker.drain(Duration::from_secs(10)).await?;

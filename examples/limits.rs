@@ -3,7 +3,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
-use longhaul::{Client, DocumentError, TaskContext, TaskError, TaskProcessor, Text};
+use longhaul::ops::DocumentError;
+use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
 
     // No processor of this worker is for that type. Another worker may have one, so it is tried
     // again, minutes later.
-    let mut watch = client.watch_key("studio", "a song").await?;
+    let mut watch = client.watch("studio").await?.with_key("a song");
     let song = client.submission("studio", &report).task_type("play").key("a song");
     song.send().await?;
     while let Some(event) = watch.next().await {

@@ -32,7 +32,7 @@ async fn main() -> anyhow::Result<()> {
     let first = client.worker("reports", Reporter(said.clone())).start().await?;
     let second = client.worker("reports", Reporter(said)).start().await?;
 
-    let schedules = client.schedules("reports");
+    let schedules = client.queue("reports").schedules();
     let report = |name: &str| client.submission("reports", &Text(name.to_owned())).max_attempts(3);
     // Second, minute, hour, day of month, month, day of week.
     let often = Schedule::cron("*/2 * * * * *").time_zone("Europe/Berlin");

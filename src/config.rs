@@ -63,7 +63,7 @@ pub struct WorkerConfig {
     /// future is dropped. Default 5 s, which is also the most at the deadline of a drain.
     pub cancel_grace: Duration,
     /// How long running tasks may take to end when somebody drains the worker
-    /// [by its name](crate::Client::drain_worker); what still runs then is given back.
+    /// [by its name](crate::Queue::drain); what still runs then is given back.
     /// [`run_until_signal`](crate::WorkerHandle::run_until_signal) puts its own time in the place
     /// of this one. Default 30 s.
     pub drain_limit: Duration,

@@ -7,9 +7,10 @@
 //!   worker.
 //! - [`Router`] gives one worker several types of tasks, [`Middleware`] puts code of yours around
 //!   its attempts.
-//! - [`Queue`] limits and pauses a queue, [`DeadLetters`] lists and replays what failed for good,
-//!   [`TaskView`] shows all tasks, [`Client::history`] what happened to one; `Schedules`, behind
-//!   the feature `schedules`, submit tasks at fixed times.
+//! - [`Queue`], from [`Client::queue`], shows the tasks of a queue and says why one does not run,
+//!   limits, pauses and drains it, replays what failed for good, and holds its schedules. What it
+//!   returns is in [`ops`].
+//! - [`lease`] hands tasks to workers that do not speak Pulsar, [`auth`] has credentials.
 //! - [`topics`] names, sets up and checks the topics.
 //! - The module `testing`, behind the feature of that name, runs workers and clients in a unit
 //!   test, without a broker and without waiting.
@@ -57,57 +58,43 @@ mod captured;
 mod chance;
 mod client;
 mod config;
-mod lease;
 mod letters;
 mod supervise;
 mod telemetry;
 mod transport;
 mod worker;
 
+pub mod lease;
+pub mod ops;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod topics;
 
-#[cfg(feature = "admin")]
-pub use client::SetupTopicsError;
+/// How a client shows who it is, and whom it trusts.
+pub mod auth {
+    #[cfg(feature = "oauth2")]
+    pub use longhaul_session::OAuth2;
+    pub use longhaul_session::{
+        ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions,
+    };
+}
+
 pub use client::{
-    ActionRecord, DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters,
-    OperatorError, Purged, Reach, Replayed,
+    CancelError, Cancellation, Client, ClientBuilder, ConnectError, GetError, Queue, Submission,
+    SubmitError, TaskRef, TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
+    WatchPlace, WatchPlaceError,
 };
-pub use client::{
-    BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, DrainError,
-    GetError, HistoryEntry, HistoryError, HistoryEvent, HolderSilence, Ignored, NewestTasks,
-    PastInstant, Queue, Submission, SubmitError, SubmittedError, SubmittedTask, TaskCounts,
-    TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskPage, TaskRef, TaskRefError, TaskStatus,
-    TaskStep, TaskView, TaskViewError, Verification, VersionedSettings, WaitError, Watch,
-    WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError, Why, WhyCause, WorkerInfo,
-    Zombie,
-};
-pub use client::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
-#[cfg(feature = "schedules")]
-pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use config::{ConfigError, WorkerConfig};
-pub use lease::{
-    KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseToken, LeaseTokenError,
-    LeaseView, Leases, LeasesBuilder, ReportError,
-};
 pub use longhaul_core::protocol::config::{LedgerConfigError, LedgerTimes};
 pub use longhaul_core::protocol::retry::RetryPolicy;
-pub use longhaul_core::protocol::seal::EndedCounts;
 pub use longhaul_core::protocol::waits::AfterFailed;
 #[cfg(feature = "schedules")]
 pub use longhaul_core::schedule::{Overlap, Schedule, ScheduleError};
-pub use longhaul_core::settings::{
-    DeadLetterSettings, Limit, QueueOrder, QueueSettings, QueueSettingsError, Rate,
-};
+pub use longhaul_core::settings::{Limit, Rate};
 pub use longhaul_core::task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,
     TaskMetadata, TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
 };
-#[cfg(feature = "oauth2")]
-pub use longhaul_session::OAuth2;
-pub use longhaul_session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
-pub use supervise::ConnectionState;
 pub use topics::Priority;
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};

@@ -8,7 +8,8 @@ use crate::worker::{Plan, Worker};
 use anyhow::{Result, ensure};
 use clap::Args;
 use integration_tests::stopwatch;
-use longhaul::{QueueSettings, Rate, Raw};
+use longhaul::ops::QueueSettings;
+use longhaul::{Rate, Raw};
 use std::time::Duration;
 
 /// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue

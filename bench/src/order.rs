@@ -7,7 +7,7 @@ use crate::stage::Stage;
 use crate::worker::{Plan, Worker};
 use anyhow::{Result, ensure};
 use clap::Args;
-use longhaul::QueueOrder;
+use longhaul::ops::QueueOrder;
 
 /// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue
 /// without an order and of one with it, by the number of keys: tasks/s, and those as a part of what

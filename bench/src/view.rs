@@ -7,7 +7,8 @@ use crate::stage::{MIB, Stage, Topics};
 use crate::worker::{Plan, Worker};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use longhaul::{TaskFilter, TaskRef, TaskStatus};
+use longhaul::TaskRef;
+use longhaul::ops::{TaskFilter, TaskStatus};
 use longhaul_transport::clock::Clock;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -67,7 +68,7 @@ impl ViewOptions {
 
 async fn look(stage: &Stage, topics: &Topics, options: &ViewOptions) -> Result<Figures> {
     let (before, start) = (own_memory_mib("VmRSS")?, now_ns());
-    let view = stage.client.tasks(&topics.names.task).await?;
+    let view = stage.client.queue(&topics.names.task).tasks().await?;
     let mut figures = Figures::default();
     figures.put("ready s", seconds_between(start, now_ns()));
     let added = own_memory_mib("VmRSS")? - before;

@@ -129,7 +129,7 @@ impl Bench {
     /// It does not hold.
     pub async fn audit(&self) -> Result<BTreeMap<TaskId, Audited>> {
         let client = Client::connect(self.service_url()).await?;
-        let verified = client.verify(&self.names.task).await?;
+        let verified = client.queue(&self.names.task).verify().await?;
         ensure!(verified.is_sound(), "{verified:?}");
         let (ledger, metadata) = (&self.names.ledger, &self.names.metadata);
         audit(&self.transport, &self.parts(ledger), &self.parts(metadata)).await

@@ -1,10 +1,10 @@
-//! What a client does through the admin API.
+//! What a client does through the admin API: it sets up, checks, compacts and deletes topics.
 
-use super::{Client, ClientBuilder, ClientSettings};
+use super::{Client, ClientBuilder, ClientSettings, Queue};
 use crate::topics::{
     Admin, AdminError, AdminOptions, CompactionState, Priority, SetupError, SetupReport, SetupStep,
     TopicFinding, TopicNameError, TopicNames, TopicSettings, check, compact, compactions, dry_run,
-    queues, setup, setup_levels,
+    queues, remove, setup, setup_levels,
 };
 use longhaul_session::ConnectOptions;
 
@@ -36,51 +36,58 @@ impl Client {
         let found = queues(admin, namespace, &self.inner.settings.subscription).await;
         found.map_err(|error| SetupTopicsError::Setup(error.into()))
     }
+}
 
-    /// What is not as the task protocol needs it about the topics of a task topic, the worst first.
+impl Queue {
+    fn admin(&self) -> Result<&Admin, SetupTopicsError> {
+        self.client.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)
+    }
+
+    /// These settings, for the client's subscription.
+    fn of_client(&self, mut settings: TopicSettings) -> TopicSettings {
+        settings.subscription.clone_from(&self.client.inner.settings.subscription);
+        settings
+    }
+
+    /// Differences between the queue's topics and what the task protocol needs, the worst first.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
     pub async fn check_topics(
         &self,
-        task_topic: &str,
         settings: TopicSettings,
     ) -> Result<Vec<TopicFinding>, SetupTopicsError> {
-        let names = self.names(task_topic)?;
-        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let subscription = self.inner.settings.subscription.clone();
-        let found = check(admin, &names, &TopicSettings { subscription, ..settings }).await;
-        found.map_err(|error| SetupTopicsError::Setup(error.into()))
+        let found = check(self.admin()?, &self.names()?, &self.of_client(settings)).await;
+        Ok(found.map_err(SetupError::from)?)
     }
 
-    /// What [`setup_topics_with`](Self::setup_topics_with) would change, without changing it.
+    /// The changes that [`setup_topics`](Self::setup_topics) would make. Makes none of them.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
     pub async fn plan_topics(
         &self,
-        task_topic: &str,
         settings: TopicSettings,
     ) -> Result<Vec<SetupStep>, SetupTopicsError> {
-        let names = self.names(task_topic)?;
-        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let subscription = self.inner.settings.subscription.clone();
-        Ok(dry_run(admin, &names, &TopicSettings { subscription, ..settings }).await?)
+        Ok(dry_run(self.admin()?, &self.names()?, &self.of_client(settings)).await?)
     }
 
-    /// Makes the topics of a task topic as the task protocol needs them, or puts right what is not,
-    /// through the admin API ([`ClientBuilder::admin_url`]). What is right is left alone, so that
-    /// it may be called at every start. It is what [`topics::setup`](crate::topics::setup) does
-    /// with the default settings, and what a worker with an admin URL does by itself.
+    /// Makes the topics of the queue as the task protocol needs them, or puts right what is not,
+    /// through the admin API ([`ClientBuilder::admin_url`]). It leaves alone what is right, so that
+    /// it may be called at every start. The settings say partitions and retentions; their
+    /// subscription is replaced by the client's. With the default settings it does what a worker
+    /// with an admin URL does by itself.
     ///
     /// ```no_run
+    /// use longhaul::topics::TopicSettings;
+    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let client = longhaul::Client::builder("pulsar://localhost:6650")
     ///     .admin_url("http://localhost:8080")
     ///     .connect()
     ///     .await?;
-    /// for step in client.setup_topics("tasks").await?.steps {
+    /// for step in client.queue("tasks").setup_topics(TopicSettings::default()).await?.steps {
     ///     println!("{step}");
     /// }
     /// # Ok(())
@@ -89,24 +96,61 @@ impl Client {
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
-    pub async fn setup_topics(&self, task_topic: &str) -> Result<SetupReport, SetupTopicsError> {
-        self.setup_topics_with(task_topic, TopicSettings::default()).await
+    pub async fn setup_topics(
+        &self,
+        settings: TopicSettings,
+    ) -> Result<SetupReport, SetupTopicsError> {
+        Ok(setup(self.admin()?, &self.names()?, &self.of_client(settings)).await?)
     }
 
-    /// As [`setup_topics`](Self::setup_topics), with other settings: partitions, retentions. The
-    /// subscription is the client's.
+    /// As [`setup_topics`](Self::setup_topics), for a queue with levels: the topics of `<T>`,
+    /// `<T>-high` and `<T>-low`. A level that is new gets as many partitions as the task topic has.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
-    pub async fn setup_topics_with(
+    pub async fn setup_levels(
         &self,
-        task_topic: &str,
         settings: TopicSettings,
     ) -> Result<SetupReport, SetupTopicsError> {
-        let names = self.names(task_topic)?;
-        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let subscription = self.inner.settings.subscription.clone();
-        Ok(setup(admin, &names, &TopicSettings { subscription, ..settings }).await?)
+        let names = self.names()?;
+        let levels = self.client.levels_of(&names)?;
+        Ok(setup_levels(self.admin()?, &names, &levels, &self.of_client(settings)).await?)
+    }
+
+    /// Has the broker compact the topics of the queue and of its levels: see
+    /// [`topics::compact`](crate::topics::compact()).
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn compact_topics(&self) -> Result<(), SetupTopicsError> {
+        let names = self.names()?;
+        let started = compact(self.admin()?, &names, &self.client.levels_of(&names)?).await;
+        Ok(started.map_err(SetupError::from)?)
+    }
+
+    /// The progress of the compactions of the queue's topics.
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn compactions(&self) -> Result<Vec<CompactionState>, SetupTopicsError> {
+        let names = self.names()?;
+        let states = compactions(self.admin()?, &names, &self.client.levels_of(&names)?).await;
+        Ok(states.map_err(SetupError::from)?)
+    }
+
+    /// Deletes the queue: its task topic, those of its levels, and all topics that belong to them,
+    /// through the admin API. End its workers first: see [`topics::remove`](crate::topics::remove).
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`]. It can be repeated.
+    pub async fn delete_topics(&self) -> Result<(), SetupTopicsError> {
+        let names = self.names()?;
+        let levels = self.client.levels_of(&names)?;
+        let removed = remove(self.admin()?, &names, &levels).await;
+        for topics in levels.iter().chain([&names]) {
+            self.client.inner.existence.forget_queue(&topics.task);
+        }
+        Ok(removed.map_err(SetupError::Admin)?)
     }
 }
 
@@ -117,59 +161,12 @@ impl Client {
             [Priority::High, Priority::Low].map(|level| self.level_names(queue, level));
         Ok([high?, low?])
     }
-
-    /// As [`setup_topics_with`](Self::setup_topics_with), for a queue with levels: the topics of
-    /// `<T>`, `<T>-high` and `<T>-low`. A level that is new gets as many partitions as the task
-    /// topic has.
-    ///
-    /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn setup_levels(
-        &self,
-        task_topic: &str,
-        settings: TopicSettings,
-    ) -> Result<SetupReport, SetupTopicsError> {
-        let names = self.names(task_topic)?;
-        let levels = self.levels_of(&names)?;
-        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let subscription = self.inner.settings.subscription.clone();
-        let settings = TopicSettings { subscription, ..settings };
-        Ok(setup_levels(admin, &names, &levels, &settings).await?)
-    }
-}
-
-impl Client {
-    /// Has the broker compact the topics of a task topic and of its levels: see
-    /// [`topics::compact`](crate::topics::compact()).
-    ///
-    /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn compact_topics(&self, task_topic: &str) -> Result<(), SetupTopicsError> {
-        let names = self.names(task_topic)?;
-        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let started = compact(admin, &names, &self.levels_of(&names)?).await;
-        started.map_err(|error| SetupTopicsError::Setup(error.into()))
-    }
-
-    /// How far the compactions of the topics of a task topic have come.
-    ///
-    /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn compactions(
-        &self,
-        task_topic: &str,
-    ) -> Result<Vec<CompactionState>, SetupTopicsError> {
-        let names = self.names(task_topic)?;
-        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let states = compactions(admin, &names, &self.levels_of(&names)?).await;
-        states.map_err(|error| SetupTopicsError::Setup(error.into()))
-    }
 }
 
 impl ClientBuilder {
     /// Where Pulsar's admin API is, such as `http://localhost:8080`, or `http://one:8080,two:8080`
     /// with several hosts that are tried in turn: workers then check their topics before they
-    /// start, set them up ([`Client::setup_topics`]), and say what is at risk if that cannot be
+    /// start, set them up ([`Queue::setup_topics`]), and say what is at risk if that cannot be
     /// done. It is given the client's credentials, and trusts the client's certificate authorities
     /// alone if there are any.
     pub fn admin_url(mut self, url: impl Into<String>) -> Self {

@@ -28,6 +28,57 @@ pub enum CancelError {
     NoReceipt(#[source] PublishError),
 }
 
+/// A request to end a task: see [`Client::cancellation`].
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is sent"]
+pub struct Cancellation {
+    client: Client,
+    task: TaskRef,
+    reason: String,
+    kill: bool,
+}
+
+impl Cancellation {
+    /// Why: the [log of actions](crate::Queue::action_log) shows it.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Does not wait for the processor: it has no grace, and its slot is free within a second of
+    /// the worker's reading the request.
+    ///
+    /// An asynchronous processor is dropped at its next await point. One that blocks its thread
+    /// cannot be ended from outside: it is left behind and goes on until it returns, beside the
+    /// tasks that get its slot. What it returns is not used. A worker leaves behind as many
+    /// processors as it has slots; the next one keeps its slot until one of them has ended.
+    /// [`WorkerStats::left_behind`](crate::WorkerStats::left_behind) counts them, and the log names
+    /// each. A task may be killed after it was cancelled in vain.
+    ///
+    /// Nothing is promised of what the processor does outside meanwhile: its
+    /// [fencing token](crate::TaskContext::fencing_token) stays the last one of the task. A worker
+    /// of a version that does not know the request takes it for one to cancel.
+    pub fn kill(mut self) -> Self {
+        self.kill = true;
+        self
+    }
+
+    /// Sends the request, and resolves when it is stored.
+    ///
+    /// # Errors
+    /// When the request could not be stored. Sending it again does no harm.
+    pub async fn send(self) -> Result<(), CancelError> {
+        let Self { client, task, reason, kill } = self;
+        let reason = text::shortened(reason);
+        let message = if kill {
+            ledger::signed(ledger::kill(task.id, &reason), &client.operator, "kill")
+        } else {
+            ledger::by_operator(&Entry::Cancel(task.id), &reason, &client.operator, "cancel")
+        };
+        client.end_task(&task, &message).await
+    }
+}
+
 impl Client {
     /// Asks for the end of a task, whether it waits, runs or is to be tried again. Resolves when
     /// the request is stored.
@@ -42,57 +93,13 @@ impl Client {
     /// # Errors
     /// When the request could not be stored. Cancelling again does no harm.
     pub async fn cancel(&self, task: &TaskRef) -> Result<(), CancelError> {
-        self.cancel_for(task, "").await
+        self.cancellation(task).send().await
     }
 
-    /// As [`cancel`](Self::cancel), with a reason, which is in the
-    /// [log of actions](Self::action_log).
-    ///
-    /// # Errors
-    /// As [`cancel`](Self::cancel).
-    pub async fn cancel_for(
-        &self,
-        task: &TaskRef,
-        reason: impl AsRef<str>,
-    ) -> Result<(), CancelError> {
-        let reason = text::shortened(reason.as_ref().to_owned());
-        let message =
-            ledger::by_operator(&Entry::Cancel(task.id), &reason, &self.operator, "cancel");
-        self.end_task(task, &message).await
-    }
-
-    /// As [`cancel`](Self::cancel), without waiting for the processor: it has no grace, and its
-    /// slot is free within a second of the worker's reading the request.
-    ///
-    /// An asynchronous processor is dropped at its next await point. One that blocks its thread
-    /// cannot be ended from outside: it is left behind and goes on until it returns, beside the
-    /// tasks that get its slot. What it returns is not used. A worker leaves behind as many
-    /// processors as it has slots; the next one keeps its slot until one of them has ended.
-    /// [`WorkerStats::left_behind`](crate::WorkerStats::left_behind) counts them, and the log names
-    /// each. A task may be killed after it was cancelled in vain.
-    ///
-    /// Nothing is promised of what the processor does outside meanwhile: its
-    /// [fencing token](crate::TaskContext::fencing_token) stays the last one of the task. A worker
-    /// of a version that does not know the request takes it for one to cancel.
-    ///
-    /// # Errors
-    /// As [`cancel`](Self::cancel).
-    pub async fn kill(&self, task: &TaskRef) -> Result<(), CancelError> {
-        self.kill_for(task, "").await
-    }
-
-    /// As [`kill`](Self::kill), with a reason, which is in the [log of actions](Self::action_log).
-    ///
-    /// # Errors
-    /// As [`cancel`](Self::cancel).
-    pub async fn kill_for(
-        &self,
-        task: &TaskRef,
-        reason: impl AsRef<str>,
-    ) -> Result<(), CancelError> {
-        let reason = text::shortened(reason.as_ref().to_owned());
-        let message = ledger::signed(ledger::kill(task.id, &reason), &self.operator, "kill");
-        self.end_task(task, &message).await
+    /// A request to end a task, to which a reason can be added, and that its processor be killed.
+    pub fn cancellation(&self, task: &TaskRef) -> Cancellation {
+        let (client, task) = (self.clone(), task.clone());
+        Cancellation { client, task, reason: String::new(), kill: false }
     }
 
     async fn end_task(&self, task: &TaskRef, message: &Outgoing) -> Result<(), CancelError> {

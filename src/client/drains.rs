@@ -8,7 +8,7 @@
 
 use super::registers::FollowedRegister;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
-use super::{Client, DocumentError};
+use super::{Client, DocumentError, Queue};
 use crate::clock::Clock;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{
@@ -105,7 +105,7 @@ impl DrainRequest {
     }
 }
 
-impl Client {
+impl Queue {
     /// Has a worker drain, wherever it runs: it takes nothing new, lets running tasks end, gives
     /// back what still runs after its [`drain_limit`](crate::WorkerConfig::drain_limit), and ends,
     /// as by its own [handle](crate::WorkerHandle::drain) or a SIGTERM. A worker that works on
@@ -118,56 +118,42 @@ impl Client {
     ///
     /// # Errors
     /// When there is no such worker, or it cannot be drained by its name.
-    pub async fn drain_worker(
+    pub async fn drain(
         &self,
-        topic: &str,
-        name: &str,
+        worker: &str,
         reason: impl AsRef<str>,
     ) -> Result<Arc<WorkerIdentity>, DrainError> {
-        refuse_level(topic)?;
-        let view = self.claimed_tasks(topic).await?;
-        self.drain_worker_in(&view, topic, name, reason).await
-    }
-
-    /// The same for those who have a view of the queue's tasks.
-    ///
-    /// # Errors
-    /// As [`drain_worker`](Self::drain_worker).
-    pub async fn drain_worker_in(
-        &self,
-        view: &TaskView,
-        topic: &str,
-        name: &str,
-        reason: impl AsRef<str>,
-    ) -> Result<Arc<WorkerIdentity>, DrainError> {
-        refuse_level(topic)?;
+        refuse_level(self.topic())?;
+        let (client, view, name) = (&self.client, self.view_of_claimed().await?, worker);
         let workers = view.workers()?;
         let found = match find(&workers, name) {
-            Err(DrainError::NoSuchWorker { .. }) if holds_lease(view, name)? => {
+            Err(DrainError::NoSuchWorker { .. }) if holds_lease(&view, name)? => {
                 return Err(DrainError::HoldsLeases(name.to_owned()));
             }
             found => found?,
         };
-        let names = self.names(topic).map_err(DocumentError::Topic)?;
-        let register = self.register_of(&names).await?;
+        let names = self.names().map_err(DocumentError::Topic)?;
+        let register = client.register_of(&names).await?;
         let document = document_of(&found.instance)?;
         let request = DrainRequest {
             worker: found.name.clone(),
-            operator: self.operator.to_string(),
+            operator: client.operator.to_string(),
             reason: text::shortened(reason.as_ref().to_owned()),
-            at_ms: self.wall_ms(),
+            at_ms: client.wall_ms(),
         };
         let content = serde_json::to_vec(&request)
             .map_err(|error| DocumentError::Invalid(error.to_string()))?;
-        match self.change_document(&register, &document, (0, Bytes::from(content))).await {
+        match client.change_document(&register, &document, (0, Bytes::from(content))).await {
             // Somebody has told it before.
             Ok(_) | Err(DocumentError::VersionConflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        self.remove_old_requests(&register, &workers).await;
+        client.remove_old_requests(&register, &workers).await;
         Ok(found)
     }
+}
 
+impl Client {
     /// Removes requests to workers that went without removing them.
     async fn remove_old_requests(&self, register: &FollowedRegister, workers: &[WorkerInfo]) {
         let instance = |worker: &WorkerInfo| Some(worker.identity.as_ref()?.instance.clone());

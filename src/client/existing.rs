@@ -5,22 +5,21 @@
 //! task topic first, which creates nothing. Who submits to a queue or works on it makes it, and a
 //! watch may come before both.
 
-use super::Client;
-use crate::topics::{Priority, TopicNames};
+use super::{Client, Queue};
+use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::{TransportError, TransportErrorKind};
 
-impl Client {
-    /// Whether there is a queue with this task topic, whose name is not usable otherwise. Makes
-    /// nothing. `true` where the broker does not tell: one before 3.0.6, or one that refuses to.
+impl Queue {
+    /// Whether the queue exists: whether its task topic does. Makes nothing. `true` where the broker does not tell: one before 3.0.6, or one that refuses to.
     ///
     /// What reads a queue does so by itself, such as [`tasks`](Self::tasks) or
     /// [`history`](Self::history), and fails with [`TransportErrorKind::NotFound`] if there is
-    /// none. A [`watch`](Self::watch) may begin before there is a queue, and its settings and
+    /// none. A [`watch`](Client::watch) may begin before there is a queue, and its settings and
     /// schedules may be made before it.
     ///
     /// ```no_run
     /// # async fn pause(client: longhaul::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// if client.has_queue("tasks").await? {
+    /// if client.queue("tasks").exists().await? {
     ///     client.queue("tasks").pause().await?;
     /// }
     /// # Ok(())
@@ -29,10 +28,9 @@ impl Client {
     ///
     /// # Errors
     /// When the broker cannot be reached, or the topic's name is not usable.
-    pub async fn has_queue(&self, topic: &str) -> Result<bool, TransportError> {
-        let unusable = |error| TransportError::new(TransportErrorKind::Invalid, topic, error);
-        let names = self.names(topic).map_err(unusable)?;
-        self.inner.existence.has_queue(&names.task).await
+    pub async fn exists(&self) -> Result<bool, TransportError> {
+        let names = self.names().map_err(|error| self.unusable(error))?;
+        self.client.inner.existence.has_queue(&names.task).await
     }
 
     /// Whether a queue has topics for tasks of this priority, as
@@ -41,15 +39,20 @@ impl Client {
     /// somebody works there. Makes nothing; `true` where the broker does not tell.
     ///
     /// # Errors
-    /// As [`has_queue`](Self::has_queue).
-    pub async fn has_level(&self, topic: &str, priority: Priority) -> Result<bool, TransportError> {
-        let unusable = |error| TransportError::new(TransportErrorKind::Invalid, topic, error);
-        let queue = self.names(topic).map_err(unusable)?;
-        let level = self.level_names(&queue, priority).map_err(unusable)?;
-        // Whoever submits there makes the task topic alone.
-        self.inner.transport.exists(&level.ledger).await
+    /// As [`exists`](Self::exists).
+    pub async fn has_level(&self, priority: Priority) -> Result<bool, TransportError> {
+        let level = self.names().and_then(|queue| self.client.level_names(&queue, priority));
+        let level = level.map_err(|error| self.unusable(error))?;
+        // A submission creates the task topic of its level, and no ledger.
+        self.client.inner.transport.exists(&level.ledger).await
     }
 
+    fn unusable(&self, error: TopicNameError) -> TransportError {
+        TransportError::new(TransportErrorKind::Invalid, self.topic(), error)
+    }
+}
+
+impl Client {
     /// Refuses a queue that does not exist, before anything beside its task topic is opened. An
     /// error that may pass is met by whoever goes on.
     pub(super) async fn require_queue(&self, names: &TopicNames) -> Result<(), TransportError> {

@@ -23,8 +23,6 @@ mod query;
 mod queue;
 mod reach;
 mod registers;
-#[cfg(feature = "admin")]
-mod removal;
 mod routes;
 #[cfg(feature = "schedules")]
 mod schedules;
@@ -41,7 +39,7 @@ mod view;
 mod watch;
 #[cfg(feature = "admin")]
 pub use admin::SetupTopicsError;
-pub use cancel::CancelError;
+pub use cancel::{CancelError, Cancellation};
 pub use documents::DocumentError;
 pub use drains::DrainError;
 pub use history::{

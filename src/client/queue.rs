@@ -1,20 +1,34 @@
-//! The settings of a queue, read and changed by people: limits, and what applies to tasks that do
-//! not say it.
+//! A queue by its name, and its settings, read and changed by people: limits, and what applies to
+//! tasks that do not say it.
 
 use super::registers::FollowedRegister;
-use super::{Client, DocumentError};
+use super::{Client, DocumentError, TaskRef, TaskView, TaskViewError};
+use crate::topics::{TopicNameError, TopicNames};
+use crate::transport::TransportError;
 use bytes::Bytes;
 use longhaul_core::protocol::register::DocumentName;
 use longhaul_core::settings::{QueueSettings, QueueSettingsError};
+use longhaul_core::task::TaskId;
 
 /// So often a change that depends on no version is tried again when somebody else was quicker.
 const CONFLICTS_MAX: usize = 10;
 
-/// The settings of a queue: see [`Client::queue`].
+/// A queue of a client: see [`Client::queue`]. Cheap to make and to clone.
+///
+/// | what for | methods |
+/// |---|---|
+/// | its tasks | [`tasks`](Self::tasks), [`find`](Self::find), [`watch_from`](Self::watch_from), [`why`](Self::why), [`history`](Self::history), [`submitted`](Self::submitted) |
+/// | actions on tasks | [`delete`](Self::delete), [`force_fail`](Self::force_fail), [`force_release`](Self::force_release), [`purge`](Self::purge), [`action_log`](Self::action_log) |
+/// | its settings | [`settings`](Self::settings), [`update`](Self::update), [`pause`](Self::pause), [`resume`](Self::resume) |
+/// | workers | [`drain`](Self::drain), [`zombies`](Self::zombies) |
+/// | what failed for good | [`dead_letters`](Self::dead_letters) |
+/// | its logs | [`verify`](Self::verify), [`tasks_at`](Self::tasks_at), [`export`](Self::export), [`import`](Self::import) |
 #[derive(Clone, Debug)]
 pub struct Queue {
-    client: Client,
+    pub(super) client: Client,
     topic: String,
+    /// The view that answers, in place of one that is read for each question.
+    view: Option<TaskView>,
 }
 
 /// Settings as they stand.
@@ -28,12 +42,12 @@ pub struct VersionedSettings {
 }
 
 impl Client {
-    /// The settings of a queue, named by its task topic: limits that hold over all workers, and
-    /// what applies to tasks whose messages do not say it. A change takes effect in each worker as
-    /// soon as it is read, within a second.
+    /// A queue, named by its task topic. This asks nobody: a queue is looked for when one of its
+    /// methods is called.
     ///
     /// ```no_run
-    /// use longhaul::{Client, DocumentError, Rate};
+    /// use longhaul::ops::DocumentError;
+    /// use longhaul::{Client, Rate};
     /// use std::time::Duration;
     ///
     /// async fn limit(client: &Client) -> Result<(), DocumentError> {
@@ -50,12 +64,62 @@ impl Client {
     /// }
     /// ```
     pub fn queue(&self, topic: impl Into<String>) -> Queue {
-        Queue { client: self.clone(), topic: topic.into() }
+        Queue { client: self.clone(), topic: topic.into(), view: None }
     }
 }
 
 impl Queue {
-    /// The settings that stand.
+    /// Lets [`why`](Self::why), [`drain`](Self::drain) and [`purge`](Self::purge) ask this view of
+    /// the queue's tasks. Without it each call reads a view of its own.
+    #[must_use]
+    pub fn with_view(mut self, view: &TaskView) -> Self {
+        self.view = Some(view.clone());
+        self
+    }
+
+    /// The view that was given, or one that is read now.
+    pub(super) async fn view(&self) -> Result<TaskView, TaskViewError> {
+        match &self.view {
+            Some(view) => Ok(view.clone()),
+            None => self.tasks().await,
+        }
+    }
+
+    /// The view that was given, or one of the claimed tasks that is read now.
+    pub(super) async fn view_of_claimed(&self) -> Result<TaskView, TaskViewError> {
+        match &self.view {
+            Some(view) => Ok(view.clone()),
+            None => self.claimed_tasks().await,
+        }
+    }
+
+    /// The task topic, as it was given.
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// The topics of the queue.
+    pub(super) fn names(&self) -> Result<TopicNames, TopicNameError> {
+        self.client.names(&self.topic)
+    }
+
+    /// The topics of the queue, which exists.
+    pub(super) async fn existing<E>(&self) -> Result<TopicNames, E>
+    where
+        E: From<TopicNameError> + From<TransportError>,
+    {
+        let names = self.names()?;
+        self.client.require_queue(&names).await?;
+        Ok(names)
+    }
+
+    /// A task of the queue.
+    pub(super) fn task(&self, id: TaskId) -> Result<TaskRef, TopicNameError> {
+        Ok(TaskRef { topic: self.names()?.task, id })
+    }
+
+    /// The settings that stand: limits that hold over all workers, and what applies to tasks whose
+    /// messages do not say it.
     ///
     /// # Errors
     /// When the register cannot be read. [`DocumentError::Invalid`] when this version of longhaul
@@ -74,8 +138,9 @@ impl Queue {
         Ok(VersionedSettings { version, settings })
     }
 
-    /// Changes the settings, if this version of them still stands, and returns the next one. What
-    /// this version of longhaul does not know of them stays as it is.
+    /// Changes the settings, if this version of them still stands, and returns the next one. Each
+    /// worker applies the change as soon as it has read it, within a second. Settings that this
+    /// version of longhaul does not know stay as they are.
     ///
     /// # Errors
     /// [`DocumentError::VersionConflict`] when another version stands: somebody else has changed
@@ -123,7 +188,7 @@ impl Queue {
     }
 
     async fn register(&self) -> Result<(FollowedRegister, DocumentName), DocumentError> {
-        let names = self.client.names(&self.topic)?;
+        let names = self.names()?;
         Ok((self.client.register_of(&names).await?, DocumentName::queue_settings()))
     }
 

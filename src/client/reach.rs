@@ -18,7 +18,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Whether a client reaches its cluster. Made by [`Client::reach`]; ends with the client.
 ///
 /// ```no_run
-/// use longhaul::{Client, ConnectionState};
+/// use longhaul::ops::ConnectionState;
+/// use longhaul::Client;
 ///
 /// # async fn tell(client: Client) {
 /// let mut reach = client.reach();

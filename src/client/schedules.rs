@@ -1,12 +1,12 @@
 //! Schedules of a queue: made, changed and read by people. What fires them:
 //! `src/worker/driver/schedules.rs`.
 
-use super::Client;
 use super::documents::DocumentError;
 use super::registers::FollowedRegister;
 use super::submit::{PreparedSubmission, Submission, SubmitError};
 use super::task_ref::TaskRef;
 use super::terms::DeliveryTime;
+use super::{Client, Queue};
 use crate::topics::TopicNames;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
@@ -22,7 +22,7 @@ const TRIES_MAX: usize = 8;
 /// How many of the next firings are told.
 const NEXT_MAX: usize = 10;
 
-/// The schedules of a queue: see [`Client::schedules`].
+/// The schedules of a queue: see [`Queue::schedules`].
 #[derive(Clone, Debug)]
 pub struct Schedules {
     client: Client,
@@ -95,8 +95,8 @@ pub enum SchedulesError {
     Document(#[from] DocumentError),
 }
 
-impl Client {
-    /// The schedules of a queue, by its task topic. Its workers fire them; they must have the
+impl Queue {
+    /// The schedules of the queue. Its workers fire them; they must have the
     /// feature `schedules`, too.
     ///
     /// ```no_run
@@ -107,12 +107,12 @@ impl Client {
     /// let client = Client::connect("pulsar://localhost:6650").await?;
     /// let report = client.submission("tasks", &Text("report".to_owned())).max_attempts(3);
     /// let nightly = Schedule::cron("30 2 * * *").time_zone("Europe/Berlin");
-    /// client.schedules("tasks").create("nightly", nightly, report).await?;
+    /// client.queue("tasks").schedules().create("nightly", nightly, report).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn schedules(&self, task_topic: impl Into<String>) -> Schedules {
-        Schedules { client: self.clone(), topic: task_topic.into() }
+    pub fn schedules(&self) -> Schedules {
+        Schedules { client: self.client.clone(), topic: self.topic().to_owned() }
     }
 }
 
@@ -153,7 +153,8 @@ impl Schedules {
     /// from then on count. Returns the new version.
     ///
     /// ```no_run
-    /// use longhaul::{Overlap, Schedule, Schedules, SchedulesError};
+    /// use longhaul::ops::{Schedules, SchedulesError};
+    /// use longhaul::{Overlap, Schedule};
     ///
     /// async fn earlier(schedules: &Schedules) -> Result<u64, SchedulesError> {
     ///     let found = schedules.get("nightly").await?.ok_or(SchedulesError::NotFound)?;

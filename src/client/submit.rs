@@ -197,8 +197,9 @@ impl Submission {
     }
 
     /// What you call the task: entries on the metadata topic carry it
-    /// ([`TaskMetadata::task_key`](crate::TaskMetadata::task_key)), and [`Client::find`] and
-    /// [`Client::watch_key`] look for it. Text of 1 to 256 bytes. It is a name and nothing else:
+    /// ([`TaskMetadata::task_key`](crate::TaskMetadata::task_key)), and
+    /// [`Queue::find`](super::Queue::find) and [`Watch::with_key`](super::Watch::with_key) look for
+    /// it. Text of 1 to 256 bytes. It is a name and nothing else:
     /// two tasks may have the same, and both are run.
     pub fn key(self, key: impl Into<String>) -> Self {
         self.property(TASK_KEY, key)

@@ -1,12 +1,11 @@
 //! A task as it was submitted: its message on the task topic, whoever has claimed it.
 
-use super::{Client, partition};
-use crate::TaskRef;
+use super::{Client, Queue, partition};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
 use bytes::Bytes;
 use longhaul_core::task::text::TASK_CODEC;
-use longhaul_core::task::{PayloadError, decode};
+use longhaul_core::task::{PayloadError, TaskId, decode};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -54,16 +53,16 @@ pub enum SubmittedError {
     Undecodable(String),
     /// The task topic cannot be read now.
     #[error("cannot read the task topic")]
-    Transport(#[source] TransportError),
+    Transport(#[from] TransportError),
 }
 
-impl Client {
+impl Queue {
     /// A task as it was submitted, claimed or not; `None` when its message is not on the task topic
     /// any more, or never was.
     ///
     /// ```no_run
-    /// # async fn show(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::SubmittedError> {
-    /// if let Some(submitted) = client.submitted(&task).await? {
+    /// # async fn show(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::SubmittedError> {
+    /// if let Some(submitted) = client.queue(&task.topic).submitted(task.id).await? {
     ///     println!("{} bytes, {:?}", submitted.payload.len(), submitted.properties);
     /// }
     /// # Ok(())
@@ -72,12 +71,11 @@ impl Client {
     ///
     /// # Errors
     /// When the task topic cannot be read.
-    pub async fn submitted(&self, task: &TaskRef) -> Result<Option<SubmittedTask>, SubmittedError> {
-        let names = self.names(&task.topic)?;
-        self.require_queue(&names).await.map_err(SubmittedError::Transport)?;
-        let place = partition(names.task, task.id.partition);
-        let message = self.inner.transport.fetch(&place, task.id.position()).await;
-        let Some(message) = message.map_err(SubmittedError::Transport)? else { return Ok(None) };
+    pub async fn submitted(&self, task: TaskId) -> Result<Option<SubmittedTask>, SubmittedError> {
+        let names = self.existing::<SubmittedError>().await?;
+        let place = partition(names.task, task.partition);
+        let message = self.client.inner.transport.fetch(&place, task.position()).await?;
+        let Some(message) = message else { return Ok(None) };
         if let Some(cause) = message.undecodable {
             return Err(SubmittedError::Undecodable(cause.to_string()));
         }
@@ -87,7 +85,9 @@ impl Client {
             published_ms: message.publish_time_ms,
         }))
     }
+}
 
+impl Client {
     /// A payload without its codec.
     ///
     /// # Errors

@@ -135,7 +135,7 @@ impl Submission {
         self.term(text::LIMIT_KEY, if fits { Ok(key) } else { Err(problem) })
     }
 
-    /// On a queue with an order ([`QueueSettings::order`](crate::QueueSettings::order)): of all
+    /// On a queue with an order ([`QueueSettings::order`](crate::ops::QueueSettings::order)): of all
     /// tasks with this key one is run at a time, in the order in which they were submitted. The
     /// next one begins when the one before it is over: completed, failed for good, cancelled or
     /// expired. It is the key of the task's message, too, as producers of Pulsar set it, and

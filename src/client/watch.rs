@@ -7,11 +7,11 @@ mod place;
 
 pub use place::{WatchPlace, WatchPlaceError};
 
-use super::Client;
 use super::task_ref::TaskRef;
+use super::{Client, Queue};
 use crate::clock::Clock;
 use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, count, recount};
-use crate::topics::TopicNameError;
+use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
 use futures::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
 use longhaul_core::task::{Position, TaskId, TaskMetadata, epoch_of};
@@ -55,7 +55,7 @@ pub enum WatchEvent {
 }
 
 /// Where a watch starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchFrom {
     /// With the last entry of every task that is not evicted yet. Entries in between may be shown,
@@ -63,6 +63,10 @@ pub enum WatchFrom {
     Earliest,
     /// With the next entry.
     Latest,
+    /// Behind the [place](Watch::place) that another watch had reached. A partition that it does
+    /// not name is shown from its start. What compaction has removed meanwhile is not shown: of
+    /// each task there is its last entry.
+    After(WatchPlace),
 }
 
 /// Why there is no watch, or not any longer.
@@ -74,7 +78,7 @@ pub enum WatchError {
     Topic(#[from] TopicNameError),
     /// The metadata topic cannot be followed.
     #[error("cannot follow the metadata topic")]
-    Transport(#[source] TransportError),
+    Transport(#[from] TransportError),
 }
 
 impl WatchEvent {
@@ -175,42 +179,37 @@ enum WatchStep {
 
 impl Client {
     /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet. It
-    /// may begin before there is a queue of this name: [`has_queue`](Self::has_queue) tells.
+    /// may begin before there is a queue of this name: [`Queue::exists`] tells.
     ///
     /// # Errors
     /// When the metadata topic cannot be followed.
     pub async fn watch(&self, topic: &str) -> Result<Watch, WatchError> {
-        self.watch_from(topic, WatchFrom::Earliest).await
+        self.queue(topic).watch_from(WatchFrom::Earliest).await
     }
+}
 
-    /// Watches the tasks of a topic. What is published after this returns is seen.
+impl Queue {
+    /// Watches the tasks of the queue. It shows everything that is published after this returns.
     ///
     /// # Errors
-    /// As [`watch`](Self::watch).
-    pub async fn watch_from(&self, topic: &str, from: WatchFrom) -> Result<Watch, WatchError> {
-        self.watch_behind(topic, from, &WatchPlace::default()).await
-    }
-
-    /// Watches partitions from there, or from their place, if they have one.
-    async fn watch_behind(
-        &self,
-        topic: &str,
-        from: WatchFrom,
-        place: &WatchPlace,
-    ) -> Result<Watch, WatchError> {
-        let names = self.names(topic)?;
-        let transport = Arc::clone(&self.inner.transport);
-        let connections = Arc::clone(&self.inner.connections);
+    /// As [`Client::watch`].
+    pub async fn watch_from(&self, from: WatchFrom) -> Result<Watch, WatchError> {
+        let names = self.names()?;
+        let transport = Arc::clone(&self.client.inner.transport);
+        let connections = Arc::clone(&self.client.inner.connections);
         let source = WatchSource { transport, topic: names.metadata, connections };
         let mut steps = SelectAll::new();
-        let partitions = source.partitions(names.task).await.map_err(WatchError::Transport)?;
+        let partitions = source.partitions(names.task).await?;
         let count = i32::try_from(partitions.unwrap_or_default()).unwrap_or(i32::MAX);
         let behind = usize::try_from(count.max(1)).unwrap_or(1);
-        let mut place = place.clone();
+        let (latest, mut place) = match from {
+            WatchFrom::Earliest => (false, WatchPlace::default()),
+            WatchFrom::Latest => (true, WatchPlace::default()),
+            WatchFrom::After(place) => (false, place),
+        };
         for partition in if count == 0 { -1..0 } else { 0..count } {
             let behind = place.of(partition);
-            let opened = source.partition(partition).open(from, behind).await;
-            let opened = opened.map_err(WatchError::Transport)?;
+            let opened = source.partition(partition).open(latest, behind).await?;
             // What is older than the watch counts as seen.
             if let Some(last) = opened.last {
                 place.note(partition, last);
@@ -224,49 +223,15 @@ impl Client {
         Ok(Watch { source, steps, partitions, behind, wanted: None, place, ended: false })
     }
 
-    /// Watches the tasks of a topic that their submitters gave this key: see
-    /// [`Submission::key`](crate::Submission::key). It reads all entries and shows those of these
-    /// tasks.
-    ///
-    /// ```no_run
-    /// use longhaul::{Client, WatchEvent};
-    ///
-    /// # async fn until_the_end(client: Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut watch = client.watch_key("tasks", "order-4711").await?;
-    /// while let Some(event) = watch.next().await {
-    ///     if let WatchEvent::Updated { metadata, .. } = event?
-    ///         && metadata.is_terminal()
-    ///     {
-    ///         println!("{:?}", metadata.result);
-    ///         break;
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`watch`](Self::watch).
-    pub async fn watch_key(
-        &self,
-        topic: &str,
-        key: impl Into<String>,
-    ) -> Result<Watch, WatchError> {
-        let wanted = WatchedKey { key: key.into(), tasks: HashSet::new() };
-        Ok(Watch { wanted: Some(wanted), ..self.watch(topic).await? })
-    }
-
     /// The task that its submitter gave this key, if a worker has claimed it and its entry is not
     /// evicted yet: the one that was claimed last, if there are several. It reads the metadata
     /// topic once from the start, and keeps nothing of it.
     ///
     /// # Errors
-    /// As [`watch`](Self::watch).
-    pub async fn find(&self, topic: &str, key: &str) -> Result<Option<TaskRef>, WatchError> {
-        let names = self.names(topic)?;
-        self.require_queue(&names).await.map_err(WatchError::Transport)?;
-        let task_topic = names.task;
-        let mut watch = self.watch_key(topic, key).await?;
+    /// As [`Client::watch`].
+    pub async fn find(&self, key: &str) -> Result<Option<TaskRef>, WatchError> {
+        let TopicNames { task: task_topic, .. } = self.existing::<WatchError>().await?;
+        let mut watch = self.watch_from(WatchFrom::Earliest).await?.with_key(key);
         let mut shown = HashMap::new();
         while let Some(event) = watch.next().await {
             match event? {
@@ -284,6 +249,31 @@ impl Client {
 }
 
 impl Watch {
+    /// Shows only the tasks that their submitters gave this key: see
+    /// [`Submission::key`](crate::Submission::key). The watch still reads all entries.
+    ///
+    /// ```no_run
+    /// use longhaul::{Client, WatchEvent};
+    ///
+    /// # async fn until_the_end(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut watch = client.watch("tasks").await?.with_key("order-4711");
+    /// while let Some(event) = watch.next().await {
+    ///     if let WatchEvent::Updated { metadata, .. } = event?
+    ///         && metadata.is_terminal()
+    ///     {
+    ///         println!("{:?}", metadata.result);
+    ///         break;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
+        self.wanted = Some(WatchedKey { key: key.into(), tasks: HashSet::new() });
+        self
+    }
+
     /// The next event; `None` after an error. May be dropped and called again without losing one.
     pub async fn next(&mut self) -> Option<Result<WatchEvent, WatchError>> {
         StreamExt::next(self).await
@@ -386,7 +376,7 @@ impl PartitionWatch {
     /// Opens it for the first time.
     async fn open(
         mut self,
-        from: WatchFrom,
+        latest: bool,
         behind: Option<Position>,
     ) -> Result<Self, TransportError> {
         if behind.is_some() {
@@ -395,7 +385,7 @@ impl PartitionWatch {
         }
         let end = self.follower.open_persistently().await?;
         self.until = Some(end);
-        if from == WatchFrom::Latest {
+        if latest {
             self.last = end;
             self.follower.go_on_behind(end);
         }

@@ -62,7 +62,8 @@ pub(crate) const LEASE_TIME: std::ops::RangeInclusive<Duration> =
 /// Dropping the last clone ends this one at once, as a crash would; the leases live on.
 ///
 /// ```no_run
-/// use longhaul::{Client, LeaseOutcome, LeaseRequest};
+/// use longhaul::lease::{LeaseOutcome, LeaseRequest};
+/// use longhaul::Client;
 /// use std::time::Duration;
 ///
 /// # async fn work(client: Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -52,7 +52,7 @@ use tracing::Span;
 ///
 /// A thread cannot be ended from outside, so it should ask [`TaskContext::is_cancelled`] now and
 /// then. One that does not keeps its slot, after its cancellation, until it returns; only
-/// [`Client::kill`](crate::Client::kill) frees the slot at once. Tokio has 512 such threads by
+/// [`Client::cancellation`](crate::Client::cancellation) frees the slot at once. Tokio has 512 such threads by
 /// default (`max_blocking_threads` of its runtime): an attempt that finds none waits for one,
 /// within its budget.
 pub trait BlockingProcessor: Send + Sync + 'static {

@@ -165,7 +165,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// Works on the levels of the task topic, too: `<T>-high` and `<T>-low`, to which
     /// [`Submission::priority`](crate::Submission::priority) and any producer may submit. With an
     /// admin URL the worker makes them; otherwise
-    /// [`Client::setup_levels`](crate::Client::setup_levels) does.
+    /// [`Queue::setup_levels`](crate::Queue::setup_levels) does.
     ///
     /// ```no_run
     /// # use longhaul::{Client, Levels, TaskProcessor, WorkerError, WorkerHandle};
@@ -318,7 +318,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     }
 
     /// Whether the worker may make and change topics before it starts, as
-    /// [`Client::setup_topics`](crate::Client::setup_topics) does. It needs the client's admin URL
+    /// [`Queue::setup_topics`](crate::Queue::setup_topics) does. It needs the client's admin URL
     /// for that. Default true; otherwise it only says what is at risk.
     #[cfg(feature = "admin")]
     pub fn set_up_topics(mut self, allowed: bool) -> Self {

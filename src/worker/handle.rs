@@ -196,7 +196,7 @@ impl WorkerHandle {
     }
 
     /// Resolves when the worker has read that it is to drain because somebody has asked for it from
-    /// outside: see [`Client::drain_worker`](crate::Client::drain_worker). It does so by itself, as
+    /// outside: see [`Queue::drain`](crate::Queue::drain). It does so by itself, as
     /// if [`request_drain`](Self::request_drain) had been called with
     /// [`WorkerConfig::drain_limit`](crate::WorkerConfig::drain_limit), and [`join`](Self::join)
     /// resolves at its end. This is for those who have to know that it has begun.
@@ -223,7 +223,7 @@ impl WorkerHandle {
         result
     }
 
-    /// Runs until Ctrl-C or SIGTERM, or until somebody [drains](crate::Client::drain_worker) the
+    /// Runs until Ctrl-C or SIGTERM, or until somebody [drains](crate::Queue::drain) the
     /// worker from outside, then drains; a second signal stops at once.
     ///
     /// # Errors

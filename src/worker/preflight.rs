@@ -29,7 +29,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// What nobody knows of topics that were not checked.
 const RISK: &str = "if its ledger lacks deduplication, compaction or retention, tasks may run twice or lose their outcomes; \
-    `Client::setup_topics` sees to them";
+    `Queue::setup_topics` sees to them";
 
 /// What a worker does about its topics before it starts.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ impl Preflight {
             // reason to warn.
             tracing::info!(
                 topic,
-                "no admin URL: the topics are taken as they are. On Pulsar they need to be set up once, see `Client::setup_topics`"
+                "no admin URL: the topics are taken as they are. On Pulsar they need to be set up once, see `Queue::setup_topics`"
             );
             return Ok(());
         };

@@ -176,12 +176,20 @@ pub enum CheckpointError {
 
 /// Identifies the attempt to the outside world: a store that remembers the highest epoch it has
 /// seen of a task and refuses lower ones cannot be changed by a worker that was replaced.
+///
+/// Its text form is the task's id and the epoch, such as `21426:0:-1/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken {
     /// The task.
     pub task: TaskId,
     /// Grows with every claim of the task.
     pub epoch: u32,
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.task, self.epoch)
+    }
 }
 
 impl TaskContext {

@@ -98,7 +98,7 @@ pub struct WorkerStats {
     /// Processors that blocked their thread and ignored their cancellation.
     pub stuck: u64,
     /// Of them, those that were killed and still run, without a slot: see
-    /// [`Client::kill`](crate::Client::kill).
+    /// [`Client::cancellation`](crate::Client::cancellation).
     pub left_behind: u64,
     /// Ledger entries that nothing could be made of.
     pub malformed: u64,
@@ -114,7 +114,7 @@ pub struct WorkerStats {
     /// followed the topic, anew.
     pub stalls: u64,
     /// Times that the broker began to refuse something for good: see
-    /// [`ConnectionState::Refused`](crate::ConnectionState::Refused); or claims and outcomes one by
+    /// [`ConnectionState::Refused`](crate::ops::ConnectionState::Refused); or claims and outcomes one by
     /// one, in sessions that go on.
     pub refusals: u64,
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or

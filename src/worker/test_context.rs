@@ -260,6 +260,7 @@ mod tests {
         let other = TaskId { entry: 9, ..task };
         let token = test.clone().epoch(7).task_id(other).context().fencing_token();
         assert_eq!(token, FencingToken { task: other, epoch: 7 });
+        assert_eq!(token.to_string(), format!("{other}/7"));
         test.cancel();
         assert!(context.is_cancelled());
     }

@@ -137,7 +137,7 @@ fn lines(findings: &[TopicFinding]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
-/// Makes topics and puts them right; `Client::setup_topics` does it
+/// Makes topics and puts them right; `Queue::setup_topics` does it
 /// with the client's settings.
 ///
 /// ```no_run

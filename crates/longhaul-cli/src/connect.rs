@@ -4,7 +4,8 @@ use crate::exit::CommandFailure;
 use crate::settings::CliSettings;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use longhaul::{Client, ClientBuilder, Credentials, OAuth2};
+use longhaul::auth::{Credentials, OAuth2};
+use longhaul::{Client, ClientBuilder};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 

@@ -2,11 +2,14 @@
 
 use crate::output::text::clean;
 use anyhow::Error;
+use longhaul::ops::{
+    DeadLetterError, DocumentError, DrainError, HistoryError, OperatorError, SchedulesError,
+    SetupTopicsError, TaskViewError,
+};
 use longhaul::topics::{AdminError, AdminErrorKind, SetupError};
 use longhaul::{
-    CancelError, ConnectError, DeadLetterError, DocumentError, DrainError, GetError, HistoryError,
-    OperatorError, PublishError, SchedulesError, SetupTopicsError, SubmitError, TaskRefError,
-    TaskViewError, TransportError, TransportErrorKind, WaitError, WatchError,
+    CancelError, ConnectError, GetError, PublishError, SubmitError, TaskRefError, TransportError,
+    TransportErrorKind, WaitError, WatchError,
 };
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -3,10 +3,14 @@
 use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
+use longhaul::lease::{LeaseError, ReportError};
+use longhaul::ops::{
+    DeadLetterError, DocumentError, DrainError, HistoryError, OperatorError, SchedulesError,
+    SetupTopicsError, SubmittedError, TaskViewError,
+};
 use longhaul::{
-    CancelError, DeadLetterError, DocumentError, DrainError, GetError, HistoryError, LeaseError,
-    OperatorError, ReportError, SchedulesError, SetupTopicsError, SubmitError, SubmittedError,
-    TaskViewError, TransportError, TransportErrorKind, WaitError, WatchError, WorkerError,
+    CancelError, GetError, SubmitError, TransportError, TransportErrorKind, WaitError, WatchError,
+    WorkerError,
 };
 use std::error::Error;
 use std::fmt::Write;

@@ -3,7 +3,7 @@
 
 use crate::clock::{self, Stopwatch};
 use crate::telemetry;
-use longhaul::ConnectionState;
+use longhaul::ops::ConnectionState;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ impl BrokerReachability {
     }
 
     /// Notes what the client tells, until the gateway ends.
-    pub(crate) async fn follow(&self, mut told: longhaul::Reach, end: CancellationToken) {
+    pub(crate) async fn follow(&self, mut told: longhaul::ops::Reach, end: CancellationToken) {
         self.note(told.state());
         while let Some(Some(state)) = end.run_until_cancelled(told.changed()).await {
             self.note(state);

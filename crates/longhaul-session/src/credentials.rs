@@ -30,8 +30,8 @@ pub(super) const DATA_TIME_MAX: Duration = Duration::from_secs(15);
 /// Who we are to a broker.
 ///
 /// ```
-/// # mod longhaul { pub use longhaul_session::Credentials; }
-/// use longhaul::Credentials;
+/// # mod longhaul { pub mod auth { pub use longhaul_session::Credentials; } }
+/// use longhaul::auth::Credentials;
 ///
 /// let credentials = Credentials::basic("tasks", "secret");
 /// assert!(!format!("{credentials:?}").contains("secret"));

@@ -39,8 +39,8 @@ const RENEWED_AFTER: (u32, u32) = (9, 10);
 /// How to get tokens from an OAuth2 issuer.
 ///
 /// ```
-/// # mod longhaul { pub use longhaul_session::OAuth2; }
-/// use longhaul::OAuth2;
+/// # mod longhaul { pub mod auth { pub use longhaul_session::OAuth2; } }
+/// use longhaul::auth::OAuth2;
 ///
 /// let options = OAuth2::key_file("/etc/pulsar/key.json").audience("urn:sn:pulsar:o:tasks");
 /// ```

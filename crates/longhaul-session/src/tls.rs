@@ -24,8 +24,8 @@ const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// TLS towards a broker or its admin API.
 ///
 /// ```
-/// # mod longhaul { pub use longhaul_session::TlsOptions; }
-/// use longhaul::TlsOptions;
+/// # mod longhaul { pub mod auth { pub use longhaul_session::TlsOptions; } }
+/// use longhaul::auth::TlsOptions;
 ///
 /// let pem = "-----BEGIN CERTIFICATE-----…";
 /// let tls = TlsOptions { ca_certificate_pem: Some(pem.into()), ..TlsOptions::default() };

@@ -265,7 +265,8 @@ async fn the_page_shows_what_really_stands_on_the_topics() -> Result<()> {
     bench.show("bad-duration", unlimited, field("state", "COMPLETED")).await?;
     let keyed = bench.submit("none", &[("TASK_KEY", "order-4711")]).await?;
     bench.show("keyed", keyed, field("taskKey", "order-4711")).await?;
-    let found = bench.client.find("tasks", "order-4711").await?.context("the key is not found")?;
+    let found =
+        bench.client.queue("tasks").find("order-4711").await?.context("the key is not found")?;
     ensure!(found.id == keyed, "{found}");
 
     let cancel = bench.submit("wait", &[]).await?;

@@ -8,10 +8,11 @@ use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;
+use longhaul::ops::TaskViewError;
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
 use longhaul::{
-    Client, SubmitError, TaskId, TaskMetadata, TaskRef, TaskState, TaskViewError, Text,
-    TransportErrorKind, WatchEvent, WatchFrom,
+    Client, SubmitError, TaskId, TaskMetadata, TaskRef, TaskState, Text, TransportErrorKind,
+    WatchEvent, WatchFrom,
 };
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
@@ -276,11 +277,11 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() -> Result<()> {
     for partitions in [None, Some(3)] {
         let Some(bench) = Bench::new("exists", partitions).await? else { return Ok(()) };
         let client = &bench.client;
-        ensure!(client.has_queue(&bench.names.task).await?, "it exists");
-        within("a view", client.tasks(&bench.names.task)).await??;
+        ensure!(client.queue(&bench.names.task).exists().await?, "it exists");
+        within("a view", client.queue(&bench.names.task).tasks()).await??;
         let absent: TopicNames = unique("absent").parse()?;
-        ensure!(!client.has_queue(&absent.task).await?, "it does not exist");
-        let view = within("a refusal", client.tasks(&absent.task)).await?;
+        ensure!(!client.queue(&absent.task).exists().await?, "it does not exist");
+        let view = within("a refusal", client.queue(&absent.task).tasks()).await?;
         let kind = match &view {
             Err(TaskViewError::Transport(error)) => Some(error.kind),
             _ => None,
@@ -301,7 +302,7 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
     let before: Vec<_> =
         (0..10).map(|entry| (shown(id(entry), TaskState::Processing, 1), 1)).collect();
     writer.show(&before).await?;
-    let mut watch = bench.client.watch_from(&bench.names.task, WatchFrom::Latest).await?;
+    let mut watch = bench.client.queue(&bench.names.task).watch_from(WatchFrom::Latest).await?;
     let event = within("the present", watch.next()).await?.context("no more events")??;
     ensure!(event == WatchEvent::CaughtUp, "{event:?}");
     let mut seen = Vec::new();

@@ -69,7 +69,7 @@ async fn bench(test: &str, partitions: Option<u32>) -> Result<Option<(Client, St
     let client = Client::builder(sandbox.service_url()).admin_url(sandbox.admin().url());
     let (client, topic) = (client.connect().await?, sandbox.topic(test));
     let settings = TopicSettings { partitions, ..TopicSettings::default() };
-    client.setup_topics_with(&topic, settings).await?;
+    client.queue(&topic).setup_topics(settings).await?;
     Ok(Some((client, topic)))
 }
 

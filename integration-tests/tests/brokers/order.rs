@@ -6,10 +6,10 @@
 use anyhow::{Context, Result, ensure};
 use integration_tests::audit::read_whole;
 use integration_tests::sandbox::Sandbox;
+use longhaul::ops::QueueOrder;
 use longhaul::topics::TopicSettings;
 use longhaul::{
-    Client, QueueOrder, TaskContext, TaskError, TaskId, TaskRef, Text, WaitError, WorkerHandle,
-    processor_fn,
+    Client, TaskContext, TaskError, TaskId, TaskRef, Text, WaitError, WorkerHandle, processor_fn,
 };
 use longhaul_core::ledger;
 use longhaul_core::protocol::invariants::OrderJudge;
@@ -39,7 +39,7 @@ impl Bench {
         let client = Client::builder(&url).admin_url(sandbox.admin().url());
         let (client, topic) = (client.connect().await?, sandbox.topic(test));
         let settings = TopicSettings { partitions, ..TopicSettings::default() };
-        client.setup_topics_with(&topic, settings).await?;
+        client.queue(&topic).setup_topics(settings).await?;
         Ok(Some(Self { url, client, topic, partitions }))
     }
 

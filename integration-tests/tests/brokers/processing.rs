@@ -6,6 +6,7 @@
 use anyhow::{Context, Result, ensure};
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::TopicNames;
+use longhaul::topics::TopicSettings;
 use longhaul::{
     Client, Codec, PayloadError, Raw, SubmitError, TaskContext, TaskOutcome, TaskRef, Text,
     WaitError, blocking_fn,
@@ -50,7 +51,7 @@ async fn a_kill_frees_the_slot_of_a_thread_that_does_not_end() -> Result<()> {
     let stuck = client.submit(&topic, &Text("stuck".to_owned())).await?;
     timeout(PATIENCE, begins.recv()).await?.context("it does not begin")?;
     let next = client.submit(&topic, &Text("next".to_owned())).await?;
-    client.kill(&stuck).await?;
+    client.cancellation(&stuck).kill().send().await?;
     ensure!(result(&client, &next).await? == Text("next".to_owned()));
     let killed = result(&client, &stuck).await;
     ensure!(
@@ -136,7 +137,7 @@ async fn what_a_codec_encodes_is_plain_on_no_topic() -> Result<()> {
 async fn a_payload_above_the_brokers_limit_is_refused_with_both_sizes() -> Result<()> {
     const LIMIT: usize = 5 * 1024 * 1024;
     let Some((client, topic)) = bench("large").await? else { return Ok(()) };
-    client.setup_topics(&topic).await?;
+    client.queue(&topic).setup_topics(TopicSettings::default()).await?;
     for size in [LIMIT, 2 * LIMIT] {
         let refused = client.submit(&topic, &Raw(vec![b'x'; size].into())).await;
         let Err(SubmitError::TooLarge { bytes, bytes_max: LIMIT }) = &refused else {

@@ -82,7 +82,7 @@ async fn each_second_is_one_task_whoever_dies_and_whenever_a_worker_comes_back()
     let bench = Bench { sandbox, topic, ticks: said };
     let (first, second) = (bench.worker().await?, bench.worker().await?);
     let client = bench.client().await?;
-    let schedules = client.schedules(&bench.topic);
+    let schedules = client.queue(&bench.topic).schedules();
     let each_second = Schedule::cron("* * * * * *").overlap(Overlap::AllowAll);
     let task = client.submission(&bench.topic, &Text("tick".to_owned()));
     schedules.create("ticks", each_second, task).await?;
@@ -97,7 +97,7 @@ async fn each_second_is_one_task_whoever_dies_and_whenever_a_worker_comes_back()
     schedules.pause("ticks").await?;
     // Another client sees it as it stands. What was due before may still come.
     let other = bench.client().await?;
-    let schedules = other.schedules(&bench.topic);
+    let schedules = other.queue(&bench.topic).schedules();
     loop {
         let info = schedules.get("ticks").await?.context("it is there")?;
         ensure!(info.version == 2 && info.schedule.is_paused(), "{info:?}");

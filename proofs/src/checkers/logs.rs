@@ -1,5 +1,5 @@
 //! What the library's own judge of logs says of ledger and metadata topic: the one that
-//! `Client::verify` asks.
+//! `Queue::verify` asks.
 
 use super::{History, LedgerEntry, Report, ViewEntry, Violation};
 use longhaul::TaskId;

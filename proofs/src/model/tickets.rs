@@ -7,7 +7,7 @@
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
-use longhaul::QueueSettings;
+use longhaul::ops::QueueSettings;
 use longhaul::{Position, TaskId};
 use longhaul_core::protocol::invariants::{LIMIT, Violation};
 use longhaul_core::protocol::key::OwnerId;

@@ -5,9 +5,10 @@ use super::notes::{Notes, Working};
 use super::script::{ATTEMPTS, TYPES};
 use super::world::{H, SECOND, SLOTS, TOPIC};
 use bytes::Bytes;
+use longhaul::lease::{KeepAlive, Lease, LeaseOutcome, LeaseRequest, Leases, ReportError};
 use longhaul::{
-    Client, KeepAlive, Lease, LeaseOutcome, LeaseRequest, Leases, Levels, ReportError, RetryPolicy,
-    TaskContext, TaskError, Text, WorkerConfig, WorkerHandle, processor_fn,
+    Client, Levels, RetryPolicy, TaskContext, TaskError, Text, WorkerConfig, WorkerHandle,
+    processor_fn,
 };
 use std::cell::{Cell, RefCell};
 use std::time::Duration;

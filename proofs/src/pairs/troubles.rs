@@ -2,7 +2,7 @@
 
 use super::notes::{Act, Done};
 use super::world::{SECOND, SUBSCRIPTION, TOPIC, World, register};
-use longhaul::QueueSettings;
+use longhaul::ops::QueueSettings;
 use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
 use std::time::Duration;
@@ -30,9 +30,9 @@ impl World<'_> {
         let Some(task) = self.any(|done, number| !done.has_begun(number)) else { return };
         let fails = self.draw(0..2) == 0;
         let done = if fails {
-            self.client().force_fail(&task, 0, "not wanted").await
+            self.client().queue(&task.topic).force_fail(task.id, 0, "not wanted").await
         } else {
-            self.client().delete(&task, "not wanted").await
+            self.client().queue(&task.topic).delete(task.id, "not wanted").await
         };
         match done {
             Ok(_) => self.notes.act(task.id, if fails { Act::Fail } else { Act::Delete }),
@@ -45,9 +45,9 @@ impl World<'_> {
     pub(super) async fn release(&self) {
         let runs = |done: &Done, number| done.running().any(|run| run.number == number);
         let Some(task) = self.any(runs) else { return };
-        let Ok(view) = self.client().tasks(&task.topic).await else { return };
+        let Ok(view) = self.client().queue(&task.topic).tasks().await else { return };
         let Ok(Some(info)) = view.get(task.id) else { return };
-        match self.client().force_release(&task, info.epoch, "stuck").await {
+        match self.client().queue(&task.topic).force_release(task.id, info.epoch, "stuck").await {
             Ok(_) => self.notes.act(task.id, Act::Release),
             Err(_) if self.is_troubled() => self.notes.unsure(task.id),
             Err(_) => {}

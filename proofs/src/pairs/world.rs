@@ -4,10 +4,9 @@ use super::fleet::Fleet;
 use super::notes::{Done, Notes};
 use super::script::{LIMITS, Placed, Script};
 use super::{Feature, Report, judge};
+use longhaul::ops::{QueueOrder, QueueSettings};
 use longhaul::testing::TestEngine;
-use longhaul::{
-    Client, Limit, QueueOrder, QueueSettings, Submission, TaskId, TaskMetadata, TaskRef, Text,
-};
+use longhaul::{Client, Limit, Submission, TaskId, TaskMetadata, TaskRef, Text};
 use longhaul_memory::MemoryBroker;
 use longhaul_transport::{Message, Outgoing, TopicPartition};
 use std::cell::RefCell;
@@ -475,7 +474,8 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn report(self) -> Report {
-        let verified = self.engine.run(self.client().verify(TOPIC)).expect("the logs can be read");
+        let verified =
+            self.engine.run(self.client().queue(TOPIC).verify()).expect("the logs can be read");
         let mut violations: Vec<String> =
             verified.findings.iter().map(|found| format!("verify: {found:?}")).collect();
         judge::judge(&self, &mut violations);

@@ -19,11 +19,11 @@ pub use zombies::Zombie;
 use super::tasks::{
     TableSource, TaskTable, TaskView, TaskViewError, ViewScope, partition_indices, partitions_of,
 };
-use super::{Client, TaskRef, partition};
+use super::{Client, Queue, partition};
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Message, TransportError};
 use log::{Logs, MessageOrigin};
-use longhaul_core::task::Position;
+use longhaul_core::task::{Position, TaskId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use task::Collector;
@@ -84,13 +84,13 @@ pub enum PastInstant {
     },
 }
 
-impl Client {
+impl Queue {
     /// All entries about a task that are still there, with whether each of them counts, and when
     /// nothing was heard of who held it.
     ///
     /// ```no_run
-    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::HistoryError> {
-    /// for entry in client.history(&task).await?.entries {
+    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::HistoryError> {
+    /// for entry in client.queue(&task.topic).history(task.id).await?.entries {
     ///     println!("{} {:?} {:?} {:?}", entry.published_ms, entry.epoch, entry.event, entry.ignored);
     /// }
     /// # Ok(())
@@ -99,19 +99,18 @@ impl Client {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn history(&self, task: &TaskRef) -> Result<TaskHistory, HistoryError> {
-        let names = self.names(&task.topic)?;
-        self.require_queue(&names).await?;
-        let mut collector = Collector::new(task.id);
-        let of = |topic: &String| partition(topic.clone(), task.id.partition);
-        let logs = self.logs();
+    pub async fn history(&self, task: TaskId) -> Result<TaskHistory, HistoryError> {
+        let names = self.existing::<HistoryError>().await?;
+        let mut collector = Collector::new(task);
+        let of = |topic: &String| partition(topic.clone(), task.partition);
+        let logs = self.client.logs();
         logs.read(&of(&names.metadata), |_, message| {
             collector.read_metadata(message);
             ControlFlow::Continue(())
         })
         .await?;
         // What was published before this time is read.
-        let now_ms = self.wall_ms();
+        let now_ms = self.client.wall_ms();
         logs.read(&of(&names.ledger), |found, message| {
             collector.read_ledger(found, message);
             ControlFlow::Continue(())
@@ -125,12 +124,11 @@ impl Client {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn zombies(&self, topic: &str) -> Result<Vec<Zombie>, HistoryError> {
-        let names = self.names(topic)?;
-        self.require_queue(&names).await?;
-        let logs = self.logs();
+    pub async fn zombies(&self) -> Result<Vec<Zombie>, HistoryError> {
+        let names = self.existing::<HistoryError>().await?;
+        let logs = self.client.logs();
         let mut found = Vec::new();
-        for index in self.past_partitions(&names).await? {
+        for index in self.client.past_partitions(&names).await? {
             let mut zombies = Zombies::new(index);
             logs.read(&partition(names.ledger.clone(), index), |_, message| {
                 zombies.read_ledger(message);
@@ -152,21 +150,18 @@ impl Client {
     ///
     /// # Errors
     /// When the logs cannot be read, or do not go back so far.
-    pub async fn tasks_at(
-        &self,
-        topic: &str,
-        instant: PastInstant,
-    ) -> Result<TaskView, HistoryError> {
-        let names = self.names(topic)?;
-        self.require_queue(&names).await?;
+    pub async fn tasks_at(&self, instant: PastInstant) -> Result<TaskView, HistoryError> {
+        let (client, names) = (&self.client, self.existing::<HistoryError>().await?);
         let mut tables = Vec::new();
-        let at_ms = self.instant_ms(&names, instant).await?;
-        for index in self.past_partitions(&names).await? {
-            tables.push(self.table_at(&names, index, (at_ms, instant)).await?);
+        let at_ms = client.instant_ms(&names, instant).await?;
+        for index in client.past_partitions(&names).await? {
+            tables.push(client.table_at(&names, index, (at_ms, instant)).await?);
         }
         Ok(TaskView::still(tables, at_ms))
     }
+}
 
+impl Client {
     async fn instant_ms(
         &self,
         names: &TopicNames,

@@ -1,7 +1,7 @@
 //! Whether the logs of a queue keep the invariants of the protocol.
 
 use super::log::{Logs, MessageOrigin};
-use super::{Client, HistoryError, partition};
+use super::{Client, HistoryError, Queue, partition};
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::supervise::count;
 use crate::topics::TopicNames;
@@ -81,7 +81,7 @@ impl BrokenInvariant {
     }
 }
 
-impl Client {
+impl Queue {
     /// Reads ledger and metadata topic of a queue, while workers work, and judges every entry that
     /// is still there by the invariants of the protocol that the logs can show: no key used twice
     /// (C-02), one owner of each epoch (C-03), nothing shown as running without an accepted claim
@@ -94,8 +94,8 @@ impl Client {
     /// with [`tokio::time::timeout`].
     ///
     /// ```no_run
-    /// # async fn check(client: longhaul::Client) -> Result<(), longhaul::HistoryError> {
-    /// let found = client.verify("tasks").await?;
+    /// # async fn check(client: longhaul::Client) -> Result<(), longhaul::ops::HistoryError> {
+    /// let found = client.queue("tasks").verify().await?;
     /// for broken in &found.findings {
     ///     println!("{} of {:?} at {:?}: {}", broken.id, broken.task, broken.position, broken.what);
     /// }
@@ -106,13 +106,12 @@ impl Client {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn verify(&self, topic: &str) -> Result<Verification, HistoryError> {
-        let names = self.names(topic)?;
-        self.require_queue(&names).await?;
-        let logs = self.logs();
-        let unread = self.unread(&names).await?;
+    pub async fn verify(&self) -> Result<Verification, HistoryError> {
+        let (client, names) = (&self.client, self.existing::<HistoryError>().await?);
+        let logs = client.logs();
+        let unread = client.unread(&names).await?;
         let mut verification = Verification { unread, ..Verification::default() };
-        for index in self.past_partitions(&names).await? {
+        for index in client.past_partitions(&names).await? {
             match verify(&logs, &names, index, &mut verification).await {
                 Err(HistoryError::Transport(error))
                     if error.kind == TransportErrorKind::NotFound

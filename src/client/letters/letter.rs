@@ -76,7 +76,7 @@ impl DeadLetter {
 /// Which dead letters are wanted; by default all.
 ///
 /// ```
-/// use longhaul::DeadLetterFilter;
+/// use longhaul::ops::DeadLetterFilter;
 ///
 /// let refused = DeadLetterFilter::new().reason("status 503").task_type("mail").tag("eu");
 /// # drop(refused);

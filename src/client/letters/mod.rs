@@ -18,7 +18,7 @@ pub use replay::Replayed;
 
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
-use super::{Client, TaskRef, partition};
+use super::{Client, Queue, TaskRef, partition};
 use crate::letters::{self, LetterMessageKind, kind};
 use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
 use crate::transport::{
@@ -74,10 +74,11 @@ impl From<TransportError> for DeadLetterError {
 ///
 /// ```no_run
 /// use futures::StreamExt;
-/// use longhaul::{Client, DeadLetterFilter};
+/// use longhaul::ops::DeadLetterFilter;
+/// use longhaul::Client;
 ///
 /// # async fn tidy_up(client: Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let letters = client.dead_letters("tasks")?;
+/// let letters = client.queue("tasks").dead_letters()?;
 /// for letter in letters.list(&DeadLetterFilter::new(), None, 100).await?.letters {
 ///     println!("{} after {} attempts: {}", letter.task, letter.attempts, letter.reason);
 /// }
@@ -115,15 +116,15 @@ struct LetterLocation {
     older: Vec<Position>,
 }
 
-impl Client {
-    /// The dead letters of a queue.
+impl Queue {
+    /// The dead letters of the queue.
     ///
     /// # Errors
     /// When the topic's name is not usable.
-    pub fn dead_letters(&self, topic: &str) -> Result<DeadLetters, DeadLetterError> {
-        let names = self.names(topic)?;
+    pub fn dead_letters(&self) -> Result<DeadLetters, DeadLetterError> {
+        let names = self.names()?;
         let place = partition(names.dead_letters.clone(), -1);
-        Ok(DeadLetters { client: self.clone(), names, place })
+        Ok(DeadLetters { client: self.client.clone(), names, place })
     }
 }
 

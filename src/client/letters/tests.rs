@@ -1,11 +1,11 @@
 //! Dead letters over real workers, and what is left of them when something dies in between.
 
 use super::*;
+use crate::ops::HistoryEvent;
 use crate::testing::TestEngine;
 use crate::transport::Outgoing;
 use crate::{
-    DeadLetterPolicy, HistoryEvent, TaskContext, TaskError, TaskRef, Text, WaitError, WorkerHandle,
-    processor_fn,
+    DeadLetterPolicy, TaskContext, TaskError, TaskRef, Text, WaitError, WorkerHandle, processor_fn,
 };
 use std::collections::BTreeSet;
 use std::sync::Mutex as Lock;
@@ -49,7 +49,7 @@ fn fails(engine: &TestEngine, task: &TaskRef) {
 }
 
 fn listed(engine: &TestEngine, filter: &DeadLetterFilter) -> Vec<TaskId> {
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     let page = engine.run(letters.list(filter, None, 100)).unwrap();
     assert_eq!(page.next, None);
     page.letters.iter().map(|letter| letter.task.id).collect()
@@ -73,7 +73,7 @@ fn a_letter_is_listed_shown_and_replayed_once() {
     let submission = client.submission("tasks", &text("page")).tag("eu").key("order-1");
     let task = engine.run(submission.property("customer", "7").send()).unwrap();
     fails(&engine, &task);
-    let letters = client.dead_letters("tasks").unwrap();
+    let letters = client.queue("tasks").dead_letters().unwrap();
     assert_eq!(listed(&engine, &DeadLetterFilter::new().reason("no page").tag("eu")), [task.id]);
     for none in [
         DeadLetterFilter::new().reason("other"),
@@ -111,7 +111,7 @@ fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
     let task = engine.submit("tasks", &text("page"));
     fails(&engine, &task);
     world.healed.store(true, Ordering::Relaxed);
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     // What is done before the mark.
     let (letter, _) = engine.run(letters.find(task.id)).unwrap().unwrap();
     let first = engine.run(letters.submit_replay(letter)).unwrap();
@@ -134,7 +134,7 @@ fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
         .map(|number| engine.submit("tasks", &text(&format!("page {}", number % 3))))
         .collect();
     tasks.iter().for_each(|task| fails(&engine, task));
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     let filter = DeadLetterFilter::new().reason("page 1");
     let outcomes = engine.run(letters.replay_all(filter, "once more").collect::<Vec<_>>());
     assert_eq!(outcomes.len(), 10);
@@ -172,11 +172,11 @@ fn one_letter_is_purged_by_the_name_of_its_task() {
     let _worker = world.worker(&engine, DeadLetterPolicy::new());
     let tasks = ["page", "other"].map(|it| engine.submit("tasks", &text(it)));
     tasks.iter().for_each(|task| fails(&engine, task));
-    let letters = engine.client().clone().acting_as("ann").dead_letters("tasks").unwrap();
+    let letters = engine.client().clone().acting_as("ann").queue("tasks").dead_letters().unwrap();
     assert!(engine.run(letters.purge_one(&tasks[0], "nobody wants it")).unwrap());
     assert_eq!(all(&engine), [tasks[1].id]);
     assert!(!engine.run(letters.purge_one(&tasks[0], "once more")).unwrap());
-    let actions = engine.run(engine.client().action_log("tasks", 10)).unwrap();
+    let actions = engine.run(engine.client().queue("tasks").action_log(10)).unwrap();
     let told: Vec<_> = actions.iter().map(|it| (it.task, it.operator.as_str())).collect();
     assert_eq!(told, [(Some(tasks[0].id), "ann")], "{actions:?}");
 }
@@ -193,7 +193,7 @@ fn a_letter_whose_dedupe_key_another_task_holds_stays() {
     let dead = submit(Duration::ZERO);
     fails(&engine, &dead);
     let holder = submit(24 * HOUR);
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     let replayed = engine.run(letters.replay(&dead, "")).unwrap();
     assert_eq!(replayed, Replayed::DedupeConflict(holder.clone()));
     assert_eq!(all(&engine), [dead.id]);
@@ -211,7 +211,7 @@ fn without_dead_letters_a_task_fails_all_the_same() {
     engine.advance(10 * HOUR);
     assert_eq!(all(&engine), []);
     assert_eq!(worker.stats().violations, 0);
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     assert_eq!(engine.run(letters.replay(&task, "")).unwrap(), Replayed::NotFound);
 }
 
@@ -231,7 +231,7 @@ fn an_expired_task_gets_a_letter_if_the_queue_says_so() {
         assert_eq!((worker.stats().violations, world.starts_of("page")), (0, 0));
         if expired {
             world.healed.store(true, Ordering::Relaxed);
-            let letters = engine.client().dead_letters("tasks").unwrap();
+            let letters = engine.client().queue("tasks").dead_letters().unwrap();
             let replayed = restarted(engine.run(letters.replay(&task, "")).unwrap());
             assert_eq!(engine.wait::<Text>(&replayed).unwrap(), text("page"));
         }
@@ -267,7 +267,7 @@ fn stored(engine: &TestEngine) -> usize {
 }
 
 fn is_on_ledger(engine: &TestEngine, task: &TaskRef) -> bool {
-    let history = engine.run(engine.client().history(task)).unwrap();
+    let history = engine.run(engine.client().queue(&task.topic).history(task.id)).unwrap();
     history.entries.iter().any(|entry| matches!(entry.event, HistoryEvent::Ended { .. }))
 }
 
@@ -344,7 +344,7 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
     let task = engine.submit("tasks", &text("page"));
     fails(&engine, &task);
     world.healed.store(true, Ordering::Relaxed);
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     let first = restarted(engine.run(letters.replay(&task, "")).unwrap());
     engine.run(async {
         let late = engine.broker().full_log(&letters.place).remove(0);
@@ -363,7 +363,7 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
 #[test]
 fn handled_letters_are_acknowledged() {
     let (engine, world) = (TestEngine::new(), World::default());
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     engine.run(async {
         engine.broker().create_topic(&letters.place.topic, None, false);
         engine.broker().create_subscription(&letters.place, DEAD_LETTER_SUBSCRIPTION);
@@ -394,7 +394,7 @@ fn a_replay_has_the_priority_of_the_old_task() {
     let task = engine.run(submission.priority(crate::Priority::High).send()).unwrap();
     fails(&engine, &task);
     assert_eq!((all(&engine), world.starts_of("page")), (vec![task.id], 0));
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     let replayed = restarted(engine.run(letters.replay(&task, "")).unwrap());
     assert_eq!(replayed.topic, task.topic);
     fails(&engine, &replayed);
@@ -407,7 +407,7 @@ fn a_task_of_any_priority_that_has_not_failed_is_not_dead() {
     let engine = TestEngine::new();
     let processor = processor_fn(async |task: Text, _: TaskContext| Ok(task));
     let _worker = engine.start(engine.worker("tasks", processor).levels(crate::Levels::strict()));
-    let letters = engine.client().dead_letters("tasks").unwrap();
+    let letters = engine.client().queue("tasks").dead_letters().unwrap();
     for level in [crate::Priority::High, crate::Priority::Normal] {
         for delay in [Duration::ZERO, HOUR] {
             let submission = engine.client().submission("tasks", &text("page"));

@@ -3,7 +3,7 @@
 use super::ledgers::Ledger;
 use super::marks::{MovedMark, MovedMarks};
 use super::{CLOSED_AT_ONCE, MOVE, MoveError, OpenLevel};
-use crate::client::{Client, OperatorError, TaskRef, partition};
+use crate::client::{Client, OperatorError, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::{Outgoing, TransportError, TransportErrorKind};
 use longhaul_core::ledger;
@@ -51,8 +51,8 @@ pub(super) fn says_moved(reason: &str) -> bool {
     reason.starts_with(MOVED_BY)
 }
 
-impl Client {
-    /// Closes the tasks of a queue of this cluster that were moved to a queue of another one, and
+impl Queue {
+    /// Closes the tasks of this queue that were moved to a queue of another one, and
     /// were not over: they end as cancelled, and the reason names their copies. Which ones these
     /// are says the target, by the marks of its import, and whether they still stand as they were
     /// copied says the ledger here. Where one has gone on it is [left](Closed::left) alone: the
@@ -60,18 +60,14 @@ impl Client {
     ///
     /// # Errors
     /// When a topic cannot be read or written. To close again is safe.
-    pub async fn close_moved(
-        &self,
-        topic: &str,
-        target: (&Self, &str),
-    ) -> Result<Closed, MoveError> {
-        let queue = self.names(topic)?;
-        let register = self.register_of(&queue).await?;
+    pub async fn close_moved(&self, target: &Self) -> Result<Closed, MoveError> {
+        let (client, queue) = (&self.client, self.names()?);
+        let register = client.register_of(&queue).await?;
         let Some(source) = register.look_at_start() else { return Ok(Closed::default()) };
-        let (other, there) = (target.0, target.0.names(target.1)?);
+        let (other, there) = (&target.client, target.names()?);
         let marks = MovedMarks::read(&other.logs(), &there, source).await?;
-        let mut closing = Closing { from: self, other, there, marks, closed: Closed::default() };
-        for OpenLevel { level, names, mut ledgers } in self.open_levels(&queue).await? {
+        let mut closing = Closing { from: client, other, there, marks, closed: Closed::default() };
+        for OpenLevel { level, names, mut ledgers } in client.open_levels(&queue).await? {
             for ledger in &mut ledgers {
                 let lane = (level.priority(), ledger.place.partition);
                 let open = closing.marks.open().filter(|(old, _)| old.lane() == lane);
@@ -86,7 +82,7 @@ impl Client {
     }
 }
 
-/// A call of [`Client::close_moved`].
+/// A call of [`Queue::close_moved`].
 struct Closing<'a> {
     from: &'a Client,
     other: &'a Client,
@@ -152,7 +148,7 @@ impl Closing<'_> {
     async fn delete_copy(&mut self, old: QueueTask, mark: MovedMark) -> Result<(), MoveError> {
         let topic = self.other.level_names(&self.there, mark.to.level)?.task;
         let reason = format!("task {} has ended where it was", old.id);
-        match self.other.delete(&TaskRef { topic, id: mark.to.id }, reason).await {
+        match self.other.queue(topic).delete(mark.to.id, reason).await {
             Ok(()) | Err(OperatorError::Over(_)) => self.closed.ended.push(old.id),
             Err(error) => return Err(error.into()),
         }

@@ -8,7 +8,7 @@ use super::record::{
 };
 use super::{MoveError, OpenLevel, PAUSED_AFTER};
 use crate::client::registers::FollowedRegister;
-use crate::client::{Client, DeadLetterFilter, partition};
+use crate::client::{Client, DeadLetterFilter, Queue, partition};
 use crate::topics::TopicNames;
 use crate::transport::Message;
 use bytes::Bytes;
@@ -35,7 +35,7 @@ use std::ops::ControlFlow;
 /// Letters that are read at a time.
 const LETTERS_AT_ONCE: usize = 1_000;
 
-/// A queue, to be read as a whole. See [`Client::export`].
+/// A queue, to be read as a whole. See [`Queue::export`].
 pub struct Export {
     pub(super) client: Client,
     queue: TopicNames,
@@ -72,8 +72,8 @@ pub struct Exported {
     pub unreadable: u64,
 }
 
-impl Client {
-    /// Reads all that a queue holds: settings, tasks with their attempts, checkpoints, keys and
+impl Queue {
+    /// Reads all that the queue holds: settings, tasks with their attempts, checkpoints, keys and
     /// entries on the metadata topic, dead letters, schedules. Nothing is changed, but that a queue
     /// of which no worker has ever seen the register is given one.
     ///
@@ -83,24 +83,23 @@ impl Client {
     ///
     /// # Errors
     /// When a topic cannot be read.
-    pub async fn export(&self, topic: &str) -> Result<Export, MoveError> {
-        let queue = self.names(topic)?;
-        self.require_queue(&queue).await?;
-        let register = self.register_of(&queue).await?;
-        let source = source_of(self, &register).await?;
-        let levels = self.open_levels(&queue).await?;
+    pub async fn export(&self) -> Result<Export, MoveError> {
+        let (client, queue) = (self.client.clone(), self.existing::<MoveError>().await?);
+        let register = client.register_of(&queue).await?;
+        let source = source_of(&client, &register).await?;
+        let levels = client.open_levels(&queue).await?;
         let count = Exported::default();
-        Ok(Export { client: self.clone(), queue, register, source, levels, count })
+        Ok(Export { client, queue, register, source, levels, count })
     }
 
-    /// Pauses a queue, lets its workers read that, and begins an [`export`](Self::export).
+    /// Pauses the queue, lets its workers read that, and begins an [`export`](Self::export).
     ///
     /// # Errors
     /// As [`export`](Self::export), and when the queue cannot be paused.
-    pub async fn export_paused(&self, topic: &str) -> Result<Export, MoveError> {
-        self.queue(topic).pause().await?;
+    pub async fn export_paused(&self) -> Result<Export, MoveError> {
+        self.pause().await?;
         tokio::time::sleep(PAUSED_AFTER).await;
-        self.export(topic).await
+        self.export().await
     }
 }
 
@@ -252,7 +251,7 @@ impl Export {
         &mut self,
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
     ) -> Result<(), MoveError> {
-        let letters = self.client.dead_letters(&self.queue.task)?;
+        let letters = self.client.queue(&self.queue.task).dead_letters()?;
         let mut after = None;
         loop {
             let page = letters.list(&DeadLetterFilter::new(), after, LETTERS_AT_ONCE).await?;

@@ -8,7 +8,7 @@ use super::record::{ExportLevel, ExportLine, MovedState, QueueRecord, TaskRecord
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
 use crate::client::registers::FollowedRegister;
-use crate::client::{Client, DocumentError, partition};
+use crate::client::{Client, DocumentError, Queue, partition};
 use crate::topics::{Priority, TopicNames};
 use crate::transport::{Consumer, Outgoing, SubscriptionType, TopicPartition};
 use bytes::Bytes;
@@ -61,9 +61,8 @@ pub struct Unmoved {
     pub cause: String,
 }
 
-impl Client {
-    /// Writes an export to a queue of this cluster, which is set up already, and pauses that
-    /// meanwhile. Each task has one copy, however often the same export, or a later one of the same
+impl Queue {
+    /// Writes an export to this queue, which is set up already, and pauses it meanwhile. Each task has one copy, however often the same export, or a later one of the same
     /// queue, is imported; what was interrupted goes on.
     ///
     /// The queue has the exported settings then if it had none, and is still paused:
@@ -72,23 +71,22 @@ impl Client {
     /// # Errors
     /// When the file is no whole export, or a topic cannot be read or written. To import again is
     /// safe.
-    pub async fn import(&self, topic: &str, file: &Path) -> Result<Imported, MoveError> {
-        let queue = self.names(topic)?;
-        self.require_queue(&queue).await?;
+    pub async fn import(&self, file: &Path) -> Result<Imported, MoveError> {
+        let (client, queue) = (&self.client, self.existing::<MoveError>().await?);
         let (head, tasks) = check(file)?;
         let source = source_of(&head)?;
-        let register = self.register_of(&queue).await?;
+        let register = client.register_of(&queue).await?;
         if register.look_at_start() == Some(source) {
             let cause = "it was exported from this queue".to_owned();
             return Err(MoveError::Form(cause));
         }
-        self.pause_for(topic, &head).await?;
+        self.pause_for(&head).await?;
         tokio::time::sleep(PAUSED_AFTER).await;
         let import = Import {
-            levels: self.open_levels(&queue).await?,
-            marks: MovedMarks::read(&self.logs(), &queue, source).await?,
+            levels: client.open_levels(&queue).await?,
+            marks: MovedMarks::read(&client.logs(), &queue, source).await?,
             writer: writer_of(source),
-            client: self.clone(),
+            client: client.clone(),
             queue,
             register,
             source,
@@ -101,22 +99,21 @@ impl Client {
     }
 
     /// Pauses the queue, and gives it the settings of the export if it has none.
-    async fn pause_for(&self, topic: &str, head: &QueueRecord) -> Result<(), MoveError> {
-        let queue = self.queue(topic);
-        let stands = queue.settings().await?;
+    async fn pause_for(&self, head: &QueueRecord) -> Result<(), MoveError> {
+        let stands = self.settings().await?;
         if stands.version > 0 {
-            queue.pause().await?;
+            self.pause().await?;
             return Ok(());
         }
         let settings = QueueSettings::read(&head.settings)
             .map_err(|error| DocumentError::Invalid(error.to_string()))?;
-        let update = queue.update(0, |stands| {
+        let update = self.update(0, |stands| {
             *stands = settings;
             stands.paused = true;
         });
         match update.await {
             Ok(_) => Ok(()),
-            Err(DocumentError::VersionConflict { .. }) => Ok(queue.pause().await.map(drop)?),
+            Err(DocumentError::VersionConflict { .. }) => Ok(self.pause().await.map(drop)?),
             Err(error) => Err(error.into()),
         }
     }

@@ -4,7 +4,7 @@ use super::MoveError;
 use super::record::{MovedState, TaskRecord};
 use crate::client::history::log::Logs;
 use crate::client::registers::FollowedRegister;
-use crate::client::{Client, TaskRef, partition};
+use crate::client::{Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Start, TransportErrorKind};
 use futures::future::join_all;
@@ -140,24 +140,24 @@ async fn each(
     Ok(())
 }
 
-impl Client {
-    /// The tasks of a queue that have taken the place of one with this id, which was moved here:
+impl Queue {
+    /// The tasks of the queue that have taken the place of one with this id, which was moved here:
     /// one as a rule, several where queues were moved here in which the same id meant different
     /// tasks. It reads the register.
     ///
     /// # Errors
     /// When the register cannot be read.
-    pub async fn moved(&self, topic: &str, old: TaskId) -> Result<Vec<TaskRef>, MoveError> {
-        let queue = self.names(topic)?;
+    pub async fn moved(&self, old: TaskId) -> Result<Vec<TaskRef>, MoveError> {
+        let (client, queue) = (&self.client, self.names()?);
         let mut found = Vec::new();
-        each(&self.logs(), &queue, |moved| {
+        each(&client.logs(), &queue, |moved| {
             if moved.key.task.id == old && !found.contains(&moved.to) {
                 found.push(moved.to);
             }
         })
         .await?;
         let task = |to: QueueTask| {
-            let names = self.level_names(&queue, to.level)?;
+            let names = client.level_names(&queue, to.level)?;
             Ok(TaskRef { topic: names.task, id: to.id })
         };
         found.into_iter().map(task).collect()

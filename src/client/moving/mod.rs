@@ -1,6 +1,6 @@
 //! Moves a queue to another cluster, or from the embedded broker to one: what it holds is read
-//! ([`Client::export`]), written to another place ([`Client::import`]), and closed where it was
-//! ([`Client::close_moved`]).
+//! ([`Queue::export`]), written to another place ([`Queue::import`]), and closed where it was
+//! ([`Queue::close_moved`]).
 //!
 //! A task's id is that of its message, so a copy has another one. Of each task that is known at the
 //! source, whether it is over or not, one task comes at the target:
@@ -42,6 +42,8 @@ pub use exporting::{Export, Exported};
 pub use importing::{Imported, Unmoved};
 pub use record::ExportRecord;
 
+#[cfg(doc)]
+use super::Queue;
 use super::documents::DocumentError;
 use super::letters::DeadLetterError;
 use super::operator::OperatorError;

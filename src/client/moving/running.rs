@@ -44,7 +44,7 @@ impl Export {
         Ok(self.running())
     }
 
-    /// Takes the tasks that run from their workers, as [`force_release`](Client::force_release)
+    /// Takes the tasks that run from their workers, as [`force_release`](crate::Queue::force_release)
     /// does: their attempts count, and the next ones go on from their checkpoints. Returns how many
     /// were taken. In a queue that is not paused they begin again.
     ///

@@ -3,10 +3,11 @@ mod files;
 mod going_on;
 
 use super::*;
+use crate::ops::{DeadLetterFilter, TaskFilter, TaskStatus};
 use crate::testing::TestEngine;
 use crate::{
-    AfterFailed, DeadLetterFilter, TaskContext, TaskError, TaskFilter, TaskProcessor, TaskRef,
-    TaskStatus, Text, WorkerBuilder, WorkerHandle, processor_fn,
+    AfterFailed, TaskContext, TaskError, TaskProcessor, TaskRef, Text, WorkerBuilder, WorkerHandle,
+    processor_fn,
 };
 use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,16 +77,16 @@ impl Stage {
 
     async fn moving(&self) -> (Exported, Imported, Closed) {
         let client = self.engine.client();
-        let mut export = client.export(FROM).await.unwrap();
+        let mut export = client.queue(FROM).export().await.unwrap();
         assert_eq!(export.until_idle(Duration::from_secs(60)).await.unwrap(), 0);
         let exported = write(&mut export, &self.file()).await;
-        let imported = client.import(TO, &self.file()).await.unwrap();
-        let closed = client.close_moved(FROM, (client, TO)).await.unwrap();
+        let imported = client.queue(TO).import(&self.file()).await.unwrap();
+        let closed = client.queue(FROM).close_moved(&client.queue(TO)).await.unwrap();
         (exported, imported, closed)
     }
 
     fn here(&self, old: &TaskRef) -> TaskRef {
-        let here = self.engine.run(self.engine.client().moved(TO, old.id)).unwrap();
+        let here = self.engine.run(self.engine.client().queue(TO).moved(old.id)).unwrap();
         assert_eq!(here.len(), 1, "{old}: {here:?}");
         here[0].clone()
     }
@@ -102,7 +103,7 @@ impl Stage {
     }
 
     fn statuses(&self, queue: &str) -> BTreeMap<TaskId, TaskStatus> {
-        let view = self.engine.run(self.engine.client().tasks(queue)).unwrap();
+        let view = self.engine.run(self.engine.client().queue(queue).tasks()).unwrap();
         let page = view.list(&TaskFilter::new(), None, 1_000).unwrap();
         page.tasks.iter().map(|task| (task.id, task.status)).collect()
     }
@@ -161,7 +162,7 @@ fn fill(stage: &Stage) -> BTreeMap<&'static str, TaskRef> {
     let keyed = client.submission(FROM, &Text("keyed".to_owned())).idempotency_key("order-1");
     tasks.insert("keyed", engine.run(keyed.send()).unwrap());
     engine.advance(Duration::from_secs(60));
-    let letters = client.dead_letters(FROM).unwrap();
+    let letters = client.queue(FROM).dead_letters().unwrap();
     engine.run(letters.purge_one(&tasks["fails and is purged"], "known")).unwrap();
     engine.run(client.queue(FROM).pause()).unwrap();
     engine.run(worker.drain(Duration::from_secs(5))).unwrap();
@@ -178,7 +179,9 @@ fn fill(stage: &Stage) -> BTreeMap<&'static str, TaskRef> {
     tasks.insert("deduped", engine.run(deduped.send()).unwrap());
     let later = client.submission(FROM, &Text("later".to_owned())).delay(Duration::from_secs(600));
     tasks.insert("later", engine.run(later.send()).unwrap());
-    engine.run(client.delete(&tasks["dropped"], "not wanted")).unwrap();
+    engine
+        .run(client.queue(&tasks["dropped"].topic).delete(tasks["dropped"].id, "not wanted"))
+        .unwrap();
     tasks
 }
 
@@ -201,7 +204,7 @@ fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
     ] {
         assert_eq!(statuses[&here(text).id], status, "{text}");
     }
-    let letters = client.dead_letters(TO).unwrap();
+    let letters = client.queue(TO).dead_letters().unwrap();
     let letters = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters;
     let letters: Vec<TaskId> = letters.iter().map(|letter| letter.task.id).collect();
     assert_eq!(letters, [here("fails").id]);
@@ -249,7 +252,7 @@ fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
         assert_eq!(stage.runs_of(text), expected, "{text}");
     }
     assert!(stage.statuses(TO).values().all(|status| status.is_terminal()));
-    let letters = client.dead_letters(TO).unwrap();
+    let letters = client.queue(TO).dead_letters().unwrap();
     let letters = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters;
     assert_eq!(letters.len(), 1, "{letters:?}");
     drop(workers);
@@ -318,9 +321,9 @@ fn many_tasks_are_moved_at_once() {
 fn by_file(stage: &Stage, from: &str, to: &str) -> (Exported, Imported) {
     let client = stage.engine.client();
     stage.engine.run(async {
-        let mut export = client.export(from).await.unwrap();
+        let mut export = client.queue(from).export().await.unwrap();
         let exported = write(&mut export, &stage.file()).await;
-        (exported, client.import(to, &stage.file()).await.unwrap())
+        (exported, client.queue(to).import(&stage.file()).await.unwrap())
     })
 }
 
@@ -353,7 +356,7 @@ fn a_key_that_a_task_here_holds_keeps_a_task_out_that_would_be_lost() {
     assert_eq!(unmoved, expected);
     assert!(back.unmoved.iter().all(|it| it.cause.starts_with("its key belongs to task")));
     let client = stage.engine.client();
-    let closed = stage.engine.run(client.close_moved(TO, (client, FROM))).unwrap();
+    let closed = stage.engine.run(client.queue(TO).close_moved(&client.queue(FROM))).unwrap();
     assert_eq!(closed.closed, 4);
 }
 

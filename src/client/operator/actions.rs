@@ -3,7 +3,7 @@
 use crate::client::drains::DrainRequest;
 use crate::client::history::HistoryError;
 use crate::client::history::log::Logs;
-use crate::client::{Client, partition};
+use crate::client::{Queue, partition};
 use crate::letters::{self, LetterMessageKind};
 use crate::transport::{Follow, Message, Start, TransportErrorKind};
 use longhaul_core::protocol::entry::{Entry, Outcome};
@@ -31,7 +31,7 @@ pub struct ActionRecord {
     pub operator: String,
     /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel` or
     /// `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`. Whether what
-    /// was done to a task counted is in the task's [history](Client::history).
+    /// was done to a task counted is in the task's [history](Queue::history).
     pub action: String,
     /// Why, as it is shown.
     pub reason: String,
@@ -39,7 +39,7 @@ pub struct ActionRecord {
     pub replay: Option<TaskId>,
 }
 
-impl Client {
+impl Queue {
     /// Who has acted upon the tasks of a queue and its workers, and why: the newest `limit` actions
     /// and at most 10,000, the oldest first. It reads the ledger, the register and the dead letters
     /// as far as their logs go back: `TopicSettings::history_retention`. It has no time limit of
@@ -48,16 +48,11 @@ impl Client {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn action_log(
-        &self,
-        topic: &str,
-        limit: usize,
-    ) -> Result<Vec<ActionRecord>, HistoryError> {
-        let names = self.names(topic)?;
-        self.require_queue(&names).await?;
-        let logs = self.logs();
+    pub async fn action_log(&self, limit: usize) -> Result<Vec<ActionRecord>, HistoryError> {
+        let names = self.existing::<HistoryError>().await?;
+        let logs = self.client.logs();
         let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
-        for index in self.past_partitions(&names).await? {
+        for index in self.client.past_partitions(&names).await? {
             logs.read(&partition(names.ledger.clone(), index), |_, message| {
                 newest.put(of_ledger(message));
                 ControlFlow::Continue(())

@@ -18,7 +18,7 @@ use super::existence::ExistenceCache;
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::tasks::TaskStatus;
-use super::{Client, partition};
+use super::{Client, Queue, partition};
 use crate::chance::system_random;
 use crate::topics::TopicNameError;
 use crate::transport::{PublishError, TopicPartition, TransportError};
@@ -29,7 +29,7 @@ use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt,
 use longhaul_core::protocol::fold::{Phase, Verdict};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul_core::protocol::operator::{ActionClaim, ActionRefusal, OperatorAction};
-use longhaul_core::task::{WorkerIdentity, text};
+use longhaul_core::task::{TaskId, WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -125,46 +125,36 @@ pub(super) fn this_user() -> String {
     text::word(&format!("{}@{host}", user.as_deref().unwrap_or("somebody")))
 }
 
-impl Client {
-    /// This client, acting in somebody's name: a gateway acts for its users, say. The
-    /// [default](super::ClientBuilder::operator) is the user of this process.
-    #[must_use]
-    pub fn acting_as(mut self, operator: impl AsRef<str>) -> Self {
-        self.operator = text::word(operator.as_ref()).into();
-        self
-    }
-
+impl Queue {
     /// Closes a task, wherever it stands: it is not started any more, a worker that runs it stops,
     /// and it ends as cancelled. Resolves when the ledger says so; the rest, entry on the metadata
     /// topic and ack, is done by workers afterwards. Who deleted it, and why, is in the entry, in
-    /// the task's [history](Client::history) and in its failure reason.
+    /// the task's [history](Self::history) and in its failure reason.
     ///
     /// A [cancellation](Client::cancel) asks; this does not wait for the worker, which learns of it
     /// when it reads the ledger.
     ///
     /// # Errors
     /// When the task is over or does not exist, or the broker cannot be reached.
-    pub async fn delete(
-        &self,
-        task: &TaskRef,
-        reason: impl AsRef<str>,
-    ) -> Result<(), OperatorError> {
-        self.act(task, OperatorAction::Delete, None, reason.as_ref()).await
+    pub async fn delete(&self, task: TaskId, reason: impl AsRef<str>) -> Result<(), OperatorError> {
+        self.client.act(&self.task(task)?, OperatorAction::Delete, None, reason.as_ref()).await
     }
 
     /// Closes a task as one that failed for good, dead letter included, if it is still in this
-    /// epoch: that of the worker that hangs, as the [view](Client::tasks) shows it. In another
+    /// epoch: that of the worker that hangs, as the [view](Self::tasks) shows it. In another
     /// epoch the action is stale and changes nothing.
     ///
     /// # Errors
     /// When the task is over, in another epoch, or does not exist, or the broker cannot be reached.
     pub async fn force_fail(
         &self,
-        task: &TaskRef,
+        task: TaskId,
         epoch: u32,
         reason: impl AsRef<str>,
     ) -> Result<(), OperatorError> {
-        self.act(task, OperatorAction::ForceFail, Some(Epoch(epoch)), reason.as_ref()).await
+        self.client
+            .act(&self.task(task)?, OperatorAction::ForceFail, Some(Epoch(epoch)), reason.as_ref())
+            .await
     }
 
     /// Takes a running task from the worker that has it, if it is still in this epoch, so that
@@ -177,11 +167,28 @@ impl Client {
     /// be reached.
     pub async fn force_release(
         &self,
-        task: &TaskRef,
+        task: TaskId,
         epoch: u32,
         reason: impl AsRef<str>,
     ) -> Result<(), OperatorError> {
-        self.act(task, OperatorAction::ForceRelease, Some(Epoch(epoch)), reason.as_ref()).await
+        self.client
+            .act(
+                &self.task(task)?,
+                OperatorAction::ForceRelease,
+                Some(Epoch(epoch)),
+                reason.as_ref(),
+            )
+            .await
+    }
+}
+
+impl Client {
+    /// This client, acting in somebody's name: a gateway acts for its users, say. The
+    /// [default](super::ClientBuilder::operator) is the user of this process.
+    #[must_use]
+    pub fn acting_as(mut self, operator: impl AsRef<str>) -> Self {
+        self.operator = text::word(operator.as_ref()).into();
+        self
     }
 
     /// Acts upon a task that is in the epoch that was seen, or in any.

@@ -4,7 +4,7 @@
 use super::{ActionAttribution, OperatorError};
 use crate::client::publishers::PublishFailure;
 use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
-use crate::client::{Client, TaskRef, partition};
+use crate::client::{Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::PublishError;
 use futures::future::join_all;
@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub type Purged = (TaskId, Result<(), OperatorError>);
 
 struct Purge {
-    client: Client,
+    queue: Queue,
     names: TopicNames,
     view: TaskView,
     filter: TaskFilter,
@@ -41,20 +41,21 @@ struct Purge {
     done: VecDeque<Purged>,
 }
 
-impl Client {
+impl Queue {
     /// Deletes all tasks of a queue that a filter takes and that are not over, as
-    /// [`delete`](Client::delete) does, and says what became of each. Dropping the stream stops it:
+    /// [`delete`](Self::delete) does, and says what became of each. Dropping the stream stops it:
     /// what was deleted stays deleted.
     ///
-    /// It reads a [view](Client::tasks) of the queue first, which costs memory for each task. Tasks
+    /// It reads a [view](Self::tasks) of the queue first, which costs memory for each task. Tasks
     /// that are submitted meanwhile may be among those that it finds.
     ///
     /// ```no_run
     /// use futures::StreamExt;
-    /// use longhaul::{Client, TaskFilter};
+    /// use longhaul::ops::TaskFilter;
+    /// use longhaul::Client;
     ///
     /// # async fn tidy_up(client: Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut purge = client.purge("tasks", TaskFilter::new().tag("test"), "load test is over").await?;
+    /// let mut purge = client.queue("tasks").purge(TaskFilter::new().tag("test"), "load test is over").await?;
     /// while let Some((task, outcome)) = purge.next().await {
     ///     println!("{task}: {outcome:?}");
     /// }
@@ -66,15 +67,13 @@ impl Client {
     /// When the queue cannot be read.
     pub async fn purge(
         &self,
-        topic: &str,
         filter: TaskFilter,
         reason: impl Into<String>,
     ) -> Result<BoxStream<'static, Purged>, TaskViewError> {
-        let view = self.tasks(topic).await?;
-        let names = self.names(topic)?;
-        let (client, reason) = (self.clone(), reason.into());
+        let (queue, view) = (self.clone(), self.view().await?);
+        let (names, reason) = (self.names()?, reason.into());
         let (after, more, done) = (None, true, VecDeque::new());
-        let purge = Purge { client, names, view, filter, reason, after, more, done };
+        let purge = Purge { queue, names, view, filter, reason, after, more, done };
         Ok(stream::unfold(purge, Purge::next).boxed())
     }
 }
@@ -96,7 +95,7 @@ impl Purge {
     async fn delete(&self, task: &TaskInfo) -> Purged {
         let deleted = match self.close(task).await {
             // Somebody was faster: the ledger of the task's partition is read for this one.
-            Ok(false) => self.client.delete(&self.task(task.id), &self.reason).await,
+            Ok(false) => self.queue.delete(task.id, &self.reason).await,
             Ok(true) => Ok(()),
             Err(error) => Err(error),
         };
@@ -110,7 +109,8 @@ impl Purge {
             None => None,
             Some(_) => {
                 let place = partition(self.names.task.clone(), info.id.partition);
-                let message = self.client.inner.transport.fetch(&place, info.id.position()).await;
+                let message =
+                    self.queue.client.inner.transport.fetch(&place, info.id.position()).await;
                 match message.map_err(OperatorError::Transport)? {
                     Some(message) => message.batch_size,
                     None => return Ok(false),
@@ -118,13 +118,13 @@ impl Purge {
             }
         };
         let action = OperatorAction::Delete;
-        let key = self.client.inner.operator.key(&task, Epoch(info.epoch).next());
+        let key = self.queue.client.inner.operator.key(&task, Epoch(info.epoch).next());
         let plain = Claim::plain(key, info.attempts, ClaimKind::Cancelled);
         let entry = Entry::Claim(Claim { batch_size, ..plain });
-        let said = ActionAttribution::new(action, &self.client.operator, &self.reason);
+        let said = ActionAttribution::new(action, &self.queue.client.operator, &self.reason);
         let message = ledger::by_operator(&entry, &said.reason, said.operator, action.word());
         let place = partition(self.names.ledger.clone(), info.id.partition);
-        let stored = match self.client.inner.publishers.publish(&place, message).await {
+        let stored = match self.queue.client.inner.publishers.publish(&place, message).await {
             Ok(position) => position,
             Err(PublishFailure::NotSent(error)) => return Err(OperatorError::Transport(error)),
             Err(PublishFailure::Sent(PublishError::Unknown(_))) => return Ok(false),

@@ -1,10 +1,11 @@
 //! What operators do to tasks, over real workers.
 
 use super::*;
+use crate::ops::TaskFilter;
 use crate::testing::TestEngine;
 use crate::{
-    TaskContext, TaskError, TaskFilter, TaskId, TaskOutcome, TaskRef, Text, WaitError,
-    WorkerHandle, processor_fn,
+    TaskContext, TaskError, TaskId, TaskOutcome, TaskRef, Text, WaitError, WorkerHandle,
+    processor_fn,
 };
 use futures::StreamExt;
 use std::sync::Mutex;
@@ -48,17 +49,17 @@ fn a_task_that_nobody_has_claimed_is_deleted_and_never_starts() {
     let engine = TestEngine::new();
     let task = engine.submit("tasks", &text("quick"));
     let client = engine.client().clone().acting_as("ann");
-    engine.run(client.delete(&task, "wrong customer")).unwrap();
+    engine.run(client.queue(&task.topic).delete(task.id, "wrong customer")).unwrap();
     let started = Started::default();
     let _worker = worker(&engine, false, &started);
     let end = reason_of(&engine, &task);
     assert_eq!(end, (TaskOutcome::Cancelled, "Deleted by ann: wrong customer".to_owned()));
     assert!(started.lock().unwrap().is_empty());
-    let again = engine.run(client.delete(&task, ""));
+    let again = engine.run(client.queue(&task.topic).delete(task.id, ""));
     assert!(matches!(again, Err(OperatorError::Over(TaskStatus::Cancelled))), "{again:?}");
     // Long after, when the ledger has only a seal of it.
     engine.advance(20 * SILENCE);
-    let again = engine.run(client.delete(&task, ""));
+    let again = engine.run(client.queue(&task.topic).delete(task.id, ""));
     assert!(matches!(again, Err(OperatorError::Over(_))), "{again:?}");
 }
 
@@ -70,7 +71,9 @@ fn a_running_task_is_deleted_and_its_processor_stops() {
     let task = engine.submit("tasks", &text("hang"));
     engine.advance(MINUTE);
     let before = engine.time_passed();
-    engine.run(engine.client().clone().acting_as("ann").delete(&task, "")).unwrap();
+    engine
+        .run(engine.client().clone().acting_as("ann").queue(&task.topic).delete(task.id, ""))
+        .unwrap();
     let end = reason_of(&engine, &task);
     assert_eq!(end, (TaskOutcome::Cancelled, "Deleted by ann".to_owned()));
     assert!(engine.time_passed() - before < Duration::from_secs(1));
@@ -92,12 +95,22 @@ fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
     engine.advance(SILENCE);
     assert_eq!(started.lock().unwrap().len(), 2, "it was taken over");
     for stale in [0, 1, 3] {
-        let failed = engine.run(engine.client().force_fail(&task, stale, ""));
+        let failed = engine.run(engine.client().queue(&task.topic).force_fail(task.id, stale, ""));
         assert!(matches!(failed, Err(OperatorError::Stale { current: 2 })), "{failed:?}");
-        let released = engine.run(engine.client().force_release(&task, stale, ""));
+        let released =
+            engine.run(engine.client().queue(&task.topic).force_release(task.id, stale, ""));
         assert!(matches!(released, Err(OperatorError::Stale { current: 2 })), "{released:?}");
     }
-    engine.run(engine.client().clone().acting_as("ann").force_fail(&task, 2, "hangs")).unwrap();
+    engine
+        .run(
+            engine
+                .client()
+                .clone()
+                .acting_as("ann")
+                .queue(&task.topic)
+                .force_fail(task.id, 2, "hangs"),
+        )
+        .unwrap();
     assert_eq!(reason_of(&engine, &task), (TaskOutcome::Final, "Failed by ann: hangs".to_owned()));
     engine.assert_transitions(&task, ["PROCESSING 1", "PROCESSING 2", "FAILED 2 FINAL"]);
 }
@@ -113,11 +126,11 @@ fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
     let _healthy = worker(&engine, false, &started);
     engine.advance(SILENCE);
     assert_eq!(started.lock().unwrap().len(), 1, "nobody takes it by itself");
-    engine.run(engine.client().force_release(&task, 1, "hangs")).unwrap();
+    engine.run(engine.client().queue(&task.topic).force_release(task.id, 1, "hangs")).unwrap();
     engine.advance(SILENCE);
     // The first worker may be the one that goes on with it.
     assert!(started.lock().unwrap().len() > 1);
-    let released = engine.run(engine.client().force_release(&task, 1, ""));
+    let released = engine.run(engine.client().queue(&task.topic).force_release(task.id, 1, ""));
     assert!(released.is_err(), "{released:?}");
 }
 
@@ -127,7 +140,7 @@ fn a_task_that_does_not_exist_cannot_be_acted_upon() {
     let first = engine.submit("tasks", &text("quick"));
     let id = TaskId { entry: first.id.entry + 7, ..first.id };
     let unknown = TaskRef { id, ..first };
-    let deleted = engine.run(engine.client().delete(&unknown, ""));
+    let deleted = engine.run(engine.client().queue(&unknown.topic).delete(unknown.id, ""));
     assert!(matches!(deleted, Err(OperatorError::NoSuchTask { .. })), "{deleted:?}");
 }
 
@@ -170,7 +183,7 @@ fn the_tasks_that_a_filter_takes_are_purged_and_the_others_are_not() {
     let kept = engine.run(kept.send()).unwrap();
     let purged: Vec<Purged> = engine.run(async {
         let purge =
-            client.purge("tasks", TaskFilter::new().tag("test"), "a mistake").await.unwrap();
+            client.queue("tasks").purge(TaskFilter::new().tag("test"), "a mistake").await.unwrap();
         purge.collect().await
     });
     let mut ids: Vec<TaskId> = purged.iter().map(|(id, _)| *id).collect();
@@ -184,7 +197,7 @@ fn the_tasks_that_a_filter_takes_are_purged_and_the_others_are_not() {
     engine.wait::<Text>(&kept).unwrap();
     assert_eq!(started.lock().unwrap().len(), 3, "what was purged was not started");
     let again: Vec<Purged> = engine.run(async {
-        let purge = client.purge("tasks", TaskFilter::new(), "").await.unwrap();
+        let purge = client.queue("tasks").purge(TaskFilter::new(), "").await.unwrap();
         purge.collect().await
     });
     assert!(again.is_empty(), "{again:?}");
@@ -200,15 +213,15 @@ fn what_operators_do_is_listed_and_in_the_history() {
     let (ann, bob) = (client.clone().acting_as("ann"), client.acting_as("bob"));
     let tasks = [(); 4].map(|()| engine.submit("tasks", &text("hang")));
     engine.advance(MINUTE);
-    engine.run(ann.delete(&tasks[0], "one")).unwrap();
-    engine.run(bob.force_fail(&tasks[1], 1, "two")).unwrap();
-    engine.run(bob.force_release(&tasks[2], 1, "three")).unwrap();
-    engine.run(ann.cancel_for(&tasks[3], "nobody reads it")).unwrap();
+    engine.run(ann.queue(&tasks[0].topic).delete(tasks[0].id, "one")).unwrap();
+    engine.run(bob.queue(&tasks[1].topic).force_fail(tasks[1].id, 1, "two")).unwrap();
+    engine.run(bob.queue(&tasks[2].topic).force_release(tasks[2].id, 1, "three")).unwrap();
+    engine.run(ann.cancellation(&tasks[3]).reason("nobody reads it").send()).unwrap();
     engine.advance(MINUTE);
-    let letters = ann.dead_letters("tasks").unwrap();
+    let letters = ann.queue("tasks").dead_letters().unwrap();
     let replayed = engine.run(letters.replay(&tasks[1], "four")).unwrap();
-    let crate::Replayed::Restarted(replay) = replayed else { panic!("{replayed:?}") };
-    let log = engine.run(ann.action_log("tasks", 100)).unwrap();
+    let crate::ops::Replayed::Restarted(replay) = replayed else { panic!("{replayed:?}") };
+    let log = engine.run(ann.queue("tasks").action_log(100)).unwrap();
     let found: Vec<_> = log
         .iter()
         .map(|it| {
@@ -223,8 +236,8 @@ fn what_operators_do_is_listed_and_in_the_history() {
         (Some(tasks[1].id), "ann", "replay", "four", Some(replay.id)),
     ];
     assert_eq!(found, expected);
-    assert_eq!(engine.run(ann.action_log("tasks", 2)).unwrap(), log[3..]);
-    let history = engine.run(ann.history(&tasks[1])).unwrap();
+    assert_eq!(engine.run(ann.queue("tasks").action_log(2)).unwrap(), log[3..]);
+    let history = engine.run(ann.queue(&tasks[1].topic).history(tasks[1].id)).unwrap();
     let by: Vec<_> = history.entries.iter().filter_map(|entry| entry.operator.as_deref()).collect();
     assert_eq!(by, ["bob"]);
 }
@@ -236,8 +249,8 @@ fn what_operators_await_may_be_sent_to_other_threads() {
     let engine = TestEngine::new();
     let task = engine.submit("tasks", &text("quick"));
     let client = engine.client();
-    let letters = client.dead_letters("tasks").unwrap();
-    is_send(&client.delete(&task, ""));
+    let letters = client.queue("tasks").dead_letters().unwrap();
+    is_send(&client.queue(&task.topic).delete(task.id, ""));
     is_send(&letters.replay(&task, ""));
-    is_send(&client.action_log("tasks", 1));
+    is_send(&client.queue("tasks").action_log(1));
 }

@@ -162,7 +162,7 @@ pub struct TaskLease {
 /// Which tasks are wanted; by default all.
 ///
 /// ```
-/// use longhaul::{TaskFilter, TaskStatus};
+/// use longhaul::ops::{TaskFilter, TaskStatus};
 ///
 /// let late = TaskFilter::new().status(TaskStatus::Ready).created(0..=1_792_000_000_000).tag("mail");
 /// # drop(late);

@@ -13,10 +13,11 @@ impl TaskView {
     /// each queue.
     ///
     /// ```no_run
-    /// # use longhaul::{Client, TaskViewError};
+    /// # use longhaul::ops::TaskViewError;
+    /// # use longhaul::Client;
     /// # use std::time::Duration;
     /// # async fn measure(client: Client) -> Result<(), TaskViewError> {
-    /// let tasks = client.tasks("tasks").await?;
+    /// let tasks = client.queue("tasks").tasks().await?;
     /// loop {
     ///     tasks.measure()?;
     ///     tokio::time::sleep(Duration::from_secs(15)).await;

@@ -23,7 +23,7 @@ pub use newest::NewestTasks;
 pub use series::TaskStep;
 pub use why::{Why, WhyCause};
 
-use super::Client;
+use super::Queue;
 use crate::clock::Clock;
 use crate::supervise::count;
 use crate::topics::{TopicNameError, TopicNames};
@@ -54,7 +54,7 @@ pub enum TaskViewError {
     NoLedger(String),
     /// A topic cannot be read. A broker that is away for a while is no error.
     #[error("cannot follow the tasks")]
-    Transport(#[source] TransportError),
+    Transport(#[from] TransportError),
 }
 
 /// All tasks of a queue, up to date to within what the broker takes to deliver. Cheap to clone; the
@@ -64,10 +64,11 @@ pub enum TaskViewError {
 /// payload: a hundred bytes or two.
 ///
 /// ```no_run
-/// use longhaul::{Client, TaskFilter, TaskStatus};
+/// use longhaul::ops::{TaskFilter, TaskStatus};
+/// use longhaul::Client;
 ///
 /// # async fn show(client: Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let tasks = client.tasks("tasks").await?;
+/// let tasks = client.queue("tasks").tasks().await?;
 /// println!("workers wanted for {} tasks", tasks.counts()?.demand());
 /// let mut after = None;
 /// loop {
@@ -104,8 +105,8 @@ enum Now {
     At(u64),
 }
 
-impl Client {
-    /// The state of all tasks of a queue. Ends when everything was read that the topics held at
+impl Queue {
+    /// The state of all tasks of the queue. Ends when everything was read that the topics held at
     /// first; put a limit around it with [`tokio::time::timeout`].
     ///
     /// It reads the ledger, the metadata topic and what the task topic still holds, payloads
@@ -114,8 +115,8 @@ impl Client {
     ///
     /// # Errors
     /// When a topic cannot be followed.
-    pub async fn tasks(&self, topic: &str) -> Result<TaskView, TaskViewError> {
-        self.task_view(topic, ViewScope::All).await
+    pub async fn tasks(&self) -> Result<TaskView, TaskViewError> {
+        self.task_view(ViewScope::All).await
     }
 
     /// As [`tasks`](Self::tasks), without the task topic: tasks that nobody has claimed are not in
@@ -123,21 +124,20 @@ impl Client {
     ///
     /// # Errors
     /// As [`tasks`](Self::tasks).
-    pub async fn claimed_tasks(&self, topic: &str) -> Result<TaskView, TaskViewError> {
-        self.task_view(topic, ViewScope::Claimed).await
+    pub async fn claimed_tasks(&self) -> Result<TaskView, TaskViewError> {
+        self.task_view(ViewScope::Claimed).await
     }
 
-    async fn task_view(&self, topic: &str, scope: ViewScope) -> Result<TaskView, TaskViewError> {
-        let names = self.names(topic)?;
-        self.require_queue(&names).await.map_err(TaskViewError::Transport)?;
-        let transport = Arc::clone(&self.inner.transport);
+    async fn task_view(&self, scope: ViewScope) -> Result<TaskView, TaskViewError> {
+        let (client, names) = (&self.client, self.existing::<TaskViewError>().await?);
+        let transport = Arc::clone(&client.inner.transport);
         let count = partitions_of(&transport, &names, scope).await?;
-        let connections = Arc::clone(&self.inner.connections);
-        let java_attempts = self.inner.settings.java_attempts;
+        let connections = Arc::clone(&client.inner.connections);
+        let java_attempts = client.inner.settings.java_attempts;
         let partitions =
             ViewPartitions::open(transport, connections, names, scope, count, java_attempts);
-        partitions.ready().await.map_err(TaskViewError::Transport)?;
-        Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(self.clock()) })
+        partitions.ready().await?;
+        Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(client.clock()) })
     }
 }
 
@@ -148,11 +148,11 @@ pub(super) async fn partitions_of(
     scope: ViewScope,
 ) -> Result<Option<u32>, TaskViewError> {
     let counting = |topic| async move { count(transport, topic).await };
-    let ledger = counting(&names.ledger).await.map_err(TaskViewError::Transport)?;
+    let ledger = counting(&names.ledger).await?;
     if scope == ViewScope::Claimed {
         return Ok(ledger);
     }
-    let tasks = counting(&names.task).await.map_err(TaskViewError::Transport)?;
+    let tasks = counting(&names.task).await?;
     match (tasks, ledger) {
         (Some(_), None) => Err(TaskViewError::NoLedger(names.task.clone())),
         // A queue grows by its ledger first.
@@ -321,7 +321,7 @@ impl TaskView {
     /// The partitions, in order.
     fn shared(&self) -> Result<Vec<Arc<SharedTable>>, TaskViewError> {
         match &self.tables {
-            Tables::Followed(partitions) => partitions.all().map_err(TaskViewError::Transport),
+            Tables::Followed(partitions) => Ok(partitions.all()?),
             Tables::Still(shared) => Ok(shared.to_vec()),
         }
     }

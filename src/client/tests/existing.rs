@@ -1,7 +1,7 @@
 //! Whoever looks at a queue that does not exist is told, and makes nothing.
 
 use super::*;
-use crate::{DeadLetterFilter, PastInstant, TaskFilter};
+use crate::ops::{DeadLetterFilter, PastInstant, TaskFilter};
 use longhaul_core::task::Priority;
 use std::error::Error;
 use tokio::time::advance;
@@ -24,25 +24,25 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() {
     let bench = bench();
     bench.fake.world().missing.insert(TASKS.to_owned());
     let (client, task) = (&bench.client, task(ID));
-    let letters = client.dead_letters("tasks").unwrap();
+    let letters = client.queue("tasks").dead_letters().unwrap();
     let looks = refused![
         client.get(&task),
         client.wait::<Text>(&task),
-        client.submitted(&task),
-        client.history(&task),
+        client.queue(&task.topic).submitted(task.id),
+        client.queue(&task.topic).history(task.id),
         client.cancel(&task),
-        client.kill(&task),
-        client.delete(&task, ""),
-        client.force_fail(&task, 1, ""),
-        client.tasks("tasks"),
-        client.claimed_tasks("tasks"),
-        client.tasks_at("tasks", PastInstant::Time(1)),
-        client.find("tasks", "key"),
-        client.verify("tasks"),
-        client.zombies("tasks"),
-        client.action_log("tasks", 1),
-        async { client.purge("tasks", TaskFilter::new(), "").await.map(drop) },
-        client.drain_worker("tasks", "worker", ""),
+        client.cancellation(&task).kill().send(),
+        client.queue(&task.topic).delete(task.id, ""),
+        client.queue(&task.topic).force_fail(task.id, 1, ""),
+        client.queue("tasks").tasks(),
+        client.queue("tasks").claimed_tasks(),
+        client.queue("tasks").tasks_at(PastInstant::Time(1)),
+        client.queue("tasks").find("key"),
+        client.queue("tasks").verify(),
+        client.queue("tasks").zombies(),
+        client.queue("tasks").action_log(1),
+        async { client.queue("tasks").purge(TaskFilter::new(), "").await.map(drop) },
+        client.queue("tasks").drain("worker", ""),
         letters.list(&DeadLetterFilter::new(), None, 1),
         letters.show(&task),
         letters.replay(&task, ""),
@@ -54,8 +54,8 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() {
         assert_eq!(kind, Some(TransportErrorKind::NotFound), "{look}");
     }
     assert_eq!(bench.fake.world().opened, Vec::<String>::new());
-    assert!(!client.has_queue("tasks").await.unwrap());
-    let wrong = client.has_queue("a/b").await.unwrap_err();
+    assert!(!client.queue("tasks").exists().await.unwrap());
+    let wrong = client.queue("a/b").exists().await.unwrap_err();
     assert_eq!(wrong.kind, TransportErrorKind::Invalid);
 }
 
@@ -64,7 +64,7 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() {
 #[tokio::test(start_paused = true)]
 async fn a_level_is_there_when_it_has_a_ledger() {
     let bench = bench();
-    let has = async |priority| bench.client.has_level("tasks", priority).await.unwrap();
+    let has = async |priority| bench.client.queue("tasks").has_level(priority).await.unwrap();
     assert!(has(Priority::High).await && has(Priority::Normal).await);
     bench.fake.world().missing.insert(format!("{TASKS}-high-ledger"));
     assert!(!has(Priority::High).await && has(Priority::Low).await);
@@ -89,9 +89,9 @@ async fn a_client_knows_the_queues_that_it_makes() {
     assert_eq!(bench.client.get(&task).await.unwrap(), None);
     let other = super::bench();
     other.fake.world().missing.insert(TASKS.to_owned());
-    assert!(other.client.find("tasks", "key").await.is_err());
+    assert!(other.client.queue("tasks").find("key").await.is_err());
     drop(other.client.leases("tasks"));
-    assert!(other.client.find("tasks", "key").await.is_ok());
+    assert!(other.client.queue("tasks").find("key").await.is_ok());
 }
 
 /// What was known once was known for ever: a queue that somebody else had deleted was made anew by
@@ -100,7 +100,7 @@ async fn a_client_knows_the_queues_that_it_makes() {
 async fn a_queue_is_asked_for_twice_a_minute() {
     for submits in [false, true] {
         let bench = bench();
-        let find = async || bench.client.find("tasks", "key").await;
+        let find = async || bench.client.queue("tasks").find("key").await;
         if submits {
             bench.submit().await.unwrap();
         }

@@ -56,7 +56,7 @@ impl Past {
     }
 
     async fn history(&self) -> TaskHistory {
-        self.client.history(&task(ID)).await.unwrap()
+        self.client.queue(&task(ID).topic).history(task(ID).id).await.unwrap()
     }
 }
 
@@ -129,7 +129,7 @@ async fn a_history_has_every_entry_and_says_which_of_them_count() {
     assert_eq!(first.owner.as_deref(), Some(FIRST.to_string().as_str()));
     assert_eq!(first.worker.as_deref(), Some(&identity));
     assert!(history.entries.is_sorted_by_key(|entry| entry.published_ms));
-    let none = past.client.history(&task(OTHER)).await.unwrap();
+    let none = past.client.queue(&task(OTHER).topic).history(task(OTHER).id).await.unwrap();
     assert!(none.is_whole && none.entries.is_empty());
 }
 
@@ -197,7 +197,7 @@ async fn a_history_without_its_beginning_does_not_judge() {
 async fn zombies_are_counted_by_worker_with_how_late_they_were() {
     let past = Past::new();
     let identity = tell(&past).await;
-    let found = past.client.zombies("tasks").await.unwrap();
+    let found = past.client.queue("tasks").zombies().await.unwrap();
     let [zombie] = &found[..] else { panic!("{found:?}") };
     assert_eq!(zombie.owner, FIRST.to_string());
     assert_eq!(zombie.worker.as_deref(), Some(&identity));
@@ -209,7 +209,7 @@ async fn zombies_are_counted_by_worker_with_how_late_they_were() {
     let again = OnceKey { serial: 3, ..key(2, SECOND, 3) };
     let again = Done { key: again, attempt: 2, outcome: Outcome::Final, writer: None };
     past.write(&Entry::Done(again), b"no luck").await;
-    assert_eq!(past.client.zombies("tasks").await.unwrap(), found);
+    assert_eq!(past.client.queue("tasks").zombies().await.unwrap(), found);
 }
 
 /// What a dashboard had shown at the time of an incident was gone with the next entry.
@@ -221,9 +221,9 @@ async fn the_view_of_a_past_instant_is_what_it_was_then() {
     let mut statuses = Vec::new();
     for message in &log {
         let at = PastInstant::Entry { partition: -1, position: message.position };
-        let view = past.client.tasks_at("tasks", at).await.unwrap();
+        let view = past.client.queue("tasks").tasks_at(at).await.unwrap();
         let by_time = PastInstant::Time(message.publish_time_ms);
-        let same = past.client.tasks_at("tasks", by_time).await.unwrap();
+        let same = past.client.queue("tasks").tasks_at(by_time).await.unwrap();
         let list = |view: &TaskView| view.list(&TaskFilter::new(), None, 9).unwrap();
         assert_eq!(list(&view), list(&same));
         statuses.push(view.get(ID).unwrap().map(|info| info.status));
@@ -235,9 +235,9 @@ async fn the_view_of_a_past_instant_is_what_it_was_then() {
     // What compaction has made of the log says nothing of the time before.
     past.broker.compact(&past.ledger);
     past.broker.trim_to(&past.ledger, log[6].position.entry_id());
-    let lost = past.client.tasks_at("tasks", PastInstant::Time(log[3].publish_time_ms)).await;
+    let lost = past.client.queue("tasks").tasks_at(PastInstant::Time(log[3].publish_time_ms)).await;
     assert!(matches!(lost, Err(HistoryError::NotInLog { begins_ms: Some(_) })), "{lost:?}");
-    let kept = past.client.tasks_at("tasks", PastInstant::Time(log[7].publish_time_ms)).await;
+    let kept = past.client.queue("tasks").tasks_at(PastInstant::Time(log[7].publish_time_ms)).await;
     assert_eq!(kept.unwrap().get(ID).unwrap().map(|info| info.status), failed);
 }
 
@@ -245,9 +245,9 @@ async fn the_view_of_a_past_instant_is_what_it_was_then() {
 #[tokio::test(start_paused = true)]
 async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named() {
     let past = Past::new();
-    assert!(past.client.verify("tasks").await.unwrap().is_sound());
+    assert!(past.client.queue("tasks").verify().await.unwrap().is_sound());
     tell(&past).await;
-    let sound = past.client.verify("tasks").await.unwrap();
+    let sound = past.client.queue("tasks").verify().await.unwrap();
     assert!(sound.is_sound(), "{sound:?}");
     let told = (sound.ledger_entries, sound.metadata_entries, sound.late, sound.tasks);
     assert_eq!(told, (8, 4, 1, 1));
@@ -257,7 +257,7 @@ async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named()
     past.broker.publish(&past.ledger, ledger::message(&Entry::Done(never), b""));
     past.broker
         .publish(&past.ledger, Outgoing { key: Some("x".to_owned()), ..Outgoing::default() });
-    let found = past.client.verify("tasks").await.unwrap();
+    let found = past.client.queue("tasks").verify().await.unwrap();
     let ids: Vec<_> = found.findings.iter().map(|it| (it.id, it.on_metadata, it.task)).collect();
     assert_eq!(ids, [("C-22", false, Some(ID)), ("C-10", true, Some(ID))]);
     assert_eq!((found.broken, found.malformed), (2, 1));
@@ -266,7 +266,7 @@ async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named()
     past.broker.compact(&past.ledger);
     let log = past.broker.full_log(&past.ledger);
     past.broker.trim_to(&past.ledger, log[3].position.entry_id());
-    assert!(past.client.verify("tasks").await.unwrap().is_sound());
+    assert!(past.client.queue("tasks").verify().await.unwrap().is_sound());
 }
 
 /// A queue whose topics do not fit together was called sound, with no task.
@@ -301,7 +301,7 @@ async fn a_verification_says_where_it_has_not_looked() {
         for (suffix, count) in [("", tasks), ("-ledger", ledger), ("-metadata", metadata)] {
             past.broker.create_topic(&topic(&format!("{name}{suffix}")), count, false);
         }
-        let found = past.client.verify(name).await.unwrap();
+        let found = past.client.queue(name).verify().await.unwrap();
         assert_eq!(found.unread.len(), unread.len(), "{name}: {found:?}");
         for (told, wanted) in found.unread.iter().zip(unread) {
             assert!(told.contains(&topic(wanted)), "{told}");
@@ -318,7 +318,7 @@ async fn an_outcome_without_a_claim_and_an_early_seal_are_found_in_the_log() {
     past.write(&done(1, SECOND, Outcome::Completed), b"").await;
     past.show(&processing(ID, 1), 1, SECOND).await;
     past.write(&seal(), b"").await;
-    let found = past.client.verify("tasks").await.unwrap();
+    let found = past.client.queue("tasks").verify().await.unwrap();
     let ids: Vec<_> = found.findings.iter().map(|it| it.id).collect();
     assert_eq!(ids, ["C-22", "C-18", "C-03"], "{found:?}");
 }

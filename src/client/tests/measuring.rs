@@ -35,7 +35,7 @@ async fn a_view_measures_the_tasks_of_a_queue() {
     let bench = bench();
     bench.submit().await.unwrap();
     bench.submit().await.unwrap();
-    let view = bench.client.tasks("tasks").await.unwrap();
+    let view = bench.client.queue("tasks").tasks().await.unwrap();
     let gauge = |name: &str, labels: &str| notes.get(&format!("{name}{{queue={TASKS}{labels}}}"));
     assert_eq!(gauge("longhaul_demand", ""), None, "nobody has asked");
     let counts = view.measure().unwrap();

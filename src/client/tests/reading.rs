@@ -52,7 +52,7 @@ async fn a_watch_of_what_is_new_misses_nothing_that_comes_in_an_outage() {
         if stands_there {
             bench.show(&processing(OTHER, 1), 1);
         }
-        let mut watch = bench.client.watch_from("tasks", WatchFrom::Latest).await.unwrap();
+        let mut watch = bench.client.queue("tasks").watch_from(WatchFrom::Latest).await.unwrap();
         assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
         bench.fake.break_followers();
         bench.show(&processing(ID, 1), 1);

@@ -54,7 +54,7 @@ async fn a_view_shows_what_stood_there_and_what_comes_and_goes_on_after_an_outag
     };
     bench.write(&bench.ledger, &claim(ids[0]));
     bench.show(&processing(ids[0], 1), 1);
-    let view = bench.client.tasks("tasks").await.unwrap();
+    let view = bench.client.queue("tasks").tasks().await.unwrap();
     let counts = view.counts().unwrap();
     assert_eq!((counts.of(TaskStatus::Running), counts.of(TaskStatus::Ready)), (1, 2));
     assert_eq!((counts.demand(), counts.oldest_ready.map(|(id, _)| id)), (3, Some(ids[1])));
@@ -91,7 +91,7 @@ async fn a_view_covers_all_partitions_in_order_and_those_that_come() {
     };
     grow(2);
     (0..2).for_each(write);
-    let view = bench.client.claimed_tasks("tasks").await.unwrap();
+    let view = bench.client.queue("tasks").claimed_tasks().await.unwrap();
     let mut seen = Vec::new();
     let mut after = None;
     loop {
@@ -113,7 +113,7 @@ async fn a_view_covers_all_partitions_in_order_and_those_that_come() {
 async fn a_partitioned_queue_without_a_ledger_is_refused() {
     let bench = bench();
     bench.fake.world().partitions.insert(TASKS.to_owned(), 2);
-    let refused = bench.client.tasks("tasks").await;
+    let refused = bench.client.queue("tasks").tasks().await;
     assert!(matches!(refused, Err(TaskViewError::NoLedger(_))), "{refused:?}");
     assert!(bench.fake.world().logs.is_empty());
 }
@@ -121,10 +121,10 @@ async fn a_partitioned_queue_without_a_ledger_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_view_that_may_not_read_says_so() {
     let bench = bench();
-    let view = bench.client.tasks("tasks").await.unwrap();
+    let view = bench.client.queue("tasks").tasks().await.unwrap();
     bench.fake.world().refusals.push_back(TransportErrorKind::Unauthorized);
     bench.fake.break_followers();
     until(|| view.counts().is_err()).await;
     bench.fake.world().refusals.push_back(TransportErrorKind::Unauthorized);
-    assert!(bench.client.tasks("tasks").await.is_err());
+    assert!(bench.client.queue("tasks").tasks().await.is_err());
 }

@@ -28,7 +28,7 @@ async fn a_watch_shows_updates_evictions_and_garbage() {
 async fn a_watch_goes_on_after_a_break_and_shows_nothing_twice() {
     let bench = bench();
     bench.show(&processing(ID, 1), 1);
-    let mut watch = bench.client.watch_from("tasks", WatchFrom::Latest).await.unwrap();
+    let mut watch = bench.client.queue("tasks").watch_from(WatchFrom::Latest).await.unwrap();
     bench.fake.world().refusals.push_back(TransportErrorKind::Unreachable);
     bench.fake.break_followers();
     bench.show(&completed(ID, 1), 1);
@@ -69,7 +69,8 @@ async fn another_watch_goes_on_where_one_has_stopped() {
     assert_eq!(&place, watch.place());
     drop(watch);
     put(1, 3);
-    let mut watch = bench.client.watch_after("tasks", &place).await.unwrap();
+    let mut watch =
+        bench.client.queue("tasks").watch_from(WatchFrom::After(place.clone())).await.unwrap();
     let mut rest = Vec::new();
     while first.len() + rest.len() < 4 {
         rest.extend(seen(watch.next().await.unwrap().unwrap()));
@@ -135,12 +136,17 @@ async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     show(0, 3);
     let event = watch.next().await.unwrap().unwrap();
     assert!(matches!(event, WatchEvent::Updated { .. }), "{event:?}");
-    let mut latest = bench.client.watch_from("tasks", WatchFrom::Latest).await.unwrap();
+    let mut latest = bench.client.queue("tasks").watch_from(WatchFrom::Latest).await.unwrap();
     assert_eq!(latest.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
     // Another one goes on where it began, and reads an empty partition from its start.
     assert_eq!(latest.place().to_string(), "0@7:1,1@7:1");
     show(2, 4);
-    let mut on = bench.client.watch_after("tasks", latest.place()).await.unwrap();
+    let mut on = bench
+        .client
+        .queue("tasks")
+        .watch_from(WatchFrom::After(latest.place().clone()))
+        .await
+        .unwrap();
     let event = on.next().await.unwrap().unwrap();
     assert!(matches!(event, WatchEvent::Updated { id: TaskId { entry: 4, .. }, .. }), "{event:?}");
 }
@@ -169,17 +175,18 @@ fn keyed(metadata: TaskMetadata, key: &str, created: u64) -> TaskMetadata {
 #[tokio::test(start_paused = true)]
 async fn a_task_is_found_and_watched_by_the_key_that_its_submitter_gave_it() {
     let bench = bench();
-    assert_eq!(bench.client.find("tasks", "order").await.unwrap(), None);
+    assert_eq!(bench.client.queue("tasks").find("order").await.unwrap(), None);
     let newer = TaskId { entry: 9, ..ID };
     bench.show(&keyed(processing(newer, 1), "order", 7), 1);
     bench.show(&keyed(processing(ID, 1), "order", 3), 1);
     bench.show(&keyed(processing(OTHER, 1), "another", 9), 1);
-    let find = || bench.client.find("tasks", "order");
+    let queue = bench.client.queue("tasks");
+    let find = || queue.find("order");
     assert_eq!(find().await.unwrap(), Some(task(newer)));
     bench.fake.append(&bench.metadata, tombstone(0, newer));
     assert_eq!(find().await.unwrap(), Some(task(ID)));
 
-    let mut watch = bench.client.watch_key("tasks", "another").await.unwrap();
+    let mut watch = bench.client.watch("tasks").await.unwrap().with_key("another");
     // An entry that has lost the key, for its worker could not read the task's message any more.
     bench.show(&completed(OTHER, 2), 2);
     bench.show(&keyed(completed(ID, 1), "order", 3), 1);

@@ -1,7 +1,7 @@
 //! How far a watch has come, as a text, so that another one can go on there: after a restart, or in
 //! another process.
 
-use super::{Client, Watch, WatchError, WatchFrom};
+use super::Watch;
 use longhaul_core::task::Position;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,22 +45,11 @@ impl WatchPlace {
 }
 
 impl Watch {
-    /// How far it has come: [`Client::watch_after`] goes on behind the event that was shown last.
+    /// How far it has come: [`WatchFrom::After`](super::WatchFrom::After) goes on behind the event
+    /// that was shown last.
     #[must_use]
     pub const fn place(&self) -> &WatchPlace {
         &self.place
-    }
-}
-
-impl Client {
-    /// Watches the tasks of a topic from the [place](Watch::place) on that another watch had
-    /// reached. A partition that it does not name is shown from its start. What compaction has
-    /// removed meanwhile is not shown: of each task there is its last entry.
-    ///
-    /// # Errors
-    /// As [`watch`](Self::watch).
-    pub async fn watch_after(&self, topic: &str, place: &WatchPlace) -> Result<Watch, WatchError> {
-        self.watch_behind(topic, WatchFrom::Earliest, place).await
     }
 }
 

@@ -1,8 +1,10 @@
 //! Workers that are drained by their names.
 
 use super::*;
+use crate::WorkerHandle;
+use crate::lease::LeaseRequest;
+use crate::ops::DrainError;
 use crate::transport::TopicPartition;
-use crate::{DrainError, LeaseRequest, WorkerHandle};
 use longhaul_core::protocol::register::{DocumentKind, Register};
 
 const TOPIC: &str = "tasks";
@@ -21,7 +23,7 @@ fn worker(engine: &TestEngine, name: &'static str) -> WorkerHandle {
 }
 
 fn names_of_workers(engine: &TestEngine) -> Vec<String> {
-    let view = engine.run(engine.client().claimed_tasks(TOPIC)).unwrap();
+    let view = engine.run(engine.client().queue(TOPIC).claimed_tasks()).unwrap();
     let workers = view.workers().unwrap();
     let mut names: Vec<String> =
         workers.iter().filter_map(|it| Some(it.identity.as_ref()?.name.clone())).collect();
@@ -48,7 +50,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     engine.advance(Duration::from_secs(5));
     let second = worker(&engine, "second");
     let client = engine.client().clone().acting_as("ann");
-    let told = engine.run(client.drain_worker(TOPIC, "first", "its machine goes")).unwrap();
+    let told = engine.run(client.queue(TOPIC).drain("first", "its machine goes")).unwrap();
     assert_eq!((told.name.as_str(), told.process), ("first", Some(std::process::id())));
     engine.run(first.told_to_drain());
     engine.advance(Duration::from_secs(1));
@@ -56,12 +58,12 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     // Once more, by somebody else, before it has left.
     let bob = engine.client().clone().acting_as("bob");
     let owner = {
-        let view = engine.run(bob.claimed_tasks(TOPIC)).unwrap();
+        let view = engine.run(bob.queue(TOPIC).claimed_tasks()).unwrap();
         let workers = view.workers().unwrap();
         let first = workers.iter().find(|it| it.identity.as_ref().unwrap().name == "first");
         first.unwrap().owner.clone()
     };
-    engine.run(bob.drain_worker(TOPIC, &owner, "me too")).unwrap();
+    engine.run(bob.queue(TOPIC).drain(&owner, "me too")).unwrap();
     let more = engine.submit(TOPIC, &text("two"));
     engine.run(first.join()).unwrap();
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("first"), "it has finished its task");
@@ -70,7 +72,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     engine.assert_transitions(&more, ["PROCESSING 1", "COMPLETED 1"]);
     assert_eq!(names_of_workers(&engine), ["second"]);
     assert_eq!(requests(&engine), 0, "nothing of it stays");
-    let gone = engine.run(client.drain_worker(TOPIC, "first", "")).unwrap_err();
+    let gone = engine.run(client.queue(TOPIC).drain("first", "")).unwrap_err();
     let DrainError::NoSuchWorker { alive, .. } = &gone else { panic!("{gone}") };
     assert_eq!(alive, &["second"]);
     // One with the same name is another one.
@@ -80,7 +82,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     let mut done = last.map(|task| engine.wait::<Text>(&task).unwrap().0);
     done.sort();
     assert_eq!(done, ["first", "second"]);
-    let log = engine.run(client.action_log(TOPIC, 10)).unwrap();
+    let log = engine.run(client.queue(TOPIC).action_log(10)).unwrap();
     let log: Vec<_> = log
         .iter()
         .map(|it| (it.task, it.worker.as_deref(), &*it.operator, &*it.action, &*it.reason))
@@ -101,14 +103,14 @@ fn a_request_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
     let [second, third, fourth] = others;
     let client = engine.client();
     // Whoever has the task is told, and dies with it.
-    engine.run(client.drain_worker(TOPIC, "first", "")).unwrap();
+    engine.run(client.queue(TOPIC).drain("first", "")).unwrap();
     drop(first);
-    engine.run(client.drain_worker(TOPIC, "second", "")).unwrap();
+    engine.run(client.queue(TOPIC).drain("second", "")).unwrap();
     engine.run(second.join()).unwrap();
     assert_eq!(requests(&engine), 1, "the first one may be cut off");
     engine.advance(2 * DAY);
     assert_eq!(names_of_workers(&engine), ["fourth", "third"]);
-    engine.run(client.drain_worker(TOPIC, "third", "")).unwrap();
+    engine.run(client.queue(TOPIC).drain("third", "")).unwrap();
     engine.run(third.join()).unwrap();
     assert_eq!(requests(&engine), 0);
     drop(fourth);
@@ -122,9 +124,9 @@ fn a_worker_of_several_queues_and_levels_leaves_them_all() {
     let builder = engine.worker(TOPIC, processor).name("first");
     let worker = engine.start(builder.levels(crate::Levels::strict()).also("letters"));
     engine.run(worker.ready());
-    let refused = engine.run(engine.client().drain_worker("tasks-high", "first", "")).unwrap_err();
+    let refused = engine.run(engine.client().queue("tasks-high").drain("first", "")).unwrap_err();
     assert!(matches!(refused, DrainError::Level(_)), "{refused}");
-    engine.run(engine.client().drain_worker("letters", "first", "")).unwrap();
+    engine.run(engine.client().queue("letters").drain("first", "")).unwrap();
     engine.run(worker.join()).unwrap();
     assert!(names_of_workers(&engine).is_empty());
 }
@@ -139,8 +141,8 @@ fn a_gateway_and_who_works_behind_it_are_not_drained() {
     engine.submit(TOPIC, &text("one"));
     let request = LeaseRequest::of("ann").wait(MINUTE);
     let lease = engine.run(leases.lease(request)).unwrap().pop().unwrap();
-    let drain = |name: &str| engine.run(engine.client().drain_worker(TOPIC, name, "")).unwrap_err();
-    let view = engine.run(engine.client().claimed_tasks(TOPIC)).unwrap();
+    let drain = |name: &str| engine.run(engine.client().queue(TOPIC).drain(name, "")).unwrap_err();
+    let view = engine.run(engine.client().queue(TOPIC).claimed_tasks()).unwrap();
     let gateway = view.workers().unwrap().pop().unwrap();
     assert!(gateway.identity.as_ref().unwrap().grants_leases);
     let refused = drain(&gateway.owner);

@@ -2,10 +2,9 @@
 //! granted it.
 
 use super::*;
-use crate::{
-    DeadLetterFilter, KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, Levels,
-    Priority, Progress, QueueSettings, ReportError, Submission, TaskState,
-};
+use crate::lease::{KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, ReportError};
+use crate::ops::{DeadLetterFilter, QueueSettings};
+use crate::{Levels, Priority, Progress, Submission, TaskState};
 use bytes::Bytes;
 
 mod attempts;
@@ -84,7 +83,7 @@ fn whoever_looks_sees_who_holds_a_lease() {
     let task = engine.submit(TOPIC, &text("work"));
     let before = engine.now_ms();
     let lease = lease(&engine, &leases);
-    let view = engine.run(engine.client().tasks(TOPIC)).unwrap();
+    let view = engine.run(engine.client().queue(TOPIC).tasks()).unwrap();
     let info = || view.get(task.id).unwrap().unwrap();
     let shown = info().lease.unwrap();
     assert_eq!((&*shown.worker, shown.lease_time), ("ann", LEASE_TIME));
@@ -221,7 +220,7 @@ fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
         &task,
         ["PROCESSING 1", "FAILED 1", "PROCESSING 2", "FAILED 2", "PROCESSING 3", "FAILED 3 FINAL"],
     );
-    let letters = engine.client().dead_letters(TOPIC).unwrap();
+    let letters = engine.client().queue(TOPIC).dead_letters().unwrap();
     let page = engine.run(letters.list(&DeadLetterFilter::default(), None, 10)).unwrap();
     assert_eq!(page.letters.len(), 1);
 }
@@ -393,7 +392,7 @@ fn who_ends_a_lease_shows_it_at_once() {
     engine.advance(LEASE_TIME + Duration::from_secs(2));
     engine.assert_transitions(&silent, ["PROCESSING 1", "FAILED 1 FINAL"]);
     let letters = || {
-        let letters = engine.client().dead_letters(TOPIC).unwrap();
+        let letters = engine.client().queue(TOPIC).dead_letters().unwrap();
         let page = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap();
         let mut tasks: Vec<_> = page.letters.iter().map(|letter| letter.task.id).collect();
         tasks.sort();

@@ -1,10 +1,8 @@
 //! Schedules with several workers that come, go and die, over days.
 
 use super::*;
-use crate::{
-    DocumentError, Levels, Overlap, Priority, Schedule, Schedules, SchedulesError, TaskMetadata,
-    TaskState,
-};
+use crate::ops::{DocumentError, Schedules, SchedulesError};
+use crate::{Levels, Overlap, Priority, Schedule, TaskMetadata, TaskState};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -100,7 +98,7 @@ impl Bench {
     }
 
     fn schedules(&self) -> Schedules {
-        self.engine.client().schedules("tasks")
+        self.engine.client().queue("tasks").schedules()
     }
 
     fn create(&self, schedule: Schedule) -> Result<u64, SchedulesError> {

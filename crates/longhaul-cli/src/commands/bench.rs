@@ -154,7 +154,7 @@ async fn measure(
 ) -> anyhow::Result<BenchResults> {
     let board = Mutex::new(Board::default());
     let progress = context.output.progress(u64::from(it.tasks));
-    let watch = client.watch_from(&it.queue, WatchFrom::Latest).await?;
+    let watch = client.queue(&it.queue).watch_from(WatchFrom::Latest).await?;
     let begun = clock::monotonic();
     let follow = follow(watch, it.tasks, &board, || progress.step());
     let submit = submit(client, it, &board);

@@ -9,7 +9,8 @@ use crate::service::tasks::{named, parse_task};
 use crate::times;
 use clap::{Args, Subcommand};
 use futures::StreamExt;
-use longhaul::{Replayed, TaskRef};
+use longhaul::TaskRef;
+use longhaul::ops::Replayed;
 use std::io;
 
 #[derive(Debug, Subcommand)]

@@ -7,11 +7,9 @@ use crate::settings::{CliSettings, Sources};
 use crate::times;
 use anyhow::Context as _;
 use clap::Args;
+use longhaul::ops::{Closed, Export as Reader, ExportRecord, Exported, Imported, MoveError};
 use longhaul::topics::TopicSettings;
-use longhaul::{
-    Client, Closed, Export as Reader, ExportRecord, Exported, Imported, MoveError, TransportError,
-    TransportErrorKind,
-};
+use longhaul::{Client, TransportError, TransportErrorKind};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -221,7 +219,7 @@ pub(crate) async fn export(it: &ExportArgs, context: &CommandContext) -> anyhow:
     let mut reader = if it.pause {
         paused(&client, &it.queue, &it.running, context).await?
     } else {
-        client.export(&it.queue).await?
+        client.queue(&it.queue).export().await?
     };
     let exported = write(&mut reader, &it.file).await?;
     let report = QueueMoveReport {
@@ -281,7 +279,7 @@ pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::R
         // What cannot be moved is still there in the next round.
         unmoved = imported.unmoved.len() as u64;
         report.add(imported);
-        let closed = source.close_moved(&it.queue, (&target, to)).await?;
+        let closed = source.queue(&it.queue).close_moved(&target.queue(to)).await?;
         report.add_closed(&closed);
         left = closed.left.len();
         if left > 0 {
@@ -307,9 +305,9 @@ pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::R
 
 async fn setup(it: &Migrate, target: &Client, to: &str) -> anyhow::Result<()> {
     let settings = TopicSettings { partitions: it.partitions, ..TopicSettings::default() };
-    target.setup_topics_with(to, settings.clone()).await?;
+    target.queue(to).setup_topics(settings.clone()).await?;
     if it.levels {
-        target.setup_levels(to, settings).await?;
+        target.queue(to).setup_levels(settings).await?;
     }
     Ok(())
 }
@@ -335,7 +333,7 @@ async fn paused(
     running: &RunningTaskArgs,
     context: &CommandContext,
 ) -> anyhow::Result<Reader> {
-    let mut reader = client.export_paused(queue).await?;
+    let mut reader = client.queue(queue).export_paused().await?;
     if running.take_running {
         let taken = reader.take_running().await?;
         if taken > 0 {
@@ -379,7 +377,7 @@ async fn write(reader: &mut Reader, path: &Path) -> anyhow::Result<Exported> {
 
 async fn imported(client: &Client, queue: &str, file: &Path) -> anyhow::Result<Imported> {
     File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    client.import(queue, file).await.map_err(|error| {
+    client.queue(queue).import(file).await.map_err(|error| {
         let missing = |cause: &TransportError| cause.kind == TransportErrorKind::NotFound;
         if !matches!(&error, MoveError::Transport(cause) if missing(cause)) {
             return error.into();

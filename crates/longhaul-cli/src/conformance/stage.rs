@@ -5,9 +5,9 @@ use super::candidate::{Candidate, CandidateConfig, Orders, last_lines};
 use super::door::FaultProxy;
 use super::gateway::{Recipe, SpawnedGateway};
 use anyhow::{Context, bail, ensure};
-use longhaul::{
-    Client, HistoryEntry, HistoryEvent, RetryPolicy, TaskMetadata, TaskRef, Text, Watch, WatchEvent,
-};
+use longhaul::ops::{HistoryEntry, HistoryEvent};
+use longhaul::topics::TopicSettings;
+use longhaul::{Client, RetryPolicy, TaskMetadata, TaskRef, Text, Watch, WatchEvent};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_server::{TokenEntry, TokenFile, TokenScope};
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ impl ConformanceEnvironment {
     /// When the queue cannot be made.
     pub(crate) async fn scene(&self, name: &str) -> anyhow::Result<Scene<'_>> {
         let queue = name.to_owned();
-        self.client.setup_topics(&queue).await?;
+        self.client.queue(&queue).setup_topics(TopicSettings::default()).await?;
         let door = FaultProxy::open(self.gateway.url(), self.http.clone()).await?;
         let watch = self.client.watch(&queue).await?;
         let output = self.folder.path().join(format!("{name}.out"));
@@ -192,7 +192,7 @@ impl Scene<'_> {
     /// # Errors
     /// When the log cannot be read.
     pub(crate) async fn history(&self, task: &TaskRef) -> anyhow::Result<Vec<HistoryEntry>> {
-        let history = self.stage.client.history(task).await?;
+        let history = self.stage.client.queue(&task.topic).history(task.id).await?;
         Ok(history.entries.into_iter().filter(|entry| entry.ignored.is_none()).collect())
     }
 

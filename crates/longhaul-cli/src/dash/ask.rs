@@ -13,7 +13,7 @@ use crate::service::tasks::{
 };
 use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
 use futures::{StreamExt, stream};
-use longhaul::Replayed;
+use longhaul::ops::Replayed;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

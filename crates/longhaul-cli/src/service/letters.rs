@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use longhaul::{DeadLetter, DeadLetterFilter, DeadLetters, Replayed, TaskRef};
+use longhaul::TaskRef;
+use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetters, Replayed};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -257,7 +258,7 @@ impl Pulsar {
     /// The dead letters of a queue that exists.
     async fn shelves(&self, queue: &str) -> anyhow::Result<DeadLetters> {
         self.require(queue).await?;
-        Ok(self.client.dead_letters(queue)?)
+        Ok(self.client.queue(queue).dead_letters()?)
     }
 }
 

@@ -40,7 +40,7 @@ impl Pulsar {
     /// # Errors
     /// When there is none, or the broker cannot be reached.
     pub(crate) async fn require(&self, queue: &str) -> anyhow::Result<()> {
-        if self.client.has_queue(queue).await? {
+        if self.client.queue(queue).exists().await? {
             return Ok(());
         }
         Err(no_queue(short_topic(queue)).into())

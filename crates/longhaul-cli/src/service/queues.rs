@@ -12,7 +12,7 @@ use crate::times;
 use anyhow::Context as _;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use longhaul::{DeadLetterFilter, DocumentError, EndedCounts, QueueSettings};
+use longhaul::ops::{DeadLetterFilter, DocumentError, EndedCounts, QueueSettings};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -173,10 +173,10 @@ impl Queues for Pulsar {
 
     async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
         self.require(queue).await?;
-        let view = self.client.tasks(queue).await?;
+        let view = self.client.queue(queue).tasks().await?;
         let settings = self.settings(queue).await?;
         let alive = Alive::of(&self.workers(queue).await?);
-        let letters = self.client.dead_letters(queue)?;
+        let letters = self.client.queue(queue).dead_letters()?;
         let letters = letters.list(&DeadLetterFilter::new(), None, LETTERS_MAX).await?;
         Ok(QueueStats {
             counts: QueueTaskCounts::of(short_topic(queue), &view.counts()?),
@@ -229,15 +229,15 @@ impl Queues for Pulsar {
     ) -> anyhow::Result<TaskPurges> {
         self.require(queue).await?;
         let name = namer(queue);
-        let purges = self.client.purge(queue, filter.of_library(), reason).await?;
+        let purges = self.client.queue(queue).purge(filter.of_library(), reason).await?;
         Ok(purges.map(move |(id, ended)| (name(id), ended.map_err(Into::into))).boxed())
     }
 
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
         self.require(queue).await?;
         let name = namer(queue);
-        let actions = self.client.action_log(queue, limit).await?;
-        let action = |it: longhaul::ActionRecord| LoggedAction {
+        let actions = self.client.queue(queue).action_log(limit).await?;
+        let action = |it: longhaul::ops::ActionRecord| LoggedAction {
             published_ms: it.published_ms,
             task: it.task.map(&name),
             worker: it.worker,

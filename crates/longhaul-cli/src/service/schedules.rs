@@ -4,7 +4,8 @@ use super::Pulsar;
 use super::tasks::{TaskSubmission, named};
 use crate::output::{TableRow, Tone};
 use crate::times;
-use longhaul::{Raw, Schedule, ScheduleInfo};
+use longhaul::ops::ScheduleInfo;
+use longhaul::{Raw, Schedule};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -123,18 +124,18 @@ impl ScheduleService for Pulsar {
         let TaskSubmission { queue, payload, terms } = task;
         let submission = terms.put_into(self.client.submission(&queue, &Raw(payload)))?;
         self.require(&queue).await?;
-        Ok(self.client.schedules(queue).create(name, schedule, submission).await?)
+        Ok(self.client.queue(queue).schedules().create(name, schedule, submission).await?)
     }
 
     async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
         self.require(queue).await?;
-        let found = self.client.schedules(queue).list().await?;
+        let found = self.client.queue(queue).schedules().list().await?;
         found.into_iter().map(ScheduleDetails::of).collect()
     }
 
     async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
         self.require(queue).await?;
-        let found = self.client.schedules(queue).get(name).await?;
+        let found = self.client.queue(queue).schedules().get(name).await?;
         found.map(ScheduleDetails::of).transpose()
     }
 
@@ -146,7 +147,7 @@ impl ScheduleService for Pulsar {
         _: &str,
     ) -> anyhow::Result<()> {
         self.require(queue).await?;
-        let schedules = self.client.schedules(queue);
+        let schedules = self.client.queue(queue).schedules();
         match act {
             ScheduleAction::Pause => drop(schedules.pause(name).await?),
             ScheduleAction::Resume => drop(schedules.resume(name).await?),

@@ -179,14 +179,14 @@ impl TopicService for Pulsar {
     async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport> {
         let SetUp { settings, levels, dry_run } = wanted;
         if dry_run {
-            let steps = self.client.plan_topics(queue, settings).await?;
+            let steps = self.client.queue(queue).plan_topics(settings).await?;
             let steps = steps.iter().map(ToString::to_string).collect();
             return Ok(TopicSetupReport { steps, findings: Vec::new(), dry_run });
         }
         let report = if levels {
-            self.client.setup_levels(queue, settings).await?
+            self.client.queue(queue).setup_levels(settings).await?
         } else {
-            self.client.setup_topics_with(queue, settings).await?
+            self.client.queue(queue).setup_topics(settings).await?
         };
         let steps = report.steps.iter().map(ToString::to_string).collect();
         let findings = report.findings.into_iter().map(TopicFindingRow::of).collect();
@@ -198,24 +198,24 @@ impl TopicService for Pulsar {
         queue: &str,
         settings: TopicSettings,
     ) -> anyhow::Result<Vec<TopicFindingRow>> {
-        let found = self.client.check_topics(queue, settings).await?;
+        let found = self.client.queue(queue).check_topics(settings).await?;
         Ok(found.into_iter().map(TopicFindingRow::of).collect())
     }
 
     async fn compact(&self, queue: &str) -> anyhow::Result<()> {
-        Ok(self.client.compact_topics(queue).await?)
+        Ok(self.client.queue(queue).compact_topics().await?)
     }
 
     async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>> {
-        let states = self.client.compactions(queue).await?;
+        let states = self.client.queue(queue).compactions().await?;
         Ok(states.into_iter().map(CompactionProgress::of).collect())
     }
 
     async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport> {
         self.require(queue).await?;
-        let found = self.client.verify(queue).await?;
+        let found = self.client.queue(queue).verify().await?;
         let name = super::letters::namer(queue);
-        let broken = |it: longhaul::BrokenInvariant| InvariantFinding {
+        let broken = |it: longhaul::ops::BrokenInvariant| InvariantFinding {
             invariant: it.id.to_owned(),
             task: it.task.map(&name),
             topic: if it.on_metadata { "metadata" } else { "ledger" },

@@ -5,7 +5,8 @@ use super::tasks::named;
 use crate::clock;
 use crate::output::{TableRow, Tone};
 use crate::times;
-use longhaul::{Client, TaskRef, TaskView, WorkerIdentity, WorkerInfo};
+use longhaul::ops::{TaskView, WorkerInfo};
+use longhaul::{Client, TaskRef, WorkerIdentity};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ impl Workers for Pulsar {
 
     async fn look(&self, queue: &str) -> anyhow::Result<TopicsLook> {
         self.require(queue).await?;
-        let view = self.client.claimed_tasks(queue).await?;
+        let view = self.client.queue(queue).claimed_tasks().await?;
         Ok(TopicsLook { client: self.client.clone(), view, queue: queue.to_owned() })
     }
 }
@@ -145,7 +146,7 @@ impl WorkerLookup for TopicsLook {
     }
 
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
-        let told = self.client.drain_worker_in(&self.view, &self.queue, name, reason).await?;
+        let told = self.client.queue(&self.queue).with_view(&self.view).drain(name, reason).await?;
         Ok(told.instance.clone())
     }
 }

@@ -4,10 +4,9 @@
 mod broker_killed;
 
 use crate::cli::stage::Stage;
-use longhaul::{
-    Client, DeadLetterFilter, TaskContext, TaskError, TaskFilter, TaskRef, TaskStatus, Text,
-    WorkerHandle, processor_fn,
-};
+use longhaul::ops::{DeadLetterFilter, TaskFilter, TaskStatus};
+use longhaul::topics::TopicSettings;
+use longhaul::{Client, TaskContext, TaskError, TaskRef, Text, WorkerHandle, processor_fn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +102,7 @@ fn nothing_is_lost_and_nothing_doubled_when_a_move_is_killed_again_and_again() {
     let attempts = Attempts::default();
     let runtime = Runtime::new().unwrap();
     let (source, target) = runtime.block_on(async { (client(&here).await, client(&there).await) });
-    runtime.block_on(target.setup_topics(QUEUE)).unwrap();
+    runtime.block_on(target.queue(QUEUE).setup_topics(TopicSettings::default())).unwrap();
     let workers = runtime.block_on(async {
         (worker(&source, "here", &attempts).await, worker(&target, "there", &attempts).await)
     });
@@ -151,7 +150,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 async fn judge(source: &Client, target: &Client, tasks: &[TaskRef], attempts: &Attempts) {
     let judged = tokio::time::timeout(PATIENCE, look_at_all(source, target, tasks, attempts)).await;
     if judged.is_err() {
-        let counts = target.tasks(QUEUE).await.unwrap().counts();
+        let counts = target.queue(QUEUE).tasks().await.unwrap().counts();
         panic!("tasks are still to be run: {counts:?}");
     }
 }
@@ -159,7 +158,7 @@ async fn judge(source: &Client, target: &Client, tasks: &[TaskRef], attempts: &A
 async fn look_at_all(source: &Client, target: &Client, tasks: &[TaskRef], attempts: &Attempts) {
     let mut copies = BTreeMap::new();
     for (number, task) in (0_u64..).zip(tasks) {
-        let found = target.moved(QUEUE, task.id).await.unwrap();
+        let found = target.queue(QUEUE).moved(task.id).await.unwrap();
         assert_eq!(found.len(), 1, "task {number}, {task}");
         copies.insert(number, found[0].clone());
     }
@@ -189,13 +188,13 @@ async fn look_at_all(source: &Client, target: &Client, tasks: &[TaskRef], attemp
     assert!(moved_over >= 20 && moved_open >= 100, "{moved_over} over, {moved_open} open");
     let distinct: BTreeSet<_> = copies.values().map(|copy| copy.id).collect();
     assert_eq!(distinct.len(), tasks.len());
-    let here = source.tasks(QUEUE).await.unwrap();
+    let here = source.queue(QUEUE).tasks().await.unwrap();
     let left = here.list(&TaskFilter::new(), None, 10_000).unwrap().tasks;
     let left: Vec<_> = left.iter().filter(|task| !task.status.is_terminal()).collect();
     assert!(left.is_empty(), "{left:?}");
     let cancelled = here.counts().unwrap().of(TaskStatus::Cancelled);
     assert_eq!(cancelled, u64::from(moved_open));
-    let letters = target.dead_letters(QUEUE).unwrap();
+    let letters = target.queue(QUEUE).dead_letters().unwrap();
     let letters = letters.list(&DeadLetterFilter::new(), None, 10_000).await.unwrap().letters;
     let fatal = copies.iter().filter(|(number, _)| *number % 10 == 7);
     let fatal: BTreeSet<_> = fatal.map(|(_, copy)| copy.id).collect();

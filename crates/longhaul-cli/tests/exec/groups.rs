@@ -174,7 +174,7 @@ async fn a_kill_ends_a_program_without_a_grace() {
     let _worker = stage.script(&script, &["--grace", "10m"]).await;
     let task = stage.submit("").await;
     life.pid().await;
-    stage.client.kill(&task).await.unwrap();
+    stage.client.cancellation(&task).kill().send().await.unwrap();
     soon("the end of the program", life.gone()).await;
     assert_eq!(stage.end(&task).await.outcome, Some(TaskOutcome::Cancelled));
 }

@@ -51,7 +51,7 @@ async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
     let script = life.telling("read -r line <go; echo \"$line\"");
     let mut worker = stage.script(&script, &["--drain", "10m"]).await;
-    let view = stage.client.claimed_tasks(QUEUE).await.unwrap();
+    let view = stage.client.queue(QUEUE).claimed_tasks().await.unwrap();
     let name = view.workers().unwrap()[0].identity.as_ref().unwrap().name.clone();
     let task = stage.submit("").await;
     life.pid().await;
@@ -74,7 +74,7 @@ async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     assert!(soon("the end of the wait", waits.wait()).await.unwrap().success());
     other.signal(Signal::TERM);
     assert!(other.ended().await.0.success());
-    let log = stage.client.action_log(QUEUE, 10).await.unwrap();
+    let log = stage.client.queue(QUEUE).action_log(10).await.unwrap();
     let [drained] = &log[..] else { panic!("{log:?}") };
     assert_eq!((drained.action.as_str(), drained.reason.as_str()), ("drain", "its machine goes"));
 }

@@ -102,7 +102,7 @@ async fn it_is_fenced_after_a_pause(stage: &Stage, program: &Program) {
     let told = frozen.line_with(&id).await;
     assert_eq!(told, format!("lost {id}: stale_lease_id"));
     let end = stage.end(&task).await;
-    let history = stage.client.history(&task).await.unwrap();
+    let history = stage.client.queue(&task.topic).history(task.id).await.unwrap();
     assert_eq!((end.result.as_deref(), end.attempts), (Some(&b"40 pages"[..]), 2), "{history:#?}");
     leaves(frozen).await;
     leaves(other).await;

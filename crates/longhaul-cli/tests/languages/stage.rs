@@ -2,6 +2,7 @@
 
 use crate::languages::language::Program;
 use crate::support::{Worker, soon};
+use longhaul::topics::TopicSettings;
 use longhaul::{Client, TaskMetadata, TaskRef, Text, Watch};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_server::{Server, ServerConfig};
@@ -22,7 +23,7 @@ impl Stage {
         let broker = Broker::start(BrokerConfig::default()).unwrap();
         let client = Client::builder(broker.service_url()).admin_url(broker.admin_url().unwrap());
         let client = client.connect().await.unwrap();
-        client.setup_topics(QUEUE).await.unwrap();
+        client.queue(QUEUE).setup_topics(TopicSettings::default()).await.unwrap();
         let mut config = ServerConfig::default();
         config.listen = "127.0.0.1:0".parse().unwrap();
         let server = Server::start(client.clone(), config).await.unwrap();
@@ -71,7 +72,7 @@ pub(crate) struct Gateway {
 
 pub(crate) async fn gateway() -> Gateway {
     let stage = Stage::new().await;
-    stage.client.setup_topics("mails").await.unwrap();
+    stage.client.queue("mails").setup_topics(TopicSettings::default()).await.unwrap();
     Gateway { url: stage.server.url(), _stage: stage }
 }
 

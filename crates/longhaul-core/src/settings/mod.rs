@@ -36,8 +36,9 @@ const EXPIRY_OF_DOCUMENT_004: Duration = Duration::from_secs(14 * 24 * 3600);
 /// The settings of a queue. Those that say nothing limit nothing.
 ///
 /// ```
-/// # mod longhaul { pub use longhaul_core::settings::*; }
-/// use longhaul::{Limit, QueueSettings, Rate};
+/// # mod longhaul { pub use longhaul_core::settings::*; pub mod ops { pub use longhaul_core::settings::*; } }
+/// use longhaul::ops::QueueSettings;
+/// use longhaul::{Limit, Rate};
 /// use std::time::Duration;
 ///
 /// let mut settings = QueueSettings::default();

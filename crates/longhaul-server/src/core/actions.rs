@@ -1,7 +1,7 @@
 //! Acts upon tasks, for somebody and for a reason, both of which are logged.
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
-use longhaul::{ActionRecord, OperatorError, Replayed};
+use longhaul::ops::{ActionRecord, OperatorError, Replayed};
 
 /// How often an action that is meant for any epoch is tried.
 const TRIES_MAX: u32 = 5;
@@ -52,12 +52,12 @@ impl GatewayService {
                 // A request for a task that does not exist would stay in the ledger for ever.
                 self.check_open(queue, name).await?;
                 if action == TaskAction::Kill {
-                    client.kill_for(&task, said.reason).await?;
+                    client.cancellation(&task).reason(said.reason).kill().send().await?;
                 } else {
-                    client.cancel_for(&task, said.reason).await?;
+                    client.cancellation(&task).reason(said.reason).send().await?;
                 }
             }
-            TaskAction::Delete => client.delete(&task, said.reason).await?,
+            TaskAction::Delete => client.queue(&task.topic).delete(task.id, said.reason).await?,
             TaskAction::ForceFail(seen) | TaskAction::ForceRelease(seen) => {
                 self.force(queue, name, action, seen, said).await?;
             }
@@ -103,12 +103,14 @@ impl GatewayService {
         for _ in 0..TRIES_MAX {
             let done = match action {
                 TaskAction::ForceRelease(_) => {
-                    client.force_release(&task, epoch, said.reason).await
+                    client.queue(&task.topic).force_release(task.id, epoch, said.reason).await
                 }
                 TaskAction::ForceFail(_)
                 | TaskAction::Cancel
                 | TaskAction::Kill
-                | TaskAction::Delete => client.force_fail(&task, epoch, said.reason).await,
+                | TaskAction::Delete => {
+                    client.queue(&task.topic).force_fail(task.id, epoch, said.reason).await
+                }
             };
             match done {
                 // What is shown may be behind the ledger.
@@ -147,6 +149,6 @@ impl GatewayService {
         limit: usize,
     ) -> Result<Vec<ActionRecord>, ServiceError> {
         self.check_queue(queue).await?;
-        Ok(self.client.action_log(&self.topic(queue), limit).await?)
+        Ok(self.client.queue(self.topic(queue)).action_log(limit).await?)
     }
 }

@@ -5,7 +5,8 @@
 use super::{QueueName, ServiceError};
 use crate::config::{Dialect, ServerConfig};
 use futures::future::{BoxFuture, FutureExt, Shared};
-use longhaul::{Client, Leases, LedgerConfigError, LedgerTimes, Levels, RetryPolicy, WorkerError};
+use longhaul::lease::Leases;
+use longhaul::{Client, LedgerConfigError, LedgerTimes, Levels, RetryPolicy, WorkerError};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

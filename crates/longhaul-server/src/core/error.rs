@@ -2,11 +2,12 @@
 
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
-use longhaul::{
-    CancelError, DeadLetterError, DocumentError, DrainError, GetError, HistoryError, LeaseError,
-    LeaseTokenError, OperatorError, ReportError, SchedulesError, SetupTopicsError, SubmitError,
-    SubmittedError, TaskViewError, WaitError, WatchError, WorkerError,
+use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
+use longhaul::ops::{
+    DeadLetterError, DocumentError, DrainError, HistoryError, OperatorError, SchedulesError,
+    SetupTopicsError, SubmittedError, TaskViewError,
 };
+use longhaul::{CancelError, GetError, SubmitError, WaitError, WatchError, WorkerError};
 use std::sync::Arc;
 
 /// Why something was not done.

@@ -39,8 +39,10 @@ impl GatewayService {
         // A watch would wait for the first task.
         self.check_there(queue).await?;
         let watch = match behind {
-            Some(place) => self.client.watch_after(&topic, &place).await?,
-            None => self.client.watch_from(&topic, from).await?,
+            Some(place) => {
+                self.client.queue(&topic).watch_from(WatchFrom::After(place.clone())).await?
+            }
+            None => self.client.queue(&topic).watch_from(from).await?,
         };
         Ok(TaskEventStream { level, watch })
     }

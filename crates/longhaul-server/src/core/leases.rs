@@ -3,10 +3,11 @@
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
-use longhaul::{
-    KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, Priority,
-    ReportError, SetupTopicsError,
+use longhaul::Priority;
+use longhaul::lease::{
+    KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
+use longhaul::ops::SetupTopicsError;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -29,13 +30,13 @@ pub(crate) struct Reporter<'a> {
 }
 
 impl GatewayService {
-    async fn desk(&self, queue: &QueueName) -> Result<longhaul::Leases, ServiceError> {
+    async fn desk(&self, queue: &QueueName) -> Result<longhaul::lease::Leases, ServiceError> {
         let levels = self.check_queue(queue).await?;
         self.desks.of(queue, &self.topic(queue), levels).await
     }
 
     /// The desk of a queue, once it has read the ledger.
-    async fn ready_desk(&self, queue: &QueueName) -> Result<longhaul::Leases, ServiceError> {
+    async fn ready_desk(&self, queue: &QueueName) -> Result<longhaul::lease::Leases, ServiceError> {
         let ready = async {
             loop {
                 let desk = self.desk(queue).await?;

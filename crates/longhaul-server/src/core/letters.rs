@@ -3,9 +3,8 @@
 use super::actions::ActionOrigin;
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use futures::TryStreamExt;
-use longhaul::{
-    DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Position, Replayed, TaskId,
-};
+use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
+use longhaul::{Position, TaskId};
 
 impl GatewayService {
     async fn letters(
@@ -14,7 +13,7 @@ impl GatewayService {
         name: Option<&str>,
     ) -> Result<DeadLetters, ServiceError> {
         self.check_queue(queue).await?;
-        Ok(self.acting(name).dead_letters(&self.topic(queue))?)
+        Ok(self.acting(name).queue(self.topic(queue)).dead_letters()?)
     }
 
     /// Some of the dead letters of a queue.

@@ -1,7 +1,8 @@
 //! Counts the tasks of queues for the metrics.
 
 use super::{GatewayService, QueueName, ServiceError};
-use longhaul::{Priority, TaskView};
+use longhaul::Priority;
+use longhaul::ops::TaskView;
 use std::time::Duration;
 
 /// How long a reader of the metrics waits for the counts. A view that is read for the first time

@@ -33,7 +33,8 @@ pub(crate) use tasks::TaskSnapshot;
 use crate::config::{Dialect, ServerConfig};
 use desks::Desks;
 use known::KnownQueues;
-use longhaul::{Client, Priority, Schedules, TaskRef};
+use longhaul::ops::Schedules;
+use longhaul::{Client, Priority, TaskRef};
 use peers::Peers;
 pub(crate) use reserved::Reserved;
 use views::TaskViews;
@@ -132,6 +133,6 @@ impl GatewayService {
     /// The schedules of a queue.
     pub(crate) async fn schedules(&self, queue: &QueueName) -> Result<Schedules, ServiceError> {
         self.check_there(queue).await?;
-        Ok(self.client.schedules(self.topic(queue)))
+        Ok(self.client.queue(self.topic(queue)).schedules())
     }
 }

@@ -1,7 +1,7 @@
 //! Other gateways of the same queue, as their heartbeats were last seen.
 
 use super::desks::LABEL;
-use longhaul::WorkerInfo;
+use longhaul::ops::WorkerInfo;
 use std::sync::{Mutex, PoisonError};
 
 /// The URLs that were seen, the one that was alive last first.

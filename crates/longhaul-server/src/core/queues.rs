@@ -5,11 +5,11 @@ use super::known::LastAdminQuery;
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
-use longhaul::topics::TopicSettings;
-use longhaul::{
-    DocumentError, Priority, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings,
-    WatchError,
+use longhaul::ops::{
+    DocumentError, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings,
 };
+use longhaul::topics::TopicSettings;
+use longhaul::{Priority, WatchError};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ impl GatewayService {
     /// broker here.
     pub(super) async fn check_there(&self, queue: &QueueName) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
-        let found = self.client.has_queue(&self.topic(queue)).await;
+        let found = self.client.queue(self.topic(queue)).exists().await;
         if found.map_err(WatchError::Transport)? {
             return Ok(());
         }
@@ -173,9 +173,9 @@ impl GatewayService {
         let settings = TopicSettings { partitions, ledger_retention, ..defaults };
         let topic = self.topic(queue);
         let report = if creation.levels {
-            self.client.setup_levels(&topic, settings).await?
+            self.client.queue(&topic).setup_levels(settings).await?
         } else {
-            self.client.setup_topics_with(&topic, settings).await?
+            self.client.queue(&topic).setup_topics(settings).await?
         };
         // Whether it has levels may have been so before.
         self.known.forget(queue).await;
@@ -217,7 +217,7 @@ impl GatewayService {
             self.views.close(&format!("{topic}{ending}"));
         }
         self.desks.close(queue);
-        self.client.delete_topics(&topic).await?;
+        self.client.queue(&topic).delete_topics().await?;
         self.known.forget(queue).await;
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_deleted", %queue, operator, reason);
@@ -269,7 +269,7 @@ impl GatewayService {
     ) -> Result<(u64, u64), ServiceError> {
         self.check_there(queue).await?;
         let client = self.acting(said.name);
-        let mut purge = client.purge(&self.topic(queue), filter, said.reason).await?;
+        let mut purge = client.queue(self.topic(queue)).purge(filter, said.reason).await?;
         let (mut deleted, mut failed) = (0, 0);
         while let Some((_, outcome)) = purge.next().await {
             match outcome {

@@ -2,10 +2,11 @@
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
-use longhaul::{
-    Priority, TaskCounts, TaskFilter, TaskHistory, TaskId, TaskInfo, TaskMetadata, TaskState,
-    TaskStatus, TaskStep, TaskView, TaskViewError, WaitError, Why, WorkerInfo,
+use longhaul::ops::{
+    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView, TaskViewError,
+    Why, WorkerInfo,
 };
+use longhaul::{Priority, TaskId, TaskMetadata, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -54,7 +55,10 @@ impl GatewayService {
         let info = self.ask(queue, name.level, |view| view.get(name.id)).await?;
         let task = self.task_ref(queue, name);
         let shown = self.client.get(&task).await?;
-        if info.is_none() && shown.is_none() && self.client.submitted(&task).await?.is_none() {
+        if info.is_none()
+            && shown.is_none()
+            && self.client.queue(&task.topic).submitted(task.id).await?.is_none()
+        {
             return Err(ServiceError::NoTask(name));
         }
         Ok(TaskSnapshot { name, info, shown })
@@ -132,8 +136,10 @@ impl GatewayService {
     ) -> Result<TaskHistory, ServiceError> {
         let task = self.task_ref(queue, name);
         self.check_task(queue, name).await?;
-        let history = self.client.history(&task).await?;
-        if history.entries.is_empty() && self.client.submitted(&task).await?.is_none() {
+        let history = self.client.queue(&task.topic).history(task.id).await?;
+        if history.entries.is_empty()
+            && self.client.queue(&task.topic).submitted(task.id).await?.is_none()
+        {
             return Err(ServiceError::NoTask(name));
         }
         Ok(history)
@@ -144,7 +150,7 @@ impl GatewayService {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         let view = self.views.of(&self.level_topic(queue, name.level)).await?;
-        let why = self.client.why_in(&view, &task).await?;
+        let why = self.client.queue(&task.topic).with_view(&view).why(task.id).await?;
         why.ok_or(ServiceError::NoTask(name))
     }
 
@@ -179,7 +185,8 @@ impl GatewayService {
             // It may wait for a worker, or be gone.
             let known = self.ask(queue, name.level, |view| view.get(name.id)).await?;
             let over = known.as_ref().is_some_and(|info| info.status.is_terminal());
-            let exists = known.is_some() || self.client.submitted(&task).await?.is_some();
+            let exists = known.is_some()
+                || self.client.queue(&task.topic).submitted(task.id).await?.is_some();
             return Err(match (exists, over) {
                 (false, _) => ServiceError::NoTask(name),
                 (true, false) => ServiceError::NotOver(name),
@@ -206,7 +213,7 @@ impl GatewayService {
     ) -> Result<StoredPayload, ServiceError> {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
-        if let Some(submitted) = self.client.submitted(&task).await? {
+        if let Some(submitted) = self.client.queue(&task.topic).submitted(task.id).await? {
             let properties = Some(submitted.properties);
             return Ok(StoredPayload { bytes: submitted.payload, properties });
         }

@@ -3,7 +3,8 @@
 
 use crate::clock::{self, Stopwatch};
 use futures::future::{BoxFuture, FutureExt, Shared};
-use longhaul::{Client, TaskView, TaskViewError};
+use longhaul::Client;
+use longhaul::ops::{TaskView, TaskViewError};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -77,7 +78,7 @@ impl TaskViews {
             open.remove(&oldest);
         }
         let (client, of) = (self.client.clone(), topic.to_owned());
-        let opening = async move { client.tasks(&of).await }.boxed().shared();
+        let opening = async move { client.queue(&of).tasks().await }.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));
         let slot = ViewSlot { opening: opening.clone(), asked: clock::stopwatch() };
         open.insert(topic.to_owned(), slot);

@@ -1,7 +1,8 @@
 //! Drains workers, for somebody and for a reason.
 
 use super::{ActionOrigin, GatewayService, QueueName, ServiceError};
-use longhaul::{DrainError, WorkerIdentity};
+use longhaul::WorkerIdentity;
+use longhaul::ops::DrainError;
 use std::sync::Arc;
 
 impl GatewayService {
@@ -16,7 +17,7 @@ impl GatewayService {
         let topic = self.topic(queue);
         let view = self.views.of(&topic).await?;
         let client = self.acting(said.name);
-        let told = client.drain_worker_in(&view, &topic, name, said.reason).await;
+        let told = client.queue(&topic).with_view(&view).drain(name, said.reason).await;
         if matches!(told, Err(DrainError::View(_))) {
             self.views.close(&topic);
         }

@@ -2,7 +2,8 @@
 //! worker and by a number that grows; our lease is found by them.
 
 use crate::core::{GatewayService, QueueName, Reporter, ServiceError, TaskName, TaskSnapshot};
-use longhaul::{KeepAlive, LeaseOutcome, LeaseToken, ReportError, TaskStatus};
+use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseToken, ReportError};
+use longhaul::ops::TaskStatus;
 use std::time::Duration;
 use tokio::time::sleep;
 

@@ -5,7 +5,8 @@ use super::{LEVELS, is_no_level};
 use crate::clock;
 use crate::core::{DIALECT_TRIES, GatewayService, QueueName, ServiceError, TaskName, TaskSnapshot};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul::{Lease, TaskFilter, TaskInfo, TaskStatus};
+use longhaul::lease::Lease;
+use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use longhaul::{KeepAlive, LeaseOutcome, LeaseRequest};
+use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;

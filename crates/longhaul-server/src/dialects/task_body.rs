@@ -6,7 +6,8 @@ use super::{LEVELS, is_no_level};
 use crate::clock;
 use crate::core::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
-use longhaul::{Priority, TaskStatus};
+use longhaul::Priority;
+use longhaul::ops::TaskStatus;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -106,7 +107,7 @@ fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> V
 
 impl DialectTaskBody {
     /// The task of a lease that was just granted.
-    pub(super) fn of_lease(worker: String, lease: &longhaul::Lease) -> Self {
+    pub(super) fn of_lease(worker: String, lease: &longhaul::lease::Lease) -> Self {
         let name = TaskName::of(&lease.task);
         Self {
             id: name.to_string(),

@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
-use longhaul::{LeaseOutcome, LeaseRequest};
+use longhaul::lease::{LeaseOutcome, LeaseRequest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

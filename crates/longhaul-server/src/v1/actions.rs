@@ -228,7 +228,7 @@ async fn log(
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let records = service.action_log(&queue, limit).await?;
-    let action = |it: longhaul::ActionRecord| ActionBody {
+    let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,
         task: it.task.map(|id| id.to_string()),
         worker: it.worker,

@@ -7,7 +7,7 @@ use crate::shell::Caller;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use longhaul::{LeaseToken, LeaseTokenError};
+use longhaul::lease::{LeaseToken, LeaseTokenError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;

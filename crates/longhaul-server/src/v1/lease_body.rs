@@ -8,9 +8,8 @@ use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use longhaul::{
-    KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, Progress,
-};
+use longhaul::Progress;
+use longhaul::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

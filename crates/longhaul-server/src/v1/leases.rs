@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt};
-use longhaul::LeaseToken;
+use longhaul::lease::LeaseToken;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;

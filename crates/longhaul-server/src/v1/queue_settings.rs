@@ -3,7 +3,8 @@
 use super::new_task::RetryBody;
 use super::values::Length;
 use crate::core::ServiceError;
-use longhaul::{DeadLetterSettings, Limit, QueueOrder, QueueSettings, Rate, RetryPolicy};
+use longhaul::ops::{DeadLetterSettings, QueueOrder, QueueSettings};
+use longhaul::{Limit, Rate, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;

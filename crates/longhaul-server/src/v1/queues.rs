@@ -14,7 +14,7 @@ use crate::shell::{Caller, Json, RawBody};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use longhaul::{QueueSettings, TaskFilter};
+use longhaul::ops::{QueueSettings, TaskFilter};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;

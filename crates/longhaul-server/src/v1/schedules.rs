@@ -12,7 +12,8 @@ use crate::route::{ApiRoute, Method, Size};
 use crate::shell::{Json, RawBody};
 use axum::extract::State;
 use axum::http::StatusCode;
-use longhaul::{Overlap, Schedule, ScheduleInfo};
+use longhaul::ops::ScheduleInfo;
+use longhaul::{Overlap, Schedule};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -253,7 +254,7 @@ impl TimesBody {
 }
 
 fn body(info: ScheduleInfo) -> Result<ScheduleBody, ProblemDetails> {
-    let firing = |it: longhaul::Firing| FiringBody {
+    let firing = |it: longhaul::ops::Firing| FiringBody {
         slot: Instant(it.slot),
         task: TaskName::of(&it.task).to_string(),
     };
@@ -297,7 +298,7 @@ async fn get(
     NamedAt { queue, name, .. }: NamedAt,
 ) -> Result<axum::Json<ScheduleBody>, ProblemDetails> {
     let found = service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
-    let missing = || ServiceError::from(longhaul::SchedulesError::NotFound);
+    let missing = || ServiceError::from(longhaul::ops::SchedulesError::NotFound);
     Ok(axum::Json(body(found.ok_or_else(missing)?)?))
 }
 

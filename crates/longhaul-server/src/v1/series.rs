@@ -10,7 +10,7 @@ use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
-use longhaul::TaskStep;
+use longhaul::ops::TaskStep;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;

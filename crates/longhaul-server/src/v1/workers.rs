@@ -70,7 +70,7 @@ async fn list(
     QueryParams(LevelQuery { level }): QueryParams<LevelQuery>,
 ) -> Result<Json<WorkerList>, ProblemDetails> {
     let found = service.workers(&queue, level.into()).await?;
-    let worker = |it: longhaul::WorkerInfo| QueueWorker {
+    let worker = |it: longhaul::ops::WorkerInfo| QueueWorker {
         partition: it.partition,
         owner: it.owner,
         worker: it.identity.as_deref().map(WorkerBody::from),

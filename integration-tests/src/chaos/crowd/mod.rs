@@ -292,7 +292,7 @@ impl Crowd {
         row.figure("granted_in_vain", log.epochs.len().saturating_sub(answers.leases.len()));
         row.spread("expired_past_deadline", past_deadline(&log, &answers.leases));
         let client = Client::connect(self.sandbox.service_url()).await?;
-        let verified = client.verify(&self.names.task).await?;
+        let verified = client.queue(&self.names.task).verify().await?;
         if verified.broken > 0 || verified.tasks != history.tasks.len() as u64 {
             row.violations.push(format!("verify: {verified:?}"));
         }

@@ -3,7 +3,7 @@
 //! killed and frozen, topics unloaded, the broker restarted, ledgers and metadata topics compacted.
 //!
 //! Each message says what its task was promised; in the end all promises are judged
-//! (`promises.rs`), beside what the checkers and `Client::verify` say of the logs. A new feature is
+//! (`promises.rs`), beside what the checkers and `Queue::verify` say of the logs. A new feature is
 //! a [`Kind`] here and a `Promise` there.
 
 use super::faults::rouse;
@@ -119,7 +119,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     };
     let submit = join_all(submitters.into_iter().map(|submitter| submitter.run(&load)));
     let done = tokio::join!(submit, storm).1?;
-    let schedules = client.schedules(&bench.names.task);
+    let schedules = client.queue(&bench.names.task).schedules();
     let deleted = async || Ok(schedules.delete(SCHEDULE).await.ok());
     until("the schedule deleted", REST_LIMIT, deleted).await?;
     if !options.planted {
@@ -146,7 +146,7 @@ async fn set_up_queue(client: &Client, topic: &str) -> Result<()> {
     let stands = queue.settings().await?;
     queue.update(stands.version, |settings| settings.per_key.max_in_flight = Some(2)).await?;
     let task = client.submission(topic, &Text("fired|sleep 100,ok fired".to_owned()));
-    client.schedules(topic).create(SCHEDULE, Schedule::every(FIRE_EVERY), task).await?;
+    client.queue(topic).schedules().create(SCHEDULE, Schedule::every(FIRE_EVERY), task).await?;
     Ok(())
 }
 
@@ -364,7 +364,7 @@ async fn verify(bench: &mut Bench, levels: &[TopicNames]) -> Result<()> {
     let client = Client::connect(bench.sandbox.service_url()).await?;
     let mut judged = 0;
     for names in levels {
-        let found = client.verify(&names.task).await.with_context(|| names.task.clone())?;
+        let found = client.queue(&names.task).verify().await.with_context(|| names.task.clone())?;
         judged += found.ledger_entries + found.metadata_entries;
         let told = found.findings.iter().map(|it| format!("verify: {} {}: {it:?}", it.id, it.what));
         bench.row.violations.extend(told);

@@ -3,8 +3,9 @@
 use anyhow::{Context, Result, anyhow, ensure};
 use integration_tests::sandbox::{Broker, BrokerConfig, Security};
 use integration_tests::script::Scripted;
+use longhaul::auth::Credentials;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
-use longhaul::{Client, ClientBuilder, ConnectError, Credentials, SubmitError, TaskRef, Text};
+use longhaul::{Client, ClientBuilder, ConnectError, SubmitError, TaskRef, Text};
 use longhaul_transport::{TransportError, TransportErrorKind};
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

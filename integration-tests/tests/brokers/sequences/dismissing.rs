@@ -70,7 +70,7 @@ impl<'a> Longhaul<'a> {
             "10m",
         ])?;
         worker.line_with("working on").await?;
-        let view = client.claimed_tasks(task).await?;
+        let view = client.queue(task).claimed_tasks().await?;
         let mut identities = view.workers()?.into_iter().filter_map(|it| it.identity);
         let own = identities.find(|it| it.process == worker.id()).context("it is not listed")?;
         Ok((worker, own.name.clone()))
@@ -119,7 +119,7 @@ async fn a_worker_process_is_drained_by_its_name_and_nothing_is_lost() -> Result
         let lines = view.lines(*task);
         ensure!(lines.len() == 2 && lines[0] == "PROCESSING 1", "{task}: {lines:?}");
     }
-    let actions = client.action_log(&topic, 10).await?;
+    let actions = client.queue(&topic).action_log(10).await?;
     let told: Vec<_> = actions
         .iter()
         .map(|it| (it.action.as_str(), it.worker.as_deref(), it.reason.as_str()))

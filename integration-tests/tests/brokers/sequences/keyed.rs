@@ -107,7 +107,7 @@ async fn a_task_is_overwritten_until_it_runs() -> Result<()> {
         let shown = shown.and_then(|it| it.metadata.as_ref()).context("none")?;
         ensure!(shown.superseded_by == Some(pair[1].id.to_string()), "{shown:?}");
     }
-    let found = client.verify(topic).await?;
+    let found = client.queue(topic).verify().await?;
     ensure!(found.is_sound(), "{found:?}");
     Ok(())
 }

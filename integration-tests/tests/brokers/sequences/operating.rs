@@ -6,10 +6,9 @@ use futures::TryStreamExt;
 use integration_tests::bench::Bench;
 use integration_tests::view::LIMIT;
 use integration_tests::wait::until;
+use longhaul::ops::{DeadLetterFilter, Replayed};
 use longhaul::topics::DEAD_LETTER_SUBSCRIPTION;
-use longhaul::{
-    Client, DeadLetterFilter, Replayed, TaskContext, TaskError, TaskRef, Text, processor_fn,
-};
+use longhaul::{Client, TaskContext, TaskError, TaskRef, Text, processor_fn};
 use longhaul_transport::{TopicPartition, Transport};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +36,7 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
         client.wait_metadata(&task).await?;
         tasks.push(task);
     }
-    let letters = client.dead_letters(&bench.names().task)?;
+    let letters = client.queue(&bench.names().task).dead_letters()?;
     let all = DeadLetterFilter::new();
     let page = letters.list(&all, None, 2).await?;
     let rest = letters.list(&all, page.next, 100).await?;
@@ -54,7 +53,7 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
     ensure!(*old == tasks[1].id && client.wait::<Text>(new).await?.0 == "page 1");
     // Another client, after a restart: the same letter once more.
     let again = Client::connect(bench.service_url()).await?;
-    let again = again.dead_letters(&bench.names().task)?.replay(&tasks[1], "").await?;
+    let again = again.queue(&bench.names().task).dead_letters()?.replay(&tasks[1], "").await?;
     ensure!(again == Replayed::Restarted(new.clone()), "{again:?}");
     let purged: Vec<_> = letters.purge(all.clone(), "old").try_collect().await?;
     ensure!(purged.len() == 4, "{purged:?}");

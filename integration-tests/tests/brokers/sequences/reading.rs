@@ -7,7 +7,8 @@ use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
 use integration_tests::view::LIMIT;
 use integration_tests::wait::until;
-use longhaul::{Client, HistoryEvent, TaskFilter, TaskRef, TaskStatus, WhyCause};
+use longhaul::ops::{HistoryEvent, TaskFilter, TaskStatus, WhyCause};
+use longhaul::{Client, TaskRef};
 use longhaul_transport::Transport;
 use tokio::time::timeout;
 
@@ -19,10 +20,15 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     let mut producer = Plain::tasks(&bench).await?;
     let waits = producer.submit("0|gate,ok a").await?;
     let fails = producer.submit("1|fail x|ok b").await?;
-    let view = timeout(LIMIT, client.tasks(&bench.names().task)).await??;
+    let view = timeout(LIMIT, client.queue(&bench.names().task).tasks()).await??;
     ensure!(view.counts()?.of(TaskStatus::Ready) == 2, "{:?}", view.counts()?);
     let waiting = TaskRef::new(&bench.names().task, waits)?;
-    let why = client.why_in(&view, &waiting).await?.context("the task is not known")?;
+    let why = client
+        .queue(&waiting.topic)
+        .with_view(&view)
+        .why(waiting.id)
+        .await?
+        .context("the task is not known")?;
     ensure!(why.to_string() == "no worker of the queue is alive; start a worker", "{why}");
     let scripted = Scripted::default();
     let worker = bench.worker(scripted.named("first")).await?.label("blue");
@@ -38,7 +44,8 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     ensure!((who.name.as_str(), who.label.as_str()) == ("mailer", "blue"), "{who:?}");
     let workers = view.workers()?;
     ensure!(workers.iter().any(|worker| worker.running == [waits]), "{workers:?}");
-    let why = client.why(&waiting).await?.context("the task is not known")?;
+    let why =
+        client.queue(&waiting.topic).why(waiting.id).await?.context("the task is not known")?;
     let runs =
         matches!(&why.cause, WhyCause::Running { worker, missed: 0, .. } if worker == "mailer");
     ensure!(runs, "{why}");
@@ -46,14 +53,15 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     let idle = async || Ok((view.counts()?.demand() == 0).then_some(()));
     until("both to have ended", LIMIT, idle).await?;
     let task = TaskRef::new(&bench.names().task, fails)?;
-    let history = client.history(&task).await?;
+    let history = client.queue(&task.topic).history(task.id).await?;
     ensure!(
         history.is_whole && history.entries.iter().all(|it| it.ignored.is_none()),
         "{history:?}"
     );
-    let claims = |it: &&longhaul::HistoryEntry| matches!(it.event, HistoryEvent::Claimed { .. });
+    let claims =
+        |it: &&longhaul::ops::HistoryEntry| matches!(it.event, HistoryEvent::Claimed { .. });
     ensure!(history.entries.iter().filter(claims).count() == 2, "{history:?}");
-    ensure!(client.zombies(&bench.names().task).await?.is_empty());
+    ensure!(client.queue(&bench.names().task).zombies().await?.is_empty());
     bench.all_acknowledged().await?;
     bench.audit().await?;
     drain([worker]).await

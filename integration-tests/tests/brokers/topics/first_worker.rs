@@ -2,10 +2,11 @@
 
 use super::{Bench, Nothing};
 use anyhow::{Context, Result};
+use longhaul::ops::SetupTopicsError;
 use longhaul::topics::{
     Admin, AdminOptions, FindingKind, TopicNames, TopicSettings, check, dry_run,
 };
-use longhaul::{Client, SetupTopicsError, Text};
+use longhaul::{Client, Text};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::time::Duration;
 
@@ -33,11 +34,21 @@ async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
     let Some(bench) = Bench::new("client").await? else { return Ok(()) };
     let builder = Client::builder(&bench.broker).subscription("audit");
     let client = builder.clone().connect().await?;
-    let refused = client.setup_topics(&bench.names.task).await;
+    let refused = client.queue(&bench.names.task).setup_topics(TopicSettings::default()).await;
     assert!(matches!(refused, Err(SetupTopicsError::NoAdminUrl)), "{refused:?}");
     let client = builder.admin_url(&bench.admin_url).connect().await?;
-    assert!(!client.setup_topics(&bench.names.task).await?.steps.is_empty());
-    assert_eq!(client.setup_topics(&bench.names.task).await?.steps, []);
+    assert!(
+        !client
+            .queue(&bench.names.task)
+            .setup_topics(TopicSettings::default())
+            .await?
+            .steps
+            .is_empty()
+    );
+    assert_eq!(
+        client.queue(&bench.names.task).setup_topics(TopicSettings::default()).await?.steps,
+        []
+    );
     let names = TopicNames::new(&bench.names.task, "audit")?;
     assert_eq!(bench.admin.subscriptions(&names.task).await?, ["audit"]);
     for topic in [&names.task, &names.metadata, &names.ledger, &names.register, &names.dead_letters]

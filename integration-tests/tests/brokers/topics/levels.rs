@@ -52,7 +52,10 @@ async fn a_worker_makes_the_levels_of_its_queue_and_works_on_all() -> Result<()>
         let settings = TopicSettings { partitions: Some(2), ..TopicSettings::default() };
         assert_eq!(check(&bench.admin, &names, &settings).await?, []);
     }
-    assert_eq!(client.setup_levels(&bench.names.task, TopicSettings::default()).await?.steps, []);
+    assert_eq!(
+        client.queue(&bench.names.task).setup_levels(TopicSettings::default()).await?.steps,
+        []
+    );
     let submit = |text: &'static str, priority| {
         let submission = client.submission(&bench.names.task, &Text(text.to_owned()));
         submission.priority(priority).send()

@@ -107,7 +107,7 @@ fn each_slot_of_a_schedule_fires_once_wherever_the_schedule_is() {
     let (engine, client) = (&stage.engine, stage.engine.client());
     let workers = [FROM, TO].map(|queue| stage.worker(queue));
     let task = client.submission(FROM, &Text("tick".to_owned()));
-    let schedules = client.schedules(FROM);
+    let schedules = client.queue(FROM).schedules();
     engine.run(schedules.create("tick", Schedule::cron("* * * * *"), task)).unwrap();
     let begin_ms = engine.now_ms();
     let slots =

@@ -8,9 +8,9 @@ fn lines(stage: &Stage) -> Vec<String> {
     fill(stage);
     let task = client.submission(FROM, &Text("tick".to_owned()));
     let schedule = crate::Schedule::cron("0 0 1 1 *");
-    engine.run(client.schedules(FROM).create("yearly", schedule, task)).unwrap();
+    engine.run(client.queue(FROM).schedules().create("yearly", schedule, task)).unwrap();
     engine.run(async {
-        let mut export = client.export(FROM).await.unwrap();
+        let mut export = client.queue(FROM).export().await.unwrap();
         write(&mut export, &stage.file()).await
     });
     let text = std::fs::read_to_string(stage.file()).unwrap();
@@ -29,7 +29,7 @@ fn kind_of(line: &str) -> String {
 fn refused(stage: &Stage, content: impl AsRef<[u8]>) -> String {
     let client = stage.engine.client();
     std::fs::write(stage.file(), content).unwrap();
-    let error = stage.engine.run(client.import(TO, &stage.file())).unwrap_err();
+    let error = stage.engine.run(client.queue(TO).import(&stage.file())).unwrap_err();
     assert!(stage.statuses(TO).is_empty());
     let queue = client.queue(TO);
     assert_eq!(stage.engine.run(queue.settings()).unwrap().version, 0);
@@ -55,7 +55,7 @@ fn a_file_that_is_cut_short_is_refused_wherever_the_cut_is() {
     }
     // The whole one is taken after all of that.
     std::fs::write(stage.file(), lines.join("\n")).unwrap();
-    let imported = stage.engine.run(stage.engine.client().import(TO, &stage.file())).unwrap();
+    let imported = stage.engine.run(stage.engine.client().queue(TO).import(&stage.file())).unwrap();
     assert_eq!((imported.open, imported.over, imported.letters, imported.schedules), (6, 5, 1, 1));
 }
 
@@ -115,6 +115,6 @@ fn a_file_of_another_form_is_refused() {
     }
     assert!(refused(&stage, [0xff, 0xfe, 0x00, b'\n']).contains("UTF-8"));
     std::fs::remove_file(stage.file()).unwrap();
-    let gone = stage.engine.run(stage.engine.client().import(TO, &stage.file()));
+    let gone = stage.engine.run(stage.engine.client().queue(TO).import(&stage.file()));
     assert!(matches!(gone, Err(MoveError::File(_))), "{gone:?}");
 }

@@ -39,7 +39,7 @@ fn a_task_that_begins_after_it_was_copied_is_left_alone_and_copied_again() {
     engine.advance(Duration::from_secs(1));
     engine.run(client.queue(FROM).pause()).unwrap();
 
-    let close = || stage.engine.run(client.close_moved(FROM, (client, TO))).unwrap();
+    let close = || stage.engine.run(client.queue(FROM).close_moved(&client.queue(TO))).unwrap();
     let left = tasks.iter().map(|task| task.id).collect();
     assert_eq!(close(), Closed { left, ..Closed::default() });
     assert_eq!(stage.statuses(FROM)[&tasks[0].id], TaskStatus::Running);
@@ -72,13 +72,13 @@ fn a_task_that_runs_is_taken_from_its_worker_and_goes_on_from_its_checkpoint() {
     let worker = stage.worker(FROM);
     engine.advance(Duration::from_secs(1));
     let (imported, closed) = engine.run(async {
-        let mut export = client.export_paused(FROM).await.unwrap();
+        let mut export = client.queue(FROM).export_paused().await.unwrap();
         assert_eq!(export.running(), 3);
         assert_eq!(export.take_running().await.unwrap(), 3);
         assert_eq!(export.running(), 0);
         write(&mut export, &stage.file()).await;
-        let imported = client.import(TO, &stage.file()).await.unwrap();
-        (imported, client.close_moved(FROM, (client, TO)).await.unwrap())
+        let imported = client.queue(TO).import(&stage.file()).await.unwrap();
+        (imported, client.queue(FROM).close_moved(&client.queue(TO)).await.unwrap())
     });
     assert_eq!((imported.open, closed.closed, &*closed.left), (3, 3, &[][..]));
     let worker_there = stage.worker(TO);

@@ -6,7 +6,7 @@ mod sentence;
 pub use cause::WhyCause;
 
 use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
-use crate::client::{Client, TaskRef, partition};
+use crate::client::{Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
 use futures::future::join_all;
@@ -42,15 +42,15 @@ impl fmt::Display for Why {
     }
 }
 
-impl Client {
+impl Queue {
     /// Why a task does not run, or who runs it; `None` if no topic of the queue knows the task.
     ///
-    /// It reads the topics of the queue. With a [`TaskView`] at hand, [`why_in`](Self::why_in)
-    /// reads the task's message, and where the queue has an order those of earlier tasks.
+    /// It reads the topics of the queue. [With a view](Self::with_view) at hand it reads the task's
+    /// message, and where the queue has an order those of earlier tasks.
     ///
     /// ```no_run
-    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::TaskViewError> {
-    /// if let Some(why) = client.why(&task).await? {
+    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::TaskViewError> {
+    /// if let Some(why) = client.queue(&task.topic).why(task.id).await? {
     ///     println!("{why}");
     /// }
     /// # Ok(())
@@ -59,29 +59,21 @@ impl Client {
     ///
     /// # Errors
     /// When a topic cannot be read.
-    pub async fn why(&self, task: &TaskRef) -> Result<Option<Why>, TaskViewError> {
-        let view = self.tasks(&task.topic).await?;
-        self.why_in(&view, task).await
+    pub async fn why(&self, task: TaskId) -> Result<Option<Why>, TaskViewError> {
+        let view = self.view().await?;
+        self.client.why(&view, &self.task(task)?).await
     }
+}
 
-    /// The same by a view of the task's topic.
-    ///
-    /// # Errors
-    /// As [`why`](Self::why).
-    pub async fn why_in(
-        &self,
-        view: &TaskView,
-        task: &TaskRef,
-    ) -> Result<Option<Why>, TaskViewError> {
+impl Client {
+    async fn why(&self, view: &TaskView, task: &TaskRef) -> Result<Option<Why>, TaskViewError> {
         let Some(info) = view.get(task.id)? else { return Ok(None) };
         let names = self.names_of_level(&task.topic).await?;
         let place = partition(names.task.clone(), task.id.partition);
-        let transport = |error| TaskViewError::Transport(error);
-        let message = self.inner.transport.fetch(&place, task.id.position()).await;
-        let message = message.map_err(transport)?;
+        let message = self.inner.transport.fetch(&place, task.id.position()).await?;
         let properties =
             message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
-        let register = self.inner.registers.read(&names.register).await.map_err(transport)?;
+        let register = self.inner.registers.read(&names.register).await?;
         let settings = register.look_at_register(Register::settings);
         let order_key = message.as_ref().and_then(|message| message.order_key());
         let before = match order_key.filter(|_| settings.order.is_some()) {
@@ -142,7 +134,7 @@ impl Client {
         for some in earlier.chunks(READ_AT_ONCE) {
             let read = some.iter().map(|id| self.inner.transport.fetch(&place, id.position()));
             for (id, message) in some.iter().zip(join_all(read).await) {
-                let message = message.map_err(TaskViewError::Transport)?;
+                let message = message?;
                 if message.is_some_and(|message| message.order_key() == Some(key)) {
                     return Ok(Some(*id));
                 }

@@ -2,7 +2,8 @@
 
 use super::offers::status;
 use super::*;
-use crate::{TaskOutcome, TaskStatus, WorkerHandle};
+use crate::ops::TaskStatus;
+use crate::{TaskOutcome, WorkerHandle};
 
 const H: Duration = Duration::from_secs(10);
 

@@ -4,7 +4,8 @@
 use super::offers::{gateways, status};
 use super::types::{of, submit, submit_as};
 use super::*;
-use crate::{HistoryEvent, TaskOutcome, TaskRef, TaskStatus};
+use crate::ops::{HistoryEvent, TaskStatus};
+use crate::{TaskOutcome, TaskRef};
 
 /// What somebody has asked the end of is over by then, for all who look: two places in line of half
 /// a second, and the way to the broker and back.
@@ -20,19 +21,19 @@ fn end_of(engine: &TestEngine, task: &TaskRef) -> TaskOutcome {
 }
 
 fn letters(engine: &TestEngine) -> usize {
-    let letters = engine.client().dead_letters(TOPIC).unwrap();
+    let letters = engine.client().queue(TOPIC).dead_letters().unwrap();
     engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters.len()
 }
 
 /// Its message is acknowledged: nobody is given it, nor does any worker see it again.
 fn is_gone_for_good(engine: &TestEngine, leases: &Leases, task: &TaskRef) {
     assert!(ask(engine, leases, "ann").is_none());
-    let history = engine.run(engine.client().history(task)).unwrap();
+    let history = engine.run(engine.client().queue(&task.topic).history(task.id)).unwrap();
     let started = |event: &HistoryEvent| {
         matches!(event, HistoryEvent::Claimed { .. } | HistoryEvent::Leased { .. })
     };
     assert!(!history.entries.iter().any(|entry| started(&entry.event)), "{history:?}");
-    let verified = engine.run(engine.client().verify(TOPIC)).unwrap();
+    let verified = engine.run(engine.client().queue(TOPIC).verify()).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.findings);
 }
 
@@ -46,7 +47,12 @@ fn a_waiting_task_that_is_cancelled_or_killed_ends_though_nobody_asks_for_it() {
         engine.advance(Duration::from_secs(60));
         engine.run(async {
             let client = engine.client();
-            if kills { client.kill(&task).await } else { client.cancel(&task).await }.unwrap();
+            if kills {
+                client.cancellation(&task).kill().send().await
+            } else {
+                client.cancel(&task).await
+            }
+            .unwrap();
         });
         assert_eq!(end_of(&engine, &task), TaskOutcome::Cancelled, "killed: {kills}");
         engine.assert_transitions(&task, ["FAILED 0 CANCELLED"]);
@@ -65,8 +71,8 @@ fn what_an_operator_does_to_a_waiting_task_is_shown_though_nobody_asks_for_it() 
     let [one, _other] = gateways(&engine);
     let (fails, goes) = (submit(&engine, "a"), submit(&engine, "b"));
     let client = engine.client();
-    engine.run(client.force_fail(&fails, 0, "wrong")).unwrap();
-    engine.run(client.delete(&goes, "wrong")).unwrap();
+    engine.run(client.queue(&fails.topic).force_fail(fails.id, 0, "wrong")).unwrap();
+    engine.run(client.queue(&goes.topic).delete(goes.id, "wrong")).unwrap();
     assert_eq!(end_of(&engine, &fails), TaskOutcome::Final);
     assert_eq!(end_of(&engine, &goes), TaskOutcome::Cancelled);
     engine.assert_transitions(&fails, ["FAILED 0 FINAL"]);
@@ -85,7 +91,7 @@ fn what_was_ended_while_nobody_was_there_is_over_soon_after_a_gateway_comes() {
     drop(gateways(&engine));
     let [cancelled, failed] = ["a", "b"].map(|name| submit(&engine, name));
     engine.run(engine.client().cancel(&cancelled)).unwrap();
-    engine.run(engine.client().force_fail(&failed, 0, "wrong")).unwrap();
+    engine.run(engine.client().queue(&failed.topic).force_fail(failed.id, 0, "wrong")).unwrap();
     engine.advance(Duration::from_secs(1800));
     assert_eq!(status(&engine, &cancelled), TaskStatus::Ready, "nobody is there");
     let one = gateway(&engine);
@@ -121,7 +127,9 @@ fn a_thousand_waiting_tasks_that_are_purged_end_together() {
     let tasks: Vec<_> = (0..1_000).map(|_| submit(&engine, "a")).collect();
     // Of what nobody has claimed the view tells when somebody has asked for its end.
     let client = engine.client();
-    engine.run(futures::future::join_all(tasks.iter().map(|task| client.delete(task, "test"))));
+    let queue = client.queue(&tasks[0].topic);
+    let deletions = tasks.iter().map(|task| queue.delete(task.id, "test"));
+    engine.run(futures::future::join_all(deletions));
     let before = engine.time_passed();
     for task in &tasks {
         let end = engine.run(client.wait_metadata(task)).unwrap();
@@ -219,8 +227,14 @@ fn what_an_operator_ends_is_shown_though_it_has_released_a_task_before() {
     let (_runs, waits) = (submit(&engine, "a"), submit(&engine, "a"));
     let lease = lease(&engine, &one);
     let client = engine.client();
-    engine.run(client.force_release(&lease.task, lease.token.epoch(), "stuck")).unwrap();
+    engine
+        .run(client.queue(&lease.task.topic).force_release(
+            lease.task.id,
+            lease.token.epoch(),
+            "stuck",
+        ))
+        .unwrap();
     engine.advance(Duration::from_secs(1));
-    engine.run(client.delete(&waits, "not wanted")).unwrap();
+    engine.run(client.queue(&waits.topic).delete(waits.id, "not wanted")).unwrap();
     assert_eq!(end_of(&engine, &waits), TaskOutcome::Cancelled);
 }

@@ -1,13 +1,14 @@
 //! The name of whoever has held a lease is shown when that is over, too.
 
 use super::*;
-use crate::{HistoryEvent, TaskFilter, TaskRef, WatchEvent, WatchFrom};
+use crate::ops::{HistoryEvent, TaskFilter};
+use crate::{TaskRef, WatchEvent, WatchFrom};
 
 /// What the metadata topic and a view say of who works on a task, or did so last.
 fn named(engine: &TestEngine, task: &TaskRef) -> [Option<String>; 2] {
     let client = engine.client();
     let shown = engine.run(client.get(task)).unwrap();
-    let view = engine.run(client.tasks(TOPIC)).unwrap();
+    let view = engine.run(client.queue(TOPIC).tasks()).unwrap();
     let listed = view.list(&TaskFilter::new(), None, 10).unwrap().tasks;
     let listed = listed.into_iter().find(|it| it.id == task.id);
     [
@@ -27,7 +28,8 @@ fn who_has_held_a_lease_is_shown_when_it_is_over() {
     let engine = TestEngine::new();
     let [one, other] = [gateway(&engine), gateway(&engine)];
     let task = engine.submit(TOPIC, &text("work"));
-    let mut watch = engine.run(engine.client().watch_from(TOPIC, WatchFrom::Earliest)).unwrap();
+    let mut watch =
+        engine.run(engine.client().queue(TOPIC).watch_from(WatchFrom::Earliest)).unwrap();
     let first = ask(&engine, &one, "ann").unwrap();
     engine.advance(Duration::from_secs(1));
     assert_named(&engine, &task, "ann");
@@ -102,7 +104,7 @@ fn the_history_names_who_has_granted_a_lease_and_who_has_held_it() {
     engine.advance(Duration::from_secs(10));
     engine.run(other.keep_alive(&lease.token, KeepAlive::default())).unwrap();
     succeed(&engine, &one, &lease.token).unwrap();
-    let history = engine.run(engine.client().history(&task)).unwrap();
+    let history = engine.run(engine.client().queue(&task.topic).history(task.id)).unwrap();
     let mut heard = Vec::new();
     for entry in history.entries {
         let worker = entry.worker.unwrap_or_else(|| panic!("{:?}", entry.event));

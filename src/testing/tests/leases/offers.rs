@@ -2,8 +2,9 @@
 
 use super::types::{ask_for, of, submit, submit_as};
 use super::*;
+use crate::TaskRef;
+use crate::ops::{HistoryEvent, TaskStatus};
 use crate::transport::{Outgoing, TopicPartition};
-use crate::{HistoryEvent, TaskRef, TaskStatus};
 use std::collections::BTreeSet;
 use std::future::Future;
 
@@ -45,12 +46,12 @@ fn offered(engine: &TestEngine, by: &Leases, task_type: &str) -> TaskRef {
 }
 
 fn events(engine: &TestEngine, task: &TaskRef) -> Vec<HistoryEvent> {
-    let history = engine.run(engine.client().history(task)).unwrap();
+    let history = engine.run(engine.client().queue(&task.topic).history(task.id)).unwrap();
     history.entries.into_iter().map(|entry| entry.event).collect()
 }
 
 pub(super) fn status(engine: &TestEngine, task: &TaskRef) -> TaskStatus {
-    let view = engine.run(engine.client().tasks(TOPIC)).unwrap();
+    let view = engine.run(engine.client().queue(TOPIC).tasks()).unwrap();
     view.get(task.id).unwrap().unwrap().status
 }
 
@@ -154,7 +155,7 @@ fn a_retry_that_is_due_reaches_the_gateway_that_is_asked_for_it() {
     assert!(events(&engine, &task).contains(&HistoryEvent::Offered));
     succeed(&engine, &other, &lease.token).unwrap();
     engine.wait::<Text>(&task).unwrap();
-    let verified = engine.run(engine.client().verify(TOPIC)).unwrap();
+    let verified = engine.run(engine.client().queue(TOPIC).verify()).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.findings);
 }
 

@@ -3,7 +3,8 @@
 //! any gateway, more than once if need be.
 
 use super::*;
-use crate::{HistoryEvent, WaitError};
+use crate::WaitError;
+use crate::ops::HistoryEvent;
 use longhaul_memory::Faults;
 use std::cell::RefCell;
 
@@ -201,10 +202,10 @@ fn run(seed: u32) -> [usize; 2] {
         }
         let info = engine.run(engine.client().get(task)).unwrap().unwrap();
         assert!(info.attempts <= ATTEMPTS, "seed {seed}: {info:?}");
-        let history = engine.run(engine.client().history(task)).unwrap();
+        let history = engine.run(engine.client().queue(&task.topic).history(task.id)).unwrap();
         offers += history.entries.iter().filter(|it| it.event == HistoryEvent::Offered).count();
     }
-    let verified = engine.run(engine.client().verify(TOPIC)).unwrap();
+    let verified = engine.run(engine.client().queue(TOPIC).verify()).unwrap();
     assert!(verified.is_sound(), "seed {seed}: {:?}", verified.findings);
     [world.leases.into_inner(), offers]
 }

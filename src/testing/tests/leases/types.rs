@@ -58,7 +58,7 @@ fn each_gets_what_it_asks_for_however_much_else_lies_before_it() {
     succeed(&engine, &leases, &lease.token).unwrap();
     let others = LeaseRequest::of("bob").count(50).types(["other"]).wait(WAIT);
     assert_eq!(payloads(&engine, &leases, &others, 300), vec!["other"; 300]);
-    let all = engine.run(engine.client().verify(TOPIC)).unwrap();
+    let all = engine.run(engine.client().queue(TOPIC).verify()).unwrap();
     assert!(all.is_sound(), "{:?}", all.findings);
     // No claim was published in vain.
     engine.assert_transitions(&wanted, ["PROCESSING 1", "COMPLETED 1"]);
@@ -134,7 +134,7 @@ fn requests_name_one_to_sixteen_types_that_a_task_may_have() {
     let (empty, many) = (LeaseRequest::of("ann").types(Vec::<String>::new()), of(&["a"; 17]));
     for request in [empty, many, of(&[""]), of(&[&"t".repeat(129)])] {
         let refused = engine.run(leases.lease(request)).unwrap_err();
-        assert_eq!(refused, crate::LeaseError::Types);
+        assert_eq!(refused, crate::lease::LeaseError::Types);
     }
     let longest = "t".repeat(128);
     let task = submit(&engine, &longest);

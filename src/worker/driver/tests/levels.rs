@@ -62,7 +62,7 @@ async fn a_priority_picks_the_level_and_whoever_waits_for_the_task_needs_not_kno
         assert_eq!(client.wait::<Text>(task).await.unwrap().0, "done", "{task}");
         assert_eq!(task.to_string().parse::<TaskRef>().unwrap(), *task);
     }
-    let found = client.find("tasks-high", "high").await.unwrap();
+    let found = client.queue("tasks-high").find("high").await.unwrap();
     assert_eq!(found.as_ref(), tasks.last());
     assert!(watch.next().await.unwrap().is_ok());
 }

@@ -5,6 +5,7 @@ use crate::output::{Format, Output};
 use crate::service::Pulsar;
 use crate::service::tasks::{TaskChange, TaskService, WatchStart};
 use futures::StreamExt;
+use longhaul::topics::TopicSettings;
 use longhaul::{Client, RetryPolicy, TaskContext, TaskError, TaskProcessor, Text, WorkerHandle};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -81,7 +82,7 @@ async fn count(context: &TaskContext) -> Result<(), TaskError> {
 /// # Errors
 /// When the broker cannot be reached.
 pub(super) async fn set_up(client: &Client) -> anyhow::Result<()> {
-    client.setup_topics(QUEUE).await?;
+    client.queue(QUEUE).setup_topics(TopicSettings::default()).await?;
     Ok(())
 }
 

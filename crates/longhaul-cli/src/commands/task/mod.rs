@@ -222,7 +222,7 @@ async fn run_on(
 
 async fn moved(old: &TaskRef, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("the register of moved tasks")?;
-    let found = context.client().await?.moved(&old.topic, old.id).await?;
+    let found = context.client().await?.queue(&old.topic).moved(old.id).await?;
     if found.is_empty() {
         let what = format!("no task with the id {} was moved to {}", old.id, old.topic);
         return Err(CommandFailure::not_found(what).into());

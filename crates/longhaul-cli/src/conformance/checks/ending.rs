@@ -3,7 +3,8 @@
 use crate::conformance::candidate::Orders;
 use crate::conformance::stage::{PATIENCE, Scene};
 use anyhow::{Context, ensure};
-use longhaul::{HistoryEvent, TaskOutcome, TaskRef};
+use longhaul::ops::HistoryEvent;
+use longhaul::{TaskOutcome, TaskRef};
 use serde_json::json;
 
 pub(super) async fn results(scene: &mut Scene<'_>) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use crate::conformance::candidate::Orders;
 use crate::conformance::stage::{PATIENCE, Scene};
 use anyhow::ensure;
-use longhaul::HistoryEvent;
+use longhaul::ops::HistoryEvent;
 use serde_json::json;
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use crate::service::queues::{
 use crate::service::tasks::{TaskListFilter, TaskService};
 use crate::service::workers::Workers;
 use futures::{StreamExt, stream};
-use longhaul::QueueSettings;
+use longhaul::ops::QueueSettings;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -88,7 +88,7 @@ fn unknown(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul::QueueSettings;
+    use longhaul::ops::QueueSettings;
     use serde_json::json;
 
     fn told(patch: &Value) -> String {

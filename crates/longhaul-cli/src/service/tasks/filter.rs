@@ -1,7 +1,7 @@
 //! Which tasks are meant.
 
 use super::statuses;
-use longhaul::TaskFilter;
+use longhaul::ops::TaskFilter;
 use std::ops::RangeInclusive;
 
 /// A filter of tasks; by default all.

@@ -3,7 +3,8 @@
 use super::{attempts_in_words, named};
 use crate::output::{TableRow, Tone};
 use crate::times;
-use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskHistory, TaskOutcome, TaskRef};
+use longhaul::ops::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
+use longhaul::{TaskOutcome, TaskRef};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Duration;

@@ -9,10 +9,8 @@ use crate::exit::{Code, CommandFailure};
 use crate::service::patience::Away;
 use crate::service::{Pulsar, short_topic};
 use futures::{StreamExt, stream};
-use longhaul::{
-    ConnectionState, PastInstant, Priority, TaskId, TaskInfo, TaskMetadata, TaskRef, TaskStatus,
-    TaskView, TaskViewError, WatchEvent, WatchFrom,
-};
+use longhaul::ops::{ConnectionState, PastInstant, TaskInfo, TaskStatus, TaskView, TaskViewError};
+use longhaul::{Priority, TaskId, TaskMetadata, TaskRef, WatchEvent, WatchFrom};
 use std::time::Duration;
 
 /// How long a worker that has ended a task may take to show that.
@@ -28,9 +26,12 @@ impl TaskService for Pulsar {
         self.require(&task.topic).await?;
         let mut found = match self.client.get(task).await? {
             Some(entry) => Some(self.shown(task, entry)),
-            None => {
-                self.client.submitted(task).await?.map(|it| TaskDetails::of_submitted(task, &it))
-            }
+            None => self
+                .client
+                .queue(&task.topic)
+                .submitted(task.id)
+                .await?
+                .map(|it| TaskDetails::of_submitted(task, &it)),
         };
         if found.as_ref().is_none_or(|it| !it.is_over())
             && let Some(info) = self.claimed(task).await?
@@ -84,7 +85,7 @@ impl TaskService for Pulsar {
             WatchStart::Now => WatchFrom::Latest,
         };
         self.require(queue).await?;
-        let watch = self.client.watch_from(queue, from).await?;
+        let watch = self.client.queue(queue).watch_from(from).await?;
         let (service, queue) = (self.clone(), queue.to_owned());
         let changes = watch.filter_map(move |event| {
             let change = match event {
@@ -101,17 +102,19 @@ impl TaskService for Pulsar {
 
     async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord> {
         self.require(&task.topic).await?;
-        Ok(TaskHistoryRecord::of(task, self.client.history(task).await?))
+        Ok(TaskHistoryRecord::of(task, self.client.queue(&task.topic).history(task.id).await?))
     }
 
     async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>> {
         self.require(&task.topic).await?;
-        Ok(self.client.why(task).await?.map(|why| TaskReason::of(task, &why)))
+        Ok(self.client.queue(&task.topic).why(task.id).await?.map(|why| TaskReason::of(task, &why)))
     }
 
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>> {
         self.require(&task.topic).await?;
-        let Some(submitted) = self.client.submitted(task).await? else { return Ok(None) };
+        let Some(submitted) = self.client.queue(&task.topic).submitted(task.id).await? else {
+            return Ok(None);
+        };
         let bytes = self.client.decode_payload(&submitted)?;
         Ok(Some(SubmittedPayload { bytes, properties: Some(submitted.properties) }))
     }
@@ -125,14 +128,20 @@ impl TaskService for Pulsar {
             self.require_open(task).await?;
         }
         match act {
-            TaskOperation::Cancel => client.cancel_for(task, reason).await?,
-            TaskOperation::Kill => client.kill_for(task, reason).await?,
-            TaskOperation::Delete => client.delete(task, reason).await?,
+            TaskOperation::Cancel => client.cancellation(task).reason(reason).send().await?,
+            TaskOperation::Kill => client.cancellation(task).reason(reason).kill().send().await?,
+            TaskOperation::Delete => client.queue(&task.topic).delete(task.id, reason).await?,
             TaskOperation::ForceFail(epoch) => {
-                client.force_fail(task, self.epoch(task, epoch).await?, reason).await?;
+                client
+                    .queue(&task.topic)
+                    .force_fail(task.id, self.epoch(task, epoch).await?, reason)
+                    .await?;
             }
             TaskOperation::ForceRelease(epoch) => {
-                client.force_release(task, self.epoch(task, epoch).await?, reason).await?;
+                client
+                    .queue(&task.topic)
+                    .force_release(task.id, self.epoch(task, epoch).await?, reason)
+                    .await?;
             }
         }
         Ok(())
@@ -221,7 +230,7 @@ impl Pulsar {
     /// Refuses a task of a priority for which the queue has no topics: it would wait for ever.
     async fn require_level(&self, task: &TaskSubmission) -> anyhow::Result<()> {
         let (queue, priority) = (&task.queue, task.terms.priority);
-        if priority == Priority::Normal || self.client.has_level(queue, priority).await? {
+        if priority == Priority::Normal || self.client.queue(queue).has_level(priority).await? {
             return Ok(());
         }
         let queue = short_topic(queue);
@@ -246,7 +255,7 @@ impl Pulsar {
 
     /// A task as the ledger has it; `None` if no worker has claimed it.
     async fn claimed(&self, task: &TaskRef) -> anyhow::Result<Option<TaskInfo>> {
-        match self.client.claimed_tasks(&task.topic).await {
+        match self.client.queue(&task.topic).claimed_tasks().await {
             Ok(view) => Ok(view.get(task.id)?),
             // Its topics were never set up: nobody has claimed anything.
             Err(TaskViewError::NoLedger(_)) => Ok(None),
@@ -258,8 +267,8 @@ impl Pulsar {
     async fn view(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<TaskView> {
         self.require(queue).await?;
         Ok(match at_ms {
-            None => self.client.tasks(queue).await?,
-            Some(ms) => self.client.tasks_at(queue, PastInstant::Time(ms)).await?,
+            None => self.client.queue(queue).tasks().await?,
+            Some(ms) => self.client.queue(queue).tasks_at(PastInstant::Time(ms)).await?,
         })
     }
 

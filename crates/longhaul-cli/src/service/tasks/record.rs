@@ -7,9 +7,8 @@ use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use longhaul::{
-    EndedCounts, Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, TaskRef, TaskStatus,
-};
+use longhaul::ops::{EndedCounts, SubmittedTask, TaskCounts, TaskInfo, TaskStatus};
+use longhaul::{Progress, TaskMetadata, TaskRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! Why a task does not run.
 
 use super::named;
-use longhaul::{TaskRef, Why};
+use longhaul::TaskRef;
+use longhaul::ops::Why;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
 //! What a ledger and its metadata topic show of the invariants, to whoever reads both logs: the one
-//! judge of chaos, of the audits at the end of tests, and of `Client::verify`.
+//! judge of chaos, of the audits at the end of tests, and of `Queue::verify`.
 //!
 //! The ledger is read first, in log order, and then the metadata topic. What cannot be told from
 //! what is left of the logs is not judged: of a task whose first entries were swept nobody knows

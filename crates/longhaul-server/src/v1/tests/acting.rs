@@ -3,7 +3,8 @@
 use crate::config::ServerConfig;
 use crate::core::QueueName;
 use crate::testing::TestGateway;
-use longhaul::{QueueSettings, TaskContext, TaskError, Text, processor_fn};
+use longhaul::ops::QueueSettings;
+use longhaul::{TaskContext, TaskError, Text, processor_fn};
 use serde_json::json;
 use std::time::Duration;
 

@@ -1,0 +1,22 @@
+//! What operators look at and do: the tasks of a queue, what happened to them, its settings, dead
+//! letters and schedules, and moves to another cluster. It all begins with a
+//! [`Queue`](crate::Queue).
+
+#[cfg(feature = "admin")]
+pub use crate::client::SetupTopicsError;
+pub use crate::client::{
+    ActionRecord, BrokenInvariant, Closed, DeadLetter, DeadLetterError, DeadLetterFilter,
+    DeadLetterPage, DeadLetters, DocumentError, DrainError, Export, ExportRecord, Exported,
+    HistoryEntry, HistoryError, HistoryEvent, HolderSilence, Ignored, Imported, MoveError,
+    NewestTasks, OperatorError, PastInstant, Purged, Reach, Replayed, SubmittedError,
+    SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskPage, TaskStatus,
+    TaskStep, TaskView, TaskViewError, Unmoved, Verification, VersionedSettings, Why, WhyCause,
+    WorkerInfo, Zombie,
+};
+#[cfg(feature = "schedules")]
+pub use crate::client::{Firing, ScheduleInfo, Schedules, SchedulesError};
+pub use crate::supervise::ConnectionState;
+pub use longhaul_core::protocol::seal::EndedCounts;
+pub use longhaul_core::settings::{
+    DeadLetterSettings, QueueOrder, QueueSettings, QueueSettingsError,
+};
