@@ -1,13 +1,13 @@
-//! Topics of a queue that has levels.
+//! The topics of a queue with levels.
 
 use crate::calls::found;
 use crate::{Admin, AdminError, SetupError, SetupReport, TopicSettings, setup};
 use longhaul_core::topics::TopicNames;
 
-/// Makes the topics of a queue and of its levels as the protocol needs them: [`setup`] for each. A
-/// level that is new gets as many partitions as the task topic has.
+/// Sets up the topics of a queue and of its levels: [`setup`] for each. A new level gets as many
+/// partitions as the task topic has.
 ///
-/// # Errors
+/// # Errors See [`SetupError`]. Completed steps are kept.
 /// See [`SetupError`]. Steps already taken stay taken.
 pub async fn setup_levels(
     admin: &Admin,
@@ -31,7 +31,7 @@ pub async fn setup_levels(
 /// The settings for a level: a new one gets as many partitions as the queue's own task topic has.
 ///
 /// # Errors
-/// The admin API does not answer.
+/// The admin API cannot be reached, or refuses.
 pub async fn like(
     admin: &Admin,
     settings: &TopicSettings,

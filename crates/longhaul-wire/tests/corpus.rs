@@ -1,5 +1,5 @@
-//! What the fuzz targets check, on what they start from and have found, and on the same with
-//! damage. The fuzzer itself needs a nightly compiler, see `fuzz/README.md`.
+//! Runs the checks of the fuzz targets on their seeds and findings, and on damaged copies of them.
+//! The fuzzer itself needs a nightly compiler, see `fuzz/README.md`.
 
 #![allow(
     clippy::indexing_slicing,

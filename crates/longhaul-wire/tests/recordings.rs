@@ -1,7 +1,7 @@
-//! What stock clients and Apache Pulsar really send: all of it is understood, and written again it
-//! is the same.
+//! Frames that stock clients and Apache Pulsar sent: every frame is decoded, and encoding it again
+//! gives the same bytes.
 //!
-//! How the recordings were made says `recorded/README.md`.
+//! `recorded/README.md` describes how the recordings were made.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Commands that are not written as they came, and why.
 const KNOWN_IN_PART: &[(&str, &str)] = &[];
 
-/// What the programs of all clients send, compressed in each way: alone, and in a batch with a
-/// digit behind it.
+/// Text that the programs of all clients send with each kind of compression: alone, and in a batch
+/// with a digit appended.
 const COMPRESSED: &str = "compress me ";
 const COMPRESSED_COUNT: usize = 1000;
-/// What they send in chunks.
+/// Text that they send in chunks.
 const CHUNKED: &str = "0123456789";
 const CHUNKED_COUNT: usize = 250_000;
 

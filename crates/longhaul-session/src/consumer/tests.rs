@@ -49,8 +49,8 @@ async fn the_rest_of_a_batch_counts_for_what_is_asked_for_next() {
     assert_eq!(driver.called(), [request(1)], "whoever waits has asked once");
 }
 
-/// Who took the rest of a batch for delivered although its consumer was over would run tasks that
-/// others had been given.
+/// Delivering the rest of a batch after the consumer's end would run tasks that other consumers
+/// have received.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_delivered_when_the_consumer_is_over_and_its_cause_is_told() {
     for told in [true, false] {
@@ -92,8 +92,8 @@ async fn who_waits_for_a_delivery_learns_of_the_end() {
     drop(driver);
 }
 
-/// What was delivered and is given back unseen makes room, and is asked for again: otherwise each
-/// batch that is given back would leave the consumer with less to come.
+/// Messages that are returned unseen make room and are requested again. Otherwise each returned
+/// batch would reduce the consumer's later deliveries.
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_back_unseen_is_asked_for_again() {
     let Bench { mut driver, sink, mut consumer } = bench().await;

@@ -140,7 +140,7 @@ async fn a_server_may_refuse_our_certificate() {
     let past = Some(authority.certify_the_past("client"));
     check(first_read(&authority, past).await, Unauthorized, "CertificateExpired");
     check(first_read(&authority, None).await, Unauthorized, "CertificateRequired");
-    // Of an authority that the server does not know, or that only bears the right one's name.
+    // Certified by an authority that the server does not know, or that only has the right name.
     for (name, words) in [("other", "UnknownCA"), ("ours", "our client certificate: Decrypt")] {
         let stranger = Some(Authority::new(name).certify("client"));
         check(first_read(&authority, stranger).await, Unauthorized, words);
@@ -222,7 +222,7 @@ async fn a_name_without_an_address_is_told() {
     check(dialled, TransportErrorKind::Unreachable, "the name has no address");
 }
 
-/// What it was that took too long says where to look: at the network, or at the broker.
+/// The error says which step timed out, which points to the network or to the broker.
 #[tokio::test]
 async fn what_is_waited_for_in_vain_is_named() {
     let Err(failure) = open(pending(), None, Duration::ZERO).await else { panic!("connected") };

@@ -23,13 +23,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, DuplexStream, ReadBuf, duplex};
 use tokio::task::JoinSet;
 
-/// What the pipe holds: less than a frame, so that none is written at once.
+/// Capacity of the pipe: less than a frame, so that every frame takes several writes.
 const PIPE_BYTES: usize = 32;
 const SECOND: Duration = Duration::from_secs(1);
-/// What the broker takes.
+/// The broker's message size limit.
 const MESSAGE_BYTES_MAX: i32 = 1_000;
 
-/// The broker, which says and hears what a test wants.
+/// The broker, controlled by a test.
 struct Broker {
     stream: DuplexStream,
     inbox: BytesMut,
@@ -208,7 +208,7 @@ impl AsyncWrite for Breaking {
     }
 }
 
-/// Whoever opened the connection reads why there is none, and so does who only held it.
+/// The error reaches the caller that opened the connection, and callers that only hold it.
 #[tokio::test(start_paused = true)]
 async fn what_is_no_broker_is_named_before_it_has_taken_us_in() {
     let mut bench = Bench::plain();
@@ -297,7 +297,7 @@ async fn the_last_user_to_leave_ends_the_connection() {
     assert_eq!(over.get().unwrap().cause, "the connection was closed");
 }
 
-/// Who publishes and leaves wants it stored.
+/// Messages of a publisher that leaves are still stored.
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_when_the_last_user_leaves_is_finished() {
     let mut bench = Bench::plain().open().await;
@@ -414,8 +414,8 @@ async fn a_publisher_learns_that_the_broker_has_ended_it() {
     assert!(bench.over.get().is_none(), "the connection goes on");
 }
 
-/// What the machine finds out while it writes is told at once, and not when the broker says
-/// something.
+/// Errors that the machine detects while writing are reported at once, and not only after the
+/// broker's next frame.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_the_machine_refuses_is_told_at_once() {
     let mut bench = Bench::plain().open().await;
@@ -428,8 +428,8 @@ async fn a_message_that_the_machine_refuses_is_told_at_once() {
     assert_eq!(bench.clock.now(), published);
 }
 
-/// What was opened for somebody who had given up was closed at the broker with whatever was written
-/// next, a keep-alive for one: half a minute later.
+/// A result that was opened for a caller that had given up was only closed with the next write,
+/// such as a keep-alive half a minute later.
 #[tokio::test(start_paused = true)]
 async fn what_is_opened_for_nobody_is_closed() {
     let mut bench = Bench::plain().open().await;

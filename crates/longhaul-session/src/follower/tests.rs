@@ -63,8 +63,8 @@ async fn a_follower_begins_where_it_is_told_to() {
     }
 }
 
-/// What came before the end is worth as much as ever: whoever goes on behind what was read last
-/// would otherwise read it twice.
+/// Deliveries that came before the end stay valid: otherwise a reader that continues after its last
+/// message would read them twice.
 #[tokio::test(start_paused = true)]
 async fn a_follower_passes_on_what_came_and_then_says_why_it_ends() {
     let Bench { mut driver, sink, mut follower } = bench().await;
@@ -114,8 +114,7 @@ async fn the_last_position_is_what_the_broker_says() {
     assert!(odd.unwrap_err().cause.contains("unexpected"));
 }
 
-/// How a topic looks to one that fetches, from its whole log or its compacted view: where it ends,
-/// and the entry that comes.
+/// A topic's log or compacted view in a fetch: its end, and the entry that arrives.
 struct Shown {
     last: Option<u64>,
     entry: Vec<Message>,

@@ -37,7 +37,7 @@ struct Bench {
     next_token: u32,
 }
 
-/// What became of tokens.
+/// Results of tokens.
 #[derive(Debug, Default)]
 struct Outcome {
     answered: Vec<(u32, Result<BrokerResponse, TransportError>)>,
@@ -100,7 +100,7 @@ impl Bench {
         self.machine.receive(&mut bytes, self.now);
     }
 
-    /// What is to be written, all of it.
+    /// All frames that are to be written.
     fn written(&mut self) -> Vec<Frame> {
         let (mut frames, mut out) = (Vec::new(), BytesMut::new());
         loop {
@@ -270,7 +270,7 @@ fn batch_without(count: u8, removed: &[u8]) -> (MessageMetadata, Bytes) {
     (metadata, body)
 }
 
-/// What was granted by the FLOWs among these commands; nothing else may be there.
+/// Sum of the permits in these FLOW commands; other commands fail the test.
 #[track_caller]
 fn permits(commands: &[Command]) -> u32 {
     let granted = commands.iter().map(|command| match command {

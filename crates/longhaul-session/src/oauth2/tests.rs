@@ -20,7 +20,7 @@ pub(in super::super) struct FakeIssuer {
 /// A key whose issuer the options override.
 const KEY: &str = r#"{"client_id": "me", "client_secret": "s&cret", "issuer_url": "http://other"}"#;
 
-/// What the issuer says to the request for a token; `#` stands for the request's number.
+/// The issuer's answers; `#` stands for the number of the request.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Script {
     discovery: &'static str,
@@ -287,7 +287,7 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
         let error = TokenSource::new(options).token(LONG).await.unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Invalid);
         assert!(["OAuth2 key", "OAuth2 issuer"].contains(&error.address.as_str()), "{error}");
-        // What is missing is a field's name, and that may be said.
+        // The error names a missing field, which is not secret.
         let shown = error.to_string().replace("client_secret", "");
         assert!(error.cause.contains(words) && !shown.contains("secret"), "{error}");
     }

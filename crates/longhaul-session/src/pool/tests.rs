@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What a host does with those who connect.
+/// Behaviour of a host.
 #[derive(Clone, Copy)]
 enum Host {
     /// Nothing: it is frozen.
@@ -42,7 +42,7 @@ enum Host {
 struct Hosts {
     /// `host:port` of each.
     places: Vec<String>,
-    /// What was shown to them, and which listeners were asked for.
+    /// What clients showed to the hosts, and which listeners they asked for.
     seen: Seen,
     _serving: JoinSet<()>,
 }
@@ -207,8 +207,8 @@ fn address(link: &ConnectionHandle) -> String {
     link.cause().address
 }
 
-/// Whoever had asked for a connection gave up before it was refused. The next one to ask, an hour
-/// later, was told of that refusal.
+/// All callers of a connection gave up before it was refused. The next caller, an hour later, got
+/// that refusal.
 #[test]
 fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
     let refused = ConnectFailure::Host(error::unreachable("there", "refused"));
@@ -232,7 +232,7 @@ async fn a_refusal_by_one_host_is_not_hidden_by_the_silence_of_another() {
         assert!(first.contains(refusing) && first.contains("AuthenticationError"), "{error}");
         assert!(rest.starts_with(&closed), "{error}");
     }
-    // Of one host there is no more to tell than its own words.
+    // With one host, its own error is reported.
     let error = pool(&[refusing]).greet().await.unwrap_err();
     assert_eq!(error.address, format!("pulsar://{refusing}"));
 }
@@ -261,7 +261,7 @@ async fn whoever_asks_for_any_broker_does_not_wait_for_those_that_are_silent() {
     let waited = Clock::System.now().since(begin);
     assert!(waited < Duration::from_secs(2), "{waited:?}: a gateway waits for no longer");
     assert_eq!(address(&link), format!("pulsar://{}", hosts.place(2)));
-    // Who asks for anything else goes there at once, too.
+    // Other requests go there at once, too.
     let service = pool.service().await.unwrap();
     assert!(Arc::ptr_eq(&service.link, &link));
 }
@@ -274,7 +274,7 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let pool = pool(&[hosts.place(0), hosts.place(1)]);
     let failed = pool.owner(TOPIC, Purpose::Records).await;
     assert_eq!(failed.unwrap_err().kind, TransportErrorKind::Unreachable);
-    // Who had asked the same host meanwhile does not move on once more.
+    // A caller that asked the same host at the same time does not advance again.
     let late = Err::<(), _>(error::unreachable("there", "not ready"));
     let endpoint = pool.prepared.endpoints[0].clone();
     let link = pool.service().await.unwrap().link;
@@ -412,8 +412,7 @@ async fn a_broker_that_is_redirected_to_is_told_that_it_decides() {
     assert!(address(&link).ends_with(hosts.place(1)));
 }
 
-/// A broker goes down under a connection, and is back at once. Whoever came next must not be given
-/// the dead one.
+/// A broker goes down and is back at once. The next caller must not get the dead connection.
 #[tokio::test]
 async fn a_connection_that_has_ended_is_not_handed_out() {
     let hosts = Hosts::new(&[Host::Dying]).await;

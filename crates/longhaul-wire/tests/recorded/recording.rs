@@ -13,12 +13,12 @@ use std::io;
 
 /// Largest message and largest unpacked body in a recording.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Where messages begin to be called large.
+/// Messages above this size, in bytes, are called large.
 const LARGE: usize = 1000;
-/// Of zstd, which is run once for each recording.
+/// zstd level; it runs once for each recording.
 const LEVEL: i32 = 19;
 
-/// Who sent a frame.
+/// Sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Side {
     Client,
@@ -90,8 +90,8 @@ fn corrupt() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the recording is damaged")
 }
 
-/// What frames that are alike have in common: the command, which fields it and its metadata have,
-/// names and small numbers that say what a message consists of; not any other numbers and texts.
+/// The shape of a frame, for grouping: the command, the fields of the command and its metadata, and
+/// the names and small numbers that describe the message. Other numbers and texts are left out.
 fn shape(side: Side, bytes: &Bytes) -> String {
     let mut shape = format!("{side:?} ");
     match frame::decode(&mut BytesMut::from(&bytes[..]), MESSAGE_BYTES_MAX) {
@@ -121,7 +121,7 @@ fn shape_of(payload: &Payload) -> String {
         compression::unpack(kind, &payload.body(), size, MESSAGE_BYTES_MAX)
     });
     let body = body.unwrap_or_default();
-    // What a large message is made of is worth more than what a small one is.
+    // The parts of a large message matter more than those of a small one.
     shape += &format!("large: {} ", body.len() > LARGE);
     let singles: HashSet<String> = Singles::new(body, count)
         .map(|single| without_values(&format!("{:?}", single.map(|single| single.metadata))))

@@ -1,5 +1,5 @@
-//! What a broker that keeps to no rule may bring: no more than was asked for, and no more than
-//! there is room for.
+//! Limits against a broker that breaks the protocol: it delivers no more than was requested and no
+//! more than there is room for.
 
 use super::*;
 use longhaul_wire::compression;
@@ -18,8 +18,7 @@ fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
     bench.commands()
 }
 
-/// Whatever a broker sent was taken in, asked for or not: one that sent without being asked filled
-/// the memory of a worker that waited for nothing.
+/// Unrequested deliveries were accepted, and a broker could fill the memory of an idle worker.
 #[test]
 fn a_delivery_that_nobody_asked_for_ends_its_consumer() {
     let shared = SubscriptionSpec::Shared { name: "s".to_owned() };
@@ -114,7 +113,7 @@ fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() 
     // It is given back, and not asked for again yet: it would come at once.
     let [Command::Redeliver(back)] = &bench.commands()[..] else { panic!("one REDELIVER") };
     assert_eq!(back.message_ids[0].entry_id, 3);
-    // What is not compressed needs no room that it does not take already.
+    // An uncompressed body needs no more room than it already takes.
     plain(&mut bench, consumer, 4);
     assert_eq!(bench.outcome().delivered.len(), 1);
     bench.call(ConnectionCall::Taken { consumer, count: 3, bytes: 60 * MIB });
@@ -176,7 +175,7 @@ fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     assert!(matches!(&outcome.answered[..], [(it, Ok(_))] if *it == others[0]));
 }
 
-/// A topic that moved closed what was being opened on it. Whoever opened it learned so after ten
+/// A topic that moved closed what was being opened on it; the caller learned it only after ten
 /// seconds.
 #[test]
 fn what_is_closed_while_it_is_opened_is_refused_at_once() {

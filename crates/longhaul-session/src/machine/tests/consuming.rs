@@ -369,8 +369,8 @@ fn a_delivery_without_a_message_ends_the_connection() {
     assert!(bench.machine.end().unwrap().cause.contains("without a message"));
 }
 
-/// Where a message came from was dropped with the rest of its metadata, and nobody could tell a
-/// task of another cluster from one's own.
+/// The cluster of origin was dropped with the rest of the metadata, so tasks of another cluster
+/// could not be recognized.
 #[test]
 fn a_message_says_which_cluster_it_comes_from() {
     let mut bench = Bench::open();

@@ -58,7 +58,7 @@ fn a_message_may_be_as_large_as_the_broker_takes_it() {
     assert!(bench.outcome().producers_over.is_empty());
 }
 
-/// Who only listens uses the connection up to the moment at which that ends.
+/// Watching counts as use up to the end of the connection.
 #[test]
 fn what_a_broker_ends_was_used_until_then() {
     let mut bench = Bench::open();
@@ -71,7 +71,7 @@ fn what_a_broker_ends_was_used_until_then() {
     assert!(bench.machine.end().is_none(), "{:?}", bench.machine.end());
 }
 
-/// So does who waits for an answer that never comes.
+/// So does waiting for an answer that never comes.
 #[test]
 fn what_is_given_up_was_used_until_then() {
     let mut bench = Bench::open();
@@ -108,7 +108,7 @@ fn a_batch_may_be_as_large_as_its_limit_and_says_when_it_was_published() {
     }
 }
 
-/// Whatever part of the position is missing: the message may have been stored somewhere.
+/// With any part of the position missing, the message may have been stored anyway.
 #[test]
 fn half_a_position_is_none() {
     for (ledger_id, entry_id) in [(NOBODY, 3), (LEDGER, NOBODY)] {
@@ -187,7 +187,7 @@ fn an_answer_without_one_is_a_refusal() {
     assert!(matches!(&outcome.answered[..], [(_, Err(_)), (_, Err(_))]), "{outcome:?}");
 }
 
-/// What a broker is asked to open and then moves is closed there once, open or not.
+/// A producer or consumer that the broker moves while it opens is closed there once, open or not.
 #[test]
 fn what_moves_before_it_is_open_is_closed_once() {
     let (topic, batching) = ("topic".to_owned(), Batching::Off);
@@ -221,7 +221,7 @@ fn what_moves_before_it_is_open_is_closed_once() {
     }
 }
 
-/// Whoever leaves waits for what is under way, and for nothing when the connection has ended.
+/// A user that leaves waits for the work in flight, and for nothing once the connection has ended.
 #[test]
 fn a_connection_is_quiet_when_nothing_is_to_be_written_or_when_it_has_ended() {
     let mut bench = Bench::new(Greeting::default());

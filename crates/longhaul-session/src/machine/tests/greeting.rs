@@ -1,4 +1,4 @@
-//! How a connection begins, and how it finds out that the other side is gone.
+//! The start of a connection, and detection of a dead peer.
 
 use super::super::ConnectionTimeouts;
 use super::*;
@@ -163,9 +163,9 @@ fn credentials_that_cannot_be_had_are_asked_for_again_while_the_connection_goes_
     assert_eq!(bench.outcome().challenges, 0);
 }
 
-/// Which of a hundred workers held a task could not be told from the broker's figures: each called
-/// itself longhaul-1. Producers have no name of ours: under a name that was used before a broker
-/// that drops duplicates would drop what is new.
+/// The broker's figures did not show which of a hundred workers held a task: each was named
+/// `longhaul-1`. Producers get no name of ours: under a used name, a broker that drops duplicates
+/// would drop new messages.
 #[test]
 fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
     let name = "worker-7".to_owned();

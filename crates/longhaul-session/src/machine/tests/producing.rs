@@ -25,8 +25,8 @@ fn send_error(bench: &mut Bench, producer_id: u64, sequence_id: u64, code: Serve
     bench.says(CommandSendError { producer_id, sequence_id, error: code as i32, message });
 }
 
-/// Whoever was not allowed to publish, or published to a topic that was terminated, was told that
-/// the connection had been lost, and tried again for ever.
+/// Callers that were not allowed to publish, or whose topic was terminated, got a lost connection
+/// as the error and tried again for ever.
 #[test]
 fn what_is_refused_for_good_ends_a_producer_with_that_word() {
     use longhaul_transport::TransportErrorKind as Kind;
@@ -288,7 +288,7 @@ fn what_the_broker_cannot_store_ends_the_producer_on_both_sides() {
         [Command::CloseProducer(close)] => assert_eq!(close.producer_id, producer),
         other => panic!("{other:?}"),
     }
-    // What the broker still says about it is of no interest.
+    // Later answers of the broker about the producer are ignored.
     bench.receipt(producer, 0, 0);
     assert!(bench.outcome().published.is_empty() && bench.machine.end().is_none());
 }
@@ -342,7 +342,7 @@ fn a_receipt_for_nothing_is_ignored() {
     assert!(bench.machine.end().is_none() && bench.outcome().published.is_empty());
 }
 
-/// What a broker takes for a duplicate is answered like what it has stored, but without a place.
+/// A message that the broker drops as a duplicate gets a receipt without a position.
 #[test]
 fn a_receipt_without_a_message_says_nothing_about_its_fate() {
     let mut bench = Bench::open();

@@ -43,8 +43,8 @@ fn answers_find_their_questions_in_any_order() {
     }
 }
 
-/// Where a namespace lets topics come into being with partitions, the question how many a topic has
-/// made it, misspelt name and all.
+/// In a namespace that auto-creates partitioned topics, asking for the number of partitions created
+/// the topic, even a misspelt one.
 #[test]
 fn who_counts_partitions_creates_none() {
     let mut bench = Bench::open();
@@ -154,9 +154,9 @@ fn what_was_opened_too_late_is_closed_again() {
     assert_eq!(tokens(&bench.outcome().published), [lost]);
 }
 
-/// A topic that is unloaded as it is opened: the broker closes what it has not confirmed yet, and
-/// then confirms it. Whoever waited was given a consumer that had ended already, and waited for
-/// deliveries for ever.
+/// A topic is unloaded while it is opened: the broker first closes the unconfirmed consumer and
+/// then confirms it. The caller got a consumer that had already ended, and waited for deliveries
+/// for ever.
 #[test]
 fn what_is_closed_before_it_is_open_is_never_open() {
     let mut bench = Bench::open();
@@ -227,8 +227,8 @@ fn questions_about_a_consumer_are_answered_in_our_words() {
     }
 }
 
-/// Pulsar 2.11 gives the last message the index 0 when it is no part of a batch. Whoever read up to
-/// it waited for ever.
+/// Pulsar 2.11 gives the last message index 0 when it is not part of a batch. Readers up to that
+/// message waited for ever.
 #[test]
 fn the_last_message_is_reached_whatever_index_a_broker_gives_it() {
     let last_of = |index| {

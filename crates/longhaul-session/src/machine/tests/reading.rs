@@ -54,7 +54,7 @@ fn what_lies_before_the_start_is_not_delivered() {
     check(StartPlace::After(next), &[]);
 }
 
-/// What is skipped was sent for permits, too, and must not use them up.
+/// Skipped messages were sent for permits too, and must not use them up.
 #[test]
 fn a_reader_without_a_window_gets_what_it_asks_for_behind_what_it_skips() {
     let mut bench = Bench::open();

@@ -5,7 +5,7 @@ use crate::driver::EndSignal;
 use crate::machine::call::ProducerOptions;
 use longhaul_transport::Batching;
 
-/// Where the broker has said that the topic goes, nobody is asked for it.
+/// A topic whose new place the broker has named needs no lookup.
 #[tokio::test]
 async fn a_topic_that_moves_is_followed() {
     let hosts = Hosts::new(&[Host::Moving, Host::Serving]).await;

@@ -1,4 +1,4 @@
-//! How long it may take to open a connection, and what of that is for what.
+//! Time limits for opening a connection, and their parts.
 
 use super::*;
 use crate::TlsOptions;
@@ -13,7 +13,7 @@ async fn open_within(
     open(options, place, budget.clone(), TaskTracker::new(), Arc::default()).await
 }
 
-/// What reading a token had taken was taken from the hosts that come after it.
+/// The time for reading a token was taken from the later hosts.
 #[tokio::test]
 async fn what_credentials_took_is_noted() {
     let hosts = Hosts::new(&[Host::Serving]).await;
