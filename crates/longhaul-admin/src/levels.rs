@@ -20,7 +20,7 @@ pub async fn setup_levels(
         let settings = like(admin, settings, queue, level).await?;
         let SetupReport { steps, findings } = setup(admin, level, &settings).await?;
         report.steps.extend(steps);
-        // What is said of the dead letters was said.
+        // Levels share the dead letters with the queue, so their findings are reported once.
         let said = |finding: &_| report.findings.contains(finding);
         let new: Vec<_> = findings.into_iter().filter(|finding| !said(finding)).collect();
         report.findings.extend(new);

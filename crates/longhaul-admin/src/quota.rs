@@ -31,7 +31,7 @@ pub enum QuotaAction {
     ProducerException,
     /// The slowest subscription loses its oldest messages.
     ConsumerBacklogEviction,
-    /// Something that this version does not know.
+    /// An action that this version does not know.
     #[serde(other)]
     Unknown,
 }

@@ -19,9 +19,9 @@ pub enum HistoryRetention {
     /// Four times the ledger retention: the shortest time with which slow workers miss nothing.
     #[default]
     Least,
-    /// So long; at least four times the ledger retention.
+    /// This time; at least four times the ledger retention.
     For(Duration),
-    /// For ever. The disk of the broker must be made for it.
+    /// For ever. The broker's disk must be large enough.
     Unlimited,
 }
 
