@@ -38,8 +38,9 @@ impl Admin {
     /// Further hosts follow after commas, `http://one:8080,two:8080`: they are tried in turn until
     /// one answers.
     ///
-    /// # Errors [`AdminErrorKind::Invalid`](super::AdminErrorKind::Invalid) when the URL, the token
-    /// or the certificates are unusable.
+    /// # Errors
+    /// [`AdminErrorKind::Invalid`](super::AdminErrorKind::Invalid) when the URL, the token or the
+    /// certificates are unusable.
     pub fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
         Ok(Self { calls: AdminCalls::new(Http::new(url, options)?) })
     }

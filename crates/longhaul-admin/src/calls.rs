@@ -96,7 +96,8 @@ impl AdminCalls {
 
     /// The number of partitions of a topic; `None` if it has none. Creates nothing.
     ///
-    /// # Errors [`AdminErrorKind::NotFound`] when the topic does not exist.
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`] when the topic does not exist.
     pub async fn partitions(&self, topic: &str) -> Result<Option<u32>, AdminError> {
         let call = self.topic_call(Method::GET, topic, &["partitions"])?;
         let PartitionCount { partitions } = self.http.json(&call).await?;
@@ -125,7 +126,8 @@ impl AdminCalls {
     /// Raises the number of partitions. The broker also creates the topic's subscriptions on the
     /// new partitions.
     ///
-    /// # Errors The topic has no partitions, or more than `partitions`.
+    /// # Errors
+    /// The topic has no partitions, or more than `partitions`.
     pub async fn grow_partitions(&self, topic: &str, partitions: u32) -> Result<(), AdminError> {
         let mut call = self.topic_call(Method::POST, topic, &["partitions"])?;
         call.body = Some(partitions.to_string());
@@ -135,7 +137,8 @@ impl AdminCalls {
     /// Creates the missing partitions of a partitioned topic, for example those that were deleted
     /// while inactive.
     ///
-    /// # Errors The topic is not partitioned.
+    /// # Errors
+    /// The topic is not partitioned.
     pub async fn create_missing_partitions(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::POST, topic, &["createMissedPartitions"])?;
         self.http.done(&call).await
@@ -154,7 +157,8 @@ impl AdminCalls {
 
     /// Creates a durable subscription of a topic or of one partition, at the earliest message.
     ///
-    /// # Errors [`AdminErrorKind::Conflict`] when the subscription exists.
+    /// # Errors
+    /// [`AdminErrorKind::Conflict`] when the subscription exists.
     pub async fn create_subscription(
         &self,
         topic: &str,

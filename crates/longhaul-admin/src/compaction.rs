@@ -53,7 +53,8 @@ struct CompactionStatusJson {
 /// a compacted topic less to read. Compactions that are already running go on, and missing topics
 /// are skipped. Dead letters are not compacted.
 ///
-/// # Errors The admin API cannot be reached, or refuses.
+/// # Errors
+/// The admin API cannot be reached, or refuses.
 pub async fn compact(
     admin: &Admin,
     names: &TopicNames,
@@ -73,7 +74,8 @@ pub async fn compact(
 /// Progress of the compactions that [`compact`] or others have requested, for each existing
 /// partition.
 ///
-/// # Errors The admin API cannot be reached, or refuses.
+/// # Errors
+/// The admin API cannot be reached, or refuses.
 pub async fn compactions(
     admin: &Admin,
     names: &TopicNames,
@@ -101,7 +103,8 @@ fn compacted<'a>(names: &'a TopicNames, levels: &'a [TopicNames]) -> impl Iterat
 impl AdminCalls {
     /// Starts the compaction of a topic with all its partitions, or of one partition.
     ///
-    /// # Errors [`AdminErrorKind::Conflict`] when a compaction is running.
+    /// # Errors
+    /// [`AdminErrorKind::Conflict`] when a compaction is running.
     pub async fn compact(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::PUT, topic, &["compaction"])?;
         self.http.done(&call).await
@@ -109,8 +112,9 @@ impl AdminCalls {
 
     /// Progress of the compaction of one partition.
     ///
-    /// # Errors [`AdminErrorKind::NotFound`] when the partition does not exist, or `partition`
-    /// names a partitioned topic.
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`] when the partition does not exist, or `partition` names a
+    /// partitioned topic.
     pub async fn compaction(&self, partition: &str) -> Result<CompactionState, AdminError> {
         let call = self.topic_call(Method::GET, partition, &["compaction"])?;
         let CompactionStatusJson { status, last_error } = self.http.json(&call).await?;

@@ -7,8 +7,8 @@ use longhaul_core::topics::TopicNames;
 /// Sets up the topics of a queue and of its levels: [`setup`] for each. A new level gets as many
 /// partitions as the task topic has.
 ///
-/// # Errors See [`SetupError`]. Completed steps are kept.
-/// See [`SetupError`]. Steps already taken stay taken.
+/// # Errors
+/// See [`SetupError`]. Completed steps are kept.
 pub async fn setup_levels(
     admin: &Admin,
     queue: &TopicNames,

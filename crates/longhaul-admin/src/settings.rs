@@ -78,7 +78,8 @@ pub enum TopicSettingsError {
 impl TopicSettings {
     /// Checks the settings without a broker.
     ///
-    /// # Errors A value is out of range; see [`TopicSettingsError`].
+    /// # Errors
+    /// A value is out of range; see [`TopicSettingsError`].
     pub fn validate(&self) -> Result<(), TopicSettingsError> {
         if let Some(partitions) = self.partitions.filter(|n| !(1..=PARTITIONS_MAX).contains(n)) {
             return Err(TopicSettingsError::Partitions(partitions));

@@ -158,7 +158,8 @@ fn lines(findings: &[TopicFinding]) -> String {
 /// Creates and changes everything that does not meet the protocol's needs, and verifies the result.
 /// During a failover of the cluster it retries for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
-/// # Errors See [`SetupError`]. Completed steps are kept.
+/// # Errors
+/// See [`SetupError`]. Completed steps are kept.
 pub async fn setup(
     admin: &Admin,
     names: &TopicNames,
@@ -238,7 +239,8 @@ async fn take_all(
 
 /// The steps that [`setup`] would take now. Changes nothing.
 ///
-/// # Errors Those of [`setup`], except errors that only occur while steps are taken.
+/// # Errors
+/// Those of [`setup`], except errors that only occur while steps are taken.
 pub async fn dry_run(
     admin: &Admin,
     names: &TopicNames,

@@ -79,14 +79,16 @@ impl TokenKey {
     /// Reads a secret in the syntax of Pulsar's `tokenSecretKey`: `file:///path`, a bare path, or
     /// `data:;base64,…`.
     ///
-    /// # Errors The file cannot be read, or the text is not Base64.
+    /// # Errors
+    /// The file cannot be read, or the text is not Base64.
     pub fn secret(location: &str) -> Result<Self, AuthConfigError> {
         read(location).map(Self::Secret)
     }
 
     /// Reads a public key in the syntax of Pulsar's `tokenPublicKey`: see [`TokenKey::secret`].
     ///
-    /// # Errors As for [`TokenKey::secret`].
+    /// # Errors
+    /// As for [`TokenKey::secret`].
     pub fn public(location: &str) -> Result<Self, AuthConfigError> {
         read(location).map(Self::Public)
     }
@@ -231,7 +233,8 @@ struct Claims {
 impl Authenticator {
     /// Prepares the key.
     ///
-    /// # Errors The key cannot be used.
+    /// # Errors
+    /// The key cannot be used.
     pub fn new(config: &AuthConfig) -> Result<Self, AuthConfigError> {
         let key = match &config.key {
             TokenKey::Secret(secret) if secret.len() < SECRET_BYTES_MIN => {

@@ -109,7 +109,8 @@ impl BrokerConfig {
     /// Checks the settings and the files that they name, without listening and without looking at
     /// the data. [`Broker::start`](crate::Broker::start) does so too.
     ///
-    /// # Errors The first setting that cannot be used.
+    /// # Errors
+    /// The first setting that cannot be used.
     pub fn check(&self) -> Result<(), StartError> {
         self.validate()?;
         self.auth.as_ref().map(Authenticator::new).transpose()?;

@@ -117,7 +117,8 @@ impl TopicName {
     /// Checks that the topic can have this many partitions: each partition's name must be a valid
     /// topic name.
     ///
-    /// # Errors [`NameError::LongPartition`].
+    /// # Errors
+    /// [`NameError::LongPartition`].
     pub fn check_partitions(&self, count: u32) -> Result<(), NameError> {
         let last = count.saturating_sub(1);
         let length = self.with_partition(last).full.len();

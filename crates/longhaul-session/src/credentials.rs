@@ -182,7 +182,8 @@ impl Credentials {
 
     /// Checks without I/O whether every broker would refuse the credentials.
     ///
-    /// # Errors The reason.
+    /// # Errors
+    /// The reason.
     pub fn check(&self) -> Result<(), &'static str> {
         match &self.0 {
             CredentialsKind::Token(token) if token.text().is_empty() => Err("the token is empty"),

@@ -81,8 +81,9 @@ impl PulsarTransport {
     /// Connects to a cluster. Returns within 10 s in all cases; a token from an issuer takes up to
     /// 15 s more.
     ///
-    /// # Errors A setting is wrong, no credentials can be obtained, no host answers, the host that
-    /// answers is not a broker, TLS fails, or the credentials are refused.
+    /// # Errors
+    /// A setting is wrong, no credentials can be obtained, no host answers, the host that answers
+    /// is not a broker, TLS fails, or the credentials are refused.
     pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
         Self::open(options).await
     }

@@ -142,7 +142,8 @@ impl TlsOptions {
     /// The TLS configuration of a connection. Reads the named files and the system's authorities
     /// each time, so that new connections use their current content. Blocks meanwhile.
     ///
-    /// # Errors A file cannot be read, or it holds no certificate or key.
+    /// # Errors
+    /// A file cannot be read, or it holds no certificate or key.
     pub fn client_config(&self) -> Result<ClientConfig, TlsOptionsError> {
         let provider = Arc::new(ring::default_provider());
         let verifier = self.verifier(&provider)?;

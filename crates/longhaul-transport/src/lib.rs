@@ -278,7 +278,8 @@ pub trait Publisher: Send {
 
     /// Waits until the client's bounded queue has room for a message. Cancel safe.
     ///
-    /// # Errors The publisher is over.
+    /// # Errors
+    /// The publisher is over.
     async fn ready(&mut self) -> Result<(), TransportError>;
 
     /// Hands a message over without waiting. Callers wait for [`ready`](Self::ready) first, which

@@ -43,8 +43,9 @@ impl AdminCalls {
     /// A position before the first entry of ledger `n` is returned as the last possible entry of
     /// ledger `n - 1`, which is equivalent and avoids entry -1.
     ///
-    /// # Errors [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when the partition
-    /// does not exist.
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when the partition does not
+    /// exist.
     pub async fn mark_delete_position(
         &self,
         partition: &str,
@@ -62,8 +63,8 @@ impl AdminCalls {
     /// Makes the broker close a topic or one partition and load it again, on any broker. All its
     /// clients reconnect.
     ///
-    /// # Errors [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when the topic does
-    /// not exist.
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when the topic does not exist.
     pub async fn unload(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::PUT, topic, &["unload"])?;
         self.http.done(&call).await

@@ -34,7 +34,8 @@ pub(crate) fn look(storage: &dyn Storage, topic: &BrokerTopic, view: &CompactedV
 
 /// Writes the view again under its name, by compacting the entries of its file and of the segments.
 ///
-/// # Errors The file or segment that could not be read or written.
+/// # Errors
+/// The file or segment that could not be read or written.
 pub(crate) fn write(
     left: &Left,
     id: u32,

@@ -31,7 +31,8 @@ struct CompactionEntry {
 
 /// Compacts a topic. `previous` is the view that the job continues.
 ///
-/// # Errors The file that could not be read or written; the new file is then removed.
+/// # Errors
+/// The file that could not be read or written; the new file is then removed.
 pub(crate) fn run(
     job: &CompactionJob,
     previous: Option<&CompactedFile>,
@@ -85,7 +86,8 @@ pub(crate) fn run(
 
 /// Compacts a topic synchronously and adds the new view to `files`: for simulations.
 ///
-/// # Errors Those of [`run`].
+/// # Errors
+/// Those of [`run`].
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn run_into(
     files: &mut std::collections::HashMap<String, CompactedFile>,

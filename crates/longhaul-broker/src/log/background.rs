@@ -77,7 +77,7 @@ fn make_spare(shared: &SharedLogState, left: u64) -> io::Result<Spare> {
     }
 }
 
-/// Builds the index of one sealed segment. Returns whether another one is waiting.
+/// Builds the index of one sealed segment. Returns false if there is none left to build.
 pub(super) fn index(shared: &SharedLogState) -> bool {
     let (Some(without), Some(facts)) = (shared.without_index(), shared.options.facts) else {
         return false;

@@ -116,8 +116,9 @@ impl CompactedWriter {
 
     /// Completes the file, makes it durable and renames it.
     ///
-    /// # Errors [`CompactedError::Io`]. The file is then removed, unless only its name could not be
-    /// made durable.
+    /// # Errors
+    /// [`CompactedError::Io`]. The file is then removed, unless only its name could not be made
+    /// durable.
     pub fn finish(mut self) -> Result<CompactedFile, CompactedError> {
         let index = self.written + self.buffer.len() as u64;
         let slots: Arc<[CompactedSlot]> = std::mem::take(&mut self.slots).into();

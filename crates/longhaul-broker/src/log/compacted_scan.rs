@@ -13,7 +13,8 @@ const ENTRY_BYTES_MAX: u64 = 1 << 30;
 /// Rebuilds the index of a compacted file. `messages` returns the number of messages in a body.
 /// Also returns whether the file is known to have had no other entries.
 ///
-/// # Errors Those of the operating system, for example if the file does not exist.
+/// # Errors
+/// Those of the operating system, for example if the file does not exist.
 pub fn scan_compacted(
     storage: &dyn Storage,
     name: &str,

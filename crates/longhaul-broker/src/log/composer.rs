@@ -95,8 +95,8 @@ impl Composer {
 
     /// Adds a record, whose body is the concatenation of these parts, and returns its location.
     ///
-    /// # Errors [`AppendError::TooLarge`] when the body is above the limit; nothing has changed
-    /// then.
+    /// # Errors
+    /// [`AppendError::TooLarge`] when the body is above the limit; nothing has changed then.
     pub fn append(
         &mut self,
         head: RecordHead,
@@ -119,8 +119,9 @@ impl Composer {
 
     /// Size of the record for a body of this many bytes.
     ///
-    /// # Errors [`AppendError::TooLarge`] when the body is above the limit. [`Composer::append`]
-    /// fails for no other reason.
+    /// # Errors
+    /// [`AppendError::TooLarge`] when the body is above the limit. [`Composer::append`] fails for
+    /// no other reason.
     pub fn size_of(&self, bytes: usize) -> Result<u32, AppendError> {
         let limit = self.options.body_bytes_max;
         let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);

@@ -6,8 +6,8 @@
 //!
 //! Big endian:
 //! `8 magic | u32 version | 48 header of the segment | u32 where the seal begins | u64 group of the seal | streams | u32 crc32c`
-//! of everything before. A stream has the entries of one ledger in the order of the segment: `topic
-//! | ledger | bytes of what follows`, then for each entry
+//! of everything before. A stream has the entries of one ledger in the order of the segment:
+//! `topic | ledger | bytes of what follows`, then for each entry
 //! `flags and messages | [entries that were left out] | bytes since the entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of] | [2 hash of the key]`,
 //! all but the last two as varints.
 

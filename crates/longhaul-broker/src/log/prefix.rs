@@ -44,7 +44,8 @@ pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()>
 /// before that. They include everything that was confirmed before the call, because records are
 /// written in order.
 ///
-/// # Errors The header is damaged, or the operating system refuses.
+/// # Errors
+/// The header is damaged, or the operating system refuses.
 pub fn sound_prefix(storage: &dyn Storage, number: u32) -> Result<Vec<u8>, OpenError> {
     let name = segment::name(number);
     let io = |source| OpenError::Io { what: format!("read {}", storage.describe(&name)), source };

@@ -85,7 +85,8 @@ pub type Take<'a> = &'a mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>;
 
 /// Reads everything that is readable. An item that `take` cannot apply is a finding too.
 ///
-/// # Errors A later version has written the log, or the folder cannot be listed.
+/// # Errors
+/// A later version has written the log, or the folder cannot be listed.
 pub fn survey(
     storage: &Arc<dyn Storage>,
     facts: FactsOf,

@@ -93,7 +93,8 @@ fn holder(pid: Option<u32>) -> String {
 
 /// Reads a data directory that no broker uses, and reports its damage. Changes nothing.
 ///
-/// # Errors See [`RescueError`]. Damage is not an error.
+/// # Errors
+/// See [`RescueError`]. Damage is not an error.
 pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
     let (storage, _lock) = open(directory)?;
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;

@@ -27,7 +27,8 @@ const WINDOW_BYTES: usize = 1024 * 1024;
 /// this returns: if the report names damage, `directory` is damaged too, and the copy has
 /// everything readable in it.
 ///
-/// # Errors See [`RescueError`]. Damage is not an error.
+/// # Errors
+/// See [`RescueError`]. Damage is not an error.
 pub fn snapshot(directory: &Path, new: &Path) -> Result<RescueReport, RescueError> {
     let source = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
     require_log(directory, &source)?;
