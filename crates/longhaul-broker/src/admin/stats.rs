@@ -46,9 +46,9 @@ pub(crate) struct TopicStats {
 /// Whether deduplication is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) enum DeduplicationStatus {
-    /// It is.
+    /// Deduplication is in force.
     Enabled,
-    /// It is not.
+    /// Deduplication is not in force.
     #[default]
     Disabled,
 }
