@@ -20,7 +20,7 @@ pub enum QuotaKind {
     Age,
 }
 
-/// What the broker does when a quota is exceeded.
+/// The broker's action when a quota is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

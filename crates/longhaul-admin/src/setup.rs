@@ -240,7 +240,7 @@ async fn take_all(
 /// The steps that [`setup`] would take now. Changes nothing.
 ///
 /// # Errors
-/// Those of [`setup`], except errors that only occur while steps are taken.
+/// The errors of [`setup`], except those that only occur while steps are taken.
 pub async fn dry_run(
     admin: &Admin,
     names: &TopicNames,

@@ -1,4 +1,4 @@
-//! Where brokers said that topics have moved. A reopened topic is looked for there first.
+//! Remembers where topics have moved. A reopened topic is looked for there first.
 
 use super::machine::call::TopicRedirect;
 use super::options::Endpoint;
@@ -13,7 +13,7 @@ const DETOURS_MAX: usize = 10_000;
 /// broker too.
 const ASSIGNED_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Where a topic has moved, and which broker said so.
+/// The new place of a topic, and the broker that reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Detour {
     pub(super) moved: TopicRedirect,

@@ -130,7 +130,7 @@ pub(super) struct ConnectionContext {
     pub(super) endpoint: Endpoint,
     /// Whether `endpoint` is a proxy.
     pub(super) proxied: bool,
-    /// Where topics have moved.
+    /// New places of moved topics.
     pub(super) detours: Arc<Detours>,
     pub(super) tracker: TaskTracker,
 }

@@ -404,7 +404,7 @@ fn is_eavesdropped(url: &Url) -> bool {
     url.scheme() == "http" && !is_here(url)
 }
 
-/// An error with what lies below it: the HTTP client's own words name no cause.
+/// An error with its causes: the HTTP client's own text names none.
 fn in_full(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -21,7 +21,7 @@ const TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Maximum number of hosts in a service URL.
 const HOSTS_MAX: usize = 16;
 
-/// Where a Pulsar cluster is, the credentials for it, and the certificate authorities to trust.
+/// Address of a Pulsar cluster, the credentials for it, and the certificate authorities to trust.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// `pulsar://host:port` or `pulsar+ssl://host:port`; further hosts follow after commas and are

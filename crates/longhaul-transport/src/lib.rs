@@ -85,7 +85,7 @@ pub enum TopicSchema {
     TaskMetadata,
 }
 
-/// Where a follower starts.
+/// Start position of a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At the first message that still exists.
@@ -99,7 +99,7 @@ pub enum Start {
 /// How to follow a topic partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follow {
-    /// Where to start.
+    /// Start position.
     pub start: Start,
     /// Read the compacted view where there is one.
     pub compacted: bool,

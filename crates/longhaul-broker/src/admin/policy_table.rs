@@ -79,7 +79,7 @@ impl JsonShape {
     }
 }
 
-/// What this broker does with the policy.
+/// The broker's behaviour for the policy.
 #[derive(Clone, Copy, Debug)]
 enum Here {
     /// Obeys it.

@@ -77,7 +77,7 @@ pub(crate) struct Survivors {
     at: usize,
 }
 
-/// What happens to an entry.
+/// Fate of an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CompactionFate {
     /// No message survives.
@@ -97,7 +97,7 @@ impl Survivors {
         self.places.get(self.at).is_some_and(|(next, _)| *next == ordinal)
     }
 
-    /// What happens to the entry. Entries must come in order.
+    /// Returns the fate of the entry. Entries must come in order.
     pub(crate) fn fate(&mut self, ordinal: u64, payload: &Payload) -> CompactionFate {
         if !self.has(ordinal) {
             return CompactionFate::Drop;

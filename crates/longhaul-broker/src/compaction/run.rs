@@ -87,7 +87,7 @@ pub(crate) fn run(
 /// Compacts a topic synchronously and adds the new view to `files`: for simulations.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn run_into(
     files: &mut std::collections::HashMap<String, CompactedFile>,

@@ -14,7 +14,7 @@ const ENTRY_BYTES_MAX: u64 = 1 << 30;
 /// Also returns whether the file is known to have had no other entries.
 ///
 /// # Errors
-/// Those of the operating system, for example if the file does not exist.
+/// I/O errors, for example if the file does not exist.
 pub fn scan_compacted(
     storage: &dyn Storage,
     name: &str,

@@ -12,7 +12,7 @@ use std::io;
 /// The numbers of the existing segments, in order.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
     let files = storage.list(FOLDER)?;
     let mut numbers: Vec<u32> = files.iter().filter_map(|name| segment::number_of(name)).collect();
@@ -35,7 +35,7 @@ pub fn index_name(number: u32) -> String {
 /// Writes the list of the segments that must exist.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
     inventory::write(storage, numbers)
 }

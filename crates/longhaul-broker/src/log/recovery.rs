@@ -46,8 +46,8 @@ pub enum ReplayedItem<'a> {
         /// version.
         may_be_unchecked: bool,
     },
-    /// Entries that the checkpoint covers, from the index of their segment. Those of a ledger come
-    /// in the order of the log.
+    /// Entries that the checkpoint covers, from the index of their segment. Entries of one ledger
+    /// come in the order of the log.
     Entries(LedgerRun<'a>),
 }
 
@@ -181,7 +181,7 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
 /// Checks whether a start would accept a log.
 ///
 /// # Errors
-/// Those of a start.
+/// The errors of a start.
 pub fn verify(storage: &dyn Storage, apply: Apply<'_>) -> Result<(), OpenError> {
     read(storage, apply).map(drop)
 }

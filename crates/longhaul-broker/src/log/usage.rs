@@ -33,7 +33,7 @@ impl Usage {
     /// Measures the files. Blocks.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     pub fn read(storage: &dyn Storage) -> io::Result<Self> {
         let mut usage = Self::default();
         for (file, bytes) in storage.sizes("")? {

@@ -44,7 +44,7 @@ pub struct IncomingMessage {
 pub struct RequestRefusal {
     /// Its code.
     pub code: ServerError,
-    /// What is wrong, and what to do.
+    /// The problem, and the remedy.
     pub text: String,
     /// The connection in the way, if there is one.
     pub holder: Option<u64>,

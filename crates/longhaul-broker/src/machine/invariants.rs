@@ -243,8 +243,8 @@ impl BrokerMachine {
     }
 }
 
-/// What is wrong with a change, given the readable part of each topic. Changes of missing topics
-/// are refused elsewhere.
+/// Returns what is wrong with a change, given the readable part of each topic. Changes of missing
+/// topics are refused elsewhere.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the others say what to set, whatever there was"

@@ -31,7 +31,7 @@ const QUOTA_DISK_BYTES_MIN: u64 = 1024 * 1024 * 1024;
 pub(super) struct Space {
     /// Bytes that the log may still take; `None` without a limit.
     left: Option<u64>,
-    /// Those bytes and the current size of the log.
+    /// The bytes left and the current size of the log, together.
     all: Option<u64>,
     /// Time of this measurement, in ms since the start.
     at: u64,

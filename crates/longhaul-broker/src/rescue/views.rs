@@ -14,7 +14,7 @@ pub(super) struct Damaged {
     /// Name of the file, as used in messages.
     pub(super) file: String,
     pub(super) what: String,
-    /// Unreadable entries of the file. Those that still exist in the segments are not lost.
+    /// Unreadable entries of the file. An entry that still exists in the segments is not lost.
     pub(super) unreadable: Vec<EntryPosition>,
     /// Whether nothing is missing, so that a start can rebuild the view.
     pub(super) is_complete: bool,

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 const HELD: usize = 20;
 const MIB: usize = 1024 * 1024;
 
-/// What a client has experienced on a full disk.
+/// A client's experience on a full disk.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Met {
     connections_given_up: u32,

@@ -193,7 +193,7 @@ pub enum SubscriptionSpec {
     Reader {
         /// Random name of the subscription.
         name: String,
-        /// Where it starts.
+        /// The start position.
         start: StartPlace,
         /// Reads the compacted view, if there is one.
         compacted: bool,

@@ -46,8 +46,8 @@ async fn a_message_that_is_too_large_is_refused_and_takes_no_room() {
     assert!(driver.called().is_empty());
 }
 
-/// A message that was not handed over was never stored, and may be published again; one of unknown
-/// fate may have been.
+/// A message that was not handed over was never stored, and may be published again. A message of
+/// unknown fate may have been stored.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_handed_over_is_known_not_to_be_stored() {
     let (driver, end, mut publisher) = bench().await;
@@ -65,7 +65,7 @@ async fn what_cannot_be_handed_over_is_known_not_to_be_stored() {
     assert!(driver.called().is_empty());
 }
 
-/// A driver that goes down with its runtime leaves nobody without an answer.
+/// A driver that goes down with its runtime leaves no caller without an answer.
 #[tokio::test(start_paused = true)]
 async fn a_receipt_that_nobody_will_give_is_of_unknown_fate() {
     let (driver, _end, mut publisher) = bench().await;

@@ -1,7 +1,7 @@
 //! Frames of real clients and brokers, each kind of them once.
 //!
-//! A file is the frames as they were on the wire, each behind a byte that says who sent it, and all
-//! of it compressed: a chunk of a message has a megabyte that says little.
+//! A file has the frames as they were on the wire, each after a byte for its sender. It is
+//! compressed, because a chunk of a message has a megabyte of little information.
 
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::batch::Singles;
@@ -34,7 +34,7 @@ impl Side {
     }
 }
 
-/// Frames in the order in which they were seen, of all connections together.
+/// Frames in order of arrival, of all connections together.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     frames: Vec<(Side, Bytes)>,
@@ -42,14 +42,14 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Keeps a frame, unless there is one like it.
+    /// Adds a frame, unless one of the same shape exists.
     pub(crate) fn add(&mut self, side: Side, bytes: &Bytes) {
         if self.shapes.insert(shape(side, bytes)) {
             self.frames.push((side, bytes.clone()));
         }
     }
 
-    /// Keeps only what one side sent.
+    /// Keeps only the frames of one side.
     pub(crate) fn retain(&mut self, side: Side) {
         self.frames.retain(|(it, _)| *it == side);
     }
@@ -96,7 +96,7 @@ fn shape(side: Side, bytes: &Bytes) -> String {
     let mut shape = format!("{side:?} ");
     match frame::decode(&mut BytesMut::from(&bytes[..]), MESSAGE_BYTES_MAX) {
         Ok(Some(Frame { command, payload })) => {
-            // A field that the crate does not know is seen by its size only.
+            // Only the size of unknown fields is visible.
             let mut again = BytesMut::new();
             frame::encode_head(command.clone(), 0, &mut again);
             let message = payload.as_ref().map_or(0, |it| it.bytes().len());
@@ -104,7 +104,7 @@ fn shape(side: Side, bytes: &Bytes) -> String {
             shape += &format!("{unknown} {}", without_values(&format!("{command:?}")));
             shape + payload.map(|payload| shape_of(&payload)).as_deref().unwrap_or_default()
         }
-        // Each of those is of interest.
+        // Each invalid frame is kept.
         undecoded => format!("{shape} {undecoded:?} {bytes:?}"),
     }
 }
@@ -131,7 +131,7 @@ fn shape_of(payload: &Payload) -> String {
     shape + &singles.concat()
 }
 
-/// Texts become empty, and numbers a zero.
+/// Replaces texts by empty ones, and numbers by zero.
 fn without_values(text: &str) -> String {
     let mut out = String::new();
     let mut characters = text.chars().peekable();

@@ -33,13 +33,13 @@ pub(super) struct AdminRequest<'a> {
 
 /// Result of routing a request.
 pub(super) struct AdminRoute {
-    /// Who may call it.
+    /// Required permission.
     pub(super) access: AdminAccess,
     /// The work to do.
     pub(super) work: Work,
 }
 
-/// Who may call an endpoint, if tokens are required.
+/// Permission for an endpoint, if tokens are required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminAccess {
     /// Everybody: health checks of load balancers.

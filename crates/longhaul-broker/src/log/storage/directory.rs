@@ -31,7 +31,7 @@ impl FileStorage {
     /// Uses this directory. If it does not exist, it is created for this user alone.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         for folder in FOLDERS {
@@ -156,7 +156,7 @@ impl Storage for FileStorage {
 /// Creates a directory that only its owner may read, if it does not exist.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn new_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
@@ -164,7 +164,7 @@ pub fn new_folder(path: &Path) -> io::Result<()> {
 /// Creates or empties a file that only its owner may read.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn new_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)

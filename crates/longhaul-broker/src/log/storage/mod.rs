@@ -28,13 +28,13 @@ pub trait Storage: Debug + Send + Sync {
     /// The files of a folder, without the folder's name, in no order. A missing folder has none.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
     /// The files of a folder with their sizes in bytes. Files that are removed meanwhile are left
     /// out.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn sizes(&self, folder: &str) -> io::Result<Vec<(String, u64)>> {
         let mut sizes = Vec::new();
         for file in self.list(folder)? {
@@ -50,27 +50,27 @@ pub trait Storage: Debug + Send + Sync {
     /// Opens a file for reading and writing.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
     /// Creates an empty file; replaces an existing one.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
     /// Renames a file; replaces an existing one.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. Open handles can still read it.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Free bytes of the disk.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn free_bytes(&self) -> io::Result<u64>;
     /// Number of open file descriptors.
     fn open_files(&self) -> usize {
@@ -79,7 +79,7 @@ pub trait Storage: Debug + Send + Sync {
     /// Makes the names of a folder durable; an empty name means the data directory itself.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn sync_dir(&self, folder: &str) -> io::Result<()>;
 }
 
@@ -89,52 +89,52 @@ pub trait StorageFile: Debug + Send + Sync {
     /// Size of the file in bytes.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn len(&self) -> io::Result<u64>;
     /// Whether the file has other names: somebody has copied it by a hard link, so it must not be
     /// written.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn has_other_names(&self) -> io::Result<bool> {
         Ok(false)
     }
     /// Fills the buffer from this offset.
     ///
     /// # Errors
-    /// Those of the operating system; `UnexpectedEof` when the file is too short.
+    /// I/O errors; `UnexpectedEof` when the file is too short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Like [`read_at`](Self::read_at), but only if the operating system has all of it in memory:
     /// it never waits for the disk. Returns whether it had.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn read_cached_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<bool> {
         Ok(false)
     }
     /// Writes all bytes at this offset.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Writes zeros over this range, bypassing the page cache if possible, because nobody reads
     /// them soon. Returns false if that is not possible; the content of the range is then
     /// undefined.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn write_zeros_past_cache(&self, _from: u64, _to: u64) -> io::Result<bool> {
         Ok(false)
     }
     /// Makes all writes durable.
     ///
     /// # Errors
-    /// Those of the operating system. The content on disk is then unknown.
+    /// I/O errors. The content on disk is then unknown.
     fn sync_data(&self) -> io::Result<()>;
     /// Reserves this many bytes, if the file system supports it.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn allocate(&self, size: u64) -> io::Result<()>;
 }
 

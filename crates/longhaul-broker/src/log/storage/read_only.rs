@@ -20,7 +20,7 @@ pub struct ReadOnlyStorage {
 impl ReadOnlyStorage {
     /// Reads this directory.
     ///
-    /// Those of the operating system, for example if the directory does not exist.
+    /// I/O errors, for example if the directory does not exist.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         if fs::metadata(&root)?.is_dir() {

@@ -268,7 +268,7 @@ proptest! {
             Ok::<(), ()>(())
         });
         prop_assert_eq!(count, Ok(Some(expected.len() as u64)));
-        // Those of a ledger come in the order of the log.
+        // The entries of a ledger come in the order of the log.
         expected.sort_by_key(|((topic, ledger, _), _)| (*topic, *ledger));
         prop_assert_eq!(found, expected);
     }

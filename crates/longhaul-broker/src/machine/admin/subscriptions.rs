@@ -185,7 +185,7 @@ impl BrokerMachine {
         Ok(known.into_iter().flat_map(|known| known.properties.clone()).collect())
     }
 
-    /// Replaces the properties. Those of readers are not stored: [`AdminCallError::NotFound`].
+    /// Replaces the properties. A reader's properties are not stored: [`AdminCallError::NotFound`].
     pub(crate) fn set_subscription_properties(
         &mut self,
         name: &TopicName,

@@ -1,5 +1,5 @@
-//! What readers get: the compacted view and the entries after it, and the position where they have
-//! caught up.
+//! Readers: the compacted view and the entries after it, and the position where they have caught
+//! up.
 
 use super::*;
 use crate::key_hash::of_none;

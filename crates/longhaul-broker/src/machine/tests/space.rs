@@ -202,8 +202,8 @@ fn quota(rig: &mut Rig, entries: u32, policy: BacklogAction) {
     rig.set(|policies| policies.backlog_quota = Some(quota));
 }
 
-/// Whatever the policy, publishes were refused as with `producer_exception`, and producers were
-/// not: Pulsar clients decide by the code whether to wait, and tried again and again.
+/// With every policy, publishes were refused as with `producer_exception`, and producers were not:
+/// Pulsar clients decide by the code whether to wait, and tried again and again.
 #[test]
 fn producers_are_refused_as_the_policy_of_the_quota_says() {
     let cases = [(BacklogAction::ProducerRequestHold, 7), (BacklogAction::ProducerException, 8)];

@@ -140,7 +140,7 @@ fn what_was_opened_too_late_is_closed_again() {
         }
         other => panic!("{other:?}"),
     }
-    // The answers change nothing, nor does anything that is sent to who is not there.
+    // The answers change nothing, nor do commands for unknown ids.
     bench.says(CommandProducerSuccess {
         request_id: producer.request_id,
         ..CommandProducerSuccess::default()
@@ -181,7 +181,7 @@ fn what_is_closed_before_it_is_open_is_never_open() {
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()), "{:?}", outcome.answered);
     assert_eq!(outcome.consumers_over, [consumer_id]);
     assert_eq!(outcome.producers_over, [producer_id]);
-    // If the broker has it after all, nobody else would close it.
+    // If the broker has opened it after all, only this closes it.
     let written = bench.commands();
     let [Command::CloseConsumer(first), Command::CloseProducer(second)] = &written[..] else {
         panic!("{written:?}")

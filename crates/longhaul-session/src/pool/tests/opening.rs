@@ -26,7 +26,7 @@ async fn what_credentials_took_is_noted() {
     assert!(budget.spent_on_credentials() > Duration::ZERO);
 }
 
-/// A host that takes long to connect to has some time left to take us in.
+/// A host that is slow to connect still has some time for the handshake.
 #[tokio::test]
 async fn a_part_of_the_time_is_kept_for_the_greeting() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
