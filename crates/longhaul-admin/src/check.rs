@@ -60,7 +60,7 @@ pub enum FindingKind {
     MessageTtl,
     /// The broker stops deliveries at this number of unacknowledged messages.
     UnackedLimit,
-    /// The broker deletes the topic when nobody uses it.
+    /// The broker deletes the topic when it is unused.
     DeleteWhileInactive,
     /// The broker has no topic-level policies, so the effective ones are only partly known.
     PoliciesDisabled,

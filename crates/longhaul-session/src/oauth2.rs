@@ -394,7 +394,7 @@ impl<'a> Issuer<'a> {
     }
 }
 
-/// Whether what goes there stays on this machine.
+/// Whether the URL points to this machine.
 fn is_here(url: &Url) -> bool {
     is_loopback(url.host_str().unwrap_or_default())
 }
