@@ -44,7 +44,7 @@ impl Stepped {
         })
     }
 
-    /// Writes and syncs a group, as [`super::Log::submit`] does.
+    /// Writes and syncs a group, as [`super::BrokerLog::submit`] does.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -52,7 +52,7 @@ impl Stepped {
         self.writer.write(group)
     }
 
-    /// Writes a checkpoint, as [`super::Log::checkpoint`] does.
+    /// Writes a checkpoint, as [`super::BrokerLog::checkpoint`] does.
     ///
     /// # Errors
     /// [`WriteError::Busy`] while records before `at` are not yet written, else see [`WriteError`].
@@ -63,12 +63,12 @@ impl Stepped {
         background::checkpoint(&self.writer.shared, at, image)
     }
 
-    /// Removes segments, as [`super::Log::remove`] does.
+    /// Removes segments, as [`super::BrokerLog::remove`] does.
     pub fn remove(&mut self, segments: &[u32]) {
         background::remove(&self.writer.shared, segments);
     }
 
-    /// Prepares the next segment, as [`super::Log::prepare`] does.
+    /// Prepares the next segment, as [`super::BrokerLog::prepare`] does.
     pub fn prepare(&mut self) {
         background::prepare(&self.writer.shared);
         while self.writer.shared.reserve_grows.load(Ordering::Relaxed) {
@@ -77,7 +77,7 @@ impl Stepped {
         while background::index(&self.writer.shared) {}
     }
 
-    /// Simulates an idle log, so that the confirmed position is noted as in [`super::Log`].
+    /// Simulates an idle log, so that the confirmed position is noted as in [`super::BrokerLog`].
     pub fn rest(&mut self) {
         let shared = &self.writer.shared;
         if shared.poison().is_none() && shared.durable() > shared.noted() {

@@ -90,7 +90,7 @@ pub enum MachineEffect {
         /// Location of the message.
         source: MessageSource,
         /// Approximate size, which the driver reports to
-        /// [`Machine::written`](super::Machine::written) when the message is sent.
+        /// [`BrokerMachine::written`](super::BrokerMachine::written) when the message is sent.
         bytes: u32,
     },
     /// Closes a connection after everything before this was sent.
@@ -108,7 +108,7 @@ pub enum MachineEffect {
         /// The state, in pieces.
         image: Vec<Bytes>,
     },
-    /// Reads these entries, for [`Machine::copy`](super::Machine::copy).
+    /// Reads these entries, for [`BrokerMachine::copy`](super::BrokerMachine::copy).
     Copy(Vec<Survivor>),
     /// Sends a warning to the operator.
     Warn(String),
