@@ -1,16 +1,15 @@
-//! What users hold of Pulsar's admin API.
+//! The handle to Pulsar's admin API.
 
 use super::calls::AdminCalls;
 use super::http::{AdminError, AdminOptions, Http};
 use std::time::Duration;
 
-/// For how long [`setup`](super::setup) and [`check`](super::check) try again what brokers cannot
-/// answer while a cluster fails over
-/// ([`AdminErrorKind::Unavailable`](super::AdminErrorKind::Unavailable)), all calls together.
-/// Pulsar notices a dead broker by its session, after 30 s by default.
+/// How long [`setup`](super::setup) and [`check`](super::check) retry calls that brokers cannot
+/// answer during a failover ([`AdminErrorKind::Unavailable`](super::AdminErrorKind::Unavailable)),
+/// for all calls together. Pulsar detects a dead broker by its session, after 30 s by default.
 pub const FAILOVER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The way to Pulsar's admin API, for [`setup`](super::setup), [`check`](super::check) and
+/// Handle to Pulsar's admin API, for [`setup`](super::setup), [`check`](super::check) and
 /// [`dry_run`](super::dry_run). Cheap to clone.
 ///
 /// ```no_run
@@ -33,25 +32,25 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The admin API at `url`, for example `http://localhost:8080`. Connects to nothing yet.
+    /// Creates a handle to the admin API at `url`, for example `http://localhost:8080`. Does not
+    /// connect yet.
     ///
     /// Further hosts follow after commas, `http://one:8080,two:8080`: they are tried in turn until
     /// one answers.
     ///
     /// # Errors
     /// [`AdminErrorKind::Invalid`](super::AdminErrorKind::Invalid) when the URL, the token or the
-    /// certificates cannot be used.
+    /// certificates are unusable.
     pub fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
         Ok(Self { calls: AdminCalls::new(Http::new(url, options)?) })
     }
 
-    /// The calls for one look at the topics.
+    /// The calls, without retries.
     pub(super) const fn calls(&self) -> &AdminCalls {
         &self.calls
     }
 
-    /// The calls for one piece of work that goes on when a cluster fails over: they are tried again
-    /// for [`FAILOVER_TIME_MAX`].
+    /// The calls, retried for [`FAILOVER_TIME_MAX`] during a failover.
     pub(super) fn retrying(&self) -> AdminCalls {
         self.calls.retrying(FAILOVER_TIME_MAX)
     }

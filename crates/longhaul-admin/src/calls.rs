@@ -1,9 +1,7 @@
-//! The calls of Pulsar's admin API that longhaul needs. It decides nothing: see `setup` and `check`
-//! for that.
+//! The calls of Pulsar's admin API that longhaul needs. Decisions are made in `setup` and `check`.
 //!
-//! A *topic* is the whole of it; where a call is about one partition, it says so and takes the name
-//! under which the broker knows that partition: `…-partition-N`, or the topic's own name when it
-//! has none.
+//! A *topic* means the whole topic. Calls about one partition say so and take the broker's name of
+//! that partition: `…-partition-N`, or the topic's own name if it has no partitions.
 mod testing;
 
 use super::http::{AdminError, AdminErrorKind, AdminHttpCall, Http};
@@ -28,14 +26,14 @@ pub struct AdminCalls {
     pub(super) http: Http,
 }
 
-/// What the broker tells of the log of one partition.
+/// The broker's statistics of one partition's log.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PartitionStats {
-    /// Entries that are still in the log.
+    /// Entries that still exist in the log.
     #[serde(default)]
     number_of_entries: i64,
-    /// Cursors by name; subscriptions are among them.
+    /// Cursors by name, including those of subscriptions.
     #[serde(default)]
     cursors: BTreeMap<String, IgnoredAny>,
     #[serde(default)]
@@ -48,14 +46,14 @@ struct CompactedLedger {
     entries: i64,
 }
 
-/// What the broker tells of the subscriptions of one partition.
+/// The broker's statistics of one partition's subscriptions.
 #[derive(Deserialize)]
 struct Subscriptions {
     #[serde(default)]
     subscriptions: BTreeMap<String, Durability>,
 }
 
-/// Brokers say it under one name or the other, or under both.
+/// Brokers use one of these names, or both.
 #[derive(Deserialize)]
 struct Durability {
     #[serde(default = "unless_denied")]
@@ -73,7 +71,7 @@ struct PartitionCount {
     partitions: u32,
 }
 
-/// The part of a broker's settings that is of use. It gives them as text.
+/// The needed part of a broker's settings. All values are text.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct BrokerRuntimeConfig {
@@ -91,29 +89,29 @@ impl AdminCalls {
         Self { http }
     }
 
-    /// The same, tried again for so long, all calls together, where brokers cannot answer.
+    /// A copy that retries for this time, for all calls together, while brokers cannot answer.
     pub(super) fn retrying(&self, time: Duration) -> Self {
         Self { http: self.http.retrying(time) }
     }
 
-    /// The number of partitions of a topic; `None` when it has none. Creates nothing.
+    /// The number of partitions of a topic; `None` if it has none. Creates nothing.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    /// [`AdminErrorKind::NotFound`] when the topic does not exist.
     pub async fn partitions(&self, topic: &str) -> Result<Option<u32>, AdminError> {
         let call = self.topic_call(Method::GET, topic, &["partitions"])?;
         let PartitionCount { partitions } = self.http.json(&call).await?;
         if partitions > 0 {
             return Ok(Some(partitions));
         }
-        // Some brokers answer 0 for a topic that does not exist.
+        // Some brokers answer 0 for a missing topic.
         self.subscriptions(topic).await.map(|_| None)
     }
 
     /// Creates a topic.
     ///
     /// # Errors
-    /// [`AdminErrorKind::Conflict`] when it exists.
+    /// [`AdminErrorKind::Conflict`] when the topic exists.
     pub async fn create_topic(
         &self,
         topic: &str,
@@ -125,22 +123,22 @@ impl AdminCalls {
         self.http.done(&call).await
     }
 
-    /// Raises the number of partitions. The broker makes the topic's subscriptions on the new ones
-    /// too.
+    /// Raises the number of partitions. The broker also creates the topic's subscriptions on the
+    /// new partitions.
     ///
     /// # Errors
-    /// When the topic has none, or more than that.
+    /// The topic has no partitions, or more than `partitions`.
     pub async fn grow_partitions(&self, topic: &str, partitions: u32) -> Result<(), AdminError> {
         let mut call = self.topic_call(Method::POST, topic, &["partitions"])?;
         call.body = Some(partitions.to_string());
         self.http.done(&call).await
     }
 
-    /// Makes the partitions of a partitioned topic that are missing, for example because they were
-    /// deleted while inactive.
+    /// Creates the missing partitions of a partitioned topic, for example those that were deleted
+    /// while inactive.
     ///
     /// # Errors
-    /// When the topic is not partitioned.
+    /// The topic is not partitioned.
     pub async fn create_missing_partitions(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::POST, topic, &["createMissedPartitions"])?;
         self.http.done(&call).await
@@ -149,7 +147,7 @@ impl AdminCalls {
     /// The durable subscriptions of a topic or of one partition.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    /// [`AdminErrorKind::NotFound`] when the topic does not exist.
     pub async fn subscriptions(&self, topic: &str) -> Result<Vec<String>, AdminError> {
         let call = self.topic_call(Method::GET, topic, &["subscriptions"])?;
         let mut subscriptions: Vec<String> = self.http.json(&call).await?;
@@ -157,10 +155,10 @@ impl AdminCalls {
         Ok(subscriptions)
     }
 
-    /// Creates a durable subscription at the earliest message of a topic or of one partition.
+    /// Creates a durable subscription of a topic or of one partition, at the earliest message.
     ///
     /// # Errors
-    /// [`AdminErrorKind::Conflict`] when it exists.
+    /// [`AdminErrorKind::Conflict`] when the subscription exists.
     pub async fn create_subscription(
         &self,
         topic: &str,
@@ -172,7 +170,7 @@ impl AdminCalls {
         self.http.done(&call).await
     }
 
-    /// Sets a policy of a topic, for all its partitions. The broker obeys a few milliseconds later.
+    /// Sets a policy of a topic, for all its partitions. It takes effect a few milliseconds later.
     ///
     /// # Errors
     /// [`AdminErrorKind::PoliciesDisabled`] when the broker has no topic-level policies.
@@ -186,7 +184,7 @@ impl AdminCalls {
     /// Deletes a topic with all its messages and subscriptions, even while clients use it.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    /// [`AdminErrorKind::NotFound`] when the topic does not exist.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), AdminError> {
         let partitioned = self.partitions(topic).await?.is_some();
         let segments: &[&str] = if partitioned { &["partitions"] } else { &[] };
@@ -195,7 +193,7 @@ impl AdminCalls {
         self.http.done(&call).await
     }
 
-    /// The value of a policy that is in force on a topic.
+    /// The effective value of a policy on a topic.
     pub(super) async fn policy<T: DeserializeOwned>(
         &self,
         topic: &str,
@@ -206,7 +204,7 @@ impl AdminCalls {
         self.http.json(&call).await
     }
 
-    /// The policies of the namespace of a topic.
+    /// The policies of a topic's namespace.
     pub(super) async fn namespace_policies<T: DeserializeOwned>(
         &self,
         topic: &str,
@@ -215,7 +213,7 @@ impl AdminCalls {
         self.http.json(&call(Method::GET, &["namespaces", parts.tenant, parts.namespace])).await
     }
 
-    /// What the broker tells of the log of one partition; `None` when there is no such partition.
+    /// The statistics of one partition's log; `None` if the partition does not exist.
     pub(super) async fn partition_stats(
         &self,
         partition: &str,
@@ -224,8 +222,8 @@ impl AdminCalls {
         found(self.http.json(&call).await)
     }
 
-    /// Whether one partition has any subscription that keeps messages while nobody consumes;
-    /// `false` when there is no such partition.
+    /// Whether one partition has a subscription that keeps messages while nobody consumes; `false`
+    /// if the partition does not exist.
     pub(super) async fn has_durable_subscription(
         &self,
         partition: &str,
@@ -248,8 +246,8 @@ impl AdminCalls {
         Ok(schema.is_some())
     }
 
-    /// Whether the broker asks every producer to encrypt. `false` where the token, or the broker,
-    /// does not let us know.
+    /// Whether the broker requires producers to encrypt. `false` if the token or the broker does
+    /// not allow the question.
     pub(super) async fn requires_encryption(&self) -> bool {
         let path = ["brokers", "configuration", "runtime"];
         let settings: Result<BrokerRuntimeConfig, _> =
@@ -257,7 +255,7 @@ impl AdminCalls {
         settings.is_ok_and(|settings| settings.encryption_require_on_producer == "true")
     }
 
-    /// The number of bookies; `None` where the token, or the broker, does not let us know.
+    /// The number of bookies; `None` if the token or the broker does not allow the question.
     pub(super) async fn bookies(&self) -> Option<u32> {
         let bookies: Bookies =
             self.http.json(&call(Method::GET, &["bookies", "all"])).await.ok()?;
@@ -275,7 +273,7 @@ impl AdminCalls {
         self.http.json(&call(Method::GET, &path)).await
     }
 
-    /// Why a call was not even sent.
+    /// The error for a call that was not sent.
     pub(super) fn refuse(&self, method: &Method, cause: TopicNameError) -> AdminError {
         self.http.refuse(method, cause.into())
     }
@@ -298,17 +296,17 @@ impl AdminCalls {
 }
 
 impl PartitionStats {
-    /// Whether a durable subscription is there.
+    /// Whether this durable subscription exists.
     pub(super) fn has_subscription(&self, subscription: &str) -> bool {
         self.cursors.contains_key(&cursor_name(subscription))
     }
 
-    /// Whether compaction holds on to what it has not read.
+    /// Whether compaction keeps entries that it has not read.
     pub(super) fn has_compaction_cursor(&self) -> bool {
         self.cursors.contains_key(COMPACTION_CURSOR)
     }
 
-    /// Whether a reader of the compacted view would find anything.
+    /// Whether a reader of the compacted view would find any message.
     pub(super) fn has_entries(&self) -> bool {
         self.number_of_entries > 0
             || self.compacted_ledger.as_ref().is_some_and(|ledger| ledger.entries > 0)
@@ -329,7 +327,7 @@ fn call(method: Method, path: &[&str]) -> AdminHttpCall {
     AdminHttpCall { method, path, query: None, body: None }
 }
 
-/// The broker names a subscription's cursor as Java's `URLEncoder` would write the subscription.
+/// The cursor name of a subscription: the broker encodes it as Java's `URLEncoder` does.
 fn cursor_name(subscription: &str) -> String {
     let mut name = String::with_capacity(subscription.len());
     for byte in subscription.bytes() {

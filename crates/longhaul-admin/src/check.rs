@@ -1,4 +1,4 @@
-//! Tells operators what about the topics is not as the protocol needs it. Changes nothing.
+//! Reports topic properties that do not meet the protocol's needs. Changes nothing.
 
 mod listed;
 
@@ -14,12 +14,12 @@ use listed::{indexes, listed};
 use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames, TopicParts};
 use std::fmt;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It works, but not as well, or not for ever.
+    /// Works, but less well, or not for ever.
     Warning,
-    /// Tasks may run twice, get lost, or stand still.
+    /// Tasks may run twice, get lost, or stop.
     Error,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What kind of thing is not as it should be.
+/// Kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FindingKind {
@@ -42,55 +42,56 @@ pub enum FindingKind {
     PartitionsMissing,
     /// The topic has fewer partitions than the task topic, or one of the two has none at all.
     PartitionsDiffer,
-    /// The workers' subscription does not exist, or no durable one on the dead letters.
+    /// The workers' subscription, or a durable one on the dead letters, does not exist.
     SubscriptionMissing,
-    /// The workers' subscription does not exist, but the ledger remembers its tasks.
+    /// The workers' subscription does not exist, but the ledger has its tasks.
     SubscriptionLost,
     /// Deduplication is off on the ledger or the task topic.
     DeduplicationOff,
-    /// The broker deletes too early.
+    /// The broker deletes messages too early.
     RetentionTooShort,
-    /// The broker deletes too late.
+    /// The broker deletes messages too late.
     RetentionTooLong,
-    /// The broker never compacts.
+    /// The broker never compacts the topic.
     CompactionThreshold,
     /// Nothing keeps uncompacted entries from being deleted.
     CompactionCursor,
-    /// The broker acknowledges messages by their age.
+    /// The broker acknowledges messages when they reach an age.
     MessageTtl,
-    /// The broker stops deliveries at a number of unacknowledged messages.
+    /// The broker stops deliveries at this number of unacknowledged messages.
     UnackedLimit,
-    /// The broker deletes the topic when nobody uses it.
+    /// The broker deletes the topic when it is unused.
     DeleteWhileInactive,
-    /// The broker has no topic-level policies, so what is in force is only partly known.
+    /// The broker has no topic-level policies, so the effective ones are only partly known.
     PoliciesDisabled,
     /// The broker cannot write while a single bookie is down.
     Ensemble,
-    /// The broker refuses producers that name no schema, as longhaul's mostly do.
+    /// The broker refuses producers without a schema; most of longhaul's have none.
     SchemaEnforced,
-    /// The broker refuses producers that do not encrypt, as longhaul's do not.
+    /// The broker refuses producers that do not encrypt; longhaul's do not.
     EncryptionRequired,
     /// The topic is replicated to other clusters.
     Replicated,
-    /// The broker stops producers, or skips messages, once a subscription has too much to read.
+    /// The broker stops producers, or skips messages, when a subscription has too many unread
+    /// messages.
     BacklogQuota,
 }
 
-/// One thing that is not as the protocol needs it.
+/// A property that does not meet the protocol's needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopicFinding {
     /// Full name of the topic.
     pub topic: String,
-    /// What kind of thing it is, to branch on.
+    /// Kind, for callers that branch on it.
     pub kind: FindingKind,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What was found, against what is needed.
+    /// The value found and the value needed.
     pub what: String,
-    /// What may happen.
+    /// The risk.
     pub risk: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -101,8 +102,8 @@ impl fmt::Display for TopicFinding {
     }
 }
 
-/// Reports what is not as the protocol needs it, the worst first. While a cluster fails over it
-/// tries again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
+/// Reports properties that do not meet the protocol's needs, the most severe first. During a
+/// failover of the cluster it retries for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
 /// ```no_run
 /// # mod longhaul { pub mod topics { pub use longhaul_admin::*; pub use longhaul_core::topics::*; } }
@@ -120,7 +121,7 @@ impl fmt::Display for TopicFinding {
 /// ```
 ///
 /// # Errors
-/// When the admin API cannot be asked, or refuses to answer.
+/// The admin API cannot be reached, or refuses.
 pub async fn check(
     admin: &Admin,
     names: &TopicNames,
@@ -130,18 +131,18 @@ pub async fn check(
     Ok(findings(&observed, names, settings))
 }
 
-/// What a worker wants to know before it starts.
+/// Result of the check before a worker starts.
 #[derive(Debug)]
 pub struct StartCheck {
     /// The findings, the most severe first.
     pub findings: Vec<TopicFinding>,
     /// Partitions of [`FindingKind::SubscriptionLost`]; -1 for a topic without partitions.
     pub lost: Vec<i32>,
-    /// Whether [`setup`](super::setup) would do something about the findings.
+    /// Whether [`setup`](super::setup) would change anything about the findings.
     pub can_be_set_up: bool,
 }
 
-/// As [`check`], for a worker that is about to start.
+/// Like [`check`], for a worker that is about to start.
 ///
 /// # Errors
 /// As [`check`].
@@ -159,7 +160,7 @@ pub async fn check_for_start(
     Ok(StartCheck { findings: findings(&observed, names, settings), lost, can_be_set_up })
 }
 
-/// Judges what was read. Pure.
+/// Judges the observed state. Pure.
 pub(super) fn findings(
     observed: &Observed,
     names: &TopicNames,
@@ -278,7 +279,7 @@ impl Judge<'_> {
                     return None;
                 }
                 let what = format!("the topic has {found}, the settings say {wanted}");
-                // Fewer or none can be put right only by another topic or another setting.
+                // Any other mismatch needs a different topic or setting.
                 let grows = found.count().is_some_and(|count| count < wanted);
                 let remedy = if grows {
                     self.setup()
@@ -356,12 +357,12 @@ impl Judge<'_> {
         let too_long = unmet.kind == FindingKind::RetentionTooLong;
         let too_short = unmet.kind == FindingKind::RetentionTooShort;
         match source {
-            // Setup does not lower a retention: that is to delete.
+            // Setup does not lower a retention, because that deletes messages.
             PolicySource::Applied if too_long => {
                 format!("if nobody needs what is older: {}", unmet.policy.request(topic))
             }
             PolicySource::Applied => self.set(&unmet.policy),
-            // Tasks and ledger are to be kept for different times, and usually share the namespace.
+            // Tasks and ledger need different retentions, and usually share the namespace.
             PolicySource::Namespace if self.role == TopicRole::Task && (too_long || too_short) => {
                 self.enable()
             }
@@ -385,7 +386,7 @@ impl Judge<'_> {
 
     fn compaction_cursor(&self, state: &TopicState) -> Option<TopicFinding> {
         if !self.role.is_compacted() || state.policies.compaction_threshold_bytes == 0 {
-            // Without a threshold there is no cursor, and that is a finding already.
+            // Without a threshold there is no cursor; the threshold is already reported.
             return None;
         }
         let missing = indexes(&state.partitions, |partition| {
@@ -400,7 +401,7 @@ impl Judge<'_> {
 
     fn ensemble(&self, state: &TopicState, bookies: Option<u32>) -> Option<TopicFinding> {
         let (ensemble, bookies) = (state.policies.ensemble?, bookies?);
-        // With a single bookie nobody expects to survive its loss.
+        // A cluster with a single bookie is not expected to survive its loss.
         if bookies < 2 || ensemble < bookies {
             return None;
         }

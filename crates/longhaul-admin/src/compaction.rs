@@ -1,4 +1,5 @@
-//! Compaction on demand: what a broker does by itself when a topic has grown by its threshold.
+//! Compaction on demand. Brokers also compact by themselves when a topic has grown by its
+//! threshold.
 
 use super::admin::Admin;
 use super::calls::{AdminCalls, found};
@@ -8,15 +9,15 @@ use longhaul_core::topics::TopicNames;
 use reqwest::Method;
 use serde::Deserialize;
 
-/// How far the compaction of one partition has come.
+/// Progress of the compaction of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactionState {
-    /// The partition, as the broker knows it: `…-partition-N`, or the topic where it has none.
+    /// The broker's name of the partition: `…-partition-N`, or the topic if it has no partitions.
     pub topic: String,
-    /// Where it stands.
+    /// Status.
     pub status: CompactionStatus,
-    /// Why the last one failed; empty otherwise.
+    /// Error of the last compaction; empty otherwise.
     pub last_error: String,
 }
 
@@ -25,20 +26,20 @@ pub struct CompactionState {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[non_exhaustive]
 pub enum CompactionStatus {
-    /// None was asked for since the broker has loaded the partition.
+    /// No compaction was requested since the broker loaded the partition.
     NotRun,
-    /// One is under way.
+    /// A compaction is running.
     Running,
-    /// The last one ended well.
+    /// The last compaction succeeded.
     Success,
-    /// The last one failed.
+    /// The last compaction failed.
     Error,
-    /// A state that this version does not know.
+    /// A status that this version does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// What a broker answers.
+/// A broker's answer.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CompactionStatusJson {
@@ -47,13 +48,13 @@ struct CompactionStatusJson {
     last_error: String,
 }
 
-/// Has the broker compact the ledger, the metadata topic and the register of a task topic, and
-/// those of its levels, and returns when that has begun. Nothing depends on it: a reader of a
-/// compacted topic has less to read. What is under way already goes on, and what does not exist is
-/// left out. Dead letters are not compacted.
+/// Starts the compaction of the ledger, the metadata topic and the register of a task topic and of
+/// its levels. Returns when the compactions have begun. Compaction is optional: it gives readers of
+/// a compacted topic less to read. Compactions that are already running go on, and missing topics
+/// are skipped. Dead letters are not compacted.
 ///
 /// # Errors
-/// When the admin API cannot be asked, or refuses.
+/// The admin API cannot be reached, or refuses.
 pub async fn compact(
     admin: &Admin,
     names: &TopicNames,
@@ -70,11 +71,11 @@ pub async fn compact(
     Ok(())
 }
 
-/// How far the compactions have come that [`compact`] has asked for, or anybody else, for each
-/// partition that there is.
+/// Progress of the compactions that [`compact`] or others have requested, for each existing
+/// partition.
 ///
 /// # Errors
-/// When the admin API cannot be asked, or refuses.
+/// The admin API cannot be reached, or refuses.
 pub async fn compactions(
     admin: &Admin,
     names: &TopicNames,
@@ -91,7 +92,7 @@ pub async fn compactions(
     Ok(states)
 }
 
-/// The topics on which a later entry of a key takes the place of an earlier one.
+/// The topics on which a later entry of a key replaces an earlier one.
 fn compacted<'a>(names: &'a TopicNames, levels: &'a [TopicNames]) -> impl Iterator<Item = &'a str> {
     let of = |names: &'a TopicNames| [names.ledger.as_str(), names.metadata.as_str()];
     // Levels share the register of their queue.
@@ -100,20 +101,20 @@ fn compacted<'a>(names: &'a TopicNames, levels: &'a [TopicNames]) -> impl Iterat
 }
 
 impl AdminCalls {
-    /// Starts the compaction of a topic, all partitions of it, or of one partition.
+    /// Starts the compaction of a topic with all its partitions, or of one partition.
     ///
     /// # Errors
-    /// [`AdminErrorKind::Conflict`] when one is under way.
+    /// [`AdminErrorKind::Conflict`] when a compaction is running.
     pub async fn compact(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::PUT, topic, &["compaction"])?;
         self.http.done(&call).await
     }
 
-    /// How far the compaction of one partition has come.
+    /// Progress of the compaction of one partition.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such partition, or for the name of a topic
-    /// that has partitions.
+    /// [`AdminErrorKind::NotFound`] when the partition does not exist, or `partition` names a
+    /// partitioned topic.
     pub async fn compaction(&self, partition: &str) -> Result<CompactionState, AdminError> {
         let call = self.topic_call(Method::GET, partition, &["compaction"])?;
         let CompactionStatusJson { status, last_error } = self.http.json(&call).await?;

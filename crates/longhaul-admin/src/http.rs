@@ -1,9 +1,10 @@
-//! One call of the admin API: where it goes, what comes back, and what its failure means.
+//! HTTP calls of the admin API: hosts, redirects, answers and errors.
 //!
 //! Several hosts are tried in turn, beginning with the one that answered last. Brokers answer 307
-//! for a topic that another broker owns, and the client below would drop the token on the way to
-//! another host. So redirects are followed here: the same method, body and token, a limited number
-//! of times, and never from `https` to `http`. A secret appears in no error and in no `Debug`.
+//! for a topic that another broker owns, and the HTTP client would drop the token on a redirect to
+//! another host. So redirects are followed here: with the same method, body and token, a limited
+//! number of times, and never from `https` to `http`. No secret appears in an error or a `Debug`
+//! form.
 
 mod hosts;
 
@@ -24,18 +25,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time for one request, from the name look-up to the last byte of the answer.
+/// Time limit for one request, from the name look-up to the last byte of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most brokers that may send one call on to another.
+/// Redirects that one call follows at most.
 const REDIRECTS_MAX: usize = 5;
 /// Largest answer that is read. Internal stats of a topic with 100,000 ledgers have about 10 MB.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Between two tries of a call that is not available at the moment.
+/// Pause between two tries of a call that is temporarily unavailable.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Parts of what Pulsar answers, in lower case, while a topic has no owner.
+/// Parts of Pulsar's answers, in lower case, while a topic has no owner.
 const OWNERLESS: [&str; 4] =
     ["ownership", "not served by this instance", "being unloaded", "timeoutexception"];
-/// Most of a broker's words that go into an error.
+/// Characters of a broker's text that an error keeps at most.
 const REASON_CHARS_MAX: usize = 300;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -44,15 +45,15 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 #[error("{method} {url}: {kind}{}", shown_reason(.reason))]
 pub struct AdminError {
-    /// What a caller may branch on.
+    /// Kind, for callers that branch on it.
     pub kind: AdminErrorKind,
     /// Method of the call.
     pub method: &'static str,
-    /// Where the call, or its last redirect, went: without query and credentials.
+    /// URL of the call or of its last redirect, without query and credentials.
     pub url: String,
-    /// What the broker, or the rule that refused the call, says about it. May be empty.
+    /// The reason that the broker, or the rule that refused the call, gives. May be empty.
     pub reason: String,
-    /// What went wrong below, where the failure is not the broker's answer.
+    /// The underlying error, if the failure is not the broker's answer.
     pub source: Option<Cause>,
 }
 
@@ -60,24 +61,24 @@ pub struct AdminError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdminErrorKind {
-    /// No answer from any host: no connection, no trust in the certificate, or not in time. What
-    /// was asked for may have happened.
+    /// No host answered: no connection, an untrusted certificate, or a timeout. The call may have
+    /// taken effect.
     Unreachable,
-    /// A broker answered that it cannot serve this now, or sent us on to one that does not answer:
-    /// a cluster does so while the topics of a dead broker move to others, for a minute at most as
-    /// a rule.
+    /// A broker answered that it is temporarily unable to serve the call, or redirected it to a
+    /// broker that does not answer. That happens while the topics of a dead broker move to others,
+    /// usually for a minute at most.
     Unavailable,
     /// 401 or 403.
     Unauthorized,
-    /// 404: the topic, its namespace or its subscription.
+    /// 404: the topic, its namespace or its subscription does not exist.
     NotFound,
-    /// 409: it exists already, or changes at this moment.
+    /// 409: the object exists already, or is being changed.
     Conflict,
     /// 405 on a topic policy: the broker runs with `topicLevelPoliciesEnabled=false`.
     PoliciesDisabled,
-    /// The call was never sent: its URL, token, certificate or topic name cannot be used.
+    /// The call was not sent: its URL, token, certificate or topic name is unusable.
     Invalid,
-    /// Any other answer, too many redirects, or one that cannot be read.
+    /// Any other answer, too many redirects, or an unreadable answer.
     Other,
 }
 
@@ -103,18 +104,18 @@ fn shown_reason(reason: &str) -> String {
 /// Credentials for the admin API, and the certificate authorities to trust there.
 #[derive(Clone, Debug, Default)]
 pub struct AdminOptions {
-    /// Tokens go as `Authorization: Bearer …`, name and password as `Basic …`. They follow
-    /// redirects, because the broker that owns a topic asks for them too.
+    /// Tokens are sent as `Authorization: Bearer …`, name and password as `Basic …`. They are sent
+    /// to redirect targets too, because the broker that owns a topic also requires them.
     pub credentials: Credentials,
     /// For `https://` only.
     pub tls: TlsOptions,
 }
 
-/// A call, but for the broker it goes to.
+/// A call, without its host.
 #[derive(Clone, Debug)]
 pub(super) struct AdminHttpCall {
     pub(super) method: Method,
-    /// Segments of the path below the base URL, as they are: they get encoded here.
+    /// Segments of the path below the base URL, not yet encoded.
     pub(super) path: Vec<String>,
     pub(super) query: Option<String>,
     /// JSON.
@@ -127,7 +128,7 @@ pub(super) struct Http {
     client: reqwest::Client,
     hosts: Arc<Hosts>,
     credentials: Credentials,
-    /// Until when a call that is not available at the moment is tried again.
+    /// Until when temporarily unavailable calls are retried.
     retry_until: Option<Moment>,
 }
 
@@ -163,8 +164,8 @@ impl Http {
         }
         let tls = tls_config(&options.tls, is_encrypted)
             .map_err(|cause| invalid("TLS cannot be set up", Some(cause.into())))?;
-        // Brokers redirect to addresses inside their cluster, and Pulsar's own protocol takes no
-        // proxy either.
+        // No proxy: brokers redirect to addresses inside their cluster, and Pulsar's own protocol
+        // uses no proxy either.
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
@@ -177,13 +178,13 @@ impl Http {
         Ok(Self { client, hosts, credentials, retry_until: None })
     }
 
-    /// The same, but calls that are not available at the moment are tried again for so long from
-    /// now, all of them together.
+    /// A copy that retries temporarily unavailable calls for this time from now, all calls
+    /// together.
     pub(super) fn retrying(&self, time: Duration) -> Self {
         Self { retry_until: Some(Clock::System.now() + time), ..self.clone() }
     }
 
-    /// Sends a call and reads its answer as JSON; an empty one reads as `null`.
+    /// Sends a call and reads its answer as JSON; an empty answer reads as `null`.
     pub(super) async fn json<T: DeserializeOwned>(
         &self,
         call: &AdminHttpCall,
@@ -196,25 +197,25 @@ impl Http {
         })
     }
 
-    /// Sends a call whose answer tells nothing but that it was done.
+    /// Sends a call whose answer has no content.
     pub(super) async fn done(&self, call: &AdminHttpCall) -> Result<(), AdminError> {
         self.send(call).await.map(|_| ())
     }
 
-    /// Why a call was not even sent.
+    /// The error for a call that was not sent.
     pub(super) fn refuse(&self, method: &Method, source: Cause) -> AdminError {
         let url = self.hosts.shown();
         failure(AdminErrorKind::Invalid, method, url, "", Some(source))
     }
 
-    /// An answer that came, and cannot be what it should be.
+    /// The error for an answer with unexpected content.
     pub(super) fn unreadable(&self, call: &AdminHttpCall, reason: &str) -> AdminError {
         let base = self.hosts.in_turn().next();
         let url = base.map(|(_, base)| without_secrets(&url_of(base, call))).unwrap_or_default();
         failure(AdminErrorKind::Other, &call.method, url, reason, None)
     }
 
-    /// A plain function that boxes: see `Setup::begin` of the worker's builder.
+    /// Boxes the future outside of an `async fn`: see `Setup::begin` of the worker's builder.
     fn send<'a>(
         &'a self,
         call: &'a AdminHttpCall,
@@ -245,7 +246,8 @@ impl Http {
         }
     }
 
-    /// Asks one host after the other until one can answer. The error is the one that tells most.
+    /// Asks one host after the other until one answers. If none does, returns the most informative
+    /// error.
     async fn ask_in_turn(&self, call: &AdminHttpCall) -> Result<(String, Vec<u8>), AdminError> {
         let authorization = self.authorization(call).await?;
         let mut failed: Option<AdminError> = None;
@@ -265,7 +267,7 @@ impl Http {
         Err(failed.unwrap_or_else(|| self.unreadable(call, "there is no host")))
     }
 
-    /// Asks one host, and those that it sends us on to.
+    /// Asks one host and follows its redirects.
     async fn ask(
         &self,
         call: &AdminHttpCall,
@@ -308,7 +310,7 @@ impl Http {
         Err(failure(AdminErrorKind::Other, &call.method, without_secrets(&url), &reason, None))
     }
 
-    /// Made anew for each call: tokens change.
+    /// Built anew for each call: tokens change.
     async fn authorization(&self, call: &AdminHttpCall) -> Result<Option<HeaderValue>, AdminError> {
         let fail = |kind, cause| {
             let url = self.hosts.shown();
@@ -339,7 +341,7 @@ impl Http {
     }
 }
 
-/// Whether another host, or the same one a little later, may do better.
+/// Whether another host, or a later try, may succeed.
 const fn is_passing(kind: AdminErrorKind) -> bool {
     matches!(kind, AdminErrorKind::Unreachable | AdminErrorKind::Unavailable)
 }
@@ -355,7 +357,7 @@ fn authorization(method: &str, data: &[u8]) -> Result<HeaderValue, Cause> {
     Ok(header)
 }
 
-/// Why there are no credentials to send, in the words of calls.
+/// The error kind of a call for which no credentials could be obtained.
 fn kind_without_credentials(kind: TransportErrorKind) -> AdminErrorKind {
     match kind {
         TransportErrorKind::Invalid => AdminErrorKind::Invalid,
@@ -366,14 +368,14 @@ fn kind_without_credentials(kind: TransportErrorKind) -> AdminErrorKind {
         | TransportErrorKind::IncompatibleSchema
         | TransportErrorKind::Terminated
         | TransportErrorKind::Refused => AdminErrorKind::Other,
-        // Kinds that are still to come.
+        // Future kinds.
         _ => AdminErrorKind::Other,
     }
 }
 
 fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsOptionsError> {
     match options.client_config() {
-        // A bare container may have no certificates at all, and `http` needs none.
+        // A minimal container may have no certificates; `http` needs none.
         Err(TlsOptionsError::NobodyTrusted) if !required => without_trust(),
         config => config,
     }
@@ -416,7 +418,7 @@ fn kind_of(status: StatusCode, reason: &str) -> AdminErrorKind {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             AdminErrorKind::Unavailable
         }
-        // What Pulsar says of a topic that has no owner at the moment.
+        // Pulsar's answer for a topic that has no owner at the moment.
         StatusCode::INTERNAL_SERVER_ERROR | StatusCode::PRECONDITION_FAILED
             if OWNERLESS.iter().any(|words| reason.to_lowercase().contains(words)) =>
         {
@@ -426,7 +428,7 @@ fn kind_of(status: StatusCode, reason: &str) -> AdminErrorKind {
     }
 }
 
-/// The broker's own words: its JSON's `reason`, or else how the answer begins.
+/// The broker's own text: the `reason` of its JSON, or else the beginning of the answer.
 fn broker_reason(answer: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct ErrorReasonJson {
@@ -438,7 +440,7 @@ fn broker_reason(answer: &[u8]) -> String {
     }
 }
 
-/// The beginning of a text on one line, so that a stack trace or a page of HTML does not fill a
+/// The beginning of a text on one line, so that a stack trace or an HTML page does not fill the
 /// terminal.
 fn excerpt(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);

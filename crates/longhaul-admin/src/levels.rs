@@ -1,14 +1,14 @@
-//! Topics of a queue that has levels.
+//! The topics of a queue with levels.
 
 use crate::calls::found;
 use crate::{Admin, AdminError, SetupError, SetupReport, TopicSettings, setup};
 use longhaul_core::topics::TopicNames;
 
-/// Makes the topics of a queue and of its levels as the protocol needs them: [`setup`] for each. A
-/// level that is new gets as many partitions as the task topic has.
+/// Sets up the topics of a queue and of its levels: [`setup`] for each. A new level gets as many
+/// partitions as the task topic has.
 ///
 /// # Errors
-/// See [`SetupError`]. Steps already taken stay taken.
+/// See [`SetupError`]. Completed steps are kept.
 pub async fn setup_levels(
     admin: &Admin,
     queue: &TopicNames,
@@ -20,7 +20,7 @@ pub async fn setup_levels(
         let settings = like(admin, settings, queue, level).await?;
         let SetupReport { steps, findings } = setup(admin, level, &settings).await?;
         report.steps.extend(steps);
-        // What is said of the dead letters was said.
+        // Levels share the dead letters with the queue, so their findings are reported once.
         let said = |finding: &_| report.findings.contains(finding);
         let new: Vec<_> = findings.into_iter().filter(|finding| !said(finding)).collect();
         report.findings.extend(new);
@@ -31,7 +31,7 @@ pub async fn setup_levels(
 /// The settings for a level: a new one gets as many partitions as the queue's own task topic has.
 ///
 /// # Errors
-/// The admin API does not answer.
+/// The admin API cannot be reached, or refuses.
 pub async fn like(
     admin: &Admin,
     settings: &TopicSettings,

@@ -1,10 +1,9 @@
-//! The client of Pulsar's admin API: how the topics of a task topic are made, and whether they are
-//! as the protocol needs them.
+//! The client of Pulsar's admin API: creates the topics of a task topic and checks whether they
+//! meet the protocol's needs.
 //!
-//! Nothing here runs while tasks run: [`setup`] once, [`check`] before a worker starts, and
-//! whenever an operator asks. Both talk HTTP, because Pulsar's binary protocol neither shows nor
-//! sets the policies of a topic. Internal to longhaul: what users need of it, `longhaul::topics`
-//! gives them.
+//! Nothing here runs while tasks run: [`setup`] runs once, [`check`] before a worker starts and on
+//! request. Both use HTTP, because Pulsar's binary protocol neither shows nor sets the policies of
+//! a topic. Internal to longhaul: `longhaul::topics` re-exports the parts that users need.
 
 mod admin;
 mod calls;

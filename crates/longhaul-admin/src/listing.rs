@@ -1,4 +1,4 @@
-//! Which queues there are: task topics that have a ledger.
+//! Lists queues: task topics that have a ledger.
 
 use super::admin::Admin;
 use super::calls::AdminCalls;
@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 /// ```
 ///
 /// # Errors
-/// When the admin API cannot be asked, or refuses to answer.
+/// The admin API cannot be reached, or refuses.
 pub async fn queues(
     admin: &Admin,
     namespace: &str,
@@ -35,8 +35,8 @@ pub async fn queues(
 }
 
 impl AdminCalls {
-    /// All topics of a namespace, by full name; those with partitions count once beside their
-    /// partitions.
+    /// All topics of a namespace, by full name; a partitioned topic is listed once, in addition to
+    /// its partitions.
     async fn topics(&self, namespace: &str) -> Result<Vec<String>, AdminError> {
         let any = format!("{namespace}/any");
         let parts = TopicParts::parse(&any).map_err(|e| self.refuse(&Method::GET, e))?;
@@ -47,7 +47,7 @@ impl AdminCalls {
     }
 }
 
-/// The task topics among all topics of a namespace. Pure.
+/// Filters the task topics among all topics of a namespace. Pure.
 fn task_topics<'a>(topics: impl Iterator<Item = &'a str>, subscription: &str) -> Vec<String> {
     let all: BTreeSet<&str> = topics.collect();
     let infix = if subscription == DEFAULT_SUBSCRIPTION {

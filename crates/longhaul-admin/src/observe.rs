@@ -1,4 +1,4 @@
-//! Reads from the broker what `check` judges and `setup` changes. It judges and changes nothing.
+//! Reads the state that `check` judges and `setup` changes. This module only reads.
 
 use super::calls::{AdminCalls, found};
 use super::http::AdminError;
@@ -10,10 +10,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use longhaul_core::topics::TopicNames;
 use std::fmt;
 
-/// Partitions that are looked at together.
+/// Partitions that are read in parallel.
 const PARTITIONS_AT_ONCE: usize = 8;
 
-/// What part a topic plays.
+/// Role of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TopicRole {
     Task,
@@ -24,7 +24,7 @@ pub(super) enum TopicRole {
 }
 
 impl TopicRole {
-    /// The name of this topic.
+    /// The name of the topic with this role.
     pub(super) fn topic(self, names: &TopicNames) -> &str {
         match self {
             Self::Task => &names.task,
@@ -35,18 +35,19 @@ impl TopicRole {
         }
     }
 
-    /// The broker compacts it, and readers see it from its start.
+    /// Whether the broker compacts the topic, and readers read it from its start.
     pub(super) const fn is_compacted(self) -> bool {
         matches!(self, Self::Metadata | Self::Ledger | Self::Register)
     }
 
-    /// One topic without partitions, whatever the task topic has.
+    /// Whether it is one topic without partitions, regardless of the task topic.
     pub(super) const fn is_single(self) -> bool {
         matches!(self, Self::Register | Self::DeadLetters)
     }
 }
 
-/// Whether a topic is partitioned. Pulsar changes the number later, but not from none to some.
+/// Partitioning of a topic. Pulsar can raise the number of partitions, but cannot partition an
+/// unpartitioned topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TopicPartitioning {
     Unpartitioned,
@@ -76,12 +77,13 @@ impl fmt::Display for TopicPartitioning {
     }
 }
 
-/// One partition as the broker has it.
+/// State of one partition at the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartitionState {
-    /// The topic's count includes it, but the broker may have deleted it, or never made it.
+    /// Whether the partition exists. The topic's count includes it, but the broker may have deleted
+    /// it or never created it.
     pub(super) exists: bool,
-    /// Whether the subscription that the topic's role asks for is there: the workers' on the task
+    /// Whether the subscription of the topic's role exists: the workers' subscription on the task
     /// topic, any durable one on the dead letters.
     pub(super) subscribed: bool,
     pub(super) compaction_cursor: bool,
@@ -94,11 +96,11 @@ pub(super) struct TopicState {
     pub(super) shape: TopicPartitioning,
     pub(super) policies: EffectivePolicies,
     pub(super) traits: Traits,
-    /// By index; the only one of a topic without partitions.
+    /// By index; a topic without partitions has one.
     pub(super) partitions: Vec<PartitionState>,
 }
 
-/// All that was read; a topic that does not exist is `None`.
+/// Everything that was read; `None` for a topic that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Observed {
     pub(super) task: Option<TopicState>,
@@ -106,7 +108,7 @@ pub(super) struct Observed {
     pub(super) ledger: Option<TopicState>,
     pub(super) register: Option<TopicState>,
     pub(super) dead_letters: Option<TopicState>,
-    /// `None` where it cannot be read.
+    /// `None` if unknown.
     pub(super) bookies: Option<u32>,
 }
 
@@ -121,7 +123,8 @@ impl Observed {
         }
     }
 
-    /// Partitions of T whose subscription is gone although the ledger remembers tasks of them.
+    /// Partitions of the task topic whose subscription is gone although the ledger has tasks of
+    /// them.
     pub(super) fn lost_subscriptions(&self) -> Vec<usize> {
         let (Some(task), Some(ledger)) = (&self.task, &self.ledger) else { return Vec::new() };
         let pairs = task.partitions.iter().zip(&ledger.partitions).enumerate();
@@ -132,7 +135,8 @@ impl Observed {
     }
 }
 
-/// Reads everything once. A plain function that boxes: see `Setup::begin` of the worker's builder.
+/// Reads everything once. Boxes the future outside of an `async fn`: see `Setup::begin` of the
+/// worker's builder.
 pub(super) fn observe<'a>(
     admin: &'a AdminCalls,
     names: &'a TopicNames,
@@ -167,7 +171,7 @@ async fn topic(
 ) -> Result<Option<TopicState>, AdminError> {
     let Some(partitions) = found(admin.partitions(topic).await)? else { return Ok(None) };
     let shape = TopicPartitioning::from_count(partitions);
-    // A topic that is deleted between the two calls is one that does not exist.
+    // A topic that is deleted between the two calls counts as missing.
     let Some(policies) = found(EffectivePolicies::read(admin, topic).await)? else {
         return Ok(None);
     };
@@ -189,7 +193,7 @@ async fn partition(
     let stats = admin.partition_stats(&name).await?;
     let subscribed = match (&stats, role) {
         (None, _) => false,
-        // Whoever handles dead letters may do so under a name of their own.
+        // Dead letters may be consumed under any subscription name.
         (Some(_), TopicRole::DeadLetters) => admin.has_durable_subscription(&name).await?,
         (Some(stats), _) => stats.has_subscription(subscription),
     };
@@ -201,7 +205,7 @@ async fn partition(
     })
 }
 
-/// The names under which the broker knows the partitions of a topic.
+/// The broker's names of a topic's partitions.
 pub(super) fn partition_names(topic: &str, shape: TopicPartitioning) -> Vec<String> {
     match shape {
         TopicPartitioning::Unpartitioned => vec![topic.to_owned()],

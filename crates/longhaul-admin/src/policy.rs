@@ -1,4 +1,4 @@
-//! The topic policies that longhaul cares about: how they are set, and how they are read.
+//! The topic policies that longhaul sets and reads.
 
 use super::calls::AdminCalls;
 use super::http::{AdminError, AdminErrorKind};
@@ -8,49 +8,48 @@ use serde::Deserialize;
 use serde_json::json;
 use std::fmt;
 
-/// One policy of a topic, with a value.
+/// A policy of a topic, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
-    /// How long, and up to which size, messages stay that every subscription has acknowledged. -1
-    /// is unlimited.
+    /// Time and size limits for messages that every subscription has acknowledged. -1 is unlimited.
     Retention {
         /// Time in minutes.
         minutes: i64,
         /// Size in MiB.
         megabytes: i64,
     },
-    /// Size of the uncompacted part at which the broker compacts by itself; 0 is never.
+    /// Size of the uncompacted part at which the broker compacts by itself; 0 means never.
     CompactionThreshold {
         /// Size in bytes.
         bytes: u64,
     },
-    /// Whether the broker drops what a producer sends twice.
+    /// Whether the broker drops messages that a producer sends twice.
     Deduplication(bool),
-    /// Time after which the broker itself acknowledges a message; 0 is never.
+    /// Time after which the broker itself acknowledges a message; 0 means never.
     MessageTtl {
         /// Time in seconds.
         seconds: u64,
     },
-    /// Unacknowledged messages at which a consumer gets no more; 0 is unlimited.
+    /// Unacknowledged messages at which a consumer receives no more; 0 is unlimited.
     UnackedPerConsumer(u64),
-    /// Unacknowledged messages at which a subscription gets no more; 0 is unlimited.
+    /// Unacknowledged messages at which a subscription receives no more; 0 is unlimited.
     UnackedPerSubscription(u64),
-    /// Whether the broker deletes a topic that nobody uses.
+    /// Whether the broker deletes an unused topic.
     DeleteWhileInactive(bool),
-    /// What a subscription may have to read before the broker does something about it.
+    /// Unread messages of a subscription above which the broker acts.
     BacklogQuota {
-        /// What is limited.
+        /// Kind of the limit.
         kind: QuotaKind,
-        /// In bytes or seconds; `None` is unlimited.
+        /// Limit in bytes or seconds; `None` is unlimited.
         limit: Option<u64>,
-        /// What the broker does then.
+        /// The broker's action.
         action: QuotaAction,
     },
 }
 
 impl Policy {
-    /// The last part of the admin API's path.
+    /// The last segment of the admin API's path.
     pub(super) const fn segment(&self) -> &'static str {
         match self {
             Self::Retention { .. } => RETENTION,
@@ -100,7 +99,7 @@ impl Policy {
         })
     }
 
-    /// The call that sets it for all topics of a namespace, as one would type it.
+    /// The call that sets the policy for all topics of a namespace, as one would type it.
     pub(super) fn namespace_request(&self, topic: TopicParts<'_>) -> String {
         let (method, segment) = match self {
             Self::Retention { .. } => ("POST", RETENTION),
@@ -129,7 +128,7 @@ impl Policy {
         )
     }
 
-    /// The call that sets it, as one would type it.
+    /// The call that sets the policy, as one would type it.
     pub(super) fn request(&self, topic: TopicParts<'_>) -> String {
         let TopicParts { tenant, namespace, local } = topic;
         let query = self.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -167,7 +166,7 @@ pub(super) const fn on_off(enabled: bool) -> &'static str {
     if enabled { "on" } else { "off" }
 }
 
-/// How long messages stay that every subscription has acknowledged.
+/// How long messages are kept that every subscription has acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct RetentionPolicies {
     #[serde(rename = "retentionTimeInMinutes")]
@@ -190,7 +189,7 @@ impl fmt::Display for RetentionPolicies {
     }
 }
 
-/// When the broker deletes a topic that nobody uses.
+/// When the broker deletes an unused topic.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InactiveTopic {
@@ -200,31 +199,31 @@ pub(super) struct InactiveTopic {
 }
 
 impl InactiveTopic {
-    /// The mode in which even a topic with a subscription goes, once that has read everything.
+    /// Whether the broker deletes even a topic with subscriptions, once they have read everything.
     pub(super) fn ignores_subscriptions(&self) -> bool {
         self.inactive_topic_delete_mode == "delete_when_subscriptions_caught_up"
     }
 }
 
 impl Default for InactiveTopic {
-    /// What brokers do unless told otherwise.
+    /// The brokers' defaults.
     fn default() -> Self {
         let mode = "delete_when_no_subscriptions".to_owned();
         Self { delete_while_inactive: true, inactive_topic_delete_mode: mode }
     }
 }
 
-/// Who decided what was read.
+/// Source of the policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PolicySource {
-    /// Topic, namespace and broker together: the value in force.
+    /// The effective values of topic, namespace and broker together.
     Applied,
-    /// The namespace alone, because the broker has no topic policies. What it does not say is the
-    /// broker's own default, which no call shows: Pulsar's is assumed.
+    /// The namespace alone, because the broker has no topic policies. For values that the namespace
+    /// does not set, no call shows the broker's default; Pulsar's default is assumed.
     Namespace,
 }
 
-/// The policies in force on a topic.
+/// The effective policies of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EffectivePolicies {
     pub(super) source: PolicySource,
@@ -236,7 +235,7 @@ pub(super) struct EffectivePolicies {
     pub(super) unacked_per_subscription: u64,
     pub(super) inactive: InactiveTopic,
     pub(super) quotas: Quotas,
-    /// Bookies among which an entry is spread; `None` where it cannot be read.
+    /// Bookies that store the entries of a ledger; `None` if unknown.
     pub(super) ensemble: Option<u32>,
 }
 
@@ -251,7 +250,7 @@ const BACKLOG_QUOTA: &str = "backlogQuota";
 const BACKLOG_QUOTAS: &str = "backlogQuotaMap";
 const PERSISTENCE: &str = "persistence";
 
-/// Pulsar's limits where nobody set any.
+/// Pulsar's default limits.
 const UNACKED_PER_CONSUMER_DEFAULT: u64 = 50_000;
 const UNACKED_PER_SUBSCRIPTION_DEFAULT: u64 = 200_000;
 
@@ -261,7 +260,7 @@ struct Persistence {
     bookkeeper_ensemble: u32,
 }
 
-/// The part of a namespace's policies that is of use; each is left out by the broker when unset.
+/// The needed part of a namespace's policies; the broker leaves out unset ones.
 #[derive(Deserialize)]
 struct NamespacePolicies {
     retention_policies: Option<RetentionPolicies>,
@@ -276,7 +275,8 @@ struct NamespacePolicies {
 }
 
 impl EffectivePolicies {
-    /// Reads what is in force on an existing topic: its whole name, not that of a partition.
+    /// Reads the effective policies of an existing topic. `topic` is the full name without a
+    /// partition.
     pub(super) async fn read(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
         match Self::read_applied(admin, topic).await {
             Err(e) if e.kind == AdminErrorKind::PoliciesDisabled => {
@@ -296,7 +296,7 @@ impl EffectivePolicies {
         let per_subscription: Option<_> = admin.policy(topic, UNACKED_PER_SUBSCRIPTION).await?;
         let inactive: Option<_> = admin.policy(topic, INACTIVE_TOPIC).await?;
         let quotas: Option<_> = admin.policy(topic, BACKLOG_QUOTAS).await?;
-        // It only serves a warning, and a token may be kept from reading it.
+        // The value only serves a warning, and a token may not be allowed to read it.
         let persistence: Option<Persistence> =
             admin.policy(topic, PERSISTENCE).await.unwrap_or_default();
         Ok(Self {

@@ -1,8 +1,8 @@
-//! Backlog quotas: what the broker does once a subscription has so much, or so old messages, to
-//! read. Pure.
+//! Backlog quotas: what the broker does when a subscription has too many or too old unread
+//! messages. Pure.
 //!
-//! One that is set for a namespace holds for its topics, too. Then one reader that stands still
-//! stops every worker, or the broker skips what was not read.
+//! A namespace's quota applies to its topics too. A single stalled reader then stops every worker,
+//! or the broker skips unread messages.
 
 use super::check::{FindingKind, Severity};
 use super::observe::TopicRole;
@@ -11,16 +11,16 @@ use super::rules::Unmet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a backlog quota limits.
+/// Kind of a backlog quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaKind {
-    /// The bytes that the slowest subscription still has to read.
+    /// Bytes that the slowest subscription has not read.
     Size,
-    /// The age in seconds of the oldest message that is not acknowledged.
+    /// Age in seconds of the oldest unacknowledged message.
     Age,
 }
 
-/// What the broker does when a quota is exceeded.
+/// The broker's action when a quota is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -31,13 +31,13 @@ pub enum QuotaAction {
     ProducerException,
     /// The slowest subscription loses its oldest messages.
     ConsumerBacklogEviction,
-    /// Something that this version does not know.
+    /// An action that this version does not know.
     #[serde(other)]
     Unknown,
 }
 
 impl QuotaKind {
-    /// As the admin API calls it.
+    /// The admin API's name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Size => "destination_storage",
@@ -55,7 +55,7 @@ impl fmt::Display for QuotaKind {
     }
 }
 
-/// A quota as brokers write it, with both limits, of which they obey the one that its kind names.
+/// A quota as brokers write it, with both limits. Brokers apply only the limit of the quota's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Quota {
@@ -75,7 +75,7 @@ pub(super) struct Quotas {
     age: Option<Quota>,
 }
 
-/// What sets a quota: none by default.
+/// The request that sets a quota; both limits are absent by default.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BacklogQuotaJson {
@@ -100,9 +100,9 @@ impl BacklogQuotaJson {
 const UNLIMITED: i64 = -1;
 
 impl Quotas {
-    /// The limits that there are: what they limit, where, and what the broker does then.
+    /// The limits in force: kind, value, and the broker's action.
     fn limits(&self) -> impl Iterator<Item = (QuotaKind, i64, QuotaAction)> {
-        // As the broker judges: a size of 0 is a limit, an age of 0 is none.
+        // As the broker judges: a size of 0 is a limit, an age of 0 is not.
         let size =
             self.size.and_then(|quota| Some((QuotaKind::Size, quota.limit_size?, quota.policy)));
         let age =
@@ -112,7 +112,7 @@ impl Quotas {
     }
 }
 
-/// The quotas of a topic that the protocol cannot have.
+/// The quotas of a topic that violate the protocol's needs.
 pub(super) fn unmet(role: TopicRole, found: &Quotas) -> Vec<Unmet> {
     let unmet = found.limits().filter_map(|(kind, limit, action)| {
         let (severity, risk) = risk(role, kind, action)?;
@@ -136,7 +136,7 @@ pub(super) fn unmet(role: TopicRole, found: &Quotas) -> Vec<Unmet> {
     unmet.collect()
 }
 
-/// What may happen with such a quota; `None` where it does no harm.
+/// The risk of such a quota; `None` if it is harmless.
 const fn risk(
     role: TopicRole,
     kind: QuotaKind,
@@ -162,8 +162,7 @@ const fn risk(
             "the broker skips states of tasks that a subscription has not read, and may delete some that were never compacted",
         ),
         (TopicRole::Task, false) => match kind {
-            // Who submits has to wait while too many tasks are open: that is what such a limit is
-            // for.
+            // Submitters wait while too many tasks are open, which is the purpose of such a limit.
             QuotaKind::Size => return None,
             QuotaKind::Age => (
                 Severity::Warning,
@@ -203,8 +202,8 @@ mod tests {
         TopicRole::DeadLetters,
     ];
 
-    /// What Pulsar 4 answers for a topic without quotas, what a bare broker does, and what a later
-    /// version may say.
+    /// Quotas without a limit: as Pulsar 4 and a bare broker answer for a topic, and as a later
+    /// version may.
     #[test]
     fn without_a_limit_there_is_nothing_to_find() {
         let none = r#"{"limit":-1,"limitSize":-1,"limitTime":-1,"policy":"producer_request_hold"}"#;

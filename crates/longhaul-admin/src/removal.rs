@@ -1,24 +1,25 @@
-//! Deletes the topics of a task topic, with everything in them.
+//! Deletes the topics of a task topic and all their messages.
 
 use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind};
 use longhaul_core::topics::TopicNames;
 
-/// Deletes a task topic, those of its levels, and all that belong to them, even while clients use
-/// them. Tasks that run then go on, and what their workers publish at the end is lost. What does
-/// not exist is left out, so that a removal that failed half-way can be repeated.
+/// Deletes a task topic, the topics of its levels, and everything that belongs to them, even while
+/// clients use them. Running tasks go on, and the results that their workers publish are lost.
+/// Missing topics are skipped, so a removal that failed half-way can be repeated.
 ///
-/// Workers that still run make topics of these names again, without their policies: end them first.
+/// Stop the workers first: running workers create topics of these names again, without their
+/// policies.
 ///
 /// # Errors
-/// When the admin API cannot be asked, or refuses.
+/// The admin API cannot be reached, or refuses.
 pub async fn remove(
     admin: &Admin,
     names: &TopicNames,
     levels: &[TopicNames],
 ) -> Result<(), AdminError> {
     let admin = admin.retrying();
-    // The task topic goes first: nothing is to be submitted to what is half gone.
+    // The task topic goes first, so that no task is submitted to a half-deleted queue.
     for TopicNames { task, metadata, ledger, .. } in [names].into_iter().chain(levels) {
         for topic in [task, ledger, metadata] {
             gone(admin.delete_topic(topic).await)?;

@@ -1,6 +1,7 @@
-//! Which policies the protocol needs on which topic, and what goes wrong without them. Pure.
+//! The policies that the protocol needs on each topic, and the risks without them. Pure.
 //!
-//! `setup` sets what `unmet` names, and `check` reports it, so that the two never disagree.
+//! `setup` sets the policies that `unmet` returns and `check` reports them, so the two always
+//! agree.
 
 use super::check::{FindingKind, Severity};
 use super::observe::TopicRole;
@@ -9,25 +10,25 @@ use super::quota;
 use super::settings::TopicSettings;
 
 /// Uncompacted bytes at which the broker compacts the ledger or the metadata by itself. It is
-/// fixed: half the compacted size would save work on a ledger of more than 128 MiB, but that size
-/// changes all the time, and seals keep it far below.
+/// fixed: half the compacted size would save work on a ledger above 128 MiB, but that size changes
+/// constantly, and seals keep it far below.
 pub(super) const COMPACTION_THRESHOLD_BYTES: u64 = 64 * 1024 * 1024;
 
 const UNLIMITED: i64 = -1;
 
-/// A policy that is not as the protocol needs it.
+/// A policy that does not meet the protocol's needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unmet {
     /// The value to set.
     pub(super) policy: Policy,
     pub(super) kind: FindingKind,
     pub(super) severity: Severity,
-    /// What was found, against what is needed.
+    /// The value found and the value needed.
     pub(super) what: String,
     pub(super) risk: &'static str,
 }
 
-/// Everything that a new topic gets.
+/// All policies that a new topic gets.
 pub(super) fn wanted(role: TopicRole, settings: &TopicSettings) -> Vec<Policy> {
     let mut policies = vec![
         retention(role, settings),
@@ -50,7 +51,7 @@ pub(super) fn wanted(role: TopicRole, settings: &TopicSettings) -> Vec<Policy> {
     policies
 }
 
-/// What an existing topic lacks. `bookies` is their number, if it is known.
+/// Policies that an existing topic lacks. `bookies` is the number of bookies, if known.
 pub(super) fn unmet(
     role: TopicRole,
     found: &EffectivePolicies,
@@ -58,7 +59,7 @@ pub(super) fn unmet(
     bookies: Option<u32>,
 ) -> Vec<Unmet> {
     let mut unmet = Vec::new();
-    // Acknowledged tasks are kept for an outage of bookies alone: the embedded broker says that it
+    // Acknowledged tasks are kept only in case bookies fail; the embedded broker reports that it
     // has none.
     let is_idle = |unmet: &Unmet| {
         role == TopicRole::Task
@@ -86,7 +87,7 @@ pub(super) fn unmet(
 
 fn retention(role: TopicRole, settings: &TopicSettings) -> Policy {
     match wanted_minutes(role, settings) {
-        // The broker takes zero only for both.
+        // The broker accepts zero only for both values.
         0 => Policy::Retention { minutes: 0, megabytes: 0 },
         minutes => Policy::Retention { minutes, megabytes: UNLIMITED },
     }
@@ -108,7 +109,7 @@ fn unmet_retention(
 ) -> Option<Unmet> {
     let RetentionPolicies { minutes, megabytes } = found.retention;
     let kept = if megabytes == 0 { 0 } else { minutes };
-    // Whatever limit is reached first ends it, so a limit in size can make any time too short.
+    // The first limit reached applies, so a limit in size can make any time too short.
     let below = |bound: i64| {
         let shorter = kept >= 0 && (bound < 0 || kept < bound);
         shorter || (megabytes >= 0 && bound != 0)
@@ -117,7 +118,7 @@ fn unmet_retention(
     let too_long = match role {
         TopicRole::Task => kept < 0 || kept > wanted,
         TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register => kept < 0 && wanted >= 0,
-        // They are few, and may be somebody's archive.
+        // Dead letters are few, and may be an archive.
         TopicRole::DeadLetters => false,
     };
     let unsafe_for_readers = below(settings.least_history_minutes());
@@ -201,7 +202,7 @@ fn unmet_ttl(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
 fn unmet_deletion(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
     let deletes = found.inactive.delete_while_inactive;
     let (severity, risk) = match role {
-        // A durable subscription keeps it, in all modes but one.
+        // A durable subscription keeps the topic in all modes but one.
         TopicRole::Task if !found.inactive.ignores_subscriptions() => return None,
         TopicRole::Task => (
             Severity::Error,
@@ -273,7 +274,7 @@ fn unmet_deduplication(role: TopicRole, found: &EffectivePolicies) -> Option<Unm
             Severity::Warning,
             "a producer sends again what has no receipt when its connection breaks: one submit may become two tasks",
         ),
-        // Workers never send an entry twice, so this guards against what others do.
+        // Workers never send an entry twice, so this guards against other clients.
         TopicRole::Ledger | TopicRole::Register | TopicRole::Metadata | TopicRole::DeadLetters => (
             Severity::Warning,
             "workers send no entry twice, but an entry that another client sends twice can overrule what lies between, and \

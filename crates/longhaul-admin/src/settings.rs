@@ -1,45 +1,45 @@
-//! What an operator decides about the topics.
+//! The operator's settings for the topics.
 
 use longhaul_core::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, check_subscription};
 use std::time::Duration;
 
-/// Most partitions that are ever asked for. The broker itself has no limit by default: a typing
-/// error of three zeros makes it create as many topics, and every worker follows all partitions of
-/// the ledger.
+/// Maximum number of partitions. The broker has no limit by default: a typing error of three zeros
+/// would create that many topics, and every worker follows all partitions of the ledger.
 pub const PARTITIONS_MAX: u32 = 1_000;
 
-/// Longest ledger retention: ten years. Four times as much still fits into the broker's 32-bit
-/// count of minutes.
+/// Longest ledger retention: ten years. Four times this value still fits the broker's 32-bit count
+/// of minutes.
 pub const LEDGER_RETENTION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// How far back the ledger, the metadata and the handled dead letters can be read: how long the
-/// broker keeps entries that compaction has replaced, or that everybody has acknowledged.
+/// How long the broker keeps entries that compaction has replaced or that all subscriptions have
+/// acknowledged. It limits how far back the ledger, the metadata and the handled dead letters can
+/// be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HistoryRetention {
-    /// Four times the ledger retention: the least with which workers that read slowly miss nothing.
+    /// Four times the ledger retention: the shortest time with which slow workers miss nothing.
     #[default]
     Least,
-    /// So long; at least four times the ledger retention.
+    /// This time; at least four times the ledger retention.
     For(Duration),
-    /// For ever. The disk of the broker must be made for it.
+    /// For ever. The broker's disk must be large enough.
     Unlimited,
 }
 
-/// What the topics of a task topic are made for.
+/// Settings for the topics of a task topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSettings {
-    /// How long a finished task stays in the ledger, counted from when the subscription has passed
-    /// it: R. The broker keeps acknowledged tasks at most as long.
+    /// R: how long a finished task stays in the ledger after the subscription has passed it. The
+    /// broker keeps acknowledged tasks at most this long.
     pub ledger_retention: Duration,
     /// How long the broker keeps the raw ledger and the raw metadata.
     pub history_retention: HistoryRetention,
-    /// Partitions of the task topic. `None` leaves an existing topic as it is, and makes a new one
-    /// without partitions.
+    /// Partitions of the task topic. With `None`, an existing topic stays unchanged, and a new one
+    /// has no partitions.
     pub partitions: Option<u32>,
     /// The durable subscription through which workers receive tasks.
     pub subscription: String,
-    /// Make the subscription at the earliest message even though the ledger already has entries, so
-    /// that whatever the task topic still holds is delivered again.
+    /// Create the subscription at the earliest message even if the ledger already has entries. All
+    /// messages left on the task topic are then delivered again.
     pub replay: bool,
 }
 
@@ -76,10 +76,10 @@ pub enum TopicSettingsError {
 }
 
 impl TopicSettings {
-    /// Checks what does not depend on a broker.
+    /// Checks the settings without a broker.
     ///
     /// # Errors
-    /// When a value is out of its range; see [`TopicSettingsError`].
+    /// A value is out of range; see [`TopicSettingsError`].
     pub fn validate(&self) -> Result<(), TopicSettingsError> {
         if let Some(partitions) = self.partitions.filter(|n| !(1..=PARTITIONS_MAX).contains(n)) {
             return Err(TopicSettingsError::Partitions(partitions));
@@ -96,12 +96,12 @@ impl TopicSettings {
         Ok(())
     }
 
-    /// Minutes for which the raw ledger must be kept at least: 4 R, rounded up.
+    /// Shortest time to keep the raw ledger, in minutes: 4 R, rounded up.
     pub(super) fn least_history_minutes(&self) -> i64 {
         minutes_up(self.ledger_retention.saturating_mul(4))
     }
 
-    /// Minutes for which it is to be kept, rounded up; -1 for ever.
+    /// Time to keep the raw ledger, in minutes, rounded up; -1 for ever.
     pub(super) fn history_minutes(&self) -> i64 {
         match self.history_retention {
             HistoryRetention::Least => self.least_history_minutes(),
@@ -110,7 +110,7 @@ impl TopicSettings {
         }
     }
 
-    /// Minutes for which acknowledged tasks are kept: at most R, so rounded down.
+    /// Time to keep acknowledged tasks, in minutes: at most R, so rounded down.
     pub(super) fn task_retention_minutes(&self) -> i64 {
         minutes(self.ledger_retention.as_millis() / 60_000)
     }
@@ -120,7 +120,7 @@ fn minutes_up(time: Duration) -> i64 {
     minutes(time.as_millis().div_ceil(60_000).max(1))
 }
 
-/// The broker counts minutes in 32 bits.
+/// Limits minutes to the broker's 32 bits.
 fn minutes(minutes: u128) -> i64 {
     i64::from(i32::try_from(minutes).unwrap_or(i32::MAX))
 }

@@ -1,8 +1,8 @@
-//! Makes the topics of a task topic as the protocol needs them.
+//! Sets up the topics of a task topic as the protocol needs them.
 //!
-//! It works in rounds: look, plan, act, look again, until nothing is left to do. What is as it
-//! should be is left alone, so that running it twice changes nothing. It deletes nothing: it lowers
-//! no retention, except on a topic that it has just made.
+//! It works in rounds: observe, plan, act, and observe again, until nothing is left to do. Correct
+//! topics stay unchanged, so a second run changes nothing. Setup deletes nothing: it does not lower
+//! a retention, except on a topic that it has just created.
 //!
 //! Invariant: ledger and metadata cover every partition of the task topic before the task topic has
 //! it.
@@ -23,13 +23,13 @@ use std::time::Duration;
 
 /// Rounds of planning and acting. One is enough unless someone else changes the topics meanwhile.
 const ROUNDS_MAX: usize = 5;
-/// Looks at the result of a round that was taken whole. A policy is in force 3 to 50 ms after it
+/// How often the result of a completed round is observed. A policy takes effect 3 to 50 ms after it
 /// was set.
 const LOOKS_MAX: usize = 20;
-/// Pause between two looks.
+/// Pause between two observations.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
-/// One change.
+/// A change by setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetupStep {
@@ -47,7 +47,7 @@ pub enum SetupStep {
         /// The new number.
         partitions: u32,
     },
-    /// Create the partitions that are counted but not there.
+    /// Create the missing partitions of a topic.
     CreateMissingPartitions {
         /// Full name.
         topic: String,
@@ -56,7 +56,7 @@ pub enum SetupStep {
     CreateSubscription {
         /// Full name.
         topic: String,
-        /// Its name.
+        /// Name of the subscription.
         subscription: String,
     },
     /// Set a policy.
@@ -91,27 +91,27 @@ impl fmt::Display for SetupStep {
     }
 }
 
-/// What was done.
+/// Result of a setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SetupReport {
-    /// In the order they were taken; empty when everything was right already.
+    /// Steps in the order they were taken; empty if nothing had to change.
     pub steps: Vec<SetupStep>,
-    /// Warnings about what setup leaves alone.
+    /// Warnings about properties that setup does not change.
     pub findings: Vec<TopicFinding>,
 }
 
-/// Why the topics are not as they should be.
+/// Why a setup failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The settings are out of range: nothing was changed.
+    /// The settings are out of range; nothing was changed.
     #[error("the topic settings cannot be used")]
     Settings(#[from] TopicSettingsError),
-    /// A call failed. Setup can be run again: it goes on where it stopped.
+    /// A call failed. Run setup again: it continues where it stopped.
     #[error("the admin API refused or failed")]
     Admin(#[from] AdminError),
-    /// Pulsar can neither take partitions away nor divide a topic that has none: nothing was
+    /// Pulsar can neither remove partitions nor partition an unpartitioned topic; nothing was
     /// changed.
     #[error(
         "{topic} has {found}, which cannot become {wanted}: set it up with what it has, or use another topic"
@@ -119,16 +119,16 @@ pub enum SetupError {
     Partitions {
         /// Full name of the topic.
         topic: String,
-        /// What it has.
+        /// The partitions found.
         found: String,
-        /// What it should have.
+        /// The partitions wanted.
         wanted: String,
     },
-    /// The subscription is gone although the ledger remembers its tasks, and `replay` was not asked
-    /// for: nothing was changed.
+    /// The subscription is gone although the ledger has its tasks, and `replay` was not set;
+    /// nothing was changed.
     #[error("{0}")]
     SubscriptionLost(Box<TopicFinding>),
-    /// Everything was tried, and these errors remain.
+    /// All steps were taken, and these errors remain.
     #[error("the topics are not as they should be:{}", lines(.0))]
     Incomplete(Vec<TopicFinding>),
 }
@@ -137,8 +137,7 @@ fn lines(findings: &[TopicFinding]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
-/// Makes topics and puts them right; `Queue::setup_topics` does it
-/// with the client's settings.
+/// Creates and corrects topics; `Queue::setup_topics` does it with the client's settings.
 ///
 /// ```no_run
 /// # mod longhaul { pub mod topics { pub use longhaul_admin::*; pub use longhaul_core::topics::*; } }
@@ -156,11 +155,11 @@ fn lines(findings: &[TopicFinding]) -> String {
 /// # }
 /// ```
 ///
-/// Creates and changes whatever is not as the protocol needs it, and reads it back. While a cluster
-/// fails over it tries again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
+/// Creates and changes everything that does not meet the protocol's needs, and verifies the result.
+/// During a failover of the cluster it retries for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
 /// # Errors
-/// See [`SetupError`]. Steps already taken stay taken.
+/// See [`SetupError`]. Completed steps are kept.
 pub async fn setup(
     admin: &Admin,
     names: &TopicNames,
@@ -198,7 +197,7 @@ pub async fn setup(
     }
 }
 
-/// The topics that were made, for the log.
+/// The created topics, for the log.
 fn created(steps: &[SetupStep]) -> String {
     let created = steps.iter().filter_map(|step| match step {
         SetupStep::CreateTopic { topic, .. } => Some(topic.as_str()),
@@ -210,8 +209,8 @@ fn created(steps: &[SetupStep]) -> String {
     created.collect::<Vec<_>>().join(" ")
 }
 
-/// Takes the steps of one round, up to the first that fails in a way that another round may mend:
-/// the broker refuses what another setup is doing at the same moment. That failure is handed back.
+/// Takes the steps of one round, up to the first failure that another round may resolve: the broker
+/// refuses a change that another setup makes at the same moment. Returns that failure.
 async fn take_all(
     admin: &AdminCalls,
     round: Vec<SetupStep>,
@@ -222,9 +221,9 @@ async fn take_all(
         match take(admin, &step).await {
             Ok(()) => taken.push(step),
             Err(e) => match e.kind {
-                // The namespace may say all that is needed: the next look judges by that.
+                // The namespace's policies may suffice; the next observation decides.
                 AdminErrorKind::PoliciesDisabled => {}
-                // A topic that another setup is making is not there yet for every call.
+                // A topic that another setup is creating does not exist yet for every call.
                 AdminErrorKind::Conflict
                 | AdminErrorKind::NotFound
                 | AdminErrorKind::Unavailable
@@ -238,10 +237,10 @@ async fn take_all(
     Ok(None)
 }
 
-/// What [`setup`] would do now. Changes nothing.
+/// The steps that [`setup`] would take now. Changes nothing.
 ///
 /// # Errors
-/// As [`setup`], but for what only shows while steps are taken.
+/// The errors of [`setup`], except those that only occur while steps are taken.
 pub async fn dry_run(
     admin: &Admin,
     names: &TopicNames,
@@ -252,7 +251,7 @@ pub async fn dry_run(
     plan(&observed, names, settings)
 }
 
-/// Looks until there is nothing left to do, for that many pauses.
+/// Observes until nothing is left to do, for at most that many pauses.
 async fn settle(
     admin: &AdminCalls,
     names: &TopicNames,
@@ -292,7 +291,7 @@ async fn take(admin: &AdminCalls, step: &SetupStep) -> Result<(), AdminError> {
     }
 }
 
-/// Someone else was faster, which is as good. If it was made otherwise, the next look shows it.
+/// Accepts that someone else created it first. The next observation shows any difference.
 fn exists_already(result: Result<(), AdminError>) -> Result<(), AdminError> {
     match result {
         Err(e) if e.kind == AdminErrorKind::Conflict => Ok(()),
@@ -300,7 +299,7 @@ fn exists_already(result: Result<(), AdminError>) -> Result<(), AdminError> {
     }
 }
 
-/// The steps from what is to what should be. Pure.
+/// The steps from the observed to the wanted state. Pure.
 pub(super) fn plan(
     observed: &Observed,
     names: &TopicNames,
@@ -337,7 +336,7 @@ pub(super) fn plan(
     Ok(steps)
 }
 
-/// The partitions that the task topic is to have in the end.
+/// The partitions that the task topic should have.
 fn wanted_shape(
     task: Option<&TopicState>,
     topic: &str,
@@ -390,7 +389,7 @@ fn subscription(role: TopicRole, settings: &TopicSettings) -> Option<String> {
     }
 }
 
-/// The steps that an existing topic lacks.
+/// The steps that an existing topic needs.
 fn amendment(
     role: TopicRole,
     topic: &str,
@@ -436,14 +435,14 @@ fn policies(
 ) -> Vec<Policy> {
     let mut policies: Vec<Policy> = unmet(role, &state.policies, settings, bookies)
         .into_iter()
-        // A longer retention may be somebody's archive. To lower it is to delete.
+        // A longer retention may be an archive. Lowering it would delete messages.
         .filter(|unmet| unmet.kind != FindingKind::RetentionTooLong)
         .map(|unmet| unmet.policy)
         .collect();
     let bytes = state.policies.compaction_threshold_bytes;
     let no_cursor = state.partitions.iter().any(|p| p.exists && !p.compaction_cursor);
     if role.is_compacted() && bytes > 0 && no_cursor {
-        // The broker makes the cursor when the threshold is set, even to the same value.
+        // The broker creates the cursor when the threshold is set, even to the same value.
         policies.push(Policy::CompactionThreshold { bytes });
     }
     policies

@@ -1,8 +1,7 @@
-//! What a topic is subject to beside the policies that set-up sets: enforced schemas, required
+//! Properties of a topic besides the policies that setup sets: enforced schemas, required
 //! encryption, replication.
 //!
-//! Others decide about these, often for a whole namespace and for reasons of their own, so they are
-//! only reported.
+//! Other people decide about these, often for a whole namespace, so they are only reported.
 
 use super::calls::AdminCalls;
 use super::check::{FindingKind, Severity};
@@ -13,21 +12,21 @@ use serde::Deserialize;
 const SCHEMA_VALIDATION: &str = "schemaValidationEnforced";
 const REPLICATION: &str = "replication";
 
-/// What was read. A broker that does not know such a thing, or a token that may not read it, counts
-/// as a no.
+/// The properties read. If the broker does not know a property, or the token may not read it, it
+/// counts as off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traits {
-    /// Producers must name a schema where the topic has one.
+    /// Producers must name a schema if the topic has one.
     pub(super) schema_enforced: bool,
     /// A schema is registered for the topic.
     pub(super) has_schema: bool,
     /// Producers must encrypt.
     pub(super) encryption_required: bool,
-    /// The clusters that have the topic, the broker's own included; empty where it is not known.
+    /// The clusters that have the topic, including the broker's own; empty if unknown.
     pub(super) clusters: Vec<String>,
 }
 
-/// The part of a namespace's policies that is of use; a broker may leave each out.
+/// The needed part of a namespace's policies; a broker may leave out each.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NamespaceTraits {
@@ -36,7 +35,7 @@ struct NamespaceTraits {
     replication_clusters: Vec<String>,
 }
 
-/// Something that the topic is subject to and the protocol suffers from.
+/// A property of the topic that harms the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfit {
     pub(super) kind: FindingKind,
@@ -47,9 +46,9 @@ pub(super) struct Unfit {
 }
 
 impl Traits {
-    /// Reads what is in force on an existing topic: its whole name, not that of a partition.
+    /// Reads the properties of an existing topic. `topic` is the full name without a partition.
     pub(super) async fn read(admin: &AdminCalls, topic: &str, encryption_everywhere: bool) -> Self {
-        // They only serve findings, and tokens may be kept from reading them.
+        // These values only serve findings, and a token may not be allowed to read them.
         let namespace: NamespaceTraits = admin.namespace_policies(topic).await.unwrap_or_default();
         let enforced: Option<bool> =
             admin.policy(topic, SCHEMA_VALIDATION).await.unwrap_or_default();
@@ -64,7 +63,7 @@ impl Traits {
         }
     }
 
-    /// What the topic's role suffers. Pure.
+    /// The properties that harm a topic of this role. Pure.
     pub(super) fn unfit(&self, role: TopicRole, topic: TopicParts<'_>) -> Vec<Unfit> {
         let found =
             [self.schema(role, topic), self.encryption(role, topic), self.replication(role)];
@@ -72,7 +71,7 @@ impl Traits {
     }
 
     fn schema(&self, role: TopicRole, topic: TopicParts<'_>) -> Option<Unfit> {
-        // Without a schema on the topic nothing is enforced.
+        // Without a schema on the topic, the broker enforces nothing.
         if !self.schema_enforced || !self.has_schema {
             return None;
         }
@@ -94,7 +93,7 @@ impl Traits {
                 Severity::Error,
                 "workers name no schema, so the broker refuses dead letters, and tasks that failed for good stay open",
             ),
-            // Workers name that of the Java reference there.
+            // Workers declare the Java reference's schema there.
             TopicRole::Metadata => return None,
         };
         let TopicParts { tenant, namespace, local } = topic;

@@ -1,9 +1,9 @@
 //! Measures the broker's machine, without sockets and without a disk:
 //! `cargo bench -p longhaul-broker --features testing --bench dispatch`.
 //!
-//! A producer publishes messages of 100 bytes, a Shared consumer that has asked for 1,000 of them
-//! receives and acknowledges each; frames are encoded and decoded by the broker as for any client.
-//! Each row is measured five times; printed is the median, per message.
+//! A producer publishes messages of 100 bytes. A Shared consumer requests 1,000 of them, and
+//! receives and acknowledges each. The broker encodes and decodes frames as for any client. Each
+//! row is measured five times; the median per message is printed.
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
@@ -19,7 +19,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 const MESSAGES: u32 = 20_000;
-/// Messages of a group on their way to the disk, and what the consumer has asked for.
+/// Messages per written group, and per request of the consumer.
 const GROUP: u32 = 1_000;
 const NOW_MS: u64 = 1_700_000_000_000;
 const MESSAGE_BYTES_MAX: usize = 5 << 20;
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How long it took to publish, to deliver and to acknowledge all messages.
+/// Times to publish, to deliver and to acknowledge all messages.
 fn round() -> Result<[Duration; 3]> {
     let mut bench = DispatchBench::open()?;
     let mut times = [Duration::ZERO; 3];
@@ -137,9 +137,9 @@ impl DispatchBench {
         Ok(())
     }
 
-    /// Writes what is to be written, until there is nothing more.
+    /// Writes until nothing is left to write.
     fn settle(&mut self) -> Result<()> {
-        // What was written is of no use here.
+        // The written entries are not needed.
         while self.broker.write(&mut Journal::new())? {
             self.broker.confirm();
         }
@@ -161,7 +161,7 @@ impl DispatchBench {
         Ok(receipts)
     }
 
-    /// Returns what the consumer gets at once, having asked for a group.
+    /// Returns the immediate deliveries, after a request for a group if `ask` is set.
     fn deliver(&mut self, ask: bool) -> BytesMut {
         if ask {
             let flow = CommandFlow { consumer_id: 1, message_permits: GROUP };
@@ -179,7 +179,7 @@ impl DispatchBench {
     }
 }
 
-/// The ids of the messages in what a consumer got.
+/// The ids of the delivered messages.
 fn messages(mut bytes: BytesMut, ids: &mut Vec<MessageIdData>) -> Result<()> {
     while let Some(frame) = frame::decode(&mut bytes, MESSAGE_BYTES_MAX)? {
         if let Command::Message(message) = frame.command {

@@ -1,8 +1,8 @@
 //! Measures the log over a temporary directory:
 //! `cargo bench -p longhaul-broker --features testing --bench log`.
 //!
-//! The next group is composed while the one before is on its way to the disk, as the broker does.
-//! `TMPDIR` chooses the disk.
+//! The next group is composed while the previous one is being written, as in the broker. `TMPDIR`
+//! selects the disk.
 
 use anyhow::{Context, Result};
 use longhaul_broker::internals::log::{
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long each cell is measured.
+/// Duration of each measurement.
 const CELL: Duration = Duration::from_secs(2);
 /// Records of the replay.
 const REPLAYED: u64 = 1_000_000;
@@ -76,8 +76,8 @@ fn open(path: &Path, bytes: &mut usize) -> Result<RecoveredLog> {
     Ok(opened)
 }
 
-/// Writes groups as long as the number of groups and the time so far say so. Says how long each
-/// took from its submission to its callback, and how many seconds it took in all.
+/// Writes groups while the number of groups and the elapsed time allow it. Returns the time of each
+/// group from its submission to its callback, and the total time in seconds.
 fn append(
     opened: &mut RecoveredLog,
     records: u64,
@@ -109,7 +109,7 @@ fn append(
     Ok((waits, (now() - start).as_secs_f64()))
 }
 
-/// Waits for a group and says how long it took.
+/// Waits for a group, and returns how long it took.
 fn written(outcome: &Receiver<(Result<(), WriteError>, Duration)>) -> Result<Duration> {
     let (result, took) = outcome.recv()?;
     result?;

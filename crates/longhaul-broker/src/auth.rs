@@ -1,8 +1,8 @@
-//! Tokens: who a client is.
+//! Token authentication.
 //!
 //! Pulsar's tokens are JSON Web Tokens, signed with a secret (HS256, HS384, HS512) or a private key
 //! (RS256, RS384, RS512, ES256). The claim `sub` is the client's role; `exp` and `nbf` are
-//! honoured. The kind of key decides which algorithms are taken, never the token alone. Neither
+//! honoured. The kind of key decides which algorithms are accepted, never the token alone. Neither
 //! tokens nor keys appear in errors or in `Debug`.
 
 mod der;
@@ -21,17 +21,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Longest token: above what any server's headers would take.
+/// Longest token in bytes: longer than any server's headers allow.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// Shortest secret that HS256 allows.
+/// Shortest secret that HS256 allows, in bytes.
 const SECRET_BYTES_MIN: usize = 32;
-/// Keys of RSA whose signatures are verified.
+/// Accepted sizes of RSA keys, in bits.
 const RSA_BITS_MIN: usize = 2048;
 const RSA_BITS_MAX: usize = 8192;
-/// Largest file that a key is read from.
+/// Largest file that a key is read from, in bytes.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
 
-/// Who may use the broker.
+/// Authentication and authorization settings of a broker.
 ///
 /// ```
 /// use longhaul_broker::{AuthConfig, BrokerConfig, TokenKey};
@@ -45,52 +45,50 @@ const KEY_BYTES_MAX: u64 = 64 * 1024;
 /// ```
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
-    /// What tokens are verified with.
+    /// Key that verifies tokens.
     pub key: TokenKey,
-    /// Roles that may do everything, administration included. Others may do in a namespace what
-    /// they were granted there.
+    /// Roles that may do everything, administration included. Other roles may do in a namespace
+    /// what they were granted there.
     pub superusers: BTreeSet<String>,
-    /// Roles that may see the figures of the whole broker, and the statistics of all topics. Others
-    /// see those of namespaces where they may do something.
+    /// Roles that may see the metrics of the whole broker and the statistics of all topics. Other
+    /// roles see those of namespaces where they may do something.
     pub monitors: BTreeSet<String>,
-    /// Whether every role may publish and consume in a namespace where nobody was ever granted
-    /// anything.
+    /// Whether every role may publish and consume in namespaces without any grants so far.
     pub open_namespaces: bool,
 }
 
 impl AuthConfig {
-    /// With these superusers, and no monitors. Other roles need grants.
+    /// Settings with these superusers and without monitors. Other roles need grants.
     #[must_use]
     pub const fn new(key: TokenKey, superusers: BTreeSet<String>) -> Self {
         Self { key, superusers, monitors: BTreeSet::new(), open_namespaces: false }
     }
 }
 
-/// What tokens are verified with.
+/// The key that verifies tokens.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum TokenKey {
     /// The secret that also signs them: at least 32 bytes.
     Secret(Vec<u8>),
-    /// The public half of the key pair that signs them, of RSA or of the elliptic curve P-256: as
-    /// PEM or DER.
+    /// The public half of the key pair that signs tokens, RSA or P-256, as PEM or DER.
     Public(Vec<u8>),
 }
 
 impl TokenKey {
-    /// Takes a secret as Pulsar's `tokenSecretKey` does: `file:///path`, a bare path, or
+    /// Reads a secret in the syntax of Pulsar's `tokenSecretKey`: `file:///path`, a bare path, or
     /// `data:;base64,…`.
     ///
     /// # Errors
-    /// When there is nothing to read, or no Base64 where it has to be.
+    /// The file cannot be read, or the text is not Base64.
     pub fn secret(location: &str) -> Result<Self, AuthConfigError> {
         read(location).map(Self::Secret)
     }
 
-    /// Takes a public key as Pulsar's `tokenPublicKey` does: see [`TokenKey::secret`].
+    /// Reads a public key in the syntax of Pulsar's `tokenPublicKey`: see [`TokenKey::secret`].
     ///
     /// # Errors
-    /// As for a secret.
+    /// As for [`TokenKey::secret`].
     pub fn public(location: &str) -> Result<Self, AuthConfigError> {
         read(location).map(Self::Public)
     }
@@ -105,93 +103,93 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Why tokens could not be verified with what is configured.
+/// Why the authentication settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthConfigError {
-    /// The file with the key.
+    /// The key file cannot be read.
     #[error("cannot read the key for tokens from {}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The text after `data:;base64,`.
+    /// The text after `data:;base64,` is not Base64.
     #[error("the key for tokens is not Base64")]
     Base64,
-    /// An attacker could guess it.
+    /// The secret is too short: an attacker could guess it.
     #[error("the secret for tokens has {0} bytes: at least {SECRET_BYTES_MIN} are needed")]
     Short(usize),
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     #[error("the system gives no random numbers for a secret")]
     NoRandomness,
     /// A public key verifies tokens and cannot sign them.
     #[error("a secret is needed to sign tokens, not a public key")]
     NotASecret,
-    /// Without it the broker lets nobody in.
+    /// A token without a role is never accepted.
     #[error("a token needs a role (claim `sub`)")]
     NoRole,
-    /// Neither PEM nor DER of a key that is supported.
+    /// The key is neither PEM nor DER of a supported kind.
     #[error(
         "the public key for tokens is neither PEM nor DER of a key of RSA or P-256 (uncompressed)"
     )]
     Key,
-    /// No signature of such a key would be taken.
+    /// The RSA key has a size whose signatures are not accepted.
     #[error(
         "the public key for tokens is of RSA with {0} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are taken. `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048` makes a key pair"
     )]
     RsaBits(usize),
 }
 
-/// Why a client is not let in.
+/// Why a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// It showed none.
+    /// The client showed no token.
     #[error("a token is needed")]
     Missing,
-    /// It showed something else.
+    /// The client used another authentication method.
     #[error("only tokens are taken (authentication method `token`)")]
     Method,
-    /// It is not a JSON Web Token, or too long.
+    /// The token is not a JSON Web Token, or is too long.
     #[error("what was given is not a token")]
     Malformed,
-    /// It is signed in a way that does not go with the broker's key.
+    /// The token's algorithm does not match the broker's key.
     #[error("the token is signed with an algorithm that does not go with the broker's key")]
     Algorithm,
-    /// Somebody else signed it.
+    /// The signature does not verify with the broker's key.
     #[error("the token's signature is wrong")]
     Signature,
-    /// It was valid once.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
-    /// It will be valid.
+    /// The token is not valid yet.
     #[error("the token is not valid yet")]
     Early,
-    /// It does not say whose it is.
+    /// The token names no role.
     #[error("the token names no role (claim `sub`)")]
     NoRole,
-    /// A connection belongs to the role that has opened it.
+    /// A connection belongs to the role that opened it.
     #[error("the new token is that of another role")]
     OtherRole,
 }
 
-/// Somebody who was let in.
+/// The role of an accepted client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AuthRole {
     /// Subject of the token.
     pub name: String,
-    /// May do everything.
+    /// Whether the role may do everything.
     pub superuser: bool,
-    /// May see all figures.
+    /// Whether the role may see all metrics.
     pub monitor: bool,
-    /// End of the token, in seconds since 1970.
+    /// Expiry of the token, in seconds since 1970.
     pub expires: Option<u64>,
 }
 
 impl AuthRole {
-    /// Anybody, where no tokens are asked for.
+    /// The role of every client when no tokens are required.
     pub(crate) const fn trusted() -> Self {
         Self { name: String::new(), superuser: true, monitor: true, expires: None }
     }
@@ -227,7 +225,7 @@ struct TokenHeader {
 #[derive(Deserialize)]
 struct Claims {
     sub: Option<String>,
-    /// Seconds since 1970; some issuers write fractions.
+    /// Seconds since 1970; some issuers send fractions.
     exp: Option<f64>,
     nbf: Option<f64>,
 }
@@ -236,7 +234,7 @@ impl Authenticator {
     /// Prepares the key.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// The key cannot be used.
     pub fn new(config: &AuthConfig) -> Result<Self, AuthConfigError> {
         let key = match &config.key {
             TokenKey::Secret(secret) if secret.len() < SECRET_BYTES_MIN => {
@@ -250,7 +248,7 @@ impl Authenticator {
         Ok(Self { key, superusers, monitors, open_namespaces })
     }
 
-    /// Finds out who shows this: the method and the data of CONNECT.
+    /// Determines the role from the method and the data of CONNECT.
     ///
     /// # Errors
     /// See [`AuthError`].
@@ -282,8 +280,7 @@ impl Authenticator {
         Ok(AuthRole { name, superuser, monitor, expires: claims.exp.map(seconds) })
     }
 
-    /// Whether the role may do this where these are the grants: of the namespace, and of the topic
-    /// alone.
+    /// Whether the role may do this, given the grants of the namespace and of the topic.
     pub(crate) fn allows(
         &self,
         role: &AuthRole,
@@ -295,14 +292,14 @@ impl Authenticator {
         role.superuser || granted.max().unwrap_or(self.open_namespaces)
     }
 
-    /// Whether the role may do anything at all there.
+    /// Whether the role may produce or consume at all.
     pub(crate) fn allows_any(&self, role: &AuthRole, grants: [Option<&Grants>; 2]) -> bool {
         [AuthAction::Produce, AuthAction::Consume]
             .iter()
             .any(|&action| self.allows(role, grants, action))
     }
 
-    /// The claims, which are not looked at before the signature.
+    /// Verifies the signature and then reads the claims.
     fn verify(&self, token: &[u8]) -> Result<Claims, AuthError> {
         let malformed = AuthError::Malformed;
         if token.len() > TOKEN_BYTES_MAX {
@@ -324,7 +321,7 @@ impl Authenticator {
 impl VerificationKey {
     fn verify(&self, algorithm: &str, signed: &[u8], given: &[u8]) -> Result<(), AuthError> {
         let verified = match (self, algorithm) {
-            // ring compares in constant time.
+            // The comparison of ring takes constant time.
             (Self::Secret(secret), "HS256") => {
                 hmac_verify(hmac::HMAC_SHA256, secret, signed, given)
             }

@@ -1,21 +1,21 @@
-//! The only place that reads time.
+//! The only module that reads time.
 
 #![expect(clippy::disallowed_methods, reason = "this module is where time is read")]
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The wall clock, in ms since the epoch: what messages carry, and what delays are promised on.
+/// The wall clock, in ms since the epoch, as used in messages and for delayed delivery.
 pub(crate) fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A clock that never goes back.
+/// A monotonic clock.
 pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
 
-/// A clock in ms that begins at zero and never goes back.
+/// A monotonic clock in ms that starts at zero.
 #[derive(Debug)]
 pub(crate) struct Uptime(Instant);
 
@@ -29,7 +29,7 @@ impl Uptime {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The same in µs, at that time.
+    /// The time in µs at `time`.
     pub(crate) fn us_at(&self, time: Instant) -> u64 {
         let since = time.duration_since(self.0);
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

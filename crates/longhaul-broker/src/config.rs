@@ -1,4 +1,4 @@
-//! How a broker is set up.
+//! Settings of a broker.
 
 use crate::auth::{AuthConfig, Authenticator};
 use crate::defaults::{self, TopicDefaults};
@@ -8,11 +8,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Two segments of the largest size are always there, one that is written and one that is ready.
+/// At least two segments of the largest size always exist: the current one and the next one.
 const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
 
-/// Settings of a broker. The defaults are for tests: free ports of this machine, and data that
-/// vanishes with the broker.
+/// Settings of a broker. The defaults suit tests: free ports on this machine, and data that is
+/// removed with the broker.
 ///
 /// ```no_run
 /// use longhaul_broker::{Broker, BrokerConfig};
@@ -27,54 +27,53 @@ const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
 /// ```
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
-    /// Where everything is kept. `None`: in a temporary directory, which is removed when the broker
-    /// stops.
+    /// Data directory. `None`: a temporary directory that is removed when the broker stops.
     pub data: Option<PathBuf>,
-    /// Where clients connect. Port 0 takes a free one.
+    /// Address for clients. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Where clients connect by TLS; needs [`BrokerConfig::tls`].
+    /// Address for clients with TLS; needs [`BrokerConfig::tls`].
     pub listen_tls: Option<SocketAddr>,
-    /// Where the admin interface and the metrics are. `None`: nowhere.
+    /// Address of the admin interface and the metrics. `None`: disabled.
     pub admin: Option<SocketAddr>,
-    /// Where the admin interface and the metrics are by TLS, with the same certificate as for
-    /// clients; needs [`BrokerConfig::tls`].
+    /// Address of the admin interface and the metrics with TLS; needs [`BrokerConfig::tls`] and
+    /// uses its certificate.
     pub admin_tls: Option<SocketAddr>,
-    /// Names by which the admin interface may be asked for (`Host`), besides `localhost`, the
-    /// advertised host and the numbers of its address: for a proxy in front of it. While it listens
-    /// on this machine alone, others are refused; beyond, only if some are given here.
+    /// Additional values of the `Host` header that the admin interface accepts, besides
+    /// `localhost`, the advertised host and its own address; for use behind a proxy. If the
+    /// interface listens on the loopback address only, other hosts are always refused; otherwise
+    /// they are refused only if hosts are given here.
     pub admin_hosts: Vec<String>,
-    /// Host that clients are told to connect to. `None`: the address that is listened on.
+    /// Host that clients are told to connect to. `None`: the listening address.
     pub advertised_host: Option<String>,
     /// Certificate and key.
     pub tls: Option<TlsConfig>,
-    /// Who is let in. `None`: everybody.
+    /// Authentication. `None`: all clients are accepted.
     pub auth: Option<AuthConfig>,
-    /// Largest message in bytes. Pulsar's default of 5 MiB is what clients expect.
+    /// Largest message in bytes. Clients expect Pulsar's default of 5 MiB.
     pub message_bytes_max: usize,
-    /// Connections at a time, where the limit on open files allows so many.
+    /// Maximum number of connections, if the limit on open files allows it.
     pub connections_max: usize,
-    /// File descriptors that the rest of this process may take at a time, if they are more than a
-    /// few: of the limit on open files the broker leaves so many to it, besides those that its own
-    /// files need. 0 by default.
+    /// File descriptors that the rest of this process needs at a time, if more than a few. The
+    /// broker leaves this many of the limit on open files unused, in addition to those of its own
+    /// files. 0 by default.
     pub files_elsewhere: usize,
-    /// Producers, and consumers, of one connection.
+    /// Maximum number of producers, and of consumers, per connection.
     pub handles_per_connection: usize,
-    /// Bytes of the log on disk beyond which publishes are refused, at least 256 MiB. `None`: as
-    /// much as there is.
+    /// Maximum size of the log on disk in bytes; publishes are refused above it. At least 256 MiB.
+    /// `None`: limited by the disk only.
     pub disk_bytes_max: Option<u64>,
     /// Bytes of the newest entries that are kept in memory, for consumers that keep up.
     pub recent_bytes: usize,
-    /// Bytes of deliveries that one connection may have under way.
+    /// Bytes of unsent deliveries per connection.
     pub window_bytes: u64,
-    /// A connection that sends nothing for this long is asked whether it is there, and is closed
-    /// after twice as long.
+    /// A connection is pinged after this time without input, and closed after twice this time.
     pub keep_alive: Duration,
-    /// For a connection to introduce itself.
+    /// Time limit for a connection's handshake.
     pub handshake_timeout: Duration,
-    /// What topics get by their names, where no policy says otherwise: the first row that fits
-    /// counts. By default the topics that belong to task topics get what the task protocol needs.
+    /// Defaults of topics by name, where no policy applies: the first matching row counts. By
+    /// default the topics of a task topic get what the task protocol needs.
     pub topic_defaults: Vec<TopicDefaults>,
-    /// Bytes written after which a checkpoint shortens the next start.
+    /// Bytes written between two checkpoints; a checkpoint shortens the next start.
     pub checkpoint_bytes: u64,
 }
 
@@ -107,8 +106,8 @@ impl Default for BrokerConfig {
 }
 
 impl BrokerConfig {
-    /// Checks the settings and the files that they name, without listening anywhere and without
-    /// looking at the data. [`Broker::start`](crate::Broker::start) does so as well.
+    /// Checks the settings and the files that they name, without listening and without looking at
+    /// the data. [`Broker::start`](crate::Broker::start) does so too.
     ///
     /// # Errors
     /// The first setting that cannot be used.
@@ -155,7 +154,7 @@ impl BrokerConfig {
 mod tests {
     use super::*;
 
-    /// Such hosts never matched, and nothing said so.
+    /// Hosts with a port never matched, without any message.
     #[test]
     fn a_host_with_a_port_is_refused_with_what_to_write() {
         let admin_hosts = vec!["fine.example.".to_owned(), "admin.example:8443".to_owned()];

@@ -1,13 +1,13 @@
-//! What topics get where no policy says otherwise: by their names, for the broker knows nothing
-//! else of what they are for. Pure.
+//! Defaults of topics where no policy applies. They depend on the name only, because the broker
+//! knows nothing else about a topic's purpose. Pure.
 
 use crate::admin::policies::{
     BacklogAction, BacklogQuota, InactiveMode, InactiveTopics, Policies, Retention,
 };
 use std::time::Duration;
 
-/// What topics of some names get, where neither a policy of the topic nor one of its namespace says
-/// otherwise. The admin interface shows it as what is in force.
+/// Defaults of topics with certain names, where neither a policy of the topic nor one of its
+/// namespace applies. The admin interface shows them as effective policies.
 ///
 /// ```
 /// use longhaul_broker::{BrokerConfig, TopicDefaults, TopicPattern};
@@ -23,31 +23,31 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicDefaults {
-    /// Which topics: those without partitions, and partitioned ones as a whole.
+    /// The topics: unpartitioned ones, and partitioned ones as a whole.
     pub topics: TopicPattern,
-    /// Whether what a producer sends twice is dropped.
+    /// Whether the broker drops messages that a producer sends twice.
     pub deduplication: bool,
-    /// Bytes at which what was not compacted yet is compacted. `None`: never by itself.
+    /// Uncompacted bytes at which a topic is compacted. `None`: it is not compacted automatically.
     pub compaction_threshold_bytes: Option<u64>,
-    /// How long messages stay that every subscription has acknowledged, or compaction has seen, in
-    /// whole minutes and of any size. `None`: acknowledged ones may go at once, and a topic without
-    /// subscriptions keeps its messages.
+    /// How long messages are kept that every subscription has acknowledged or that compaction has
+    /// processed, in whole minutes and without a limit in size. `None`: acknowledged messages may
+    /// be removed at once, and a topic without subscriptions keeps its messages.
     pub retention: Option<Duration>,
-    /// A durable subscription that such a topic gets when it is created.
+    /// A durable subscription that is created with the topic.
     pub subscription: Option<String>,
 }
 
-/// Which topics are meant.
+/// Selects topics by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopicPattern {
-    /// Those whose names end so.
+    /// Topics whose names end with this text.
     EndsWith(String),
-    /// Those beside which there is another one: of the same name with this at its end.
+    /// Topics for which another topic exists whose name is theirs followed by this text.
     Beside(String),
 }
 
-/// For the topics of a task topic `T`: `T` itself, `T-ledger`, `T-register`, `T-metadata`,
+/// Defaults for the topics of a task topic `T`: `T`, `T-ledger`, `T-register`, `T-metadata`,
 /// `T-longhaul-DLQ`.
 pub(crate) fn of_task_topics() -> Vec<TopicDefaults> {
     const THRESHOLD_BYTES: u64 = 64 * 1024 * 1024;
@@ -91,8 +91,8 @@ pub(crate) fn of_task_topics() -> Vec<TopicDefaults> {
     ]
 }
 
-/// The first row that is about this topic; `exists` says whether there is a topic, with partitions
-/// or without.
+/// The first row that matches this topic; `exists` tells whether a topic exists, with partitions or
+/// without.
 pub(crate) fn find<'a>(
     defaults: &'a [TopicDefaults],
     topic: &str,
@@ -104,7 +104,7 @@ pub(crate) fn find<'a>(
     })
 }
 
-/// The topic whose defaults may change when this one comes or goes.
+/// The topic whose defaults may change when `topic` is created or deleted.
 pub(crate) fn neighbours<'a>(
     defaults: &'a [TopicDefaults],
     topic: &'a str,
@@ -115,13 +115,13 @@ pub(crate) fn neighbours<'a>(
     })
 }
 
-/// The broker's level of the policies. What holds for every topic is said, too: who reads it need
-/// not know the broker.
+/// The broker's level of the policies. It includes values that hold for every topic, so that
+/// readers of the answer need not know the broker.
 pub(crate) fn policies(row: Option<&TopicDefaults>) -> Policies {
     let minutes = |time: Duration| i64::try_from(time.as_secs() / 60).unwrap_or(i64::MAX);
     let retention = row.and_then(|row| row.retention);
-    // Whoever reads them and stands still must not keep workers from publishing there, as the quota
-    // of other topics would.
+    // A stalled reader of these topics must not stop workers from publishing, as the quota of other
+    // topics would.
     let is_of_workers = row.is_some_and(|row| matches!(row.topics, TopicPattern::EndsWith(_)));
     let policy = BacklogAction::ProducerException;
     let unlimited = BacklogQuota { limit_bytes: -1, limit_s: -1, policy };

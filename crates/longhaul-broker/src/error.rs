@@ -1,4 +1,4 @@
-//! Why a broker does not start, or stops by itself.
+//! Errors of starting and running a broker.
 
 use crate::auth::AuthConfigError;
 use crate::log::{OpenError, WriteError};
@@ -13,17 +13,17 @@ pub enum StartError {
     /// The data directory cannot be used.
     #[error("cannot use the data directory {}", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The log cannot be opened: it is damaged, or another process has it.
+    /// The log cannot be opened: it is damaged, or another process uses it.
     #[error("cannot open the log in {}{}", path.display(), damage_hint(path, source))]
     Log {
         /// The data directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: OpenError,
     },
     /// A compacted view is damaged or missing.
@@ -34,9 +34,9 @@ pub enum StartError {
     /// A port cannot be listened on.
     #[error("cannot listen on {address}{}", listen_hint(source))]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The key for tokens cannot be used.
@@ -48,17 +48,17 @@ pub enum StartError {
     /// A setting contradicts another one.
     #[error("{0}")]
     Config(&'static str),
-    /// What was given as a host is none.
+    /// The given host is invalid.
     #[error(
         "the {which} host `{given}` is no host: write a name or an address alone, without a port, a scheme or a path, such as broker.example or 10.0.0.1"
     )]
     Host {
-        /// The one that is advertised, or one that the admin interface is to answer for.
+        /// Which setting: the advertised host, or a host of the admin interface.
         which: &'static str,
-        /// What was given.
+        /// The given text.
         given: String,
     },
-    /// The operating system gave no thread.
+    /// The operating system provided no thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
 }
@@ -67,22 +67,22 @@ pub enum StartError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// What was written did not reach the disk. What is on disk is right; whoever waits for an
-    /// answer has to ask again.
+    /// Written data did not reach the disk. The data on disk is correct; clients that wait for an
+    /// answer have to try again.
     #[error("the log cannot be written any more; see to the disk and start the broker again")]
     Log(#[source] std::sync::Arc<WriteError>),
-    /// A defect was noticed before it could do harm: nothing was written or answered since. What is
-    /// on disk is right.
+    /// A defect was detected before it caused harm: nothing was written or answered after it. The
+    /// data on disk is correct.
     #[error(
         "the broker has stopped because of a defect, with nothing wrong written ({0}); start it again, and please report this"
     )]
     Invariant(String),
-    /// A defect.
+    /// The broker has ended because of a defect.
     #[error("the broker has ended unexpectedly")]
     Ended,
 }
 
-/// What to do about a log that is damaged.
+/// Advice for a damaged log.
 fn damage_hint(path: &Path, source: &OpenError) -> String {
     match source {
         OpenError::Damaged { .. }
@@ -99,7 +99,7 @@ fn damage_hint(path: &Path, source: &OpenError) -> String {
     }
 }
 
-/// What is most likely the matter, where that is known.
+/// The most likely cause, if known.
 fn listen_hint(source: &std::io::Error) -> &'static str {
     let hints = [
         (std::io::ErrorKind::AddrInUse, ": is another broker running there?"),
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use std::io::ErrorKind;
 
-    /// A port below 1024 that was denied was said to be taken by another broker.
+    /// A port below 1024 that was denied was reported as used by another broker.
     #[test]
     fn only_a_port_that_is_taken_is_anothers() {
         let told = |kind: ErrorKind| {

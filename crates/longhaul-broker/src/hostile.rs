@@ -1,8 +1,8 @@
-//! Whatever a client sends: no panic, an answer or the end of the connection for each request, and
-//! memory that stays bounded.
+//! Arbitrary client input: no panic, an answer or a closed connection for each request, and bounded
+//! memory.
 //!
-//! The functions are plain, so that every test run goes through them with the stored corpus and
-//! some thousand random inputs, and so that a fuzzer can call them too.
+//! These are plain functions. Every test run calls them with the stored corpus and some thousand
+//! random inputs, and a fuzzer can call them too.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -37,7 +37,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Requests that change little must not make the log or the answers much larger than themselves.
+/// Bytes: requests that change little must not make the log or the answers much larger than
+/// themselves.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 fn options() -> LogOptions {
@@ -57,7 +58,7 @@ struct HostileRig {
     storage: SimulatedStorage,
     up: u64,
     next_ticket: u64,
-    /// Calls that were answered.
+    /// Answered calls.
     replies: BTreeSet<u64>,
     closed: BTreeSet<u64>,
     answered: Vec<(u64, u64)>,
@@ -80,7 +81,7 @@ impl HostileRig {
         Self { machine, log, storage, up: 0, next_ticket: 0, replies, closed, answered: Vec::new() }
     }
 
-    /// The broker ends, and another one starts: what the log leads to is what the first one knew.
+    /// Starts another broker on the log: its state must equal the first one's.
     fn restarts(mut self) {
         self.settle();
         let before = self.machine.state();
@@ -96,13 +97,13 @@ impl HostileRig {
         assert_eq!(known(&after), known(before), "another state after a restart");
     }
 
-    /// Hands in a request, writes what it led to, and collects the answers.
+    /// Sends a request, writes its records, and collects the answers.
     fn ask(&mut self, conn: u64, request: ClientRequest) {
         self.machine.request(conn, request);
         self.settle();
     }
 
-    /// Writes what there is.
+    /// Writes all pending records.
     fn settle(&mut self) {
         kit::settle(&mut self.machine, &mut self.log);
         let (mut bytes, mut pinged) = (0, Vec::new());
@@ -125,7 +126,7 @@ impl HostileRig {
         }
         assert!(bytes <= ANSWER_BYTES_MAX, "{bytes} bytes of answers to one request");
         for conn in pinged {
-            // Whoever is in the way of another one lives.
+            // Holders of places answer pings.
             self.ask(conn, ClientRequest::Command(CommandPong {}.into()));
         }
     }
@@ -140,7 +141,7 @@ impl HostileRig {
     }
 }
 
-/// Bytes as a client sends them, before CONNECT or behind it.
+/// Sends bytes, before CONNECT or after it.
 pub(crate) fn bytes(input: &[u8], is_connected: bool) {
     let mut rig = HostileRig::new();
     rig.open(1, is_connected);
@@ -159,7 +160,7 @@ pub(crate) fn bytes(input: &[u8], is_connected: bool) {
     rig.restarts();
 }
 
-/// Valid commands with whatever in their fields.
+/// Sends valid commands with arbitrary fields.
 pub(crate) fn commands(seed: u64) {
     let mut random = Rng::with_seed(seed);
     let mut rig = HostileRig::new();
@@ -202,7 +203,7 @@ pub(crate) fn commands(seed: u64) {
     rig.restarts();
 }
 
-/// Small numbers, so that things meet, and those at the edges.
+/// A small number, so that ids coincide, or one at the edges.
 fn number(random: &mut Rng) -> u64 {
     let edges = [0, 1, i64::MAX.cast_unsigned(), u64::MAX - 1, u64::MAX, u64::from(u32::MAX)];
     match random.u8(0..8) {
@@ -449,7 +450,7 @@ fn random_bytes_are_answered() {
     }
 }
 
-/// Inputs that once did harm, and those that look as if they could.
+/// Inputs that once caused failures, and similar ones.
 #[test]
 fn the_stored_corpus_is_answered() {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");

@@ -1,13 +1,13 @@
-//! Tables by numbers that the broker gives out itself.
+//! Hash tables with ids that the broker assigns.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A table whose keys are numbers of topics or connections. Nobody else chooses them, so that
-/// nobody can make them collide, and a hash that could not be foreseen is not needed.
+/// A table whose keys are ids of topics or connections. Clients do not choose these ids and cannot
+/// cause collisions, so the hash need not be unpredictable.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// Multiplies by a large odd number: neighbours end up far from each other.
+/// Multiplies by a large odd number, which spreads adjacent ids.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -41,7 +41,7 @@ mod tests {
         BuildHasherDefault::<IdHasher>::default().hash_one(number)
     }
 
-    /// A table takes a place from the low bits of a hash and a tag from the high ones.
+    /// A hash table uses the low bits of a hash for the place and the high bits for the tag.
     #[test]
     fn neighbours_have_other_places_and_other_tags() {
         for from in [0_u64, 1 << 40] {

@@ -1,4 +1,4 @@
-//! Hashes of keys, as Key_Shared subscriptions deal out messages by them.
+//! Key hashes, by which Key_Shared subscriptions distribute messages.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,16 +6,16 @@ use bytes::Bytes;
 use longhaul_wire::payload::Payload;
 use longhaul_wire::summary::Summary;
 
-/// The hash of a message's key, over the 65,536 that Pulsar's clients divide among sticky
-/// consumers; as on Pulsar none has 0, which becomes 1. A message without a key has 0.
+/// Hash of a message's key, in the range of 65,536 that Pulsar's clients divide among sticky
+/// consumers. As on Pulsar, a hash of 0 becomes 1. A message without a key has 0.
 ///
-/// The key is the ordering key, or the partition key. A batch has the key of its first message,
-/// which is that of all of them when its producer batches by key.
+/// The key is the ordering key if present, else the partition key. A batch has the key of its first
+/// message; if its producer batches by key, that is the key of all its messages.
 pub(crate) fn of(message: &Summary) -> u16 {
     match (&message.ordering_key, &message.partition_key) {
         (Some(key), _) => of_bytes(key),
         (None, Some(key)) if message.partition_key_b64_encoded => {
-            // What is no base64 is a key as well.
+            // A key that is not valid base64 is used as it is.
             STANDARD.decode(key).map_or_else(|_| of_bytes(key), |key| of_bytes(&key))
         }
         (None, Some(key)) => of_bytes(key),
@@ -23,12 +23,12 @@ pub(crate) fn of(message: &Summary) -> u16 {
     }
 }
 
-/// A message without a key is one by itself: its hash follows from its number.
+/// Hash for a message without a key, from its number: each such message is distributed separately.
 pub(crate) fn of_none(number: u64) -> u16 {
     of_bytes(&number.to_le_bytes())
 }
 
-/// The same of a message that is stored. One that cannot be read has 0.
+/// Hash of a stored message's key; 0 if the message cannot be read.
 pub(crate) fn of_stored(message: &[u8]) -> u16 {
     let payload = Payload::parse(Bytes::copy_from_slice(message)).ok();
     payload.and_then(|payload| payload.summary().ok()).map_or(0, |summary| of(&summary))
@@ -40,7 +40,7 @@ pub(crate) fn of_bytes(key: &[u8]) -> u16 {
     u16::from_le_bytes([low, high]).max(1)
 }
 
-/// `MurmurHash3_x86_32`, with the seed 0.
+/// `MurmurHash3_x86_32` with seed 0.
 fn murmur3(bytes: &[u8]) -> u32 {
     let mix = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let mut words = bytes.chunks_exact(4);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use longhaul_wire::messages::MessageMetadata;
 
-    /// The published test vectors of the hash, for this seed.
+    /// The published test vectors of the hash, for seed 0.
     #[test]
     fn hashes_are_those_of_murmur3() {
         for (text, hash) in [

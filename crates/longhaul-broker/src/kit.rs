@@ -7,8 +7,8 @@ use crate::state::BrokerState;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many seeds a simulation tries: those asked for by `LONGHAUL_SIMULATION_SEEDS`, all with
-/// `LONGHAUL_TEST_LONG=1`, as in CI, and else a quarter.
+/// Number of seeds that a simulation tries: `LONGHAUL_SIMULATION_SEEDS` if set, all with
+/// `LONGHAUL_TEST_LONG=1`, as in CI, and otherwise a quarter.
 pub(crate) fn seeds(all: u64) -> u64 {
     if let Ok(text) = std::env::var("LONGHAUL_SIMULATION_SEEDS") {
         return text.parse().unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn is_long() -> bool {
     std::env::var("LONGHAUL_TEST_LONG").is_ok_and(|switch| switch == "1")
 }
 
-/// The wall clock at which every test begins, in ms.
+/// The wall clock at the start of every test, in ms.
 pub(crate) const START: u64 = 1_700_000_000_000;
 
 /// Small limits, so that a test reaches them.
@@ -38,7 +38,7 @@ pub(crate) fn settings() -> MachineSettings {
     }
 }
 
-/// A machine without topics or connections, and the log on `storage` that it records to.
+/// A machine without topics or connections, and its log on `storage`.
 pub(crate) fn machine(
     settings: MachineSettings,
     options: &LogOptions,
@@ -49,7 +49,7 @@ pub(crate) fn machine(
         Stepped::open(Arc::new(storage.clone()), options.clone(), &mut |_| Ok(())).unwrap()
     };
     let (mut log, unused) = (open(storage), open(&SimulatedStorage::new(2)));
-    // The machine takes the composer; the log keeps one that nobody uses.
+    // The machine takes the composer; the log gets an unused one.
     let composer = std::mem::replace(&mut log.composer, unused.composer);
     let known = (composer, log.report());
     let machine =

@@ -1,5 +1,5 @@
-//! A durable broker for one machine that speaks the Apache Pulsar binary protocol: any Pulsar
-//! client of any language talks to it.
+//! A durable broker for one machine that speaks the Apache Pulsar binary protocol. Pulsar clients
+//! of all languages work with it.
 //!
 //! ```
 //! use longhaul_broker::{Broker, BrokerConfig};
@@ -11,18 +11,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Everything is kept in one directory ([`BrokerConfig::data`]), in a log that all topics share: a
-//! publish is confirmed when the disk has it, and so are acks whose consumers ask for that.
+//! All data is kept in one directory ([`BrokerConfig::data`]), in a log that all topics share. A
+//! publish is confirmed when it is on disk; so is an ack, if its consumer asks for confirmation.
 //! `docs/storage.md` describes the files.
 //!
-//! What it does not have: clustering, transactions, non-persistent topics, functions. Clients that
-//! ask for these get an error that says so.
+//! Not supported: clustering, transactions, non-persistent topics, functions. Clients that use
+//! these get an error that says so.
 #![allow(
     unreachable_pub,
     reason = "modules say what their neighbours may use, this file what the world may"
 )]
 
-// The client of the other tests names the crate.
+// The client of the other tests refers to the crate by name.
 #[cfg(test)]
 extern crate self as longhaul_broker;
 
@@ -60,11 +60,11 @@ pub use log::{CompactedError, OpenError, WriteError};
 pub use longhaul_http::{TlsConfig, TlsError};
 pub use server::{Broker, open_files_max};
 
-/// What the project's own tests and measurements reach. Not a stable interface.
+/// Internals for the project's own tests and benchmarks. Not a stable interface.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod internals {
-    /// The log, and disks that are simulated.
+    /// The log, and simulated disks.
     pub mod log {
         pub use crate::log::*;
     }
@@ -75,7 +75,7 @@ pub mod internals {
     }
 }
 
-/// The examples of the page of the package.
+/// Tests the examples of the package's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -1,7 +1,7 @@
-//! Figures for Prometheus.
+//! Prometheus metrics.
 //!
-//! The core fills a [`MetricsSnapshot`] when it is asked; nothing here counts anything. Names are
-//! Pulsar's where Pulsar has an equal figure, so that its dashboards show this broker, too.
+//! The machine fills a [`MetricsSnapshot`] on request; nothing is counted here. Metrics have
+//! Pulsar's names where Pulsar has an equal metric, so that its dashboards work with this broker.
 
 mod log;
 mod page;
@@ -12,24 +12,25 @@ use crate::log::{DurationHistogram, Usage};
 use page::{MetricKind, MetricsText, labels};
 use std::collections::BTreeMap;
 
-/// Topics that are shown one by one. The sums over all are always there.
+/// Topics that are listed individually. The sums over all topics are always present.
 pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
 
-/// Everything that is shown. Counters count since the broker was started.
+/// All metrics. Counters count since the start of the broker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MetricsSnapshot {
-    /// Topics without partitions, and partitions, by full name. The core may leave some out: see
+    /// Unpartitioned topics, and partitions, by full name. The machine may leave some out: see
     /// `topics_total`.
     pub(crate) topics: BTreeMap<String, TopicMetrics>,
-    /// There are figures of these topics alone, not of the broker.
+    /// Whether the snapshot only has these topics and no metrics of the broker.
     pub(crate) is_part: bool,
-    /// How many topics there are.
+    /// Number of topics.
     pub(crate) topics_total: u64,
-    /// Connections that are open.
+    /// Open connections.
     pub(crate) connections: u64,
     /// Connections accepted.
     pub(crate) connections_accepted: u64,
-    /// Connections refused or closed for what they sent: garbage, no token, over a limit.
+    /// Connections that were refused or closed because of their input: garbage, no token, or above
+    /// a limit.
     pub(crate) connections_refused: u64,
     /// Bytes read from clients.
     pub(crate) bytes_in: u64,
@@ -37,28 +38,29 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) bytes_out: u64,
     /// Entries that got a receipt.
     pub(crate) publishes: u64,
-    /// From when a message was read off its connection until its receipt was handed to that.
+    /// Time from reading a message off its connection until its receipt is handed to the
+    /// connection.
     pub(crate) publish_times: DurationHistogram,
     /// Entries that got an error.
     pub(crate) publish_errors: u64,
-    /// Entries dropped as sent before.
+    /// Entries that were dropped as duplicates.
     pub(crate) publishes_deduplicated: u64,
     /// Entries handed to consumers.
     pub(crate) deliveries: u64,
-    /// Of these, not for the first time.
+    /// Redelivered entries; also counted in `deliveries`.
     pub(crate) redeliveries: u64,
     /// Entries acknowledged.
     pub(crate) acks: u64,
-    /// Entries that could not be read and were set aside.
+    /// Unreadable entries that were set aside.
     pub(crate) unreadable: u64,
-    /// How long ago the oldest entry was published that a durable subscription has not
-    /// acknowledged; 0 if there is none.
+    /// Age of the oldest entry that a durable subscription has not acknowledged, in seconds since
+    /// its publish; 0 if there is none.
     pub(crate) oldest_open_s: u64,
-    /// Compactions that ended well.
+    /// Successful compactions.
     pub(crate) compactions: u64,
-    /// Compactions that failed.
+    /// Failed compactions.
     pub(crate) compactions_failed: u64,
-    /// How often an invariant was found broken, by the name of each.
+    /// Number of violations by invariant.
     pub(crate) broken_invariants: BTreeMap<&'static str, u64>,
     /// The log.
     pub(crate) log: LogMetrics,
@@ -71,35 +73,35 @@ pub(crate) struct LogMetrics {
     pub(crate) groups: u64,
     /// Records written.
     pub(crate) records: u64,
-    /// How long the disk took to keep what was written.
+    /// Duration of disk syncs.
     pub(crate) sync_times: DurationHistogram,
     /// Bytes written.
     pub(crate) bytes: u64,
-    /// How many there are.
+    /// Number of segments.
     pub(crate) segments: u64,
-    /// What the files of the data directory take, if somebody has looked.
+    /// Size of the files in the data directory, if it has been measured.
     pub(crate) usage: Option<Usage>,
-    /// Bytes that segments may take; `None` without a limit.
+    /// Limit for the size of the segments, in bytes; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,
-    /// Bytes that it may still take; `None` where the disk does not say.
+    /// Bytes that the segments may still take; `None` if the disk does not tell.
     pub(crate) disk_left_bytes: Option<u64>,
-    /// Seconds until publishes are refused, at the pace of the last minutes; `None` if they do not
-    /// get fewer.
+    /// Seconds until publishes are refused, at the rate of the last minutes; `None` if the free
+    /// space does not shrink.
     pub(crate) disk_full_in_s: Option<u64>,
-    /// Publishes are refused for want of room.
+    /// Whether publishes are refused for lack of space.
     pub(crate) is_disk_full: bool,
 }
 
-/// One topic without partitions, or one partition.
+/// Metrics of an unpartitioned topic or of one partition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TopicMetrics {
     pub(crate) producers: u64,
     pub(crate) messages_in: u64,
     pub(crate) bytes_in: u64,
-    /// Bytes of the entries that are kept.
+    /// Size of the stored entries, in bytes.
     pub(crate) storage_bytes: u64,
-    /// How long ago the oldest entry was published that a durable subscription has not
-    /// acknowledged; 0 if there is none.
+    /// Age of the oldest entry that a durable subscription has not acknowledged, in seconds since
+    /// its publish; 0 if there is none.
     pub(crate) oldest_open_s: u64,
     /// By name.
     pub(crate) subscriptions: BTreeMap<String, SubscriptionMetrics>,
@@ -109,10 +111,10 @@ pub(crate) struct TopicMetrics {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SubscriptionMetrics {
     pub(crate) consumers: u64,
-    /// Entries that are not acknowledged.
+    /// Unacknowledged entries.
     pub(crate) backlog: u64,
     pub(crate) delayed: u64,
-    /// Messages that consumers hold.
+    /// Messages delivered to consumers and not yet acknowledged.
     pub(crate) unacked: u64,
     pub(crate) messages_out: u64,
     pub(crate) bytes_out: u64,
@@ -120,10 +122,10 @@ pub(crate) struct SubscriptionMetrics {
     pub(crate) acks: u64,
 }
 
-/// A page without the figures of the broker looked as if there were none.
+/// Added so that a page without the broker's metrics does not look as if they were zero.
 const PART: &str = "# Only topics that this role may use. The figures of the broker and of all topics need a monitor (--broker-monitors) or a superuser.\n";
 
-/// Writes the text that Prometheus reads.
+/// Renders the Prometheus text format.
 #[must_use]
 pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
     let mut page = MetricsText::default();

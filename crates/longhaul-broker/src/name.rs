@@ -7,13 +7,13 @@ const PARTITION: &str = "-partition-";
 /// Pulsar has no limit of its own; file systems and tools have this one.
 pub(crate) const BYTES_MAX: usize = 255;
 
-/// Why a name is no topic's.
+/// Why a text is not a topic name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// This broker keeps everything.
+    /// This broker only has persistent topics.
     #[error("`{0}`: non-persistent topics are not supported, use persistent://")]
     NonPersistent(String),
-    /// It does not have the form of a name.
+    /// The text does not have the form of a name.
     #[error("`{0}` is no topic: expected persistent://tenant/namespace/topic, or a topic alone")]
     Form(String),
     /// One of its parts has a character that it must not have, or is empty, or consists of dots.
@@ -21,12 +21,12 @@ pub enum NameError {
         "`{0}` is no topic: tenant, namespace and topic take letters, digits and -=:._%~@+ and more, but no control characters, blanks or slashes, and are not `.` or `..`"
     )]
     Characters(String),
-    /// Its partitions would be too long.
+    /// A partition's name would be too long.
     #[error(
         "a topic's name has at most 255 bytes, that of its partition {1} would have {0}: take a shorter one"
     )]
     LongPartition(usize, u32),
-    /// It is too long.
+    /// The name is too long.
     #[error("a topic's name has at most 255 bytes, this one has {0}")]
     Long(usize),
 }
@@ -35,12 +35,12 @@ pub enum NameError {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicName {
     full: String,
-    /// Where the namespace ends.
+    /// End of the namespace in `full`.
     namespace_end: usize,
 }
 
 impl TopicName {
-    /// Reads a name, full or short; a short one lies in `public/default`.
+    /// Parses a full or short name; a short name belongs to `public/default`.
     ///
     /// # Errors
     /// See [`NameError`].
@@ -68,7 +68,7 @@ impl TopicName {
         Ok(Self { full, namespace_end })
     }
 
-    /// The whole name.
+    /// The full name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.full
@@ -86,35 +86,36 @@ impl TopicName {
         self.namespace().split('/').next().unwrap_or_default()
     }
 
-    /// How the full names of all topics of a namespace begin.
+    /// Prefix of the full names of all topics in a namespace.
     pub(crate) fn start_in(namespace: &str) -> String {
         format!("{PERSISTENT}{namespace}/")
     }
 
-    /// The number of the partition, and the topic that it belongs to.
+    /// The topic and the index of the partition, if the name is that of a partition.
     #[must_use]
     pub fn partition(&self) -> Option<(Self, u32)> {
         let (topic, number) = self.full.rsplit_once(PARTITION)?;
         let index: u32 = number.parse().ok()?;
-        // `-partition-007` is a name like any other.
+        // `-partition-007` is an ordinary name.
         let topic = Self { full: topic.to_owned(), namespace_end: self.namespace_end };
         (index.to_string() == number && topic.full.len() > self.namespace_end + 1)
             .then_some((topic, index))
     }
 
-    /// The topic that it is a partition of, or the topic itself.
+    /// The topic of a partition, or the topic itself.
     #[must_use]
     pub fn whole(&self) -> Self {
         self.partition().map_or_else(|| self.clone(), |(whole, _)| whole)
     }
 
-    /// The number of the partition as message ids have it: -1 for none.
+    /// The partition index as in message ids: -1 for none.
     #[must_use]
     pub fn partition_index(&self) -> i32 {
         self.partition().and_then(|(_, index)| i32::try_from(index).ok()).unwrap_or(-1)
     }
 
-    /// Whether it can have so many partitions: each name is that of a topic.
+    /// Checks that the topic can have this many partitions: each partition's name must be a valid
+    /// topic name.
     ///
     /// # Errors
     /// [`NameError::LongPartition`].
@@ -137,8 +138,8 @@ impl fmt::Display for TopicName {
     }
 }
 
-/// Says what is wrong with the name that a client gives a subscription, a consumer or a producer.
-/// It comes out of statistics, metrics and logs again.
+/// Checks the name of a subscription, consumer or producer. Clients choose these names, and they
+/// appear in statistics, metrics and logs.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
     if name.len() > BYTES_MAX {
         return Err(format!(
@@ -157,7 +158,8 @@ fn is_part(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && part.chars().all(plain)
 }
 
-/// The name as an error may show it: without what would harm a terminal or a log.
+/// The name for an error text: shortened, and without characters that could harm a terminal or a
+/// log.
 fn shown(name: &str) -> String {
     name.chars().take(100).flat_map(char::escape_debug).collect()
 }

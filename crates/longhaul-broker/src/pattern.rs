@@ -1,17 +1,17 @@
-//! Patterns of topics' names, which clients write as Java's regular expressions.
+//! Topic name patterns, which clients write as Java regular expressions.
 
 use crate::name::TopicName;
 use regex::{Regex, RegexBuilder};
 
-/// Longest pattern that is read.
+/// Longest pattern, in bytes.
 const BYTES_MAX: usize = 1024;
-/// Memory of one that is compiled.
+/// Memory limit for a compiled pattern, in bytes.
 const COMPILED_BYTES_MAX: usize = 64 * 1024;
-/// Memory of what is kept to match it fast.
+/// Memory limit for the matching cache, in bytes.
 const CACHE_BYTES_MAX: usize = 32 * 1024;
 
-/// A pattern that whole names match, `tenant/namespace/topic`. Partitions match by the name of
-/// their topic.
+/// A pattern that must match a whole name, `tenant/namespace/topic`. Partitions match by the name
+/// of their topic.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     text: String,
@@ -19,7 +19,7 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Reads one. What Java alone understands, such as looking ahead, is refused.
+    /// Parses a pattern. Syntax that only Java supports, such as lookahead, is refused.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.len() > BYTES_MAX {
             return Err(format!("a pattern of topics has at most {BYTES_MAX} bytes"));
@@ -36,12 +36,12 @@ impl Pattern {
         })
     }
 
-    /// As the client wrote it.
+    /// The client's text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a topic, or the topic that it is a partition of, matches.
+    /// Whether a topic matches; a partition matches if its topic does.
     pub(crate) fn matches(&self, name: &TopicName) -> bool {
         let whole = name.whole();
         let short = whole.as_str().split_once("://").map_or("", |(_, short)| short);
@@ -49,7 +49,7 @@ impl Pattern {
     }
 }
 
-/// All topics have the same domain, and a pattern may leave it out.
+/// Removes the domain: all topics have the same one, and a pattern may leave it out.
 fn without_domain(text: &str) -> Result<String, String> {
     let Some((before, rest)) = text.split_once("://") else { return Ok(text.to_owned()) };
     match before.strip_suffix("persistent") {
@@ -58,7 +58,7 @@ fn without_domain(text: &str) -> Result<String, String> {
     }
 }
 
-/// What stands between `\Q` and `\E` means itself.
+/// Text between `\Q` and `\E` is literal.
 fn unquoted(text: &str) -> String {
     let mut parts = text.split(r"\Q");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -70,7 +70,7 @@ fn unquoted(text: &str) -> String {
     out
 }
 
-/// What stands for a list of names, in order: clients that know it need not be sent the list.
+/// Hash of an ordered list of names. A client that knows the hash need not be sent the list.
 pub(crate) fn hash_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut crc = 0;
     for (at, name) in names.enumerate() {
@@ -79,7 +79,7 @@ pub(crate) fn hash_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
         }
         crc = crc32c::crc32c_append(crc, name.as_bytes());
     }
-    // Pulsar writes the bytes of the number, the lowest first.
+    // Pulsar writes the bytes of the number in little-endian order.
     format!("{:08x}", crc.swap_bytes())
 }
 

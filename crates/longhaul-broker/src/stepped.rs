@@ -1,9 +1,8 @@
 //! The broker without sockets, threads and clocks, for simulations of its clients: bytes in, bytes
-//! out, each step when the caller says so.
+//! out, each step on request.
 //!
-//! It is what [`crate::Broker`] is made of, on a simulated disk: the machine, the log in steps, and
-//! what the driver does between them. Beside it runs a journal of what is on disk, which outlives
-//! it.
+//! It has the parts of [`crate::Broker`] on a simulated disk: the machine, the stepped log, and the
+//! driver's work between them. A journal records the entries on disk, and survives the broker.
 
 use crate::admin::values::{AdminCallError, SubscriptionStart};
 use crate::compaction::{run, views};
@@ -27,24 +26,24 @@ use longhaul_wire::payload::Payload;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Largest message, without metadata.
+/// Largest message in bytes, without metadata.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// An entry on disk.
 #[derive(Clone, Debug)]
 pub struct StoredEntry {
-    /// Its ledger.
+    /// Id of the ledger.
     pub ledger: u64,
-    /// Its place in the ledger.
+    /// Number of the entry in the ledger.
     pub entry: u64,
-    /// As its producer sent it.
+    /// The bytes that the producer sent.
     pub payload: Payload,
 }
 
-/// What is on disk, by topic, in order.
+/// Entries on disk, by topic, in order.
 pub type Journal = BTreeMap<String, Vec<StoredEntry>>;
 
-/// Who uses a topic.
+/// Users of a topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handles {
     /// Producers.
@@ -106,7 +105,7 @@ fn settings() -> MachineSettings {
 }
 
 impl SteppedBroker {
-    /// A broker that goes on from a disk. `now` is the wall clock, in ms since the epoch.
+    /// Opens a broker on a disk. `now` is the wall clock, in ms since the epoch.
     ///
     /// # Errors
     /// [`StartError::Log`] and [`StartError::Compacted`].
@@ -149,7 +148,7 @@ impl SteppedBroker {
         }
     }
 
-    /// Bytes of a client have come.
+    /// A client has sent bytes.
     pub fn receive(&mut self, conn: u64, bytes: &[u8], now: u64) {
         self.machine.set_time(now, now);
         let Some(link) = self.links.get_mut(&conn).filter(|link| !link.is_closing) else { return };
@@ -165,14 +164,14 @@ impl SteppedBroker {
         self.perform();
     }
 
-    /// Asks a client for a sign of life.
+    /// Pings a client.
     pub fn ping(&mut self, conn: u64) {
         if let Some(link) = self.links.get_mut(&conn) {
             frame::encode(CommandPing {}, &mut link.outbox);
         }
     }
 
-    /// Takes what is to be sent on a connection.
+    /// Takes the output of a connection.
     pub fn take_output(&mut self, conn: u64) -> BytesMut {
         let Some(link) = self.links.get_mut(&conn) else { return BytesMut::new() };
         let (bytes, credit) = (link.outbox.split(), std::mem::take(&mut link.credit));
@@ -182,13 +181,13 @@ impl SteppedBroker {
         bytes
     }
 
-    /// Whether the broker ends the connection, once everything is sent.
+    /// Whether the broker closes the connection after its remaining output.
     #[must_use]
     pub fn is_closing(&self, conn: u64) -> bool {
         self.links.get(&conn).is_none_or(|link| link.is_closing)
     }
 
-    /// Lets the machine do what is due, and consumers have their turn.
+    /// Performs due work of the machine, and dispatches to consumers.
     pub fn advance(&mut self, now: u64) {
         self.machine.set_time(now, now);
         self.machine.set_log(self.log.report());
@@ -218,7 +217,7 @@ impl SteppedBroker {
         self.perform();
     }
 
-    /// Writes what was composed. Says whether there was something.
+    /// Writes the composed records. Returns whether there were any.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -237,7 +236,7 @@ impl SteppedBroker {
         Ok(true)
     }
 
-    /// Tells the machine what was written: its clients get their answers.
+    /// Tells the machine that the group is on disk: its clients get their answers.
     pub fn confirm(&mut self) {
         if let Some(group) = self.in_flight.take() {
             self.machine.committed(&group);
@@ -264,13 +263,13 @@ impl SteppedBroker {
         }
     }
 
-    /// When [`SteppedBroker::advance`] is to be called at the latest.
+    /// The latest time to call [`SteppedBroker::advance`].
     #[must_use]
     pub fn next_deadline(&self) -> u64 {
         self.machine.next_deadline()
     }
 
-    /// Creates a topic with durable subscriptions from its beginning.
+    /// Creates a topic with durable subscriptions at its beginning.
     pub fn create(&mut self, topic: &str, subscriptions: &[&str]) {
         for subscription in subscriptions {
             let none = BTreeMap::new();
@@ -285,13 +284,12 @@ impl SteppedBroker {
         self.call(topic, BrokerMachine::unload_topic);
     }
 
-    /// Asks for a compaction of a topic; [`SteppedBroker::advance`] does it.
+    /// Requests a compaction of a topic; [`SteppedBroker::advance`] runs it.
     pub fn compact(&mut self, topic: &str) {
         self.call(topic, BrokerMachine::start_compaction);
     }
 
-    /// What comes of a call about a topic, if it is not refused. What it rests on is not on disk
-    /// yet.
+    /// The result of a call about a topic, unless it is refused. Its records are not on disk yet.
     fn call<T>(
         &mut self,
         topic: &str,
@@ -304,8 +302,8 @@ impl SteppedBroker {
         result.ok()
     }
 
-    /// Who uses a topic, and how many entries of a subscription nobody has acknowledged. Only while
-    /// nothing waits for the disk.
+    /// Users of a topic, and the number of unacknowledged entries of a subscription. Call it only
+    /// while nothing waits for the disk.
     pub fn look(&mut self, topic: &str, subscription: &str) -> Option<(Handles, u64)> {
         let stats = self.call(topic, |machine, name| machine.stats(name))?;
         let handles = Handles {
@@ -349,7 +347,7 @@ impl SteppedBroker {
                 drop(self.storage.remove(&name));
             }
             MachineEffect::Compact(job) => self.compactions.push(job),
-            // Whoever called has the result, and there is no operator.
+            // The caller already has the result, and there is no operator.
             MachineEffect::Reply(_) | MachineEffect::Warn(_) => {}
         }
     }
@@ -371,7 +369,7 @@ impl SteppedBroker {
     }
 }
 
-/// The log's own composer goes to the machine; this one is never used.
+/// A replacement for the log's own composer, which the machine takes; it is never used.
 fn spare_composer() -> Result<Composer, OpenError> {
     let storage = Arc::new(SimulatedStorage::new(0));
     Stepped::open(storage, options(), &mut |_| Ok(())).map(|log| log.composer)

@@ -1,5 +1,5 @@
-//! Clients that cost memory, if they were let: what they can make the broker keep is limited, and
-//! others are served meanwhile.
+//! Clients that try to use much memory: the data that they can make the broker keep is limited, and
+//! other clients are served meanwhile.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 const MEGABYTE: usize = 1024 * 1024;
 
-/// The memory of the process is measured: one at a time.
+/// Tests run one at a time, because they measure the memory of the process.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 fn broker() -> Broker {
@@ -34,7 +34,7 @@ fn broker() -> Broker {
 #[tokio::test]
 async fn thousands_of_idle_connections_cost_little() {
     let _alone = ALONE.lock().await;
-    // As many as the limit of open files lets us have: few tell as much as many, if there are
+    // As many as the limit on open files allows: fewer connections show the same, if there are
     // enough of them.
     let count = may_open(10_200).saturating_sub(200) / 2;
     assert!(count >= 250, "the limit of open files leaves room for {count} connections");
@@ -50,7 +50,7 @@ async fn thousands_of_idle_connections_cost_little() {
     serves(broker.address()).await;
 }
 
-/// Raises the soft limit of open files as far as it may go, and says how many of these may be open.
+/// Raises the soft limit on open files, and returns how many of the wanted files may be open.
 fn may_open(wanted: u64) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -105,7 +105,7 @@ async fn a_flood_of_pings_without_reading_stops_being_read() {
     serves(broker.address()).await;
 }
 
-/// Small questions with large answers, and nobody who reads them.
+/// Small requests with large answers that the client does not read.
 #[tokio::test]
 async fn a_flood_of_questions_with_large_answers_stops_being_read() {
     let _alone = ALONE.lock().await;
@@ -129,8 +129,8 @@ async fn a_flood_of_questions_with_large_answers_stops_being_read() {
     serves(broker.address()).await;
 }
 
-/// Writes the same bytes until the other side takes no more, or it was enough. Says how many it
-/// took.
+/// Writes the same bytes until the other side takes no more, or `enough` is reached. Returns how
+/// much it took.
 async fn flood(client: &mut Client, bytes: &[u8], enough: usize) -> usize {
     let mut written = 0;
     while written < enough {
@@ -166,14 +166,15 @@ async fn a_producer_that_floods_and_reads_no_receipts_does_not_fill_memory() {
     };
     let (_, most) = tokio::join!(flooding, watching);
     let most = most.max(memory_bytes().saturating_sub(before));
-    // What waits for the driver, what is composed, and what is being written, with room to grow.
+    // Requests that wait for the driver, composed records, and the group being written, with room
+    // to grow.
     assert!(most < 260 * MEGABYTE, "{most} bytes");
-    // What is without receipt may be lost; the connection is no reason to lose others.
+    // Messages without a receipt may be lost; other clients must be served.
     serves(broker.address()).await;
 }
 
-/// 200 connections that had sent a part of a message of 5 MB, and then nothing, made an honest
-/// producer of 200 kB wait for 38 s.
+/// 200 connections that had sent a part of a message of 5 MB, and then nothing, delayed a producer
+/// of 200 kB for 38 s.
 #[tokio::test]
 async fn parts_of_messages_that_do_not_go_on_hold_up_nobody() {
     let _alone = ALONE.lock().await;

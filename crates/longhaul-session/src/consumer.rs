@@ -11,14 +11,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// A consumer in the hands of its user; it is closed when that one drops it.
+/// A consumer as its user holds it; dropping it closes the consumer.
 pub(super) struct SessionConsumer {
     link: Arc<ConnectionHandle>,
     id: u64,
     deliveries: mpsc::UnboundedReceiver<ConsumerDelivery>,
-    /// The rest of a batch.
+    /// Messages of a batch that were not yet requested.
     ready: VecDeque<Message>,
-    /// Messages that were asked for and not handed over.
+    /// Messages that were requested and not yet handed over.
     asked: usize,
     untold: Untold,
     end: Option<TransportError>,
@@ -37,7 +37,7 @@ impl SessionConsumer {
         Ok(Self { link, id, deliveries, ready, asked: 0, untold, end: None })
     }
 
-    /// Asks something about this consumer.
+    /// Sends a request about this consumer.
     pub(super) async fn ask(
         &self,
         question: impl FnOnce(u64) -> BrokerRequest,
@@ -45,7 +45,8 @@ impl SessionConsumer {
         self.link.ask(question(self.id)).await
     }
 
-    /// What was delivered is void from the moment the consumer ended, the rest of a batch included.
+    /// Drops all deliveries, including the rest of a batch, once the consumer has ended: they are
+    /// void.
     fn check(&mut self) -> Result<(), TransportError> {
         if self.deliveries.is_closed() {
             while let Ok(delivery) = self.deliveries.try_recv() {
@@ -86,7 +87,7 @@ impl Consumer for SessionConsumer {
     async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
             self.check()?;
-            // The rest of a batch has been delivered, but not asked for: it counts for this.
+            // The rest of a batch was delivered without a request; it counts towards this one.
             if self.asked == 0 {
                 self.request(1);
             }
@@ -95,7 +96,7 @@ impl Consumer for SessionConsumer {
                 self.note_taken(&message);
                 return Ok(message);
             }
-            // Without a delivery the consumer has ended, which the check finds out.
+            // No delivery means that the consumer has ended; the check reports it.
             if let Some(delivery) = self.deliveries.recv().await {
                 self.take(delivery);
             }
@@ -129,7 +130,7 @@ impl Consumer for SessionConsumer {
             .partition(|message| message.position.entry_id() == entry);
         self.ready = ready;
         unseen.iter().for_each(|message| self.note_taken(message));
-        // What was delivered and is given back unseen is asked for again.
+        // Messages that are handed back unseen are requested again.
         if !unseen.is_empty() {
             self.request_from_broker(unseen.len());
         }
@@ -150,7 +151,7 @@ impl Consumer for SessionConsumer {
 
 impl Drop for SessionConsumer {
     fn drop(&mut self) {
-        // A driver that is gone has nothing to close.
+        // If the driver is gone, there is nothing to close.
         self.link.call(ConnectionCall::CloseConsumer(self.id));
     }
 }

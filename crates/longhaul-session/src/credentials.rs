@@ -1,9 +1,9 @@
-//! Who we are to a broker, and to its admin API.
+//! Credentials for a broker and its admin API.
 //!
-//! Nothing is remembered that may change outside: a token's file is read again for every connection
-//! and whenever a broker asks anew, so that a rotated token is picked up without a restart.
+//! Nothing that may change outside is cached: a token file is read again for every connection and
+//! for every challenge of the broker. A rotated token is therefore picked up without a restart.
 //!
-//! Invariant: no secret shows in a `Debug` form or in an error.
+//! Invariant: no secret appears in a `Debug` form or in an error.
 
 #[cfg(feature = "oauth2")]
 use super::oauth2::{OAuth2, TokenSource};
@@ -19,15 +19,15 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Largest file that a secret is read from; tokens have a few kilobytes at most.
+/// Largest file that a secret is read from; tokens have at most a few kilobytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// How long reading it may take: it may lie on a network's disk.
+/// Longest time to read such a file, which may be on a network disk.
 pub(super) const FILE_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long it may take until there are credentials, where nothing else limits it: others may ask
-/// the same issuer, and are waited for.
+/// Longest time to obtain credentials where no other limit applies. It includes waiting for other
+/// connections that ask the same issuer.
 pub(super) const DATA_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Who we are to a broker.
+/// Credentials for a broker.
 ///
 /// ```
 /// # mod longhaul { pub mod auth { pub use longhaul_session::Credentials; } }
@@ -49,70 +49,70 @@ enum CredentialsKind {
         user: String,
         password: Secret,
     },
-    /// What proves it is the handshake.
+    /// The TLS handshake proves it.
     ClientCertificate,
     #[cfg(feature = "oauth2")]
     OAuth2(Arc<TokenSource>),
 }
 
 impl Credentials {
-    /// Nobody in particular, as brokers without authentication take it.
+    /// No credentials, for brokers without authentication.
     #[must_use]
     pub fn none() -> Self {
         Self(CredentialsKind::None)
     }
 
-    /// A token (a JWT as a rule). White space around it does not count.
+    /// A token (usually a JWT). Surrounding white space is ignored.
     #[must_use]
     pub fn token(text: impl Into<String>) -> Self {
         Self(CredentialsKind::Token(Secret::new(text)))
     }
 
-    /// A token in a file, which is read for every connection, and again whenever a broker wants to
-    /// see a newer one.
+    /// A token in a file. The file is read for every connection, and again when the broker asks for
+    /// a newer token.
     #[must_use]
     pub fn token_file(path: impl Into<PathBuf>) -> Self {
         Self(CredentialsKind::TokenFile(path.into()))
     }
 
-    /// A user's name and password.
+    /// A user name and password.
     #[must_use]
     pub fn basic(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self(CredentialsKind::Basic { user: user.into(), password: Secret::new(password) })
     }
 
-    /// The client certificate of [`TlsOptions::client`](super::TlsOptions::client): the broker
-    /// takes its subject for our role (`AuthenticationProviderTls`).
+    /// The client certificate of [`TlsOptions::client`](super::TlsOptions::client): the broker uses
+    /// its subject as the role (`AuthenticationProviderTls`).
     #[must_use]
     pub fn client_certificate() -> Self {
         Self(CredentialsKind::ClientCertificate)
     }
 
-    /// Tokens of an OAuth2 issuer. Clones share the token that is valid at the moment.
+    /// Tokens of an OAuth2 issuer. Clones share the current token.
     #[cfg(feature = "oauth2")]
     #[must_use]
     pub fn oauth2(options: OAuth2) -> Self {
         Self(CredentialsKind::OAuth2(Arc::new(TokenSource::new(options))))
     }
 
-    /// Whether there are none.
+    /// Whether there are no credentials.
     #[must_use]
     pub fn is_none(&self) -> bool {
         matches!(self.0, CredentialsKind::None)
     }
 
-    /// Whether they are the client certificate.
+    /// Whether the credentials are the client certificate.
     pub(super) fn is_client_certificate(&self) -> bool {
         matches!(self.0, CredentialsKind::ClientCertificate)
     }
 
-    /// Whether whoever listens on the way could use them, too.
+    /// Whether an eavesdropper could use the credentials.
     #[must_use]
     pub fn are_secret(&self) -> bool {
         !matches!(self.0, CredentialsKind::None | CredentialsKind::ClientCertificate)
     }
 
-    /// The broker's name for this way to authenticate.
+    /// The broker's name for this authentication method.
     #[must_use]
     pub fn method(&self) -> &'static str {
         match self.0 {
@@ -125,8 +125,8 @@ impl Credentials {
         }
     }
 
-    /// What the broker wants to see, fresh for each connection and each challenge. Takes a limited
-    /// time.
+    /// The bytes to show to the broker, read anew for each connection and each challenge. Takes a
+    /// limited time.
     ///
     /// # Errors
     /// A file cannot be read, or an issuer gives no token in time.
@@ -153,8 +153,8 @@ impl Credentials {
         }
     }
 
-    /// What has been shown is of no use any more: the broker refuses it, or asks for something
-    /// newer. Does nothing if there is something newer already.
+    /// Forgets credentials that the broker has refused or considers outdated. Does nothing if newer
+    /// ones are already known.
     pub(super) async fn forget(&self, shown: Option<&Bytes>) {
         #[cfg(feature = "oauth2")]
         if let (CredentialsKind::OAuth2(source), Some(token)) = (&self.0, shown) {
@@ -164,7 +164,7 @@ impl Credentials {
         let _ = shown;
     }
 
-    /// The same, if nothing has to be read or asked for it.
+    /// Like [`data`](Self::data), but only if nothing has to be read or requested.
     #[must_use]
     pub fn data_at_hand(&self) -> Option<Bytes> {
         match &self.0 {
@@ -180,17 +180,17 @@ impl Credentials {
         }
     }
 
-    /// Why no broker would take them, as far as it shows without a look outside.
+    /// Checks without I/O whether every broker would refuse the credentials.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// The reason.
     pub fn check(&self) -> Result<(), &'static str> {
         match &self.0 {
             CredentialsKind::Token(token) if token.text().is_empty() => Err("the token is empty"),
             CredentialsKind::Basic { user, .. } if user.is_empty() => {
                 Err("the user's name is empty")
             }
-            // The broker splits the two at the first colon.
+            // The broker splits user and password at the first colon.
             CredentialsKind::Basic { user, .. } if user.contains(':') => {
                 Err("the user's name has a colon, which ends it")
             }
@@ -205,7 +205,7 @@ impl Credentials {
     }
 }
 
-/// A text that its `Debug` form does not show.
+/// A text that its `Debug` form hides.
 #[derive(Clone)]
 pub(super) struct Secret(String);
 
@@ -214,12 +214,12 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text without what surrounds it in files.
+    /// The text without surrounding white space, as files have it.
     pub(super) fn text(&self) -> &str {
         self.0.trim()
     }
 
-    /// The text as it is: a password may begin or end with a blank.
+    /// The unchanged text: a password may begin or end with a blank.
     pub(super) fn verbatim(&self) -> &str {
         &self.0
     }
@@ -231,7 +231,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads a file that holds one secret. The error names the file and shows nothing of what is in it.
+/// Reads a file that holds one secret. The error names the file and shows none of its content.
 pub(super) async fn read_secret(
     path: &Path,
     what: &'static str,
@@ -252,7 +252,7 @@ pub(super) async fn read_secret(
 }
 
 pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
-    // A pipe would be waited for, and gives what it has once only.
+    // Reading a pipe could block, and a pipe can be read only once.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("not a file"));
     }
@@ -331,8 +331,8 @@ mod tests {
         assert_eq!(data(&Credentials::token_file(&path)).await.unwrap().len(), limit);
     }
 
-    /// What is not there need not be shown to the admin API, and nobody on the way can use a
-    /// certificate that is only seen.
+    /// Missing credentials need not be shown to the admin API, and an eavesdropper cannot use a
+    /// certificate.
     #[test]
     fn what_kind_they_are_is_known() {
         for (credentials, none, certificate, secret) in [

@@ -1,4 +1,4 @@
-//! Where brokers have said that a topic goes: asked first when it is opened again.
+//! Remembers where topics have moved. A reopened topic is looked for there first.
 
 use super::machine::call::TopicRedirect;
 use super::options::Endpoint;
@@ -7,22 +7,23 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Topics of which we remember it. What is forgotten costs a lookup.
+/// Topics that are remembered. A forgotten topic costs a lookup.
 const DETOURS_MAX: usize = 10_000;
-/// How long a broker is believed that has named another one: by then a lookup finds it, too.
+/// How long a broker's redirect to another broker is valid; after that, a lookup finds the new
+/// broker too.
 const ASSIGNED_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Where a topic goes, and who said so.
+/// The new place of a topic, and the broker that reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Detour {
     pub(super) moved: TopicRedirect,
-    /// The other end of the connection on which it was said.
+    /// The other end of the connection that reported it.
     pub(super) by: Endpoint,
-    /// That is a proxy.
+    /// Whether `by` is a proxy.
     pub(super) proxied: bool,
 }
 
-/// By topic, with the time at which it was said.
+/// By topic, with the time of the report.
 #[derive(Debug, Default)]
 pub(super) struct Detours(Mutex<HashMap<String, (Detour, Moment)>>);
 
@@ -34,7 +35,8 @@ impl Detours {
         }
     }
 
-    /// Where to go for a topic. It is said once: whoever finds it good notes it again.
+    /// Removes and returns where a topic has moved. A caller that reaches the topic there notes it
+    /// again.
     pub(super) fn take(&self, topic: &str, now: Moment) -> Option<Detour> {
         let mut detours = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (detour, at) = detours.remove(topic)?;
@@ -55,8 +57,8 @@ mod tests {
         Detour { moved, by, proxied: false }
     }
 
-    /// The next broker may hand the topic on as well, and a word of a minute ago would lead back;
-    /// another cluster is where the topic stays.
+    /// The next broker may move the topic again, and a report that is a minute old would lead back.
+    /// A topic that migrated to another cluster stays there.
     #[test]
     fn a_broker_is_believed_for_a_minute_and_another_cluster_for_good() {
         let at = |seconds| Moment(Duration::from_secs(seconds));
@@ -76,7 +78,7 @@ mod tests {
         }
     }
 
-    /// A cluster with very many topics must not fill the memory of who works there.
+    /// A cluster with very many topics must not fill the client's memory.
     #[test]
     fn no_more_than_so_many_are_remembered() {
         let detours = Detours::default();
@@ -86,7 +88,7 @@ mod tests {
             detours.note(detour(&name(number), false), now);
         }
         assert_eq!(detours.take(&name(DETOURS_MAX), now), None, "one too many");
-        // The newest word about a topic counts, though there is no room for another one.
+        // The newest report about a topic is kept even if there is no room for another topic.
         detours.note(detour("t1", false), now);
         detours.note(detour("t2", false), now);
         detours.note(detour("t1", true), now);

@@ -1,8 +1,7 @@
-//! Opens a byte stream to a broker, and says in words what goes wrong there.
+//! Opens a byte stream to a broker and describes what goes wrong.
 //!
-//! A name may have several addresses, and the first of them may be dead. So each address gets its
-//! share of the time, which the handshake counts towards, and what one does not use is left for the
-//! others.
+//! A host name may have several addresses, and the first may be dead. So each address gets a share
+//! of the time, which includes the handshake. Unused time is left for the other addresses.
 
 use super::options::Endpoint;
 use longhaul_transport::clock::Clock;
@@ -18,18 +17,18 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Addresses of one host name that we try.
+/// Addresses of one host name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
 /// A connected byte stream, encrypted or not.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// What a session reads from and writes to.
+/// The stream of a session.
 pub(crate) type Wire = Box<dyn ByteStream>;
 
-/// Opens a stream within this time, from the name lookup to the end of the handshake. `tls` is
-/// ignored for an endpoint without it.
+/// Opens a stream within this time, which covers the name lookup up to the end of the handshake.
+/// `tls` is ignored for an endpoint without TLS.
 pub(crate) async fn dial_within(
     endpoint: &Endpoint,
     tls: Option<&Arc<ClientConfig>>,
@@ -50,7 +49,7 @@ pub(crate) async fn dial_within(
     dial_addresses(endpoint, &addresses, tls.as_ref(), left).await
 }
 
-/// Opens a stream to the first address that lets us, and otherwise tells of all of them.
+/// Opens a stream to the first address that works; the error lists all addresses.
 async fn dial_addresses(
     endpoint: &Endpoint,
     addresses: &[SocketAddr],
@@ -69,7 +68,7 @@ async fn dial_addresses(
         match open(connect(*address), tls, share).await {
             Ok(opened) => return Ok(opened),
             Err(failure) => {
-                // A refusal tells more than silence.
+                // A refusal says more than a timeout.
                 if failure.kind != TransportErrorKind::Unreachable {
                     kind = failure.kind;
                 }
@@ -80,22 +79,21 @@ async fn dial_addresses(
     Err(TransportError::new(kind, endpoint, causes.join("; ")))
 }
 
-/// What answers in the stead of a broker, by the first bytes that it sends: four or more. None for
-/// all that may be Pulsar.
+/// Names the kind of server that answers instead of a broker, from its first four or more bytes.
+/// `None` if it may be Pulsar.
 pub(crate) fn foreign(first_bytes: &[u8]) -> Option<&'static str> {
     if first_bytes.starts_with(b"HTTP") {
         Some("an HTTP server answers: use the broker's binary port")
     } else if first_bytes.starts_with(&[0x15, 3]) {
-        // A TLS alert: the type, and the version of all there are.
+        // A TLS alert: its type, and the major version of all TLS versions.
         Some("a TLS server answers: use pulsar+ssl://")
     } else {
         None
     }
 }
 
-/// What a stream's error means that comes between our greeting and the broker's. A broker refuses a
-/// client certificate as late as that: TLS 1.3 ends the handshake before the certificate is looked
-/// at.
+/// The error for a stream that fails between our greeting and the broker's. A broker refuses a
+/// client certificate only then: TLS 1.3 ends the handshake before the certificate is checked.
 pub(crate) fn greeting_failed(endpoint: &Endpoint, failure: &io::Error) -> TransportError {
     match our_certificate_refused(failure) {
         Some(cause) => TransportError::new(TransportErrorKind::Unauthorized, endpoint, cause),
@@ -107,16 +105,15 @@ pub(crate) fn greeting_failed(endpoint: &Endpoint, failure: &io::Error) -> Trans
     }
 }
 
-/// The other end closed the stream instead of greeting us. A broker that refuses us says so. One
-/// without a word goes down at this moment, or its port is one with TLS and what came was not
-/// encrypted.
+/// The other end closed the stream instead of greeting us. A broker that refuses us sends an error
+/// first. A silent close means that the broker is going down, or that the port expects TLS.
 pub(crate) fn hung_up(endpoint: &Endpoint) -> TransportError {
     let hint = if endpoint.tls { "" } else { ": if this is a port with TLS, use pulsar+ssl://" };
     unreachable(endpoint, &format!("the connection was closed at the greeting{hint}"))
 }
 
-/// Whether the other end has closed the connection. It is a reset when it had not read all that we
-/// sent.
+/// Whether the other end has closed the connection. The error is a reset if it had not read
+/// everything.
 pub(crate) fn is_hang_up(failure: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&failure.kind())
@@ -136,7 +133,7 @@ impl Encryption {
     }
 }
 
-/// Why one address was of no use.
+/// Why one address failed.
 #[derive(Debug)]
 struct DialFailure {
     kind: TransportErrorKind,
@@ -155,7 +152,7 @@ async fn lookup(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, String> {
     Ok(found.take(ADDRESSES_MAX).collect())
 }
 
-/// Requests are small and each is waited for; Nagle's delay would be paid every time.
+/// Requests are small and each is waited for, so Nagle's delay would apply to every request.
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let tcp = TcpStream::connect(address).await?;
     tcp.set_nodelay(true)?;
@@ -167,7 +164,7 @@ async fn open(
     tls: Option<&Encryption>,
     time_max: Duration,
 ) -> Result<Wire, DialFailure> {
-    // Known outside of what the time limit drops, for the error.
+    // Kept outside of the future that the time limit drops, for the error.
     let mut connected = false;
     let opening = async {
         let tcp = connecting.await.map_err(|cause| DialFailure::unreachable(cause.to_string()))?;
@@ -185,8 +182,8 @@ async fn open(
     }
 }
 
-/// At a port without TLS a broker hangs up, because it cannot read what we send, and other servers
-/// answer in their own tongue.
+/// A broker closes a connection at a port without TLS because it cannot read the handshake; other
+/// servers answer in their own protocol.
 fn no_handshake(failure: &io::Error) -> DialFailure {
     let what = "TLS handshake";
     if is_hang_up(failure) {
@@ -204,7 +201,7 @@ fn no_handshake(failure: &io::Error) -> DialFailure {
     DialFailure { kind: TransportErrorKind::Refused, cause: format!("{what}: {failure}{hint}") }
 }
 
-/// Alerts that a server sends because of our certificate, or because we showed none.
+/// Alerts that a server sends because of our certificate, or because none was shown.
 fn our_certificate_refused(failure: &io::Error) -> Option<String> {
     use AlertDescription as Alert;
     let Some(rustls::Error::AlertReceived(alert)) = tls_error(failure) else { return None };
@@ -218,7 +215,7 @@ fn our_certificate_refused(failure: &io::Error) -> Option<String> {
         Alert::UnknownCA,
         Alert::AccessDenied,
         Alert::CertificateRequired,
-        // The certificate is of an authority that only bears the right one's name.
+        // The certificate's authority has the right name and the wrong key.
         Alert::DecryptError,
     ];
     let what = if *alert == Alert::CertificateRequired {
@@ -229,7 +226,7 @@ fn our_certificate_refused(failure: &io::Error) -> Option<String> {
     ours.contains(alert).then(|| format!("the server {what}: {alert:?}"))
 }
 
-/// Pulsar says no more than this about a client certificate of an authority that it does not know.
+/// Pulsar sends only this alert for a client certificate of an unknown authority.
 fn hint_at_our_certificate(failure: &io::Error) -> &'static str {
     match tls_error(failure) {
         Some(rustls::Error::AlertReceived(AlertDescription::InternalError)) => {

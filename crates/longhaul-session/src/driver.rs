@@ -1,10 +1,10 @@
 //! The task that owns a connection: it moves bytes between the machine and the socket, and results
-//! to those who wait.
+//! to their callers.
 //!
-//! What waits here is bounded by what the machine's callers may have under way: publishers by their
-//! room in bytes, consumers by their permits, to which the machine holds the broker, questions by
-//! their number. So the channel of calls needs no bound of its own, and nobody who has something to
-//! say ever waits for a slow broker while holding something else up.
+//! The limits of the machine's callers bound every queue here: publishers by their room in bytes,
+//! consumers by their permits, which the machine enforces against the broker, and questions by
+//! their number. So the channel of calls needs no limit of its own, and no caller waits for a slow
+//! broker while it blocks others.
 
 use super::credentials::Credentials;
 use super::detours::{Detour, Detours};
@@ -28,45 +28,44 @@ use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Calls that are taken at once.
+/// Calls that are processed in one step.
 const CALLS_AT_ONCE_MAX: usize = 1_024;
-/// What is read at once, at most, but for large frames.
+/// Bytes that one read returns at most, except for large frames.
 const READ_BYTES: usize = 64 * 1024;
-/// By these a frame says how long it is.
+/// Bytes that hold the length of a frame.
 const FRAME_HEAD_BYTES: usize = 4;
-/// How long what is under way when the last user leaves may take: publishes to be stored, acks to
-/// be taken.
+/// Longest time to finish publishes and acks in flight after the last user has left.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Who waits for an answer.
+/// The receiver of an answer.
 #[derive(Debug)]
 pub(super) enum ResponseChannel {
-    /// Somebody with a question.
+    /// A question.
     Question(oneshot::Sender<Result<BrokerResponse, TransportError>>),
-    /// Somebody who opens a producer; it learns here when the producer is over.
+    /// Opening a producer; also receives the end of the producer.
     Producer(oneshot::Sender<Result<BrokerResponse, TransportError>>, EndSignal),
-    /// Somebody who opens a consumer, and takes its deliveries.
+    /// Opening a consumer; also receives its deliveries.
     Consumer(
         oneshot::Sender<Result<BrokerResponse, TransportError>>,
         mpsc::UnboundedSender<ConsumerDelivery>,
     ),
-    /// Somebody with an ack.
+    /// An ack.
     Ack(OnAck),
 }
 
-/// Who waits for a receipt, and the room that the message takes until then.
+/// The receiver of a receipt, and the room that the message occupies until then.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     pub(super) on_receipt: OnReceipt,
     pub(super) _room: PublisherPermit,
 }
 
-/// What a consumer is told.
+/// Delivery to a consumer.
 #[derive(Debug)]
 pub(super) enum ConsumerDelivery {
     /// The messages of an entry.
     Entry(Vec<Message>),
-    /// It is over.
+    /// The consumer is over.
     Over(TransportError),
 }
 
@@ -74,14 +73,14 @@ pub(super) type ConnectionCallSender =
     mpsc::UnboundedSender<ConnectionCall<ResponseChannel, Unanswered>>;
 type DriverMachine = ConnectionMachine<ResponseChannel, Unanswered>;
 
-/// A channel without a bound of its own. What goes through one is bounded by what its users may
-/// have under way: see the module's documentation.
+/// A channel without a limit of its own. The limits of its users bound it: see the module's
+/// documentation.
 #[expect(clippy::disallowed_methods, reason = "permits, room and the number of questions bound it")]
 pub(super) fn unbounded<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
     mpsc::unbounded_channel()
 }
 
-/// How something ended, known to all who hold a piece of it. The first cause is the true one.
+/// The end of a connection, producer or consumer, shared by all its parts. The first cause is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndSignal {
     ended: CancellationToken,
@@ -120,18 +119,18 @@ pub(super) struct ConnectionDriver {
     address: Arc<str>,
 }
 
-/// What a driver has to do with, beside its wire.
+/// State of a driver besides its stream.
 #[derive(Debug)]
 pub(super) struct ConnectionContext {
     pub(super) clock: Clock,
     pub(super) credentials: Credentials,
-    /// Of these, what the broker has been shown last.
+    /// The credentials that the broker has been shown last.
     pub(super) shown: Option<Bytes>,
     /// The other end of the wire.
     pub(super) endpoint: Endpoint,
-    /// That is a proxy.
+    /// Whether `endpoint` is a proxy.
     pub(super) proxied: bool,
-    /// Where topics go.
+    /// New places of moved topics.
     pub(super) detours: Arc<Detours>,
     pub(super) tracker: TaskTracker,
 }
@@ -139,7 +138,7 @@ pub(super) struct ConnectionContext {
 /// A step of the driver's loop.
 enum DriverStep {
     Read(io::Result<usize>),
-    /// Whether nothing is left to be written.
+    /// Whether nothing is left to write.
     Wrote(io::Result<bool>),
     Calls(usize),
     Credentials(Result<Option<Bytes>, TransportError>),
@@ -147,8 +146,8 @@ enum DriverStep {
 }
 
 impl ConnectionDriver {
-    /// A driver for a wire that is connected, and where to call it. `opened` is told when the
-    /// broker has taken us in, or why not.
+    /// Creates a driver for a connected stream, and the handle to call it. `opened` receives
+    /// whether the broker has accepted the connection, or why not.
     pub(super) fn new(
         machine: DriverMachine,
         wire: Wire,
@@ -176,13 +175,13 @@ impl ConnectionDriver {
         (driver, sender, end)
     }
 
-    /// Works until the connection ends, or nobody uses it any more.
+    /// Runs until the connection ends or has no users.
     pub(super) async fn run(mut self) {
         self.work().await;
         let gone = error::unreachable(&self.address, "the connection was closed");
         self.machine.fail(gone);
-        // What was called meanwhile is answered too. Not by `try_recv`: that overlooks a call which
-        // is just being made.
+        // Calls that arrived meanwhile are answered too. `recv` and not `try_recv`, which overlooks
+        // a call that is being sent.
         self.calls.close();
         while let Some(call) = self.calls.recv().await {
             self.machine.handle(call, self.around.clock.now());
@@ -198,7 +197,7 @@ impl ConnectionDriver {
                 drop(opened.send(Err(cause.clone())));
             }
         }
-        // Who is at the other end learns of it by the end of the stream; an error changes nothing.
+        // The end of the stream informs the other end; an error changes nothing.
         drop(timeout(FAREWELL_TIME_MAX, self.writer.shutdown()).await);
     }
 
@@ -211,14 +210,14 @@ impl ConnectionDriver {
         let mut alarm = DueTimer::new();
         loop {
             let now = self.around.clock.now();
-            // Not only when the alarm rings: while there is always something to read it would never
-            // be heard.
+            // In every round, and not only when the timer fires: with constant input it never
+            // would.
             self.machine.tick(now);
-            // What was opened and nobody waits for any more is closed here, which is written next.
+            // Closes what was opened for callers that have left; the commands are written next.
             self.pass_on();
             self.machine.transmit(&mut outbox, now);
             self.pass_on();
-            // Nothing is due any more when it has ended.
+            // After its end, the machine has no deadline.
             let Some(due) = self.machine.timeout() else { return };
             if !used {
                 let until = *leaving.get_or_insert(now + FAREWELL_TIME_MAX);
@@ -228,7 +227,7 @@ impl ConnectionDriver {
                 }
             }
             alarm.set(leaving.map_or(due, |until| until.min(due)), now);
-            // For the rest of a frame that has begun the decoder has made room, to the byte.
+            // For the rest of a frame the decoder has already reserved the exact room.
             if inbox.len() < FRAME_HEAD_BYTES {
                 inbox.reserve(READ_BYTES / 4);
             }
@@ -279,8 +278,8 @@ impl ConnectionDriver {
         if self.machine.is_open()
             && let Some(opened) = self.opened.take()
         {
-            // Whoever opened us may have given up; then we end with the last handle, which is gone
-            // already.
+            // If the caller that opened the connection has given up, its handle is gone and the
+            // driver ends.
             drop(opened.send(Ok(())));
         }
     }
@@ -303,7 +302,7 @@ impl ConnectionDriver {
         self.machine.fail(cause);
     }
 
-    /// Tells everybody what happened.
+    /// Passes events on to their receivers.
     fn pass_on(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             match event {
@@ -335,7 +334,7 @@ impl ConnectionDriver {
 
     fn tell(&self, consumer: u64, delivery: ConsumerDelivery) {
         if let Some(sink) = self.deliveries.get(&consumer) {
-            // A handle that is gone has said so, and the consumer is about to be closed.
+            // If the handle is gone, the close of the consumer is already under way.
             drop(sink.send(delivery));
         }
     }
@@ -375,22 +374,22 @@ impl ConnectionDriver {
         }
     }
 
-    /// Gets fresh credentials: a token's file is read again, and an issuer asked for another token
-    /// than the broker has seen.
+    /// Gets fresh credentials: reads the token file again, or asks the issuer for a token that the
+    /// broker has not seen.
     fn refresh(&self) {
         let ConnectionContext { credentials, shown, tracker, .. } = &self.around;
         let (credentials, shown) = (credentials.clone(), shown.clone());
         let fresh = self.fresh.clone();
         tracker.spawn(async move {
             credentials.forget(shown.as_ref()).await;
-            // A connection that has ended wants none any more.
+            // A connection that has ended ignores them.
             drop(fresh.try_send(credentials.data().await));
         });
     }
 }
 
-/// Writes a part of what waits, or lets the stream pass on what it holds back. Says whether nothing
-/// is left. May be dropped.
+/// Writes a part of the outbox, or flushes the stream. Returns whether nothing is left. Cancel
+/// safe.
 async fn push(writer: &mut WriteHalf<Wire>, outbox: &mut BytesMut) -> io::Result<bool> {
     if outbox.is_empty() {
         writer.flush().await.map(|()| true)
@@ -399,8 +398,8 @@ async fn push(writer: &mut WriteHalf<Wire>, outbox: &mut BytesMut) -> io::Result
     }
 }
 
-/// A timer that is rarely set: what is due moves on with every frame, and is looked at when it
-/// would have been due.
+/// A timer that is rarely reset: the deadline moves with every frame, and the timer checks it at
+/// the time of the old one.
 struct DueTimer {
     sleep: std::pin::Pin<Box<Sleep>>,
     at: Option<Moment>,

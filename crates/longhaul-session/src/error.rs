@@ -1,4 +1,4 @@
-//! Errors of the broker in the seam's words.
+//! Maps the broker's errors to [`TransportError`].
 
 use longhaul_transport::{TransportError, TransportErrorKind};
 use longhaul_wire::messages::{ErrorCode, ServerError};
@@ -12,16 +12,16 @@ pub(super) fn refused(address: impl Display, cause: impl Display) -> TransportEr
     TransportError::new(TransportErrorKind::Refused, address, cause)
 }
 
-/// The broker's error code and text.
+/// An error from the broker's code and text.
 pub(super) fn server(address: impl Display, code: i32, text: &str) -> TransportError {
     let code = ErrorCode::from(code);
     TransportError::new(kind(code), address, format_args!("{code}: {text}"))
 }
 
-/// What passes by itself counts as not reachable: whoever asks again later, with a new lookup, may
-/// be served. So does an error that the broker has no word for, and a topic or subscription that is
-/// busy: while one moves, those who were connected before may still hold it, and who holds it for
-/// good is named in the broker's text.
+/// Transient errors count as unreachable: a later request with a new lookup may succeed. Errors
+/// with the broker's unknown code count too, and so do busy topics and subscriptions: while a topic
+/// moves, earlier connections may still hold it. If a client holds it for good, the broker's text
+/// names that client.
 fn kind(code: ErrorCode) -> TransportErrorKind {
     use ServerError as E;
     let ErrorCode::Known(error) = code else { return TransportErrorKind::Refused };
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(kind(999), TransportErrorKind::Refused);
     }
 
-    /// A checksum that was wrong on the way, or a consumer that the broker had lost, was taken for
-    /// its last word.
+    /// A checksum damaged in transit, or a consumer that the broker had lost, was treated as a
+    /// permanent error.
     #[test]
     fn what_another_connection_mends_is_passing() {
         for code in [9, 13] {
@@ -82,10 +82,10 @@ mod tests {
         }
     }
 
-    /// A broker went down while clients waited for their tasks. Its successor was asked while the
-    /// old sessions were not gone yet, and answered that the producer, or the consumer, was busy,
-    /// or that something unexpected had happened. The clients took that for the last word, and
-    /// every wait failed, though the topic was served a second later.
+    /// A broker went down while clients waited for their tasks. Its successor still had the old
+    /// sessions and answered that the producer or consumer was busy, or that something unexpected
+    /// had happened. The clients treated that as permanent, and every wait failed, although the
+    /// topic was served a second later.
     #[test]
     fn what_a_broker_answers_during_a_failover_is_asked_again() {
         for (code, name) in [(0, "UnknownError"), (5, "ConsumerBusy"), (16, "ProducerBusy")] {

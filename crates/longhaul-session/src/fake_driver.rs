@@ -1,4 +1,4 @@
-//! The driver's end of a link, in the hands of a test.
+//! The driver's end of a link, controlled by a test.
 
 use super::driver::{ConsumerDelivery, EndSignal, ResponseChannel, Unanswered, unbounded};
 use super::link::ConnectionHandle;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// What a link calls, and the end of the connection.
+/// The calls of a link, and the end of the connection.
 pub(super) struct FakeDriver {
     pub(super) link: Arc<ConnectionHandle>,
     calls: mpsc::UnboundedReceiver<ConnectionCall<ResponseChannel, Unanswered>>,
@@ -32,12 +32,12 @@ impl FakeDriver {
         soon(self.calls.recv()).await.unwrap()
     }
 
-    /// All that was called and not looked at, in words.
+    /// All calls that were not looked at, as text.
     pub(super) fn called(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.calls.try_recv().ok()).map(|call| format!("{call:?}")).collect()
     }
 
-    /// Answers the next call, which is a question.
+    /// Answers the next call, which must be a question.
     pub(super) async fn answer(&mut self, answer: BrokerResponse) -> BrokerRequest {
         let ConnectionCall::Ask(question, ResponseChannel::Question(asker)) = self.next().await
         else {
@@ -80,13 +80,13 @@ impl FakeDriver {
         (options, end)
     }
 
-    /// The connection ends.
+    /// Ends the connection.
     pub(super) fn end(self, cause: TransportError) {
         self.end.set(cause);
     }
 }
 
-/// What must come. In a test whose time is paused it does at once, or never.
+/// Waits for something that must come. With paused time it comes at once or never.
 pub(super) async fn soon<T>(coming: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(60), coming).await.expect("nothing comes")
 }
@@ -96,7 +96,7 @@ pub(super) fn message(entry: u64, batch_index: Option<u32>) -> Message {
     Message::at(Position { ledger: 1, entry, batch_index })
 }
 
-/// A message of this entry, with so many bytes.
+/// A message of this entry with a body of this many bytes.
 pub(super) fn large(entry: u64, bytes: usize) -> Message {
     Message { payload: vec![b'x'; bytes].into(), ..message(entry, None) }
 }

@@ -18,11 +18,11 @@ use tokio::time::timeout;
 
 /// Messages that may be on their way to a follower or wait for it.
 const WINDOW: u32 = 1_000;
-/// How long an entry that must be there may take to come.
+/// Longest wait for an entry that must exist.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What has been taken of what was delivered, and not told to the machine. It is told when it is
-/// much.
+/// Messages that the user has taken and the machine was not told of. The machine is told when they
+/// are many.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     count: usize,
@@ -30,7 +30,7 @@ pub(super) struct Untold {
 }
 
 impl Untold {
-    /// A message is taken. Says what the machine is to be told, if it is time to.
+    /// Counts a message as taken. Returns the call to the machine when it is due.
     pub(super) fn take(
         &mut self,
         message: &Message,
@@ -46,7 +46,7 @@ impl Untold {
     }
 }
 
-/// A reader in the hands of its user; it is closed when that one drops it.
+/// A reader as its user holds it; dropping it closes the reader.
 pub(super) struct SessionFollower {
     link: Arc<ConnectionHandle>,
     id: u64,
@@ -88,7 +88,7 @@ impl SessionFollower {
         Ok(Self { link, id, deliveries, ready, untold: Untold::default(), end: None })
     }
 
-    /// Waits for what comes next. What came before the end is worth as much as ever.
+    /// Waits for the next delivery. Deliveries that came before the end stay valid.
     async fn wait(&mut self) -> Result<(), TransportError> {
         match self.deliveries.recv().await {
             Some(delivery) => self.take(delivery),
@@ -104,7 +104,7 @@ impl SessionFollower {
         }
     }
 
-    /// The next message that is here.
+    /// The next message that has already arrived.
     fn pop(&mut self) -> Option<Message> {
         let message = self.ready.pop_front()?;
         if let Some(taken) = self.untold.take(&message, self.id) {
@@ -157,7 +157,7 @@ impl Follower for SessionFollower {
 
 impl Drop for SessionFollower {
     fn drop(&mut self) {
-        // A driver that is gone has nothing to close.
+        // If the driver is gone, there is nothing to close.
         self.link.call(ConnectionCall::CloseConsumer(self.id));
     }
 }
@@ -168,25 +168,23 @@ pub(super) async fn fetch(
     topic: &str,
     at: Position,
 ) -> Result<Option<Message>, TransportError> {
-    // The whole log first, the compacted view next: trimming may have left an entry only there, and
-    // compaction only here.
+    // The whole log first, then the compacted view: trimming may have left the entry only in the
+    // view, and compaction only in the log.
     let mut in_time = true;
     for compacted in [false, true] {
-        // The whole entry is asked for, so that something comes even if the batch has no such
-        // message.
+        // Starts at the whole entry, so that a message comes even if the batch has no such message.
         let entry = StartPlace::At(Position { batch_index: None, ..at });
         let mut reader =
             SessionFollower::open_at(Arc::clone(&link), topic.to_owned(), entry, compacted, 0)
                 .await?;
-        // Behind the end nothing would ever come.
+        // Nothing comes for a position after the end.
         if reader.last().await?.is_none_or(|last| last.entry_id() < at.entry_id()) {
             continue;
         }
         reader.link.call(ConnectionCall::Request { consumer: reader.id, count: 1 });
         match timeout(FETCH_TIME_MAX, reader.wait()).await {
             Ok(came) => came?,
-            // Where nothing is left of the log up to its end, nothing comes of it until somebody
-            // publishes.
+            // If the log is empty up to its end, nothing comes until the next publish.
             Err(_) => in_time = false,
         }
         let found =
@@ -198,7 +196,7 @@ pub(super) async fn fetch(
     if in_time {
         return Ok(None);
     }
-    // What has kept silent has not said that the message is gone.
+    // A timeout does not prove that the message is gone.
     Err(error::unreachable(link.cause().address, "no message came in time"))
 }
 

@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew in each run.
+//! Certificates for tests, generated in each run.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests use it")]
 
@@ -11,12 +11,12 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::sync::Arc;
 
-/// A certificate authority of one's own.
+/// A certificate authority.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// One of this name.
+    /// Creates an authority of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
@@ -25,7 +25,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// Its certificate.
+    /// Its certificate as PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         self.0.pem()
@@ -37,7 +37,7 @@ impl Authority {
         self.sign(&CertificateParams::new([name.to_owned()]).unwrap())
     }
 
-    /// The same, but no longer valid.
+    /// An expired certificate for a host or a client.
     #[must_use]
     pub fn certify_the_past(&self, name: &str) -> ClientCertificate {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -60,7 +60,7 @@ impl Authority {
         Arc::new(options.client_config().unwrap())
     }
 
-    /// A server that wants its clients to be certified by this authority.
+    /// A server that requires clients certified by this authority.
     #[must_use]
     pub fn demanding_server(&self, certified: &ClientCertificate) -> ServerConfig {
         let mut roots = RootCertStore::empty();
@@ -75,7 +75,7 @@ impl Authority {
     }
 }
 
-/// A server that anyone may talk to.
+/// A server that accepts all clients.
 #[must_use]
 pub fn server(certified: &ClientCertificate) -> ServerConfig {
     ServerConfig::builder_with_provider(Arc::new(default_provider()))

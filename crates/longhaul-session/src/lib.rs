@@ -1,4 +1,4 @@
-//! The transport: a session of our own, which speaks Pulsar's binary protocol.
+//! The transport: our own session, which speaks Pulsar's binary protocol.
 //!
 //! ```text
 //! PulsarTransport ── pool ── link ──calls──▶ driver (a task per connection) ── machine (pure)
@@ -6,18 +6,18 @@
 //!                                             dial ── socket
 //! ```
 //!
-//! - [`machine`]: a connection as a pure state machine; all rules are there. `driver.rs` moves
-//!   bytes and results.
+//! - [`machine`]: a connection as a pure state machine, with all rules. `driver.rs` moves bytes and
+//!   results.
 //! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies.
-//!   `detours.rs`: where topics go that move.
-//! - `publisher.rs`, `consumer.rs`, `follower.rs`: what the seam's users hold in their hands.
-//! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: how to reach a broker,
-//!   credentials, trusted certificate authorities.
+//!   `detours.rs`: where moved topics are.
+//! - `publisher.rs`, `consumer.rs`, `follower.rs`: the handles that users of the transport hold.
+//! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: addresses, credentials,
+//!   trusted certificate authorities.
 //!
-//! The promises of the seam, and where they are kept: a publish is written once
-//! (`machine::producer`); nothing is delivered that was not asked for (`machine::flow`); an ack is
-//! confirmed by the broker (`machine::consumer`); nothing reconnects by itself: whoever opens anew
-//! gets a new lookup (`pool.rs`). Every future of the transport may be dropped at any moment.
+//! The promises of the transport, and the modules that keep them: a publish is written once
+//! (`machine::producer`); only requested messages are delivered (`machine::flow`); the broker
+//! confirms each ack (`machine::consumer`); nothing reconnects by itself, and reopening makes a new
+//! lookup (`pool.rs`). Every future of the transport may be dropped at any moment.
 
 mod consumer;
 mod credentials;
@@ -68,7 +68,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long opening something may take, lookups and connecting included, beside one answer.
+/// Longest time to open something, including lookups and connecting, in addition to one answer.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A Pulsar cluster.
@@ -78,17 +78,17 @@ pub struct PulsarTransport {
 }
 
 impl PulsarTransport {
-    /// Connects to a cluster. Returns within 10 s, whatever is wrong with the hosts; who asks an
-    /// issuer for a token waits up to 15 s more.
+    /// Connects to a cluster. Returns within 10 s in all cases; a token from an issuer takes up to
+    /// 15 s more.
     ///
     /// # Errors
-    /// When a setting is wrong, there are no credentials to be had, no host answers, what answers
+    /// A setting is wrong, no credentials can be obtained, no host answers, the host that answers
     /// is not a broker, TLS fails, or the credentials are refused.
     pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
         Self::open(options).await
     }
 
-    /// One that has not connected yet.
+    /// Creates a transport that has not connected yet.
     ///
     /// # Errors
     /// The options cannot be used.
@@ -97,7 +97,7 @@ impl PulsarTransport {
         Ok(Self { pool: Arc::new(Pool::new(options)?) })
     }
 
-    /// A plain function that boxes: see `Setup::begin` of the worker's builder.
+    /// Boxes the future outside of an `async fn`: see `Setup::begin` of the worker's builder.
     fn open(options: ConnectOptions) -> BoxFuture<'static, Result<Self, TransportError>> {
         let opening = async {
             let pool = Arc::new(Pool::new(options)?);
@@ -144,7 +144,7 @@ impl PulsarTransport {
         self.about(topic, opening).await
     }
 
-    /// Limits the time that something takes, and names the topic in its error.
+    /// Limits the time of an operation and names the topic in its error.
     async fn about<T>(
         &self,
         topic: &str,
@@ -177,13 +177,13 @@ impl Transport for PulsarTransport {
         match self.about(&topic, self.pool.ask(question)).await {
             Ok(BrokerResponse::Partitions(count)) => Ok(Some(count).filter(|count| *count > 0)),
             Ok(_) => Err(error::refused(&topic, "an unexpected answer")),
-            // It may come into being by its first use, and has no partitions before.
+            // The topic may be created by its first use; until then it has no partitions.
             Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(None),
             Err(cause) => Err(cause),
         }
     }
 
-    /// Brokers before 3.0.6 answer for a topic that does not exist as for one without partitions.
+    /// Brokers before 3.0.6 answer for a missing topic as for one without partitions.
     async fn exists(&self, topic: &str) -> Result<bool, TransportError> {
         let topic = full_topic_name(topic);
         let question = BrokerRequest::Partitions { topic: topic.clone() };
@@ -243,7 +243,7 @@ impl Transport for PulsarTransport {
 mod tests {
     use super::*;
 
-    /// Who opens something waits for a limited time, and the broker has its own for its answer.
+    /// The caller waits for a limited time; the broker's answer has its own limit.
     #[tokio::test(start_paused = true)]
     async fn what_is_opened_is_given_up_in_its_time() {
         let options = ConnectOptions::new("pulsar://unused");
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(clock.now().0, OPEN_TIME_MAX + options.answer_time);
     }
 
-    /// A topic that cannot be asked about would pass for one that has no partitions.
+    /// Without this, a failed request would look like a topic without partitions.
     #[tokio::test]
     async fn who_cannot_be_asked_says_nothing_about_partitions() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! A connection in the hands of those who use it.
+//! The handle to a connection.
 
 use super::driver::{
     ConnectionCallSender, ConsumerDelivery, EndSignal, ResponseChannel, Unanswered,
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 
-/// A handle to a connection's driver. The last one to go ends the connection, once what is under
-/// way is done.
+/// A handle to a connection's driver. When the last handle is dropped, the connection finishes its
+/// work in flight and ends.
 #[derive(Debug)]
 pub(super) struct ConnectionHandle {
     calls: ConnectionCallSender,
@@ -34,19 +34,18 @@ impl ConnectionHandle {
         Self { calls, end, address }
     }
 
-    /// Whether nothing can be asked any more.
+    /// Whether the connection accepts no more requests.
     pub(super) fn is_over(&self) -> bool {
         self.end.get().is_some() || self.calls.is_closed()
     }
 
-    /// Why.
+    /// Why the connection has ended.
     pub(super) fn cause(&self) -> TransportError {
         let gone = || error::unreachable(&self.address, "the connection was closed");
         self.end.get().cloned().unwrap_or_else(gone)
     }
 
-    /// Waits until nothing can be asked any more, and says why. Until then the connection is in
-    /// use.
+    /// Waits for the end of the connection and returns its cause. Counts as use of the connection.
     pub(super) async fn ended(&self) -> TransportError {
         self.call(ConnectionCall::Watch);
         let _watch = ConnectionWatch(self);
@@ -57,17 +56,17 @@ impl ConnectionHandle {
         self.cause()
     }
 
-    /// The broker answered something else than what was asked.
+    /// The error for an answer that does not match the question.
     pub(super) fn unexpected(&self) -> TransportError {
         error::refused(&self.address, "an unexpected answer")
     }
 
-    /// Says something to the driver; false if it is gone.
+    /// Sends a call to the driver; false if the driver is gone.
     pub(super) fn call(&self, call: ConnectionCall<ResponseChannel, Unanswered>) -> bool {
         self.calls.send(call).is_ok()
     }
 
-    /// Publishes. A driver that is gone stores nothing.
+    /// Publishes. If the driver is gone, nothing is stored.
     pub(super) fn publish(&self, producer: u64, publication: Publication, token: Unanswered) {
         let call = ConnectionCall::Publish { producer, publication, token };
         if let Err(SendError(ConnectionCall::Publish { token, .. })) = self.calls.send(call) {
@@ -75,7 +74,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Acknowledges. A driver that is gone does not.
+    /// Acknowledges. If the driver is gone, the ack fails.
     pub(super) fn ack(&self, consumer: u64, entry: EntryId, on_ack: OnAck) {
         let call = ConnectionCall::Ack { consumer, entry, token: ResponseChannel::Ack(on_ack) };
         if let Err(SendError(ConnectionCall::Ack { token: ResponseChannel::Ack(on_ack), .. })) =
@@ -85,8 +84,8 @@ impl ConnectionHandle {
         }
     }
 
-    /// The machine answers every question within its time; who drops the wait takes nothing back. A
-    /// driver that is gone drops the question.
+    /// Asks a question. The machine answers within its time limit. Dropping the wait cancels
+    /// nothing; if the driver is gone, the question fails.
     pub(super) async fn ask(&self, question: BrokerRequest) -> Answered {
         let (asker, answer) = oneshot::channel();
         self.call(ConnectionCall::Ask(question, ResponseChannel::Question(asker)));
@@ -115,7 +114,7 @@ impl ConnectionHandle {
         self.opened(answer).await
     }
 
-    /// Waits for something to be opened.
+    /// Waits until something is open.
     async fn opened(&self, answer: oneshot::Receiver<Answered>) -> Answered {
         let mut opening = PendingOpen { link: self, answer };
         (&mut opening.answer).await.unwrap_or_else(|_| Err(self.cause()))
@@ -131,9 +130,9 @@ impl Drop for ConnectionWatch<'_> {
     }
 }
 
-/// A wait for something to be opened. Who drops it may do so when the answer is there and not
-/// looked at: the driver, which has delivered it, takes what was opened for used. It is closed here
-/// then; while there is no answer, the driver closes it.
+/// A wait for something to be opened. It may be dropped after the answer came and before it was
+/// read: the driver then considers the result in use, so this closes it. Without an answer, the
+/// driver closes it.
 struct PendingOpen<'a> {
     link: &'a ConnectionHandle,
     answer: oneshot::Receiver<Answered>,
@@ -149,7 +148,7 @@ impl Drop for PendingOpen<'_> {
             Ok(Ok(BrokerResponse::Consumer(id))) => {
                 _ = self.link.call(ConnectionCall::CloseConsumer(id));
             }
-            // It was looked at, refused, or never came.
+            // The answer was read, was a refusal, or never came.
             _ => {}
         }
     }
@@ -172,7 +171,7 @@ mod tests {
         ProducerOptions { topic: "t".to_owned(), name: None, batching, schema: None }
     }
 
-    /// Whoever is handed a dead connection would ask it in vain.
+    /// Requests on a dead connection would fail.
     #[test]
     fn a_connection_is_over_when_it_has_ended_or_nobody_drives_it() {
         let open = FakeDriver::new();
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(link.ask(question).await.unwrap_err().cause, "gone");
     }
 
-    /// The answer is there, and whoever waited for it has gone before it was looked at.
+    /// The answer is there, and its receiver was dropped before it was read.
     #[tokio::test]
     async fn what_was_opened_and_not_looked_at_is_closed() {
         let mut driver = FakeDriver::new();

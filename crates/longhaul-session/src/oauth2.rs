@@ -1,14 +1,13 @@
 //! Tokens of an OAuth2 issuer, by client credentials, as Pulsar's own clients get them.
 //!
 //! A key file names the client, its secret and the issuer; the issuer's discovery document names
-//! where tokens are given. A token is kept until shortly before it expires, and however many
-//! connections want one, it is asked for once.
+//! the token endpoint. A token is kept until shortly before it expires. Connections that need a
+//! token at the same time share one request.
 //!
-//! Everything is read and built anew for each token: a rotated key is picked up, and no HTTP
-//! connection is kept, which would belong to the runtime of the client or worker that was the first
-//! to ask.
+//! The key is read and the HTTP client is built anew for each token. So a rotated key is picked up,
+//! and no HTTP connection is kept that belongs to the runtime of the first client or worker.
 //!
-//! Invariant: neither the secret nor a token shows in a `Debug` form or in an error, not even if
+//! Invariant: neither the secret nor a token appears in a `Debug` form or in an error, not even if
 //! the issuer repeats it.
 
 use super::credentials::{DATA_TIME_MAX, FILE_TIME_MAX, Secret, read_secret};
@@ -27,13 +26,13 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// Longest time for one of the two requests: as long as both may take together.
+/// Time limit for each of the two requests: the limit for both together.
 const REQUEST_TIME_MAX: Duration = DATA_TIME_MAX;
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Longest life that is believed: what is kept must be renewed some day.
+/// Longest lifetime that is accepted: a kept token must be renewed eventually.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// A token is renewed after this part of its life, so that none expires on its way: 9 of 10 parts.
+/// A token is renewed after this part of its lifetime, so that it does not expire in transit: 9/10.
 const RENEWED_AFTER: (u32, u32) = (9, 10);
 
 /// How to get tokens from an OAuth2 issuer.
@@ -61,33 +60,33 @@ enum KeyFileSource {
 
 impl OAuth2 {
     /// A key file: JSON with `client_id`, `client_secret` and `issuer_url`, as issuers and clouds
-    /// give it out. It is read for each token.
+    /// provide it. It is read for each token.
     #[must_use]
     pub fn key_file(path: impl Into<PathBuf>) -> Self {
         Self::new(KeyFileSource::File(path.into()))
     }
 
-    /// The same text, not in a file.
+    /// The content of a key file.
     #[must_use]
     pub fn key_json(text: impl Into<String>) -> Self {
         Self::new(KeyFileSource::Text(Secret::new(text)))
     }
 
-    /// The issuer, where the key names none or another one.
+    /// The issuer; overrides the one in the key.
     #[must_use]
     pub fn issuer_url(mut self, url: impl Into<String>) -> Self {
         self.issuer_url = Some(url.into());
         self
     }
 
-    /// For whom tokens shall be: the cluster's name as the issuer knows it.
+    /// The audience of tokens: the cluster's name at the issuer.
     #[must_use]
     pub fn audience(mut self, audience: impl Into<String>) -> Self {
         self.audience = Some(audience.into());
         self
     }
 
-    /// What tokens shall allow, where the issuer wants to be told.
+    /// The scope of tokens, if the issuer requires one.
     #[must_use]
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
         self.scope = Some(scope.into());
@@ -106,7 +105,7 @@ impl OAuth2 {
         Self { key, issuer_url: None, audience: None, scope: None, tls }
     }
 
-    /// What errors name before the issuer is known.
+    /// The name in errors before the issuer is known.
     fn place(&self) -> String {
         match &self.key {
             KeyFileSource::File(path) => path.display().to_string(),
@@ -123,7 +122,7 @@ impl OAuth2 {
                 &read
             }
         };
-        // The parser's words may quote what it stumbles over: the place says enough.
+        // The parser's message may quote the content, so only the place is shown.
         serde_json::from_str(text.text()).map_err(|cause| {
             let place = format_args!("line {}, column {}", cause.line(), cause.column());
             self.invalid(format!("no JSON with `client_id` and `client_secret`: {place}"))
@@ -135,15 +134,15 @@ impl OAuth2 {
     }
 }
 
-/// Gives tokens to all connections that share it.
+/// Source of tokens, shared by all connections.
 #[derive(Debug)]
 pub(super) struct TokenSource {
     options: OAuth2,
-    /// Held while a token is asked for, so that others wait for the answer instead of asking, too.
+    /// Locked during a request, so that other callers wait for its result.
     current: Mutex<Option<Current>>,
 }
 
-/// A token that is still good.
+/// A valid token.
 struct Current {
     token: Bytes,
     until: Moment,
@@ -160,8 +159,7 @@ impl TokenSource {
         Self { options, current: Mutex::new(None) }
     }
 
-    /// A token that is good for a while yet. Another one's attempt that has to be waited for takes
-    /// of the time, too.
+    /// A valid token. Waiting for another caller's request counts towards the time.
     pub(super) async fn token(&self, time_max: Duration) -> Result<Bytes, TransportError> {
         match timeout(time_max, self.current_or_new()).await {
             Ok(result) => result,
@@ -174,8 +172,7 @@ impl TokenSource {
         }
     }
 
-    /// A token that a broker refuses, or does not take for fresh, is not kept for the next one who
-    /// asks.
+    /// Drops a token that a broker refuses or considers outdated, so that it is not used again.
     pub(super) async fn forget(&self, token: &Bytes) {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|current| current.token == token) {
@@ -189,11 +186,11 @@ impl TokenSource {
         if let Some(good) = current.as_ref().filter(|current| clock.now() < current.until) {
             return Ok(good.token.clone());
         }
-        // The life of a token begins before we see it.
+        // The lifetime of a token begins before it is received.
         let asked = clock.now();
         let answer = fetch(&self.options).await?;
         let token = Bytes::from(answer.access_token);
-        // Without a word about its life it is good for this once.
+        // A token without a lifetime is used once.
         if let Some(lifetime) = answer.expires_in.and_then(lifetime) {
             *current = Some(Current { token: token.clone(), until: asked + lifetime });
         }
@@ -201,15 +198,15 @@ impl TokenSource {
     }
 }
 
-/// How long a token is used that lives for so many seconds.
+/// How long to use a token with this lifetime in seconds.
 fn lifetime(seconds: f64) -> Option<Duration> {
     let stated = Duration::try_from_secs_f64(seconds).ok()?;
     let (parts, of) = RENEWED_AFTER;
     Some(stated.min(LIFETIME_MAX) * parts / of)
 }
 
-/// The key file, as Pulsar's clients share it. Its `type` is not looked at: whoever gives out keys
-/// calls them as they like.
+/// The key file, in the format that Pulsar's clients share. Its `type` is ignored: its value is not
+/// standardized.
 #[derive(Deserialize)]
 struct KeyFile {
     client_id: String,
@@ -217,13 +214,13 @@ struct KeyFile {
     issuer_url: Option<String>,
 }
 
-/// As much of the issuer's discovery document as we need.
+/// The needed part of the issuer's discovery document.
 #[derive(Deserialize)]
 struct Discovery {
     token_endpoint: String,
 }
 
-/// What an issuer gives.
+/// The issuer's answer with a token.
 #[derive(Deserialize)]
 struct TokenAnswer {
     access_token: String,
@@ -231,7 +228,7 @@ struct TokenAnswer {
     expires_in: Option<f64>,
 }
 
-/// How an issuer refuses.
+/// The issuer's answer with an error.
 #[derive(Deserialize)]
 struct TokenErrorResponse {
     error: String,
@@ -259,17 +256,17 @@ async fn fetch(options: &OAuth2) -> Result<TokenAnswer, TransportError> {
     Ok(answer)
 }
 
-/// One conversation with an issuer.
+/// A session with an issuer.
 struct Issuer<'a> {
     url: Url,
     http: reqwest::Client,
-    /// What the issuer may repeat and we do not.
+    /// The issuer may repeat the secret; errors do not.
     secret: &'a str,
 }
 
 impl<'a> Issuer<'a> {
     fn new(url: &str, tls: &TlsOptions, secret: &'a str) -> Result<Self, TransportError> {
-        // What is no URL may hold anything: it is not shown.
+        // Text that is not a URL may hold a secret, so it is not shown.
         let invalid =
             |cause: &str| TransportError::new(TransportErrorKind::Invalid, "OAuth2 issuer", cause);
         let mut url = Url::parse(url).map_err(|cause| invalid(&format!("not a URL: {cause}")))?;
@@ -285,20 +282,19 @@ impl<'a> Issuer<'a> {
             tracing::warn!(issuer = %url, "the client's secret goes to the issuer unencrypted: use https://");
         }
         let config = match tls.client_config() {
-            // A bare container may have no certificates at all, and `http` needs none.
+            // A minimal container may have no certificates; `http` needs none.
             Err(TlsOptionsError::NobodyTrusted) if url.scheme() == "http" => without_trust(),
             config => config,
         };
         let config = config.map_err(|cause| invalid(&format!("{url}: TLS: {cause}")))?;
         let mut http = reqwest::Client::builder()
             .tls_backend_preconfigured(config)
-            // Whoever is not the issuer must not see the secret.
+            // A redirect must not send the secret to another server.
             .redirect(reqwest::redirect::Policy::none())
             .timeout(REQUEST_TIME_MAX)
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")));
         if is_here(&url) {
-            // An issuer is often outside, behind the proxy that the environment names; this one is
-            // not.
+            // An external issuer may be behind the environment's proxy; a local one is not.
             http = http.no_proxy();
         }
         let http = http.build().map_err(|cause| invalid(&cause.without_url().to_string()))?;
@@ -398,7 +394,7 @@ impl<'a> Issuer<'a> {
     }
 }
 
-/// Whether what goes there stays on this machine.
+/// Whether the URL points to this machine.
 fn is_here(url: &Url) -> bool {
     is_loopback(url.host_str().unwrap_or_default())
 }
@@ -408,7 +404,7 @@ fn is_eavesdropped(url: &Url) -> bool {
     url.scheme() == "http" && !is_here(url)
 }
 
-/// An error with what lies below it: the HTTP client's own words name no cause.
+/// An error with its causes: the HTTP client's own text names none.
 fn in_full(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

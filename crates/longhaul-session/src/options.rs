@@ -1,5 +1,4 @@
-//! How to reach a broker: service URL, credentials, TLS; and what follows from them before anything
-//! is sent.
+//! Connection options: service URL, credentials, TLS, and their checks before anything is sent.
 
 use super::credentials::{Credentials, FILE_TIME_MAX};
 use super::machine::ConnectionTimeouts;
@@ -13,39 +12,38 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Port of `pulsar://` where the URL names none.
+/// Port of `pulsar://` URLs without a port.
 const PORT_PLAIN: u16 = 6650;
-/// Port of `pulsar+ssl://` where the URL names none.
+/// Port of `pulsar+ssl://` URLs without a port.
 const PORT_TLS: u16 = 6651;
-/// Longest time that a setting may have.
+/// Longest time of a setting.
 const TIME_MAX: Duration = Duration::from_secs(3_600);
-/// Hosts that a service URL may name.
+/// Maximum number of hosts in a service URL.
 const HOSTS_MAX: usize = 16;
 
-/// Where a Pulsar cluster is, the credentials for it, and the certificate authorities to trust.
+/// Address of a Pulsar cluster, the credentials for it, and the certificate authorities to trust.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// `pulsar://host:port` or `pulsar+ssl://host:port`; further hosts follow after commas and are
     /// tried in random order.
     pub service_url: String,
-    /// Who we are.
+    /// Credentials for the broker.
     pub credentials: Credentials,
-    /// Whom we trust, and what we show of ourselves in the handshake. For `pulsar+ssl://` only.
+    /// Trusted authorities and our client certificate. Only for `pulsar+ssl://`.
     pub tls: TlsOptions,
-    /// Which of its addresses a broker is to name in answer to a lookup, where it has several
-    /// (`advertisedListeners`).
+    /// Which of its advertised addresses (`advertisedListeners`) the broker returns for a lookup.
     pub listener_name: Option<String>,
-    /// Silence after which we ask whether the broker is there; after twice that the connection is
-    /// given up. Default 30 s.
+    /// Silence after which the broker is pinged; after twice this time the connection is given up.
+    /// Default 30 s.
     pub keep_alive: Duration,
-    /// How long the broker may take to answer a question, or to confirm a publish. Default 30 s.
+    /// Longest time for the broker to answer a question or to confirm a publish. Default 30 s.
     pub answer_time: Duration,
-    /// What the broker's statistics call our consumers and producers. By default something that no
-    /// other process has.
+    /// Name of our consumers and producers in the broker's statistics. The default is unique to the
+    /// process.
     pub name: String,
 }
 
-/// What a session needs to know before it connects.
+/// Checked options.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedOptions {
     /// In the order of the service URL; at least one.
@@ -53,8 +51,8 @@ pub(crate) struct PreparedOptions {
 }
 
 impl ConnectOptions {
-    /// Options for a service URL, without credentials and with the authorities that the system
-    /// trusts.
+    /// Options for a service URL, without credentials and with the system's certificate
+    /// authorities.
     #[must_use]
     pub fn new(service_url: impl Into<String>) -> Self {
         let ConnectionTimeouts { keep_alive, answer } = ConnectionTimeouts::default();
@@ -77,7 +75,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets what concerns TLS.
+    /// Sets the TLS options.
     #[cfg(test)]
     #[must_use]
     pub fn tls(mut self, tls: TlsOptions) -> Self {
@@ -85,7 +83,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets what the broker's statistics call us.
+    /// Sets the name in the broker's statistics.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -96,8 +94,7 @@ impl ConnectOptions {
         ConnectionTimeouts { keep_alive: self.keep_alive, answer: self.answer_time }
     }
 
-    /// Checks all that can be checked without asking anyone, and warns of a secret that would be
-    /// readable on its way.
+    /// Checks everything that needs no network, and warns if a secret would be sent in plain text.
     pub(crate) fn prepare(&self) -> Result<PreparedOptions, TransportError> {
         let invalid = |cause: &dyn fmt::Display| {
             TransportError::new(TransportErrorKind::Invalid, &self.service_url, cause)
@@ -120,7 +117,7 @@ impl ConnectOptions {
             );
         }
         if encrypted {
-            // Each connection makes its own, from what the files say then.
+            // Each connection builds its own configuration from the files' current content.
             self.tls.client_config().map_err(|cause| invalid(&format_args!("TLS: {cause}")))?;
         }
         for (time, name) in [(self.keep_alive, "keep_alive"), (self.answer_time, "answer_time")] {
@@ -133,7 +130,7 @@ impl ConnectOptions {
         Ok(PreparedOptions { endpoints })
     }
 
-    /// What one connection is encrypted with. Reading it takes a limited time.
+    /// The TLS configuration of one connection. Reading it takes a limited time.
     pub(super) async fn client_config(&self) -> Result<Arc<ClientConfig>, TransportError> {
         let invalid = |cause: &dyn fmt::Display| {
             let cause = format_args!("TLS: {cause}");
@@ -148,7 +145,7 @@ impl ConnectOptions {
         }
     }
 
-    /// The first host to which a secret would go for all to read.
+    /// The first host to which a secret would be sent in plain text.
     fn eavesdropped<'a>(&self, endpoints: &'a [Endpoint]) -> Option<&'a str> {
         let open = |endpoint: &&Endpoint| !endpoint.tls && !is_loopback(&endpoint.host);
         let first = endpoints.iter().find(open).filter(|_| self.credentials.are_secret());
@@ -166,7 +163,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// `host:port`, as brokers name each other behind a proxy.
+    /// `host:port`, as brokers are named behind a proxy.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -222,7 +219,7 @@ pub(crate) fn endpoints(service_url: &str) -> Result<Vec<Endpoint>, TransportErr
         .collect()
 }
 
-/// The full name of a topic; a short one lies in `public/default`.
+/// The full name of a topic; a short name belongs to `public/default`.
 pub(crate) fn full_topic_name(name: &str) -> String {
     if name.contains("://") {
         name.to_owned()
@@ -233,8 +230,7 @@ pub(crate) fn full_topic_name(name: &str) -> String {
     }
 }
 
-/// Whether what goes to this host stays on this machine, as far as its name tells. IPv6 addresses
-/// may have their brackets.
+/// Whether a host name means this machine. IPv6 addresses may have brackets.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -304,7 +300,7 @@ mod tests {
         let options = ConnectOptions::new("pulsar://broker").tls(tls);
         let options = options.credentials(Credentials::token("secret"));
         assert!(!format!("{options:?}").contains("secret"));
-        // Bytes in their `Debug` form would tell it, too.
+        // The `Debug` form of bytes would reveal it too.
         assert!(!format!("{options:?}").contains("115, 101"));
     }
 
@@ -317,8 +313,8 @@ mod tests {
         }
     }
 
-    /// A client certificate whose files were missing would have been looked for at the first
-    /// connection, and one that nothing encrypts was never shown.
+    /// Without this check, missing certificate files would only be noticed at the first connection,
+    /// and a certificate for an unencrypted connection would never be used.
     #[test]
     fn a_client_certificate_is_given_and_shown_in_a_handshake() {
         let authority = Authority::new("ours");

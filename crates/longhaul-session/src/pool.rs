@@ -1,7 +1,7 @@
-//! The connections of a transport: one per broker and purpose, opened by who needs it first.
+//! The connections of a transport: one per broker and purpose, opened on first use.
 //!
-//! A connection is opened in a task of its own, so that whoever gives up waiting for it harms
-//! nobody else who waits.
+//! A connection is opened in a task of its own, so that a caller that gives up does not affect the
+//! other callers that wait for it.
 
 use super::credentials::DATA_TIME_MAX;
 use super::detours::{Detour, Detours};
@@ -26,35 +26,34 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-/// How long it may take to connect and be greeted; all hosts of a service URL share it.
+/// Longest time to connect and be greeted; all hosts of a service URL share it.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
-/// For the hosts, and for what they are shown.
+/// Time limits for the hosts and for the credentials.
 const TIMES: (Duration, Duration) = (CONNECT_TIME_MAX, DATA_TIME_MAX);
-/// The part of a host's time that is kept for the greeting when connecting takes long: one of
-/// eight.
+/// The part of a host's time that is reserved for the greeting when connecting takes long: 1/8.
 const GREETING_PARTS: u32 = 8;
-/// How long a host of the service URL may be silent before the next one is asked as well, where any
-/// of them will do.
+/// How long a host of the service URL may be silent before the next one is tried in parallel, where
+/// any host will do.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// The least that a host has to take us in.
+/// Shortest time that a host gets.
 const SHARE_MIN: Duration = Duration::from_millis(250);
-/// Brokers that may send us on to another one until one owns the topic.
+/// Redirects that a lookup follows before it gives up.
 const REDIRECTS_MAX: usize = 8;
 
-/// What a connection is for. Tasks are large and heartbeats must not wait behind them.
+/// Purpose of a connection. Tasks are large, and heartbeats must not wait behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// Deliveries of tasks, and reading them again.
     Tasks,
-    /// All else.
+    /// Everything else.
     Records,
 }
 
-/// To whom a connection goes.
+/// Target of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ConnectionTarget {
     endpoint: Endpoint,
-    /// The broker behind the endpoint, if that is a proxy: `host:port`.
+    /// The broker behind the endpoint, if the endpoint is a proxy: `host:port`.
     behind_proxy: Option<String>,
     purpose: Purpose,
 }
@@ -63,12 +62,12 @@ struct ConnectionTarget {
 #[derive(Clone, Debug)]
 struct Budget {
     until: Moment,
-    /// Hosts that share it. What one of them does not use is left for the others.
+    /// Hosts that share the time. Time that one host does not use is left for the others.
     untried: u32,
-    /// What our credentials have taken, in µs: a slow issuer is no host's fault, and takes nothing
-    /// of their time.
+    /// Time spent on credentials, in µs. A slow issuer is not a host's fault and does not reduce
+    /// the hosts' time.
     credentials_us: Arc<AtomicU64>,
-    /// What they may take, for all hosts together.
+    /// Longest time for credentials, for all hosts together.
     credentials_max: Duration,
 }
 
@@ -92,13 +91,13 @@ impl Budget {
         self.credentials_us.fetch_add(took, Ordering::Relaxed);
     }
 
-    /// The next host's part. Never nothing: who waited for what somebody else had begun may find
-    /// its own time used up, and a host that is well need not suffer for it.
+    /// The next host's share of the time, at least [`SHARE_MIN`]: a caller that waited for another
+    /// caller's attempt may have no time left, and a healthy host must still be tried.
     fn share(&self) -> Duration {
         (self.left() / self.untried).max(SHARE_MIN)
     }
 
-    /// For what a host is to be shown.
+    /// Time left for credentials.
     fn for_credentials(&self) -> Duration {
         self.credentials_max.saturating_sub(self.spent_on_credentials()).max(SHARE_MIN)
     }
@@ -111,9 +110,9 @@ impl Budget {
 /// Why there is no connection.
 #[derive(Clone, Debug)]
 enum ConnectFailure {
-    /// We have nothing to show, to this host or to any other, or cannot tell whom to trust.
+    /// No credentials can be obtained, for any host, or no trusted authority is known.
     Credentials(TransportError),
-    /// This host is of no use.
+    /// This host failed.
     Host(TransportError),
 }
 
@@ -134,8 +133,8 @@ pub(super) struct Pool {
     prepared: PreparedOptions,
     tracker: TaskTracker,
     places: Mutex<HashMap<ConnectionTarget, ConnectionOpening>>,
-    /// The host of the service URL that is asked first: the one that answered last, or the next one
-    /// if that could not help.
+    /// The host of the service URL that is tried first: the one that answered last, or the next one
+    /// if that host could not help.
     preferred: AtomicUsize,
     detours: Arc<Detours>,
 }
@@ -148,7 +147,7 @@ struct ConnectedHost {
 }
 
 impl Pool {
-    /// Tries its hosts in random order, so that many clients do not all lean on the first.
+    /// Tries the hosts in random order, so that many clients do not all use the first.
     pub(super) fn new(options: ConnectOptions) -> Result<Self, TransportError> {
         Self::shuffled(options, &mut fastrand::Rng::new())
     }
@@ -170,14 +169,13 @@ impl Pool {
         self.options.answer_time
     }
 
-    /// Makes sure that a broker answers and accepts our credentials.
+    /// Checks that a broker answers and accepts our credentials.
     pub(super) async fn greet(&self) -> Result<(), TransportError> {
         self.connected().await.map(drop)
     }
 
-    /// A connection to any broker that answers. The hosts are asked side by side, each a moment
-    /// after the one before it: whoever wants to know whether there is a broker does not wait for
-    /// those that are silent.
+    /// A connection to any broker that answers. The hosts are tried in parallel, each a moment
+    /// after the previous one, so that silent hosts cost no time.
     pub(super) async fn connected(&self) -> Result<Arc<ConnectionHandle>, TransportError> {
         let hosts = &self.prepared.endpoints;
         let first = self.preferred.load(Ordering::Relaxed);
@@ -196,7 +194,7 @@ impl Pool {
                 Ok(Some((_, Err(ConnectFailure::Credentials(error))))) => return Err(error),
                 Ok(Some((_, Err(ConnectFailure::Host(error))))) => failures.push(error),
                 Ok(None) => return Err(nobody_answers(&self.options.service_url, failures)),
-                // The next one is asked, too.
+                // Try the next host too.
                 Err(_) => {}
             }
         }
@@ -233,7 +231,7 @@ impl Pool {
         found
     }
 
-    /// Goes where a broker has said that the topic is, by the rules for lookups.
+    /// Connects to the place that a broker has named for the topic, by the rules for lookups.
     async fn follow(
         &self,
         detour: &Detour,
@@ -242,7 +240,7 @@ impl Pool {
     ) -> Result<Arc<ConnectionHandle>, TransportError> {
         let Detour { moved: TopicRedirect { url, url_tls, migrated, .. }, by, proxied } = detour;
         let (url, url_tls, redirect) = (url.clone(), url_tls.clone(), *migrated);
-        // Another cluster is not behind this one's proxy.
+        // Another cluster is not behind this cluster's proxy.
         let proxied = *proxied && !migrated;
         let lookup = Lookup { url, url_tls, redirect, authoritative: false, proxied };
         let (endpoint, behind_proxy) = next(&lookup, by)?;
@@ -254,7 +252,7 @@ impl Pool {
             return Ok(link);
         }
         let link = self.find(&ConnectedHost { index: 0, endpoint, link }, topic, purpose).await?;
-        // Whoever opens the topic again later goes there, too.
+        // Later callers that open the topic use this place too.
         self.detours.note(detour.clone(), Clock::System.now());
         Ok(link)
     }
@@ -289,14 +287,14 @@ impl Pool {
         Err(error::refused(endpoint, format_args!("too many redirects for {topic}")))
     }
 
-    /// A host that takes us in and yet cannot help is not the first to be asked the next time: its
-    /// neighbours may be well.
+    /// If a host accepts the connection and yet cannot help, the next host is tried first the next
+    /// time.
     fn judge<T>(&self, service: &ConnectedHost, outcome: &Result<T, TransportError>) {
         if outcome.as_ref().is_err_and(|error| error.kind == TransportErrorKind::Unreachable) {
-            // Behind the last one they begin anew.
+            // The index wraps around after the last host.
             let next = service.index + 1;
-            // Of many that see the same failure only the first moves on: two steps may lead back to
-            // it.
+            // If many callers see the same failure, only the first advances: two steps may lead
+            // back to the failed host.
             let (order, index) = (Ordering::Relaxed, service.index);
             self.preferred.compare_exchange(index, next, order, order).ok();
         }
@@ -323,7 +321,7 @@ impl Pool {
                 }
                 Err(ConnectFailure::Credentials(error)) => return Err(error),
                 Err(ConnectFailure::Host(error)) => {
-                    // Whoever asked says so, too, and knows what for.
+                    // The caller reports it too, with the context.
                     tracing::debug!(%error, "cannot connect to the broker");
                     failures.push(error);
                 }
@@ -367,14 +365,14 @@ impl Pool {
     }
 }
 
-/// Whether it is of no use to wait for it, or to use it.
+/// Whether the attempt has failed or its connection is over.
 fn is_over(opening: &ConnectionOpening) -> bool {
-    // Not a peek: that sees nothing where all who had waited gave up before it came.
+    // Not `peek`, which sees nothing if all waiting callers gave up before the result.
     opening.clone().now_or_never().is_some_and(|opened| opened.map_or(true, |link| link.is_over()))
 }
 
-/// The failures of all hosts as one. What tells more than silence comes first and is the kind:
-/// asking again would not help.
+/// Combines the failures of all hosts. A failure that is not a timeout comes first and determines
+/// the kind: trying again would not help.
 fn nobody_answers(service_url: &str, mut failures: Vec<TransportError>) -> TransportError {
     failures.sort_by_key(|failure| failure.kind == TransportErrorKind::Unreachable);
     match failures.as_slice() {
@@ -388,7 +386,7 @@ fn nobody_answers(service_url: &str, mut failures: Vec<TransportError>) -> Trans
     }
 }
 
-/// Where a lookup sends us, and the broker behind it where that is a proxy.
+/// The target of a lookup, and the broker behind it if the target is a proxy.
 fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>), TransportError> {
     let (url, what) =
         if service.tls { (&lookup.url_tls, "with TLS") } else { (&lookup.url, "without TLS") };
@@ -398,19 +396,20 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
     }
     let owner = endpoints(url)?.swap_remove(0);
     if lookup.proxied {
-        // The proxy goes there, with TLS or without; we go to the proxy as before.
+        // The proxy connects to the broker, with TLS or without; our connection to the proxy is
+        // unchanged.
         return Ok((service.clone(), Some(owner.authority())));
     }
     if owner.tls != service.tls {
-        // Our credentials would go there in plain text, or the other way round nobody has set up
-        // TLS.
+        // Otherwise credentials would be sent in plain text, or TLS would be used without being
+        // configured.
         let cause = format_args!("the topic's broker is {owner}, and not {what} as the service is");
         return Err(error::refused(service, cause));
     }
     Ok((owner, None))
 }
 
-/// Gets the credentials, connects to one host and introduces us.
+/// Gets the credentials, connects to one host and performs the handshake.
 async fn open(
     options: &ConnectOptions,
     place: ConnectionTarget,

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// Bytes of messages that a publisher may have without a receipt, but for the last one; the callers
-/// of further ones wait.
+/// Bytes of unconfirmed messages per publisher, not counting the last one; further callers wait.
 const ROOM_BYTES: usize = 16 * 1024 * 1024;
 
-/// What the messages of a publisher take up that have no receipt.
+/// The room that a publisher's unconfirmed messages occupy.
 #[derive(Debug, Default)]
 struct PublisherBudget {
     used: AtomicUsize,
@@ -43,7 +42,7 @@ impl PublisherBudget {
     }
 }
 
-/// A part of it, until it is dropped.
+/// A part of the budget, until it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct PublisherPermit {
     room: Arc<PublisherBudget>,
@@ -59,12 +58,11 @@ impl Drop for PublisherPermit {
     }
 }
 
-/// A producer in the hands of its user; it is closed when that one drops it, once everything is
-/// stored.
+/// A producer as its user holds it. Dropping it closes the producer after all messages are stored.
 pub(super) struct SessionPublisher {
     link: Arc<ConnectionHandle>,
     id: u64,
-    /// Largest message, metadata included.
+    /// Largest message, metadata included, in bytes.
     message_bytes_max: usize,
     room: Arc<PublisherBudget>,
     end: EndSignal,
@@ -106,8 +104,8 @@ impl Publisher for SessionPublisher {
     fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
         let bytes = weight(&message);
         if bytes > self.message_bytes_max {
-            // Told before it takes up room; the machine, which knows its metadata to the byte, has
-            // the last word.
+            // Refused before it takes room. The machine knows the exact size of the metadata and
+            // decides borderline cases.
             let bytes_max = self.message_bytes_max;
             on_receipt.tell(Err(PublishError::TooLarge { bytes, bytes_max }));
         } else {
@@ -121,7 +119,7 @@ impl Publisher for SessionPublisher {
 
 impl Drop for SessionPublisher {
     fn drop(&mut self) {
-        // A driver that is gone has nothing to close.
+        // If the driver is gone, there is nothing to close.
         self.link.call(ConnectionCall::CloseProducer(self.id));
     }
 }

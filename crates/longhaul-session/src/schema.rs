@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use longhaul_wire::messages::{KeyValue, Schema, SchemaType};
 
-/// The record of the reference, byte for byte as its client registers it: the same bytes are the
-/// same schema version.
+/// The reference's record, byte for byte as its client registers it: equal bytes are the same
+/// schema version.
 const TASK_METADATA: &str = concat!(
     r#"{"type":"record","name":"TaskMetadata","namespace":"io.streamnative.pulsar.recipes.task","fields":["#,
     r#"{"name":"attempts","type":"int"},"#,
@@ -18,8 +18,8 @@ const TASK_METADATA: &str = concat!(
     r#"{"name":"task","type":["null",{"type":"bytes","java-class":"[B"}],"default":null}]}"#,
 );
 
-/// What the reference's own clients register. The broker refuses a producer whose schema is not
-/// compatible with theirs.
+/// The schema that the reference's clients register. The broker refuses a producer whose schema is
+/// incompatible with it.
 pub(super) fn task_metadata() -> Schema {
     let property = |key: &'static str, value: &'static str| KeyValue::new(key, value);
     Schema {

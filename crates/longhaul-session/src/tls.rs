@@ -1,8 +1,8 @@
-//! Whom we trust, and what we show of ourselves in a handshake.
+//! TLS: trusted authorities and our client certificate.
 //!
-//! The provider of cryptography is passed along and never taken from the process, where others may
-//! have chosen none or another one. The host's name is always checked: there is no switch to leave
-//! that out.
+//! The cryptography provider is passed explicitly and never taken from the process, where another
+//! library may have installed a different one or none. The host name is always checked; no option
+//! disables that.
 
 use super::credentials::read_file;
 use rustls::client::WebPkiServerVerifier;
@@ -17,11 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// Largest file that certificates are read from: those of all authorities that a system trusts have
-/// some 250 KB.
+/// Largest file that certificates are read from; a system's list of authorities has about 250 KB.
 const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// TLS towards a broker or its admin API.
+/// TLS options for a broker or its admin API.
 ///
 /// ```
 /// # mod longhaul { pub mod auth { pub use longhaul_session::TlsOptions; } }
@@ -34,14 +33,14 @@ const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub struct TlsOptions {
     /// Certificate authorities in PEM, in addition to those that the system trusts.
     pub ca_certificate_pem: Option<Vec<u8>>,
-    /// The same in a file, which is read again for each connection.
+    /// Certificate authorities in a file, which is read again for each connection.
     pub ca_certificate_path: Option<PathBuf>,
-    /// Trusts the authorities above alone, and not those of the system.
+    /// Trusts only the authorities above, and not those of the system.
     pub ca_certificate_only: bool,
-    /// A certificate of our own, for servers that ask for one.
+    /// Our client certificate, for servers that ask for one.
     pub client: Option<ClientCertificate>,
-    /// The same in files, which are read again for each connection. They count before the
-    /// certificate above.
+    /// Our client certificate in files, which are read again for each connection. Takes precedence
+    /// over `client`.
     pub client_paths: Option<ClientCertificatePaths>,
 }
 
@@ -57,12 +56,12 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// Where a certificate of our own and its private key are.
+/// Paths of our client certificate and its private key.
 #[derive(Clone, Debug)]
 pub struct ClientCertificatePaths {
-    /// The certificate and those that lead to its authority, in that order, as PEM.
+    /// The certificate and its chain up to the authority, in that order, as PEM.
     pub certificate: PathBuf,
-    /// The private key that belongs to the first of them, as PEM without a passphrase.
+    /// The private key of the first certificate, as PEM without a passphrase.
     pub key: PathBuf,
 }
 
@@ -73,12 +72,12 @@ impl ClientCertificatePaths {
     }
 }
 
-/// A certificate of our own and its private key.
+/// Our client certificate and its private key.
 #[derive(Clone)]
 pub struct ClientCertificate {
-    /// The certificate and those that lead to its authority, in that order, as PEM.
+    /// The certificate and its chain up to the authority, in that order, as PEM.
     pub certificate_pem: Vec<u8>,
-    /// The private key that belongs to the first of them, as PEM without a passphrase.
+    /// The private key of the first certificate, as PEM without a passphrase.
     pub key_pem: Vec<u8>,
 }
 
@@ -96,23 +95,23 @@ impl fmt::Debug for ClientCertificate {
     }
 }
 
-/// Why there is no TLS with these options.
+/// Why these options give no TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsOptionsError {
-    /// What was given is PEM of something else, or no PEM at all.
+    /// The input is PEM of something else, or not PEM.
     #[error("the PEM of the {of} holds no {wanted}")]
     Empty {
         /// The PEM: a certificate, a key or an authority.
         of: &'static str,
-        /// What it should hold.
+        /// The expected content.
         wanted: &'static str,
     },
-    /// What was given begins as PEM and cannot be read.
+    /// The input begins as PEM and cannot be parsed.
     #[error("the PEM of the {of} cannot be read: {cause}")]
     Pem {
         /// The PEM: a certificate, a key or an authority.
         of: &'static str,
-        /// Why.
+        /// The cause.
         cause: pem::Error,
     },
     /// A file cannot be read.
@@ -122,37 +121,37 @@ pub enum TlsOptionsError {
         of: &'static str,
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         cause: io::Error,
     },
-    /// There is nobody to trust.
+    /// No authority is trusted.
     #[error("no authority to trust: the system has none, and none was given")]
     NobodyTrusted,
-    /// An authority is no certificate that could be one, or the system's cannot be asked.
+    /// An authority's certificate is invalid, or the system's authorities cannot be read.
     #[error("the authorities cannot be used: {0}")]
     Authorities(String),
-    /// The client certificate is of no use, or its key belongs to another one.
+    /// The client certificate is unusable, or the key does not belong to it.
     #[error("the client certificate cannot be used, or the key is not its own: {0}")]
     Client(rustls::Error),
-    /// The provider lacks what the library needs.
+    /// The provider lacks what the TLS library needs.
     #[error(transparent)]
     Library(#[from] rustls::Error),
 }
 
 impl TlsOptions {
-    /// What a connection is encrypted with. Reads the files that are named, and the system's
-    /// authorities, so that a change of them shows in what connects anew. Blocks meanwhile.
+    /// The TLS configuration of a connection. Reads the named files and the system's authorities
+    /// each time, so that new connections use their current content. Blocks meanwhile.
     ///
     /// # Errors
-    /// A file cannot be read, or what is in it is no certificate or key.
+    /// A file cannot be read, or it holds no certificate or key.
     pub fn client_config(&self) -> Result<ClientConfig, TlsOptionsError> {
         let provider = Arc::new(ring::default_provider());
         let verifier = self.verifier(&provider)?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .dangerous()
-            // Both verifiers check chain, dates and name; the method is called dangerous for what
-            // others might pass.
+            // Both verifiers check chain, dates and name; the method is called dangerous because
+            // others might not.
             .with_custom_certificate_verifier(verifier);
         let read = self.client_paths.as_ref().map(ClientCertificatePaths::read).transpose()?;
         let Some(client) = read.as_ref().or(self.client.as_ref()) else {
@@ -189,7 +188,7 @@ impl TlsOptions {
         if !self.ca_certificate_only {
             match Verifier::new_with_extra_roots(authorities, Arc::clone(provider)) {
                 Ok(verifier) => return Ok(Arc::new(verifier)),
-                // What was given is in order, so it is the system's part that is missing.
+                // The given authorities are valid, so the error concerns the system's.
                 Err(cause) => {
                     tracing::warn!(%cause, "no authority of the system is trusted, only what was given");
                 }
@@ -209,7 +208,7 @@ fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsOptionsError> {
     read_file(path, PEM_BYTES_MAX).map(String::into_bytes).map_err(file)
 }
 
-/// A configuration that trusts nobody, for HTTP clients that want one even without TLS.
+/// A configuration that trusts nobody, for HTTP clients that require one even without TLS.
 ///
 /// # Errors
 /// The provider of the cryptography does not offer the default versions of TLS.

@@ -1,4 +1,4 @@
-//! The only place that reads time.
+//! The only module that reads time.
 
 #![expect(clippy::disallowed_methods, reason = "this module is where time is read")]
 
@@ -6,17 +6,17 @@ use longhaul_types::moment::Moment;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Reads time: the real one, or that of a simulation.
+/// Reads the real time, or that of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// The machine's clocks. The monotonic one goes on while the machine is suspended, so that a
+    /// The machine's clocks. The monotonic clock runs on while the machine is suspended, so a
     /// worker that slept for an hour knows that its view is an hour old.
     System,
-    /// The clocks of a machine that is simulated.
+    /// The clocks of a simulated machine.
     Simulated(&'static dyn SimulatedClock),
 }
 
-/// What the clocks of a simulated machine show.
+/// Clocks of a simulated machine.
 pub trait SimulatedClock: fmt::Debug + Sync {
     /// The monotonic clock.
     fn now(&self) -> Moment;
@@ -24,7 +24,7 @@ pub trait SimulatedClock: fmt::Debug + Sync {
     /// The wall clock, since the epoch.
     fn wall(&self) -> Duration;
 
-    /// How long somebody has to sleep, by tokio's clock, for whom so much time is to pass.
+    /// How long to sleep by tokio's clock so that `time` passes by this machine's clock.
     fn sleep_for(&self, time: Duration) -> Duration;
 }
 
@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// The wall clock in ms since the epoch. Only for records; nothing is decided by it.
+    /// The wall clock in ms since the epoch. It is only recorded; no decision depends on it.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         as_millis(match self {
@@ -58,7 +58,7 @@ impl Clock {
     }
 }
 
-/// Now, by tokio's clock, which unit tests of a processor may pause.
+/// Now, by tokio's clock. Unit tests of a processor may pause it.
 #[must_use]
 pub fn runtime_now() -> tokio::time::Instant {
     tokio::time::Instant::now()

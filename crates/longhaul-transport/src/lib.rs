@@ -1,23 +1,23 @@
-//! The seam between longhaul and a broker. Internal to longhaul: it may change on any day, and what
-//! users need of it, `longhaul` itself gives them.
+//! The interface between longhaul and a broker. Internal to longhaul: it may change at any time.
+//! `longhaul` re-exports the parts that users need.
 //!
-//! [`Transport`] is what longhaul asks of a broker; its own session implements it, and the broker
-//! in memory that tests run on. What both sides must agree about is here too: how messages are
-//! named ([`Position`]) and described ([`Properties`]), what time it is ([`clock`]), and where a
-//! simulation stops a process ([`gate`]).
+//! [`Transport`] is the interface that longhaul needs of a broker. Longhaul's own session and the
+//! in-memory broker of the tests implement it. This crate also holds what both sides share: how
+//! messages are named ([`Position`]) and described ([`Properties`]), the time ([`clock`]), and how
+//! a simulation stops a process ([`gate`]).
 //!
-//! A transport moves bytes and knows no rule of the task protocol. The protocol asks three things
-//! of it:
+//! A transport moves bytes and knows no rule of the task protocol. The protocol requires three
+//! properties of it:
 //!
 //! - **It never resends by itself.** A publish whose fate is unknown ends as
 //!   [`PublishError::Unknown`]; the caller decides.
-//! - **It keeps no hidden queue of deliveries**: nothing is delivered to a [`Consumer`] that was
-//!   not asked for, but for the rest of a batch.
+//! - **It keeps no hidden queue of deliveries**: a [`Consumer`] receives only what it requested,
+//!   plus the rest of a batch.
 //! - **An ack has a receipt**: [`Consumer::ack`] resolves when the broker has confirmed it.
 //!
-//! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`],
-//! [`Follower`] or [`Publisher`] is its last word: the supervisor drops it, tells the machine that
-//! the session is over, and opens a new one.
+//! Invariant: no transport reconnects by itself. After its first error, a [`Consumer`],
+//! [`Follower`] or [`Publisher`] is over: the supervisor drops it, tells the machine that the
+//! session is over, and opens a new one.
 
 pub mod clock;
 pub mod gate;
@@ -31,7 +31,7 @@ use futures::future::BoxFuture;
 use std::fmt;
 use tokio::sync::oneshot;
 
-/// Longest cause of an error that is kept: a broker may answer with a stack trace.
+/// Longest cause of an error that is kept, in characters: a broker may answer with a stack trace.
 const CAUSE_CHARS_MAX: usize = 500;
 
 /// One partition of a topic.
@@ -54,15 +54,15 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// How the consumers of a durable subscription share its messages. All that are connected have the
-/// same.
+/// How the consumers of a durable subscription share its messages. All connected consumers have the
+/// same type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SubscriptionType {
-    /// Each message goes to any of them.
+    /// Each message goes to any consumer.
     #[default]
     Shared,
-    /// The messages of one key go to one consumer at a time, in order, and to another one only when
-    /// that one has none of them any more.
+    /// The messages of one key go to one consumer at a time, in order. The key moves to another
+    /// consumer only when the first one holds none of its messages.
     KeyShared,
 }
 
@@ -71,12 +71,12 @@ pub enum SubscriptionType {
 pub enum Batching {
     /// One entry per message: for topics that other clients read compacted (M), and for tasks.
     Off,
-    /// What comes while earlier entries are without a receipt shares an entry, up to 1,000
-    /// messages: for the ledger. What comes alone goes alone.
+    /// Messages that arrive while earlier entries wait for their receipts share an entry, up to
+    /// 1,000 messages: for the ledger. A message that arrives alone gets an entry of its own.
     On,
 }
 
-/// What a topic carries, declared to the broker's schema registry.
+/// Schema of a topic, declared to the broker's schema registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicSchema {
     /// Bytes: nothing is registered.
@@ -85,50 +85,50 @@ pub enum TopicSchema {
     TaskMetadata,
 }
 
-/// Where a follower starts.
+/// Start position of a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At the first message that is still there.
+    /// At the first message that still exists.
     Earliest,
     /// With the next message to be published.
     Latest,
-    /// Behind the message at this position, whether it is still there or not.
+    /// After the message at this position, even if it no longer exists.
     After(Position),
 }
 
 /// How to follow a topic partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follow {
-    /// Where to start.
+    /// Start position.
     pub start: Start,
     /// Read the compacted view where there is one.
     pub compacted: bool,
 }
 
-/// What a broker thinks of a subscription, and of one consumer on it.
+/// The broker's figures for a subscription and for one consumer on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
-    /// Entries that nobody has acknowledged; those that somebody holds are among them.
+    /// Unacknowledged entries, including those that a consumer holds.
     pub entries: u64,
-    /// Messages that it may still deliver to the consumer.
+    /// Messages that the broker may still deliver to the consumer.
     pub permits: u64,
-    /// It delivers nothing because too much is unacknowledged.
+    /// The broker delivers nothing because too many messages are unacknowledged.
     pub blocked: bool,
 }
 
-/// What became of a message: where it is stored, or why that is not known, or not so.
+/// Result of a publish: the position of the stored message, or why it is unknown or not stored.
 pub type Published = Result<Position, PublishError>;
 
-/// Resolves to the position of the stored message. It never depends on being polled: dropping it
-/// takes nothing back.
+/// Resolves to the position of the stored message. It need not be polled, and dropping it does not
+/// cancel the publish.
 pub type Receipt = BoxFuture<'static, Published>;
 
-/// What the broker said to an ack.
+/// The broker's answer to an ack.
 pub type Acked = Result<(), TransportError>;
 
-/// An answer of the broker that somebody waits for.
+/// A broker's answer that a caller waits for.
 pub trait BrokerAnswer: Send + 'static {
-    /// None will come.
+    /// The value when no answer will come.
     fn lost() -> Self;
 }
 
@@ -146,28 +146,28 @@ impl BrokerAnswer for Acked {
 
 const GIVEN_UP: &str = "it was given up before there was an answer";
 
-/// Is told once what the broker answers. Whoever drops it untold says that no answer will come.
+/// Receives the broker's answer, once. Dropping it without an answer reports that none will come.
 pub struct OnAnswer<T: BrokerAnswer>(Option<Box<dyn FnOnce(T) + Send>>);
 
-/// Is told once what became of a message.
+/// Receives the result of a publish, once.
 pub type OnReceipt = OnAnswer<Published>;
 
-/// Is told once what the broker said to an ack.
+/// Receives the broker's answer to an ack, once.
 pub type OnAck = OnAnswer<Acked>;
 
 impl<T: BrokerAnswer> OnAnswer<T> {
-    /// Calls this. It must not block.
+    /// Calls `tell` with the answer. It must not block.
     pub fn new(tell: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Some(Box::new(tell)))
     }
 
-    /// Nobody wants to know.
+    /// Ignores the answer.
     #[must_use]
     pub const fn ignored() -> Self {
         Self(None)
     }
 
-    /// Whoever waits. Who does not want the answer any more takes nothing back.
+    /// Returns a future for the answer. Dropping the future cancels nothing.
     #[must_use]
     pub fn awaited() -> (Self, BoxFuture<'static, T>) {
         let (told, answer) = oneshot::channel();
@@ -203,27 +203,27 @@ pub type AckReceipt = BoxFuture<'static, Acked>;
 /// Resolves when a connection is over, with its cause.
 pub type ConnectionEnd = BoxFuture<'static, TransportError>;
 
-/// A broker, seen from a worker or a client.
+/// A broker, as a worker or a client uses it.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// Connects to the cluster, if no connection is there, and keeps that open until what this
-    /// returns is dropped or has resolved. A transport that needs no connections is never cut off.
+    /// Connects to the cluster unless a connection exists. The connection stays open until the
+    /// returned future resolves or is dropped. A transport without connections never loses one.
     async fn connected(&self) -> Result<ConnectionEnd, TransportError> {
         Ok(Box::pin(std::future::pending()))
     }
 
-    /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates
+    /// The number of partitions of a topic; `None` when it has none or does not exist. Creates
     /// nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 
-    /// Whether there is a topic of this name, with partitions or without. `true` where the broker
-    /// does not tell. Creates nothing.
+    /// Whether a topic of this name exists, with partitions or without. `true` if the broker cannot
+    /// tell. Creates nothing.
     async fn exists(&self, _topic: &str) -> Result<bool, TransportError> {
         Ok(true)
     }
 
-    /// Whether a topic may get more partitions while somebody uses it, so that it is worth counting
-    /// them again.
+    /// Whether a topic may get more partitions while it is in use, so that its partitions must be
+    /// counted again.
     fn partitions_may_grow(&self) -> bool {
         true
     }
@@ -236,8 +236,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         schema: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError>;
 
-    /// Opens a consumer on a durable subscription, which starts at the earliest message if it is
-    /// new.
+    /// Opens a consumer on a durable subscription. A new subscription starts at the earliest
+    /// message.
     async fn subscribe(
         &self,
         topic: &TopicPartition,
@@ -245,7 +245,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         subscription_type: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError>;
 
-    /// The same on a Shared subscription.
+    /// Opens a consumer on a Shared subscription.
     async fn consumer(
         &self,
         topic: &TopicPartition,
@@ -261,8 +261,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         follow: Follow,
     ) -> Result<Box<dyn Follower>, TransportError>;
 
-    /// Reads the message at exactly this position, compacted or not; `None` when it is no longer
-    /// there.
+    /// Reads the message at exactly this position, even if it was compacted away; `None` when it no
+    /// longer exists.
     async fn fetch(
         &self,
         topic: &TopicPartition,
@@ -273,24 +273,22 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// Publishes to one partition, in the order of the calls.
 #[async_trait]
 pub trait Publisher: Send {
-    /// Waits for the end of this publisher: what is sent from then on fails. May be dropped and
-    /// called again.
+    /// Waits for the end of this publisher; sends after that fail. Cancel safe.
     async fn ended(&mut self) -> TransportError;
 
-    /// Waits until a message may be handed over, for the client's queue is bounded. May be dropped
-    /// and called again.
+    /// Waits until the client's bounded queue has room for a message. Cancel safe.
     ///
     /// # Errors
     /// The publisher is over.
     async fn ready(&mut self) -> Result<(), TransportError>;
 
-    /// Hands a message over at once. Whoever asks [`ready`](Self::ready) before keeps the queue
-    /// within its bounds. Returns whether there is room for another one. What is handed over to a
-    /// publisher that is over is not stored and never will be.
+    /// Hands a message over without waiting. Callers wait for [`ready`](Self::ready) first, which
+    /// keeps the queue within its bounds. Returns whether there is room for another message. A
+    /// message that is handed to a publisher that is over is not stored and never will be.
     fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool;
 
-    /// Hands a message over; waits while the client's queue is full. An error says that the message
-    /// was not handed over: it is not stored and never will be.
+    /// Hands a message over; waits while the client's queue is full. An error means that the
+    /// message was not handed over: it is not stored and never will be.
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
         self.ready().await?;
         let (on_receipt, receipt) = OnReceipt::awaited();
@@ -299,67 +297,66 @@ pub trait Publisher: Send {
     }
 }
 
-/// One consumer session; dropping it ends it. What it delivered is void then, and acks without a
-/// receipt may be lost.
+/// One consumer session; dropping it ends the session. Its deliveries are void then, and acks
+/// without a receipt may be lost.
 #[async_trait]
 pub trait Consumer: Send {
-    /// Lets the broker deliver so many messages more. Nothing is delivered that was not asked for,
-    /// but for the rest of a batch, which then counts for what is asked for next.
+    /// Lets the broker deliver `count` more messages. The broker delivers only requested messages,
+    /// plus the rest of a batch, which counts against the next request.
     fn request(&mut self, count: usize);
 
-    /// The next delivery; asks for one if nothing was asked for. May be dropped and called again
-    /// without losing one.
+    /// The next delivery; requests one if none is requested. Cancel safe: no delivery is lost.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
-    /// A delivery more, if it was asked for and is here already.
+    /// Another delivery, if one was requested and has already arrived.
     fn more(&mut self) -> Option<Message>;
 
-    /// What the broker thinks of the subscription and of this consumer.
+    /// The broker's figures for the subscription and this consumer.
     async fn backlog(&mut self) -> Result<Backlog, TransportError>;
 
-    /// Acknowledges a whole entry, whoever holds it.
+    /// Acknowledges a whole entry, even if another consumer holds it.
     fn acknowledge(&mut self, entry: EntryId, on_ack: OnAck);
 
-    /// The same, for who waits.
+    /// Like [`acknowledge`](Self::acknowledge), and returns a receipt to wait for.
     fn ack(&mut self, entry: EntryId) -> AckReceipt {
         let (on_ack, receipt) = OnAck::awaited();
         self.acknowledge(entry, on_ack);
         receipt
     }
 
-    /// Gives a delivered entry back to the broker, which delivers it again, to anyone, at once.
+    /// Returns a delivered entry to the broker, which redelivers it at once, to any consumer.
     async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError>;
 }
 
 /// Follows one partition.
 #[async_trait]
 pub trait Follower: Send {
-    /// The next message; waits at the end of the log. May be dropped and called again without
-    /// losing one. In a simulation messages may come again from the start, as with clients that
-    /// reconnect by themselves.
+    /// The next message; waits at the end of the log. Cancel safe: no message is lost. In a
+    /// simulation messages may come again from the start, as with clients that reconnect by
+    /// themselves.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
-    /// A message more, if it is here already.
+    /// Another message, if one has already arrived.
     fn more(&mut self) -> Option<Message>;
 
     /// The last message of the log, or of the compacted view; `None` when there is none.
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError>;
 }
 
-/// What went wrong between us and the broker.
+/// An error between longhaul and the broker.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{address}: {kind}: {cause}")]
 pub struct TransportError {
-    /// What a caller may branch on.
+    /// Kind, for callers that branch on it.
     pub kind: TransportErrorKind,
-    /// The service URL, and the topic where there is one.
+    /// The service URL, and the topic if there is one.
     pub address: String,
     /// The cause in words.
     pub cause: String,
 }
 
 impl TransportError {
-    /// An error; of its cause only the beginning is kept.
+    /// Creates an error; only the beginning of its cause is kept.
     #[must_use]
     pub fn new(
         kind: TransportErrorKind,
@@ -375,29 +372,30 @@ impl TransportError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// The broker cannot be reached, the connection was lost, or it cannot serve us at the moment,
-    /// because somebody else holds the topic, say: trying again may help.
+    /// The broker cannot be reached, the connection was lost, or the broker cannot serve the
+    /// request at the moment, for example because another client holds the topic. Trying again may
+    /// help.
     Unreachable,
-    /// The broker refuses the credentials, or what they ask for.
+    /// The broker refuses the credentials, or the credentials do not permit the request.
     Unauthorized,
-    /// No such topic.
+    /// The topic does not exist.
     NotFound,
-    /// The broker does not allow what was asked, whoever asks: a policy of the namespace, a limit,
-    /// a name that is none.
+    /// The broker does not allow the request for any client: a policy of the namespace, a limit, or
+    /// an invalid name.
     NotAllowed,
-    /// The topic has a schema that does not go with ours.
+    /// The topic has a schema that is incompatible with ours.
     IncompatibleSchema,
-    /// The topic was terminated: nothing is published to it any more.
+    /// The topic was terminated: it accepts no more messages.
     Terminated,
-    /// The broker refuses the request for another reason, or answers what no broker should.
+    /// The broker refuses the request for another reason, or its answer violates the protocol.
     Refused,
-    /// A setting is wrong: nothing was tried.
+    /// A setting is wrong; nothing was sent.
     Invalid,
 }
 
 impl TransportErrorKind {
-    /// Whether trying again is of no use before somebody has changed something: a permission, a
-    /// policy, a topic, a setting.
+    /// Whether trying again is useless until somebody changes something: a permission, a policy, a
+    /// topic, a setting.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         !matches!(self, Self::Unreachable)
@@ -426,19 +424,19 @@ pub enum PublishError {
     /// The message may be stored, now or later, or not at all.
     #[error("the fate of the message is unknown: {0}")]
     Unknown(String),
-    /// The message is not stored and never will be, through no fault of its own: most often it was
-    /// not even sent. Another try may store it.
+    /// The message is not stored and never will be, for a reason outside the message; usually it
+    /// was not sent. Another try may store it.
     #[error("the message is not stored: {0}")]
     NotStored(String),
-    /// The message is not stored and never will be, for what it is.
+    /// The message is not stored and never will be, because of the message itself.
     #[error("the broker refused the message: {0}")]
     Refused(String),
-    /// The message is not stored and never will be: the broker takes none of that size.
+    /// The message is not stored and never will be: it is above the broker's limit.
     #[error("the message has {bytes} bytes, the broker's limit is {bytes_max}")]
     TooLarge {
-        /// Those of the message.
+        /// Size of the message.
         bytes: usize,
-        /// The most that the broker takes.
+        /// The broker's limit.
         bytes_max: usize,
     },
 }

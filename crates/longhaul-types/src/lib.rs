@@ -1,7 +1,7 @@
-//! What all layers of longhaul name alike: [`Message`]s, where they are stored on a log
-//! ([`Position`]), what they carry ([`Properties`]), and when something happened ([`moment`]).
+//! Types that all layers of longhaul share: [`Message`]s, their [`Position`] in a log, their
+//! [`Properties`], and points in time ([`moment`]).
 //!
-//! Pure data: no clock, no I/O, no async. Internal to longhaul: it may change on any day.
+//! Pure data: no clock, no I/O, no async. Internal to longhaul: it may change at any time.
 
 mod message;
 pub mod moment;

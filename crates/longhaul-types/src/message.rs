@@ -4,37 +4,37 @@ use crate::{Position, Properties};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// A message as it lies on a topic.
+/// A message as stored on a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Where it lies; orders the messages of one partition.
+    /// Position; orders the messages of one partition.
     pub position: Position,
-    /// `None` when it came alone; otherwise how many messages of its entry are still to be
-    /// acknowledged, itself included.
+    /// `None` for a message outside a batch; otherwise the number of unacknowledged messages of its
+    /// entry, including this one.
     pub batch_size: Option<u32>,
     /// Partition key as text.
     pub key: Option<String>,
-    /// By which key a Key_Shared subscription deals the message.
+    /// The key by which a Key_Shared subscription distributes the message.
     pub order_key: OrderKey,
     /// User properties.
     pub properties: Properties,
     /// Body, decompressed; empty for a tombstone.
     pub payload: Bytes,
-    /// Why the body cannot be read, where it cannot. Key and properties may be missing too.
+    /// Why the body cannot be read, if it cannot. Key and properties may be missing too.
     pub undecodable: Option<Arc<str>>,
     /// The message is a tombstone: it carries the `null_value` flag.
     pub null: bool,
     /// Publish time by the producer's wall clock, in ms since the epoch.
     pub publish_time_ms: u64,
-    /// The cluster that it was published in, where it was replicated from another one.
+    /// The cluster that the message was published in, if it was replicated from another one.
     pub replicated_from: Option<String>,
-    /// How often the broker has delivered it before, as far as it remembers: not over its restarts,
-    /// nor after a consumer died.
+    /// Number of earlier deliveries, as far as the broker remembers. The count is lost when the
+    /// broker restarts or a consumer dies.
     pub redelivery_count: u32,
 }
 
 impl Message {
-    /// One that lies here, and has nothing else.
+    /// An empty message at this position.
     #[must_use]
     pub const fn at(position: Position) -> Self {
         Self {
@@ -62,29 +62,31 @@ pub struct Outgoing {
     pub properties: Properties,
     /// Body.
     pub payload: Bytes,
-    /// It is a tombstone: readers see a null, and compaction removes the key. The body is empty.
+    /// The message is a tombstone: readers see a null, and compaction removes the key. The body is
+    /// empty.
     pub null: bool,
-    /// When what it tells of happened, in ms since the epoch.
+    /// When the event of the message happened, in ms since the epoch.
     pub event_time_ms: Option<u64>,
-    /// Not delivered before this time, in ms since the epoch. It then has an entry of its own.
+    /// Earliest delivery, in ms since the epoch. A message with this field gets an entry of its
+    /// own.
     pub deliver_at_ms: Option<u64>,
 }
 
-/// By which key a Key_Shared subscription deals a message: that of its entry. See
+/// The key by which a Key_Shared subscription distributes a message: that of its entry. See
 /// [`Message::order_key`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OrderKey {
-    /// By the message's own partition key, if it has one.
+    /// The message's own partition key, if it has one.
     #[default]
     OfMessage,
-    /// By another one: the ordering key, or the key of the batch that the message came in.
+    /// Another key: the ordering key, or the key of the message's batch.
     Other(Bytes),
-    /// By none, whatever key the message has in its batch.
+    /// No key, even if the message has one in its batch.
     None,
 }
 
 impl Message {
-    /// The key whose messages a Key_Shared subscription keeps in order; `None` when it has none.
+    /// The key whose messages a Key_Shared subscription keeps in order; `None` when there is none.
     #[must_use]
     pub fn order_key(&self) -> Option<&[u8]> {
         match &self.order_key {

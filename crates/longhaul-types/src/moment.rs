@@ -1,16 +1,16 @@
-//! Time as the pure parts see it.
+//! Time for the code without I/O.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on this process's own clock, which goes on while the machine is suspended. Only
-/// differences mean anything, and only on the same machine; times that others wrote never become
-/// moments.
+/// A point on this process's own clock, which runs on while the machine is suspended. Only
+/// differences are meaningful, and only on the same machine. Timestamps of other machines never
+/// become moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(pub Duration);
 
 impl Moment {
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// Time since `earlier`; zero if `earlier` is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

@@ -1,13 +1,13 @@
-//! Where messages lie.
+//! Positions of messages.
 
-/// Where a message lies in the log of one partition. Ordered as the log is.
+/// Position of a message in the log of one partition. Positions are ordered as the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     /// Ledger of the managed log.
     pub ledger: u64,
     /// Entry in the ledger.
     pub entry: u64,
-    /// Index inside the entry's batch; `None` for a message that came alone.
+    /// Index inside the entry's batch; `None` for a message outside a batch.
     pub batch_index: Option<u32>,
 }
 
@@ -19,7 +19,7 @@ impl Position {
     }
 }
 
-/// What the broker acknowledges: one entry, with all messages of its batch.
+/// The unit that the broker acknowledges: one entry, with all messages of its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryId {
     /// Ledger of the managed log.

@@ -1,79 +1,79 @@
-//! The properties of a message.
+//! Properties of a message.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Index;
 
-/// Texts by their names. Few, so that they are searched and not sorted; what comes from a broker
-/// shares the buffer that it came in.
+/// Text values by name. There are few, so they are searched linearly, not sorted. Properties that
+/// come from a broker share its buffer.
 #[derive(Clone, Default)]
 pub struct Properties(Vec<(Bytes, Bytes)>);
 
 impl Properties {
-    /// None.
+    /// Creates an empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The value of this name; the last one, where there are several. `None` if it is no text.
+    /// The value of this name, the last one if there are several. `None` if it is not UTF-8.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().rfind(|(key, _)| key == name.as_bytes());
         found.and_then(|(_, value)| std::str::from_utf8(value).ok())
     }
 
-    /// Whether there is a value of this name.
+    /// Whether this name has a value.
     #[must_use]
     pub fn contains_key(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// Sets a value, in the place of one of the same name.
+    /// Sets a value; replaces one of the same name.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (Bytes::from(name.into()), Bytes::from(value.into()));
         self.0.retain(|(key, _)| *key != name);
         self.0.push((name, value));
     }
 
-    /// How many there are.
+    /// Number of properties.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no properties.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Names and values. What is no text is left out.
+    /// Names and values. Properties that are not UTF-8 are left out.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let text = |bytes| std::str::from_utf8(bytes).ok();
         self.0.iter().filter_map(move |(name, value)| Some((text(name)?, text(value)?)))
     }
 
-    /// As they travel.
+    /// Converts to the wire form.
     #[must_use]
     pub fn into_bytes(self) -> Vec<(Bytes, Bytes)> {
         self.0
     }
 
-    /// As they travel.
+    /// Converts from the wire form.
     #[must_use]
     pub const fn from_bytes(properties: Vec<(Bytes, Bytes)>) -> Self {
         Self(properties)
     }
 
-    /// How many bytes they have.
+    /// Size of all names and values, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Sorted, and in memory of their own.
+    /// Copies the properties to a sorted map.
     #[must_use]
     pub fn to_map(&self) -> BTreeMap<String, String> {
         self.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -88,35 +88,35 @@ pub struct PropertyWriter {
 }
 
 impl PropertyWriter {
-    /// One that has written nothing.
+    /// Creates an empty writer.
     #[must_use]
     pub fn new() -> Self {
         Self { text: BytesMut::with_capacity(128), properties: Vec::with_capacity(8) }
     }
 
-    /// Writes a value in its text form. Each name is written once.
+    /// Writes a value in its text form. Callers write each name once.
     pub fn put(&mut self, name: &'static str, value: impl fmt::Display) {
         use fmt::Write;
-        // A buffer takes whatever is written to it.
+        // Writing to a `BytesMut` does not fail.
         let _infallible = write!(self.text, "{value}");
         let value = self.text.split().freeze();
         self.properties.push((Bytes::from_static(name.as_bytes()), value));
     }
 
-    /// The same for a value that needs no memory.
+    /// Writes a static value without allocating.
     pub fn put_word(&mut self, name: &'static str, word: &'static str) {
         let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
         self.properties.push((bytes(name), bytes(word)));
     }
 
-    /// What was written.
+    /// The written properties.
     #[must_use]
     pub fn finish(self) -> Properties {
         Properties(self.properties)
     }
 }
 
-/// In whatever order.
+/// Ignores the order.
 impl PartialEq for Properties {
     fn eq(&self, other: &Self) -> bool {
         self.to_map() == other.to_map()
@@ -144,7 +144,7 @@ impl<K: Into<String>, V: Into<String>, const N: usize> From<[(K, V); N]> for Pro
     }
 }
 
-/// A task may have a hundred thousand of them.
+/// Takes the map without copying its texts: a task may have a hundred thousand properties.
 impl From<BTreeMap<String, String>> for Properties {
     fn from(properties: BTreeMap<String, String>) -> Self {
         let pair = |(name, value)| (Bytes::from(name), Bytes::from(value));
@@ -156,7 +156,7 @@ impl Index<&str> for Properties {
     type Output = str;
 
     /// # Panics
-    /// When there is no such property, as maps do.
+    /// Panics when there is no such property, as maps do.
     fn index(&self, name: &str) -> &str {
         self.get(name).unwrap_or_else(|| panic!("no property `{name}`"))
     }

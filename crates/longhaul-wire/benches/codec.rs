@@ -1,7 +1,7 @@
 //! Measures frames, messages and batches: `cargo bench -p longhaul-wire --bench codec`.
 //!
-//! Messages have 100 bytes and six properties, as entries of a ledger have. Each row is measured
-//! five times; printed is the median.
+//! Each message has 100 bytes and six properties, as ledger entries have. Each row is measured five
+//! times; the median is printed.
 
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::batch::{BatchBuilder, Singles};
@@ -12,9 +12,9 @@ use std::hint::black_box;
 use std::io::Write;
 use std::time::Instant;
 
-/// Messages of a row.
+/// Messages per row.
 const COUNT: usize = 200_000;
-/// Messages of a batch.
+/// Messages per batch.
 const BATCH: usize = 100;
 const MESSAGE_BYTES_MAX: usize = 5 << 20;
 const BODY: [u8; 100] = [b'x'; 100];
@@ -90,7 +90,7 @@ fn batch() -> Bytes {
     batch.finish()
 }
 
-/// Prints how many nanoseconds one of `count` takes.
+/// Prints the nanoseconds per item for `count` items.
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn row(name: &str, count: usize, mut run: impl FnMut()) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Several messages in one body: `u32 size of metadata | single metadata | body`, again and again.
+//! Several messages in one body: a sequence of `u32 size of metadata | single metadata | body`.
 
 use crate::head::read_single;
 use crate::messages::SingleMessageMetadata;
@@ -8,15 +8,15 @@ use prost::Message;
 /// Why a body is no batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// It ends before its last message does.
+    /// The batch ends before its last message does.
     #[error("the batch is cut short at message {0}")]
     Short(usize),
     /// A message's metadata cannot be read.
     #[error("malformed metadata of message {index} of a batch: {cause}")]
     Metadata {
-        /// Which one, from 0.
+        /// Index of the message, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The decoder's error.
         cause: String,
     },
 }
@@ -30,7 +30,7 @@ pub struct Single {
     pub body: Bytes,
 }
 
-/// Reads the messages of an unpacked body, one after the other. Ends after the first error.
+/// Reads the messages of an unpacked body in order. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Singles {
     rest: Bytes,
@@ -75,13 +75,13 @@ impl Iterator for Singles {
     }
 }
 
-/// How many bytes a message adds to a batch, whatever its `payload_size` says.
+/// Bytes that a message adds to a batch, whatever its `payload_size` says.
 #[must_use]
 pub fn single_len(metadata: &SingleMessageMetadata, body_len: usize) -> usize {
     4 + metadata_len(metadata, payload_size(body_len)) + body_len
 }
 
-/// Puts a batch together in one buffer, which serves again for the next one.
+/// Builds batches in one buffer, which is reused for the next batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     bytes: BytesMut,
@@ -89,13 +89,13 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Has room for so many bytes, see [`single_len`], before it must grow.
+    /// Reserves room for this many bytes, see [`single_len`].
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         Self { bytes: BytesMut::with_capacity(bytes), count: 0 }
     }
 
-    /// Appends a message; its `payload_size` is set here.
+    /// Appends a message and sets its `payload_size`.
     pub fn push(&mut self, mut metadata: SingleMessageMetadata, body: &[u8]) {
         metadata.payload_size = payload_size(body.len());
         let size = metadata.encoded_len();
@@ -106,43 +106,43 @@ impl BatchBuilder {
         self.count += 1;
     }
 
-    /// How many messages it has.
+    /// Number of messages.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// How many bytes it has.
+    /// Size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The body so far, for who writes it into a frame at once.
+    /// The body so far, for a caller that writes it into a frame directly.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Empties it, and keeps its memory.
+    /// Removes the messages and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
     }
 
-    /// The body, to be packed as a whole.
+    /// The body, to be compressed as a whole.
     #[must_use]
     pub fn finish(self) -> Bytes {
         self.bytes.freeze()
     }
 }
 
-/// A body above 2 GiB is beyond all limits of a frame, and is refused there.
+/// A body above 2 GiB exceeds the limits of every frame and is refused there.
 fn payload_size(body_len: usize) -> i32 {
     i32::try_from(body_len).unwrap_or(i32::MAX)
 }
 
-/// As it will be with this `payload_size`, which as a required field is always written.
+/// Encoded size with this `payload_size`. The field is required, so it is always written.
 fn metadata_len(metadata: &SingleMessageMetadata, payload_size: i32) -> usize {
     let field = |size: i32| prost::encoding::int32::encoded_len(3, &size);
     metadata.encoded_len() - field(metadata.payload_size) + field(payload_size)

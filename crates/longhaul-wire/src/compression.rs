@@ -1,4 +1,4 @@
-//! Compression of a message's body: a batch is compressed as a whole.
+//! Compression of message bodies. A batch is compressed as a whole.
 
 use crate::messages::CompressionType;
 use bytes::Bytes;
@@ -7,18 +7,18 @@ use std::io::{ErrorKind, Read};
 /// Why a body cannot be unpacked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompressionError {
-    /// A kind of compression that this version does not know.
+    /// This version does not support the kind of compression.
     #[error("unknown compression {0}")]
     Unknown(i32),
-    /// It says that it unpacks to more than is allowed, or does so.
+    /// The body unpacks to more than is allowed, or its metadata says so.
     #[error("unpacks to {size} bytes or more, above the limit of {limit}")]
     TooLarge {
-        /// What it says, or how far it was unpacked.
+        /// The declared size, or the size at which unpacking stopped.
         size: usize,
-        /// What is allowed.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// It is not what it claims to be.
+    /// The body is not valid data of this kind of compression.
     #[error("cannot be unpacked: {0}")]
     Corrupt(String),
 }
@@ -32,7 +32,7 @@ pub fn kind(compression: Option<i32>) -> Result<CompressionType, CompressionErro
     CompressionType::try_from(number).map_err(|_| CompressionError::Unknown(number))
 }
 
-/// Unpacks a body; never to more than `uncompressed_size`, which may be `limit` at most.
+/// Unpacks a body to at most `uncompressed_size` bytes. `uncompressed_size` is at most `limit`.
 ///
 /// # Errors
 /// See [`CompressionError`].
@@ -54,7 +54,7 @@ pub fn unpack(
             lz4::block::decompress(body, Some(size)).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Zlib => read_all(flate2::read::ZlibDecoder::new(&body[..]), size),
-        // As a whole: a stream would be given a window as large as its head asks for, of up to 128
+        // Unpacked in one call: a stream allocates the window that the header asks for, up to 128
         // MiB.
         CompressionType::Zstd => {
             zstd::bulk::decompress(body, size).map(Bytes::from).map_err(corrupt)
@@ -72,7 +72,7 @@ pub fn unpack(
 /// Packs a body.
 ///
 /// # Errors
-/// [`CompressionError::Corrupt`] when the library refuses, which none is known to do.
+/// [`CompressionError::Corrupt`] when the library refuses; no such case is known.
 pub fn pack(kind: CompressionType, body: &Bytes) -> Result<Bytes, CompressionError> {
     match kind {
         CompressionType::None => Ok(body.clone()),
@@ -92,10 +92,10 @@ pub fn pack(kind: CompressionType, body: &Bytes) -> Result<Bytes, CompressionErr
     }
 }
 
-/// Reads at most `limit` bytes: who unpacks to more lies about its size.
+/// Reads at most `limit` bytes. A body that unpacks to more contradicts its declared size.
 ///
-/// Who has as many needs no end of the stream: the Java client flushes what it compresses with zlib
-/// and does not finish it.
+/// A body that has `limit` bytes needs no end of the stream: the Java client flushes its zlib
+/// stream and does not finish it.
 fn read_all(from: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
     let mut out = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
@@ -151,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Batches of the Java client could not be read: it ends what it compresses with zlib by a
-    /// flush, without the last block and the checksum, which flate2 takes for an error.
+    /// The Java client ends its zlib stream with a flush, without the last block and the checksum.
+    /// flate2 reports that as an error, so batches of the Java client could not be read.
     #[test]
     fn zlib_without_its_end_is_whole_when_its_size_is() {
         let body = b"compress me ".repeat(10);

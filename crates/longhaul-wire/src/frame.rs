@@ -1,41 +1,41 @@
-//! Frames: `u32 total | u32 size of command | command | payload`, where the total leaves out its
-//! own four bytes.
+//! Frames: `u32 total | u32 size of command | command | payload`. The total does not count its own
+//! four bytes.
 
 use crate::messages::{BaseCommand, Command, MessageMetadata};
 use crate::payload::{self, Payload, PayloadDecodeError};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// Largest message when a broker does not say: the default of Pulsar and of all its clients.
+/// Largest message when a broker states no limit: the default of Pulsar and of all its clients.
 pub const MESSAGE_BYTES_MAX_DEFAULT: usize = 5 * 1024 * 1024;
-/// What a frame may have beside its message: Pulsar's allowance for command and metadata.
+/// Bytes that a frame may have besides its message: Pulsar's allowance for command and metadata.
 pub const FRAME_ALLOWANCE: usize = 10 * 1024;
 
-/// Commands up to this size are put together on the stack: numbers are written byte by byte, and a
-/// growing buffer looks for room at each of them.
+/// Commands up to this size are encoded on the stack. Numbers are written byte by byte, and a
+/// growing buffer checks its room for each byte.
 const SMALL_BYTES: usize = 256;
 
-/// Why bytes are no frame. The stream cannot be read any further.
+/// Why bytes are not a frame. The rest of the stream cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It says that it is larger than allowed.
+    /// The declared size is above the limit.
     #[error("a frame of {size} bytes is above the limit of {limit}")]
     TooLarge {
-        /// What the frame says.
+        /// Declared size in bytes.
         size: usize,
-        /// What is allowed.
+        /// Limit in bytes.
         limit: usize,
     },
     /// Its sizes contradict each other.
     #[error("the frame's sizes contradict each other")]
     Sizes,
-    /// The command is no Protocol Buffer message, or lacks a required field.
+    /// The command is not a Protocol Buffers message, or lacks a required field.
     #[error("malformed command: {0}")]
     Command(String),
     /// The command's type is unknown, or contradicts its content.
     #[error("unknown command type {0}")]
     Type(i32),
-    /// What follows the command is no message.
+    /// The bytes after the command are not a message.
     #[error(transparent)]
     Payload(#[from] PayloadDecodeError),
 }
@@ -45,12 +45,12 @@ pub enum FrameError {
 pub struct Frame {
     /// The command.
     pub command: Command,
-    /// Present behind SEND and MESSAGE. Its checksum is not verified.
+    /// Present after SEND and MESSAGE. Its checksum is not verified.
     pub payload: Option<Payload>,
 }
 
-/// Takes the next frame off the front of what was read; `None` when it has not come whole.
-/// `message_bytes_max` is the agreed size of a message.
+/// Removes the next frame from the front of the buffer; `None` when it is incomplete.
+/// `message_bytes_max` is the agreed maximum size of a message.
 ///
 /// # Errors
 /// See [`FrameError`].
@@ -65,7 +65,7 @@ pub fn decode(
         return Err(FrameError::TooLarge { size, limit });
     }
     if buffer.len() < 4 + size {
-        // What is still to come needs no further growth.
+        // Room for the rest of the frame, so that the buffer grows once.
         buffer.reserve(4 + size - buffer.len());
         return Ok(None);
     }
@@ -93,8 +93,7 @@ pub fn encode(command: impl Into<Command>, out: &mut BytesMut) {
     encode_head(command.into(), 0, out);
 }
 
-/// Appends a command with a message that is put together here: each of its bytes is written once,
-/// into `out`.
+/// Appends a command and encodes its message directly into `out`, so each byte is written once.
 pub fn encode_message(
     command: impl Into<Command>,
     metadata: &MessageMetadata,
@@ -107,13 +106,13 @@ pub fn encode_message(
     payload::encode(metadata, body, out);
 }
 
-/// Appends a command with a message that is there already.
+/// Appends a command and an encoded message.
 pub fn encode_with(command: impl Into<Command>, payload: &Payload, out: &mut BytesMut) {
     encode_head(command.into(), payload.bytes().len(), out);
     out.put_slice(payload.bytes());
 }
 
-/// Appends the part of a frame in front of a message of this size, for who writes the message
+/// Appends the part of a frame before a message of this size, for a caller that writes the message
 /// itself without copying it.
 pub fn encode_head(command: Command, payload_size: usize, out: &mut BytesMut) {
     let command = BaseCommand::from(command);
@@ -160,7 +159,7 @@ mod tests {
     fn a_message_written_in_place_is_the_one_put_together_before() {
         for body in [Vec::new(), b"body".to_vec(), vec![7; 100_000]] {
             let metadata = MessageMetadata { sequence_id: 300, ..MessageMetadata::default() };
-            // What lies in front of it in the buffer is no part of its checksum.
+            // The checksum does not cover the bytes before the message in the buffer.
             let (mut written, mut copied) = (two_frames(), two_frames());
             encode_message(send(), &metadata, &body, &mut written);
             encode_with(send(), &Payload::new(&metadata, &body), &mut copied);
@@ -224,7 +223,7 @@ mod tests {
             while let Ok(Some(_)) = decode(&mut buffer, LIMIT) {}
         }
 
-        /// Random bytes behind a plausible head get further.
+        /// Random bytes after a plausible head reach deeper code.
         #[test]
         fn random_commands_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), size in 0..300_u32) {
             let mut buffer = BytesMut::new();

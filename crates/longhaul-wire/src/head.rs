@@ -1,40 +1,40 @@
-//! What a consumer needs to know of a message's metadata, read in place: no text is copied that
-//! nobody looks at.
+//! The part of a message's metadata that a consumer needs, read in place. Unused texts are not
+//! copied.
 //!
-//! What has anything unusual about it, a field of a later version say, is left to the decoder of
-//! the whole, which decides what is wrong.
+//! Unusual metadata, such as a field of a later version, goes to the full decoder, which decides
+//! whether it is valid.
 
 use crate::messages::{KeyValue, MessageMetadata, SingleMessageMetadata};
 use bytes::Bytes;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use prost::{DecodeError, Message};
 
-/// A part of [`MessageMetadata`], with the same names and units.
+/// Some fields of [`MessageMetadata`], with the same names and units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataHead {
-    /// In ms since the epoch, by the producer's clock.
+    /// Publish time in ms since the epoch, by the producer's clock.
     pub publish_time: u64,
-    /// Texts by their names.
+    /// Properties.
     pub properties: Vec<KeyValue>,
-    /// The cluster that it was published in, where it was replicated.
+    /// Cluster that the message was published in, if it was replicated.
     pub replicated_from: Option<String>,
-    /// The key, as text.
+    /// Key as text.
     pub partition_key: Option<String>,
-    /// What orders the message instead of its key.
+    /// Key that orders the message instead of the partition key.
     pub ordering_key: Option<Bytes>,
-    /// How the body is compressed.
+    /// Kind of compression of the body.
     pub compression: Option<i32>,
-    /// Bytes of the payload before it was compressed.
+    /// Size of the payload before compression, in bytes.
     pub uncompressed_size: Option<u32>,
-    /// Present, if only as 1, when the payload is a batch.
+    /// Present, even if 1, when the payload is a batch.
     pub num_messages_in_batch: Option<i32>,
     /// The body is encrypted.
     pub is_encrypted: bool,
     /// The message is a tombstone.
     pub null_value: bool,
-    /// How many chunks the message has.
+    /// Number of chunks of the message.
     pub num_chunks_from_msg: Option<i32>,
-    /// Bytes of all of them together.
+    /// Size of all chunks together, in bytes.
     pub total_chunk_msg_size: Option<i32>,
 }
 
@@ -42,7 +42,7 @@ impl MetadataHead {
     /// Reads encoded [`MessageMetadata`].
     ///
     /// # Errors
-    /// Those of decoding all of it.
+    /// The errors of decoding [`MessageMetadata`].
     pub fn read(bytes: &Bytes) -> Result<Self, DecodeError> {
         Self::read_usual(bytes)
             .map_or_else(|| MessageMetadata::decode(bytes.clone()).map(Self::from), Ok)
@@ -69,14 +69,14 @@ impl MetadataHead {
                 {
                     this.number(tag, number(wire, &mut rest)?);
                 }
-                // Encryption, and whatever is not known.
+                // Encryption and unknown fields.
                 _ => return None,
             }
         }
         Some(this)
     }
 
-    /// As the format has it, numbers are cut to the size of their field.
+    /// Truncates numbers to the size of their field, as the format requires.
     #[expect(clippy::cast_possible_truncation, reason = "see above")]
     const fn number(&mut self, tag: u32, value: u64) {
         match tag {
@@ -114,7 +114,7 @@ impl From<MessageMetadata> for MetadataHead {
 /// Reads the metadata of one message of a batch.
 ///
 /// # Errors
-/// Those of decoding it.
+/// The errors of decoding [`SingleMessageMetadata`].
 pub(crate) fn read_single(bytes: &Bytes) -> Result<SingleMessageMetadata, DecodeError> {
     read_usual_single(bytes).map_or_else(|| SingleMessageMetadata::decode(bytes.clone()), Ok)
 }
@@ -138,7 +138,7 @@ fn read_usual_single(bytes: &Bytes) -> Option<SingleMessageMetadata> {
     Some(this)
 }
 
-/// A vector for all properties, which are the fields of this number.
+/// A vector with room for all properties, which are the fields with this number.
 fn room_for(bytes: &[u8], tag: u32) -> Option<Vec<KeyValue>> {
     let (mut rest, mut count) = (bytes, 0);
     while !rest.is_empty() {
@@ -156,7 +156,7 @@ fn room_for(bytes: &[u8], tag: u32) -> Option<Vec<KeyValue>> {
     Some(Vec::with_capacity(count))
 }
 
-/// A key and its value, which are texts in this buffer.
+/// A key and its value as slices of this buffer.
 fn property(buffer: &Bytes, wire: WireType, rest: &mut &[u8]) -> Option<KeyValue> {
     let mut bytes = delimited(wire, rest)?;
     let mut property = KeyValue::default();

@@ -1,14 +1,13 @@
-//! The Apache Pulsar binary protocol, without I/O: what the embedded broker and longhaul's own
-//! session share.
+//! The Apache Pulsar binary protocol, without I/O. The embedded broker and longhaul's own session
+//! share it.
 //!
-//! - [`messages`]: the commands and the metadata of messages, as Protocol Buffers of the second
-//!   version.
-//! - [`frame`]: how commands and messages lie in a stream of bytes, with limits.
-//! - [`payload`]: a message as it is sent, stored and delivered, checksum included.
-//! - [`head`]: what a consumer needs to know of its metadata.
-//! - [`summary`]: what a broker needs to know of a message.
+//! - [`messages`]: the commands and the metadata of messages, as proto2 messages.
+//! - [`frame`]: the framing of commands and messages in a byte stream, with limits.
+//! - [`payload`]: a message as it is sent, stored and delivered, including its checksum.
+//! - [`head`]: the part of the metadata that a consumer needs.
+//! - [`summary`]: the part of the metadata that a broker needs.
 //! - [`batch`]: several messages in one payload.
-//! - [`compression`]: the payload's compression, which only who looks into a batch must undo.
+//! - [`compression`]: compression of payloads; only readers of a batch's messages must undo it.
 //!
 //! Numbers are big endian. Fields that this version does not know are skipped.
 

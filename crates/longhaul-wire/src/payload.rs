@@ -1,4 +1,4 @@
-//! A message as it travels: checksum, metadata, body.
+//! A message on the wire: checksum, metadata, body.
 //!
 //! ```text
 //! 0x0e01 | u32 crc32c | u32 size of metadata | metadata | body
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A broker stores and delivers these bytes as the producer sent them, so a [`Payload`] keeps them
-//! as they are. In front of them a sender may put `0x0e02 | u32 size | broker entry metadata`,
-//! which is dropped.
+//! unchanged. A sender may put `0x0e02 | u32 size | broker entry metadata` in front of them; that
+//! prefix is dropped.
 
 use crate::head::MetadataHead;
 use crate::messages::MessageMetadata;
@@ -17,24 +17,24 @@ use prost::Message;
 
 const CHECKSUM_MAGIC: u16 = 0x0e01;
 const BROKER_ENTRY_MAGIC: u16 = 0x0e02;
-/// Magic number, checksum and size of the metadata.
+/// Size of the magic number, the checksum and the size of the metadata.
 const HEAD: usize = 2 + 4 + 4;
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadDecodeError {
-    /// Something is missing, or a size points beyond the end.
+    /// A part is missing, or a size points beyond the end.
     #[error("the message is cut short")]
     Short,
-    /// It was changed on its way.
+    /// The message was changed in transit.
     #[error("checksum mismatch: {found:#010x} in the message, {computed:#010x} computed")]
     Checksum {
-        /// What the message says.
+        /// The checksum in the message.
         found: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
-    /// The metadata is no Protocol Buffer message, or lacks a required field.
+    /// The metadata is not a Protocol Buffers message, or lacks a required field.
     #[error("malformed metadata: {0}")]
     Metadata(String),
 }
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// Puts a message together, for who keeps it. [`encode_message`](crate::frame::encode_message)
+    /// Builds a message that the caller keeps. [`encode_message`](crate::frame::encode_message)
     /// sends one without keeping it.
     #[must_use]
     pub fn new(metadata: &MessageMetadata, body: &[u8]) -> Self {
@@ -63,8 +63,8 @@ impl Payload {
         Self { bytes: bytes.freeze(), metadata_end: HEAD + size }
     }
 
-    /// Takes bytes as they came or were stored. The checksum is not verified: see
-    /// [`Payload::verify`]. Where there is none, as in messages of old clients, it is added.
+    /// Parses bytes as received or stored. The checksum is not verified: see [`Payload::verify`].
+    /// Messages of old clients have no checksum; it is added.
     ///
     /// # Errors
     /// [`PayloadDecodeError::Short`].
@@ -92,7 +92,7 @@ impl Payload {
         Ok(Self { bytes, metadata_end })
     }
 
-    /// Compares the checksum.
+    /// Verifies the checksum.
     ///
     /// # Errors
     /// [`PayloadDecodeError::Checksum`].
@@ -106,13 +106,13 @@ impl Payload {
         }
     }
 
-    /// All of it, in the form with a checksum.
+    /// All bytes, in the form with a checksum.
     #[must_use]
     pub const fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Reads the metadata.
+    /// Decodes the metadata.
     ///
     /// # Errors
     /// [`PayloadDecodeError::Metadata`].
@@ -122,7 +122,7 @@ impl Payload {
             .map_err(|error| PayloadDecodeError::Metadata(error.to_string()))
     }
 
-    /// Reads of the metadata what a consumer needs to know.
+    /// Reads the part of the metadata that a consumer needs.
     ///
     /// # Errors
     /// [`PayloadDecodeError::Metadata`].
@@ -131,7 +131,8 @@ impl Payload {
         MetadataHead::read(&bytes).map_err(|error| PayloadDecodeError::Metadata(error.to_string()))
     }
 
-    /// Reads the part of the metadata that a broker needs. What passes can be decoded as a whole.
+    /// Reads the part of the metadata that a broker needs. Metadata that passes can be decoded in
+    /// full.
     ///
     /// # Errors
     /// [`PayloadDecodeError::Metadata`].
@@ -140,19 +141,19 @@ impl Payload {
         Summary::read(&bytes).map_err(|error| PayloadDecodeError::Metadata(error.to_string()))
     }
 
-    /// What the producer compressed, encrypted or batched, as it is.
+    /// The body as the producer sent it: compressed, encrypted or batched.
     #[must_use]
     pub fn body(&self) -> Bytes {
         self.bytes.slice(self.metadata_end..)
     }
 }
 
-/// How many bytes [`encode`] appends.
+/// Bytes that [`encode`] appends.
 pub(crate) fn encoded_len(metadata: &MessageMetadata, body: &[u8]) -> usize {
     HEAD + metadata.encoded_len() + body.len()
 }
 
-/// Appends a message. Its checksum covers what stands behind it, so its place is filled in last.
+/// Appends a message. The checksum covers the bytes behind it, so it is filled in last.
 pub(crate) fn encode(metadata: &MessageMetadata, body: &[u8], out: &mut BytesMut) {
     out.put_u16(CHECKSUM_MAGIC);
     let place = out.len()..out.len() + 4;

@@ -1,8 +1,7 @@
-//! What a broker needs to know of a message's metadata.
+//! The part of a message's metadata that a broker needs.
 //!
-//! A broker looks at the metadata of everything that is published and keeps a few numbers of them.
-//! These are read in place, and the rest is only checked: what passes can be decoded by every
-//! consumer.
+//! A broker looks at the metadata of every published message and keeps a few numbers of it. It
+//! reads these in place and only checks the rest. Every consumer can decode metadata that passes.
 
 use crate::head::{delimited, number, text};
 use crate::messages::MessageMetadata;
@@ -10,28 +9,28 @@ use bytes::Bytes;
 use prost::encoding::decode_key;
 use prost::{DecodeError, Message};
 
-/// A part of [`MessageMetadata`], with the same names and units.
+/// Some fields of [`MessageMetadata`], with the same names and units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// In ms since the epoch, by the producer's clock.
+    /// Publish time in ms since the epoch, by the producer's clock.
     pub publish_time: u64,
-    /// The message's key, or that of the first one of a batch.
+    /// Key of the message, or of the first message of a batch.
     pub partition_key: Option<Bytes>,
-    /// The key is bytes, and the text is their base64.
+    /// The key is bytes, encoded as base64.
     pub partition_key_b64_encoded: bool,
-    /// What order is kept by, instead of the key.
+    /// Key that orders the message instead of the partition key.
     pub ordering_key: Option<Bytes>,
-    /// Present, if only as 1, when the payload is a batch.
+    /// Present, even if 1, when the payload is a batch.
     pub num_messages_in_batch: Option<i32>,
-    /// Bytes of the payload before it was compressed.
+    /// Size of the payload before compression, in bytes.
     pub uncompressed_size: Option<u32>,
-    /// In ms since the epoch: not delivered before.
+    /// Earliest delivery in ms since the epoch.
     pub deliver_at_time: Option<i64>,
-    /// A text that all chunks of a message have.
+    /// Text that all chunks of a message share.
     pub uuid: Option<Bytes>,
-    /// How many chunks the message has.
+    /// Number of chunks of the message.
     pub num_chunks_from_msg: Option<i32>,
-    /// Which of them it is, from 0.
+    /// Index of this chunk, from 0.
     pub chunk_id: Option<i32>,
 }
 
@@ -39,14 +38,14 @@ impl Summary {
     /// Reads encoded [`MessageMetadata`].
     ///
     /// # Errors
-    /// Those of decoding all of it.
+    /// The errors of decoding [`MessageMetadata`].
     pub fn read(bytes: &Bytes) -> Result<Self, DecodeError> {
-        // What has anything unusual about it is left to the one decoder that decides.
+        // Unusual metadata goes to the full decoder, which decides whether it is valid.
         Self::read_usual(bytes)
             .map_or_else(|| MessageMetadata::decode(bytes.clone()).map(Self::from), Ok)
     }
 
-    /// `None` when there is a field that is not known, or anything wrong.
+    /// `None` when a field is unknown or anything is malformed.
     fn read_usual(bytes: &Bytes) -> Option<Self> {
         let mut this = Self::default();
         let mut rest = &bytes[..];
@@ -76,7 +75,7 @@ impl Summary {
         Some(this)
     }
 
-    /// As the format has it, numbers are cut to the size of their field.
+    /// Truncates numbers to the size of their field, as the format requires.
     #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "see above")]
     const fn number(&mut self, tag: u32, value: u64) {
         match tag {
@@ -109,7 +108,7 @@ impl From<MessageMetadata> for Summary {
     }
 }
 
-/// A key and its value, which are texts.
+/// Checks a key and its value, which are texts.
 fn property(mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         let (1 | 2, wire) = decode_key(&mut bytes).ok()? else { return None };
@@ -118,7 +117,7 @@ fn property(mut bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A key, its value in bytes, and properties.
+/// Checks a key, its value in bytes, and its properties.
 fn encryption_key(mut bytes: &[u8]) -> Option<()> {
     while !bytes.is_empty() {
         match decode_key(&mut bytes).ok()? {
@@ -171,8 +170,8 @@ mod tests {
             prop_assert_eq!(Summary::read_usual(&bytes), Some(metadata.into()));
         }
 
-        /// What is let through by the fast reader is stored, so it must be nothing that a consumer
-        /// cannot decode.
+        /// The broker stores messages that the fast reader passes, so every consumer must be able
+        /// to decode them.
         #[test]
         fn it_lets_nothing_through_that_cannot_be_decoded(
             metadata in metadata(),

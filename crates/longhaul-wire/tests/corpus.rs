@@ -1,5 +1,5 @@
-//! What the fuzz targets check, on what they start from and have found, and on the same with
-//! damage. The fuzzer itself needs a nightly compiler, see `fuzz/README.md`.
+//! Runs the checks of the fuzz targets on their seeds and findings, and on damaged copies of them.
+//! The fuzzer itself needs a nightly compiler, see `fuzz/README.md`.
 
 #![allow(
     clippy::indexing_slicing,
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use recording::Recording;
 use std::path::Path;
 
-/// Changes of each input that is not damaged yet.
+/// Changes per undamaged input.
 const CHANGES: usize = 24;
 
 /// Runs a check on all inputs of its target.
@@ -36,7 +36,7 @@ fn check(target: &str, check: fn(&[u8])) {
     found.iter().chain(&seeds).for_each(|input| check(input));
     for seed in &seeds {
         for turn in 0..CHANGES {
-            // Somewhere else in each turn, and each place is met by some seed.
+            // A different offset in each turn, so that the seeds together cover all offsets.
             let at = (turn * 37 + seed.len() * 13) % seed.len();
             check(&seed[..at]);
             let mut changed = seed.clone();

@@ -1,7 +1,7 @@
-//! What stock clients and Apache Pulsar really send: all of it is understood, and written again it
-//! is the same.
+//! Frames that stock clients and Apache Pulsar sent: every frame is decoded, and encoding it again
+//! gives the same bytes.
 //!
-//! How the recordings were made says `recorded/README.md`.
+//! `recorded/README.md` describes how the recordings were made.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,18 +23,18 @@ use longhaul_wire::messages::{
 use recording::{MESSAGE_BYTES_MAX, Recording, Side};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Commands that are not written as they came, and why.
+/// Commands that are encoded differently than received, and why.
 const KNOWN_IN_PART: &[(&str, &str)] = &[];
 
-/// What the programs of all clients send, compressed in each way: alone, and in a batch with a
-/// digit behind it.
+/// Text that the programs of all clients send with each kind of compression: alone, and in a batch
+/// with a digit appended.
 const COMPRESSED: &str = "compress me ";
 const COMPRESSED_COUNT: usize = 1000;
-/// What they send in chunks.
+/// Text that they send in chunks.
 const CHUNKED: &str = "0123456789";
 const CHUNKED_COUNT: usize = 250_000;
 
-/// A frame, and where it comes from.
+/// A frame and its origin.
 struct Recorded {
     file: String,
     side: Side,
@@ -71,7 +71,7 @@ fn recorded() -> Vec<Recorded> {
     all
 }
 
-/// The messages of all frames: metadata, and what was packed.
+/// The messages of all frames: metadata, and the decompressed body.
 fn messages<'a>(recorded: &'a [Recorded]) -> Vec<(&'a Recorded, MessageMetadata, Bytes)> {
     let message = |it: &'a Recorded| {
         let payload = it.frame.payload.as_ref()?;
@@ -180,7 +180,7 @@ fn chunks_make_up_what_was_sent() {
     }
 }
 
-/// The recordings are worth what is in them.
+/// Checks that the recordings cover the important cases.
 #[test]
 fn what_matters_was_recorded() {
     let mut found = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The calls that the project's own tests make besides.
+//! Additional calls for the project's own tests.
 
 use super::super::http::AdminError;
 use super::{AdminCalls, cursor_name};
@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What the broker tells of the cursors of one partition.
+/// The broker's statistics of one partition's cursors.
 #[derive(Deserialize)]
 struct Cursors {
     #[serde(default)]
@@ -24,7 +24,8 @@ impl AdminCalls {
     /// Deletes a subscription of a topic or of one partition, even while consumers use it.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when there is no such topic or subscription.
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when the topic or the
+    /// subscription does not exist.
     pub async fn delete_subscription(
         &self,
         topic: &str,
@@ -37,13 +38,14 @@ impl AdminCalls {
     }
 
     /// The subscription's mark-delete position on one partition: every entry at or below it is
-    /// acknowledged. `None` when there is no such subscription.
+    /// acknowledged. `None` if the subscription does not exist.
     ///
-    /// A position before the first entry of ledger `n` is given as the last possible entry of
-    /// ledger `n - 1`, which means the same and needs no entry -1.
+    /// A position before the first entry of ledger `n` is returned as the last possible entry of
+    /// ledger `n - 1`, which is equivalent and avoids entry -1.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when there is no such partition.
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when the partition does not
+    /// exist.
     pub async fn mark_delete_position(
         &self,
         partition: &str,
@@ -58,11 +60,11 @@ impl AdminCalls {
         })
     }
 
-    /// Lets the broker close a topic or one partition and load it again, wherever it likes. All its
+    /// Makes the broker close a topic or one partition and load it again, on any broker. All its
     /// clients reconnect.
     ///
     /// # Errors
-    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when there is no such topic.
+    /// [`AdminErrorKind::NotFound`](crate::AdminErrorKind::NotFound) when the topic does not exist.
     pub async fn unload(&self, topic: &str) -> Result<(), AdminError> {
         let call = self.topic_call(Method::PUT, topic, &["unload"])?;
         self.http.done(&call).await

@@ -1,8 +1,8 @@
-//! Lists partitions for people.
+//! Formats lists of partitions for people.
 
 use crate::observe::PartitionState;
 
-/// Partitions that are listed by number before the rest is only counted.
+/// Partitions listed by number; further ones are only counted.
 const LISTED_MAX: usize = 8;
 
 pub(super) fn indexes(

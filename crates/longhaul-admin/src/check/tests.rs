@@ -10,7 +10,7 @@ fn names() -> TopicNames {
     "tasks".parse().unwrap()
 }
 
-/// A topic with nothing to find, but for what its role adds.
+/// A topic without findings, except those of its role.
 fn topic(shape: TopicPartitioning, retention_minutes: i64) -> TopicState {
     let partition = PartitionState {
         exists: true,
@@ -295,8 +295,8 @@ fn letters(observed: &mut Observed) -> &mut TopicState {
     observed.dead_letters.as_mut().unwrap()
 }
 
-/// Set-up and check knew nothing of the dead letters: a stock Pulsar deleted the idle topic with
-/// all it held.
+/// Setup and check did not cover the dead letters: a stock Pulsar deleted the idle topic with all
+/// its messages.
 #[test]
 fn dead_letters_that_may_get_lost_are_named() {
     use FindingKind as Kind;
@@ -365,7 +365,7 @@ fn history_is_as_long_as_asked_for_and_never_shorter_than_is_safe() {
     let day = HistoryRetention::For(Duration::from_secs(24 * 3600));
     assert_eq!(history(day, 1440), []);
     assert_eq!(history(HistoryRetention::Unlimited, -1), []);
-    // A worker that reads slowly misses nothing at 240 min: only less can be read back.
+    // A worker that reads slowly misses nothing at 240 min; less history can be read.
     for (wanted, needed) in
         [(day, "at least 1440 min"), (HistoryRetention::Unlimited, "unlimited in time and in size")]
     {
@@ -451,8 +451,8 @@ fn many_partitions_are_not_all_listed() {
     assert_eq!(listed(&many).unwrap(), "partitions 0, 1, 2, 3, 4, 5, 6, 7 and 92 more");
 }
 
-/// The embedded broker was found to keep acknowledged tasks too short: for an outage of bookies, of
-/// which it has none.
+/// The check reported that the embedded broker keeps acknowledged tasks too briefly for an outage
+/// of bookies, although it has none.
 #[test]
 fn without_bookies_nobody_waits_for_their_outage() {
     let mut observed = healthy(TopicPartitioning::Unpartitioned);

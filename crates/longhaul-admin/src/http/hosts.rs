@@ -4,14 +4,14 @@ use super::{AdminHttpCall, Cause};
 use reqwest::Url;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Hosts that an admin URL may name.
+/// Maximum number of hosts in an admin URL.
 pub(super) const HOSTS_MAX: usize = 16;
 
 /// The hosts of a service URL.
 pub(super) struct Hosts {
     /// At least one.
     pub(super) bases: Vec<Url>,
-    /// The one that answered last.
+    /// Index of the host that answered last.
     preferred: AtomicUsize,
 }
 
@@ -19,23 +19,22 @@ impl Hosts {
     /// Reads a service URL: `http://one:8080,two:8080/path` is two hosts with one scheme and one
     /// path.
     ///
-    /// # Errors
-    /// In words, with a cause if there is one.
+    /// A description, with a cause if there is one.
     pub(super) fn parse(url: &str) -> Result<Self, (&'static str, Option<Cause>)> {
         Ok(Self { bases: bases(url)?, preferred: AtomicUsize::new(0) })
     }
 
-    /// This one has answered.
+    /// Notes that this host has answered.
     pub(super) fn prefer(&self, index: usize) {
         self.preferred.store(index, Ordering::Relaxed);
     }
 
-    /// The first one, for what concerns all of them.
+    /// The first host, for errors that concern all hosts.
     pub(super) fn shown(&self) -> String {
         self.bases.first().map(without_secrets).unwrap_or_default()
     }
 
-    /// Each host once, with its index, the one that answered last first.
+    /// Each host once, with its index, starting with the one that answered last.
     pub(super) fn in_turn(&self) -> impl Iterator<Item = (usize, &Url)> {
         let first = self.preferred.load(Ordering::Relaxed);
         self.bases.iter().enumerate().cycle().skip(first).take(self.bases.len())
@@ -64,7 +63,7 @@ fn bases(url: &str) -> Result<Vec<Url>, (&'static str, Option<Cause>)> {
     hosts.split(',').map(|host| base(host.trim())).collect()
 }
 
-/// Where a call goes at one host.
+/// The URL of a call at one host.
 pub(super) fn url_of(base: &Url, call: &AdminHttpCall) -> Url {
     let mut path = base.path().trim_end_matches('/').to_owned();
     for segment in &call.path {
@@ -78,7 +77,7 @@ pub(super) fn url_of(base: &Url, call: &AdminHttpCall) -> Url {
     url
 }
 
-/// Encodes all but what is unreserved: brokers take a bare `+` for a space.
+/// Encodes all characters that are not unreserved: brokers read a bare `+` as a space.
 fn encode(segment: &str, path: &mut String) {
     for byte in segment.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A server that reads one request per connection and gives the next of its answers.
+/// A server that reads one request per connection and returns the next of its answers.
 struct Server {
     url: String,
     seen: Arc<Mutex<Vec<String>>>,
@@ -24,7 +24,7 @@ impl Server {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let request = read_request(&mut stream).await;
                 requests.lock().unwrap().push(request);
-                // The client may hang up before it has read all.
+                // The client may close before it has read everything.
                 stream.write_all(answer.as_bytes()).await.ok();
             }
         });
@@ -231,7 +231,7 @@ async fn each_kind_of_credentials_has_its_header() {
     }
 }
 
-/// Serves one call with TLS and wants the client to show a certificate.
+/// Serves one call with TLS, and requires a client certificate.
 async fn call_with(authority: &Authority, tls: TlsOptions) -> Result<(), AdminError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
@@ -239,7 +239,7 @@ async fn call_with(authority: &Authority, tls: TlsOptions) -> Result<(), AdminEr
     let serve = async {
         let (tcp, _) = listener.accept().await.unwrap();
         let accepted = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(tcp).await;
-        // Without a certificate the handshake fails here, and the client learns of it.
+        // Without a certificate the handshake fails here, and the client is told.
         let Ok(mut stream) = accepted else { return };
         let request = read_request(&mut stream).await;
         assert!(!request.contains("authorization"), "{request}");
@@ -293,7 +293,7 @@ fn paths_are_encoded_once_and_below_the_prefix_of_the_base() {
     assert_eq!(url.as_str(), "http://a:1/pulsar/admin/a%20b%2Bc%3A%C3%A9");
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 async fn dead() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
@@ -318,8 +318,8 @@ async fn hosts_are_tried_in_turn_and_the_one_that_answered_comes_first_then() {
     assert_eq!(failed.unwrap_err().kind, AdminErrorKind::Unreachable);
 }
 
-/// A worker that was restarted beside a dead broker ended 22 times: the other broker redirected to
-/// the dead one until the cluster had noticed, and the first such answer was the end of the set-up.
+/// A worker that was restarted next to a dead broker failed 22 times: the other broker redirected
+/// to the dead one until the cluster had noticed, and the first such answer ended the setup.
 #[tokio::test]
 async fn a_redirect_to_a_dead_broker_is_tried_again() {
     let there = format!("http://{}/a", dead().await);
@@ -331,7 +331,7 @@ async fn a_redirect_to_a_dead_broker_is_tried_again() {
     assert!(failed.to_string().contains("it does not answer"), "{failed}");
     let number: u32 = survivor.http(None).retrying(REQUEST_TIMEOUT).json(&reading()).await.unwrap();
     assert_eq!(number, 7);
-    // Nothing is left of the time.
+    // No time is left.
     let survivor = Server::new(vec![redirect(&there)]).await;
     let failed = survivor.http(None).retrying(Duration::ZERO).done(&reading()).await.unwrap_err();
     assert_eq!(failed.kind, AdminErrorKind::Unavailable);

@@ -19,7 +19,7 @@ fn nothing() -> Observed {
     }
 }
 
-/// A topic as the broker makes it when nobody sets anything up.
+/// A topic as the broker creates it without a setup.
 fn untouched(shape: TopicPartitioning) -> TopicState {
     let partition = PartitionState {
         exists: true,

@@ -1,4 +1,4 @@
-//! What is sent back: status, headers and body. Pure.
+//! Answers: status, headers and body. Pure.
 
 use super::message;
 use super::values::{AdminCallError, StoredMessage};
@@ -8,27 +8,27 @@ use hyper::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Addresses and sizes that clients are told.
+/// Addresses and limits for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Advertised {
     /// `pulsar://host:port`.
     pub(crate) broker_url: String,
-    /// `pulsar+ssl://host:port`, where there is one.
+    /// `pulsar+ssl://host:port`, if TLS is enabled.
     pub(crate) broker_url_tls: Option<String>,
-    /// `http://host:port` of this interface, or the next where it is encrypted alone.
+    /// `http://host:port` of this interface; `https` if only TLS is enabled.
     pub(crate) http_url: String,
-    /// `https://host:port` of this interface, where there is one.
+    /// `https://host:port` of this interface, if TLS is enabled.
     pub(crate) http_url_tls: Option<String>,
-    /// Largest message that the broker takes.
+    /// Largest message that the broker accepts, in bytes.
     pub(crate) message_bytes_max: usize,
 }
 
-/// What is sent back.
+/// An answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AdminResponse {
     pub(super) status: StatusCode,
     pub(super) content_type: Option<&'static str>,
-    /// Names in lower case.
+    /// Header names are in lower case.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
 }
@@ -38,7 +38,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl AdminResponse {
-    /// It is done.
+    /// Success without content.
     pub(super) fn empty() -> Self {
         let (status, body) = (StatusCode::NO_CONTENT, Bytes::new());
         Self { status, content_type: None, headers: Vec::new(), body }
@@ -49,17 +49,17 @@ impl AdminResponse {
         Self { status, content_type: Some(content_type), headers: Vec::new(), body }
     }
 
-    /// A word.
+    /// Plain text.
     pub(super) fn text(text: &'static str) -> Self {
         Self::body(TEXT, text)
     }
 
-    /// Figures for Prometheus.
+    /// Prometheus metrics.
     pub(super) fn metrics(snapshot: &MetricsSnapshot) -> Self {
         Self::body(PROMETHEUS, metrics::render(snapshot))
     }
 
-    /// A message: its metadata in headers.
+    /// A message, with its metadata in headers.
     pub(super) fn message(stored: &StoredMessage) -> Self {
         match message::show(stored) {
             Ok((headers, body)) => Self { headers, ..Self::body("application/octet-stream", body) },
@@ -67,7 +67,7 @@ impl AdminResponse {
         }
     }
 
-    /// What is not set is no content.
+    /// JSON, or no content for an unset value.
     pub(super) fn maybe(value: Option<Value>) -> Self {
         value.map_or_else(Self::empty, |value| Self::json(&value))
     }
@@ -80,7 +80,7 @@ impl AdminResponse {
         }
     }
 
-    /// An answer that is no more than a status and why.
+    /// A refusal with a status and a reason.
     pub(super) fn refusal(status: StatusCode, reason: &str) -> Self {
         let body = json!({ "reason": reason }).to_string();
         Self { status, ..Self::body(JSON, body) }
@@ -105,7 +105,7 @@ impl From<AdminCallError> for AdminResponse {
     }
 }
 
-/// The host of a URL, with its port.
+/// The host and port of a URL.
 pub(super) fn host_of(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, host)| host).trim_end_matches('/')
 }

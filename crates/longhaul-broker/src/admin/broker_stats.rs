@@ -1,18 +1,18 @@
-//! Figures of all topics together, in the JSON of Pulsar's `broker-stats`: what tools that show a
-//! cluster ask for. Pure.
+//! Statistics of all topics, in the JSON of Pulsar's `broker-stats`, for tools that monitor a
+//! cluster. Pure.
 
 use super::answer::{Advertised, host_of};
 use super::stats::TopicStats;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What every namespace consists of.
+/// The only bundle of every namespace.
 pub(super) const BUNDLE: &str = "0x00000000_0xffffffff";
 
-/// Figures by the full names of topics.
+/// Statistics by full topic name.
 pub(super) type TopicStatsMap = BTreeMap<String, TopicStats>;
 
-/// `tenant/namespace` of a full name.
+/// `tenant/namespace` of a full topic name.
 fn namespace_of(topic: &str) -> &str {
     let short = topic.split_once("://").map_or(topic, |(_, rest)| rest);
     short.rsplit_once('/').map_or(short, |(namespace, _)| namespace)
@@ -22,7 +22,7 @@ fn bundle_of(namespace: &str) -> String {
     format!("{namespace}/{BUNDLE}")
 }
 
-/// Topics by namespace, bundle and domain.
+/// Statistics by namespace, bundle and domain.
 pub(super) fn topics(topics: TopicStatsMap) -> Value {
     let mut namespaces: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for (name, stats) in topics {
@@ -33,8 +33,7 @@ pub(super) fn topics(topics: TopicStatsMap) -> Value {
     bundles.map(|(name, topics)| (name, json!({ BUNDLE: { "persistent": topics } }))).collect()
 }
 
-/// What a topic has in its own statistics, and a few of the same under the names that are used
-/// here.
+/// The statistics of a topic, with some values repeated under the names that are used here.
 fn topic(stats: &TopicStats) -> Value {
     let mut value = json!(stats);
     if let Value::Object(fields) = &mut value {
@@ -52,7 +51,7 @@ fn topic(stats: &TopicStats) -> Value {
     value
 }
 
-/// The sums of some topics.
+/// Sums over some topics.
 #[derive(Default)]
 struct Sum {
     topics: u64,
@@ -94,7 +93,7 @@ fn by_namespace(topics: &TopicStatsMap) -> BTreeMap<&str, Sum> {
     sums
 }
 
-/// The figures of each namespace under the names of Pulsar's monitoring.
+/// Sums per namespace, under the names of Pulsar's monitoring.
 pub(super) fn monitoring(topics: &TopicStatsMap) -> Value {
     let sums = by_namespace(topics).into_iter();
     sums.map(|(namespace, sum)| {
@@ -113,7 +112,7 @@ pub(super) fn monitoring(topics: &TopicStatsMap) -> Value {
     .collect()
 }
 
-/// What a load balancer of Pulsar would be told, without the machine's own figures.
+/// The load report of Pulsar's load balancer, without the machine's own figures.
 pub(super) fn load_report(topics: &TopicStatsMap, advertised: &Advertised) -> Value {
     let sums = by_namespace(topics);
     let mut total = Sum::default();
@@ -150,19 +149,19 @@ pub(super) fn load_report(topics: &TopicStatsMap, advertised: &Advertised) -> Va
     })
 }
 
-/// The bundles of the namespaces that have topics.
+/// The bundles of namespaces that have topics.
 pub(super) fn owned_namespaces(topics: &TopicStatsMap) -> Value {
     let owned = json!({"broker_assignment": "shared", "is_controlled": false, "is_active": true});
     by_namespace(topics).keys().map(|namespace| (bundle_of(namespace), owned.clone())).collect()
 }
 
-/// The only broker leads.
+/// The only broker is the leader.
 pub(super) fn leader(advertised: &Advertised) -> Value {
     let url = &advertised.http_url;
     json!({ "serviceUrl": url.trim_end_matches('/'), "brokerId": host_of(url) })
 }
 
-/// A namespace is one bundle.
+/// A namespace has one bundle.
 pub(super) fn bundles() -> Value {
     let (first, last) = BUNDLE.split_once('_').unwrap_or_default();
     json!({ "boundaries": [first, last], "numBundles": 1 })

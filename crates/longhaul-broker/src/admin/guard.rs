@@ -1,15 +1,15 @@
-//! The check of every request, whatever its path: that it was meant for this host, and that no web
-//! page of another site has sent it.
+//! Checks every request, regardless of its path: it must be meant for this host, and must not come
+//! from a web page of another site.
 
 use super::answer::AdminResponse;
 use hyper::header::HOST;
 use hyper::{HeaderMap, StatusCode, Uri};
 use longhaul_http::HostGuard;
 
-/// Refuses requests from web pages of other sites. Reading is checked as well: a request for a
+/// Refuses requests from web pages of other sites. Read requests are checked too: a request for a
 /// topic's partitions may create it.
 ///
-/// Browsers always name the host; health checks in HTTP/1.0 often do not, and are let through.
+/// Browsers always send the host. HTTP/1.0 health checks often do not, and are accepted.
 pub(super) fn check(
     guard: &HostGuard,
     uri: &Uri,

@@ -1,4 +1,5 @@
-//! Ledgers and cursors of a topic: what Pulsar keeps of them, and those of all partitions. Pure.
+//! Ledgers and cursors of a topic, in the format of Pulsar's metadata store, and those of all
+//! partitions. Pure.
 
 use super::stats::InternalStats;
 use super::text::{escape_java, iso_8601};
@@ -6,7 +7,7 @@ use super::values::{AdminPosition, PartitionedTopicMetadata};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// `internal-info`: what Pulsar would have in its store of metadata.
+/// `internal-info`: the content of Pulsar's metadata store.
 pub(super) fn info(stats: &InternalStats) -> Value {
     let ledgers = stats.ledgers.iter().map(|ledger| {
         json!({
@@ -38,7 +39,7 @@ fn place(position: AdminPosition) -> Value {
     json!({"ledgerId": position.ledger, "entryId": position.entry})
 }
 
-/// `partitioned-internalStats`, by the full names of partitions.
+/// `partitioned-internalStats`, by full name of the partitions.
 pub(super) fn partitioned(
     metadata: &PartitionedTopicMetadata,
     partitions: &BTreeMap<String, InternalStats>,

@@ -1,4 +1,4 @@
-//! A stored message as Pulsar's admin interface shows it: its metadata in headers, its body as the
+//! A stored message in the format of Pulsar's admin interface: metadata in headers, body as the
 //! body.
 
 use super::text::iso_8601;
@@ -9,14 +9,14 @@ use longhaul_wire::messages::MessageMetadata;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Largest body after unpacking.
+/// Largest body after decompression, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Most properties of a message that are shown.
+/// Maximum number of properties in the answer.
 const PROPERTIES_MAX: usize = 64;
 
 type Headers = Vec<(String, String)>;
 
-/// Headers and body. What is encrypted stays as it is.
+/// Headers and body. An encrypted body stays encrypted.
 pub(super) fn show(stored: &StoredMessage) -> Result<(Headers, Bytes), AdminCallError> {
     let unreadable = |error: &dyn std::error::Error| AdminCallError::Internal(error.to_string());
     let metadata = stored.payload.metadata().map_err(|error| unreadable(&error))?;

@@ -1,21 +1,21 @@
-//! The HTTP admin interface: the part of Pulsar's that a broker on one machine needs.
+//! The HTTP admin interface: the part of Pulsar's interface that a broker on one machine needs.
 //!
-//! - [`values`]: what the machine's methods for this interface take and give.
+//! - [`values`]: arguments and results of the machine's methods for this interface.
 //! - [`policies`]: the policies of namespaces and topics, and how those of the levels combine;
 //!   `policy_table`: their names, their JSON, and which of them are obeyed.
-//! - [`stats`]: figures of topics, in the JSON that Pulsar's tools read.
-//! - `route`: an endpoint in one place: from method, path, query and body to what the machine does
-//!   and how that is shown. Pure.
-//! - `internal`: ledgers and cursors in two forms more. Pure.
+//! - [`stats`]: statistics of topics, in the JSON that Pulsar's tools read.
+//! - `route`: one place per endpoint: from method, path, query and body to the machine's work and
+//!   the format of the result. Pure.
+//! - `internal`: ledgers and cursors in two further formats. Pure.
 //! - `answer`: status, headers and body. Pure.
-//! - [`call`]: how a call gets to the machine's thread, and its result back.
-//! - `guard`: whom requests may come from, and whom they may be meant for. Pure.
-//! - [`host`]: the one form of a host's name. Pure.
-//! - `seats`: room for connections, and whose it is when there are too many.
-//! - [`serve`]: connections, limits, and who may do what.
+//! - [`call`]: calls to the machine's thread, and their results.
+//! - `guard`: checks host and origin of requests. Pure.
+//! - [`host`]: normalizes host names. Pure.
+//! - `seats`: limits connections, and chooses which one to close when there are too many.
+//! - [`serve`]: connections, limits, and access control.
 //!
-//! It decides nothing about topics: it reads a request, calls a method of the machine, and writes
-//! the answer.
+//! This module decides nothing about topics: it reads a request, calls a method of the machine, and
+//! writes the answer.
 
 mod answer;
 mod broker_stats;
@@ -41,13 +41,13 @@ pub(crate) mod values;
 #[cfg(test)]
 mod tests;
 
-/// The name of the only cluster: that of Pulsar on one machine.
+/// Name of the only cluster, as in Pulsar's standalone mode.
 const CLUSTER: &str = "standalone";
 
 pub(crate) use answer::Advertised;
 pub(crate) use seats::Seats;
 
-/// What the machine does for a request, if it is one that the machine is asked by.
+/// The machine's work for a request, if the machine handles it.
 #[cfg(test)]
 pub(crate) fn work_of(
     method: &str,

@@ -1,9 +1,9 @@
-//! Names as they come in paths: what is no name ends here and never reaches the core. Pure.
+//! Validates names in paths, before they reach the machine. Pure.
 
 use super::values::AdminCallError;
 use crate::name::{BYTES_MAX, TopicName};
 
-/// Name of a tenant or of a namespace within it: what Pulsar allows.
+/// Name of a tenant or of a namespace in it: the characters that Pulsar allows.
 pub(super) fn plain<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminCallError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-=:._".contains(c);
     if name.chars().all(allowed) { checked(what, name) } else { Err(refused(what, name)) }
@@ -29,7 +29,7 @@ pub(super) fn subscription(name: &str) -> Result<String, AdminCallError> {
     checked("subscription", name).map(str::to_owned)
 }
 
-/// Subject of tokens.
+/// Name of a role, the subject of tokens.
 pub(super) fn role(name: &str) -> Result<String, AdminCallError> {
     checked("role", name).map(str::to_owned)
 }
@@ -39,7 +39,8 @@ fn checked<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminCallError> {
     if odd || name.len() > BYTES_MAX { Err(refused(what, name)) } else { Ok(name) }
 }
 
-/// Shows the beginning, so that what was sent to do harm fills no log.
+/// The error for an invalid name. It only shows the beginning, so that malicious names do not fill
+/// logs.
 fn refused(what: &str, name: &str) -> AdminCallError {
     let shown: String = name.chars().take(64).flat_map(char::escape_default).collect();
     AdminCallError::PreconditionFailed(format!("`{shown}` is no name of a {what}"))
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         let long = "x".repeat(BYTES_MAX + 1);
-        // All of it together is too long.
+        // The full name is too long.
         assert!(topic(["public", "default", &long[..BYTES_MAX - 10]]).is_err());
         for local in ["", ".", "..", "a/b", "../a", "a\nb", "a\0", long.as_str()] {
             assert!(topic(["public", "default", local]).is_err(), "{local:?}");

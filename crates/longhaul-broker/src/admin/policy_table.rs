@@ -1,9 +1,9 @@
-//! The table of policies: one row for each, of which paths, JSON and refusals follow. Pure.
+//! The table of policies: one row per policy, which determines paths, JSON and refusals. Pure.
 //!
 //! Pulsar names a policy in up to three ways: below a topic, below a namespace, and as a key in the
-//! policies of a namespace. Whoever sets one that this broker does not obey relies on it, so a
-//! value that would change anything is refused. One that changes nothing, such as a rate without
-//! limit, is kept and shown, as tools set all policies at once.
+//! policies of a namespace. Users rely on the policies that they set, so a value that this broker
+//! does not obey and that would change anything is refused. A value that changes nothing, such as a
+//! rate without a limit, is stored and shown, because tools set all policies at once.
 
 mod namespace;
 
@@ -19,41 +19,41 @@ use serde_json::{Value, json};
 
 pub(super) use namespace::{of_namespace, read_namespace};
 
-/// A row.
+/// A row of the table.
 #[derive(Debug)]
 pub(super) struct PolicyRow {
-    /// Below a topic; empty where there is none.
+    /// Name below a topic; empty if there is none.
     topic: &'static str,
-    /// Below a namespace; empty where there is none.
+    /// Name below a namespace; empty if there is none.
     namespace: &'static str,
-    /// In the policies of a namespace; empty where there is none.
+    /// Key in the policies of a namespace; empty if there is none.
     key: &'static str,
     form: PolicyFormat,
     here: Here,
-    /// What Pulsar shows of a namespace where it is not set, if it shows anything.
+    /// The value that Pulsar shows for a namespace without the policy, if it shows one.
     unset: Option<fn() -> Value>,
 }
 
-/// How a value is read and kept.
+/// How a value is read and stored.
 #[derive(Clone, Copy, Debug)]
 enum PolicyFormat {
-    /// In a field of its own.
+    /// In a typed field.
     Typed {
         read: fn(Value) -> Result<PolicyChange, AdminCallError>,
         show: fn(&Policies) -> Option<Value>,
     },
-    /// As it was given, if it has this shape.
+    /// As given, if the value has this shape.
     AsGiven(JsonShape),
 }
 
-/// What JSON a value is.
+/// JSON shape of a value.
 #[derive(Clone, Copy, Debug)]
 enum JsonShape {
     Object,
     Number,
     Flag,
     Word,
-    /// On its own, or in an object.
+    /// A list, on its own or in an object.
     List,
 }
 
@@ -79,18 +79,18 @@ impl JsonShape {
     }
 }
 
-/// What this broker does with it.
+/// The broker's behaviour for the policy.
 #[derive(Clone, Copy, Debug)]
 enum Here {
-    /// It obeys it.
+    /// Obeys it.
     Obeyed,
-    /// It keeps and shows it, and that is all.
+    /// Stores and shows it.
     Kept,
-    /// It refuses the values that it would have to obey, and keeps and shows the others.
+    /// Refuses values that it would have to obey, and stores and shows the others.
     Refused { if_so: fn(&Value) -> bool, why: &'static str },
 }
 
-/// Which level a path is about.
+/// The level of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PolicyScope {
     /// A topic.
@@ -99,7 +99,7 @@ pub(super) enum PolicyScope {
     Namespace,
 }
 
-/// A policy that is obeyed, the field that it has, and how its JSON is read.
+/// A policy that is obeyed: its names, its field, and how its JSON is read.
 macro_rules! obeyed {
     ($topic:expr, $namespace:expr, $key:expr, $field:ident, $read:expr) => {
         PolicyRow {
@@ -119,7 +119,7 @@ macro_rules! obeyed {
     };
 }
 
-/// A policy that is kept as it was given.
+/// A policy that is stored as given.
 const fn kept(
     topic: &'static str,
     namespace: &'static str,
@@ -130,18 +130,18 @@ const fn kept(
     PolicyRow { topic, namespace, key, form, here: Here::Kept, unset: None }
 }
 
-/// The same of one that has the same name on both levels.
+/// Like `kept`, for a policy with the same name on both levels.
 const fn both(name: &'static str, key: &'static str, shape: JsonShape) -> PolicyRow {
     kept(name, name, key, shape)
 }
 
 impl PolicyRow {
-    /// The same, but that is what the broker does.
+    /// Sets what the broker does with the policy.
     const fn but(self, here: Here) -> Self {
         Self { here, ..self }
     }
 
-    /// The same, but that is what is shown of a namespace where it is not set.
+    /// Sets the value that is shown for a namespace without the policy.
     const fn unset(self, unset: fn() -> Value) -> Self {
         Self { unset: Some(unset), ..self }
     }
@@ -154,7 +154,7 @@ impl PolicyRow {
 const RATES: &str = "this broker has no limits on rates: slow down where messages come from, or limit what a consumer has not acknowledged";
 const NUMBERS: &str = "this broker does not count producers, consumers, subscriptions or topics for a policy: use grants to say who may";
 
-/// Most partitions of a topic.
+/// Maximum number of partitions of a topic.
 const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;
 const CLUSTERS: &str = "this broker is the only cluster, standalone: nothing is replicated";
 const OFFLOAD: &str = "this broker keeps all messages on its own disk";
@@ -200,7 +200,7 @@ const POLICIES: &[PolicyRow] = &[
         "this broker deletes no topics by itself: what nobody has read yet would go with them",
     ),
     obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, creation),
-    // Producers without a schema are refused where it says so.
+    // If true, producers without a schema are refused.
     both("schemaValidationEnforced", "schema_validation_enforced", JsonShape::Flag)
         .but(Here::Obeyed)
         .unset(|| json!(false)),
@@ -315,8 +315,8 @@ const BACKLOG_QUOTA: PolicyRow = PolicyRow {
     unset: None,
 };
 
-/// By the age of the oldest message, which Pulsar sets by the path of the other quota, and shows
-/// there.
+/// The backlog quota by age of the oldest message. Pulsar sets and shows it under the path of the
+/// other quota.
 const BACKLOG_AGE: PolicyRow = PolicyRow {
     form: PolicyFormat::Typed {
         read: |value| {
@@ -329,14 +329,14 @@ const BACKLOG_AGE: PolicyRow = PolicyRow {
 };
 
 impl PolicyRow {
-    /// The policy of a path's last segment; of the two quotas on a backlog that one which the query
-    /// means.
+    /// The policy of a path's last segment; `quota_type` of the query selects one of the two
+    /// backlog quotas.
     pub(super) fn find(
         level: PolicyScope,
         segment: &str,
         quota_type: Option<&str>,
     ) -> Option<&'static Self> {
-        // Both are read under another name than the one they are set by.
+        // Both quotas are read under a different name than the one for setting them.
         if ["backlogQuota", "backlogQuotaMap"].contains(&segment) {
             let by_age = quota_type == Some("message_age");
             return Some(if by_age { &BACKLOG_AGE } else { &BACKLOG_QUOTA });
@@ -351,17 +351,17 @@ impl PolicyRow {
         }
     }
 
-    /// What it is kept under.
+    /// The name under which the value is stored.
     const fn name(&self) -> &'static str {
         if self.topic.is_empty() { self.namespace } else { self.topic }
     }
 
-    /// Whether a topic's value comes in the query instead of the body.
+    /// The query parameter of a topic's value, if it is not in the body.
     pub(super) fn value_in_query(&self) -> Option<&'static str> {
         (self.topic == "messageTTL").then_some("messageTTL")
     }
 
-    /// Reads a value; `null` unsets.
+    /// Reads a value; `null` unsets the policy.
     pub(super) fn read(&self, value: Value) -> Result<PolicyChange, AdminCallError> {
         let name = self.name();
         if let Here::Refused { if_so, why } = self.here
@@ -384,7 +384,7 @@ impl PolicyRow {
         })
     }
 
-    /// Its value, when it has one.
+    /// The value of the policy, if set.
     pub(super) fn value(&self, policies: &Policies) -> Option<Value> {
         match self.form {
             PolicyFormat::Typed { show, .. } => show(policies),
@@ -392,7 +392,7 @@ impl PolicyRow {
         }
     }
 
-    /// The same of a namespace, with what Pulsar shows where it is not set.
+    /// The value for a namespace, or Pulsar's value for an unset policy.
     pub(super) fn value_in_namespace(&self, policies: &Policies) -> Option<Value> {
         self.value(policies).or_else(|| self.unset.map(|unset| unset()))
     }
@@ -408,7 +408,7 @@ fn retention(value: Value) -> Result<Option<Retention>, AdminCallError> {
     Ok(retention)
 }
 
-/// A number of partitions that topics cannot have was taken, and topics had another one.
+/// An invalid number of partitions was accepted, and topics got a different number.
 fn creation(value: Value) -> Result<Option<AutoTopicCreation>, AdminCallError> {
     let refused = |why: String| {
         let text = format!("Invalid configuration for autoTopicCreationOverride: {why}");

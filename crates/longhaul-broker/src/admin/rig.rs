@@ -1,4 +1,4 @@
-//! A machine with a log that never fails behind the interface, for tests.
+//! The interface on a machine with a log that never fails, for tests.
 
 use super::answer::{AdminResponse, Advertised};
 use super::call::MachineCall;
@@ -22,7 +22,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Mutex;
 
-/// What is answered when there is nothing to be shown.
+/// The answer without content.
 pub(super) const DONE: (u16, Value) = (204, Value::Null);
 
 pub(super) struct AdminRig {
@@ -33,7 +33,7 @@ pub(super) struct AdminRig {
 }
 
 impl AdminRig {
-    /// With one connection.
+    /// Creates a rig with one connection.
     pub(super) fn new() -> Self {
         let options = LogOptions {
             segment_bytes_first: 1 << 16,
@@ -50,7 +50,7 @@ impl AdminRig {
         rig
     }
 
-    /// What a request is answered: its status, and its body as JSON, or else as text.
+    /// The answer to a request: its status, and its body as JSON, or else as text.
     pub(super) fn ask(&mut self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let answer = self.answer(method, path, body).unwrap_or_else(AdminResponse::from);
         let text = String::from_utf8(answer.body.to_vec()).unwrap();
@@ -75,7 +75,7 @@ impl AdminRig {
         })
     }
 
-    /// What comes of a call, which is on disk then.
+    /// Runs a call, and returns its result when it is on disk.
     pub(super) fn call<T>(&mut self, work: impl FnOnce(&mut BrokerMachine) -> T) -> T {
         self.last_number += 1;
         let ticket = self.last_number;
@@ -105,13 +105,13 @@ impl AdminRig {
         self.settle();
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(super) fn pass(&mut self, ms: u64) {
         self.now += ms;
         self.machine.set_time(self.now, self.now);
     }
 
-    /// A producer of a topic, by its short name. Says its number.
+    /// Opens a producer of a topic, by its short name. Returns its id.
     pub(super) fn produce(&mut self, topic: &str) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
@@ -124,7 +124,7 @@ impl AdminRig {
         number
     }
 
-    /// Publishes with it.
+    /// Publishes a message.
     pub(super) fn publish(&mut self, producer_id: u64, metadata: &MessageMetadata, body: &[u8]) {
         let send = CommandSend { producer_id, ..CommandSend::default() };
         let message = verified(Payload::new(metadata, body));
@@ -132,7 +132,7 @@ impl AdminRig {
         self.settle();
     }
 
-    /// Publishes so many messages, a second apart, the first of them now.
+    /// Publishes this many messages, one per second, starting now.
     pub(super) fn fill(&mut self, topic: &str, count: u8) {
         let producer = self.produce(topic);
         for number in 0..count {
@@ -142,7 +142,7 @@ impl AdminRig {
         }
     }
 
-    /// A consumer of a topic, by its short name.
+    /// Opens a consumer of a topic, by its short name.
     pub(super) fn consume(&mut self, topic: &str, subscription: &str) {
         self.last_number += 1;
         self.command(CommandSubscribe {
@@ -173,7 +173,7 @@ pub(super) fn advertised() -> Advertised {
     }
 }
 
-/// The same behind a socket.
+/// The rig behind a socket.
 pub(super) struct SharedAdminRig(pub(super) Mutex<AdminRig>);
 
 impl Core for SharedAdminRig {
@@ -193,7 +193,7 @@ impl Core for SharedAdminRig {
     }
 }
 
-/// Takes calls and never does them.
+/// Accepts calls and never runs them.
 pub(super) struct StuckCore;
 
 impl Core for StuckCore {

@@ -1,9 +1,8 @@
-//! Room for the connections of the admin interface. Pure but for the lock.
+//! Limits the connections of the admin interface. Pure, except for a lock.
 //!
-//! Monitoring has to get in at any time. Where all places are taken, a new connection gets the
-//! place of the one that has waited longest for its client: for a first request, for the rest of
-//! one, or for another one after an answer. A connection whose request is being answered keeps its
-//! place.
+//! Monitoring must always be able to connect. If all places are taken, a new connection replaces
+//! the one that has waited longest for its client: for a first request, for the rest of a request,
+//! or for the next request. A connection whose request is being answered keeps its place.
 
 use super::serve::Enter;
 use crate::server::crowd::ConnectionWarnings;
@@ -13,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// The places of all ports together.
+/// The places of all ports.
 pub(crate) struct Seats {
     enter: Enter,
     taken: Mutex<SeatTable>,
@@ -28,13 +27,13 @@ struct SeatTable {
 
 #[derive(Debug)]
 struct Guest {
-    /// Since when its client has to say something; `None` while it is being answered.
+    /// Since when it has waited for its client; `None` while its request is answered.
     waits_since: Option<Instant>,
     leave: CancellationToken,
     _place: OwnedSemaphorePermit,
 }
 
-/// The place of one connection, which is free again when this is dropped.
+/// The place of one connection. Dropping it frees the place.
 pub(super) struct Seat {
     seats: Arc<Seats>,
     number: u64,
@@ -42,12 +41,12 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    /// As many as are let in at a time.
+    /// As many places as `enter` allows.
     pub(crate) fn new(enter: Enter) -> Arc<Self> {
         Arc::new(Self { enter, taken: Mutex::default() })
     }
 
-    /// A place for a new connection. `None` if all others are being answered.
+    /// A place for a new connection. `None` if the requests of all others are being answered.
     pub(super) fn take(self: &Arc<Self>, now: Instant) -> Option<Seat> {
         let mut taken = self.lock();
         let mut place = (self.enter)();
@@ -78,7 +77,7 @@ impl Seats {
 
 #[cfg(test)]
 impl Seats {
-    /// Waits until so many connections are being answered.
+    /// Waits until this many requests are being answered.
     pub(super) async fn all_are_asked(&self, count: usize) {
         let asked = || self.lock().by.values().filter(|guest| guest.waits_since.is_none()).count();
         while asked() < count {
@@ -88,7 +87,7 @@ impl Seats {
 }
 
 impl SeatTable {
-    /// Closes the connection that has waited longest. Says whether there was one.
+    /// Closes the connection that has waited longest. Returns whether there was one.
     fn free(&mut self) -> bool {
         let waiting = self
             .by
@@ -103,13 +102,13 @@ impl SeatTable {
 }
 
 impl Seat {
-    /// The connection's request is whole: it is answered now. Says whether the connection has its
-    /// place still.
+    /// Notes that the connection's request is complete and is being answered. Returns whether the
+    /// connection still has its place.
     pub(super) fn is_asked(&self) -> bool {
         self.set(None)
     }
 
-    /// The connection waits for its client again.
+    /// Notes that the connection waits for its client again.
     pub(super) fn waits(&self, now: Instant) {
         self.set(Some(now));
     }

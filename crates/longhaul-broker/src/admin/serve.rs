@@ -1,8 +1,8 @@
-//! Connections of the admin interface, with a limit on everything: connections, requests under way,
-//! headers, bodies, time.
+//! Connections of the admin interface, with limits on connections, concurrent requests, headers,
+//! bodies and time.
 //!
-//! One failing connection or request never reaches another. A request that is not answered in time
-//! gets 503, though what it asked for may still happen.
+//! A failing connection or request does not affect others. A request that is not answered in time
+//! gets 503, but may still take effect.
 
 use super::answer::{AdminResponse, Advertised};
 use super::call::MachineCall;
@@ -42,43 +42,43 @@ use tokio_util::task::TaskTracker;
 
 /// The broker behind the interface.
 pub(crate) trait Core: Send + Sync {
-    /// Hands a call to the machine, as soon as that has room for it. The call is dropped when the
-    /// broker ends.
+    /// Sends a call to the machine, as soon as the machine has room for it. The call is dropped
+    /// when the broker ends.
     fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Reads an entry. Blocks.
     fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError>;
 
-    /// Looks what the files of the data directory take. Blocks.
+    /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
 }
 
 /// Seconds since 1970.
 pub(crate) type UnixClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Lets a connection in for as long as it keeps what it is given, if there is room.
+/// Admits a connection for as long as it keeps the permit, if there is room.
 pub(crate) type Enter = Arc<dyn Fn() -> Option<OwnedSemaphorePermit> + Send + Sync>;
 
-/// What stands before a token.
+/// Prefix of a token in the header.
 const BEARER: &[u8] = b"Bearer ";
-/// Largest head of a request.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// Connections at a time, where the system allows so many.
+/// Maximum number of connections, if the system allows it.
 pub(crate) const CONNECTIONS_MAX: usize = 512;
 
 /// Limits of the admin interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminServerLimits {
-    /// Bytes of a body.
+    /// Size of a body in bytes.
     pub(crate) body_bytes: usize,
-    /// For a request's head to come whole, and for a connection to stay idle.
+    /// Time until a request's head is complete, and maximum idle time of a connection.
     pub(crate) head_timeout: Duration,
-    /// From a request's head to its answer.
+    /// Time from a request's head to its answer.
     pub(crate) request_timeout: Duration,
-    /// For connections to end after the stop.
+    /// Time for connections to end after the stop.
     pub(crate) stop_timeout: Duration,
 }
 
@@ -93,26 +93,26 @@ impl Default for AdminServerLimits {
     }
 }
 
-/// What the interface needs besides a port.
+/// State of the interface besides its ports.
 #[derive(Clone)]
 pub(crate) struct AdminServerContext {
     /// The broker.
     pub(crate) core: Arc<dyn Core>,
-    /// What clients are told.
+    /// Addresses and limits for clients.
     pub(crate) advertised: Advertised,
-    /// Whose requests are looked at at all.
+    /// Accepted values of the `Host` header.
     pub(crate) guard: HostGuard,
-    /// Where tokens are asked for.
+    /// Verifies tokens, if they are required.
     pub(crate) authenticator: Option<Arc<Authenticator>>,
-    /// Where connections are encrypted.
+    /// TLS, if connections are encrypted.
     pub(crate) tls: Option<TlsAcceptor>,
-    /// For the ends of tokens.
+    /// The time, for the expiry of tokens.
     pub(crate) clock: UnixClock,
     /// Limits.
     pub(crate) limits: AdminServerLimits,
-    /// Room for connections, on all ports together.
+    /// Places for connections, shared by all ports.
     pub(crate) seats: Arc<Seats>,
-    /// What the log was told of tokens that were refused.
+    /// Logged refusals of tokens.
     pub(crate) refused: Arc<Mutex<AuthRefusals>>,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Debug for AdminServerContext {
     }
 }
 
-/// Serves until it is told to stop; requests under way are answered, within limits.
+/// Serves until the stop; requests in progress are answered, within limits.
 pub(crate) async fn serve(
     listener: TcpListener,
     admin: AdminServerContext,
@@ -149,7 +149,7 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        // Who is one too many learns it at once instead of waiting.
+        // A connection above the limit is closed at once instead of waiting.
         let Some(seat) = admin.seats.take(clock::monotonic()) else { continue };
         let (admin, stop) = (Arc::clone(&admin), stop.clone());
         tasks.spawn(async move {
@@ -171,7 +171,7 @@ async fn connect(
     seat: &Seat,
     stop: &CancellationToken,
 ) {
-    // Without it small answers could wait for an acknowledgement; where it cannot be set they do.
+    // Without it, small answers could wait for an acknowledgement; if it cannot be set, they do.
     stream.set_nodelay(true).ok();
     let Ok(peer) = stream.peer_addr() else { return };
     let Some(tls) = &admin.tls else { return converse(stream, peer, admin, seat, stop).await };
@@ -215,24 +215,24 @@ async fn converse<S>(
     }
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Debug)]
 enum AdminIdentity {
-    /// Anybody, where no tokens are asked for.
+    /// Any sender, if tokens are not required.
     Trusted,
-    /// Somebody without a token, which is enough for a few paths.
+    /// A sender without a token, which suffices for a few paths.
     Nobody,
-    /// Somebody with a valid token.
+    /// A role with a valid token.
     Role(AuthRole),
 }
 
 impl AdminIdentity {
-    /// Whose eyes figures are shown to, unless all may be seen.
+    /// The role that limits the visible metrics; `None` if all may be seen.
     fn viewer(&self) -> Option<AuthRole> {
         match self {
             Self::Role(role) if !role.monitor => Some(role.clone()),
             Self::Trusted | Self::Role(_) => None,
-            // Nobody comes so far without a token.
+            // Unreachable without a token.
             Self::Nobody => Some(AuthRole::default()),
         }
     }
@@ -255,7 +255,7 @@ impl AdminServerContext {
         response(answer)
     }
 
-    /// Both are answers; a refusal is the second kind.
+    /// `Ok` and `Err` are both answers; `Err` is a refusal.
     async fn process(
         &self,
         request: Request<Incoming>,
@@ -278,7 +278,7 @@ impl AdminServerContext {
         let asked = AdminRequest { method: head.method.as_str(), target: &target, body: &body };
         let route = match route(asked) {
             Ok(route) => route,
-            // What exists is nobody's business.
+            // Without a token, the answer does not reveal what exists.
             Err(_) if matches!(asker, AdminIdentity::Nobody) => {
                 return Err(unknown(&AuthError::Missing));
             }
@@ -306,7 +306,7 @@ impl AdminServerContext {
         })
     }
 
-    /// Has the machine do something. What comes of it is on disk by then.
+    /// Runs work in the machine. Its result is on disk then.
     async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send + 'static,
@@ -327,7 +327,7 @@ impl AdminServerContext {
         Ok(StoredMessage { position: found.position, payload })
     }
 
-    /// What the disk does not tell is left out.
+    /// Sizes of the data directory; `None` if the disk does not tell.
     async fn usage(&self) -> Option<Usage> {
         let core = Arc::clone(&self.core);
         let usage = spawn_blocking(move || core.usage()).await.ok()?;
@@ -430,7 +430,7 @@ fn unknown(error: &AuthError) -> AdminResponse {
     answer
 }
 
-/// Headers that came from messages and cannot be sent are left out.
+/// Converts an answer. Headers from messages that cannot be sent are left out.
 fn response(answer: AdminResponse) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = answer.status;

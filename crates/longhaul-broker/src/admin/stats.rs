@@ -1,8 +1,8 @@
-//! Figures of a topic, in the JSON of Pulsar's `stats` and `internalStats`. Keys that mean nothing
-//! to a broker on one machine are left out; tools take them as zero.
+//! Statistics of a topic, in the JSON of Pulsar's `stats` and `internalStats`. Keys without a
+//! meaning on a single machine are left out; tools treat them as zero.
 //!
-//! The core fills them; times are milliseconds since 1970, 0 for never, rates are messages or bytes
-//! per second over the last minute.
+//! The machine fills the values. Times are milliseconds since 1970, 0 for never; rates are messages
+//! or bytes per second over the last minute.
 
 use super::text::{escape_java, iso_8601};
 use super::values::AdminPosition;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use std::collections::BTreeMap;
 
-/// A topic without partitions, or one partition.
+/// An unpartitioned topic, or one partition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopicStats {
@@ -24,9 +24,9 @@ pub(crate) struct TopicStats {
     pub(crate) msg_out_counter: u64,
     pub(crate) average_msg_size: f64,
     pub(crate) msg_chunk_published: bool,
-    /// Bytes of the entries that are kept.
+    /// Size of the stored entries in bytes.
     pub(crate) storage_size: u64,
-    /// Bytes of the largest backlog.
+    /// Size of the largest backlog in bytes.
     pub(crate) backlog_size: u64,
     pub(crate) earliest_msg_publish_time_in_backlogs: u64,
     pub(crate) publishers: Vec<PublisherStats>,
@@ -37,19 +37,18 @@ pub(crate) struct TopicStats {
     pub(crate) topic_epoch: Option<u64>,
     pub(crate) non_contiguous_deleted_messages_ranges: u64,
     pub(crate) compaction: CompactionStats,
-    /// Entries that could not be read and were set aside since the start. Pulsar has no such
-    /// figure.
+    /// Unreadable entries that were set aside since the start. Pulsar has no such figure.
     pub(crate) unreadable_entries: u64,
-    /// `host:port` of the admin interface; the router fills it.
+    /// `host:port` of the admin interface; the router sets it.
     pub(crate) owner_broker: String,
 }
 
 /// Whether deduplication is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) enum DeduplicationStatus {
-    /// It is.
+    /// Deduplication is in force.
     Enabled,
-    /// It is not.
+    /// Deduplication is not in force.
     #[default]
     Disabled,
 }
@@ -72,17 +71,17 @@ pub(crate) struct PublisherStats {
     pub(crate) metadata: BTreeMap<String, String>,
 }
 
-/// What a producer asked for.
+/// Access mode of a producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) enum ProducerAccessMode {
-    /// One among others.
+    /// Other producers are allowed.
     #[default]
     Shared,
-    /// The only one, or none.
+    /// Exclusive, or refused.
     Exclusive,
-    /// The only one, as soon as the one before has gone.
+    /// Exclusive, after waiting for the earlier producers to leave.
     WaitForExclusive,
-    /// The only one, at once.
+    /// Exclusive at once; other producers have to leave.
     ExclusiveWithFencing,
 }
 
@@ -96,17 +95,17 @@ pub(crate) struct SubscriptionStats {
     pub(crate) msg_out_counter: u64,
     pub(crate) msg_rate_redeliver: f64,
     pub(crate) message_ack_rate: f64,
-    /// Entries that are not acknowledged.
+    /// Unacknowledged entries.
     pub(crate) msg_backlog: u64,
-    /// Their bytes.
+    /// Size of the backlog in bytes.
     pub(crate) backlog_size: u64,
     pub(crate) earliest_msg_publish_time_in_backlog: u64,
     pub(crate) msg_backlog_no_delayed: u64,
     pub(crate) blocked_subscription_on_unacked_msgs: bool,
     pub(crate) msg_delayed: u64,
-    /// Messages that consumers hold.
+    /// Unacknowledged messages at consumers.
     pub(crate) unacked_messages: u64,
-    /// Of its consumers; none has none.
+    /// Type of its consumers; `None` without consumers.
     #[serde(rename = "type")]
     pub(crate) kind: SubscriptionKind,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +120,7 @@ pub(crate) struct SubscriptionStats {
     pub(crate) consumers: Vec<ConsumerStats>,
     pub(crate) durable: bool,
     pub(crate) replicated: bool,
-    /// `AUTO_SPLIT` or `STICKY`, of a Key_Shared one.
+    /// `AUTO_SPLIT` or `STICKY`, for a Key_Shared subscription.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_shared_mode: Option<&'static str>,
     pub(crate) draining_hashes_count: u64,
@@ -131,25 +130,25 @@ pub(crate) struct SubscriptionStats {
     pub(crate) subscription_properties: BTreeMap<String, String>,
 }
 
-/// How a subscription's consumers share.
+/// How the consumers of a subscription share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) enum SubscriptionKind {
-    /// There has been no consumer yet.
+    /// There was no consumer yet.
     #[default]
     None,
-    /// One alone.
+    /// Only one consumer is allowed.
     Exclusive,
-    /// All.
+    /// All consumers, in turn.
     Shared,
-    /// One at a time.
+    /// One consumer at a time.
     Failover,
-    /// All, each the messages of its keys.
+    /// All consumers; each gets the messages of its keys.
     #[serde(rename = "Key_Shared")]
     KeyShared,
 }
 
 impl SubscriptionKind {
-    /// As Pulsar writes it.
+    /// Pulsar's name of the type.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -186,26 +185,26 @@ pub(crate) struct ConsumerStats {
     pub(crate) last_consumed_timestamp: u64,
     pub(crate) last_consumed_flow_timestamp: u64,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// The hashes of keys that it has, from and to, on a Key_Shared subscription.
+    /// The key hashes of the consumer, as inclusive ranges, on a Key_Shared subscription.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_hash_range_arrays: Option<Vec<(u16, u16)>>,
     pub(crate) draining_hashes_count: u64,
     pub(crate) draining_hashes_unacked_messages: u64,
-    /// Some of them.
+    /// Some of the draining hashes.
     pub(crate) draining_hashes: Vec<DrainingHash>,
 }
 
-/// A hash that another consumer has now, which gets nothing of it before all of this is
-/// acknowledged.
+/// A hash that now belongs to another consumer, which gets no messages of it before all of these
+/// are acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DrainingHash {
     pub(crate) hash: u16,
-    /// Entries, as on Pulsar.
+    /// Number of entries, as on Pulsar.
     pub(crate) unack_msgs: u32,
 }
 
-/// What compaction did.
+/// Result of the last compaction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CompactionStats {
@@ -215,13 +214,13 @@ pub(crate) struct CompactionStats {
     pub(crate) last_compaction_duration_time_in_mills: u64,
 }
 
-/// Ledgers and cursors of a topic without partitions, or of one partition.
+/// Ledgers and cursors of an unpartitioned topic, or of one partition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InternalStats {
-    /// Since the topic was loaded.
+    /// Entries since the topic was loaded.
     pub(crate) entries_added_counter: u64,
-    /// That are kept.
+    /// Stored entries.
     pub(crate) number_of_entries: u64,
     pub(crate) total_size: u64,
     pub(crate) current_ledger_entries: u64,
@@ -232,14 +231,14 @@ pub(crate) struct InternalStats {
     pub(crate) pending_add_entries_count: u64,
     #[serde(serialize_with = "position")]
     pub(crate) last_confirmed_entry: AdminPosition,
-    /// `LedgerOpened`, or `Fenced` when the log is poisoned.
+    /// `LedgerOpened`, or `Fenced` when the log is closed for writes.
     pub(crate) state: &'static str,
     pub(crate) ledgers: Vec<LedgerStats>,
-    /// By name, those of compaction (`__compaction`) and deduplication (`pulsar.dedup`) included.
+    /// By name, including those of compaction (`__compaction`) and deduplication (`pulsar.dedup`).
     #[serde(serialize_with = "cursors")]
     pub(crate) cursors: BTreeMap<String, CursorStats>,
     pub(crate) schema_ledgers: Vec<LedgerStats>,
-    /// -1 in its fields when the topic was never compacted.
+    /// All fields are -1 if the topic was never compacted.
     pub(crate) compacted_ledger: LedgerStats,
 }
 
@@ -255,7 +254,7 @@ pub(crate) struct LedgerStats {
 }
 
 impl LedgerStats {
-    /// What stands for the compacted ledger of a topic that was never compacted.
+    /// The compacted ledger of a topic that was never compacted.
     pub(crate) const NONE: Self =
         Self { ledger_id: -1, entries: -1, size: -1, offloaded: false, under_replicated: false };
 }
@@ -273,7 +272,7 @@ pub(crate) struct CursorStats {
     pub(crate) messages_consumed_counter: u64,
     pub(crate) cursor_ledger: i64,
     pub(crate) cursor_ledger_last_entry: i64,
-    /// Holes, in Pulsar's way: `[(3:0..3:2]]`.
+    /// Holes in Pulsar's notation: `[(3:0..3:2]]`.
     pub(crate) individually_deleted_messages: String,
     #[serde(serialize_with = "moment")]
     pub(crate) last_ledger_switch_timestamp: u64,
@@ -286,7 +285,7 @@ pub(crate) struct CursorStats {
     pub(crate) properties: BTreeMap<String, i64>,
 }
 
-/// How much a subscription has not acknowledged. There are no filters that would reject any of it.
+/// The backlog of a subscription. No filters reject any part of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BacklogAnalysis {
@@ -298,14 +297,14 @@ pub(crate) struct BacklogAnalysis {
     filter_rejected_messages: u64,
     filter_rescheduled_entries: u64,
     filter_rescheduled_messages: u64,
-    /// There are more, which were not looked at.
+    /// Whether there are more entries, which were not analyzed.
     pub(crate) aborted: bool,
     first_message_id: Option<String>,
     last_message_id: Option<String>,
 }
 
 impl BacklogAnalysis {
-    /// Counts an entry of so many messages.
+    /// Counts an entry of this many messages.
     pub(crate) fn note(&mut self, position: AdminPosition, messages: u64) {
         self.entries += 1;
         self.messages += messages;
@@ -324,7 +323,7 @@ fn position<S: Serializer>(position: &AdminPosition, serializer: S) -> Result<S:
     serializer.collect_str(position)
 }
 
-/// Pulsar names a cursor as Java's `URLEncoder` writes the subscription.
+/// Cursor names as Pulsar writes them: encoded by Java's `URLEncoder`.
 fn cursors<S: Serializer>(
     cursors: &BTreeMap<String, CursorStats>,
     serializer: S,

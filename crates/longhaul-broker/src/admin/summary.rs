@@ -1,11 +1,11 @@
-//! A partitioned topic's figures: the sum of those of its partitions.
+//! Statistics of a partitioned topic: the sums over its partitions.
 
 use super::stats::{SubscriptionStats, TopicStats};
 use super::values::PartitionedTopicMetadata;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// As Pulsar shows a partitioned topic.
+/// A partitioned topic in Pulsar's format.
 #[derive(Debug, Serialize)]
 pub(super) struct PartitionedStats {
     #[serde(flatten)]
@@ -15,7 +15,7 @@ pub(super) struct PartitionedStats {
 }
 
 impl PartitionedStats {
-    /// Sums up, and leaves the partitions out unless they are asked for.
+    /// Sums up the partitions; they are only included themselves on request.
     pub(super) fn new(
         metadata: PartitionedTopicMetadata,
         partitions: BTreeMap<String, TopicStats>,

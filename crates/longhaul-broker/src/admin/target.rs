@@ -1,20 +1,20 @@
-//! The target of a request, taken apart: segments of its path and its query, both decoded. Pure.
+//! The target of a request: the segments of its path, and its query, both decoded. Pure.
 
 use super::values::AdminCallError;
 
-/// Most segments and most pairs that are looked at; no endpoint has as many.
+/// Maximum number of segments and of query pairs; no endpoint has as many.
 const PARTS_MAX: usize = 16;
 
 /// Path and query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestTarget {
-    /// Without empty ones at the ends.
+    /// Without empty segments at the ends.
     pub(super) segments: Vec<String>,
     query: Vec<(String, String)>,
 }
 
 impl RequestTarget {
-    /// Takes them apart.
+    /// Parses path and query.
     pub(super) fn parse(path: &str, query: Option<&str>) -> Result<Self, AdminCallError> {
         let trimmed = path.strip_prefix('/').unwrap_or(path);
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
@@ -35,7 +35,7 @@ impl RequestTarget {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the query says `name=true`.
+    /// Whether the query has `name=true`.
     pub(super) fn flag(&self, name: &str) -> bool {
         self.value(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }

@@ -1,4 +1,4 @@
-//! The interface over a socket.
+//! Tests the interface over a socket.
 
 use super::answer::Advertised;
 use super::policies::{AuthAction, Grants};
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 const SECRET: [u8; 32] = [3; 32];
 
-/// Room for so many connections.
+/// Room for this many connections.
 pub(super) fn room(connections: usize) -> Enter {
     let places = Arc::new(Semaphore::new(connections));
     Arc::new(move || Arc::clone(&places).try_acquire_owned().ok())
@@ -81,10 +81,10 @@ impl Server {
         Self::with(|admin| admin.authenticator = Some(authenticator)).await
     }
 
-    /// Sends bytes, reads all that comes back.
+    /// Sends bytes, and returns everything that comes back.
     async fn raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        // The server may hang up before it has read all.
+        // The server may close before it has read everything.
         stream.write_all(bytes).await.ok();
         stream.shutdown().await.ok();
         let mut answer = Vec::new();
@@ -114,7 +114,7 @@ impl Server {
     }
 }
 
-/// With the topics `a` of `public/default`, which has two messages, and `p`, which has one
+/// A rig with the topics `a` of `public/default`, which has two messages, and `p`, which has one
 /// partition.
 fn rig() -> AdminRig {
     let mut rig = AdminRig::new();
@@ -215,8 +215,8 @@ async fn refusals_say_why() {
     server.end().await;
 }
 
-/// Any web page could empty a backlog: a POST without a body is sent by a browser to whoever is
-/// named, and the page need not read the answer.
+/// Any web page could empty a backlog: a browser sends a POST without a body to any host, and the
+/// page need not read the answer.
 #[tokio::test]
 async fn web_pages_of_others_and_unknown_hosts_are_refused() {
     let server = Server::start().await;
@@ -274,7 +274,7 @@ async fn it_is_served_over_tls() {
     assert_eq!(&answer, b"HTTP/1.1 200");
     drop(stream);
 
-    // Who speaks no TLS gets no answer, and disturbs nobody.
+    // A client without TLS gets no answer, and does not affect others.
     let plain = server.raw(b"GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(!plain.starts_with(b"HTTP"), "{plain:?}");
     server.end().await;
@@ -322,7 +322,7 @@ async fn a_token_opens_what_its_role_may_do() {
     server.end().await;
 }
 
-/// The roles that a tenant was created with were dropped: only superusers could make its
+/// The roles that a tenant was created with were dropped: only superusers could create its
 /// namespaces.
 #[tokio::test]
 async fn a_tenant_is_administered_by_its_roles() {
@@ -385,7 +385,7 @@ async fn who_says_nothing_is_hung_up_on() {
     let short = Duration::from_millis(100);
     let server = Server::with(|admin| admin.limits.head_timeout = short).await;
     let whole = "GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    // Nothing at all, half a head, and nothing after an answer.
+    // No bytes, half a head, and silence after an answer.
     for said in ["", "GET / HT", whole] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(said.as_bytes()).await.unwrap();
@@ -396,8 +396,8 @@ async fn who_says_nothing_is_hung_up_on() {
     server.end().await;
 }
 
-/// Some hundred sockets that said nothing, half a request, or nothing more after an answer kept
-/// everybody out for 30 s: health and metrics too.
+/// A few hundred sockets that sent nothing, half a request, or nothing after an answer blocked
+/// everybody for 30 s, including health checks and metrics.
 #[tokio::test]
 async fn sockets_that_wait_for_their_clients_keep_nobody_out() {
     let server = Server::with(|admin| admin.seats = Seats::new(room(10))).await;
@@ -414,13 +414,13 @@ async fn sockets_that_wait_for_their_clients_keep_nobody_out() {
             crowd.push(stream);
         }
         assert_eq!(server.get("/status.html").await.0, 200, "beside {said:?}");
-        // The first ones have made room.
+        // The oldest connections were closed.
         crowd[0].read_to_end(&mut Vec::new()).await.ok();
     }
     server.end().await;
 }
 
-/// Whoever is being answered is not cut off for others.
+/// A connection whose request is being answered is not closed for others.
 #[tokio::test]
 async fn one_connection_too_many_is_closed_while_all_others_are_answered() {
     let (seats, short) = (Seats::new(room(2)), Duration::from_millis(500));

@@ -1,6 +1,6 @@
-//! Texts in the way of Java, which Pulsar's tools expect. Pure.
+//! Text formats of Java, which Pulsar's tools expect. Pure.
 
-/// A moment in UTC, `2026-11-30T12:00:00.123Z`; empty for 0, which stands for never.
+/// A time in UTC, `2026-11-30T12:00:00.123Z`; empty for 0, which means never.
 pub(super) fn iso_8601(ms: u64) -> String {
     if ms == 0 {
         return String::new();
@@ -12,8 +12,8 @@ pub(super) fn iso_8601(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
 }
 
-/// Year, month and day of a number of days since 1970. Years begin in March here, so that the leap
-/// day is a year's last.
+/// Year, month and day from the number of days since 1970. Years begin in March here, so that the
+/// leap day is the last day of a year.
 const fn civil(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let days = days + 719_468;
@@ -28,7 +28,7 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// What `URLEncoder` makes of a text.
+/// Encodes a text as Java's `URLEncoder` does.
 pub(super) fn escape_java(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

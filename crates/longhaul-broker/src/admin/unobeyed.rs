@@ -1,8 +1,8 @@
-//! Values of policies that this broker would have to obey, and does not. Pure.
+//! Checks for policy values that would require a behaviour that this broker does not have. Pure.
 
 use serde_json::Value;
 
-/// A number that limits something: 0 and less are no limit.
+/// Whether a number limits something: 0 and less do not.
 pub(super) fn is_limit(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
@@ -14,11 +14,11 @@ pub(super) fn is_rate(value: &Value) -> bool {
         let mut fields = value.as_object().into_iter().flatten();
         fields.any(|(key, value)| is_meant(key) && is_limit(value))
     };
-    // In the policies of a namespace each cluster has its own.
+    // In the policies of a namespace, each cluster has its own value.
     any(value) || value.as_object().is_some_and(|clusters| clusters.values().any(any))
 }
 
-/// Whether a list of types leaves one out. An empty one allows all.
+/// Whether a list of types excludes one. An empty list allows all.
 pub(super) fn excludes(value: &Value) -> bool {
     let types = value.as_array().or_else(|| value.get("subscriptionTypesEnabled")?.as_array());
     types.is_some_and(|types| {
@@ -30,7 +30,7 @@ pub(super) fn excludes(value: &Value) -> bool {
     })
 }
 
-/// Whether versions of a schema are to be compared.
+/// Whether schema versions must be compared.
 pub(super) fn is_strict(value: &Value) -> bool {
     *value != "ALWAYS_COMPATIBLE" && *value != "UNDEFINED" && !value.is_null()
 }
@@ -44,7 +44,7 @@ pub(super) fn is_false(value: &Value, field: &str) -> bool {
     value.get(field) == Some(&Value::Bool(false))
 }
 
-/// Whether there is anything in it.
+/// Whether the value has any content.
 pub(super) fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -55,12 +55,12 @@ pub(super) fn is_set(value: &Value) -> bool {
     }
 }
 
-/// A number from which on something is to be done: less than 0 is never.
+/// Whether a number is a threshold: less than 0 means never.
 pub(super) fn is_natural(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number >= 0.0)
 }
 
-/// Whether a list of clusters names another one than this.
+/// Whether a list of clusters names another cluster than this one.
 pub(super) fn is_elsewhere(value: &Value) -> bool {
     let others = |clusters: &Vec<Value>| clusters.iter().any(|cluster| *cluster != super::CLUSTER);
     value.as_array().map_or_else(|| !value.is_null(), others)

@@ -1,8 +1,8 @@
-//! What calls of the admin interface take and give, and why they are refused.
+//! Arguments, results and errors of the admin interface's calls.
 //!
-//! The calls are methods of the machine. Names are valid when they get there; whether there is what
-//! they name is for the machine to say. A *topic* may be one without partitions, one partition
-//! (`…-partition-N`), or, where a method says so, the whole of a partitioned topic.
+//! The calls are methods of the machine. Their names are syntactically valid; the machine checks
+//! whether the named objects exist. A *topic* may be an unpartitioned topic, one partition
+//! (`…-partition-N`), or, where a method says so, a whole partitioned topic.
 
 use crate::log::RecordLocation;
 use longhaul_wire::payload::Payload;
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What somebody notes on a topic or a subscription.
+/// Properties of a topic or a subscription.
 pub(crate) type ResourceProperties = BTreeMap<String, String>;
 
-/// Who administers a tenant, and in which clusters it may be, in the JSON of Pulsar.
+/// Administrators and allowed clusters of a tenant, in Pulsar's JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Tenant {
-    /// Roles that may do everything in its namespaces.
+    /// Roles that may do everything in the tenant's namespaces.
     pub(crate) admin_roles: BTreeSet<String>,
-    /// There is one.
+    /// There is only one cluster.
     pub(crate) allowed_clusters: BTreeSet<String>,
 }
 
@@ -32,31 +32,31 @@ impl Default for Tenant {
     }
 }
 
-/// How many partitions a topic has, in the JSON of Pulsar.
+/// Number of partitions of a topic, in Pulsar's JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct PartitionedTopicMetadata {
-    /// 0 for a topic without.
+    /// 0 for an unpartitioned topic.
     pub(crate) partitions: u32,
-    /// Always false: what is deleted is gone.
+    /// Always false: deleted topics are not shown.
     deleted: bool,
-    /// What is noted on the whole topic.
+    /// Properties of the whole topic.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) properties: ResourceProperties,
 }
 
 impl PartitionedTopicMetadata {
-    /// So many, of a topic on which this is noted.
+    /// Metadata of a topic with these properties.
     pub(crate) const fn new(partitions: u32, properties: ResourceProperties) -> Self {
         Self { partitions, deleted: false, properties }
     }
 }
 
-/// An entry's place. [`AdminPosition::NONE`] stands before all entries of a topic that never had one.
+/// Id of an entry. [`AdminPosition::NONE`] is before all entries, on a topic that never had one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AdminPosition {
     /// Ledger.
     pub(crate) ledger: i64,
-    /// Entry in it; -1 before the first.
+    /// Entry in the ledger; -1 before the first.
     pub(crate) entry: i64,
 }
 
@@ -71,16 +71,16 @@ impl fmt::Display for AdminPosition {
     }
 }
 
-/// Where a subscription starts.
+/// Start of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubscriptionStart {
-    /// At the first entry that is still there.
+    /// At the first existing entry.
     Earliest,
-    /// Behind the last entry.
+    /// After the last entry.
     Latest,
     /// At this entry, or the next that exists.
     At(AdminPosition),
-    /// Behind this entry.
+    /// After this entry.
     After(AdminPosition),
 }
 
@@ -90,10 +90,10 @@ pub(crate) struct NewSchema {
     /// `JSON`, `AVRO`, `STRING`, …
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Its definition. Older tools send it as `data`.
+    /// Definition of the schema. Older tools send it as `data`.
     #[serde(rename = "schema", alias = "data", default)]
     pub(crate) data: String,
-    /// What its creator notes.
+    /// Properties from its creator.
     #[serde(default)]
     pub(crate) properties: ResourceProperties,
 }
@@ -101,25 +101,25 @@ pub(crate) struct NewSchema {
 /// A stored schema.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct StoredSchema {
-    /// From 0.
+    /// Version, from 0.
     pub(crate) version: u64,
-    /// As in Pulsar's JSON: `JSON`, `AVRO`, `STRING`, …
+    /// Type as in Pulsar's JSON: `JSON`, `AVRO`, `STRING`, …
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// When it was stored, in milliseconds since 1970.
+    /// When the schema was stored, in milliseconds since 1970.
     pub(crate) timestamp: u64,
-    /// Its definition.
+    /// Definition of the schema.
     pub(crate) data: String,
-    /// What its creator noted.
+    /// Properties from its creator.
     pub(crate) properties: ResourceProperties,
 }
 
-/// How far a compaction has come.
+/// Progress of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CompactionRunStatus {
-    /// Where it stands.
+    /// Status.
     pub(crate) status: CompactionRunState,
-    /// Why the last one failed; empty otherwise.
+    /// Error of the last compaction; empty otherwise.
     #[serde(rename = "lastError")]
     pub(crate) last_error: String,
 }
@@ -128,66 +128,66 @@ pub(crate) struct CompactionRunStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum CompactionRunState {
-    /// None was asked for.
+    /// No compaction was requested.
     NotRun,
-    /// One is under way.
+    /// A compaction is running.
     Running,
-    /// The last one ended well.
+    /// The last compaction succeeded.
     Success,
-    /// The last one failed.
+    /// The last compaction failed.
     Error,
 }
 
-/// Where an entry lies that is to be read.
+/// Location of an entry to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredEntryLocation {
-    /// Its id.
+    /// Id of the entry.
     pub(crate) position: AdminPosition,
-    /// Its place in the log.
+    /// Location in the log.
     pub(crate) place: RecordLocation,
 }
 
 /// A stored entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredMessage {
-    /// Where it lies.
+    /// Id of the entry.
     pub(crate) position: AdminPosition,
-    /// As its producer sent it.
+    /// The bytes that the producer sent.
     pub(crate) payload: Payload,
 }
 
-/// Why a call was refused. The texts reach whoever called, as `reason`.
+/// Why a call was refused. The client gets the text as `reason`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AdminCallError {
-    /// 400: it asks for what cannot be.
+    /// 400: the request is invalid.
     #[error("{0}")]
     BadRequest(String),
-    /// 403: the caller may not.
+    /// 403: the client lacks the permission.
     #[error("{0}")]
     Forbidden(String),
-    /// 404: it does not exist.
+    /// 404: the object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// 405: it makes no sense for what is named.
+    /// 405: the call does not apply to the named object.
     #[error("{0}")]
     MethodNotAllowed(String),
-    /// 406: so few or so many there cannot be.
+    /// 406: an invalid number.
     #[error("{0}")]
     NotAcceptable(String),
-    /// 409: it exists, or is busy.
+    /// 409: the object exists, or is busy.
     #[error("{0}")]
     Conflict(String),
-    /// 412: something else has to be so first.
+    /// 412: a precondition is not met.
     #[error("{0}")]
     PreconditionFailed(String),
-    /// 422: it asks for less than there is.
+    /// 422: the number is lower than the current one.
     #[error("{0}")]
     Unprocessable(String),
     /// 500: a defect.
     #[error("{0}")]
     Internal(String),
-    /// 503: not now; the disk is full or the log is poisoned, the broker starts or ends, or too
-    /// much is asked at once.
+    /// 503: temporarily unavailable. The disk is full or the log is closed for writes, the broker
+    /// starts or stops, or there are too many requests.
     #[error("{0}")]
     Unavailable(String),
 }

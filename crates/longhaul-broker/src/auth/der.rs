@@ -1,4 +1,4 @@
-//! As much of DER as the public key in front of a signature needs. Pure.
+//! The part of DER that is needed to read public keys. Pure.
 //!
 //! ```text
 //! SEQUENCE { SEQUENCE { OID of the algorithm, parameters }, BIT STRING with the key }
@@ -16,11 +16,11 @@ const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 /// 1.2.840.10045.3.1.7
 const CURVE_P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 
-/// A point of P-256 that is not compressed. Signatures of others cannot be verified.
+/// Tag of an uncompressed P-256 point. Only uncompressed points are supported.
 const UNCOMPRESSED: u8 = 0x04;
 const POINT_BYTES: usize = 65;
 
-/// Kinds of keys.
+/// Kind of a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PublicKeyKind {
     /// The key is a DER sequence of modulus and exponent.
@@ -38,7 +38,7 @@ pub(super) fn public_key(der: &[u8]) -> Option<(PublicKeyKind, &[u8])> {
     let (algorithm, rest) = take(SEQUENCE, info)?;
     let (key, rest) = take(BIT_STRING, rest)?;
     let (oid, parameters) = take(OID, algorithm)?;
-    // A key fills whole bytes, so none of the last byte's bits is unused.
+    // A key fills whole bytes, so no bits of the last byte are unused.
     let key = key.strip_prefix(&[0])?;
     if !rest.is_empty() {
         return None;
@@ -51,7 +51,7 @@ pub(super) fn public_key(der: &[u8]) -> Option<(PublicKeyKind, &[u8])> {
     (oid == ELLIPTIC && curve == CURVE_P256 && is_point).then_some((PublicKeyKind::P256, key))
 }
 
-/// Bits of the modulus of a key of RSA, as many as its whole bytes have.
+/// Bits of an RSA modulus, counted in whole bytes.
 pub(super) fn rsa_bits(key: &[u8]) -> Option<usize> {
     let (numbers, _) = take(SEQUENCE, key)?;
     let (modulus, _) = take(INTEGER, numbers)?;
@@ -59,7 +59,7 @@ pub(super) fn rsa_bits(key: &[u8]) -> Option<usize> {
     Some((modulus.len() - zeros) * 8)
 }
 
-/// An element's content, and what follows it.
+/// The content of an element, and the bytes after it.
 fn take(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;

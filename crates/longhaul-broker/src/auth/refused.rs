@@ -1,23 +1,23 @@
-//! Which refused logins and requests are worth a line in the log. Pure.
+//! Decides which refused logins and requests are logged. Pure.
 //!
-//! A client that is refused comes again within a second, for hours: each reason is told once per
-//! host and minute, with the number of those that were not told.
+//! A refused client tries again within a second, for hours. So each reason is logged once per host
+//! and minute, with the number of suppressed refusals.
 
 use super::AuthError;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// After this a refusal is told again.
+/// After this many seconds a refusal is logged again.
 const QUIET_S: u64 = 60;
-/// Hosts and reasons that are remembered. Beyond them what is new is only counted.
+/// Host and reason pairs that are remembered. New pairs beyond this number are only counted.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Why somebody was refused.
+/// Why a client was refused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AuthRefusalReason {
-    /// It is not known who it is.
+    /// The client could not be authenticated.
     Login(AuthError),
-    /// The role may not do it.
+    /// The role is not allowed to do this.
     Request(String),
 }
 
@@ -31,23 +31,23 @@ impl fmt::Display for AuthRefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Login(error) => error.fmt(f),
-            // A role may have any name, and a line of the log ends where it ends.
+            // A role may have any name; escaping keeps the log entry on one line.
             Self::Request(text) => text.escape_debug().fmt(f),
         }
     }
 }
 
-/// What was refused in the last minute.
+/// Refusals of the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct AuthRefusals {
-    /// When it was told last, and how often it happened since, by host and reason.
+    /// Time of the last log entry, and the number of refusals since, by host and reason.
     seen: BTreeMap<(String, AuthRefusalReason), (u64, u64)>,
-    /// Those for which there was no room.
+    /// Refusals for which there was no room.
     uncounted: u64,
 }
 
 impl AuthRefusals {
-    /// Notes one, by `/host:port` or `host:port`. The text is what is to be logged.
+    /// Notes a refusal by a peer, given as `/host:port` or `host:port`. Returns the text to log.
     pub(crate) fn note(
         &mut self,
         peer: &str,
@@ -83,8 +83,8 @@ impl AuthRefusals {
     }
 }
 
-/// Whether it was told a short while ago. A clock that was set back says so of no time that lies
-/// ahead.
+/// Whether the refusal was logged a short while ago. If the clock was set back, a time in the
+/// future does not count.
 fn is_quiet(told_s: u64, now_s: u64) -> bool {
     now_s.checked_sub(told_s).is_some_and(|since| since < QUIET_S)
 }
@@ -105,8 +105,7 @@ fn said(host: &str, reason: &AuthRefusalReason, untold: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A client with an expired token was refused, again and again, and the broker's log said
-    /// nothing.
+    /// A client with an expired token was refused again and again, and the broker logged nothing.
     #[test]
     fn each_reason_is_told_once_per_host_and_minute() {
         let mut refused = AuthRefusals::default();

@@ -1,5 +1,5 @@
-//! Tokens that are signed with an RSA key, as `pulsar tokens create --private-key` signs them. The
-//! key pair and the signatures are those of OpenSSL; the private half is thrown away.
+//! Tokens signed with an RSA key, as by `pulsar tokens create --private-key`. OpenSSL made the key
+//! pair and the signatures; the private key was discarded.
 
 use super::tests::{config, signed};
 use super::*;
@@ -17,7 +17,7 @@ DwIDAQAB\n\
 -----END PUBLIC KEY-----\n\
 ";
 
-/// Of the claims `{"sub":"a"}`, by the names of their algorithms.
+/// Signatures of the claims `{"sub":"a"}`, by algorithm.
 const SIGNATURES: [(&str, &str); 3] = [
     (
         "RS256",
@@ -89,7 +89,7 @@ fn a_signature_is_good_for_what_was_signed_alone() {
     }
 }
 
-/// The oldest trick: the public key, which everybody may have, taken for the secret of an HMAC.
+/// A classic attack: the public key, which everybody may have, is used as the secret of an HMAC.
 #[test]
 fn a_public_key_is_no_secret() {
     for key in [KEY.as_bytes(), &der()] {
@@ -120,8 +120,8 @@ G51B0IlKiM6LtxoWpwIDAQAB\n\
 -----END PUBLIC KEY-----\n\
 ";
 
-/// A broker with one of these keys started without a word, and then answered each rightly signed
-/// token that its signature was wrong.
+/// A broker with one of these keys started without an error, and then refused every correctly
+/// signed token for a wrong signature.
 #[test]
 fn a_key_that_verifies_nothing_is_refused_at_the_start() {
     let start = |key: &str| Authenticator::new(&config(TokenKey::Public(key.as_bytes().to_vec())));

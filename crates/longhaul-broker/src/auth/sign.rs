@@ -1,4 +1,4 @@
-//! Makes secrets, and tokens that are signed with them.
+//! Creates secrets, and tokens signed with them.
 
 use super::{AuthConfigError, SECRET_BYTES_MIN, TokenKey};
 use crate::clock;
@@ -9,7 +9,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Signed with HMAC and SHA-256.
+/// The token is signed with HMAC-SHA-256.
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 
 #[derive(Serialize)]
@@ -22,7 +22,7 @@ struct NewTokenClaims<'a> {
 }
 
 impl TokenKey {
-    /// A new secret: 32 random bytes, for a file or for [`TokenKey::Secret`].
+    /// Creates a secret: 32 random bytes, for a file or for [`TokenKey::Secret`].
     ///
     /// # Errors
     /// [`AuthConfigError::NoRandomness`].
@@ -32,7 +32,7 @@ impl TokenKey {
         Ok(secret)
     }
 
-    /// A token that says that its bearer has this role, for so long from now or for ever.
+    /// Creates a token for this role, valid for this time from now, or for ever.
     ///
     /// ```
     /// use longhaul_broker::TokenKey;
@@ -45,7 +45,7 @@ impl TokenKey {
     /// ```
     ///
     /// # Errors
-    /// When the key is a public one or a secret that is too short, or the role is empty.
+    /// The key is a public key or too short a secret, or the role is empty.
     pub fn create_token(
         &self,
         role: &str,

@@ -10,12 +10,12 @@ pub(super) fn config(key: TokenKey) -> AuthConfig {
     AuthConfig::new(key, BTreeSet::from(["root".to_owned()]))
 }
 
-/// Verifies what [`token`] signs; `root` may do everything.
+/// Verifies tokens signed by [`token`]; `root` is a superuser.
 pub(crate) fn with_secret() -> Authenticator {
     Authenticator::new(&config(TokenKey::Secret(SECRET.to_vec()))).unwrap()
 }
 
-/// The same, where a namespace is open to all roles until something is granted in it.
+/// Like [`with_secret`], but a namespace is open to all roles until its first grant.
 pub(crate) fn with_open_namespaces() -> Authenticator {
     let config = config(TokenKey::Secret(SECRET.to_vec()));
     Authenticator::new(&AuthConfig { open_namespaces: true, ..config }).unwrap()
@@ -46,7 +46,7 @@ fn check(token: &str, expected: Result<&str, AuthError>) {
 #[test]
 fn a_token_says_who_one_is() {
     check(&token(r#"{"sub":"tasks"}"#), Ok("tasks"));
-    // As it is read from a file: with the line's end.
+    // As read from a file, with a line break at the end.
     check(&format!("{}\n", token(r#"{"sub":"tasks"}"#)), Ok("tasks"));
     let root = with_secret().authenticate("token", token(r#"{"sub":"root"}"#).as_bytes(), NOW);
     assert_eq!(
@@ -165,8 +165,8 @@ proptest! {
         let at = at % whole.len();
         let mut changed = whole.clone();
         changed.replace_range(at..=at, &with);
-        // The last character of the signature has bits that mean nothing, which the decoder
-        // refuses.
+        // The last character of the signature has unused bits; if they are set, the decoder refuses
+        // it.
         if changed != whole {
             prop_assert!(with_secret().authenticate("token", changed.as_bytes(), NOW).is_err());
         }

@@ -1,8 +1,8 @@
-//! Compaction: the last message of every key, in a file of its own.
+//! Compaction: the last message of every key, in a separate file.
 //!
-//! [`plan`] decides what survives, and knows no files; [`run`] reads, asks it, and writes. Both go
-//! through the entries twice, in order: first to learn which message is the last of its key, then
-//! to copy. Memory: some 100 bytes for each key that is alive, while it runs.
+//! [`plan`] decides which messages survive and uses no files; [`run`] reads, asks the plan, and
+//! writes. Both pass over the entries twice, in order: first to find the last message of each key,
+//! then to copy. While it runs, a compaction uses about 100 bytes of memory per live key.
 
 pub(crate) mod plan;
 pub(crate) mod rebuild;

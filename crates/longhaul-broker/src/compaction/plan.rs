@@ -1,10 +1,10 @@
-//! Which messages survive a compaction. Pure.
+//! Decides which messages survive a compaction. Pure.
 //!
-//! As on Pulsar: of each key the last message stays, and none of a key whose last message is a
-//! tombstone; messages without a key go. What compaction takes for a tombstone is told by sizes
-//! alone: a message of its own whose uncompressed size is given and 0, and a message of a batch
-//! whose payload is empty. The null flag, by which readers know a tombstone, plays no part.
-//! Encrypted batches stay as they are, because nobody can look into them.
+//! The rules are Pulsar's. The last message of each key survives; if it is a tombstone, none does.
+//! Messages without a key are removed. Compaction recognizes a tombstone by its size alone: a
+//! message outside a batch whose uncompressed size is given as 0, or a message of a batch with an
+//! empty payload. The null flag, by which readers recognize a tombstone, is ignored. Encrypted
+//! batches are kept, because they cannot be read.
 
 use bytes::Bytes;
 use longhaul_wire::batch::{BatchBuilder, Single, Singles};
@@ -13,23 +13,23 @@ use longhaul_wire::messages::{MessageMetadata, SingleMessageMetadata};
 use longhaul_wire::payload::Payload;
 use std::collections::HashMap;
 
-/// A batch that claims to unpack to more stays as it is.
+/// Batches that claim to unpack to more bytes are kept unchanged.
 const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// A batch that claims to have more messages stays as it is.
+/// Batches that claim to have more messages are kept unchanged.
 const BATCH_MAX: usize = 100_000;
 
-/// A message: the ordinal of its entry, and its place in the batch.
+/// A message: the ordinal of its entry, and its index in the batch.
 type MessageIndex = (u64, u32);
 
 /// Finds the last message of every key.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionSurvey {
     last: HashMap<Box<str>, MessageIndex>,
-    /// Entries that nobody can look into.
+    /// Entries that cannot be read.
     opaque: Vec<MessageIndex>,
 }
 
-/// What an entry holds.
+/// Content of an entry.
 enum Content {
     One { key: Option<String>, is_tombstone: bool },
     Batch(Vec<Single>),
@@ -37,7 +37,7 @@ enum Content {
 }
 
 impl CompactionSurvey {
-    /// Looks at the next entry.
+    /// Records the keys of the next entry.
     pub(crate) fn visit(&mut self, ordinal: u64, payload: &Payload) {
         match content(payload) {
             Content::Opaque => self.opaque.push((ordinal, 0)),
@@ -62,7 +62,7 @@ impl CompactionSurvey {
         }
     }
 
-    /// What survives.
+    /// The surviving messages.
     pub(crate) fn finish(self) -> Survivors {
         let mut places: Vec<MessageIndex> = self.last.into_values().chain(self.opaque).collect();
         places.sort_unstable();
@@ -77,19 +77,19 @@ pub(crate) struct Survivors {
     at: usize,
 }
 
-/// What becomes of an entry.
+/// Fate of an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CompactionFate {
-    /// Nothing of it survives.
+    /// No message survives.
     Drop,
-    /// It stays as it is.
+    /// The entry is kept unchanged.
     Keep,
-    /// Of a batch some messages survive: this is what is left of it.
+    /// Some messages of a batch survive: the batch without the others.
     Rewrite(Payload),
 }
 
 impl Survivors {
-    /// Whether anything of an entry survives. Entries have to come in order.
+    /// Whether any message of an entry survives. Entries must come in order.
     pub(crate) fn has(&mut self, ordinal: u64) -> bool {
         while self.places.get(self.at).is_some_and(|(next, _)| *next < ordinal) {
             self.at += 1;
@@ -97,7 +97,7 @@ impl Survivors {
         self.places.get(self.at).is_some_and(|(next, _)| *next == ordinal)
     }
 
-    /// What becomes of the entry.
+    /// Returns the fate of the entry. Entries must come in order.
     pub(crate) fn fate(&mut self, ordinal: u64, payload: &Payload) -> CompactionFate {
         if !self.has(ordinal) {
             return CompactionFate::Drop;
@@ -113,7 +113,8 @@ impl Survivors {
     }
 }
 
-/// Makes the others empty and says so, so that indices stay what they were.
+/// Empties the removed messages and marks them as compacted out, so that batch indices do not
+/// change.
 fn rebuild(payload: &Payload, singles: Vec<Single>, kept: &[u32]) -> Option<Payload> {
     let mut metadata = payload.metadata().ok()?;
     let mut batch = BatchBuilder::default();
@@ -121,7 +122,7 @@ fn rebuild(payload: &Payload, singles: Vec<Single>, kept: &[u32]) -> Option<Payl
         if kept.binary_search(&index).is_ok() {
             batch.push(single.metadata, &single.body);
         } else {
-            // Without its key, as Pulsar writes it.
+            // The key is left out, as on Pulsar.
             let gone = SingleMessageMetadata {
                 compacted_out: Some(true),
                 ..SingleMessageMetadata::default()
@@ -239,8 +240,8 @@ mod tests {
         Payload::new(&metadata, &body)
     }
 
-    /// Any of three spellings was once a tombstone here; Pulsar keeps two of them, so a ledger that
-    /// lost entries on the one broker kept them on the other.
+    /// Once each of three encodings was a tombstone here. Pulsar keeps messages of two of them, so
+    /// the same ledger lost entries on this broker and kept them on Pulsar.
     #[test]
     fn a_tombstone_is_told_by_its_size_alone() {
         let sized = |null: bool| {
@@ -312,7 +313,7 @@ mod tests {
             let left: Vec<_> =
                 singles.iter().map(|single| (is_out(single), &single.body[..])).collect();
             assert_eq!(left, [(false, &b"1"[..]), (true, b""), (true, b"")]);
-            // Compacting again changes nothing.
+            // A second compaction changes nothing.
             let again = fates(std::slice::from_ref(payload));
             assert!(
                 matches!(&again[..], [CompactionFate::Rewrite(same)] if same == payload),

@@ -1,5 +1,5 @@
-//! A compacted view whose file is lost or damaged, made again from what its file still has and from
-//! the segments.
+//! Rebuilds a compacted view whose file is lost or damaged, from the rest of the file and from the
+//! segments.
 
 use crate::compaction::run::run;
 use crate::log::{
@@ -14,16 +14,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What is left of a view.
+/// The remains of a view.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// Its file, with an index made of its entries.
+    /// The file, with an index built from its entries.
     file: Option<CompactedFile>,
-    /// Nothing is missing: the file has all its entries, or the segments do.
+    /// Whether nothing is missing: the file has all its entries, or the segments do.
     pub(crate) is_complete: bool,
 }
 
-/// Looks for what is left of a view.
+/// Finds the remains of a view.
 pub(crate) fn look(storage: &dyn Storage, topic: &BrokerTopic, view: &CompactedView) -> Left {
     let scanned = scan_compacted(storage, &view.file, messages).ok();
     let is_whole_file = scanned.as_ref().is_some_and(|(_, is_whole)| *is_whole);
@@ -32,10 +32,10 @@ pub(crate) fn look(storage: &dyn Storage, topic: &BrokerTopic, view: &CompactedV
     Left { file, is_complete: is_whole_file || is_in_segments }
 }
 
-/// Writes the view again, under its name: what its file and the segments have together, compacted.
+/// Writes the view again under its name, by compacting the entries of its file and of the segments.
 ///
 /// # Errors
-/// What could not be read or written.
+/// The file or segment that could not be read or written.
 pub(crate) fn write(
     left: &Left,
     id: u32,
@@ -44,7 +44,7 @@ pub(crate) fn write(
     reader: &RecordReader,
     storage: &Arc<dyn Storage>,
 ) -> Result<CompactedFile, String> {
-    // A start removes it, where this does not come to its end.
+    // If this fails halfway, the next start removes the file.
     let name = format!("{}.together", view.file);
     let together = put_together(left, topic, view, reader, Arc::clone(storage), &name);
     let together = together.map_err(|cause| cause.to_string())?;
@@ -61,7 +61,7 @@ pub(crate) fn write(
     made
 }
 
-/// All entries of the view that can be read.
+/// All readable entries of the view.
 fn put_together(
     left: &Left,
     topic: &BrokerTopic,
@@ -96,8 +96,8 @@ fn put_together(
     writer.finish()
 }
 
-/// Makes the views again that cannot be opened, as far as nothing of them is missing. Others stay
-/// as they are.
+/// Rebuilds the views that cannot be opened and of which nothing is missing. Other views are left
+/// unchanged.
 pub(crate) fn mend(state: &BrokerState, reader: &RecordReader, storage: &Arc<dyn Storage>) {
     for (id, topic) in state.topics() {
         let Some(view) = &topic.compacted else { continue };
@@ -126,7 +126,7 @@ pub(crate) fn mend(state: &BrokerState, reader: &RecordReader, storage: &Arc<dyn
     }
 }
 
-/// How many messages a body has.
+/// Number of messages in a body.
 fn messages(body: &[u8]) -> u32 {
     EntryHead::decode(&mut &*body).and_then(|head| head.batch).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! The work of a compaction, on a thread of its own.
+//! Runs a compaction, on a thread of its own.
 
 use super::plan::{CompactionFate, CompactionSurvey};
 use crate::log::{
@@ -11,14 +11,14 @@ use longhaul_wire::payload::Payload;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Entries that are read at once.
+/// Entries per read.
 const CHUNK: usize = 256;
 
-/// The lowest priority there is.
+/// The lowest priority.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 19;
 
-/// An entry on its way.
+/// An entry in progress.
 struct CompactionEntry {
     ordinal: u64,
     ledger: u64,
@@ -32,7 +32,7 @@ struct CompactionEntry {
 /// Compacts a topic. `previous` is the view that the job continues.
 ///
 /// # Errors
-/// What could not be read or written; nothing is left of the new file then.
+/// The file that could not be read or written; the new file is then removed.
 pub(crate) fn run(
     job: &CompactionJob,
     previous: Option<&CompactedFile>,
@@ -84,10 +84,10 @@ pub(crate) fn run(
     writer.finish().map_err(text)
 }
 
-/// Compacts a topic here and now, and puts the new view to the others: for simulations.
+/// Compacts a topic synchronously and adds the new view to `files`: for simulations.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn run_into(
     files: &mut std::collections::HashMap<String, CompactedFile>,
@@ -102,11 +102,11 @@ pub(crate) fn run_into(
     Ok(slots)
 }
 
-/// Runs a compaction on a thread of its own, which gets what processor time others leave.
+/// Runs a compaction on a thread of its own, at the lowest priority.
 pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     let work = move || {
-        // On Linux the priority is the thread's own. Where it cannot be lowered the compaction is
-        // only less polite.
+        // On Linux the priority belongs to the thread. If it cannot be lowered, the compaction runs
+        // at normal priority.
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE).ok();
         work();
@@ -117,7 +117,7 @@ pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Reads all entries that are wanted, in order.
+/// Reads the entries that survive, in order.
 fn each(
     job: &CompactionJob,
     previous: Option<&CompactedFile>,
@@ -148,7 +148,8 @@ fn each(
     }
 }
 
-/// Why there is no new view: without the message an older value of its key would take its place.
+/// The error that ends a compaction: without this message, an older value of its key would replace
+/// it.
 fn unread(ledger: u64, entry: u64, error: impl std::error::Error) -> String {
     format!("message {ledger}:{entry} cannot be read: {}", text(error))
 }
@@ -162,7 +163,7 @@ fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<Compactio
     Ok(CompactionEntry { ordinal, ledger, entry, body, head, payload })
 }
 
-/// With its causes, because it ends as a text.
+/// The error and its causes, as one text.
 fn text(error: impl std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -5,14 +5,14 @@ use crate::state::BrokerState;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where they lie.
+/// Folder of the views.
 const COMPACTED: &str = "compact";
 
-/// Files by name, and what the machine needs of them.
+/// Files by name, and the index of each file for the machine.
 pub(crate) type CompactedViews =
     (HashMap<String, CompactedFile>, HashMap<String, Arc<[CompactedSlot]>>);
 
-/// Opens the compacted views that are in use, and removes the others.
+/// Opens the compacted views in use, and removes the others.
 ///
 /// # Errors
 /// A view that is in use cannot be read.
@@ -33,7 +33,8 @@ pub(crate) fn open(
     for name in storage.list(COMPACTED).unwrap_or_default() {
         let name = format!("{COMPACTED}/{name}");
         if !files.contains_key(&name) {
-            // It was written, and the broker ended before it was used, or before it was removed.
+            // The broker ended after the file was written and before it was used, or before it was
+            // removed.
             storage.remove(&name).ok();
         }
     }

@@ -1,10 +1,10 @@
-//! Which answer belongs to which request.
+//! Matches answers to requests.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "the others have none")]
 
 use longhaul_wire::messages::Command;
 
-/// The number of the request that this answers.
+/// Id of the request that this command answers.
 pub(super) fn answer_to(command: &Command) -> Option<u64> {
     match command {
         Command::Success(success) => Some(success.request_id),
@@ -23,7 +23,7 @@ pub(super) fn answer_to(command: &Command) -> Option<u64> {
     }
 }
 
-/// The number of a request that must be answered.
+/// Id of a request that must be answered.
 pub(super) fn request_id_of(command: &Command) -> Option<u64> {
     Some(match command {
         Command::Subscribe(subscribe) => subscribe.request_id,

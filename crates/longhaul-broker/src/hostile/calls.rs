@@ -1,21 +1,21 @@
-//! Calls of the admin interface with whatever in their paths and bodies.
+//! Admin calls with arbitrary paths and bodies.
 
 use super::HostileRig;
 use crate::admin::work_of;
 use crate::machine::BrokerMachine;
 use fastrand::Rng;
 
-/// Just above what the parser takes.
+/// Just above the parser's limit.
 const NESTED_MAX: usize = 130;
 
-/// A call as it was sent, and what the machine does then.
+/// A call: its request, and the machine's work.
 pub(crate) struct AnyCall<W> {
     pub(crate) shown: String,
     pub(crate) path: String,
     pub(crate) work: W,
 }
 
-/// Sends one, and sees to it that it is answered.
+/// Makes a call, and checks that it is answered.
 pub(super) fn any_call(rig: &mut HostileRig, random: &mut Rng) {
     let Some(AnyCall { shown, work, .. }) = any(random) else { return };
     let ticket = rig.next_ticket;
@@ -26,7 +26,7 @@ pub(super) fn any_call(rig: &mut HostileRig, random: &mut Rng) {
     assert!(rig.replies.contains(&ticket), "no answer to {shown}");
 }
 
-/// Any call, unless it is one that the machine never sees.
+/// A random call; `None` if it never reaches the machine.
 pub(crate) fn any(random: &mut Rng) -> Option<AnyCall<impl FnOnce(&mut BrokerMachine) + use<>>> {
     let method =
         *random.choice(["GET", "PUT", "PUT", "POST", "POST", "DELETE", "PATCH"].iter()).unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn any(random: &mut Rng) -> Option<AnyCall<impl FnOnce(&mut BrokerMac
     Some(AnyCall { shown, path, work })
 }
 
-/// JSON that is nested about as deep as the parser takes.
+/// JSON with about the maximum nesting of the parser.
 pub(crate) fn nested(random: &mut Rng) -> String {
     let depth = random.usize(NESTED_MAX - 10..NESTED_MAX);
     r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth)
@@ -103,7 +103,7 @@ fn any_path(random: &mut Rng) -> String {
         "/autoTopicCreation",
     ];
     match random.u8(0..9) {
-        // With a partition behind it, the name is about as long as one may be.
+        // With a partition suffix, the name has about the maximum length.
         8 => {
             let name = "y".repeat(random.usize(212..230));
             format!("/admin/v2/persistent/public/default/{name}/partitions")

@@ -1,28 +1,28 @@
-//! Which sealed segments get their index: pure.
+//! Decides which sealed segments get an index. Pure.
 //!
-//! Most messages are over soon, and their segments go with them. To read each segment once more,
-//! for an index that is removed seconds later, took a tenth of a busy broker's processor time. So
-//! an index is made when the log rests, or when the segment has been there for some time. A start
-//! reads what has none.
+//! Most messages are short-lived, and so are their segments. Reading each segment once more for an
+//! index that is removed seconds later took a tenth of a busy broker's processor time. So an index
+//! is built when the log is idle, or when the segment has existed for some time. A start reads
+//! segments without an index.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// While the log is busy a segment gets its index after once to twice this time.
+/// While the log is busy, a segment gets its index after 1 to 2 times this interval.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Tells when a sealed segment is old enough for its index.
+/// Determines when a sealed segment is old enough for its index.
 #[derive(Debug, Default)]
 pub(super) struct Aging {
-    /// Segments up to this one are old enough.
+    /// Segments up to this number are old enough.
     old: u32,
-    /// The newest one at the last look, and when to look again.
+    /// The newest segment at the last check, and the time of the next check.
     seen: Option<(u32, Instant)>,
 }
 
 impl Aging {
-    /// How long to wait until the first of the segments without an index is old enough; these are
-    /// the first and the last of them.
+    /// Time until the first of the segments without an index is old enough; `without` has the first
+    /// and the last of them.
     pub(super) fn wait(
         &mut self,
         without: Option<RangeInclusive<u32>>,

@@ -19,9 +19,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Notes that a segment has begun, and makes the next one, unless there is one.
+/// Records that a segment has begun, and creates the next spare if there is none.
 pub(super) fn prepare(shared: &SharedLogState) {
-    // Before the spare is held, for which the writer waits.
+    // Before `spare` is locked, because the writer waits for that lock.
     if shared.newest().is_some_and(|newest| shared.is_unlisted(newest.header.number))
         && let Err(error) = write_inventory(shared, &BTreeSet::new())
         && !is_full(&error)
@@ -30,8 +30,8 @@ pub(super) fn prepare(shared: &SharedLogState) {
     }
     let mut spare = lock(&shared.spare);
     let left = shared.measure(&spare);
-    // The reserve has its room before segments get theirs, and is made behind the one that the
-    // writer needs next.
+    // The reserve gets its room before segments get theirs, but is created after the spare, which
+    // the writer needs next.
     let lacks = reserve::lacks(shared, left);
     shared.reserve_grows.store(lacks > 0, Ordering::Relaxed);
     let left = left.saturating_sub(lacks);
@@ -57,7 +57,7 @@ pub(super) fn prepare(shared: &SharedLogState) {
     }
 }
 
-/// Makes the next segment, as large as there is room for.
+/// Creates the next segment, as large as there is room for.
 fn make_spare(shared: &SharedLogState, left: u64) -> io::Result<Spare> {
     let storage = &*shared.storage;
     let (wanted, first) =
@@ -70,26 +70,26 @@ fn make_spare(shared: &SharedLogState, left: u64) -> io::Result<Spare> {
             Ok(Spare { file, size })
         });
         match made {
-            // The system may count less room than it has, or a quota may be smaller.
+            // The system may report more room than it has, or a quota may be smaller.
             Err(error) if is_full(&error) && size > first => size = (size / 2).max(first),
             made => return made,
         }
     }
 }
 
-/// Makes the index of a sealed segment, of which there is a next one if this is true.
+/// Builds the index of one sealed segment. Returns false if there is none left to build.
 pub(super) fn index(shared: &SharedLogState) -> bool {
     let (Some(without), Some(facts)) = (shared.without_index(), shared.options.facts) else {
         return false;
     };
     let number = *without.start();
-    // It may have been removed meanwhile.
+    // The segment may have been removed meanwhile.
     let Some(segment) = shared.segment(number) else {
         lock(&shared.unindexed).remove(&number);
         return true;
     };
     let Some(bytes) = make_index(shared, &segment, facts) else {
-        // The next start says what is wrong with it, and so does a check.
+        // The next start, or a check, reports the damage.
         lock(&shared.unindexed).remove(&number);
         return true;
     };
@@ -106,7 +106,7 @@ pub(super) fn index(shared: &SharedLogState) -> bool {
         }
         Err(error) => {
             shared.indices_wait.store(true, Ordering::Relaxed);
-            // Nothing is lost with it: the next start reads the segment.
+            // A missing index costs nothing: the next start reads the segment.
             if !is_passing(&error) {
                 complain(shared, "could not write", &index::name(number), &error);
             }
@@ -115,7 +115,7 @@ pub(super) fn index(shared: &SharedLogState) -> bool {
     true
 }
 
-/// The index of a segment; none if the segment is not what was written.
+/// The index of a segment; `None` if the segment is damaged.
 fn make_index(shared: &SharedLogState, segment: &Segment, facts: FactsOf) -> Option<Vec<u8>> {
     let mut builder = Builder::default();
     let walked = walk(segment, |head, place, body| {
@@ -145,7 +145,7 @@ fn make_index(shared: &SharedLogState, segment: &Segment, facts: FactsOf) -> Opt
 
 /// Removes segments. One of the right size becomes the spare, if nobody reads it.
 pub(super) fn remove(shared: &SharedLogState, numbers: &[u32]) {
-    // Without a checkpoint every record counts; behind it, every change.
+    // Without a checkpoint every record is needed; after the checkpoint, every change.
     let Some(checkpoint) = shared.checkpoint() else { return };
     let is_old = |number| number < checkpoint.segment && numbers.contains(&number);
     let old: BTreeSet<u32> = shared.numbers(is_old).into_iter().collect();
@@ -172,8 +172,8 @@ pub(super) fn remove(shared: &SharedLogState, numbers: &[u32]) {
     }
 }
 
-/// Says that these segments may be missing from now on. On a full disk, where removal is what makes
-/// room, nothing is said of any.
+/// Removes these segments from the inventory. On a full disk, where the removal makes room, the
+/// whole inventory is removed instead.
 fn strike_off(shared: &SharedLogState, gone: &BTreeSet<u32>) -> io::Result<()> {
     match write_inventory(shared, gone) {
         Err(error) if is_full(&error) => {
@@ -184,15 +184,15 @@ fn strike_off(shared: &SharedLogState, gone: &BTreeSet<u32>) -> io::Result<()> {
     }
 }
 
-/// Writes the inventory without the segments that are gone.
+/// Writes the inventory without the removed segments.
 fn write_inventory(shared: &SharedLogState, gone: &BTreeSet<u32>) -> io::Result<()> {
     let numbers = shared.numbers(|number| !gone.contains(&number));
-    // Where there is no room, the next checkpoint writes it, or removal does.
+    // If there is no room, the next checkpoint or removal writes it.
     shared.listed.store(numbers.last().copied().unwrap_or(0), Ordering::Relaxed);
     inventory::write(&*shared.storage, &numbers)
 }
 
-/// An index that outlives its segment is removed at the next start.
+/// Removes the index of a segment. If that fails, the next start removes it.
 fn remove_index(shared: &SharedLogState, number: u32) {
     lock(&shared.unindexed).remove(&number);
     match shared.storage.remove(&index::name(number)) {
@@ -213,10 +213,10 @@ fn remove_one(shared: &SharedLogState, segment: Arc<Segment>) -> io::Result<()> 
     match Arc::into_inner(segment).filter(|_| fits && spare.is_none()) {
         Some(segment) => {
             shared.storage.rename(&name, SPARE)?;
-            // Before anything is written over it: a crash must not bring the old name back with a
-            // new header.
+            // Before the file is overwritten: a crash must not restore the old name with a new
+            // header.
             shared.storage.sync_dir(FOLDER)?;
-            // Looked at only now: nobody takes a copy of the spare.
+            // Checked only now: copies are not made of the spare.
             if segment.file.has_other_names()? {
                 return shared.storage.remove(SPARE);
             }
@@ -229,7 +229,7 @@ fn remove_one(shared: &SharedLogState, segment: Arc<Segment>) -> io::Result<()> 
     }
 }
 
-/// Writes a checkpoint, in place of the one before.
+/// Replaces the checkpoint.
 pub(super) fn checkpoint(
     shared: &SharedLogState,
     at: LogPosition,
@@ -248,8 +248,8 @@ pub(super) fn checkpoint(
 }
 
 fn write_checkpoint(shared: &SharedLogState, at: LogPosition, image: &[Bytes]) -> io::Result<()> {
-    // From the new position on a gap shows by itself; what lies before it and is needed has to be
-    // known.
+    // After the new position, a gap in the numbers reveals a missing segment. Needed segments
+    // before it must be listed.
     write_inventory(shared, &BTreeSet::new())?;
     checkpoint::write(&*shared.storage, at, image)?;
     let bytes = image.iter().map(|one| one.len() as u64).sum();
@@ -257,10 +257,10 @@ fn write_checkpoint(shared: &SharedLogState, at: LogPosition, image: &[Bytes]) -
     Ok(())
 }
 
-/// Notes how far the log is confirmed. It rests, so that nothing waits for that.
+/// Notes how far the log is confirmed. The log is idle, so nothing waits for this.
 pub(super) fn note_confirmed(shared: &SharedLogState) {
     let at = shared.durable();
-    // Where it cannot be noted, it is tried again when there is more to note.
+    // If it cannot be noted, it is tried again when there is more to note.
     shared.set_noted(at);
     if let Err(error) = lock(&shared.confirmed).note(&*shared.storage, at)
         && !is_passing(&error)

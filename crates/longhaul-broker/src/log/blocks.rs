@@ -1,29 +1,28 @@
-//! Writes whole blocks, so that the file system need not read what stands around a chunk.
+//! Writes whole blocks, so that the file system need not read the data around a chunk.
 
 use super::segment::HEADER_BYTES;
 use super::shared::Segment;
 use std::io;
 
-/// What file systems keep in memory and write as a whole. A file consists of whole ones.
+/// Block size of file systems, in bytes. A file consists of whole blocks.
 const BLOCK_BYTES: usize = HEADER_BYTES as usize;
-/// A larger chunk is written from where it lies: to read two blocks costs less than to copy it.
+/// Larger chunks are written without a copy: reading two blocks costs less than copying the chunk.
 const COPY_BYTES_MAX: usize = 1024 * 1024;
 
-/// The block that a segment ends in so far.
+/// The last, partly filled block of a segment.
 ///
-/// What stands in front of a chunk in its first block is written again as it is, and what is behind
-/// it in its last block becomes zeros: nothing that counts lies there.
+/// Data before a chunk in its first block is written again unchanged. Data after it in its last
+/// block becomes zeros: nothing valid is there.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// The number of the segment and the offset behind its last chunk; `None` when that is not
-    /// known.
+    /// Number of the segment, and the offset after its last chunk; `None` if unknown.
     end: Option<(u32, u32)>,
-    /// What the last block has in front of that.
+    /// Data of the last block before that offset.
     front: Vec<u8>,
 }
 
 impl Blocks {
-    /// Writes a chunk, which the disk need not have then.
+    /// Writes a chunk. It is not yet durable.
     pub(super) fn write(&mut self, segment: &Segment, offset: u32, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() > COPY_BYTES_MAX {
             self.end = None;
@@ -41,7 +40,7 @@ impl Blocks {
             self.front.resize(front, 0);
             segment.file.read_at(&mut self.front, from)?;
         }
-        // Until it is written nothing is known.
+        // Unknown until the write has succeeded.
         self.end = None;
         let block = &mut self.front;
         block.extend_from_slice(bytes);
@@ -67,11 +66,11 @@ mod tests {
 
     const SEGMENT_BYTES: u32 = 16 * HEADER_BYTES;
 
-    /// A file that notes what is asked of it.
+    /// A file that records its calls.
     #[derive(Debug)]
     struct Noting {
         file: Arc<dyn StorageFile>,
-        /// Whether it is a read, and from where to where.
+        /// Whether the call is a read, and its range.
         calls: Mutex<Vec<(bool, u64, u64)>>,
     }
 
@@ -114,8 +113,8 @@ mod tests {
         (Segment::new(header, Arc::clone(&noting) as Arc<dyn StorageFile>), noting)
     }
 
-    /// A part of a block that is not in memory is read by the file system before it is written, and
-    /// each sync waited for that.
+    /// A partly written block that is not in memory was read by the file system before the write,
+    /// and each sync waited for that.
     #[test]
     fn whole_blocks_are_written_and_nothing_of_them_is_lost() {
         let ((one, noted), (two, noted_too)) = (segment(1), segment(2));
@@ -129,8 +128,8 @@ mod tests {
             expected[offset as usize..end].copy_from_slice(&chunk);
             expected[end..end.next_multiple_of(BLOCK_BYTES)].fill(0);
             offset = u32::try_from(end).unwrap();
-            // Another segment between them, as if the log had been opened anew: the block is read
-            // once.
+            // A chunk of another segment in between, as if the log had been reopened: the block is
+            // read once.
             if at == 4 {
                 blocks.write(&two, HEADER_BYTES, b"other").unwrap();
             }

@@ -1,14 +1,14 @@
-//! The checkpoint: the state after all records before a position, in a file of its own.
+//! The checkpoint: a file with the state after all records before a position.
 //!
-//! Version 2 has the same bytes as version 1, and says who wrote it: a version of the broker that
-//! keeps the inventory, and records a change only when it applies. Versions that do neither refuse
-//! it, so that from then on both hold.
+//! Version 2 has the same layout as version 1. It tells that the broker that wrote it keeps the
+//! inventory and records only changes that apply. Brokers that do not do so refuse version 2, so
+//! both properties hold from then on.
 //!
 //! Header, big endian:
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 images | u64 bytes behind the header | u32 crc32c`;
 //! then each image as `u32 len | u32 crc32c | bytes`. The checksum of an image starts from the
-//! header's checksum and the image's index, so that no image of another checkpoint, or another
-//! place, passes for it.
+//! header's checksum and the image's index, so that an image of another checkpoint or index is not
+//! accepted.
 
 use super::error::OpenError;
 use super::record::LogPosition;
@@ -18,25 +18,25 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::io;
 use std::sync::Arc;
 
-/// The name of the file.
+/// Name of the file.
 pub(super) const NAME: &str = "checkpoint";
-/// Its name while it is being written.
+/// Name of the file while it is written.
 pub(super) const NAME_NEW: &str = "checkpoint.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGCKP";
-/// What is written.
+/// The version that is written.
 const VERSION: u32 = 2;
-/// What earlier versions of the broker have written.
+/// The version that earlier brokers wrote.
 const VERSION_EARLIER: u32 = 1;
 const HEADER_BYTES: usize = 36;
 const IMAGE_HEAD_BYTES: usize = 8;
 
-/// Writes a checkpoint in place of the one before: after a crash there is the one or the other.
+/// Replaces the checkpoint; after a crash, either the old or the new one exists.
 pub(super) fn write(storage: &dyn Storage, at: LogPosition, image: &[Bytes]) -> io::Result<()> {
     write_version(storage, VERSION, at, image)
 }
 
-/// The same with another version, as other versions of the broker do.
+/// Writes a checkpoint of a given version, as other versions of the broker do.
 pub(super) fn write_version(
     storage: &dyn Storage,
     version: u32,
@@ -86,14 +86,14 @@ fn write_file(
     file.sync_data()
 }
 
-/// A checkpoint whose header is sound.
+/// A checkpoint with an intact header.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    /// What it stands for: every record before this.
+    /// The checkpoint covers every record before this position.
     pub(super) at: LogPosition,
-    /// An earlier version of the broker has written it.
+    /// Whether an earlier version of the broker has written it.
     pub(super) is_earlier: bool,
-    /// How messages name the file.
+    /// Path of the file, for messages.
     path: String,
     file: Arc<dyn StorageFile>,
     images: u32,
@@ -107,7 +107,7 @@ impl Checkpoint {
         Self::open_any(storage, false)
     }
 
-    /// The same, also of a file that was cut off.
+    /// Opens the checkpoint, even if the file was cut off.
     pub(super) fn open_lenient(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
         Self::open_any(storage, true)
     }
@@ -150,7 +150,7 @@ impl Checkpoint {
         Ok(Some(Self { at, is_earlier, path, file, images, bytes, crc }))
     }
 
-    /// Hands out the images in order, each after its checksum was verified.
+    /// Passes on the images in order, each after its checksum was verified.
     pub(super) fn images(
         &self,
         mut each: impl FnMut(u64, &[u8]) -> Result<(), OpenError>,
@@ -180,7 +180,7 @@ impl Checkpoint {
         if offset == end { Ok(()) } else { self.damaged(offset) }
     }
 
-    /// Hands out the images that are sound, and `None` for those that are not.
+    /// Passes on the intact images, and `None` for damaged ones.
     pub(super) fn images_lenient(&self, mut each: impl FnMut(u64, Option<&[u8]>)) {
         let mut offset = HEADER_BYTES as u64;
         for index in 0..self.images {
@@ -192,7 +192,7 @@ impl Checkpoint {
             let is_within = from + u64::from(size) <= HEADER_BYTES as u64 + self.bytes;
             let mut bytes = vec![0; if is_within { size as usize } else { 0 }];
             if !is_read || !is_within || self.read(&mut bytes, from).is_err() {
-                // Where the next one begins is not known.
+                // The offset of the next image is unknown.
                 return each(offset, None);
             }
             let is_sound = crc32c::crc32c_append(self.crc.wrapping_add(index), &bytes) == crc;
@@ -201,7 +201,7 @@ impl Checkpoint {
         }
     }
 
-    /// How messages name the file.
+    /// Path of the file, for messages.
     pub(super) fn path(&self) -> &str {
         &self.path
     }

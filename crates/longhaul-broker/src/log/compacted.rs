@@ -1,8 +1,9 @@
-//! The surviving entries of a compacted topic, in a file of their own that is written once.
+//! The surviving entries of a compacted topic, in a file that is written once.
 //!
-//! Header: `8 magic | u32 version | u32 crc32c`. Entries, each from a multiple of 16 bytes on:
-//! `u32 len | u32 crc32c | u64 ordinal | u64 ledger | u64 entry | body`, where `len` counts what
-//! follows the checksum. Index: per entry
+//! Header: `8 magic | u32 version | u32 crc32c`. Entries, each starting at a multiple of 16 bytes:
+//! `u32 len | u32 crc32c | u64 ordinal | u64 ledger | u64 entry | body`, where `len` counts the
+//! bytes
+//! after the checksum. Index: per entry
 //! `u64 ordinal | u64 ledger | u64 entry | u32 messages | u32 offset | u32 size of the body`, the
 //! offset in units of 16 bytes. Trailer:
 //! `u64 offset of the index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big
@@ -20,50 +21,50 @@ const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 32;
 const SLOT_BYTES: usize = 36;
-/// Bytes of an entry in front of its body.
+/// Bytes of an entry before its body.
 pub(super) const ENTRY_HEAD_BYTES: usize = 32;
-/// What offsets count, so that 32 bits reach 64 GiB.
+/// Unit of offsets, so that 32 bits reach 64 GiB.
 pub(super) const UNIT_BYTES: u64 = 16;
-/// Bytes that are written at once.
+/// Bytes per write.
 const WRITE_BYTES: usize = 1024 * 1024;
 
-/// Where an entry lies: what the file costs in memory, 40 bytes per entry.
+/// Location and ids of an entry. In memory, the file costs 40 bytes per entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactedSlot {
-    /// The entry's number within its topic.
+    /// Ordinal of the entry in its topic.
     pub ordinal: u64,
     /// Its ledger.
     pub ledger: u64,
-    /// Its number within the ledger.
+    /// Number of the entry in the ledger.
     pub entry: u64,
-    /// How many messages it has.
+    /// Number of messages.
     pub messages: u32,
-    /// Where it lies, in units of 16 bytes.
+    /// Offset in units of 16 bytes.
     offset: u32,
-    /// Bytes of its body.
+    /// Size of the body in bytes.
     pub size: u32,
 }
 
-/// Writes a compacted file, under a name that recovery removes until [`CompactedWriter::finish`]
-/// gives it the real one.
+/// Writes a compacted file. Until [`CompactedWriter::finish`] renames it, it has a name that
+/// recovery removes.
 #[derive(Debug)]
 pub struct CompactedWriter {
     storage: Arc<dyn Storage>,
     name: String,
     file: Arc<dyn StorageFile>,
-    /// What was not yet written.
+    /// Data that is not yet written.
     buffer: BytesMut,
-    /// Bytes in front of the buffer.
+    /// Bytes before the buffer.
     written: u64,
-    /// How many of these are durable.
+    /// Durable bytes.
     synced: u64,
     slots: Vec<CompactedSlot>,
-    /// Nothing is left to be removed.
+    /// Whether there is no temporary file left to remove.
     finished: bool,
 }
 
 impl CompactedWriter {
-    /// Begins a file of this name, as `compact/3-120.seg`.
+    /// Creates a file of this name, such as `compact/3-120.seg`.
     ///
     /// # Errors
     /// [`CompactedError::Io`].
@@ -113,10 +114,10 @@ impl CompactedWriter {
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Completes the file, makes it durable and gives it its name.
+    /// Completes the file, makes it durable and renames it.
     ///
     /// # Errors
-    /// [`CompactedError::Io`]. Nothing is left of the file then, unless its name could not be made
+    /// [`CompactedError::Io`]. The file is then removed, unless only its name could not be made
     /// durable.
     pub fn finish(mut self) -> Result<CompactedFile, CompactedError> {
         let index = self.written + self.buffer.len() as u64;
@@ -173,7 +174,7 @@ impl CompactedWriter {
 impl Drop for CompactedWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // Recovery removes it otherwise.
+            // If this fails, recovery removes the file.
             drop(self.storage.remove(&temporary(&self.name)));
         }
     }
@@ -193,7 +194,7 @@ struct CompactedFileInner {
 }
 
 impl CompactedFile {
-    /// Opens a file that a writer finished, and verifies all of it but the entries.
+    /// Opens a completed file, and verifies everything except the entries.
     ///
     /// # Errors
     /// See [`CompactedError`].
@@ -292,7 +293,7 @@ impl CompactedSlot {
         Self { ordinal, ledger, entry, messages, offset, size }
     }
 
-    /// Where the entry lies in the file.
+    /// Offset of the entry in the file.
     fn position(&self) -> u64 {
         u64::from(self.offset) * UNIT_BYTES
     }
@@ -314,7 +315,7 @@ impl CompactedSlot {
         out
     }
 
-    /// Reads what [`CompactedSlot::encode`] made.
+    /// Decodes the bytes of [`CompactedSlot::encode`].
     fn decode(mut bytes: &[u8]) -> Self {
         let (ordinal, ledger, entry) = (bytes.get_u64(), bytes.get_u64(), bytes.get_u64());
         let (messages, offset, size) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
@@ -322,7 +323,7 @@ impl CompactedSlot {
     }
 }
 
-/// Where the index begins and how many entries it has, if the trailer is sound.
+/// Offset of the index and number of entries, if the trailer is intact.
 pub(super) fn read_trailer(file: &dyn StorageFile, length: u64) -> Option<(u64, u64)> {
     let at = length.checked_sub(TRAILER_BYTES as u64)?;
     let mut trailer = [0; TRAILER_BYTES];
@@ -340,7 +341,7 @@ fn crc_fits(bytes: &[u8]) -> bool {
     split.is_some_and(|(covered, crc)| crc32c::crc32c(covered).to_be_bytes() == crc)
 }
 
-/// The name of the file until it is complete.
+/// Name of the file until it is complete.
 fn temporary(name: &str) -> String {
     format!("{name}.tmp")
 }
@@ -412,7 +413,7 @@ mod tests {
         let bodies = vec![b"one".to_vec(), b"and two".to_vec(), Vec::new()];
         write(&storage, &bodies);
         let sound = storage.file(NAME).unwrap();
-        // Padding between entries means nothing.
+        // Padding between entries has no meaning.
         let padding = |at: usize| (51..64).contains(&at) || (103..112).contains(&at);
         for at in (0..sound.len()).filter(|&at| !padding(at)) {
             let mut bytes = sound.clone();

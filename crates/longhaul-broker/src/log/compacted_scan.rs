@@ -1,5 +1,4 @@
-//! A compacted file whose index is lost: each entry says itself which one it is, so that the index
-//! is made again from the entries.
+//! Rebuilds the index of a compacted file from its entries, each of which has its own ids.
 
 use super::compacted::{
     CompactedFile, CompactedSlot, ENTRY_HEAD_BYTES, HEADER_BYTES, UNIT_BYTES, read_trailer,
@@ -8,14 +7,14 @@ use super::storage::{Storage, StorageFile};
 use bytes::Buf;
 use std::io;
 
-/// Entries above this are no entries.
+/// Maximum size of an entry in bytes.
 const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
-/// Makes the index again of a compacted file. `messages` says of a body how many messages it has.
-/// Says as well whether the file is known to have had no other entries.
+/// Rebuilds the index of a compacted file. `messages` returns the number of messages in a body.
+/// Also returns whether the file is known to have had no other entries.
 ///
 /// # Errors
-/// Those of the operating system: the file is not there, for example.
+/// I/O errors, for example if the file does not exist.
 pub fn scan_compacted(
     storage: &dyn Storage,
     name: &str,
@@ -37,7 +36,7 @@ pub fn scan_compacted(
     Ok((CompactedFile::with_index(file, storage.describe(name), slots), is_complete))
 }
 
-/// The entry that begins at a multiple of 16 bytes, if one does.
+/// The entry at this offset, a multiple of 16 bytes, if there is one.
 fn entry_at(
     file: &dyn StorageFile,
     offset: u64,

@@ -1,9 +1,9 @@
-//! Decides where each record lies, and encodes it: pure, in memory.
+//! Assigns a location to each record and encodes it. Pure, in memory.
 //!
-//! Records wait here while the writer is busy; [`Composer::take`] then hands all of them out as one
-//! group. A group that does not fit what is left of a segment goes on in the next one: it consists
-//! of chunks, each of which begins with a mark and lies in one segment. Room for a seal is always
-//! left, so that every segment says itself where it ends.
+//! Records wait here while the writer is busy; [`Composer::take`] then returns all of them as one
+//! group. A group that does not fit the rest of a segment continues in the next one: it consists of
+//! chunks, each of which begins with a mark and belongs to one segment. Room for a seal is always
+//! kept, so every segment records its own end.
 
 use super::error::AppendError;
 use super::options::LogOptions;
@@ -16,47 +16,47 @@ use super::segment::{HEADER_BYTES, SegmentHeader};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
-/// Bytes that are reserved for a group before its first record, at least and at most.
+/// Minimum and maximum of the bytes that are reserved for a group before its first record.
 const CAPACITY_MIN: usize = 1024;
 const CAPACITY_MAX: usize = 1024 * 1024;
 
-/// Lays out and encodes records.
+/// Assigns locations to records and encodes them.
 #[derive(Debug)]
 pub struct Composer {
     /// Sizes, limits and the salt of new segments.
     options: LogOptions,
-    /// What the disk has room for.
+    /// The room on the disk.
     room: Arc<LogSpace>,
-    /// The segment that records are appended to.
+    /// The current segment.
     header: SegmentHeader,
-    /// The seed of its checksums.
+    /// Seed of the segment's checksums.
     seed: u32,
-    /// The first free byte in it.
+    /// Offset of the first free byte in the segment.
     offset: u32,
-    /// The number of the group that is being composed.
+    /// Number of the current group.
     group: u64,
     /// Everything encoded since the last [`Composer::take`].
     buffer: BytesMut,
-    /// Bytes of the last group.
+    /// Size of the last group in bytes.
     capacity: usize,
-    /// The parts of the group that are complete.
+    /// The complete chunks of the group.
     chunks: Vec<GroupChunk>,
-    /// The part that records are added to; none before the first record.
+    /// The chunk that records are added to; `None` before the first record.
     open: Option<GroupChunk>,
 }
 
-/// The part of a group that lies in one segment, one piece.
+/// The contiguous part of a group in one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupChunk {
-    /// Says that the segment begins with this chunk.
+    /// The header, if the segment begins with this chunk.
     pub(super) begins: Option<SegmentHeader>,
-    /// The number of the segment.
+    /// Number of the segment.
     pub(super) segment: u32,
-    /// Where in the segment the chunk lies.
+    /// Offset of the chunk in the segment.
     pub(super) offset: u32,
-    /// Where in the group's bytes the chunk begins.
+    /// Offset of the chunk in the group's bytes.
     from: usize,
-    /// Bytes of the chunk.
+    /// Size of the chunk in bytes.
     pub(super) size: u32,
 }
 
@@ -70,7 +70,7 @@ pub struct RecordGroup {
 }
 
 impl Composer {
-    /// Goes on behind what is in the log.
+    /// Creates a composer that continues after the last record of the log.
     pub(super) fn new(
         options: LogOptions,
         room: Arc<LogSpace>,
@@ -93,10 +93,10 @@ impl Composer {
         }
     }
 
-    /// Adds a record, whose body is these parts one behind the other, and says where it will lie.
+    /// Adds a record, whose body is the concatenation of these parts, and returns its location.
     ///
     /// # Errors
-    /// [`AppendError::TooLarge`] when the body is above the limit. Nothing has changed then.
+    /// [`AppendError::TooLarge`] when the body is above the limit; nothing has changed then.
     pub fn append(
         &mut self,
         head: RecordHead,
@@ -105,7 +105,7 @@ impl Composer {
         let bytes = body.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let size = self.size_of(bytes)?;
         if self.buffer.capacity() == 0 {
-            // The next group is mostly about as large as the last one.
+            // Consecutive groups usually have similar sizes.
             let capacity = self.capacity.clamp(CAPACITY_MIN, CAPACITY_MAX);
             self.buffer.reserve(capacity);
         }
@@ -117,83 +117,83 @@ impl Composer {
         Ok(place)
     }
 
-    /// How many bytes the record of a body of so many takes.
+    /// Size of the record for a body of this many bytes.
     ///
     /// # Errors
-    /// [`AppendError::TooLarge`] when the body is above the limit. This is the only reason why
-    /// [`Composer::append`] fails.
+    /// [`AppendError::TooLarge`] when the body is above the limit. [`Composer::append`] fails for
+    /// no other reason.
     pub fn size_of(&self, bytes: usize) -> Result<u32, AppendError> {
         let limit = self.options.body_bytes_max;
         let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
         Ok(size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD)
     }
 
-    /// Whether the disk has room for an entry with a body of so many bytes, and then for what frees
-    /// space.
+    /// Whether the disk has room for an entry with a body of this many bytes, plus the reserve for
+    /// records that free space.
     #[must_use]
     pub fn has_room_for(&self, bytes: usize) -> bool {
-        // What is too large is refused as such.
+        // A body that is too large gets its own error.
         let Ok(size) = self.size_of(bytes) else { return true };
         self.room.has_room(&self.options, self.left(), size, size_for(size))
     }
 
-    /// Free bytes of the disk that nothing was laid out for; none where the disk does not say.
+    /// Free bytes of the disk that are not yet assigned; `None` if the disk does not tell.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
         Some(self.room.left()).filter(|&bytes| bytes < u64::MAX / 2)
     }
 
-    /// As if the segment made ahead and the rest of the disk had so many bytes.
+    /// Pretends that the spare segment and the rest of the disk have these many bytes.
     #[cfg(test)]
     pub(crate) fn leave_room(&self, spare: u32, free: u64) {
         self.room.set_spare(spare);
         self.room.set_free(free);
     }
 
-    /// The size of the segment that is written.
+    /// Size of the current segment.
     #[must_use]
     pub const fn segment_bytes(&self) -> u32 {
         self.header.size
     }
 
-    /// Whether the disk has room for every entry that may be appended, however large.
+    /// Whether the disk has room for every entry that may be appended, up to the largest.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.has_room_for(self.options.body_bytes_max as usize)
     }
 
-    /// So many bytes are left on a full disk, at least, to what frees space.
+    /// Bytes that a full disk keeps, at least, for records that free space.
     #[must_use]
     pub const fn kept_bytes(&self) -> u32 {
         room::kept_bytes(&self.options)
     }
 
-    /// Whether the disk has room for copies whose records take so many bytes, if it frees more that
-    /// they are made.
+    /// Whether the disk has room for copies whose records take this many bytes, if making them
+    /// frees more.
     #[must_use]
     pub fn has_room_to_copy(&self, bytes: u64) -> bool {
         self.room.has_room_to_copy(&self.options, self.left(), bytes)
     }
 
-    /// Bytes that records may take in the segment, as it is.
+    /// Free bytes for records in the current segment.
     fn left(&self) -> u32 {
         let marks = if self.open.is_some() { MARK_BYTES } else { 2 * MARK_BYTES };
         self.header.size.saturating_sub(self.offset).saturating_sub(marks)
     }
 
-    /// Bytes that wait for [`Composer::take`].
+    /// Bytes that the next [`Composer::take`] returns.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// The position behind the last record, whether it is written yet or not.
+    /// The position after the last record, whether it is written yet or not.
     #[must_use]
     pub fn end(&self) -> LogPosition {
         LogPosition { segment: self.header.number, offset: self.offset }
     }
 
-    /// Hands out everything that was appended since the last call; `None` when nothing was.
+    /// Returns everything that was appended since the last call; `None` if nothing was.
     pub fn take(&mut self) -> Option<RecordGroup> {
         self.close_chunk();
         if self.chunks.is_empty() {
@@ -201,7 +201,7 @@ impl Composer {
         }
         let buffer = std::mem::take(&mut self.buffer);
         self.capacity = buffer.len();
-        // A group may be kept for long, and should keep hardly more than its bytes.
+        // A group may be kept for long and should not occupy much more than its bytes.
         let is_roomy = buffer.capacity() / 2 > buffer.len().max(CAPACITY_MIN);
         let bytes = if is_roomy { Bytes::copy_from_slice(&buffer) } else { buffer.freeze() };
         let chunks = self.chunks.drain(..).collect();
@@ -210,7 +210,7 @@ impl Composer {
         Some(group)
     }
 
-    /// Sees to it that a record of this size and a seal fit behind an open chunk.
+    /// Ensures that a record of this size and a seal fit after an open chunk.
     fn make_room(&mut self, size: u32) {
         let mark = if self.open.is_some() { 0 } else { MARK_BYTES };
         // No sum overflows: options keep segments and bodies below 1 GiB.
@@ -235,7 +235,7 @@ impl Composer {
         self.close_chunk();
     }
 
-    /// Begins a segment that holds at least a record of this size.
+    /// Begins a segment that can hold at least a record of this size.
     fn begin_segment(&mut self, record: u32) {
         let size = self.room.claim(&self.options, self.header.size, size_for(record));
         let header = SegmentHeader {
@@ -256,12 +256,12 @@ impl Composer {
         self.open = Some(GroupChunk { begins, segment, offset, from, size: 0 });
     }
 
-    /// Completes the open chunk, whose size its mark now learns.
+    /// Completes the open chunk and writes its size into its mark.
     fn close_chunk(&mut self) {
         let Some(mut chunk) = self.open.take() else { return };
         chunk.size = self.offset - chunk.offset;
         let mark = LogMark::Group { group: self.group, bytes: chunk.size };
-        // A seal alone is no longer than a mark and has none in front.
+        // A chunk that is only a seal has no other mark.
         if chunk.size > MARK_BYTES
             && let Some(space) = self.buffer.get_mut(chunk.from..chunk.from + HEAD_BYTES)
         {
@@ -278,34 +278,34 @@ impl Composer {
     }
 }
 
-/// The size of a segment that holds a record of this size.
+/// Size of a segment that holds a record of this size.
 fn size_for(record: u32) -> u32 {
     let needed = HEADER_BYTES + MARK_BYTES + record + MARK_BYTES;
-    // Whole blocks, as the header has.
+    // Whole blocks, like the header.
     needed.div_ceil(HEADER_BYTES) * HEADER_BYTES
 }
 
 impl RecordGroup {
-    /// The number of the group: groups are written in the order of their numbers, without a gap.
+    /// Number of the group. Groups are written in the order of their numbers, without a gap.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Bytes that will be written.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The position behind the group.
+    /// The position after the group.
     #[must_use]
     pub fn end(&self) -> LogPosition {
         self.end
     }
 
-    /// The body of a record of this group, without a copy: a slice that keeps the whole group's
-    /// bytes alive.
+    /// The body of a record of this group, without a copy: the slice keeps the whole group's bytes
+    /// alive.
     #[must_use]
     pub fn body(&self, place: RecordLocation) -> Option<Bytes> {
         let inside = |chunk: &&GroupChunk| {
@@ -320,7 +320,7 @@ impl RecordGroup {
             .then(|| self.bytes.slice(start + HEAD_BYTES..end))
     }
 
-    /// The parts of the group in the order of writing, with their bytes.
+    /// The chunks of the group in the order of writing, with their bytes.
     pub(super) fn chunks(&self) -> impl ExactSizeIterator<Item = (&GroupChunk, &[u8])> {
         let bytes = |chunk: &GroupChunk| {
             self.bytes.get(chunk.from..chunk.from + chunk.size as usize).unwrap_or_default()

@@ -1,13 +1,13 @@
-//! How far the disk had confirmed the log when it last rested, in a file of its own.
+//! A file that records how far the disk had confirmed the log when the log was last idle.
 //!
-//! Damage within the last groups of the newest segment looks like a group that was being written
-//! when the power failed, unless something outside the segment says that they had been confirmed.
-//! The checkpoint does so for what lies before it. This file does so for the rest: when nothing was
-//! logged for [`REST`], the position behind the last confirmed group is noted in it, at the price
-//! of one sync. A log that never rests is not slowed down.
+//! Damage in the last groups of the newest segment looks like a group that was being written when
+//! the power failed, unless something outside the segment proves that the groups were confirmed.
+//! The checkpoint proves it for groups before it, and this file for later ones: when nothing was
+//! logged for [`REST`], the position after the last confirmed group is noted here, at the cost of
+//! one sync. A log that is never idle is not slowed down.
 //!
-//! There are two slots in blocks of their own, and the one that says less is written next: a slot
-//! that a power cut has torn leaves the other. Big endian:
+//! The file has two slots in separate blocks. The slot with the older position is written next, so
+//! a slot torn by a power cut leaves the other one intact. Big endian:
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 crc32c` of everything before.
 
 use super::error::OpenError;
@@ -18,31 +18,31 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The name of the file.
+/// Name of the file.
 pub(super) const NAME: &str = "confirmed";
-/// Its name while it is being made.
+/// Name of the file while it is created.
 pub(super) const NAME_NEW: &str = "confirmed.tmp";
-/// Nothing was confirmed for so long: the log rests.
+/// The log is idle when nothing was confirmed for this time.
 pub(super) const REST: Duration = Duration::from_millis(100);
 
 const MAGIC: &[u8; 8] = b"LHLOGCFM";
 const VERSION: u32 = 1;
-/// Bytes from one slot to the next.
+/// Distance of the slots in bytes.
 const SLOT_BYTES: usize = 4096;
-/// Bytes of a slot that say something.
+/// Used bytes of a slot.
 const USED_BYTES: usize = 24;
 
-/// The file, and what it says.
+/// The file and its content.
 #[derive(Debug, Default)]
 pub(super) struct Confirmed {
-    /// None: there is none that may be written.
+    /// `None` if there is no file that may be written.
     file: Option<Arc<dyn StorageFile>>,
-    /// What each slot says, if it is sound.
+    /// Content of each slot, if intact.
     slots: [Option<LogPosition>; 2],
 }
 
 impl Confirmed {
-    /// Reads it. A file that is missing or damaged says nothing.
+    /// Reads the file. A missing or damaged file has no position.
     pub(super) fn read(storage: &dyn Storage) -> Result<Self, OpenError> {
         let path = storage.describe(NAME);
         let io = |source| OpenError::Io { what: format!("read {path}"), source };
@@ -63,14 +63,14 @@ impl Confirmed {
         Ok(Self { file: Some(file), slots })
     }
 
-    /// The position that was noted last.
+    /// The newest noted position.
     pub(super) fn at(&self) -> Option<LogPosition> {
         self.slots.into_iter().flatten().max()
     }
 
-    /// Notes a position, durably. One that could not be noted leaves the one before.
+    /// Notes a position durably. If that fails, the previous one remains.
     pub(super) fn note(&mut self, storage: &dyn Storage, at: LogPosition) -> io::Result<()> {
-        // A file that has another name is somebody's copy, whose log may end before this position.
+        // A file with another name is a copy, whose log may end before this position.
         let file = match self.file.take() {
             Some(file) if !file.has_other_names()? => file,
             Some(_) | None => {
@@ -81,7 +81,7 @@ impl Confirmed {
         };
         let [first, second] = &mut self.slots;
         let (slot, offset) = if first <= second { (first, 0) } else { (second, SLOT_BYTES) };
-        // Nothing is known of it until it was synced.
+        // Unknown until it is synced.
         *slot = None;
         file.write_at(&encode(at), offset as u64)?;
         file.sync_data()?;
@@ -91,7 +91,7 @@ impl Confirmed {
     }
 }
 
-/// Makes the file, in place of one that may be there.
+/// Creates the file; replaces an existing one.
 fn make(storage: &dyn Storage, at: LogPosition) -> io::Result<Arc<dyn StorageFile>> {
     let made = storage.create(NAME_NEW).and_then(|file| {
         let mut bytes = [0; 2 * SLOT_BYTES];
@@ -123,7 +123,7 @@ fn checksum(bytes: &[u8; USED_BYTES]) -> [u8; 4] {
     crc32c::crc32c(bytes.split_at(USED_BYTES - 4).0).to_be_bytes()
 }
 
-/// What a slot says; nothing if it was never written, or is torn. The error is the version of a
+/// Content of a slot; `None` if it was never written, or is torn. The error is the version of a
 /// later broker.
 fn decode(slot: &[u8]) -> Result<Option<LogPosition>, u32> {
     let Some(bytes) = slot.first_chunk::<USED_BYTES>() else { return Ok(None) };
@@ -138,17 +138,15 @@ fn decode(slot: &[u8]) -> Result<Option<LogPosition>, u32> {
     }
 }
 
-/// Tells when the log rests: pure.
+/// Detects that the log is idle. Pure.
 #[derive(Debug, Default)]
 pub(super) struct LogIdleDetector {
-    /// How far the log was confirmed when somebody last looked and found more than before, and when
-    /// that was.
+    /// The newest confirmed position that was seen, and when it was first seen.
     seen: Option<(LogPosition, Instant)>,
 }
 
 impl LogIdleDetector {
-    /// How long to wait until it is time to note how far the log is confirmed; `None` if that is
-    /// known already.
+    /// Time until the confirmed position should be noted; `None` if it is already noted.
     pub(super) fn wait(
         &mut self,
         durable: LogPosition,

@@ -1,4 +1,4 @@
-//! What can go wrong, each with the place and with what to do about it.
+//! Errors of the log, each with the place and the remedy.
 
 use rustix::io::Errno;
 use std::io;
@@ -7,48 +7,48 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// Its body is above the limit.
+    /// The body is above the limit.
     #[error(
         "a record of {size} bytes is above the limit of {limit}: send less at once or raise the limit"
     )]
     TooLarge {
-        /// Bytes of the body.
+        /// Size of the body in bytes.
         size: usize,
-        /// What is allowed.
+        /// Limit in bytes.
         limit: u32,
     },
 }
 
-/// Why something was not written.
+/// Why a group or a checkpoint was not written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The next segment cannot be made at the moment: the disk has no room, or the process no file
-    /// descriptor. Nothing is lost: submit the same group again when there is.
+    /// The next segment cannot be created at the moment: the disk is full, or the process has no
+    /// file descriptor. Nothing is lost: submit the same group again when there is room.
     #[error(
         "cannot make {file}: {reason}. Free space, or file descriptors, then submit the same group again"
     )]
     Full {
-        /// The file that could not be made.
+        /// The file that could not be created.
         file: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// A write or a sync failed, now or earlier. What the disk holds is known only after a restart.
+    /// A write or a sync failed, now or earlier. The content on disk is known only after a restart.
     #[error("the log is closed for writes until the next start, because {reason}")]
     Poisoned {
-        /// What failed.
+        /// The failure.
         reason: String,
     },
-    /// A checkpoint could not be written. The one before it still counts.
+    /// A checkpoint could not be written. The previous one remains valid.
     #[error("could not write {file}: {reason}; the earlier checkpoint still counts")]
     Checkpoint {
         /// The file.
         file: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// Another checkpoint is under way.
+    /// Another checkpoint is in progress.
     #[error("another checkpoint is under way")]
     Busy,
     /// The log has been closed.
@@ -60,18 +60,18 @@ pub enum WriteError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The segment is not, or no longer, there.
+    /// The segment does not exist, or no longer.
     #[error("segment {segment} is not in the log: it has been removed or was never written")]
     Gone {
-        /// Its number.
+        /// Number of the segment.
         segment: u32,
     },
-    /// What stands there is not what was written.
+    /// The stored bytes are not those that were written.
     #[error("{file} is damaged at offset {offset}: check the disk")]
     Damaged {
         /// The file.
         file: String,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
     },
     /// The operating system refused.
@@ -79,9 +79,9 @@ pub enum ReadError {
     Io {
         /// The file.
         file: String,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// What the operating system said.
+        /// The error of the operating system.
         reason: String,
     },
 }
@@ -95,22 +95,22 @@ pub enum OpenError {
     Locked {
         /// The data directory.
         directory: String,
-        /// The process that holds it, if it said so.
+        /// The process id of the holder, if known.
         pid: Option<u32>,
     },
-    /// Bytes that were confirmed are not there any more.
+    /// Confirmed bytes are lost.
     #[error(
         "{file} is damaged at offset {offset}: {what}. Nothing was changed. Restore the data directory from a copy, or salvage what can be read"
     )]
     Damaged {
         /// The file.
         file: String,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         what: String,
     },
-    /// A segment is missing between others, or behind the checkpoint.
+    /// A segment is missing between others, or after the checkpoint.
     #[error(
         "{file} is missing, but the log needs it. Nothing was changed. Restore the data directory from a copy, or salvage what can be read"
     )]
@@ -118,15 +118,15 @@ pub enum OpenError {
         /// The file.
         file: String,
     },
-    /// A segment is missing that only the inventory names. The log is whole without it, but for
-    /// what it held.
+    /// A segment is missing that only the inventory lists. The log is complete without it, except
+    /// for its entries.
     #[error(
         "{file} is missing, and the broker has not removed it. Put it back, or restore the data directory from a copy, or salvage what can be read. To go on without what it held, delete {inventory}. Nothing was changed"
     )]
     NotRemoved {
         /// The file.
         file: String,
-        /// The file that names it.
+        /// The inventory.
         inventory: String,
     },
     /// A later version wrote the file.
@@ -136,28 +136,28 @@ pub enum OpenError {
     Version {
         /// The file.
         file: String,
-        /// What it says.
+        /// The version in the file.
         version: u32,
     },
     /// The options contradict each other.
     #[error("the options of the log are wrong: {0}")]
     Options(&'static str),
-    /// The caller could not apply what was replayed.
+    /// The caller could not apply a replayed item.
     #[error("{file} at offset {offset} cannot be applied: {reason}")]
     Apply {
         /// The file.
         file: String,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// What the caller said.
+        /// The caller's error.
         reason: String,
     },
     /// The operating system refused.
     #[error("could not {what}")]
     Io {
-        /// What was tried, with the path.
+        /// The action, with the path.
         what: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -173,32 +173,32 @@ pub enum CompactedError {
         /// The file.
         file: String,
     },
-    /// It is not what a writer finished.
+    /// The file was not completed by a writer, or was changed since.
     #[error("{file} is damaged at offset {offset}: {what}")]
     Damaged {
         /// The file.
         file: String,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         what: &'static str,
     },
-    /// A later version wrote it.
+    /// A later version wrote the file.
     #[error(
         "{file} has format version {version}, which this broker does not know: use a later broker"
     )]
     Version {
         /// The file.
         file: String,
-        /// What it says.
+        /// The version in the file.
         version: u32,
     },
     /// The operating system refused.
     #[error("could not {what}")]
     Io {
-        /// What was tried, with the path.
+        /// The action, with the path.
         what: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -208,13 +208,12 @@ fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// Whether the disk, or the owner's share of it, has no room.
+/// Whether the disk, or the owner's quota, is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether it may go well a little later: there was no room, or no file descriptor or no memory for
-/// what was to be opened.
+/// Whether a later try may succeed: there was no room, no file descriptor or no memory.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     let lacking =
         [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| Some(errno.raw_os_error()));

@@ -1,4 +1,4 @@
-//! The log at work: two threads around steps that need none.
+//! The log with its two threads, around steps that need no thread.
 
 use super::aging::Aging;
 use super::background;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Is told, on a thread of the log, how a write went. It must not block.
+/// Receives the result of a write, on a thread of the log. It must not block.
 pub type WriteCallback = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
 
 /// Opens a log: replays it, then starts its threads.
@@ -48,7 +48,7 @@ pub fn open(
 pub struct BrokerLog {
     shared: Arc<SharedLogState>,
     reader: RecordReader,
-    /// Where the writer gets its groups; `None` once the log is being closed.
+    /// Channel of groups to the writer; `None` once the log is being closed.
     groups: Option<SyncSender<(RecordGroup, WriteCallback)>>,
     jobs: Arc<BackgroundJobs>,
     writer: Option<JoinHandle<()>>,
@@ -83,15 +83,15 @@ impl BrokerLog {
         Ok(log)
     }
 
-    /// Reads what is written. Readers may outlive the log.
+    /// A reader for written records. Readers may outlive the log.
     #[must_use]
     pub fn reader(&self) -> RecordReader {
         self.reader.clone()
     }
 
-    /// Writes and syncs a group, then calls `done`. One group may be in flight, and groups come in
-    /// the order in which the composer handed them out. After [`WriteError::Full`] the same group
-    /// must come again: nothing of it is lost, and nothing else can be written before it.
+    /// Writes and syncs a group, then calls `done`. One group may be in flight, and groups must
+    /// come in the order in which the composer returned them. After [`WriteError::Full`] submit the
+    /// same group again: nothing of it is lost, and nothing else can be written before it.
     pub fn submit(&self, group: RecordGroup, done: WriteCallback) {
         let Some(groups) = &self.groups else { return done(Err(WriteError::Closed)) };
         match groups.try_send((group, done)) {
@@ -102,8 +102,8 @@ impl BrokerLog {
     }
 
     /// Writes a checkpoint in the background: the state after all records before `at`, in pieces
-    /// that replay hands back one by one. `at` may lie before records that are still in flight, or
-    /// not even submitted: it waits for them. One checkpoint may be under way.
+    /// that replay passes on one by one. `at` may be after records that are still in flight or not
+    /// yet submitted: the checkpoint waits for them. One checkpoint may be in progress.
     pub fn checkpoint(&self, at: LogPosition, image: Vec<Bytes>, done: WriteCallback) {
         let mut pending = lock(&self.jobs.pending);
         let refused = if pending.stop {
@@ -122,43 +122,42 @@ impl BrokerLog {
         self.jobs.wake.notify_all();
     }
 
-    /// Removes segments in the background. Those from the durable checkpoint's position on stay, so
-    /// that a segment should be removed only after the checkpoint behind it was reported as
-    /// written. After a crash a removed segment may be there again.
+    /// Removes segments in the background. Segments at or after the durable checkpoint's position
+    /// are kept, so remove a segment only after the checkpoint behind it was reported as written.
+    /// After a crash a removed segment may exist again.
     pub fn remove(&self, segments: &[u32]) {
         lock(&self.jobs.pending).remove.extend(segments);
         self.jobs.wake.notify_all();
     }
 
-    /// What the durable checkpoint stands for, if there is one.
+    /// Position of the durable checkpoint, if there is one.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn checkpointed(&self) -> Option<LogPosition> {
         self.shared.checkpoint()
     }
 
-    /// The segments there are, with the bytes of their files.
+    /// The existing segments, with the sizes of their files in bytes.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn segments(&self) -> Vec<(u32, u64)> {
         self.shared.list()
     }
 
-    /// What the log says of itself.
+    /// Status of the log.
     #[must_use]
     pub fn report(&self) -> LogStatus {
         self.shared.report()
     }
 
-    /// Tries in the background to prepare the next segment: to be called now and then while the
-    /// disk is full.
+    /// Tries in the background to prepare the next segment. Call it now and then while the disk is
+    /// full.
     pub fn prepare(&self) {
         lock(&self.jobs.pending).prepare = true;
         self.jobs.wake.notify_all();
     }
 
-    /// Ends the threads after what they have in hand. A checkpoint that waits for records is given
-    /// up.
+    /// Ends the threads after their current work. A checkpoint that waits for records is given up.
     pub fn close(self) {
         drop(self);
     }
@@ -196,7 +195,7 @@ fn write(
 ) {
     while let Ok((group, done)) = groups.recv() {
         let result = writer.write(&group);
-        // The driver may go on before the background hears of it.
+        // The driver may continue before the background learns of it.
         done(result);
         if writer.wants_prepare() {
             lock(&jobs.pending).prepare = true;
@@ -210,8 +209,7 @@ fn write(
     }
 }
 
-/// What the background has to do. Each kind of work is there at most once, so that nothing piles
-/// up.
+/// Work for the background. Each kind of work is pending at most once, so the queue cannot grow.
 #[derive(Default)]
 struct BackgroundJobs {
     pending: Mutex<PendingJobs>,
@@ -222,11 +220,11 @@ struct BackgroundJobs {
 struct PendingJobs {
     prepare: bool,
     remove: BTreeSet<u32>,
-    /// Waits until the disk confirmed what it stands for.
+    /// Waits until the disk has confirmed the records that it covers.
     checkpoint: Option<(LogPosition, Vec<Bytes>, WriteCallback)>,
-    /// A checkpoint is being written.
+    /// Whether a checkpoint is being written.
     busy: bool,
-    /// Everything that is confirmed is noted: the background waits for more.
+    /// Whether the confirmed position is noted, and the background waits for more.
     is_at_rest: bool,
     stop: bool,
 }
@@ -237,7 +235,7 @@ enum BackgroundJob {
     Checkpoint(LogPosition, Vec<Bytes>, WriteCallback),
     Reserve,
     Index,
-    /// The log rests, or ends.
+    /// The log is idle, or ends.
     NoteConfirmed,
     /// A checkpoint for records that will not be written.
     GiveUp(WriteCallback, WriteError),
@@ -269,7 +267,7 @@ impl BackgroundJobs {
         }
     }
 
-    /// Waits for work. What the writer needs comes first.
+    /// Waits for work. Work for the writer comes first.
     fn next(
         &self,
         shared: &SharedLogState,
@@ -306,7 +304,7 @@ impl BackgroundJobs {
             }
             let now = clock::monotonic();
             let index_in = match shared.without_index() {
-                // The log rests.
+                // The log is idle.
                 Some(_) if is_noted => Some(Duration::ZERO),
                 without => aging.wait(without, now),
             };

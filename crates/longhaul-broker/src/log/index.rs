@@ -1,8 +1,8 @@
-//! The index of a sealed segment: what a start needs of its entries, so that it need not read the
-//! segment.
+//! The index of a sealed segment: the facts about its entries that a start needs, so that it need
+//! not read the segment.
 //!
-//! It is made of the segment, once there is a segment behind it, and holds nothing of its own:
-//! where it is missing or does not fit, the segment is read, and the index is made again.
+//! It is built from the segment, once a next segment exists, and has no data of its own. If it is
+//! missing or does not match, the segment is read and the index is built again.
 //!
 //! Big endian:
 //! `8 magic | u32 version | 48 header of the segment | u32 where the seal begins | u64 group of the seal | streams | u32 crc32c`
@@ -20,14 +20,14 @@ use prost::encoding::{decode_varint, encode_varint};
 use std::collections::BTreeMap;
 use std::io;
 
-/// The name of an index while it is being written.
+/// Name of an index while it is written.
 pub(super) const NAME_NEW: &str = "log/index.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGIDX";
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 8 + 4 + HEADER_USED + 4 + 8;
-/// So many entries are handed out at once, at most. A run ends in front of each multiple, so that
-/// who keeps them in pages of so many mostly fills a page at once.
+/// Maximum number of entries in a run. A run ends at each multiple of it, so that a caller with
+/// pages of this size usually fills whole pages.
 const RUN_MAX: u32 = 1024;
 
 const JUMP: u64 = 1;
@@ -37,52 +37,53 @@ const BATCH: u64 = 8;
 const KEYED: u64 = 16;
 const FLAG_BITS: u32 = 5;
 
-/// What the owner of the log has to know of an entry at a start. The log gives no meaning to it.
+/// The facts about an entry that the owner of the log needs at a start. The log does not interpret
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// In ms since the epoch.
+    /// Publish time, in ms since the epoch.
     pub publish_time: u64,
-    /// How many messages it has, when it is a batch.
+    /// Number of messages, if the entry is a batch.
     pub batch: Option<u32>,
-    /// Not delivered before, in ms since the epoch.
+    /// Earliest delivery, in ms since the epoch.
     pub deliver_at: Option<u64>,
-    /// A hash of the message that it is a chunk of.
+    /// Hash of the message that the entry is a chunk of.
     pub chunk_of: Option<u64>,
-    /// The hash of its key; 0 where it has none.
+    /// Hash of the key; 0 without a key.
     pub key_hash: u16,
 }
 
-/// Finds the facts in the body of an entry; `None` if it has none.
+/// Extracts the facts from the body of an entry; `None` if it has none.
 pub type FactsOf = fn(&[u8]) -> Option<Facts>;
 
-/// An entry as an index has it.
+/// An entry in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexed {
-    /// Where it lies.
+    /// Its location.
     pub place: RecordLocation,
-    /// What is to be known of it.
+    /// Its facts.
     pub facts: Facts,
 }
 
-/// Neighbouring entries of a ledger.
+/// Adjacent entries of a ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerRun<'a> {
-    /// The broker's number for the topic.
+    /// Id of the topic.
     pub topic: u32,
-    /// Their ledger.
+    /// Ledger of the entries.
     pub ledger: u64,
-    /// The first one's number in it.
+    /// Number of the first entry in the ledger.
     pub first: u64,
-    /// They themselves.
+    /// The entries.
     pub entries: &'a [Indexed],
 }
 
-/// Why there is no index.
+/// Why an index cannot be used.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// There is no file.
+    /// The file does not exist.
     Missing,
-    /// It is not the one that was made of this segment.
+    /// The index was not built from this segment.
     Unfit(String),
 }
 
@@ -91,7 +92,7 @@ pub(super) fn name(number: u32) -> String {
     format!("{FOLDER}/{number:010}.idx")
 }
 
-/// The number of the segment whose index has this name within the folder.
+/// The number of the segment whose index has this file name, without the folder.
 pub(super) fn number_of(file: &str) -> Option<u32> {
     let digits = file.strip_suffix(".idx")?;
     digits.parse().ok().filter(|_| digits.len() == 10)
@@ -104,10 +105,10 @@ struct LedgerStream {
     last: Last,
 }
 
-/// What the next entry is told from.
+/// The previous entry, which the next one is encoded relative to.
 #[derive(Clone, Copy, Debug)]
 struct Last {
-    /// The number of the entry behind it.
+    /// Number of the entry after it.
     next: u64,
     end: u32,
     publish_time: u64,
@@ -117,7 +118,7 @@ impl Last {
     const NONE: Self = Self { next: 0, end: HEADER_BYTES, publish_time: 0 };
 }
 
-/// Makes an index of entries in the order of their segment.
+/// Builds an index from entries in the order of their segment.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     streams: BTreeMap<(u32, u64), LedgerStream>,
@@ -158,7 +159,7 @@ impl Builder {
         };
     }
 
-    /// The bytes of the file: the seal of the segment begins here, and was written by this group.
+    /// The bytes of the file. The seal of the segment begins at `end` and belongs to `group`.
     pub(super) fn finish(&self, header: &SegmentHeader, end: u32, group: u64) -> Vec<u8> {
         let streams: usize = self.streams.values().map(|stream| stream.bytes.len() + 30).sum();
         let mut out = Vec::with_capacity(HEAD_BYTES + streams + 4);
@@ -179,20 +180,20 @@ impl Builder {
     }
 }
 
-/// An index that fits its segment.
+/// An index that matches its segment.
 #[derive(Debug)]
 pub(super) struct Index {
     bytes: Vec<u8>,
     segment: u32,
-    /// Where the seal of the segment begins.
+    /// Offset of the segment's seal.
     pub(super) end: u32,
-    /// The group of the seal.
+    /// Group of the seal.
     pub(super) group: u64,
 }
 
 impl Index {
-    /// Reads the index of a segment. The next header of the log says where the segment ends as
-    /// well, and so does its seal: what fits both was made of this segment as it was sealed.
+    /// Reads the index of a segment. The header of the next segment and the seal also state where
+    /// the segment ends; an index that matches both was built from the sealed segment.
     pub(super) fn read(
         storage: &dyn Storage,
         segment: &Segment,
@@ -208,7 +209,7 @@ impl Index {
         let unfit = |what: &str| Err(Unusable::Unfit(what.to_owned()));
         let file = storage.open(&name(number)).map_err(refused)?;
         let length = usize::try_from(file.len().map_err(refused)?).unwrap_or(usize::MAX);
-        // An entry takes less than twice its record, whatever it has.
+        // The facts of an entry take less than twice its record.
         if length > 2 * segment.header.size as usize {
             return unfit("it is longer than any index of this segment");
         }
@@ -243,13 +244,13 @@ impl Index {
         Ok(Self { bytes, segment: number, end, group })
     }
 
-    /// The whole file.
+    /// Whether the index has these bytes.
     pub(super) fn is(&self, bytes: &[u8]) -> bool {
         bytes.starts_with(&self.bytes) && bytes.len() == self.bytes.len() + 4
     }
 
-    /// Hands out the entries, those of a ledger in the order of the segment. Says how many there
-    /// were; `None` if the streams make no sense.
+    /// Passes on the entries, those of a ledger in the order of the segment. Returns their number;
+    /// `None` if the streams are malformed.
     pub(super) fn runs<E>(
         &self,
         mut each: impl FnMut(LedgerRun<'_>) -> Result<(), E>,
@@ -304,7 +305,7 @@ impl Index {
     }
 }
 
-/// The next number of a stream. Most take one byte or two.
+/// The next number of a stream. Most numbers take one or two bytes.
 #[inline(always)]
 fn varint(stream: &mut &[u8]) -> Option<u64> {
     match **stream {
@@ -329,7 +330,7 @@ fn stream<'a>(rest: &mut &'a [u8]) -> Option<(u32, u64, &'a [u8])> {
     Some((topic, ledger, stream))
 }
 
-/// Whether the segment has this seal there.
+/// Whether the segment has this seal at this offset.
 fn ends_with_seal(segment: &Segment, end: u32, group: u64) -> bool {
     let mut bytes = [0; RECORD_OVERHEAD as usize];
     if segment.file.read_at(&mut bytes, u64::from(end)).is_err() {
@@ -339,8 +340,8 @@ fn ends_with_seal(segment: &Segment, end: u32, group: u64) -> bool {
     matches!(parsed, Some(ParsedRecord::Mark(LogMark::Seal { group: sealed, .. })) if sealed == group)
 }
 
-/// Writes the index of a segment. Its name becomes durable with the next one of the folder: until
-/// then it would be made again.
+/// Writes the index of a segment. The file name becomes durable with the next sync of the folder;
+/// after a crash before that, the index is built again.
 pub(super) fn write(storage: &dyn Storage, number: u32, bytes: &[u8]) -> io::Result<()> {
     let written = storage.create(NAME_NEW).and_then(|file| {
         file.write_at(bytes, 0)?;
@@ -353,7 +354,7 @@ pub(super) fn write(storage: &dyn Storage, number: u32, bytes: &[u8]) -> io::Res
     written
 }
 
-/// A difference of either sign, small if it is.
+/// Maps a signed difference to a small number if it is small.
 const fn zigzag(difference: u64) -> u64 {
     (difference << 1) ^ (difference.cast_signed() >> 63).cast_unsigned()
 }

@@ -1,4 +1,4 @@
-//! What a start takes from the indices of segments, and which ones are to be made.
+//! Uses the indices of segments at a start, and determines which ones must be built.
 
 use super::error::OpenError;
 use super::index::{self, Index, Unusable};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// The indices of a log that is being opened.
 pub(super) struct Indices<'a> {
     storage: &'a dyn Storage,
-    /// Segments that had to be read because there was none.
+    /// Segments that had to be read because they had no index.
     missing: Vec<u32>,
     /// Segments whose index was used.
     used: BTreeSet<u32>,
@@ -23,8 +23,8 @@ impl<'a> Indices<'a> {
         Self { storage, missing: Vec::new(), used: BTreeSet::new() }
     }
 
-    /// Takes the entries of a segment from its index. Says where the segment ends, and how many
-    /// there were; nothing if it has to be read.
+    /// Passes on the entries of a segment from its index. Returns where the segment ends and how
+    /// many there were; `None` if the segment must be read.
     pub(super) fn replay(
         &mut self,
         segment: &Segment,
@@ -50,7 +50,7 @@ impl<'a> Indices<'a> {
             })
         })?;
         let Some(count) = count else {
-            // What was taken from it is taken once more from the segment, to no effect.
+            // Entries that were already passed on come again from the segment, without effect.
             self.give_up(number, "it makes no sense");
             return Ok(None);
         };
@@ -67,11 +67,11 @@ impl<'a> Indices<'a> {
         );
     }
 
-    /// The segments whose index is to be made, of these that are sealed: those that were read. What
-    /// is wrong with an index shows only when it is used.
+    /// The sealed segments that were read and therefore need an index. A wrong index is only
+    /// noticed when it is used.
     pub(super) fn left_to_make(&self, sealed: impl Iterator<Item = u32>) -> BTreeSet<u32> {
         if let Some(first) = self.missing.first() {
-            // After an update that may be all of them.
+            // After an update this may be all of them.
             tracing::info!(
                 segments = self.missing.len(),
                 first,

@@ -1,11 +1,11 @@
-//! The inventory: the numbers of the segments that must be there at the next start, in a file of
-//! its own.
+//! The inventory: a file with the numbers of all segments that must exist at the next start.
 //!
-//! Segments are removed in any order, so that a gap in their numbers says nothing. The inventory is
-//! written anew before a checkpoint and before segments are removed, and what it names and is not
-//! there has been lost. Where it is missing nothing is known of segments before the checkpoint: a
-//! full disk has no room for one, and earlier versions wrote none. These remove segments without a
-//! change to it, so that it says nothing beside a checkpoint of theirs.
+//! Segments are removed in any order, so a gap in their numbers does not prove a loss. The
+//! inventory is rewritten before a checkpoint and before segments are removed; a segment in it that
+//! does not exist has been lost. Without an inventory nothing is known about segments before the
+//! checkpoint: a full disk may have no room for it, and earlier versions wrote none. Earlier
+//! versions also remove segments without updating the inventory, so it is ignored next to a
+//! checkpoint of such a version.
 //!
 //! Big endian: `8 magic | u32 version | u32 count | u32 number, as often | u32 crc32c` of
 //! everything before.
@@ -16,16 +16,16 @@ use bytes::{Buf, BufMut, BytesMut};
 use std::collections::BTreeSet;
 use std::io;
 
-/// The name of the file.
+/// Name of the file.
 pub(super) const NAME: &str = "segments";
-/// Its name while it is being written.
+/// Name of the file while it is written.
 pub(super) const NAME_NEW: &str = "segments.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGINV";
 const VERSION: u32 = 1;
 const FRAME_BYTES: usize = 8 + 4 + 4 + 4;
 
-/// Writes it in place of the one before: after a crash there is the one or the other.
+/// Replaces the inventory; after a crash, either the old or the new one exists.
 pub(super) fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
     let count = u32::try_from(numbers.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = BytesMut::with_capacity(FRAME_BYTES + 4 * numbers.len());
@@ -46,7 +46,8 @@ pub(super) fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
     written.and_then(|()| storage.sync_dir(""))
 }
 
-/// Gives it up, durably: from now on nothing is known.
+/// Removes the inventory durably: from then on nothing is known about segments before the
+/// checkpoint.
 pub(super) fn remove(storage: &dyn Storage) -> io::Result<()> {
     match storage.remove(NAME) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -54,8 +55,8 @@ pub(super) fn remove(storage: &dyn Storage) -> io::Result<()> {
     }
 }
 
-/// The segments that must be there; `None` if there is no inventory, or a damaged one: it holds
-/// nothing but what the segments say too, so that the log can do without it.
+/// The segments that must exist; `None` if the inventory is missing or damaged. The segments have
+/// the same information, so the log can work without it.
 pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
     let path = storage.describe(NAME);
     let io = |source| OpenError::Io { what: format!("read {path}"), source };
@@ -65,7 +66,7 @@ pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenE
         Err(error) => return Err(io(error)),
     };
     let length = usize::try_from(file.len().map_err(io)?).unwrap_or(usize::MAX);
-    // Longer than any list of numbers that fits into 32 bits each is nothing that was written here.
+    // A list of 32-bit numbers cannot be longer than this.
     let mut bytes = vec![0; length.min(FRAME_BYTES + (1 << 26))];
     file.read_at(&mut bytes, 0).map_err(io)?;
     match decode(&bytes) {
@@ -81,13 +82,13 @@ pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenE
     }
 }
 
-/// Whether there is no inventory. Beside a checkpoint there is one, unless a full disk left no room
-/// for it, or somebody has removed it.
+/// Whether the inventory is missing. It exists next to a checkpoint, unless a full disk left no
+/// room for it, or somebody removed it.
 pub(super) fn is_missing(storage: &dyn Storage) -> bool {
     storage.open(NAME).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Why bytes are no inventory.
+/// Why bytes are not an inventory.
 enum InventoryFault {
     Damaged,
     Version(u32),

@@ -1,16 +1,16 @@
 //! The log: every entry and every change of state, in one sequence of records shared by all topics.
 //!
-//! The machine of the broker appends records to a [`Composer`], which knows no disk: it decides
-//! where each record lies and encodes it. When the writer is idle, the driver takes what was
-//! composed meanwhile as one [`RecordGroup`] and submits it to the
-//! [`BrokerLog`]: one write, one sync, then the callback. A [`RecordReader`] reads records back; [`open`] replays them after a restart.
+//! The broker's machine appends records to a [`Composer`], which needs no disk: it assigns a
+//! location to each record and encodes it. When the writer is idle, the driver takes the composed
+//! records as one [`RecordGroup`] and submits it to the [`BrokerLog`]: one write, one sync, then
+//! the callback. A [`RecordReader`] reads records; [`open`] replays them after a restart.
 //!
 //! Invariants, which `docs/storage.md` explains together with the bytes on disk:
 //! - A group is reported as written only after the disk confirmed its sync, and no later group is
 //!   written before that.
-//! - A sync that failed is never tried again: the log is poisoned for writes, and reads go on.
-//! - Recovery drops only what no callback ever confirmed. Any other damage is refused, with file
-//!   and offset.
+//! - A failed sync is never retried: the log is closed for writes, and reads go on.
+//! - Recovery drops only records that no callback has confirmed. It refuses any other damage, with
+//!   file and offset.
 
 mod aging;
 mod background;

@@ -1,4 +1,4 @@
-//! The sound beginning of a segment that may be being written meanwhile.
+//! Reads the intact beginning of a segment that may be written at the same time.
 
 use super::error::OpenError;
 use super::index;
@@ -9,10 +9,10 @@ use super::storage::Storage;
 use super::survey::SegmentImage;
 use std::io;
 
-/// The numbers of the segments that there are, in order.
+/// The numbers of the existing segments, in order.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
     let files = storage.list(FOLDER)?;
     let mut numbers: Vec<u32> = files.iter().filter_map(|name| segment::number_of(name)).collect();
@@ -32,20 +32,20 @@ pub fn index_name(number: u32) -> String {
     index::name(number)
 }
 
-/// Says which segments must be there.
+/// Writes the list of the segments that must exist.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
     inventory::write(storage, numbers)
 }
 
-/// The bytes of a segment from its header up to its last whole record, with whatever is damaged
-/// before that. Everything that was confirmed before the call is in it: it was read after that, and
-/// records are written one behind the other.
+/// The bytes of a segment from its header up to its last complete record, including any damage
+/// before that. They include everything that was confirmed before the call, because records are
+/// written in order.
 ///
 /// # Errors
-/// The header is not sound, or the operating system refuses.
+/// The header is damaged, or the operating system refuses.
 pub fn sound_prefix(storage: &dyn Storage, number: u32) -> Result<Vec<u8>, OpenError> {
     let name = segment::name(number);
     let io = |source| OpenError::Io { what: format!("read {}", storage.describe(&name)), source };

@@ -1,4 +1,4 @@
-//! Reads records back, from any thread.
+//! Reads records from any thread.
 
 use super::error::ReadError;
 use super::record::{self, HEAD_BYTES, ParsedRecord, RECORD_OVERHEAD, RecordLocation};
@@ -8,13 +8,13 @@ use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
-/// Records that lie no further apart are read at once: marks and small records of other topics cost
-/// less than another read.
+/// Records with at most this distance are read together: reading marks and small records of other
+/// topics costs less than another read.
 const GAP_BYTES_MAX: u32 = 4096;
-/// Bytes that are read at once, unless one record is larger.
+/// Bytes per read, unless one record is larger.
 const READ_BYTES_MAX: u32 = 4 * 1024 * 1024;
 
-/// A record that stays readable, whatever becomes of its segment.
+/// A record that stays readable even if its segment is removed.
 #[derive(Clone, Debug)]
 pub struct PinnedRecord {
     segment: Arc<Segment>,
@@ -22,13 +22,13 @@ pub struct PinnedRecord {
 }
 
 impl PinnedRecord {
-    /// Where it lies.
+    /// Location of the record.
     #[must_use]
     pub const fn place(&self) -> RecordLocation {
         self.place
     }
 
-    /// The whole record's bytes.
+    /// Size of the whole record in bytes.
     #[must_use]
     pub const fn size(&self) -> u32 {
         self.place.size
@@ -46,7 +46,7 @@ impl RecordReader {
         Self { shared }
     }
 
-    /// The body of a record that is written. Blocks for the disk, and verifies the checksum.
+    /// The body of a written record. Blocks for the disk, and verifies the checksum.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -54,8 +54,7 @@ impl RecordReader {
         self.read_one(&self.hold(place)?)
     }
 
-    /// Keeps a record readable: its segment may be removed meanwhile, and is not used for anything
-    /// else before.
+    /// Keeps a record readable: its segment may be removed meanwhile, but its file is not reused.
     ///
     /// # Errors
     /// [`ReadError::Gone`].
@@ -71,8 +70,8 @@ impl RecordReader {
         self.body(segment, place, place.offset, &bytes)
     }
 
-    /// The bodies of several records, in the same order. Neighbours cost one read, and share their
-    /// memory.
+    /// The bodies of several records, in the same order. Adjacent records cost one read and share
+    /// its memory.
     #[must_use]
     pub fn read_many(&self, places: &[RecordLocation]) -> Vec<Result<Bytes, ReadError>> {
         let held: Vec<_> = places.iter().map(|&place| self.hold(place)).collect();
@@ -86,7 +85,7 @@ impl RecordReader {
         outcomes.collect()
     }
 
-    /// The same for records that are held.
+    /// Like [`RecordReader::read_many`], for records that are held.
     #[must_use]
     pub fn read_held<'a>(
         &self,
@@ -98,9 +97,9 @@ impl RecordReader {
         out
     }
 
-    /// The same, but only if the operating system has all of them in memory, so that it never waits
-    /// for the disk. `None` also when something is wrong with one of them: [`RecordReader::read_held`]
-    /// says what.
+    /// Like [`RecordReader::read_held`], but only if the operating system has all of them in
+    /// memory, so that it never waits for the disk. Also `None` if one of them has an error;
+    /// [`RecordReader::read_held`] returns it.
     #[must_use]
     pub fn read_cached<'a>(
         &self,
@@ -126,7 +125,7 @@ impl RecordReader {
         Some(out)
     }
 
-    /// Reads neighbours at once.
+    /// Reads adjacent records together.
     fn read_run(&self, run: &[&PinnedRecord], out: &mut Vec<Result<Bytes, ReadError>>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let (segment, from) = (&first.segment, first.place.offset);
@@ -134,7 +133,7 @@ impl RecordReader {
             Ok(bytes) => {
                 out.extend(run.iter().map(|entry| self.body(segment, entry.place, from, &bytes)))
             }
-            // One record's fault must not be the fault of all.
+            // An error in one record must not affect the others.
             Err(_) if run.len() > 1 => out.extend(run.iter().map(|entry| self.read_one(entry))),
             Err(error) => out.push(Err(error)),
         }
@@ -150,7 +149,7 @@ impl RecordReader {
         Ok(Bytes::from(bytes))
     }
 
-    /// Verifies a record within bytes that begin at an offset of the segment.
+    /// Verifies a record within bytes that start at an offset of the segment.
     fn body(
         &self,
         segment: &Segment,
@@ -172,7 +171,7 @@ impl RecordReader {
     }
 }
 
-/// Neighbours that are read at once.
+/// Groups of records that are read together.
 fn runs<'a, 'h>(held: &'a [&'h PinnedRecord]) -> impl Iterator<Item = &'a [&'h PinnedRecord]> {
     let mut rest = held;
     std::iter::from_fn(move || {
@@ -188,7 +187,7 @@ fn runs<'a, 'h>(held: &'a [&'h PinnedRecord]) -> impl Iterator<Item = &'a [&'h P
     })
 }
 
-/// Whether the second record may be read along with the first.
+/// Whether the second record may be read together with the first.
 fn near(one: RecordLocation, two: RecordLocation) -> bool {
     one.segment == two.segment
         && two.offset >= one.end()

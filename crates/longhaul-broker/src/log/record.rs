@@ -1,22 +1,22 @@
-//! A record: how it lies in a segment, and how it is told from anything else.
+//! A record: its encoding in a segment, and its verification. Pure.
 //!
 //! `u32 len | u32 crc32c | u8 kind | u32 topic | u64 ledger | u64 entry | body`, big endian. `len`
-//! counts what follows the checksum; the checksum covers the same bytes and starts from the seed of
-//! the segment and the record's offset ([`start`]), so that bytes which another use of the file
-//! left behind, or which landed in the wrong place, are no records. This module is pure.
+//! counts the bytes after the checksum, and the checksum covers the same bytes. It starts from the
+//! seed of the segment and the record's offset ([`start`]). So bytes left from an earlier use of
+//! the file, or written to the wrong place, are not taken for records.
 
 use bytes::{BufMut, BytesMut};
 
-/// Bytes of a record in front of its body.
+/// Bytes of a record before its body.
 pub const RECORD_OVERHEAD: u32 = 29;
 /// [`RECORD_OVERHEAD`], as an index.
 pub(super) const HEAD_BYTES: usize = 29;
-/// Bytes in front of what the checksum covers.
+/// Bytes before those that the checksum covers.
 const PREFIX_BYTES: usize = 8;
-/// The topic field of a mark: with its kind in front, what a search for marks looks for.
+/// Topic of a mark. A search for marks looks for a mark's kind followed by this.
 const MARK_TOPIC: [u8; 4] = *b"\xffMRK";
 
-/// What a record is, as far as the log cares.
+/// Kind of a record, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RecordKind {
     /// An entry of a ledger.
@@ -25,73 +25,73 @@ pub enum RecordKind {
     Change,
 }
 
-/// What a record says in front of its body. The log gives no meaning to topic, ledger and entry.
+/// The head of a record. The log does not interpret topic, ledger and entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordHead {
     /// Entry or change.
     pub kind: RecordKind,
-    /// The broker's number for the topic.
+    /// Id of the topic.
     pub topic: u32,
     /// The ledger of the entry.
     pub ledger: u64,
-    /// The entry within its ledger.
+    /// Number of the entry in its ledger.
     pub entry: u64,
 }
 
-/// Where a record lies, head included.
+/// Location of a record, head included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordLocation {
-    /// The number of the segment.
+    /// Number of the segment.
     pub segment: u32,
-    /// The first byte of the record within the segment.
+    /// Offset of the record in the segment.
     pub offset: u32,
-    /// The whole record's bytes.
+    /// Size of the whole record in bytes.
     pub size: u32,
 }
 
 impl RecordLocation {
-    /// The position in front of the record.
+    /// The position before the record.
     #[must_use]
     pub fn start(&self) -> LogPosition {
         LogPosition { segment: self.segment, offset: self.offset }
     }
 
-    /// The first byte behind the record.
+    /// Offset of the first byte after the record.
     pub(super) fn end(&self) -> u32 {
         self.offset.saturating_add(self.size)
     }
 }
 
-/// A place between two records.
+/// A position between two records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogPosition {
-    /// The number of the segment.
+    /// Number of the segment.
     pub segment: u32,
-    /// The first byte behind the position.
+    /// Offset of the first byte after the position.
     pub offset: u32,
 }
 
-/// What the log writes for itself between the callers' records.
+/// A record that the log writes for itself between the callers' records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogMark {
-    /// Begins a group, or the part of a group that lies in a further segment.
+    /// Begins a group, or the part of a group in a further segment.
     Group {
-        /// The number of the group: one more than the group before it.
+        /// Number of the group: one more than that of the previous group.
         group: u64,
-        /// Bytes of the part, this mark and a seal included.
+        /// Size of the part in bytes, including this mark and a seal.
         bytes: u32,
     },
-    /// Ends a segment. Nothing stands behind it.
+    /// Ends a segment. Nothing follows it.
     Seal {
-        /// The number of the group during which the segment ended.
+        /// Number of the group during which the segment ended.
         group: u64,
-        /// Bytes of the part that this seal ends, itself included.
+        /// Size of the part that this seal ends, in bytes, including the seal.
         bytes: u32,
     },
 }
 
 impl LogMark {
-    /// The number of the group.
+    /// Number of the group.
     pub(super) fn group(self) -> u64 {
         match self {
             Self::Group { group, .. } | Self::Seal { group, .. } => group,
@@ -99,12 +99,12 @@ impl LogMark {
     }
 }
 
-/// What stands at a place.
+/// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ParsedRecord<'a> {
     /// A caller's record, and its body.
     Record(RecordHead, &'a [u8]),
-    /// A record of the log itself.
+    /// A mark of the log.
     Mark(LogMark),
 }
 
@@ -113,7 +113,7 @@ const KIND_CHANGE: u8 = 2;
 const KIND_GROUP: u8 = 3;
 const KIND_SEAL: u8 = 4;
 
-/// What the checksum of a record at this offset starts from.
+/// Start value of the checksum of a record at this offset.
 pub(super) fn start(seed: u32, offset: u32) -> u32 {
     seed ^ offset
 }
@@ -138,7 +138,7 @@ pub(super) fn encode(start: u32, head: RecordHead, body: &[&[u8]], size: u32, ou
     }
 }
 
-/// A mark as it lies in the segment.
+/// Encodes a mark.
 pub(super) fn encode_mark(start: u32, mark: LogMark) -> [u8; HEAD_BYTES] {
     let fixed = match mark {
         LogMark::Group { group, bytes } => fixed(KIND_GROUP, MARK_TOPIC, group, u64::from(bytes)),
@@ -162,15 +162,13 @@ fn fixed(kind: u8, topic: [u8; 4], ledger: u64, entry: u64) -> [u8; HEAD_BYTES -
     fixed
 }
 
-/// How many bytes the record has that begins with these bytes, if it may be one: nothing is
-/// verified yet.
+/// Size of the record that begins with these bytes, if it may be one. Nothing is verified yet.
 pub(super) fn size_of(bytes: &[u8]) -> Option<u32> {
     let len = u32::from_be_bytes(*bytes.first_chunk()?);
     (len >= RECORD_OVERHEAD - 8).then_some(len)?.checked_add(8)
 }
 
-/// Reads the record that these bytes are, from the first to the last; `None` when they are none of
-/// this segment.
+/// Decodes the record that fills these bytes; `None` if they are not a record of this segment.
 pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>> {
     let size = size_of(bytes)?;
     if size as usize != bytes.len() {
@@ -202,7 +200,7 @@ pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>> {
     }
 }
 
-/// What the bytes of a damaged record say of themselves, if that may be so: nothing is verified.
+/// The head of a damaged record, if plausible. Nothing is verified.
 pub(super) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
     let (kind, rest) = bytes.get(PREFIX_BYTES..)?.split_first()?;
     let (topic, rest) = rest.split_first_chunk::<4>()?;
@@ -217,8 +215,8 @@ pub(super) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
     Some(RecordHead { kind, topic: u32::from_be_bytes(*topic), ledger, entry })
 }
 
-/// The marks in these bytes of a segment, the first of which lies at `from`: each with its offset.
-/// They are verified, so that no body imitates one.
+/// The marks in these bytes of a segment, which begin at `from`, with their offsets. They are
+/// verified, so that no body can imitate a mark.
 pub(super) fn marks(
     seed: u32,
     from: u32,

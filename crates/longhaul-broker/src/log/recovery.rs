@@ -1,7 +1,7 @@
-//! What the log says after a restart: replays the checkpoint and every record, and decides what
-//! becomes of a damaged end.
+//! Recovers a log after a restart: replays the checkpoint and every record, and repairs the end of
+//! the newest segment.
 //!
-//! Nothing is changed on disk before everything was read and found sound.
+//! Nothing is changed on disk before everything was read and found intact.
 
 use super::checkpoint::{self, Checkpoint};
 use super::composer::Composer;
@@ -26,56 +26,56 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What is replayed: first the images of the checkpoint, if there is one, then every record in
-/// order.
+/// Replayed items: first the images of the checkpoint, if there is one, then every record in order.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplayedItem<'a> {
-    /// One image, as it was handed to [`BrokerLog::checkpoint`], in the same order.
+    /// One image, in the order in which the images were passed to [`BrokerLog::checkpoint`].
     Checkpoint(&'a [u8]),
     /// A record.
     Record {
-        /// What it says.
+        /// Its head.
         head: RecordHead,
-        /// Where it lies.
+        /// Its location.
         place: RecordLocation,
         /// Its body.
         body: &'a [u8],
-        /// The checkpoint stands for it: only entries are of use.
+        /// Whether the checkpoint covers the record: only entries are needed then.
         before_checkpoint: bool,
-        /// An earlier version may have recorded it, and those recorded a change before they knew
-        /// whether it applies. There is no checkpoint, or one of such a version.
+        /// Whether an earlier version may have written the record; such versions recorded a change
+        /// before they checked whether it applies. There is no checkpoint, or one of such a
+        /// version.
         may_be_unchecked: bool,
     },
-    /// Entries that the checkpoint stands for, from the index of their segment: those of a ledger
+    /// Entries that the checkpoint covers, from the index of their segment. Entries of one ledger
     /// come in the order of the log.
     Entries(LedgerRun<'a>),
 }
 
-/// A group that was being written when the process ended, and that nobody was told about.
+/// An unconfirmed group that was being written when the process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truncated {
     /// The file.
     pub file: String,
-    /// Where the last whole record ends.
+    /// Offset after the last complete record.
     pub offset: u64,
-    /// How many bytes of the group are lost.
+    /// Bytes of the group that are lost.
     pub bytes: u64,
 }
 
 /// An open log.
 #[derive(Debug)]
 pub struct RecoveredLog {
-    /// Goes on behind the last record.
+    /// Continues after the last record.
     pub composer: Composer,
     /// Writes and reads.
     pub log: BrokerLog,
-    /// The unfinished group whose end was dropped, if there was one.
+    /// The unfinished group that was dropped, if there was one.
     pub truncated: Option<Truncated>,
-    /// How many records were replayed.
+    /// Number of replayed records.
     pub records: u64,
 }
 
-/// Is given everything that is replayed.
+/// Receives all replayed items.
 pub type Apply<'a> = &'a mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>;
 
 /// An open log without its threads.
@@ -133,21 +133,21 @@ pub(super) fn recover(
     })
 }
 
-/// A log that was read and found sound.
+/// A log that was read and found intact.
 struct Sound {
     files: Vec<String>,
     segments: BTreeMap<u32, Arc<Segment>>,
-    /// What the newest segment ends with.
+    /// The end of the newest segment.
     tail: Option<SegmentTail>,
     /// The position of the checkpoint.
     at: Option<LogPosition>,
     confirmed: Confirmed,
     records: u64,
-    /// Segments whose index is to be made.
+    /// Segments that need an index.
     unindexed: BTreeSet<u32>,
 }
 
-/// Reads everything, and changes nothing.
+/// Reads everything, without changes.
 fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     let files = storage.list(FOLDER).map_err(|source| failed(storage, "list", FOLDER, source))?;
     let checkpoint = Checkpoint::open(storage)?;
@@ -178,10 +178,10 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     Ok(Sound { files, segments, tail, at, confirmed, records, unindexed })
 }
 
-/// Says why a start would refuse a log, if it would.
+/// Checks whether a start would accept a log.
 ///
 /// # Errors
-/// Those of a start.
+/// The errors of a start.
 pub fn verify(storage: &dyn Storage, apply: Apply<'_>) -> Result<(), OpenError> {
     read(storage, apply).map(drop)
 }
@@ -193,8 +193,8 @@ fn take_lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, OpenError> {
     })
 }
 
-/// Opens the segments and reads their headers. A header is durable before its file gets a segment's
-/// name, so that none is ever unfinished.
+/// Opens the segments and reads their headers. A header is durable before its file gets the name of
+/// a segment, so every header is complete.
 fn open_segments(
     storage: &dyn Storage,
     files: &[String],
@@ -225,7 +225,8 @@ fn open_segments(
     Ok(segments)
 }
 
-/// Refuses a log that lacks a segment. Only what lies wholly before the checkpoint is ever removed.
+/// Refuses a log with a missing segment. Only segments entirely before the checkpoint are ever
+/// removed.
 fn check_complete(
     storage: &dyn Storage,
     segments: &BTreeMap<u32, Arc<Segment>>,
@@ -247,7 +248,7 @@ fn check_complete(
     }
 }
 
-/// Refuses a log that lacks a segment of its inventory. What it needs besides is there.
+/// Refuses a log that lacks a segment of its inventory. All other segments have been checked.
 fn check_inventory(
     storage: &dyn Storage,
     segments: &BTreeMap<u32, Arc<Segment>>,
@@ -262,8 +263,8 @@ fn check_inventory(
     }
 }
 
-/// Refuses a log that ends before what was noted as confirmed: what is missing there was no group
-/// that was being written.
+/// Refuses a log that ends before the position that was noted as confirmed: the missing part was
+/// not an unfinished group.
 fn check_confirmed(
     storage: &dyn Storage,
     segments: &BTreeMap<u32, Arc<Segment>>,
@@ -288,7 +289,7 @@ fn check_confirmed(
     }
 }
 
-/// Hands everything to the caller, in order.
+/// Passes everything to the caller, in order.
 struct Replay<'a> {
     storage: &'a dyn Storage,
     checkpoint: Option<Checkpoint>,
@@ -308,7 +309,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Replays all segments and says what the newest ends with.
+    /// Replays all segments and returns the end of the newest.
     fn segments(
         &mut self,
         segments: &BTreeMap<u32, Arc<Segment>>,
@@ -323,7 +324,7 @@ impl Replay<'_> {
             let next = number.checked_add(1).and_then(|next| segments.get(&next));
             let next = next.map(|next| &next.header);
             let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
-            // Of what the checkpoint stands for only the entries are needed.
+            // Only the entries are needed of records that the checkpoint covers.
             let indexed = match at.filter(|at| *number < at.segment) {
                 Some(_) => self.indices.replay(segment, next, self.apply)?,
                 None => None,
@@ -347,7 +348,8 @@ impl Replay<'_> {
         Ok(last.and_then(|(_, tail)| tail))
     }
 
-    /// Every segment but the newest ends with a seal, where its successor says that it ends.
+    /// Checks that a segment other than the newest ends with a seal, where its successor says that
+    /// it ends.
     fn check_sealed(
         &self,
         number: u32,
@@ -370,7 +372,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Replays a segment up to its seal, or up to what is no record.
+    /// Replays a segment up to its seal, or up to the first invalid record.
     fn segment(&mut self, segment: &Segment) -> Result<SegmentTail, OpenError> {
         let name = segment::name(segment.header.number);
         let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
@@ -394,7 +396,7 @@ impl Replay<'_> {
     }
 }
 
-/// Removes what an interrupted step left behind.
+/// Removes the leftovers of an interrupted step.
 fn tidy(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
     let storage = &*shared.storage;
     for name in [segment::SPARE_NEW, segment::SEGMENT_NEW, index::NAME_NEW] {
@@ -402,7 +404,7 @@ fn tidy(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
             storage.remove(name).map_err(|source| failed(storage, "remove", name, source))?;
         }
     }
-    // One of a segment that is gone, or that may still be written, says nothing.
+    // An index of a removed segment, or of one that may still be written, is useless.
     let newest = shared.newest().map_or(0, |newest| newest.header.number);
     for number in files.iter().filter_map(|file| index::number_of(file)) {
         if number >= newest || shared.segment(number).is_none() {
@@ -424,7 +426,7 @@ fn tidy(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
             _ => {}
         }
     }
-    // A checkpoint may have been renamed by a process that ended before it could sync the name.
+    // The previous process may have renamed a checkpoint and ended before the sync of the name.
     storage.sync_dir("").map_err(|source| failed(storage, "sync", "", source))
 }
 
@@ -441,8 +443,8 @@ fn first_segment(shared: &SharedLogState) -> Result<Arc<Segment>, OpenError> {
     })
 }
 
-/// Keeps the spare of the process before, if it is not larger than the next segment should be, and
-/// not too small. Its bytes are of no importance.
+/// Keeps the spare of the previous process, if it is neither larger than the next segment should
+/// be, nor too small. Its content does not matter.
 fn adopt_spare(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
     if !files.iter().any(|file| SPARE.strip_prefix("log/") == Some(file)) {
         return Ok(());
@@ -450,7 +452,7 @@ fn adopt_spare(shared: &SharedLogState, files: &[String]) -> Result<(), OpenErro
     let io = |what, source| failed(&*shared.storage, what, SPARE, source);
     let file = match shared.storage.open(SPARE) {
         Ok(file) => file,
-        // The first segment may have taken it.
+        // The first segment may have used it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io("open", error)),
     };

@@ -1,23 +1,23 @@
-//! What the log says of itself.
+//! Status of the log.
 
 use super::record::LogPosition;
 use super::times::DurationHistogram;
 
-/// The log at a moment: whoever needs to know more than that asks again.
+/// Status of the log at a point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogStatus {
-    /// The segments there are, the oldest first, with the bytes of their files.
+    /// The existing segments, the oldest first, with the sizes of their files in bytes.
     pub segments: Vec<(u32, u64)>,
-    /// What the durable checkpoint stands for, if there is one.
+    /// Position of the durable checkpoint, if there is one.
     pub checkpoint: Option<LogPosition>,
-    /// A group waits for a segment that cannot be made: [`super::WriteError::Full`].
+    /// Whether a group waits for a segment that cannot be created: [`super::WriteError::Full`].
     pub is_stuck: bool,
-    /// How long the writer has waited for the disk to keep what was written.
+    /// Durations of syncs.
     pub syncs: DurationHistogram,
 }
 
 impl LogStatus {
-    /// Bytes of all segments.
+    /// Size of all segments in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|(_, bytes)| bytes).sum()
@@ -28,7 +28,7 @@ impl LogStatus {
         self.segments.iter().copied().filter(move |&(number, _)| number < segment)
     }
 
-    /// Whether a checkpoint stands behind the segment, so that it may go.
+    /// Whether a checkpoint covers the segment, so that it may be removed.
     #[must_use]
     pub fn is_covered(&self, segment: u32) -> bool {
         self.checkpoint.is_some_and(|checkpoint| segment < checkpoint.segment)

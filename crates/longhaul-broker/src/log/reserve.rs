@@ -1,8 +1,7 @@
-//! A file that holds room for the next checkpoint. Nothing is given back on a full disk without
-//! one, and others may take the last byte.
+//! A file that reserves space for the next checkpoint. Without a checkpoint, nothing frees space on
+//! a full disk, and other programs may take the last byte.
 //!
-//! It grows by small steps, none of which anybody waits for: what the writer needs next has its
-//! turn between them.
+//! The file grows in small steps that nobody waits for; work for the writer runs between them.
 
 use super::background::complain;
 use super::error::{OpenError, is_passing};
@@ -10,14 +9,15 @@ use super::shared::{SYNC_BYTES, SharedLogState, fill, lock};
 use std::io;
 use std::sync::atomic::Ordering;
 
-/// The name of the file. Its bytes have no meaning.
+/// Name of the file. Its content is meaningless.
 pub(super) const NAME: &str = "reserve";
 
-/// How many bytes it lacks, of so many that are left; none where they are not enough for it and for
-/// a segment.
+/// Bytes that the file still needs, given the free bytes `left`; 0 if they do not suffice for the
+/// file and a segment.
 pub(super) fn lacks(shared: &SharedLogState, left: u64) -> u64 {
     let first = u64::from(shared.options.segment_bytes_first);
-    // The checkpoint before stays until the next one is whole, and that one may be larger.
+    // The previous checkpoint is kept until the next one is complete, and the next one may be
+    // larger.
     let last = shared.checkpoint_bytes.load(Ordering::Relaxed);
     let size = last.saturating_mul(2).max(first / 4);
     let lacks = size.saturating_sub(shared.reserved.load(Ordering::Relaxed));
@@ -36,7 +36,7 @@ pub(super) fn grow(shared: &SharedLogState) {
     }
     if let Err(error) = extend(shared, there, there + lacks.min(SYNC_BYTES)) {
         shared.reserve_grows.store(false, Ordering::Relaxed);
-        // What was there before is there still, unless somebody has removed it.
+        // The existing part is kept, unless somebody removed the file.
         if there == 0 || error.kind() == io::ErrorKind::NotFound {
             give_up(shared);
         }
@@ -47,7 +47,7 @@ pub(super) fn grow(shared: &SharedLogState) {
     shared.measure(&lock(&shared.spare));
 }
 
-/// Makes the file, or more of it, up to this size.
+/// Creates or extends the file up to this size.
 fn extend(shared: &SharedLogState, from: u64, to: u64) -> io::Result<()> {
     let file = if from == 0 { shared.storage.create(NAME) } else { shared.storage.open(NAME) }?;
     fill(&*file, from, to)?;
@@ -55,13 +55,13 @@ fn extend(shared: &SharedLogState, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives its room back. Says whether there was any.
+/// Frees the space of the file. Returns whether there was any.
 pub(super) fn give_up(shared: &SharedLogState) -> bool {
     let was_there = shared.reserved.swap(0, Ordering::Relaxed) > 0;
     shared.storage.remove(NAME).is_ok() && was_there
 }
 
-/// Notes the one of the process before.
+/// Takes over the file of the previous process.
 pub(super) fn adopt(shared: &SharedLogState) -> Result<(), OpenError> {
     let io =
         |source| OpenError::Io { what: format!("open {}", shared.storage.describe(NAME)), source };

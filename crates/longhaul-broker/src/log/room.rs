@@ -1,36 +1,36 @@
-//! How much room there is for the log, and what follows from it: how large the next segment is, and
-//! whether entries may be appended.
+//! Tracks the room for the log. It determines the size of the next segment, and whether entries may
+//! be appended.
 //!
-//! Where there is plenty of room each segment is twice as large as the one before, up to a limit.
-//! Where there is less they get smaller, so that a small volume has several of which the old ones
-//! can go, and some room is left for what frees space: acknowledgements, and a checkpoint.
+//! With plenty of room, each segment is twice as large as the previous one, up to a limit. With
+//! less room they get smaller. A small volume then has several segments, of which the old ones can
+//! be removed, and some room is left for records that free space: acknowledgements, and a
+//! checkpoint.
 
 use super::options::LogOptions;
 use super::segment::HEADER_BYTES;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// A segment takes one part in so many of the room that is left, if that is more than the smallest
-/// size.
+/// A segment takes 1/4 of the room that is left, if that is more than the smallest size.
 const SHARE: u64 = 4;
 
-/// What the background knows of the disk, for who lays out records.
+/// The background's knowledge of the disk, for the composer.
 #[derive(Debug)]
 pub(super) struct LogSpace {
-    /// The size of the spare segment that nothing was laid out for yet; 0 if there is none.
+    /// Size of the spare segment if no records were assigned to it yet; 0 if there is none.
     spare: AtomicU32,
-    /// Free bytes when somebody last looked. Whoever changes it holds the spare, so that no file
-    /// comes or goes between a look and what it says.
+    /// Free bytes at the last measurement. Changing it requires the lock of the spare, so that no
+    /// file is created or removed between a measurement and its result.
     free: AtomicU64,
-    /// Bytes of the segments that records were laid out for, and whose files are not made yet.
+    /// Bytes of segments to which records were assigned and whose files do not exist yet.
     claimed: AtomicU64,
-    /// The last attempt to make a spare failed for want of room or of file descriptors.
+    /// Whether the last attempt to create a spare failed for lack of room or file descriptors.
     full: AtomicBool,
-    /// A group waits for a segment that could not be made.
+    /// Whether a group waits for a segment that could not be created.
     stuck: AtomicBool,
 }
 
 impl LogSpace {
-    /// On a disk with so many free bytes.
+    /// The room of a disk with this many free bytes.
     pub(super) const fn new(free: u64) -> Self {
         Self {
             spare: AtomicU32::new(0),
@@ -45,38 +45,38 @@ impl LogSpace {
         self.free.store(bytes, Ordering::Relaxed);
     }
 
-    /// Free bytes that nothing was laid out for.
+    /// Free bytes that are not assigned.
     pub(super) fn left(&self) -> u64 {
         self.free.load(Ordering::Relaxed).saturating_sub(self.claimed.load(Ordering::Relaxed))
     }
 
-    /// There is a spare of this size.
+    /// Notes a spare of this size.
     pub(super) fn set_spare(&self, size: u32) {
         self.spare.store(size, Ordering::Relaxed);
     }
 
-    /// The spare of this size is given up. Where records were laid out for it they need another
-    /// file.
+    /// Notes that the spare of this size was removed. If records were assigned to it, they need
+    /// another file.
     pub(super) fn lose_spare(&self, size: u32) {
         if self.spare.swap(0, Ordering::Relaxed) == 0 {
             self.claim_file(size);
         }
     }
 
-    /// The spare of this size becomes a segment. If no records were laid out for it, they were for
-    /// a file of this size that need not be made now.
+    /// Notes that the spare of this size became a segment. If no records were assigned to the
+    /// spare, they were assigned to a new file of this size, which is now not needed.
     pub(super) fn use_spare(&self, size: u32) {
         if self.spare.swap(0, Ordering::Relaxed) > 0 {
             lower(&self.claimed, size);
         }
     }
 
-    /// Records were laid out for a file of this size.
+    /// Notes that records were assigned to a new file of this size.
     pub(super) fn claim_file(&self, size: u32) {
         self.claimed.fetch_add(u64::from(size), Ordering::Relaxed);
     }
 
-    /// Such a file was made.
+    /// Notes that such a file was created.
     pub(super) fn made(&self, size: u32) {
         lower(&self.free, size);
         lower(&self.claimed, size);
@@ -98,8 +98,8 @@ impl LogSpace {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// The size of the segment after one of this size, which is to hold so many bytes at least.
-    /// Takes the spare, or some of the room.
+    /// Size of the segment after one of this size, which must hold at least `needed` bytes. Takes
+    /// the spare, or some of the room.
     pub(super) fn claim(&self, options: &LogOptions, size: u32, needed: u32) -> u32 {
         let spare = self.spare.load(Ordering::Relaxed);
         let take =
@@ -107,15 +107,15 @@ impl LogSpace {
         if spare >= needed && take() {
             return spare;
         }
-        // Only what frees space gets so far where there is no room.
+        // Without room, only records that free space get here.
         let wanted = size_within(options, options.size_after(size), self.left());
         let size = wanted.unwrap_or(options.segment_bytes_first / 4).max(needed);
         self.claim_file(size);
         size
     }
 
-    /// Whether there is room for an entry of so many bytes, where so many are left in the segment,
-    /// and for what frees space besides.
+    /// Whether there is room for an entry of this many bytes, plus the reserve for records that
+    /// free space. `left` bytes are free in the current segment.
     pub(super) fn has_room(
         &self,
         options: &LogOptions,
@@ -140,19 +140,19 @@ impl LogSpace {
         after >= kept
     }
 
-    /// Whether so many bytes of copies fit, by which more is freed than they take: some of what is
-    /// kept for acknowledgements is theirs. So many bytes are left in the segment.
+    /// Whether copies of this many bytes fit that free more than they take; they may use some of
+    /// the reserve for acknowledgements. `left` bytes are free in the current segment.
     pub(super) fn has_room_to_copy(&self, options: &LogOptions, left: u32, bytes: u64) -> bool {
         let first = u64::from(options.segment_bytes_first);
         let needed = bytes + first / 8;
         let spare = u64::from(self.spare.load(Ordering::Relaxed));
-        // A new segment is small where there is little room, and what is left at its end may be as
-        // long as a record.
+        // With little room a new segment is small, and the unused rest of a segment may be as long
+        // as a record.
         needed <= u64::from(left).max(spare) || self.left() >= 2 * needed + first / 4
     }
 }
 
-/// What entries leave to acknowledgements and whatever else frees space.
+/// Bytes that entries leave for acknowledgements and other records that free space.
 pub(super) const fn kept_bytes(options: &LogOptions) -> u32 {
     options.segment_bytes_first / 2
 }
@@ -171,7 +171,7 @@ pub(super) fn size_within(options: &LogOptions, wanted: u32, free: u64) -> Optio
     while u64::from(size) > most {
         size /= 2;
     }
-    // Whole blocks, as the header has.
+    // Whole blocks, like the header.
     let size = (size / HEADER_BYTES * HEADER_BYTES).max(first.min(wanted));
     (free >= u64::from(size) + u64::from(first)).then_some(size)
 }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(room.left(), 56 * MIB, "it was for these records");
     }
 
-    /// What is left for acknowledgements is half a small segment.
+    /// The reserve for acknowledgements is half a small segment.
     #[test]
     fn entries_leave_room_for_what_frees_space() {
         let (options, room) = (LogOptions::default(), LogSpace::new(0));
@@ -240,7 +240,7 @@ mod tests {
         assert!(!has(0, 100), "there may be no file descriptors");
     }
 
-    /// They free more than they take, and leave a quarter of what is kept for acknowledgements.
+    /// Copies free more than they take, and leave a quarter of the reserve for acknowledgements.
     #[test]
     fn copies_may_use_what_entries_leave() {
         let (options, room) = (LogOptions::default(), LogSpace::new(0));

@@ -1,4 +1,4 @@
-//! The records of a segment one after the other, for tests that look at all of them.
+//! Iterates over the records of a segment, for tests that check all of them.
 
 use super::error::ReadError;
 use super::reader::{RecordReader, damaged, failed};
@@ -8,7 +8,7 @@ use super::shared::{Segment, SharedLogState};
 use std::sync::Arc;
 
 impl RecordReader {
-    /// The records of a segment, from the first to the last that is durable.
+    /// The records of a segment, up to the last durable one.
     pub(crate) fn scan(&self, segment: u32) -> SegmentScan {
         let end = self.shared.durable();
         let scanner = self.segment(segment).map(|found| {
@@ -24,12 +24,12 @@ impl RecordReader {
     }
 }
 
-/// The records of a segment in order. Ends behind the first error.
+/// The records of a segment in order. Ends after the first error.
 #[derive(Debug)]
 pub(crate) struct SegmentScan {
     shared: Arc<SharedLogState>,
     segment: u32,
-    /// What reads the records; `None` behind the last.
+    /// Reads the records; `None` after the last.
     scanner: Option<Result<Scanner, ReadError>>,
     /// Whether the segment must end with a seal.
     sealed: bool,

@@ -12,35 +12,35 @@ use std::sync::Arc;
 pub(super) struct Scanner {
     file: Arc<dyn StorageFile>,
     seed: u32,
-    /// The first byte behind what may be read.
+    /// End of the readable part.
     limit: u32,
-    /// The first byte that was not handed out.
+    /// Offset of the next record.
     offset: u32,
     /// Bytes of the file from `window_from` on.
     window: Vec<u8>,
-    /// Where the window begins in the file.
+    /// Offset of the window in the file.
     window_from: u32,
 }
 
 impl Scanner {
-    /// Begins at the first record. Nothing behind the limit is read.
+    /// Starts at the first record. Reads nothing beyond the limit.
     pub(super) fn new(file: Arc<dyn StorageFile>, seed: u32, limit: u32) -> Self {
         let (offset, window) = (HEADER_BYTES, Vec::new());
         Self { file, seed, limit, offset, window, window_from: offset }
     }
 
-    /// Where the next record begins, if there is one.
+    /// Offset of the next record, if there is one.
     pub(super) fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// The first byte behind what may be read.
+    /// End of the readable part.
     #[cfg(test)]
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The next record, with where it begins; `None` when no record of this segment stands here.
+    /// The next record and its offset; `None` if no record of this segment begins here.
     pub(super) fn next(&mut self) -> io::Result<Option<(u32, ParsedRecord<'_>)>> {
         if !self.fill(HEAD_BYTES)? {
             return Ok(None);
@@ -63,7 +63,7 @@ impl Scanner {
         self.window.get((self.offset - self.window_from) as usize..).unwrap_or_default()
     }
 
-    /// Sees to it that this many bytes are in the window; `false` when the limit comes before.
+    /// Ensures that this many bytes are in the window; `false` if the limit comes first.
     fn fill(&mut self, bytes: usize) -> io::Result<bool> {
         if self.ahead().len() >= bytes {
             return Ok(true);

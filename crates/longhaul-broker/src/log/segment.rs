@@ -1,46 +1,45 @@
-//! The file of a segment: its name, its header, and the seed of its checksums. This module is pure.
+//! The file of a segment: its name, its header, and the seed of its checksums. Pure.
 //!
-//! Header, big endian:
-//! `8 magic | u32 version | u32 number | u32 size | u32 previous number | u32 previous end | u64 first group | u64 salt | u32 crc32c`
-//! of everything before. It has a block of its own, so that no write of a record ever touches the
-//! block that makes the records readable.
+//! Header, big endian: `8 magic | u32 version | u32 number | u32 size | u32 previous number | u32
+//! previous end | u64 first group | u64 salt | u32 crc32c` of everything before. The header has a
+//! block of its own, so that no write of a record touches the block that the records depend on.
 
 use bytes::BufMut;
 
-/// Where the first record of a segment begins.
+/// Offset of the first record of a segment.
 pub(super) const HEADER_BYTES: u32 = 4096;
 /// The folder of the segments.
 pub(super) const FOLDER: &str = "log";
-/// A segment that is ready for use, but has no number yet.
+/// A segment that is ready for use and has no number yet.
 pub(super) const SPARE: &str = "log/spare";
-/// The same while it is being filled with zeros.
+/// The spare segment while it is being filled with zeros.
 pub(super) const SPARE_NEW: &str = "log/spare.tmp";
-/// A segment that the writer makes because there is no spare.
+/// A segment that the writer creates because there is no spare.
 pub(super) const SEGMENT_NEW: &str = "log/segment.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGSEG";
 const VERSION: u32 = 1;
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub(super) const HEADER_USED: usize = 48;
 
-/// What the header of a segment says.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
-    /// The number of the segment, which its name has too.
+    /// Number of the segment, as in its name.
     pub(super) number: u32,
-    /// The bytes of the file.
+    /// Size of the file in bytes.
     pub(super) size: u32,
-    /// The segment before it; zero in front of the first.
+    /// Number of the previous segment; 0 for the first.
     pub(super) previous: u32,
-    /// Where the segment before it ends, its seal included.
+    /// End of the previous segment, including its seal.
     pub(super) previous_end: u32,
-    /// The group that begins or goes on in this segment.
+    /// The group that begins or continues in this segment.
     pub(super) group: u64,
     /// Makes the seed differ between logs.
     pub(super) salt: u64,
 }
 
-/// Why bytes are no header of a segment.
+/// Why bytes are not the header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderFault {
     /// They are damaged, or something else.
@@ -50,7 +49,7 @@ pub(super) enum HeaderFault {
 }
 
 impl SegmentHeader {
-    /// The bytes at the beginning of the file.
+    /// The bytes at the start of the file.
     pub(super) fn encode(&self) -> [u8; HEADER_USED] {
         let mut out = [0; HEADER_USED];
         let mut rest = &mut out[..];
@@ -67,7 +66,7 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads what [`SegmentHeader::encode`] made; what follows it is ignored.
+    /// Decodes a header from the start of `bytes`.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let bytes: &[u8; HEADER_USED] = bytes.first_chunk().ok_or(HeaderFault::Damaged)?;
         let (covered, crc) = bytes.split_at(HEADER_USED - 4);
@@ -93,7 +92,7 @@ impl SegmentHeader {
         })
     }
 
-    /// Where the checksums of the segment's records start from.
+    /// Start value of the checksums of the segment's records.
     pub(super) fn seed(&self) -> u32 {
         crc32c::crc32c_append(self.number, &self.salt.to_be_bytes())
     }
@@ -104,7 +103,7 @@ pub(super) fn name(number: u32) -> String {
     format!("{FOLDER}/{number:010}.seg")
 }
 
-/// The number of the segment whose file has this name within the folder.
+/// The number of the segment with this file name, without the folder.
 pub(super) fn number_of(file: &str) -> Option<u32> {
     let digits = file.strip_suffix(".seg")?;
     let number = digits.parse().ok().filter(|_| digits.len() == 10)?;

@@ -1,4 +1,4 @@
-//! What the writer, the background and the readers of one log share.
+//! State that the writer, the background and the readers of one log share.
 
 use super::confirmed::Confirmed;
 use super::error::is_passing;
@@ -16,18 +16,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Bytes that are filled with zeros, or searched, at once.
+/// Bytes that are filled with zeros, or searched, per step.
 pub(super) const WINDOW_BYTES: usize = 1024 * 1024;
-/// Bytes that background work writes before it syncs: a large sync at the end would hold up the
+/// Bytes that background work writes before it syncs: one large sync at the end would delay the
 /// syncs of the writer.
 pub(super) const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A segment that has a number.
+/// A segment with a number.
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// What the file begins with.
+    /// The header of the file.
     pub(super) header: SegmentHeader,
-    /// Where the checksums of its records start from.
+    /// Start value of the checksums of its records.
     pub(super) seed: u32,
     /// The open file.
     pub(super) file: Arc<dyn StorageFile>,
@@ -39,65 +39,65 @@ impl Segment {
     }
 }
 
-/// A segment that waits for its number.
+/// A segment that is ready for use and has no number yet.
 #[derive(Debug)]
 pub(super) struct Spare {
     pub(super) file: Arc<dyn StorageFile>,
     pub(super) size: u32,
 }
 
-/// What the writer, the background and the readers share.
+/// State that the writer, the background and the readers share.
 #[derive(Debug)]
 pub(super) struct SharedLogState {
     /// The disk.
     pub(super) storage: Arc<dyn Storage>,
     /// Sizes of segments.
     pub(super) options: LogOptions,
-    /// The segments by number. A reader clones what it reads from, so that a count tells whether a
-    /// file may be used again.
+    /// Segments by number. A reader clones the segment that it reads, so the reference count tells
+    /// whether a file may be reused.
     segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
-    /// The segment that is ready for use. Held while one is being made, so that the writer waits
-    /// instead of making another.
+    /// The spare segment. Locked while one is created, so that the writer waits instead of creating
+    /// another.
     pub(super) spare: Mutex<Option<Spare>>,
-    /// The size that the next segment will most likely have.
+    /// Expected size of the next segment.
     pub(super) wanted: AtomicU32,
-    /// What is known of the disk's room.
+    /// The room on the disk.
     pub(super) room: Arc<LogSpace>,
-    /// Bytes of the file that is given up where a checkpoint finds no room; 0 without one.
+    /// Size of the reserve file, which is removed when a checkpoint finds no room; 0 without one.
     pub(super) reserved: AtomicU64,
-    /// More of that file is to be made.
+    /// Whether the reserve file should grow further.
     pub(super) reserve_grows: AtomicBool,
-    /// Bytes of the last checkpoint.
+    /// Size of the last checkpoint.
     pub(super) checkpoint_bytes: AtomicU64,
-    /// The newest segment when the inventory was last written, or found no room; 0 if there is none
-    /// that this process has written.
+    /// The newest segment when the inventory was last written, or found no room; 0 if this process
+    /// has not written it.
     pub(super) listed: AtomicU32,
-    /// Why nothing may be written any more.
+    /// Why the log is closed for writes.
     poison: OnceLock<String>,
-    /// How far the disk confirmed the log.
+    /// How far the disk has confirmed the log.
     durable: Mutex<LogPosition>,
-    /// How long the writer has waited for the disk to keep what was written.
+    /// Durations of the writer's syncs.
     syncs: Mutex<DurationHistogram>,
-    /// What the durable checkpoint stands for: the segments from there on must stay.
+    /// Position of the durable checkpoint. Segments from there on must be kept.
     checkpoint: Mutex<Option<LogPosition>>,
-    /// The file that says how far the log was confirmed when it last rested.
+    /// The file that records how far the log was confirmed when it was last idle.
     pub(super) confirmed: Mutex<Confirmed>,
-    /// How far the log was confirmed when that was last to be noted in the file, whether it could
-    /// be or not.
+    /// The confirmed position when it was last due to be noted in the file, whether that succeeded
+    /// or not.
     noted: Mutex<LogPosition>,
     /// Sealed segments without an index.
     pub(super) unindexed: Mutex<BTreeSet<u32>>,
-    /// An index could not be written: the next segment, or room, is waited for.
+    /// An index could not be written; it is tried again with the next segment, or when there is
+    /// room.
     pub(super) indices_wait: AtomicBool,
 }
 
-/// Why a segment was not begun.
+/// Why a segment was not created.
 #[derive(Debug)]
 pub(super) enum BeginError {
-    /// There is no room, or no file descriptor. Nothing of it is left, so that it may be tried
-    /// again.
+    /// There is no room, or no file descriptor. Nothing was left behind, so it may be tried again.
     Full(io::Error),
-    /// A step failed of which nobody knows what the disk made of it.
+    /// A step failed, and the state on disk is unknown.
     Failed(&'static str, io::Error),
 }
 
@@ -109,7 +109,7 @@ impl SharedLogState {
         checkpoint: Option<LogPosition>,
     ) -> Self {
         let wanted = AtomicU32::new(options.segment_bytes_first);
-        // Where the system cannot tell, an attempt does.
+        // If the system cannot tell the free space, attempts do.
         let room = Arc::new(LogSpace::new(storage.free_bytes().unwrap_or(u64::MAX)));
         Self {
             storage,
@@ -133,7 +133,7 @@ impl SharedLogState {
         }
     }
 
-    /// The segment of this number, if it is there.
+    /// The segment of this number, if it exists.
     pub(super) fn segment(&self, number: u32) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.get(&number).map(Arc::clone)
@@ -150,24 +150,24 @@ impl SharedLogState {
         number > self.listed.load(Ordering::Relaxed)
     }
 
-    /// The segments there are, with the bytes of their files.
+    /// The existing segments, with the sizes of their files in bytes.
     pub(super) fn list(&self) -> Vec<(u32, u64)> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.iter().map(|(&number, segment)| (number, u64::from(segment.header.size))).collect()
     }
 
-    /// The numbers of the segments that there are, of those that are chosen.
+    /// The numbers of the existing segments that `is_chosen` accepts.
     pub(super) fn numbers(&self, is_chosen: impl Fn(u32) -> bool) -> Vec<u32> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.keys().copied().filter(|&number| is_chosen(number)).collect()
     }
 
-    /// Takes a segment off the list: nobody begins to read it any more.
+    /// Removes a segment from the list, so that no new reads begin.
     pub(super) fn forget(&self, number: u32) -> Option<Arc<Segment>> {
         self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
     }
 
-    /// The first and the last of the sealed segments whose index can be made now.
+    /// The first and the last of the sealed segments whose index can be built now.
     pub(super) fn without_index(&self) -> Option<RangeInclusive<u32>> {
         if self.options.facts.is_none() || self.indices_wait.load(Ordering::Relaxed) {
             return None;
@@ -192,8 +192,7 @@ impl SharedLogState {
         *lock(&self.checkpoint) = Some(position);
     }
 
-    /// How far it is noted outside the segments that the log was confirmed, or found to be
-    /// impossible to note.
+    /// The position up to which confirmation is noted outside the segments, or could not be noted.
     pub(super) fn noted(&self) -> LogPosition {
         self.checkpoint().unwrap_or_default().max(*lock(&self.noted))
     }
@@ -202,19 +201,19 @@ impl SharedLogState {
         *lock(&self.noted) = position;
     }
 
-    /// Why nothing may be written any more.
+    /// Why the log is closed for writes.
     pub(super) fn poison(&self) -> Option<&str> {
         self.poison.get().map(String::as_str)
     }
 
-    /// Closes the log for writes, for ever. The first reason stays.
+    /// Closes the log for writes, for ever. The first reason is kept.
     pub(super) fn set_poison(&self, reason: String) -> &str {
         self.poison.get_or_init(|| reason)
     }
 
-    /// Makes the segment that a chunk begins with: file, header, name, each durable before the next
-    /// step. No record is written before that, or a header that the disk kept under another name
-    /// could come back with records that nobody wrote.
+    /// Creates the segment that a chunk begins: file, header, name, each durable before the next
+    /// step. No record is written before that. Otherwise a header that the disk kept under another
+    /// name could return with records that were never written.
     pub(super) fn begin_segment(&self, header: SegmentHeader) -> Result<Arc<Segment>, BeginError> {
         let mut spare = lock(&self.spare);
         let (file, from) = match spare.take_if(|spare| spare.size == header.size) {
@@ -259,7 +258,7 @@ impl SharedLogState {
         Ok(segment)
     }
 
-    /// Gives the room of a spare that does not fit back, for the next attempt.
+    /// Frees the space of a spare that does not fit, for the next attempt.
     fn give_up(&self, spare: &mut Option<Spare>, error: io::Error) -> BeginError {
         if let Some(spare) = spare.take() {
             drop(self.storage.remove(segment::SPARE));
@@ -269,18 +268,19 @@ impl SharedLogState {
         BeginError::Full(error)
     }
 
-    /// Looks how much room the disk has, and says what is left of it. The caller holds the spare.
+    /// Measures the room on the disk, and returns how much is left. The caller holds the lock of
+    /// the spare.
     pub(super) fn measure(&self, _spare: &Option<Spare>) -> u64 {
         self.room.set_free(self.storage.free_bytes().unwrap_or(u64::MAX));
         self.room.left()
     }
 
-    /// A sync has taken so long.
+    /// Notes the duration of a sync.
     pub(super) fn note_sync(&self, took: Duration) {
         lock(&self.syncs).note(took);
     }
 
-    /// What the log says of itself.
+    /// Status of the log.
     pub(super) fn report(&self) -> LogStatus {
         LogStatus {
             segments: self.list(),
@@ -291,8 +291,8 @@ impl SharedLogState {
     }
 }
 
-/// Makes a file of zeros whose blocks are all there, so that later syncs have no sizes or extents
-/// to write.
+/// Creates a file of zeros with all blocks allocated, so that later syncs need not write sizes or
+/// extents.
 pub(super) fn make_file(
     storage: &dyn Storage,
     name: &str,
@@ -303,13 +303,13 @@ pub(super) fn make_file(
         Ok(file)
     });
     if made.is_err() {
-        // What is left of it would only take up room.
+        // The partial file would only take up room.
         drop(storage.remove(name));
     }
     made
 }
 
-/// Makes the blocks of a file from its end on, up to this size, and writes zeros into them.
+/// Allocates the blocks of a file from its end up to this size, and fills them with zeros.
 pub(super) fn fill(file: &dyn StorageFile, mut from: u64, size: u64) -> io::Result<()> {
     file.allocate(size)?;
     while from < size {
@@ -337,7 +337,7 @@ pub(super) fn write_zeros(file: &dyn StorageFile, from: u64, to: u64) -> io::Res
     Ok(())
 }
 
-/// Locks data that no panic can leave half changed.
+/// Locks data that no panic can leave inconsistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
-//! What may become of files between two lives, for simulations: a start must be the same without
-//! the index of a segment, and with any that is not its own, and it must refuse a log whose
-//! confirmed end is gone.
+//! Damages files between two runs, for simulations. A start must give the same result without the
+//! index of a segment, or with the index of another segment. It must refuse a log whose confirmed
+//! end is gone.
 
 use super::checkpoint::Checkpoint;
 use super::confirmed::Confirmed;
@@ -10,10 +10,10 @@ use super::segment::{self, HEADER_BYTES};
 use super::storage::{SimulatedStorage, Storage};
 use std::collections::BTreeMap;
 
-/// Indices that there have been, by the numbers of their segments.
+/// Earlier indices, by the numbers of their segments.
 pub(crate) type Former = BTreeMap<u32, Vec<u8>>;
 
-/// Spoils one of the indices, and keeps what it was. Says which one, and how.
+/// Damages one of the indices, and keeps the original. Returns which one, and how.
 pub(crate) fn spoil(
     storage: &SimulatedStorage,
     random: &mut fastrand::Rng,
@@ -22,7 +22,7 @@ pub(crate) fn spoil(
     let numbers = numbers(storage);
     let &number = random.choice(&numbers)?;
     let name = index::name(number);
-    // One that was torn before may have nothing left to spoil.
+    // An index that was torn before may be empty.
     let mut bytes = storage.file(&name).filter(|bytes| !bytes.is_empty())?;
     let way = random.u8(0..5);
     let how = match way {
@@ -56,8 +56,8 @@ pub(crate) fn spoil(
     Some(format!("{name} is {how}"))
 }
 
-/// Zeros the end of the newest segment from somewhere in front of what was noted as confirmed on,
-/// and behind the checkpoint, which would say so as well. Says where.
+/// Zeros the end of the newest segment, from a position before the noted confirmed one. The
+/// position is after the checkpoint, which would also reveal the loss. Returns the position.
 pub(crate) fn zero_end(
     storage: &SimulatedStorage,
     random: &mut fastrand::Rng,
@@ -83,19 +83,19 @@ pub(crate) fn zero_end(
     Some((name, LogPosition { segment: at.segment, offset }))
 }
 
-/// Where the log was confirmed when it last rested.
+/// The confirmed position that was noted when the log was last idle.
 pub(crate) fn confirmed(storage: &SimulatedStorage) -> Option<LogPosition> {
     Confirmed::read(storage).ok()?.at()
 }
 
-/// Remembers the indices that there are, for logs that come later.
+/// Remembers the current indices, for later logs.
 pub(crate) fn remember(storage: &SimulatedStorage, former: &mut Former) {
     for number in numbers(storage) {
         former.extend(storage.file(&index::name(number)).map(|bytes| (number, bytes)));
     }
 }
 
-/// Puts an index there that belongs to a log before, of a segment that has none.
+/// Adds an index of an earlier log for a segment that has none.
 pub(crate) fn leave_one(
     storage: &SimulatedStorage,
     random: &mut fastrand::Rng,

@@ -1,4 +1,4 @@
-//! The log without threads, for simulations: the same steps, each when the caller says so.
+//! The log without threads, for simulations: the caller runs each step.
 
 use super::background;
 use super::composer::{Composer, RecordGroup};
@@ -15,10 +15,10 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// An open log that does nothing by itself.
+/// An open log that only works when called.
 #[derive(Debug)]
 pub struct Stepped {
-    /// Goes on behind the last record.
+    /// Continues after the last record.
     pub composer: Composer,
     writer: LogWriter,
     reader: RecordReader,
@@ -44,7 +44,7 @@ impl Stepped {
         })
     }
 
-    /// Writes and syncs a group, as [`super::Log::submit`] does.
+    /// Writes and syncs a group, as [`super::BrokerLog::submit`] does.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -52,7 +52,7 @@ impl Stepped {
         self.writer.write(group)
     }
 
-    /// Writes a checkpoint, as [`super::Log::checkpoint`] does.
+    /// Writes a checkpoint, as [`super::BrokerLog::checkpoint`] does.
     ///
     /// # Errors
     /// [`WriteError::Busy`] while records before `at` are not yet written, else see [`WriteError`].
@@ -63,12 +63,12 @@ impl Stepped {
         background::checkpoint(&self.writer.shared, at, image)
     }
 
-    /// Removes segments, as [`super::Log::remove`] does.
+    /// Removes segments, as [`super::BrokerLog::remove`] does.
     pub fn remove(&mut self, segments: &[u32]) {
         background::remove(&self.writer.shared, segments);
     }
 
-    /// Prepares the next segment, as [`super::Log::prepare`] does.
+    /// Prepares the next segment, as [`super::BrokerLog::prepare`] does.
     pub fn prepare(&mut self) {
         background::prepare(&self.writer.shared);
         while self.writer.shared.reserve_grows.load(Ordering::Relaxed) {
@@ -77,7 +77,7 @@ impl Stepped {
         while background::index(&self.writer.shared) {}
     }
 
-    /// Nothing was logged for some time, so that a [`super::Log`] notes how far it is confirmed.
+    /// Simulates an idle log, so that the confirmed position is noted as in [`super::BrokerLog`].
     pub fn rest(&mut self) {
         let shared = &self.writer.shared;
         if shared.poison().is_none() && shared.durable() > shared.noted() {
@@ -85,25 +85,25 @@ impl Stepped {
         }
     }
 
-    /// Reads what is written.
+    /// A reader for written records.
     #[must_use]
     pub fn reader(&self) -> RecordReader {
         self.reader.clone()
     }
 
-    /// What the log says of itself.
+    /// Status of the log.
     #[must_use]
     pub fn report(&self) -> LogStatus {
         self.writer.shared.report()
     }
 
-    /// What the durable checkpoint stands for, if there is one.
+    /// Position of the durable checkpoint, if there is one.
     #[must_use]
     pub fn checkpointed(&self) -> Option<LogPosition> {
         self.writer.shared.checkpoint()
     }
 
-    /// The segments there are, with the bytes of their files.
+    /// The existing segments, with the sizes of their files in bytes.
     #[must_use]
     pub fn segments(&self) -> Vec<(u32, u64)> {
         self.writer.shared.list()

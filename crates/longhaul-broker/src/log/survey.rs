@@ -1,9 +1,9 @@
-//! What a damaged log still holds. Recovery refuses a log at the first damage; this goes on behind
-//! it, names each one, and changes nothing.
+//! Reads what a damaged log still has. Recovery refuses a log at the first damage; a survey
+//! continues after it, reports each damage, and changes nothing.
 //!
-//! A record is taken for one only if its checksum says so, wherever it stands. Behind something
-//! that is none, the next one is looked for byte by byte: the checksum covers the seed of the
-//! segment and the offset, so that nothing else passes for one.
+//! Only the checksum decides whether bytes are a record. After damage, the next record is searched
+//! byte by byte: the checksum covers the seed of the segment and the offset, so no other bytes
+//! match it.
 
 use super::checkpoint::Checkpoint;
 use super::confirmed::{self, Confirmed};
@@ -25,68 +25,68 @@ use super::tail::SegmentTail;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Something that is not as it was written.
+/// Damage in the log.
 #[derive(Clone, Debug)]
 pub struct LogFinding {
     /// The file.
     pub file: String,
-    /// Where in it.
+    /// Offset in the file.
     pub offset: u64,
-    /// What is wrong there.
+    /// The damage.
     pub what: String,
-    /// What is lost with it.
+    /// The loss.
     pub cost: Cost,
 }
 
 impl LogFinding {
-    /// Whether it is about the index of a segment, which a start makes again.
+    /// Whether the finding concerns the index of a segment, which a start builds again.
     #[must_use]
     pub fn is_index(&self) -> bool {
         self.file.ends_with(".idx")
     }
 }
 
-/// What a finding costs.
+/// The loss caused by a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Nothing that is not elsewhere.
+    /// Nothing that does not exist elsewhere.
     Nothing,
-    /// One entry. What its damaged record says of it is not verified.
+    /// One entry. The damaged record's head is not verified.
     Entry(RecordHead),
-    /// Entries in so many bytes of a segment.
+    /// Entries in this many bytes of a segment.
     Entries(u64),
-    /// The same, and changes of state among them.
+    /// Entries and changes of state in this many bytes of a segment.
     Anything(u64),
-    /// A part of the state that the checkpoint holds, or all of it.
+    /// A part or all of the state in the checkpoint.
     State,
 }
 
 impl Cost {
-    /// Whether changes of state may be lost, and not only entries.
+    /// Whether changes of state may be lost, not only entries.
     #[must_use]
     pub const fn is_state(self) -> bool {
         matches!(self, Self::Anything(_) | Self::State)
     }
 }
 
-/// What was found.
+/// Result of a survey.
 #[derive(Debug)]
 pub struct LogSurvey {
-    /// In the order in which they were found.
+    /// The findings, in the order in which they were found.
     pub findings: Vec<LogFinding>,
-    /// There is no inventory, which says of each missing segment that it was there.
+    /// Whether the inventory is missing, so that missing segments cannot be noticed.
     pub lacks_inventory: bool,
-    /// Reads the records that were handed out.
+    /// Reader for the records that were passed on.
     pub reader: RecordReader,
 }
 
-/// Is given everything that can be read: images of the checkpoint, then records.
+/// Receives everything that is readable: images of the checkpoint, then records.
 pub type Take<'a> = &'a mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>;
 
-/// Reads everything that can be read. What `take` cannot apply is a finding as well.
+/// Reads everything that is readable. An item that `take` cannot apply is a finding too.
 ///
 /// # Errors
-/// A later version has written it, or the folder cannot be listed.
+/// A later version has written the log, or the folder cannot be listed.
 pub fn survey(
     storage: &Arc<dyn Storage>,
     facts: FactsOf,
@@ -121,7 +121,7 @@ struct Surveyor<'a> {
     facts: FactsOf,
     findings: Vec<LogFinding>,
     checkpoint: Option<Checkpoint>,
-    /// The log was confirmed up to here at least.
+    /// The log was confirmed at least up to this position.
     confirmed: Option<LogPosition>,
     take: Take<'a>,
 }
@@ -133,7 +133,7 @@ pub(super) struct SegmentImage {
 }
 
 impl SegmentImage {
-    /// The record that begins here, and its size.
+    /// The record at this offset, and its size.
     pub(super) fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
         let rest = self.bytes.get(offset as usize..)?;
         let size = record::size_of(rest)?;
@@ -141,10 +141,10 @@ impl SegmentImage {
         Some((size, record::parse(record::start(self.seed, offset), whole)?))
     }
 
-    /// Where the next record begins behind something that is none.
+    /// Offset of the next record after invalid bytes.
     pub(super) fn next_after(&self, offset: u32) -> Option<u32> {
         let end = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
-        // Mostly the size that stands there is right.
+        // The stored size is usually intact.
         let stated = self.bytes.get(offset as usize..).and_then(record::size_of);
         let stated = stated.and_then(|size| offset.checked_add(size));
         stated
@@ -152,7 +152,7 @@ impl SegmentImage {
             .or_else(|| (offset + 1..end).find(|&next| self.at(next).is_some()))
     }
 
-    /// What a damaged record says of itself, if it may be an entry that ends at `next`.
+    /// The head of a damaged record, if it may be an entry that ends at `next`.
     fn entry_at(&self, offset: u32, next: u32) -> Option<RecordHead> {
         let bytes = self.bytes.get(offset as usize..next as usize)?;
         (record::size_of(bytes)? as usize == bytes.len()).then_some(())?;
@@ -210,8 +210,7 @@ impl Surveyor<'_> {
         self.checkpoint.as_ref().map(|checkpoint| checkpoint.at)
     }
 
-    /// Opens the segments, also those whose header is damaged: their records say which seed they
-    /// have.
+    /// Opens the segments, including those with a damaged header: their records reveal the seed.
     fn open_segments(&mut self) -> Result<BTreeMap<u32, Arc<Segment>>, OpenError> {
         let numbers = segment_numbers(self.storage).map_err(|source| OpenError::Io {
             what: format!("list {}", self.storage.describe(FOLDER)),
@@ -263,13 +262,13 @@ impl Surveyor<'_> {
         Ok(sound)
     }
 
-    /// Up to where the disk had confirmed a segment, if that is behind this offset.
+    /// The confirmed end of a segment, if it is after this offset.
     fn confirmed_behind(&self, segment: u32, offset: u32) -> Option<u32> {
         let ends = [self.at(), self.confirmed].into_iter().flatten();
         ends.filter(|at| at.segment == segment && offset < at.offset).map(|at| at.offset).max()
     }
 
-    /// What is lost with bytes of a segment, by where they lie.
+    /// The loss if these bytes of a segment are damaged, by their position.
     fn cost_of(&self, segment: u32, offset: u32, bytes: u64) -> Cost {
         match self.at() {
             Some(at) if (LogPosition { segment, offset }) < at => Cost::Entries(bytes),
@@ -277,7 +276,7 @@ impl Surveyor<'_> {
         }
     }
 
-    /// Segments that must be there.
+    /// Reports missing segments.
     fn missing(&mut self, segments: &BTreeMap<u32, Arc<Segment>>) -> Result<(), OpenError> {
         let from = self.at().map_or(1, |at| at.segment);
         let newest = segments.keys().next_back().copied().unwrap_or(0);
@@ -303,7 +302,7 @@ impl Surveyor<'_> {
             self.findings.iter().map(|finding| finding.file.clone()).collect();
         for number in needed.union(&listed).filter(|number| !segments.contains_key(number)) {
             let name = segment::name(*number);
-            // One that is there and cannot be opened is named already.
+            // A segment that exists and cannot be opened is already reported.
             if !named.contains(&self.storage.describe(&name)) {
                 self.find(&name, 0, "the file is missing", self.cost_of(*number, 0, 0));
             }
@@ -311,7 +310,7 @@ impl Surveyor<'_> {
         Ok(())
     }
 
-    /// Hands out what a segment holds.
+    /// Passes on the records of a segment.
     fn segment(
         &mut self,
         segment: &Segment,
@@ -360,7 +359,7 @@ impl Surveyor<'_> {
                 None => {
                     let confirmed = self.confirmed_behind(number, offset).filter(|_| is_newest);
                     if is_newest && confirmed.is_none() && tail.check(segment, &name).is_ok() {
-                        // The rest of a group that nobody was told about.
+                        // The rest of an unconfirmed group.
                         break;
                     }
                     (is_whole, is_sound) = (false, false);
@@ -390,8 +389,8 @@ impl Surveyor<'_> {
         Ok(())
     }
 
-    /// Compares the index of a segment, if there is one, with what it should be. Nothing is lost
-    /// with it: a start makes another.
+    /// Compares the index of a segment, if any, with the expected one. A bad index costs nothing: a
+    /// start builds another.
     fn index(&mut self, segment: &Segment, next: Option<SegmentHeader>, expected: &[u8]) {
         let what = match Index::read(self.storage, segment, next.as_ref()) {
             Ok(index) if index.is(expected) => return,
@@ -433,7 +432,7 @@ impl Surveyor<'_> {
     }
 }
 
-/// A segment whose header is lost, if its first record has a seed with this salt.
+/// A segment whose header is lost, if the seed of its first record matches this salt.
 fn with_salt(number: u32, file: &Arc<dyn StorageFile>, salt: u64) -> Option<Segment> {
     let size = u32::try_from(file.len().ok()?).ok()?;
     let unknown = SegmentHeader { number, size, previous: 0, previous_end: 0, group: 1, salt };
@@ -448,7 +447,7 @@ fn with_salt(number: u32, file: &Arc<dyn StorageFile>, salt: u64) -> Option<Segm
     }
 }
 
-/// What an error says, without what to do about it: that is said once, at the end.
+/// The text of an error without its advice, which is given once at the end.
 fn without_advice(error: &OpenError) -> String {
     match error {
         OpenError::Damaged { what, .. } => what.clone(),

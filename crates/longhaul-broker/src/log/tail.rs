@@ -1,8 +1,8 @@
-//! The end of the newest segment: what of it counts, and how it is made whole.
+//! The end of the newest segment: determines its valid part, and repairs it.
 //!
-//! Groups are written strictly one after the other. So what is no record may be the rest of a group
-//! that was being written, but only if nothing of a later group stands behind it: such a group was
-//! begun only after the disk had confirmed everything in front of it.
+//! Groups are written strictly in order. So invalid bytes may be the rest of an unfinished group,
+//! but only if no later group follows: a later group was begun only after the disk had confirmed
+//! everything before it.
 
 use super::error::OpenError;
 use super::record::{self, HEAD_BYTES, LogMark, RECORD_OVERHEAD};
@@ -10,27 +10,27 @@ use super::segment::{HEADER_BYTES, SegmentHeader};
 use super::shared::{Segment, WINDOW_BYTES, write_zeros};
 use std::io;
 
-/// How far a segment was read, and what stood last.
+/// How far a segment was read, and what came last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentTail {
-    /// The first byte behind the last record, in front of a seal.
+    /// Offset after the last record, before a seal.
     pub(super) end: u32,
-    /// The last group that left anything in the segment; else the one before the segment's first.
+    /// The last group with data in the segment; otherwise the one before the segment's first.
     pub(super) group: u64,
-    /// Where the last chunk begins, and how many bytes it should have.
+    /// Offset and expected size of the last chunk.
     pub(super) chunk: Option<(u32, u32)>,
-    /// The group of the seal, if there is one.
+    /// Group of the seal, if there is one.
     pub(super) seal: Option<u64>,
 }
 
 impl SegmentTail {
-    /// Nothing has been read.
+    /// The start of a segment.
     pub(super) fn new(header: &SegmentHeader) -> Self {
         let group = header.group.saturating_sub(1);
         Self { end: HEADER_BYTES, group, chunk: None, seal: None }
     }
 
-    /// Notes a chunk, if it is the one that must come.
+    /// Notes a chunk. Returns whether it is the expected one.
     pub(super) fn begin(&mut self, group: u64, offset: u32, bytes: u32) -> bool {
         if self.group.checked_add(1) != Some(group) {
             return false;
@@ -39,21 +39,19 @@ impl SegmentTail {
         true
     }
 
-    /// Whether a seal of this group may stand here: it ends a chunk, or is one.
+    /// Whether a seal of this group may come here: it ends a chunk, or is one.
     pub(super) fn may_seal(&self, group: u64) -> bool {
         group == self.group || Some(group) == self.group.checked_add(1)
     }
 
-    /// The bytes of the record with this body that stands at the end so far, if the chunk reaches
-    /// so far.
+    /// Size of the record with this body at the current end, if it fits the chunk.
     pub(super) fn record_size(&self, body: &[u8]) -> Option<u32> {
         let (from, bytes) = self.chunk?;
         let size = u32::try_from(body.len()).ok()?.checked_add(RECORD_OVERHEAD)?;
         (self.end.checked_add(size)? <= from.checked_add(bytes)?).then_some(size)
     }
 
-    /// Refuses a segment of which something was lost that the disk had confirmed. `file` names it
-    /// in the message.
+    /// Refuses a segment that has lost confirmed data. `file` names it in the message.
     pub(super) fn check(&self, segment: &Segment, file: &str) -> Result<(), OpenError> {
         let io = |source| OpenError::Io { what: format!("read {file}"), source };
         let mut from = self.end;
@@ -80,18 +78,17 @@ impl SegmentTail {
                 let (file, offset) = (file.to_owned(), u64::from(self.end));
                 return Err(OpenError::Damaged { file, offset, what });
             }
-            // A mark may lie across the edge of two windows.
+            // A mark may cross the boundary of two windows.
             let step = if bytes < WINDOW_BYTES { bytes } else { bytes - (HEAD_BYTES - 1) };
             from = from.saturating_add(u32::try_from(step).unwrap_or(u32::MAX));
         }
         Ok(())
     }
 
-    /// Makes the end durable as it was replayed, and says how many bytes of an unfinished group are
-    /// lost.
+    /// Makes the replayed end durable, and returns how many bytes of an unfinished group are lost.
     ///
-    /// What stands behind the end becomes zeros, or it might come back behind records that are
-    /// written later. The last chunk is written once more: after a sync that failed, the operating
+    /// Bytes after the end become zeros; otherwise they could reappear after records that are
+    /// written later. The last chunk is written once more: after a failed sync, the operating
     /// system may show bytes that the disk does not have.
     pub(super) fn repair(&self, segment: &Segment) -> io::Result<u64> {
         let (file, end) = (&segment.file, u64::from(self.end));

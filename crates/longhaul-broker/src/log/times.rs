@@ -1,8 +1,8 @@
-//! How long something took, many times: as much of it as a histogram shows.
+//! Histograms of durations.
 
 use std::time::Duration;
 
-/// Upper bounds of the classes into which times fall. What takes longer is a class of its own.
+/// Upper bounds of the histogram's classes. Longer times have a class of their own.
 pub const TIME_BOUNDS: [Duration; 13] = [
     Duration::from_micros(100),
     Duration::from_micros(200),
@@ -19,17 +19,17 @@ pub const TIME_BOUNDS: [Duration; 13] = [
     Duration::from_millis(5000),
 ];
 
-/// Many times.
+/// A histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationHistogram {
-    /// All of them together.
+    /// Sum of all durations.
     pub total: Duration,
-    /// How many fell into each class of [`TIME_BOUNDS`], and how many took longer.
+    /// Number of durations per class of [`TIME_BOUNDS`], and of longer ones.
     pub counts: [u64; TIME_BOUNDS.len() + 1],
 }
 
 impl DurationHistogram {
-    /// It took so long once more.
+    /// Adds a duration.
     pub fn note(&mut self, took: Duration) {
         self.total += took;
         let class = TIME_BOUNDS.partition_point(|&bound| bound < took);
@@ -38,7 +38,7 @@ impl DurationHistogram {
         }
     }
 
-    /// How often it was.
+    /// Number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

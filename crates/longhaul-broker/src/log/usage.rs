@@ -1,4 +1,4 @@
-//! What the files of a data directory take, by what they are for.
+//! Size of the files of a data directory, by purpose.
 
 use super::checkpoint;
 use super::index;
@@ -10,12 +10,12 @@ use std::io;
 /// The folder of the compacted views.
 const VIEWS: &str = "compact";
 
-/// Bytes of the files of a data directory.
+/// Sizes in bytes, by purpose of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Segments of the log.
     pub segments: u64,
-    /// The segment that is ready for use.
+    /// The spare segment.
     pub spare: u64,
     /// Indices of segments.
     pub indices: u64,
@@ -23,17 +23,17 @@ pub struct Usage {
     pub checkpoint: u64,
     /// Compacted views of topics.
     pub views: u64,
-    /// What is given up where a checkpoint finds no room.
+    /// Space that is reserved for the next checkpoint.
     pub reserve: u64,
     /// Everything else.
     pub other: u64,
 }
 
 impl Usage {
-    /// Looks at the files. Blocks.
+    /// Measures the files. Blocks.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     pub fn read(storage: &dyn Storage) -> io::Result<Self> {
         let mut usage = Self::default();
         for (file, bytes) in storage.sizes("")? {
@@ -58,7 +58,7 @@ impl Usage {
         Ok(usage)
     }
 
-    /// The bytes of each kind, by its name.
+    /// Sizes by name of the purpose.
     #[must_use]
     pub const fn kinds(&self) -> [(&'static str, u64); 7] {
         [
@@ -72,7 +72,7 @@ impl Usage {
         ]
     }
 
-    /// All of them together.
+    /// Total size in bytes.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.kinds().into_iter().map(|(_, bytes)| bytes).sum()

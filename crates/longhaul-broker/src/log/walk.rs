@@ -1,4 +1,4 @@
-//! The records of one segment, one behind the other, as far as they are sound.
+//! Iterates over the records of one segment, as far as they are intact.
 
 use super::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
 use super::scanner::Scanner;
@@ -12,19 +12,20 @@ use std::sync::Arc;
 pub(super) enum Stopped<E> {
     /// The operating system refused.
     Io(io::Error),
-    /// Whoever is given the records has had enough.
+    /// The callback stopped the walk.
     By(E),
 }
 
-/// Hands out the records of a segment up to its seal, or up to what is no record. Says what stands
-/// last.
+/// Passes on the records of a segment up to its seal, or up to the first invalid record. Returns
+/// the end of the segment.
 pub(super) fn walk<E>(
     segment: &Segment,
     mut each: impl FnMut(RecordHead, RecordLocation, &[u8]) -> Result<(), E>,
 ) -> Result<SegmentTail, Stopped<E>> {
     let length = segment.file.len().map_err(Stopped::Io)?;
     let limit = u32::try_from(length).map_or(segment.header.size, |length| {
-        // A copy may have lost zeros at the end. What else is missing shows as damage.
+        // A copy may have lost zeros at the end. Anything else that is missing is reported as
+        // damage.
         length.min(segment.header.size)
     });
     let mut scanner = Scanner::new(Arc::clone(&segment.file), segment.seed, limit);

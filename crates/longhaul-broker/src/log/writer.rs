@@ -1,5 +1,4 @@
-//! Writes groups: one step per group, without a thread of its own, so that a simulation can drive
-//! it.
+//! Writes groups: one step per group, without a thread, so that a simulation can drive it.
 
 use super::blocks::Blocks;
 use super::composer::RecordGroup;
@@ -14,14 +13,13 @@ use std::sync::Arc;
 pub(super) struct LogWriter {
     /// The log.
     pub(super) shared: Arc<SharedLogState>,
-    /// The segment that was written last.
+    /// The segment that was last written.
     current: Arc<Segment>,
-    /// The number of the group that must come next.
+    /// Number of the next group.
     next: u64,
-    /// How many chunks of that group are durable, after the disk had no room for the one behind
-    /// them.
+    /// Number of durable chunks of that group, if the disk had no room for the chunk after them.
     chunks_done: usize,
-    /// What of the segment is written again with the next chunk.
+    /// The last block of the segment, which is written again with the next chunk.
     blocks: Blocks,
 }
 
@@ -31,7 +29,7 @@ impl LogWriter {
     }
 
     /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next
-    /// segment gets its header, so that a segment with a successor is always whole.
+    /// segment gets its header, so a segment with a successor is always complete.
     pub(super) fn write(&mut self, group: &RecordGroup) -> Result<(), WriteError> {
         if let Some(reason) = self.shared.poison() {
             return Err(WriteError::Poisoned { reason: reason.to_owned() });
@@ -74,10 +72,10 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Whether the next segment should be prepared, or the current one is to be noted.
+    /// Whether the next segment should be prepared, or the current one listed in the inventory.
     pub(super) fn wants_prepare(&self) -> bool {
-        // While the disk is full, only freed space or the owner's request makes another attempt
-        // worth it.
+        // While the disk is full, another attempt only makes sense after space was freed or the
+        // owner asked for it.
         !self.shared.room.is_full()
             && (self.shared.is_unlisted(self.current.header.number)
                 || self.shared.spare.try_lock().is_ok_and(|spare| spare.is_none()))

@@ -1,4 +1,4 @@
-//! Acks, and what is asked for again.
+//! Acknowledgements, and requests for redelivery.
 
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
@@ -11,15 +11,14 @@ use longhaul_wire::messages::{
     ServerError,
 };
 
-/// Batches of a subscription of which some messages are acknowledged. What is beyond is delivered
-/// again as a whole.
+/// Partly acknowledged batches per subscription. Further ones are redelivered as a whole.
 const PARTIAL_MAX: usize = 10_000;
 
 impl BrokerMachine {
     pub(super) fn ack(&mut self, conn: u64, command: &CommandAck) {
         let answer = command.request_id.map(|request_id| (command.consumer_id, request_id));
         let result = self.acknowledge(conn, command);
-        // Nobody waits for an answer.
+        // The client expects no answer.
         let Some((consumer_id, request_id)) = answer else { return };
         let (error, message) = match result {
             Ok(()) => (None, None),
@@ -94,8 +93,8 @@ impl BrokerMachine {
         }
     }
 
-    /// Some messages of a batch. What is not known to be a batch of that size is left alone: it
-    /// will be delivered again.
+    /// Acknowledges some messages of a batch. An ack that does not match a known batch is ignored;
+    /// the entry will be redelivered.
     fn collect_in_batch(&self, id: &MessageIdData, ordinal: u64, ack: &mut Ack) {
         let Some(messages) = self.messages_of_batch(ack.topic, ordinal) else { return };
         let partial = self
@@ -112,9 +111,9 @@ impl BrokerMachine {
         }
     }
 
-    /// How many messages the batch has. One that was trimmed can still be read in the compacted
-    /// view, which does not say whether an entry of one message is a batch: nobody acknowledges a
-    /// part of what is none.
+    /// Number of messages in the batch. A trimmed entry may still be readable in the compacted
+    /// view, which does not distinguish a single message from a batch of one; clients acknowledge
+    /// parts of batches only.
     fn messages_of_batch(&self, topic: u32, ordinal: u64) -> Option<u32> {
         let slot = self.state.topic(topic)?.entries.get(ordinal);
         match slot {
@@ -123,7 +122,7 @@ impl BrokerMachine {
         }
     }
 
-    /// The ordinal of an entry that a consumer can have seen.
+    /// The ordinal of an entry that a consumer may have received.
     fn ordinal_of(&self, topic: u32, id: &MessageIdData) -> Option<u64> {
         let position = EntryPosition { ledger: id.ledger_id, entry: id.entry_id };
         let ordinal = self.state.topic(topic)?.entries.ordinal_of(position)?;
@@ -138,7 +137,7 @@ impl BrokerMachine {
         subscription.is_none_or(|subscription| subscription.cursor.is_acked(ordinal))
     }
 
-    /// Records what is new in an ack, and tells the dispatcher.
+    /// Records the new part of an ack, and tells the dispatcher.
     pub(super) fn record_ack(&mut self, ack: Ack) -> Result<(), RequestRefusal> {
         if ack.before.is_none()
             && ack.entries.is_empty()
@@ -186,7 +185,7 @@ impl BrokerMachine {
             }
             whole.into_iter().for_each(|ordinal| dispatcher.acked(ordinal));
         }
-        // Room under a limit on what is not acknowledged.
+        // The limit of unacknowledged messages may have room again.
         self.dirty.insert((topic, subscription));
         self.tell_end(topic, subscription);
         Ok(())
@@ -198,7 +197,7 @@ impl BrokerMachine {
         command: &CommandRedeliverUnacknowledgedMessages,
     ) {
         let key = ConsumerKey { conn, id: command.consumer_id };
-        // What a client had sent before it knew that its consumer is closed.
+        // The client may have sent this before it learned that its consumer was closed.
         let Some((topic, subscription)) = self.place_of(key) else { return };
         let ordinals: Vec<u64> =
             command.message_ids.iter().filter_map(|id| self.ordinal_of(topic, id)).collect();
@@ -214,7 +213,7 @@ impl BrokerMachine {
         self.dirty.insert((topic, subscription));
     }
 
-    /// A cumulative acknowledgement leaves out what its consumer did not get.
+    /// Excludes withheld entries from a cumulative acknowledgement.
     fn leave_out_withheld(&mut self, ack: &mut Ack) {
         let Some(end) = ack.before else { return };
         let live = self.live.get(&ack.topic);
@@ -231,7 +230,7 @@ impl BrokerMachine {
         }
     }
 
-    /// Acknowledges what lies before an entry, for one subscription or all durable ones.
+    /// Acknowledges everything before an entry, for one subscription or for all durable ones.
     pub(super) fn acknowledge_before(
         &mut self,
         topic: u32,

@@ -1,10 +1,10 @@
-//! One consumer that never acknowledges must not keep the disk.
+//! Frees disk space although some entries stay unacknowledged for long.
 //!
-//! What is acknowledged behind an entry that is still open is forgotten: it takes no memory, and
-//! its segment of the log does not count it. A segment can go when nothing in it is needed any
-//! more. One task that takes a week would keep its whole segment, and with it, in a log that all
-//! topics share, whatever lies there. So when the log has grown and only little of old segments is
-//! still needed, that little is copied to the end of the log, and the segments go.
+//! Acknowledged entries after an unacknowledged one are forgotten: they take no memory, and their
+//! log segment no longer counts them. A segment can be removed when nothing in it is needed. One
+//! task that takes a week would keep its whole segment, with the data of all topics in it. So when
+//! the log has grown and little of the old segments is still needed, that little is copied to the
+//! end of the log, and the segments are removed.
 
 use super::BrokerMachine;
 use super::effect::{MachineEffect, PendingCommit, Survivor};
@@ -17,53 +17,53 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Segments that the log may have before any is cleaned, while there is room.
 const SEGMENTS_MIN: usize = 4;
-/// A segment is cleaned when less than one part in so many is needed: the copies then cost less
-/// than what they free.
+/// A segment is cleaned when less than 1/4 of it is needed: the copies then cost less than they
+/// free.
 const NEEDED_SHARE: u64 = 4;
-/// So much is copied at once, unless a single segment has more: it lies in memory meanwhile.
+/// Bytes that are copied at once, unless a single segment has more: they are kept in memory
+/// meanwhile.
 const COPIED_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// So many pages of 1,024 entries are looked at in one go for what can be forgotten, of all topics
-/// together. A page takes up to a quarter of a millisecond, where every second entry is
-/// acknowledged.
+/// Pages of 1,024 entries that one run checks for forgettable entries, over all topics. A page
+/// takes up to a quarter of a millisecond, if every second entry is acknowledged.
 const PAGES_MAX: usize = 64;
-/// So many of them are of one topic before the next one has its turn.
+/// Pages of one topic before the next topic has its turn.
 const PAGES_SHARE: usize = PAGES_MAX / 4;
 /// Entries of a page.
 const PAGE_ENTRIES: usize = 1024;
-/// How long it is until the next go. It is less where at least half of the entries on the pages of
-/// the last one could be forgotten, and pages were left: so 650,000 entries a second are forgotten
-/// behind those that stay open, if need be all of one topic.
+/// Interval of the runs. It is shorter if at least half of the entries on the pages of the last run
+/// could be forgotten and pages were left: so up to 650,000 entries per second are forgotten behind
+/// unacknowledged ones, even if all are of one topic.
 const GO_MS: u64 = 1000;
-/// How long it is until the next look where one had to leave work that pays.
+/// Interval of the runs while more worthwhile work is left.
 pub(super) const HURRY_MS: u64 = 100;
-/// How long a segment is left alone of which something could not be read, at first and at most.
+/// How long a segment with unreadable entries is left alone, at first and at most.
 const UNREADABLE_PAUSE_MS: (u64, u64) = (10_000, 600_000);
-/// A subscription that keeps more than this on disk is worth a warning.
+/// Bytes that a subscription may keep on disk without a warning.
 const WARN_BYTES: u64 = 1024 * 1024 * 1024;
-/// How often it is given.
+/// Interval of the warnings.
 const WARN_PAUSE_MS: u64 = 600_000;
 
-/// What was done when.
+/// State of the cleaner.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
-    /// Copies are being read.
+    /// Whether entries are being read for copies.
     is_busy: bool,
-    /// The topic that the next go begins with.
+    /// The topic that the next run begins with.
     first_topic: u32,
-    /// When the next go is, by the clock that never goes back.
+    /// Time of the next run, by the monotonic clock.
     pub(super) next_go: u64,
-    /// Copies on their way to the disk.
+    /// Number of copies that are not yet on disk.
     pub(super) copying: usize,
     next_warning: u64,
-    /// Segments of which something could not be read: until when they are left alone, and how long
-    /// that is.
+    /// Segments with unreadable entries: until when they are left alone, and the length of the
+    /// pause.
     unreadable: BTreeMap<u32, (u64, u64)>,
 }
 
 impl BrokerMachine {
-    /// Forgets what every subscription has acknowledged behind entries that are open, and no policy
-    /// keeps. The same rules as for trimming: what lies in the segment that is being written takes
-    /// no room that could be had back.
+    /// Forgets entries that every subscription has acknowledged, that are after unacknowledged
+    /// ones, and that no policy keeps. As for trimming, entries in the segment that is being
+    /// written are kept: they do not occupy reclaimable space.
     pub(super) fn forget_acked_entries(&mut self) {
         let first = self.cleaner.first_topic;
         let mut topics: Vec<u32> = self.live.keys().copied().collect();
@@ -87,7 +87,7 @@ impl BrokerMachine {
         let policies = &live.policies;
         let oldest = policies.retention.unwrap_or_default().oldest_ms(self.now);
         let Some(oldest) = oldest.filter(|_| !is_compacted(kept, policies)) else { return none };
-        // What lies before the lowest mark is trimmed.
+        // Entries before the lowest mark are trimmed.
         let lowest = kept
             .durable()
             .map(|subscription| &subscription.cursor)
@@ -103,7 +103,7 @@ impl BrokerMachine {
 
     /// Looks for old segments of which little is needed.
     pub(super) fn clean(&mut self) {
-        // What is on its way already would be copied again: on a full disk once in each round.
+        // Copies in progress would be made again: on a full disk once in each round.
         if self.cleaner.is_busy || self.cleaner.copying > 0 || self.log.is_stuck {
             return;
         }
@@ -124,8 +124,8 @@ impl BrokerMachine {
         }
     }
 
-    /// The oldest segments of which so little is needed that copying it pays, as many as there is
-    /// room for. Only when all that is needed of a segment is copied it can go.
+    /// The oldest segments that are worth copying, as many as there is room for. A segment can only
+    /// be removed after everything needed in it was copied.
     fn segments_to_clean(&self) -> BTreeSet<u32> {
         let segments: Vec<_> = self.log.before(self.composer.end().segment).collect();
         if segments.len() < SEGMENTS_MIN && self.composer.has_room() {
@@ -148,10 +148,10 @@ impl BrokerMachine {
         chosen
     }
 
-    /// Copies entries to the end of the log: their records, with the ids that they have.
+    /// Copies entries to the end of the log: their records, with unchanged ids.
     pub fn copy(&mut self, read: Vec<(Survivor, Bytes)>) {
         self.cleaner.is_busy = false;
-        // The room may have gone while they were read.
+        // The room may have been used up while they were read.
         if !self
             .composer
             .has_room_to_copy(read.iter().map(|read| u64::from(read.0.place.size)).sum())
@@ -161,7 +161,7 @@ impl BrokerMachine {
         for (survivor, body) in read {
             let Some(ordinal) = self.state.topic(survivor.topic).and_then(|topic| {
                 let ordinal = topic.entries.ordinal_of(survivor.position)?;
-                // It may have been trimmed while it was read.
+                // The entry may have been trimmed while it was read.
                 topic
                     .entries
                     .get(ordinal)
@@ -176,22 +176,22 @@ impl BrokerMachine {
                 ledger: survivor.position.ledger,
                 entry: survivor.position.entry,
             };
-            // One that is above a limit that was lowered since stays where it is.
+            // An entry above a limit that was lowered since stays in its segment.
             let Ok(place) = self.composer.append(head, &[&body]) else { continue };
             self.cleaner.copying += 1;
             self.totals.records += 1;
-            // Until the copy is on disk the entry is read where it was.
+            // Until the copy is on disk, the entry is read from its old location.
             self.waiting
                 .push_back((self.composing, PendingCommit::Copied { survivor, ordinal, place }));
         }
     }
 
-    /// What could not be read stays where it is. Its segment is left alone for a while, longer each
-    /// time.
+    /// Leaves unreadable entries in their segment. The segment is left alone for a while, longer
+    /// each time.
     pub fn not_copied(&mut self, failed: &[(Survivor, ReadError)]) {
         let mut segments = BTreeMap::new();
         for (survivor, cause) in failed {
-            // One that was removed is needed by nobody.
+            // Entries of a removed segment are not needed.
             if !matches!(cause, ReadError::Gone { .. }) {
                 segments.entry(survivor.place.segment).or_insert(cause);
             }
@@ -211,7 +211,7 @@ impl BrokerMachine {
         }
     }
 
-    /// A copy is on disk.
+    /// Notes that a copy is on disk.
     pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, place: RecordLocation) {
         self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
         let slot = self.state.topic(survivor.topic).and_then(|topic| topic.entries.get(ordinal));
@@ -250,10 +250,10 @@ impl BrokerMachine {
     }
 }
 
-/// Deals so many pages to the topics, a share to each in turn until there are none left: what some
-/// do not need is there for the others. `look` looks at so many of a topic at most, and says at how
-/// many it did and whether there are more. Returns at how many it looked in all, and whose turn it
-/// is next, if there are more.
+/// Distributes pages to the topics, a share to each in turn until none are left; pages that a topic
+/// does not need go to the others. `look` checks a number of pages of a topic at most, and returns
+/// how many it checked and whether there are more. Returns the total number of checked pages, and
+/// the next topic, if there are more.
 fn deal(
     topics: Vec<u32>,
     pages_max: usize,
@@ -278,8 +278,8 @@ fn deal(
 mod tests {
     use super::*;
 
-    /// Goes over topics that have so many pages each. Says at how many pages of each it has looked
-    /// after every go.
+    /// Runs over topics with these numbers of pages. Returns the number of checked pages of each
+    /// topic after every run.
     fn goes(mut pages: BTreeMap<u32, usize>, count: usize) -> Vec<BTreeMap<u32, usize>> {
         let (mut done, mut first, mut seen) = (BTreeMap::new(), 0, Vec::new());
         for _ in 0..count {
@@ -301,8 +301,8 @@ mod tests {
         seen
     }
 
-    /// A topic had a quarter of the pages of a go, and the rest stayed unused: at 500,000 messages
-    /// a second beside one that stayed open the log grew without end.
+    /// A topic had a quarter of the pages of a run, and the rest stayed unused: at 500,000 messages
+    /// per second after an unacknowledged one, the log grew without limit.
     #[test]
     fn what_others_leave_is_used() {
         let seen = goes([(1, 1), (2, 1000), (3, 0), (4, 2)].into(), 1);

@@ -1,4 +1,4 @@
-//! The handshake, what a client may ask for, and which command goes where.
+//! The handshake, and the dispatch of client commands.
 
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
@@ -35,7 +35,7 @@ impl BrokerMachine {
         self.sessions.insert(conn, session);
     }
 
-    /// Deliveries of so many bytes were sent on the connection.
+    /// Notes that deliveries of this many bytes were sent on the connection.
     pub fn written(&mut self, conn: u64, bytes: u64) {
         let window = self.settings.window_bytes;
         self.totals.bytes_out += bytes;
@@ -64,16 +64,16 @@ impl BrokerMachine {
         self.retry_freed();
     }
 
-    /// Does what was waited for until a connection ended.
+    /// Retries requests that waited for the end of a connection.
     pub(super) fn retry_freed(&mut self) {
         while let Some((newcomer, command)) = self.freed.pop_front() {
             self.command(newcomer, command);
         }
     }
 
-    /// A client asks for something.
+    /// Handles a client's request.
     pub fn request(&mut self, conn: u64, request: ClientRequest) {
-        // What a client had sent before it knew that its connection has ended.
+        // The client may have sent this before it learned that its connection has ended.
         let Some(session) = self.sessions.get(&conn) else { return };
         let is_connected = session.role.is_some();
         self.heard_of(conn);
@@ -83,7 +83,7 @@ impl BrokerMachine {
             }
             ClientRequest::Command(Command::Ping(_)) => self.send(conn, CommandPong {}),
             ClientRequest::Garbage(_) if !is_connected => {
-                // Whoever it is may not speak this protocol at all.
+                // The client may not speak this protocol at all.
                 self.totals.connections_refused += 1;
                 self.effects.push(MachineEffect::Close(conn));
             }
@@ -148,7 +148,7 @@ impl BrokerMachine {
     )]
     pub(super) fn command(&mut self, conn: u64, command: Command) {
         match command {
-            // It is known already that the client is there.
+            // The request itself has already proved that the client is alive.
             Command::Pong(_) => {}
             Command::AuthResponse(request) if self.auth.is_some() => self.renew(conn, *request),
             Command::PartitionedMetadata(request) => self.partitioned_metadata(conn, &request),
@@ -216,8 +216,8 @@ impl BrokerMachine {
         }
     }
 
-    /// Commands that only a broker sends, a second CONNECT, SEND without a message: the client is
-    /// out of step.
+    /// Refuses commands that only a broker sends, a second CONNECT, or SEND without a message: the
+    /// client violates the protocol.
     fn unexpected(&mut self, conn: u64, command: &Command) {
         let text = format!("command {} is not one that a client sends here", command.number());
         self.refuse_connection(conn, &RequestRefusal::new(ServerError::NotAllowedError, text));
@@ -228,7 +228,7 @@ impl BrokerMachine {
         self.error(conn, request_id, &RequestRefusal::new(ServerError::NotAllowedError, text));
     }
 
-    /// Does what a request asks for; what is wrong with it is its answer.
+    /// Executes a request. An error is sent as its answer.
     fn answer(
         &mut self,
         conn: u64,

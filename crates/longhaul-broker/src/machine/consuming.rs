@@ -1,4 +1,4 @@
-//! Consumers: from SUBSCRIBE over permits and SEEK to their end.
+//! Consumers: SUBSCRIBE, permits, SEEK, and closing.
 
 use super::BrokerMachine;
 use super::dispatcher::{ConsumerKey, DispatchMode, Dispatcher, DispatcherConsumer, HashRange};
@@ -17,11 +17,11 @@ use longhaul_wire::messages::{
 };
 use std::collections::BTreeSet;
 
-/// Ids that stand for the first entry, and for what comes after the last.
+/// Ids of the first entry, and of the position after the last.
 const EARLIEST: (u64, u64) = (u64::MAX, u64::MAX);
 const LATEST: (u64, u64) = (i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
 
-/// More than any client asks for; what is beyond it would only overflow.
+/// More permits than any client requests; prevents an overflow.
 const PERMITS_MAX: i64 = 1 << 40;
 
 impl BrokerMachine {
@@ -40,7 +40,7 @@ impl BrokerMachine {
         let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
         let Some(session) = session else { return Ok(()) };
         if session.consumers.contains_key(&command.consumer_id) {
-            // A client that lost patience asks again.
+            // The client has lost patience and asks again.
             self.succeed(conn, command.request_id);
             return Ok(());
         }
@@ -66,10 +66,10 @@ impl BrokerMachine {
         let has_changed = self.attach(key, handle, (kind, ranges), command)?;
         self.succeed(conn, command.request_id);
         if has_changed {
-            // Another one may have become active.
+            // Another consumer may have become active.
             self.announce_active(topic, subscription, |other, is_active| is_active && other != key);
         }
-        // The newcomer is told behind its SUCCESS, and so are inactive ones, as Pulsar does.
+        // The newcomer is told after its SUCCESS, and so are inactive consumers, as on Pulsar.
         let (conn, consumer) = (key.conn, key.id);
         self.after_commit(PendingCommit::Newcomer {
             topic,
@@ -82,7 +82,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// The number of the subscription, which is created where there is none.
+    /// The id of the subscription, which is created if it does not exist.
     fn ensure_subscription(
         &mut self,
         topic: u32,
@@ -119,7 +119,7 @@ impl BrokerMachine {
         Ok(subscription)
     }
 
-    /// Where a new subscription starts.
+    /// Start of a new subscription.
     fn start_of(&self, topic: u32, command: &CommandSubscribe) -> Option<u64> {
         let reads_compacted = command.read_compacted.unwrap_or_default();
         if let Some(seconds) =
@@ -133,7 +133,7 @@ impl BrokerMachine {
         let initial = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
         if let Some(id) = &command.start_message_id {
             let start = self.ordinal_for(topic, id, reads_compacted)?;
-            // Beyond the end the initial position decides, as on Pulsar.
+            // As on Pulsar, a start beyond the end falls back to the initial position.
             if start < self.live.get(&topic)?.readable {
                 return Some(start);
             }
@@ -141,8 +141,8 @@ impl BrokerMachine {
         self.ordinal_for(topic, &initial, reads_compacted)
     }
 
-    /// The first entry at or after an id. The compacted view begins before everything that is kept
-    /// of the log.
+    /// The first entry at or after an id. The compacted view begins before the entries that the log
+    /// still has.
     fn ordinal_for(&self, topic: u32, id: &MessageIdData, reads_compacted: bool) -> Option<u64> {
         let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
         let first = if reads_compacted { 0 } else { kept.entries.first() };
@@ -161,7 +161,7 @@ impl BrokerMachine {
         Some(kept.entries.ordinal_at_time(time, live.readable))
     }
 
-    /// Adds a consumer to its subscription. Says whether another one is active than before.
+    /// Adds a consumer to its subscription. Returns whether the active consumer has changed.
     fn attach(
         &mut self,
         key: ConsumerKey,
@@ -208,7 +208,7 @@ impl BrokerMachine {
         dispatcher.add(consumer);
         let has_changed = dispatcher.active() != former;
         if former.is_some() && has_changed {
-            // What the former one has not acknowledged belongs to the new one.
+            // The new consumer gets the unacknowledged entries of the former one.
             dispatcher.rewind(cursor);
         }
         if let Some(session) = self.session(key.conn) {
@@ -217,7 +217,7 @@ impl BrokerMachine {
         Ok(has_changed)
     }
 
-    /// The SUCCESS of a consumer is sent: see [`PendingCommit::Newcomer`].
+    /// Sends the SUCCESS of a consumer: see [`PendingCommit::Newcomer`].
     pub(super) fn subscribed(
         &mut self,
         topic: u32,
@@ -234,15 +234,16 @@ impl BrokerMachine {
         });
     }
 
-    /// Tells these consumers of a failover subscription whether they are active, except those whose
-    /// SUCCESS has not been sent. Who becomes active is told at once, because messages follow.
+    /// Tells these consumers of a failover subscription whether they are active, except those
+    /// without a SUCCESS yet. A consumer that becomes active is told at once, because messages
+    /// follow.
     pub(super) fn announce_active(
         &mut self,
         topic: u32,
         subscription: u32,
         is_told: impl Fn(ConsumerKey, bool) -> bool,
     ) {
-        // The last consumer may have gone.
+        // The last consumer may have left.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let Some(active) =
             dispatcher.active().filter(|_| dispatcher.kind == DispatchMode::Failover)
@@ -261,7 +262,7 @@ impl BrokerMachine {
 
     pub(super) fn flow(&mut self, conn: u64, command: CommandFlow) {
         let key = ConsumerKey { conn, id: command.consumer_id };
-        // What a client had sent before it knew that its consumer is closed.
+        // The client may have sent this before it learned that its consumer was closed.
         let Some((topic, subscription)) = self.place_of(key) else { return };
         let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
         let dispatcher = dispatchers.and_then(|dispatchers| dispatchers.get_mut(&subscription));
@@ -284,8 +285,8 @@ impl BrokerMachine {
         self.succeed(conn, command.request_id);
     }
 
-    /// Takes a consumer out of its subscription. That of a reader goes with it, unless it
-    /// `comes_back`.
+    /// Removes a consumer from its subscription. The subscription of a reader is removed too,
+    /// unless the reader `comes_back`.
     pub(super) fn drop_consumer(
         &mut self,
         key: ConsumerKey,
@@ -328,7 +329,7 @@ impl BrokerMachine {
         }
     }
 
-    /// Forgets the subscriptions to which a connection was to come back after SEEK.
+    /// Removes the subscriptions that a connection left by SEEK and would have come back to.
     pub(super) fn drop_readers_of(&mut self, conn: u64, orphans: &BTreeSet<SubscriptionKey>) {
         for &(topic, subscription) in orphans {
             // The topic may have been deleted meanwhile.
@@ -344,9 +345,9 @@ impl BrokerMachine {
         }
     }
 
-    /// Ends all consumers of a subscription; their clients subscribe again.
+    /// Closes all consumers of a subscription; their clients subscribe again.
     pub(super) fn close_consumers(&mut self, topic: u32, subscription: u32) {
-        // It may have none.
+        // The subscription may have no consumers.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let keys: Vec<ConsumerKey> =
             dispatcher.consumers().iter().map(|consumer| consumer.key).collect();
@@ -436,8 +437,8 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Moves a cursor. Its consumers are closed first, so that none sees entries from before and
-    /// after without knowing.
+    /// Moves a cursor. The consumers are closed first, so that none gets entries from before and
+    /// after the move without noticing.
     pub(super) fn reset_cursor(
         &mut self,
         topic: u32,

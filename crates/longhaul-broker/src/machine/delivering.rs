@@ -1,4 +1,4 @@
-//! Deliveries: what consumers may read of a topic, and what each of them is sent.
+//! Deliveries: the readable entries of a topic, and what each consumer is sent.
 
 use super::dispatcher::{Assignment, UnackedLimits};
 use super::dues::SubscriptionKey;
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 impl BrokerMachine {
-    /// What is readable of a topic.
+    /// The readable part of a topic.
     pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<ReadableView<'_>> {
         let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
         let compacted = kept.compacted.as_ref().filter(|_| reads_compacted).and_then(|view| {
@@ -28,8 +28,8 @@ impl BrokerMachine {
         })
     }
 
-    /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more
-    /// to look at.
+    /// Assigns the entries of a topic to the consumers of a subscription. Returns whether there is
+    /// more to process.
     pub(super) fn dispatch_one(&mut self, place: SubscriptionKey) -> bool {
         #[cfg(test)]
         {
@@ -45,7 +45,7 @@ impl BrokerMachine {
 
     fn deal(&mut self, topic: u32, subscription: u32) -> bool {
         let window = self.settings.window_bytes;
-        // The topic, or the last consumer, may have gone meanwhile.
+        // The topic, or the last consumer, may be gone.
         let Some(live) = self.live.get_mut(&topic) else { return false };
         let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return false };
         let kept = self.state.topic(topic);
@@ -56,7 +56,7 @@ impl BrokerMachine {
         let compacted = compacted
             .and_then(|view| Some((self.compacted.get(&view.file)?.as_ref(), view.horizon)));
         let withheld = &live.withheld;
-        // Where order counts, what lies behind an entry that is tried again waits for it.
+        // In ordered modes, entries after one that is tried again wait for it.
         let horizon = compacted.map_or(0, |view| view.1);
         let waiting = (!dispatcher.kind.is_shared())
             .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
@@ -106,7 +106,7 @@ impl BrokerMachine {
     }
 }
 
-/// Where the message of an assignment lies.
+/// The location of an assigned message.
 fn source(
     views: &HashMap<String, Arc<[CompactedSlot]>>,
     recent: &Recent,

@@ -1,16 +1,17 @@
-//! Which consumer of a subscription gets which entry. Pure.
+//! Assigns the entries of a subscription to its consumers. Pure.
 //!
-//! A *Shared* subscription deals entries out in turn, first those to be delivered again, then new
-//! ones. An entry is *pending* from its delivery until it is acknowledged, asked for again, or its
-//! consumer goes. *Exclusive* and *Failover* have one active consumer, which reads on from one
-//! place; whatever is to be delivered again makes it go back to the first entry that is not
-//! acknowledged, so that the order stays.
+//! A *Shared* subscription assigns entries to consumers in turn: first those to be redelivered,
+//! then new ones. An entry is *pending* from its delivery until it is acknowledged, requested
+//! again, or its consumer leaves. *Exclusive* and *Failover* subscriptions have one active
+//! consumer, which reads in order. To redeliver, it goes back to the first unacknowledged entry, so
+//! that the order is kept.
 //!
-//! *Key_Shared* is as Shared, but each consumer has some of the keys: see [`keys`] for which, and
-//! `keyed` for the order.
+//! *Key_Shared* is like Shared, but each consumer has some of the keys: see [`keys`] for the keys,
+//! and `keyed` for the order.
 //!
-//! Invariant: an entry is in at most one of: pending, to be replayed, delayed, queued by its key,
-//! not yet read.
+//!
+//! Invariant: an entry is in at most one of these states: pending, to be replayed, delayed, queued
+//! by its key, not yet read.
 
 mod consumer;
 mod dealing;
@@ -31,17 +32,18 @@ use keys::KeySharedQueues;
 pub use consumer::{ConsumerKey, DispatchMode, DispatcherConsumer, KeyPolicy, UnackedLimits};
 pub use owners::HashRange;
 
-/// Chunked messages whose consumers are remembered. Older ones start anew, with whomever they meet.
+/// Chunked messages whose consumers are remembered. The chunks of older ones may go to any
+/// consumer.
 const CHUNKED_MAX: usize = 10_000;
 
-/// An entry for a consumer.
+/// An entry assigned to a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Who gets it.
+    /// The consumer.
     pub consumer: ConsumerKey,
     /// The entry.
     pub item: Item,
-    /// How often it was asked for again.
+    /// Number of earlier requests for redelivery.
     pub redeliveries: u32,
 }
 
@@ -52,61 +54,60 @@ struct UnackedEntry {
     key_hash: u16,
 }
 
-/// How many bytes a connection takes before it must have sent some; `None` leaves what is known.
+/// Bytes that a connection accepts before some must have been sent; `None` keeps the known value.
 pub type ConnectionRoom<'a> = &'a dyn Fn(u64) -> Option<u64>;
 
-/// Deals out the entries of one subscription.
+/// Assigns the entries of one subscription.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
-    /// How its consumers share.
+    /// How consumers share the subscription.
     pub kind: DispatchMode,
     consumers: Vec<DispatcherConsumer>,
-    /// Where they are among the others.
+    /// Indices of the consumers.
     places: HashMap<ConsumerKey, usize>,
-    /// Those that may be ready, by priority and place: all that are, and some that were found not
-    /// to be since.
+    /// Consumers that may be ready, by priority and index: all that are ready, and some that are
+    /// not.
     candidates: BTreeSet<(i32, usize)>,
-    /// The limits under which the candidates were found.
+    /// The limits under which the candidates were determined.
     limits: UnackedLimits,
-    /// Of those with the lowest priority, by name and then as they came, the one whose turn it is
-    /// on this partition.
+    /// The consumer selected for this partition: of those with the lowest priority value, sorted by
+    /// name and then by arrival.
     first: Option<ConsumerKey>,
-    /// The number of the partition; 0 where there are none.
+    /// Index of the partition; 0 without partitions.
     partition: usize,
     /// Counts the turns of dispatching.
     dispatches: u64,
-    /// Whose turn it is; behind the last one it is that of the first.
+    /// Index of the consumer whose turn it is; after the last one comes the first.
     turn: usize,
     /// The first entry that was not read yet.
     next: u64,
     replay: BTreeSet<u64>,
     pending: BTreeMap<u64, UnackedEntry>,
-    /// How often entries were asked for again, where that is not never.
+    /// Number of redelivery requests per entry, if any.
     redeliveries: HashMap<u64, u32>,
-    /// Entries that were read before their time, by it.
+    /// Entries that were read before their delivery time, by that time.
     delayed: BTreeSet<(u64, u64)>,
-    /// Who gets the other chunks of a message: only a consumer that has all of them can put it
-    /// together.
+    /// Consumers of the other chunks of a message: only a consumer with all chunks can assemble it.
     chunks: HashMap<u64, ConsumerKey>,
-    /// What is queued by its key, on a Key_Shared subscription.
+    /// Entries queued by key, on a Key_Shared subscription.
     keys: Option<KeySharedQueues>,
-    /// The consumers whose queued entries are looked at in this turn of dispatching.
+    /// The consumers whose queued entries are checked in this turn of dispatching.
     round: Vec<ConsumerKey>,
-    /// The last one that was sent a queued entry.
+    /// The last consumer that was sent a queued entry.
     served: Option<ConsumerKey>,
-    /// Messages pending at all consumers.
+    /// Pending messages of all consumers.
     unacked: u64,
-    /// Entries delivered not for the first time.
+    /// Number of redelivered entries.
     pub redelivered: u64,
-    /// One of the consumers reads the compacted view.
+    /// Whether one of the consumers reads the compacted view.
     reads_compacted: bool,
-    /// Consumers that were asked whether they are ready.
+    /// Number of checks whether a consumer is ready.
     #[cfg(test)]
     visits: u64,
 }
 
 impl Dispatcher {
-    /// Starts at the first entry that is not acknowledged.
+    /// Starts at the first unacknowledged entry.
     #[must_use]
     pub fn new(kind: DispatchMode, cursor: &Cursor) -> Self {
         Self {
@@ -139,21 +140,20 @@ impl Dispatcher {
         }
     }
 
-    /// The same on this partition: the consumers of a topic are active on one partition each, in
-    /// turn.
+    /// Sets the partition: the active consumer differs from partition to partition, in turn.
     #[must_use]
     pub const fn of_partition(mut self, partition: usize) -> Self {
         self.partition = partition;
         self
     }
 
-    /// Its consumers, in the order in which they came.
+    /// The consumers, in order of arrival.
     #[must_use]
     pub fn consumers(&self) -> &[DispatcherConsumer] {
         &self.consumers
     }
 
-    /// A consumer, which may be ready after what is changed in it.
+    /// A consumer, which may become ready by a change of it.
     pub fn consumer_mut(&mut self, key: ConsumerKey) -> Option<&mut DispatcherConsumer> {
         let at = *self.places.get(&key)?;
         let consumer = self.consumers.get_mut(at)?;
@@ -161,8 +161,8 @@ impl Dispatcher {
         Some(consumer)
     }
 
-    /// The consumers that have not been told yet that the topic has ended. They have been told
-    /// then.
+    /// The consumers that were not yet told that the topic has ended. They count as told
+    /// afterwards.
     pub fn tell_end(&mut self) -> Vec<ConsumerKey> {
         let new =
             |consumer: &mut DispatcherConsumer| !std::mem::replace(&mut consumer.knows_end, true);
@@ -171,12 +171,12 @@ impl Dispatcher {
         told.collect()
     }
 
-    /// The consumer may be ready: its connection has room again.
+    /// Notes that the consumer may be ready: its connection has room again.
     pub fn may_be_ready(&mut self, key: ConsumerKey) {
         self.consumer_mut(key);
     }
 
-    /// Whether one of them reads the compacted view.
+    /// Whether one of the consumers reads the compacted view.
     #[must_use]
     pub const fn reads_compacted(&self) -> bool {
         self.reads_compacted
@@ -191,7 +191,7 @@ impl Dispatcher {
         self.arrange();
     }
 
-    /// Finds out anew what follows from who is there. Consumers come and go seldom.
+    /// Updates everything that depends on the set of consumers, which rarely changes.
     fn arrange(&mut self) {
         self.places =
             self.consumers.iter().enumerate().map(|(at, consumer)| (consumer.key, at)).collect();
@@ -210,13 +210,13 @@ impl Dispatcher {
         self.candidates = all.map(|(at, consumer)| (consumer.priority, at)).collect();
     }
 
-    /// The one that gets everything, unless the subscription is shared.
+    /// The active consumer, unless the subscription is shared.
     #[must_use]
     pub fn active(&self) -> Option<ConsumerKey> {
         self.first.filter(|_| !self.kind.is_shared())
     }
 
-    /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been
+    /// Removes a consumer. Its unacknowledged entries go to others, as if they had not been
     /// delivered.
     pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<DispatcherConsumer> {
         let at = *self.places.get(&key)?;
@@ -237,7 +237,7 @@ impl Dispatcher {
             self.replay.insert(ordinal);
         }
         if self.consumers.is_empty() {
-            // Counts live as long as somebody is there to see them, as on Pulsar.
+            // As on Pulsar, the counts are kept while there are consumers.
             self.redeliveries.clear();
         }
         Some(gone)
@@ -264,13 +264,13 @@ impl Dispatcher {
         Some(pending)
     }
 
-    /// Starts again at the first entry that is not acknowledged.
+    /// Starts again at the first unacknowledged entry.
     pub fn rewind(&mut self, cursor: &Cursor) {
         self.next = cursor.mark();
     }
 
-    /// Takes back an entry that could not be sent, with the permits that it took. Says whether it
-    /// was with this consumer.
+    /// Takes back an entry that could not be sent, and returns its permits to the consumer. Returns
+    /// whether the consumer held the entry.
     pub fn take_back(&mut self, key: ConsumerKey, ordinal: u64, messages: u32) -> bool {
         let held = self.pending.get(&ordinal).is_some_and(|pending| pending.consumer == key);
         if held {
@@ -285,8 +285,8 @@ impl Dispatcher {
         true
     }
 
-    /// Deals out again an entry that could not be read before. Where order counts, everything
-    /// behind it follows again.
+    /// Assigns an entry again that could not be read before. In ordered modes, everything after it
+    /// follows again.
     pub fn offer(&mut self, ordinal: u64, cursor: &Cursor) {
         if cursor.is_acked(ordinal) || ordinal >= self.next {
             return;
@@ -301,7 +301,7 @@ impl Dispatcher {
         }
     }
 
-    /// Notes that an entry is acknowledged, by whomever.
+    /// Notes that an entry was acknowledged, by any consumer.
     pub fn acked(&mut self, ordinal: u64) {
         self.unpend(ordinal);
         self.redeliveries.remove(&ordinal);
@@ -310,7 +310,7 @@ impl Dispatcher {
         }
     }
 
-    /// Notes that all of these are acknowledged.
+    /// Notes that all entries of this range were acknowledged.
     pub fn acked_between(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
@@ -320,7 +320,7 @@ impl Dispatcher {
         acked.into_iter().for_each(|ordinal| self.acked(ordinal));
     }
 
-    /// Delivers again what a consumer asks for; only what it was sent itself. `None` is everything.
+    /// Redelivers the entries that a consumer asks for, if they were sent to it. `None` means all.
     pub fn redeliver(&mut self, key: ConsumerKey, ordinals: Option<&[u64]>, cursor: &Cursor) {
         if !self.kind.is_shared() {
             if self.active() == Some(key) {
@@ -338,19 +338,19 @@ impl Dispatcher {
         }
     }
 
-    /// When the next delayed entry is due, in ms since the epoch.
+    /// Time when the next delayed entry is due, in ms since the epoch.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         self.delayed.first().map(|&(at, _)| at)
     }
 
-    /// How many entries wait for their time.
+    /// Number of delayed entries.
     #[must_use]
     pub fn delayed(&self) -> usize {
         self.delayed.len()
     }
 
-    /// Messages that consumers hold.
+    /// Unacknowledged messages at consumers.
     #[must_use]
     pub const fn unacked(&self) -> u64 {
         self.unacked

@@ -1,11 +1,11 @@
-//! When subscriptions have something to deliver that waits for its time.
+//! Times of delayed deliveries, by subscription.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A topic and a subscription.
 pub(super) type SubscriptionKey = (u32, u32);
 
-/// What is due when. To ask for the next costs the same however much there is.
+/// Due times. The cost of finding the next one does not depend on their number.
 #[derive(Debug, Default)]
 pub(super) struct Dues {
     /// In ms since the epoch.
@@ -14,7 +14,7 @@ pub(super) struct Dues {
 }
 
 impl Dues {
-    /// Notes when the next entry of a subscription is due, or that none is.
+    /// Sets when the next entry of a subscription is due, or that none is.
     pub(super) fn set(&mut self, place: SubscriptionKey, at: Option<u64>) {
         let former = match at {
             Some(at) => self.places.insert(place, at),
@@ -29,12 +29,12 @@ impl Dues {
         self.times.extend(at.map(|at| (at, place)));
     }
 
-    /// When the next one is due.
+    /// The next due time.
     pub(super) fn next(&self) -> Option<u64> {
         self.times.first().map(|due| due.0)
     }
 
-    /// The places where something is due. They stay until they are set again.
+    /// The subscriptions with something due. They stay until they are set again.
     pub(super) fn due(&self, now: u64) -> impl Iterator<Item = SubscriptionKey> + '_ {
         self.times.iter().take_while(move |due| due.0 <= now).map(|due| due.1)
     }

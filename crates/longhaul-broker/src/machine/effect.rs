@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out of it.
+//! Inputs and outputs of the machine.
 
 use crate::log::CompactedSlot;
 use crate::log::{LogPosition, RecordLocation};
@@ -9,44 +9,44 @@ use longhaul_wire::messages::{Command, CommandMessage, CommandSend, ServerError}
 use longhaul_wire::payload::Payload;
 use std::sync::Arc;
 
-/// What a client sends.
+/// A client's input.
 #[derive(Clone, Debug)]
 pub enum ClientRequest {
     /// A command without a message.
     Command(Command),
-    /// A message, or why it is none.
+    /// A message, or why it is invalid.
     Publish(CommandSend, Result<IncomingMessage, RequestRefusal>),
-    /// What is no frame. Nothing that comes after it can be read.
+    /// Invalid bytes. Nothing after them can be read.
     Garbage(RequestRefusal),
 }
 
 /// A message to be published, its checksum verified and its metadata read.
 #[derive(Clone, Debug)]
 pub struct IncomingMessage {
-    /// As its producer sent it.
+    /// The bytes that the producer sent.
     pub payload: Payload,
-    /// In ms since the epoch, by the producer's clock.
+    /// Publish time in ms since the epoch, by the producer's clock.
     pub publish_time: u64,
-    /// How many messages it has, when it is a batch.
+    /// Number of messages, if it is a batch.
     pub batch: Option<u32>,
-    /// Not delivered before, in ms since the epoch.
+    /// Earliest delivery, in ms since the epoch.
     pub deliver_at: Option<u64>,
-    /// A hash of the message that it is a chunk of.
+    /// Hash of the message that it is a chunk of.
     pub chunk_of: Option<u64>,
-    /// The hash of its key.
+    /// Hash of the key.
     pub key_hash: u16,
-    /// A further chunk of the same message follows it.
+    /// Whether another chunk of the same message follows.
     pub has_next_chunk: bool,
 }
 
-/// An error as the protocol says it.
+/// An error of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRefusal {
-    /// Its number.
+    /// Its code.
     pub code: ServerError,
-    /// What is wrong, and what to do.
+    /// The problem, and the remedy.
     pub text: String,
-    /// The connection that is in the way, where one is.
+    /// The connection in the way, if there is one.
     pub holder: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl RequestRefusal {
         Self { code, text: text.into(), holder: None }
     }
 
-    /// The connection that is in the way.
+    /// Sets the connection in the way.
     #[must_use]
     pub const fn because_of(mut self, holder: u64) -> Self {
         self.holder = Some(holder);
@@ -65,10 +65,10 @@ impl RequestRefusal {
     }
 }
 
-/// Where a message to be delivered lies.
+/// Location of a message to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageSource {
-    /// In memory: the record's body.
+    /// In memory: the body of the record.
     Memory(Bytes),
     /// In the log.
     Log(RecordLocation),
@@ -76,47 +76,47 @@ pub enum MessageSource {
     Compacted(Arc<str>, CompactedSlot),
 }
 
-/// What the driver does for the machine.
+/// An action of the driver for the machine.
 #[derive(Clone, Debug)]
 pub enum MachineEffect {
     /// Sends a command.
     Send(u64, Command),
     /// Sends a message.
     Deliver {
-        /// On which connection.
+        /// The connection.
         conn: u64,
-        /// The command in front of the message.
+        /// The command before the message.
         command: CommandMessage,
-        /// Where the message lies.
+        /// Location of the message.
         source: MessageSource,
-        /// Its size, about, which [`Machine::written`](super::Machine::written) is told when it is
-        /// sent.
+        /// Approximate size, which the driver reports to
+        /// [`BrokerMachine::written`](super::BrokerMachine::written) when the message is sent.
         bytes: u32,
     },
-    /// Closes a connection when everything before this is sent.
+    /// Closes a connection after everything before this was sent.
     Close(u64),
-    /// The result of this call of the admin interface may be told.
+    /// The result of this admin call may be sent.
     Reply(u64),
     /// Compacts a topic in the background.
     Compact(CompactionJob),
-    /// Removes the file of a compacted view that nobody needs any more.
+    /// Removes the file of a compacted view that is no longer needed.
     RemoveCompacted(String),
     /// Writes a checkpoint.
     Checkpoint {
-        /// The log up to here led to it.
+        /// The checkpoint covers the log up to here.
         at: LogPosition,
         /// The state, in pieces.
         image: Vec<Bytes>,
     },
-    /// Reads these entries, for [`Machine::copy`](super::Machine::copy).
+    /// Reads these entries, for [`BrokerMachine::copy`](super::BrokerMachine::copy).
     Copy(Vec<Survivor>),
-    /// Tells the operator.
+    /// Sends a warning to the operator.
     Warn(String),
-    /// Gives segments of the log back.
+    /// Removes segments of the log.
     RemoveSegments(Vec<u32>),
 }
 
-/// What a compaction needs to know.
+/// Input of a compaction.
 #[derive(Clone, Debug)]
 pub struct CompactionJob {
     /// The topic.
@@ -125,7 +125,7 @@ pub struct CompactionJob {
     pub name: String,
     /// Name of the file to be written.
     pub file: String,
-    /// The compacted view that it continues.
+    /// The previous compacted view, if there is one.
     pub previous: Option<String>,
     /// The first entry that is not compacted.
     pub horizon: u64,
@@ -133,10 +133,10 @@ pub struct CompactionJob {
     pub entries: EntryCopy,
 }
 
-/// What waits until the log has it on disk.
+/// Work that waits until its records are on disk.
 #[derive(Debug)]
 pub(super) enum PendingCommit {
-    /// An entry becomes readable, and its producer gets a receipt.
+    /// Makes an entry readable, and sends the receipt to its producer.
     Published {
         topic: u32,
         ordinal: u64,
@@ -144,20 +144,20 @@ pub(super) enum PendingCommit {
         conn: u64,
         receipt: PendingReceipt,
     },
-    /// The SUCCESS of a new consumer is sent. On a failover subscription it is told whether it is
-    /// active. If another consumer is active than before, inactive ones are told, too.
+    /// Sends the SUCCESS of a new consumer. On a failover subscription the consumer is told whether
+    /// it is active; if the active consumer has changed, inactive ones are told too.
     Newcomer { topic: u32, subscription: u32, conn: u64, consumer: u64, has_changed: bool },
-    /// Anything else. Boxed, as thousands of messages wait at a time, and are smaller.
+    /// Anything else. Boxed, because thousands of messages wait at a time, and they are smaller.
     Then(Box<MachineEffect>),
-    /// A producer gets a receipt for what it had sent before.
+    /// Sends a receipt to a producer for a message that was published before.
     Receipt { conn: u64, receipt: PendingReceipt },
-    /// An entry is read from its copy.
+    /// Reads an entry from its copy from now on.
     Copied { survivor: Survivor, ordinal: u64, place: RecordLocation },
-    /// A compacted view replaces the one before.
+    /// Replaces the previous compacted view.
     Compacted { former: Option<String> },
 }
 
-/// A receipt to be.
+/// A pending receipt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingReceipt {
     pub(super) producer: u64,
@@ -165,7 +165,7 @@ pub(super) struct PendingReceipt {
     pub(super) highest: Option<u64>,
     /// Ledger and entry.
     pub(super) id: (u64, u64),
-    /// When the message was received, as the machine was told.
+    /// When the message was received, by the machine's clock.
     pub(super) received: u64,
 }
 
@@ -176,6 +176,6 @@ pub struct Survivor {
     pub topic: u32,
     /// Its id.
     pub position: entries::EntryPosition,
-    /// Where it lies.
+    /// Its location.
     pub place: RecordLocation,
 }

@@ -1,4 +1,4 @@
-//! Connections that end, whoever ends them.
+//! The end of connections.
 
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
@@ -6,12 +6,12 @@ use super::effect::MachineEffect;
 use std::collections::BTreeMap;
 
 impl BrokerMachine {
-    /// Lets go of all that a connection had open. What others wait for because of it is tried again
-    /// by [`BrokerMachine::retry_freed`].
+    /// Closes everything that is open on a connection. [`BrokerMachine::retry_freed`] then retries
+    /// the requests that waited for it.
     pub(super) fn end(&mut self, conn: u64) {
-        // The machine may have ended it itself.
+        // The machine may have ended the connection itself.
         let Some(session) = self.sessions.remove(&conn) else { return };
-        // In order, so that what follows does not depend on how a table happens to lie in memory.
+        // Sorted, so that the result does not depend on the order of a hash table.
         for (id, handle) in session.producers.into_iter().collect::<BTreeMap<_, _>>() {
             self.drop_producer(handle.topic, conn, id);
         }
@@ -25,7 +25,7 @@ impl BrokerMachine {
         self.freed.extend(waiting);
     }
 
-    /// Ends the connections of holders that have said nothing in time.
+    /// Ends the connections of holders that did not answer in time.
     pub(super) fn end_silent_holders(&mut self) {
         for holder in self.silent_holders() {
             self.effects.push(MachineEffect::Close(holder));
@@ -33,14 +33,14 @@ impl BrokerMachine {
         }
     }
 
-    /// Tells the operator what is wrong, and ends the connections concerned.
+    /// Reports contradictions to the operator, and ends the connections concerned.
     pub(super) fn follow_broken_invariants(&mut self) {
         let Some((news, ending)) = self.invariants.take_news(self.up) else { return };
         self.effects.extend(news.into_iter().map(MachineEffect::Warn));
         for conn in ending {
             self.effects.push(MachineEffect::Close(conn));
             self.end(conn);
-            // What else is missing there was found on the way out.
+            // Other contradictions there were found during the end of the connection.
             self.invariants.forget_connection(conn);
         }
     }

@@ -1,4 +1,4 @@
-//! What the machine counts.
+//! Counters of the machine.
 
 use crate::admin::policies::Policies;
 use crate::log::DurationHistogram;
@@ -8,13 +8,13 @@ use crate::state::entries::EntrySlot;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Counters of the whole broker, since it was started.
+/// Counters of the whole broker, since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) connections_accepted: u64,
     pub(super) connections_refused: u64,
     pub(super) publishes: u64,
-    /// From when a message was received until its receipt was sent.
+    /// Time from receiving a message until its receipt is sent.
     pub(super) publish_times: DurationHistogram,
     pub(super) publish_errors: u64,
     pub(super) publishes_deduplicated: u64,
@@ -24,12 +24,12 @@ pub(super) struct Totals {
     pub(super) compactions: u64,
     pub(super) compactions_failed: u64,
     pub(super) bytes_out: u64,
-    /// Of topics that were deleted.
+    /// Bytes received on deleted topics.
     pub(super) bytes_in_gone: u64,
     pub(super) groups: u64,
     pub(super) records: u64,
     pub(super) bytes_logged: u64,
-    /// Entries that could not be read and were set aside.
+    /// Unreadable entries that were set aside.
     pub(super) unreadable: u64,
 }
 
@@ -45,17 +45,17 @@ impl Totals {
     }
 }
 
-/// A moment, in µs of a clock that never goes back.
+/// A time, in µs of a monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MachineTime {
-    /// When what happens now does.
+    /// Time of the current event.
     pub(super) now: u64,
-    /// When the requests were received that are handled now.
+    /// Time when the current requests were received.
     pub(super) received: u64,
 }
 
 impl MachineTime {
-    /// How long ago that was.
+    /// Time since `then`.
     pub(super) const fn since(self, then: u64) -> Duration {
         Duration::from_micros(self.now.saturating_sub(then))
     }
@@ -67,10 +67,10 @@ pub(super) struct TopicCounters {
     pub(super) entries_in: u64,
     pub(super) messages_in: u64,
     pub(super) bytes_in: u64,
-    /// Entries that could not be read and were set aside.
+    /// Unreadable entries that were set aside.
     pub(super) unreadable: u64,
     subscriptions: BTreeMap<u32, SubscriptionFigures>,
-    /// Messages and bytes of subscriptions that are gone: counters never fall.
+    /// Messages and bytes of removed subscriptions: counters never decrease.
     gone: (u64, u64),
     pub(super) rate_in: ThroughputRate,
     pub(super) rate_out: ThroughputRate,
@@ -111,7 +111,7 @@ impl TopicCounters {
         self.subscriptions.entry(id).or_default()
     }
 
-    /// Forgets a subscription that is gone, but for what the topic as a whole has counted of it.
+    /// Removes a subscription, but keeps its share of the topic's counters.
     pub(super) fn forget(&mut self, id: u32) {
         if let Some(gone) = self.subscriptions.remove(&id) {
             self.gone.0 += gone.messages_out;
@@ -129,7 +129,7 @@ impl TopicCounters {
         })
     }
 
-    /// Notes how far the counters are, for the rates. To be called about once a second.
+    /// Samples the counters for the rates. Call it about once a second.
     pub(super) fn sample(&mut self, now: u64) {
         self.rate_in.sample(now, self.messages_in, self.bytes_in);
         let (messages, bytes) = self.out();
@@ -140,9 +140,9 @@ impl TopicCounters {
 /// Messages and bytes per second over the last minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThroughputRate {
-    /// The minute that is under way: when it began, and the counters then.
+    /// The current minute: its start, and the counters then.
     began: Option<(u64, u64, u64)>,
-    /// Of the last whole minute.
+    /// Rates of the last complete minute.
     messages: f64,
     bytes: f64,
 }
@@ -169,8 +169,8 @@ impl ThroughputRate {
     }
 }
 
-/// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them
-/// takes too long.
+/// Approximate bytes of the entries from the ordinal on, by their share of all entries: summing up
+/// a million of them takes too long.
 pub(super) fn bytes_from(topic: &BrokerTopic, mark: u64, end: u64) -> u64 {
     let all = end.saturating_sub(topic.entries.first());
     let open = end.saturating_sub(mark.max(topic.entries.first()));
@@ -181,8 +181,8 @@ pub(super) fn bytes_from(topic: &BrokerTopic, mark: u64, end: u64) -> u64 {
         .unwrap_or_default()
 }
 
-/// The first entry that the cursor has not acknowledged, of those that are here and on disk. What
-/// was forgotten before the cursor came is acknowledged by nobody.
+/// The first unacknowledged entry of the cursor that exists and is on disk. Entries that were
+/// removed before the cursor was created are never acknowledged.
 pub(super) fn oldest_open(
     topic: &BrokerTopic,
     cursor: &Cursor,
@@ -199,16 +199,16 @@ pub(super) fn oldest_open(
     }
 }
 
-/// How many seconds ago the oldest entry was published that a durable subscription has not
-/// acknowledged; 0 if there is none.
+/// Age of the oldest entry that a durable subscription has not acknowledged, in seconds since its
+/// publish; 0 if there is none.
 pub(super) fn oldest_open_s(topic: &BrokerTopic, readable: u64, now: u64) -> u64 {
     let open = topic.durable().filter_map(|one| oldest_open(topic, &one.cursor, readable));
     let oldest = open.map(|slot| slot.publish_time).min();
     oldest.map_or(0, |published| now.saturating_sub(published) / 1000)
 }
 
-/// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must
-/// not go then.
+/// Whether the topic has a compacted view, or will get one: entries that compaction has not
+/// processed must then be kept.
 pub(super) fn is_compacted(topic: &BrokerTopic, policies: &Policies) -> bool {
     policies.compaction_threshold_bytes.is_some_and(|threshold| threshold > 0)
         || topic.compacted.is_some()
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!((totals.groups, totals.bytes_logged), (2, 150));
     }
 
-    /// A rate is that of the last whole minute; before there was one it is zero.
+    /// A rate is that of the last complete minute, and zero before the first one.
     #[test]
     fn rates_are_those_of_the_last_minute() {
         let mut figures = TopicCounters::default();

@@ -1,10 +1,10 @@
-//! What the machine must never find: a contradiction in its own state.
+//! Checks for contradictions in the machine's own state.
 //!
-//! Where going on would write something wrong, or tell a client what is not so, the contradiction
-//! is *fatal*: from then on nothing is written and nothing is sent, and the broker ends with the
-//! reason. What is on disk is right, and the next start makes the state anew from it. Any other
-//! contradiction is counted by its name and told to the operator now and then, and the connection
-//! for which it was found is ended: its client comes back to a clean one.
+//! A contradiction is *fatal* if going on would write wrong data or send a client a wrong answer:
+//! from then on nothing is written or sent, and the broker ends with the reason. The data on disk
+//! is correct, and the next start rebuilds the state from it. Other contradictions are counted by
+//! name and reported to the operator at intervals. The connection concerned is closed, and its
+//! client reconnects to a clean one.
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
@@ -14,45 +14,44 @@ use longhaul_wire::messages::ServerError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How often the operator is told of one that is not fatal.
+/// Minimum interval of reports about a contradiction that is not fatal.
 const TELL_PAUSE_MS: u64 = 60_000;
 
-/// What must be true at any time.
+/// A condition that always holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
     /// Groups are confirmed one at a time, in the order in which they were taken.
     GroupOrder,
     /// An entry is in the group that confirms it.
     EntryInGroup,
-    /// The entries of a topic are confirmed in their order, without a gap.
+    /// The entries of a topic are confirmed in order, without a gap.
     EntryOrder,
-    /// What is applied is recorded, and what is recorded is applied.
+    /// Every applied change is recorded, and every recorded change is applied.
     Recorded,
-    /// Numbers and names of topics, ledgers and subscriptions are given once.
+    /// Ids and names of topics, ledgers and subscriptions are assigned once.
     NumberFree,
-    /// Acknowledgements, cursors, trims and compactions reach as far as the entries on disk, and no
-    /// further.
+    /// Acknowledgements, cursors, trims and compactions never go beyond the entries on disk.
     WithinEntries,
-    /// Of each segment of the log as many bytes are counted as are needed.
+    /// The needed bytes of each log segment are counted correctly.
     SegmentBytes,
-    /// A topic that is in use is there.
+    /// A topic in use exists.
     TopicKept,
-    /// A topic that is there is served, and one that is served is there.
+    /// An existing topic is served, and a served topic exists.
     TopicServed,
-    /// A subscription with consumers is there.
+    /// A subscription with consumers exists.
     SubscriptionKept,
     /// A consumer of a connection is one of its subscription.
     ConsumerAttached,
     /// A producer of a connection is one of its topic.
     ProducerEntered,
-    /// A connection that asks for something is there.
+    /// A connection with a request exists.
     SessionOpen,
-    /// An entry that is dealt out lies somewhere.
+    /// An assigned entry has a location.
     EntryKept,
 }
 
 impl Invariant {
-    /// All of them, in order.
+    /// All invariants, in order.
     pub const ALL: [Self; 14] = [
         Self::GroupOrder,
         Self::EntryInGroup,
@@ -70,7 +69,7 @@ impl Invariant {
         Self::EntryKept,
     ];
 
-    /// Its name, in metrics and in what the operator is told.
+    /// Its name, in metrics and in reports to the operator.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,12 +91,12 @@ impl Invariant {
     }
 }
 
-/// A contradiction that the broker does not go on with.
+/// A contradiction after which the broker must stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fatal {
-    /// What is not true any more.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// What was found.
+    /// The observation.
     pub found: String,
 }
 
@@ -107,16 +106,16 @@ impl fmt::Display for Fatal {
     }
 }
 
-/// The contradictions that were found.
+/// The contradictions found so far.
 #[derive(Debug, Default)]
 pub(super) struct Invariants {
     broken: BTreeMap<Invariant, ViolationCount>,
-    /// Connections that are to be ended for them.
+    /// Connections to be closed because of them.
     ending: BTreeSet<u64>,
-    /// There is something to tell, or a connection to be ended.
+    /// Whether there is something to report, or a connection to close.
     has_news: bool,
     fatal: Option<Fatal>,
-    /// A defect was planted.
+    /// Whether a test has planted a defect.
     #[cfg(test)]
     is_expected: bool,
 }
@@ -124,20 +123,20 @@ pub(super) struct Invariants {
 #[derive(Debug, Default)]
 struct ViolationCount {
     count: u64,
-    /// How many of them the operator knows of, and when more may be told.
+    /// Number of reported ones, and the time of the next report.
     told: u64,
     tell_at: u64,
 }
 
 impl Invariants {
-    /// Notes a contradiction, and the connection for which it was found.
+    /// Notes a contradiction, and the connection concerned.
     pub(super) fn broken(&mut self, invariant: Invariant, conn: Option<u64>) {
         self.broken.entry(invariant).or_default().count += 1;
         self.ending.extend(conn);
         self.has_news = true;
     }
 
-    /// What has to be there. Notes the contradiction if it is not.
+    /// Passes on a value that must exist, and notes a contradiction if it does not.
     pub(super) fn need<T>(
         &mut self,
         found: Option<T>,
@@ -150,26 +149,25 @@ impl Invariants {
         found
     }
 
-    /// Notes a contradiction that the broker does not go on with. The first one says what was
-    /// wrong.
+    /// Notes a fatal contradiction. The first one is kept as the reason.
     pub(super) fn fail(&mut self, invariant: Invariant, found: impl FnOnce() -> String) {
         self.broken.entry(invariant).or_default().count += 1;
         self.fatal.get_or_insert_with(|| Fatal { invariant, found: found() });
     }
 
-    /// How often each was broken, by its name.
+    /// Number of violations by name.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
         let count = |invariant| self.broken.get(&invariant).map_or(0, |broken| broken.count);
         Invariant::ALL.map(|invariant| (invariant.name(), count(invariant))).into()
     }
 
-    /// A connection has ended: what is missing on its way out is of the same cause.
+    /// Forgets a connection that has ended: further contradictions during its end have the same
+    /// cause.
     pub(super) fn forget_connection(&mut self, conn: u64) {
         self.ending.remove(&conn);
     }
 
-    /// What the operator is to be told now, and the connections to be ended, if there is something
-    /// new.
+    /// The reports for the operator, and the connections to close, if there is something new.
     pub(super) fn take_news(&mut self, up: u64) -> Option<(Vec<String>, BTreeSet<u64>)> {
         if !self.has_news {
             return None;
@@ -185,12 +183,12 @@ impl Invariants {
                 (broken.told, broken.tell_at) = (broken.count, up + TELL_PAUSE_MS);
             }
         }
-        // What may not be told yet is told later.
+        // The remaining reports follow later.
         self.has_news = self.broken.values().any(|broken| broken.count > broken.told);
         Some((news, std::mem::take(&mut self.ending)))
     }
 
-    /// Takes note of what a test has planted: what is left over fails it.
+    /// Returns the contradictions that a test has planted; unexpected ones fail the test.
     #[cfg(test)]
     pub(super) fn take_all(&mut self) -> Vec<(Invariant, u64)> {
         self.fatal = None;
@@ -201,7 +199,7 @@ impl Invariants {
     }
 }
 
-/// No test goes well in which the machine has found a contradiction that the test did not ask for.
+/// A test fails if the machine has found a contradiction that the test did not plant.
 #[cfg(test)]
 impl Drop for Invariants {
     fn drop(&mut self) {
@@ -212,7 +210,8 @@ impl Drop for Invariants {
 }
 
 impl BrokerMachine {
-    /// Why the broker cannot go on, if it cannot. Nothing is handed out any more then.
+    /// The reason why the broker cannot go on, if there is one. Then the machine returns no more
+    /// output.
     pub fn fatal(&mut self) -> Option<&Fatal> {
         if let Some(segment) = self.state.miscounted() {
             let found = || format!("more is given back of segment {segment} than it has");
@@ -223,7 +222,7 @@ impl BrokerMachine {
         self.invariants.fatal.as_ref()
     }
 
-    /// Which invariants are broken, for simulations.
+    /// Names of the violated invariants, for simulations.
     #[cfg(test)]
     pub(crate) fn broken_invariants(&mut self) -> BTreeSet<&'static str> {
         let fatal = self.fatal().map(|fatal| fatal.invariant.name());
@@ -231,7 +230,7 @@ impl BrokerMachine {
         broken.chain(fatal).collect()
     }
 
-    /// Refuses a change that would leave the log with a contradiction: it is not recorded, and the
+    /// Refuses a change that would write a contradiction to the log: it is not recorded, and the
     /// broker ends.
     pub(super) fn check_change(&mut self, change: &StateChange) -> Result<(), RequestRefusal> {
         let live = &self.live;
@@ -244,8 +243,8 @@ impl BrokerMachine {
     }
 }
 
-/// What is wrong with a change, given how much of each topic is on disk. One about a topic that
-/// does not exist is refused elsewhere.
+/// Returns what is wrong with a change, given the readable part of each topic. Changes of missing
+/// topics are refused elsewhere.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the others say what to set, whatever there was"
@@ -292,7 +291,7 @@ fn is_taken(topic: &BrokerTopic, subscription: u32, name: &str) -> bool {
     topic.subscriptions.contains_key(&subscription) || topic.subscription_id(name).is_some()
 }
 
-/// The first entry behind all that an acknowledgement is about.
+/// The first entry after all those that an acknowledgement concerns.
 fn end_of(ack: &Ack) -> u64 {
     let entries = ack.entries.iter().map(|ordinal| ordinal.saturating_add(1));
     let batches = ack.batches.iter().map(|batch| batch.ordinal.saturating_add(1));
@@ -300,17 +299,17 @@ fn end_of(ack: &Ack) -> u64 {
     ends.chain(ack.before).max().unwrap_or_default()
 }
 
-/// Defects for simulations, which must find them.
+/// Defects that simulations must detect.
 #[cfg(test)]
 impl BrokerMachine {
-    /// One more entry of each topic counts as on disk than is.
+    /// Counts one more entry of each topic as on disk.
     pub(crate) fn plant_readable(&mut self) -> bool {
         self.invariants.is_expected = true;
         self.live.values_mut().for_each(|live| live.readable += 1);
         !self.live.is_empty()
     }
 
-    /// A topic with consumers is not served any more.
+    /// Stops serving a topic with consumers.
     pub(crate) fn plant_unserved(&mut self) -> bool {
         self.invariants.is_expected = true;
         let busy = self.live.iter().find(|(_, live)| !live.dispatchers.is_empty());
@@ -318,14 +317,14 @@ impl BrokerMachine {
         self.live.remove(&topic).is_some()
     }
 
-    /// The consumers of a topic are those of no subscription any more.
+    /// Detaches the consumers of a topic from their subscriptions.
     pub(crate) fn plant_detached(&mut self) -> bool {
         self.invariants.is_expected = true;
         let busy = self.live.values_mut().find(|live| !live.dispatchers.is_empty());
         busy.map(|live| live.dispatchers.clear()).is_some()
     }
 
-    /// The bytes that segments have are not counted.
+    /// Drops the byte counts of segments.
     pub(crate) fn plant_uncounted(&mut self) -> bool {
         self.invariants.is_expected = true;
         let counts = !self.state.live().is_empty();

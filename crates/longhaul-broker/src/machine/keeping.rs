@@ -1,4 +1,4 @@
-//! What happens with time: trimming, expiry, compaction, checkpoints, segments given back.
+//! Periodic work: trimming, expiry, compaction, checkpoints, removal of segments.
 
 use super::cleaning::HURRY_MS;
 use super::effect::{CompactionJob, MachineEffect, PendingCommit, RequestRefusal};
@@ -15,18 +15,17 @@ use crate::state::snapshot::image;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How often retention, expiry and thresholds are looked at.
+/// Interval of the checks of retention, expiry and thresholds.
 const ROUND_MS: u64 = 1000;
-/// On a full disk there are so many rounds at least while acknowledgements take what is kept for
-/// them.
+/// Minimum number of rounds on a full disk while acknowledgements use up their reserve.
 const ROUNDS_OF_KEPT: u32 = 8;
-/// How long a compaction waits after one that failed, at first and at most: each attempt reads
-/// everything that is to be compacted.
+/// Pause after a failed compaction, at first and at most: each attempt reads everything that is to
+/// be compacted.
 const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
-/// So many entries of a topic are forgotten in a round at most, as clients wait meanwhile: what was
-/// acknowledged all at once goes in several rounds.
+/// Entries of a topic that one round removes at most, because clients wait meanwhile. More are
+/// removed in several rounds.
 const TRIMMED_MAX: u64 = 1 << 18;
-/// A checkpoint that failed is tried again after so long: to compose one takes its time.
+/// Pause after a failed checkpoint, because composing one takes time.
 const CHECKPOINT_PAUSE_MS: u64 = 5000;
 
 /// A topic's compactions.
@@ -38,11 +37,10 @@ pub(super) struct TopicCompaction {
     pub(super) took_ms: u64,
     pub(super) removed: u64,
     began: u64,
-    /// After one that failed the next one waits, twice as long each time, until then.
+    /// After a failure, the next compaction waits until `not_before`; the pause doubles each time.
     pause_ms: u64,
     not_before: u64,
-    /// Bytes that were not compacted, and the bytes that the topic had taken when they were
-    /// counted.
+    /// Uncompacted bytes, and the bytes that the topic had received when they were counted.
     behind: Option<(u64, u64)>,
 }
 
@@ -70,23 +68,23 @@ impl TopicCompaction {
     }
 }
 
-/// Remembers what was done when.
+/// Times and sizes at the last maintenance work.
 #[derive(Debug, Default)]
 pub(super) struct MaintenanceState {
-    /// When the next round is, by the clock that never goes back.
+    /// Time of the next round, by the monotonic clock.
     next_round: u64,
-    /// How many bytes were logged when the last one was.
+    /// Bytes logged at the last round.
     logged_at_round: u64,
-    /// How many bytes were logged when the last checkpoint was made.
+    /// Bytes logged at the last checkpoint.
     logged_then: u64,
-    /// The same of the one that is under way.
+    /// Bytes logged at the checkpoint in progress.
     writing: Option<u64>,
-    /// One has failed, and is not tried again before.
+    /// After a failure, no checkpoint is tried before this time.
     next_checkpoint: u64,
 }
 
 impl BrokerMachine {
-    /// In how many ms the machine wants to be called: for a delayed entry, or for the next round.
+    /// Time in ms until the machine must be called, for a delayed entry or the next round.
     #[must_use]
     pub fn next_in(&self) -> u64 {
         let round = self.keeper.next_round.min(self.cleaner.next_go);
@@ -102,7 +100,7 @@ impl BrokerMachine {
         self.now + self.next_in()
     }
 
-    /// Does what is due.
+    /// Performs the work that is due.
     pub fn tick(&mut self) {
         self.dirty.extend(self.dues.due(self.now));
         self.end_silent_holders();
@@ -119,15 +117,15 @@ impl BrokerMachine {
         self.retry_freed();
     }
 
-    /// Whether much of what a full disk keeps for acknowledgements was taken since the last round.
-    /// What they free has to be free before they have taken all of it: then a group waits for a
-    /// segment that cannot be made, and all that frees space waits behind that group.
+    /// Whether much of a full disk's reserve for acknowledgements was used since the last round.
+    /// Their space must be freed before the reserve is used up. Otherwise a group waits for a
+    /// segment that cannot be created, and everything that frees space waits behind that group.
     fn is_room_going(&self) -> bool {
         let taken = self.logged().saturating_sub(self.keeper.logged_at_round);
         taken >= u64::from(self.composer.kept_bytes() / ROUNDS_OF_KEPT) && !self.composer.has_room()
     }
 
-    /// Bytes that were logged, or are composed to be.
+    /// Bytes that were logged or composed.
     fn logged(&self) -> u64 {
         self.totals.bytes_logged + self.composer.pending_bytes() as u64
     }
@@ -137,7 +135,7 @@ impl BrokerMachine {
         let topics: BTreeMap<u32, Arc<Policies>> = self.live.iter().map(policies_of).collect();
         for (&topic, policies) in &topics {
             if let Some(seconds) = policies.message_ttl_s.filter(|&seconds| seconds > 0) {
-                // A full disk is the only reason to fail, and the next round tries again.
+                // It only fails on a full disk, and the next round tries again.
                 drop(self.expire(topic, None, seconds));
             }
             drop(self.evict(topic));
@@ -160,7 +158,7 @@ impl BrokerMachine {
         self.checkpoint_if_useful();
     }
 
-    /// Acknowledges what is older, for one subscription or all durable ones.
+    /// Acknowledges older messages, for one subscription or for all durable ones.
     pub(super) fn expire(
         &mut self,
         topic: u32,
@@ -174,19 +172,19 @@ impl BrokerMachine {
         self.acknowledge_before(topic, only, ordinal)
     }
 
-    /// Forgets what every subscription has acknowledged and no policy keeps.
+    /// Removes entries that every subscription has acknowledged and no policy keeps.
     pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return Ok(()) };
-        // Between the trim and the end of the first compaction a reader would see neither the
+        // Between the trim and the end of the first compaction, a reader would see neither the
         // entries nor the view.
         if live.compaction.is_running {
             return Ok(());
         }
         let readable = live.readable;
         let former = kept.entries.first();
-        // Mostly the first entry has to stay, which says so by itself.
+        // Usually the first entry must stay, which is quickly determined.
         let next = kept.entries.next_here(former).saturating_add(1);
         if trim_point(kept, policies, readable.min(next), self.now) <= former {
             return Ok(());
@@ -204,16 +202,16 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// What lies in the segment that is being written takes no room that could be had back, and a
-    /// consumer may want to go back to it. A topic that is unloaded or whose broker starts anew
-    /// lets go of it.
+    /// Entries in the segment that is being written do not occupy reclaimable space, and a consumer
+    /// may want to go back to them. They are removed after the topic is unloaded or the broker
+    /// restarted.
     fn first_of_current_segment(&self, topic: &BrokerTopic) -> u64 {
         let ledger = topic.entries.ledgers().last().map_or(0, |(_, first)| first);
         ledger.max(topic.entries.first_in_segment(self.composer.end().segment))
     }
 
-    /// What the log says of itself: once a second, and when a checkpoint was written or a group
-    /// gets stuck or goes on.
+    /// Updates the status of the log: once a second, when a checkpoint was written, and when a
+    /// group gets stuck or continues.
     pub fn set_log(&mut self, report: LogStatus) {
         self.log = report;
     }
@@ -233,15 +231,15 @@ impl BrokerMachine {
         if let Some((bytes, then)) = live.compaction.behind {
             return bytes + published.saturating_sub(then);
         }
-        // Once after a start and after each compaction; from there on it is counted.
+        // Counted once after a start and after each compaction; updated from then on.
         let horizon = kept.compacted.as_ref().map_or(0, |view| view.horizon);
         let bytes = kept.entries.bytes_from(horizon.max(kept.entries.first()));
         live.compaction.behind = Some((bytes, published));
         bytes
     }
 
-    /// Starts a compaction, unless an entry that it has to see cannot be read. Says whether none
-    /// was under way.
+    /// Starts a compaction, unless an entry that it needs is unreadable. Returns whether none was
+    /// running.
     pub(super) fn compact(&mut self, topic: u32) -> Result<bool, RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
@@ -263,9 +261,9 @@ impl BrokerMachine {
             live.compaction.note(Err(text), self.up);
             return Ok(true);
         }
-        // Never a name that was used before: a file of that name may be about to be removed. The
-        // log goes on behind whatever made an earlier one known; those of this run differ by
-        // number.
+        // A name that was never used: a file with a used name may be about to be removed. The log
+        // position is later than that of every name from an earlier run; names of this run differ
+        // by number.
         let at = self.composer.end();
         self.next_name = self.next_name.wrapping_add(1);
         live.compaction.is_running = true;
@@ -282,7 +280,7 @@ impl BrokerMachine {
         Ok(true)
     }
 
-    /// A compaction has ended: with the index of its file, or with the reason why there is none.
+    /// A compaction has ended: with the index of its file, or with the reason of its failure.
     pub fn compacted(&mut self, job: &CompactionJob, result: Result<Arc<[CompactedSlot]>, String>) {
         let (now, up) = (self.now, self.up);
         let Some(live) = self.live.get_mut(&job.topic) else {
@@ -323,7 +321,7 @@ impl BrokerMachine {
         }
     }
 
-    /// The view before is not needed any more.
+    /// The former view is no longer needed.
     pub(super) fn replaced(&mut self, former: Option<String>) {
         if let Some(file) = former {
             self.compacted.remove(&file);
@@ -331,7 +329,7 @@ impl BrokerMachine {
         }
     }
 
-    /// A checkpoint lets the log forget what lies before it, and keeps a restart short.
+    /// Writes a checkpoint if it lets the log remove much, or shortens a restart.
     fn checkpoint_if_useful(&mut self) {
         let (keeper, live) = (&self.keeper, self.state.live());
         if keeper.writing.is_some() || self.up < keeper.next_checkpoint {
@@ -353,8 +351,8 @@ impl BrokerMachine {
         }
     }
 
-    /// Writes a checkpoint of what the log has led to so far. What is composed but not on disk
-    /// belongs to it; whoever writes it waits for that first.
+    /// Writes a checkpoint of the current state. It includes records that are composed and not yet
+    /// on disk; the log waits for them first.
     pub fn checkpoint(&mut self) {
         let image = image(&self.state);
         self.keeper.writing = Some(self.logged());
@@ -362,7 +360,8 @@ impl BrokerMachine {
         self.after_commit(PendingCommit::Then(Box::new(checkpoint)));
     }
 
-    /// The checkpoint under way was written, as the log has reported before, or not.
+    /// Notes whether the checkpoint in progress was written. The log has reported its position
+    /// before.
     pub fn checkpointed(&mut self, done: bool) {
         match self.keeper.writing.take() {
             Some(logged) if done => self.keeper.logged_then = logged,
@@ -370,9 +369,9 @@ impl BrokerMachine {
         }
     }
 
-    /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions
-    /// lose their oldest messages. As in Pulsar they keep nine tenths of the quota; of one by age
-    /// what is younger.
+    /// Removes the excess over the quota from the backlog, if the policy says so: the slowest
+    /// subscriptions lose their oldest messages. As in Pulsar, 9/10 of the quota are kept; with a
+    /// quota by age, the younger messages are kept.
     fn evict(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         if let Some((BacklogAction::ConsumerBacklogEviction, limit_s)) = self.age_quota(topic) {
             self.expire(topic, None, limit_s)?;
@@ -392,19 +391,19 @@ impl BrokerMachine {
     }
 }
 
-/// The first entry that has to stay.
+/// The first entry that must be kept.
 fn trim_point(topic: &BrokerTopic, policies: &Policies, end: u64, now: u64) -> u64 {
     let first = topic.entries.first();
     let retention = policies.retention;
     let limit = match (topic.lowest_mark(), retention) {
         (Some(mark), _) => mark,
-        // Nobody has subscribed yet, and nobody has said how long that may take. What is compacted
-        // can still be read.
+        // No subscription exists yet, and no retention limits the wait. Compacted entries remain
+        // readable in the view.
         (None, None) => topic.compacted.as_ref().map_or(first, |view| view.horizon),
         (None, Some(_)) => end,
     };
     let limit = limit.min(end);
-    // What compaction has not seen yet is nowhere else.
+    // Entries that compaction has not processed exist nowhere else.
     let horizon = topic.compacted.as_ref().map_or(first, |view| view.horizon);
     let limit = if is_compacted(topic, policies) { limit.min(horizon) } else { limit };
     let retention = retention.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! GET_LAST_MESSAGE_ID: how a reader knows that it has caught up.
+//! `GET_LAST_MESSAGE_ID`: readers use it to detect that they have caught up.
 
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
@@ -30,8 +30,8 @@ impl BrokerMachine {
                 },
             );
         let view = self.view(topic, reads_compacted).ok_or_else(missing)?;
-        // Who reads the compacted view waits for ever for an entry that compaction has removed: the
-        // last one that it will see.
+        // The last entry that the reader will see: a reader of the compacted view would wait for
+        // ever for an entry that compaction has removed.
         let (position, batch) = view.last().unwrap_or((EntryPosition::NONE, None));
         let kept = self.state.topic(topic).ok_or_else(missing)?;
         let mark = kept

@@ -1,4 +1,4 @@
-//! Which topics a namespace has: asked once, or watched.
+//! Lists the topics of a namespace, once or by a watch.
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
@@ -14,21 +14,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Watchers of one connection, and of all. Each pattern is compiled once.
+/// Watchers per connection, and in total. Each pattern is compiled once.
 const WATCHERS_MAX: usize = 100;
 const WATCHERS_MAX_IN_ALL: usize = 1000;
-/// When so many names were matched or told, the other watchers are told in the next turn: whoever
-/// publishes does not wait for all of them.
+/// After this many names were matched or sent, the other watchers are told in the next turn, so
+/// that publishers do not wait for all of them.
 const NAMES_IN_A_TURN: usize = 20_000;
 
-/// Clients that are told of topics that come and go.
+/// Clients that are told of created and deleted topics.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    /// By connection, and what its client calls it.
+    /// By connection and by the client's id.
     all: BTreeMap<(u64, u64), TopicListWatcher>,
-    /// Topics that have come or gone since they were told.
+    /// Topics created or deleted since the watchers were last told.
     changed: BTreeSet<TopicName>,
-    /// What is being told, when that takes several turns.
+    /// The current notification, if it takes several turns.
     telling: Option<Telling>,
 }
 
@@ -41,30 +41,30 @@ struct TopicListWatcher {
 #[derive(Debug)]
 struct Telling {
     changed: BTreeSet<TopicName>,
-    /// The last watcher that knows it.
+    /// The last watcher that was told.
     after: (u64, u64),
 }
 
-/// Watchers with the same namespace, pattern and role are told the same.
+/// Watchers with the same namespace, pattern and role, which get the same content.
 type WatcherGroup<'a> = (&'a str, &'a str, Option<(&'a str, bool)>);
 
-/// What came, what went, and the hash of what there is.
+/// Created topics, deleted topics, and the hash of the existing ones.
 type TopicListChange = (Vec<String>, Vec<String>, String);
 
 impl Watchers {
-    /// A topic has come or gone.
+    /// Notes that a topic was created or deleted.
     pub(super) fn note(&mut self, name: &TopicName) {
         if !self.all.is_empty() {
             self.changed.insert(name.clone());
         }
     }
 
-    /// Whether somebody is to be told something.
+    /// Whether there is something to tell.
     pub(super) fn has_news(&self) -> bool {
         !self.changed.is_empty() || self.telling.is_some()
     }
 
-    /// The pattern, which is compiled unless another watcher has it already.
+    /// The compiled pattern, shared with other watchers.
     fn pattern(&self, text: &str) -> Result<Arc<Pattern>, String> {
         let known = self
             .all
@@ -74,7 +74,7 @@ impl Watchers {
         known.map_or_else(|| Pattern::parse(text).map(Arc::new), |pattern| Ok(Arc::clone(pattern)))
     }
 
-    /// How many patterns are compiled.
+    /// Number of compiled patterns.
     #[cfg(test)]
     pub(super) fn patterns(&self) -> usize {
         let compiled: BTreeSet<_> =
@@ -82,7 +82,7 @@ impl Watchers {
         compiled.len()
     }
 
-    /// Whether a connection may have another one.
+    /// Checks that a connection may have another watcher.
     fn check_room(&self, conn: u64) -> Result<(), RequestRefusal> {
         let own = self.all.range((conn, u64::MIN)..=(conn, u64::MAX)).count();
         let text = if own >= WATCHERS_MAX {
@@ -97,7 +97,7 @@ impl Watchers {
         Err(RequestRefusal::new(ServerError::TooManyRequests, text))
     }
 
-    /// Forgets those of a connection that has ended.
+    /// Removes the watchers of a connection that has ended.
     pub(super) fn forget(&mut self, conn: u64) {
         self.all.retain(|key, _| key.0 != conn);
     }
@@ -105,7 +105,8 @@ impl Watchers {
 
 impl BrokerMachine {
     pub(super) fn topics_of_namespace(&mut self, conn: u64, command: &CommandGetTopicsOfNamespace) {
-        // What cannot be matched here is left to the client, which then gets all names.
+        // A pattern that cannot be compiled here is matched by the client, which then gets all
+        // names.
         let pattern = command.topics_pattern.as_deref().and_then(|text| Pattern::parse(text).ok());
         let none = command.mode == Some(TopicsMode::NonPersistent.into());
         let found = if none {
@@ -127,8 +128,8 @@ impl BrokerMachine {
         );
     }
 
-    /// The topics of a namespace that the connection's role may use, in order: those without
-    /// partitions, and partitions.
+    /// The topics of a namespace that the connection's role may use, in order: unpartitioned ones
+    /// and partitions.
     fn seen_by(&self, conn: u64, namespace: &str, pattern: Option<&Pattern>) -> Vec<String> {
         let start = TopicName::start_in(namespace);
         let topics = self.state.topics_named(&start).map(|(_, topic)| &topic.name);
@@ -138,7 +139,7 @@ impl BrokerMachine {
         seen.map(|name| name.as_str().to_owned()).collect()
     }
 
-    /// Whoever may use nothing there does not learn what there is.
+    /// Hides topics from roles that may not use them.
     fn is_seen_by(&self, conn: u64, name: &TopicName) -> bool {
         let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
         role.is_some_and(|role| self.allows_any(role, name))
@@ -167,7 +168,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Refuses whoever may use nothing in the namespace, and what is too long for one.
+    /// Refuses roles without permissions in the namespace, and names that are too long.
     fn check_watcher(&self, conn: u64, namespace: &str) -> Result<(), RequestRefusal> {
         if namespace.len() > BYTES_MAX {
             let text = format!("the name of a namespace has less than {BYTES_MAX} bytes");
@@ -189,8 +190,8 @@ impl BrokerMachine {
         self.succeed(conn, command.request_id);
     }
 
-    /// Tells the watchers of topics that have come and gone, all of them in one message each: as
-    /// many watchers as one turn has time for.
+    /// Tells the watchers of created and deleted topics, in one message per watcher, for as many
+    /// watchers as fit one turn.
     pub(super) fn tell_watchers(&mut self) {
         let telling = self.watchers.telling.take();
         let (changed, start) = match telling {
@@ -234,7 +235,7 @@ impl BrokerMachine {
         (&watcher.namespace, watcher.pattern.text(), role)
     }
 
-    /// What a watcher is to be told, if anything. Counts the names that are matched for it.
+    /// The message for a watcher, if there is one. Counts the names that are matched for it.
     fn news(
         &self,
         conn: u64,

@@ -1,5 +1,5 @@
-//! What is asked again while a connection is open: whether its token still holds, and whether its
-//! role still may do what it does.
+//! Periodic checks of open connections: whether the token is still valid, and whether the role
+//! still has its permissions.
 
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
@@ -14,18 +14,18 @@ use longhaul_wire::messages::{
 };
 use std::collections::BTreeSet;
 
-/// For a client to show a new token after its token has ended.
+/// Time for a client to show a new token after its token has expired.
 const PATIENCE_MS: u64 = 30_000;
-/// By which Pulsar's clients know that a new token is wanted.
+/// The marker by which Pulsar's clients recognize a request for a new token.
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
 
 impl BrokerMachine {
-    /// Ends the producers and consumers in a namespace whose roles may not have them any more.
-    /// Their clients ask for them again, and are told why they do not get them.
+    /// Closes the producers and consumers in a namespace whose roles have lost their permission.
+    /// When their clients open them again, they get the reason.
     pub(super) fn end_unpermitted(&mut self, namespace: &str) {
         let (mut producers, mut consumers) = (BTreeSet::new(), BTreeSet::new());
         for (&conn, session) in &self.sessions {
-            // Before CONNECT it has nothing open.
+            // Before CONNECT, nothing is open on the connection.
             let Some(role) = &session.role else { continue };
             let ends = |topic, action| {
                 let topic = self.state.topic(topic).map(|kept| &kept.name);
@@ -63,8 +63,8 @@ impl BrokerMachine {
         }
     }
 
-    /// Asks for new tokens where tokens have ended, and ends the connections that showed none in
-    /// time, or cannot show another one.
+    /// Requests new tokens for expired ones, and closes connections that showed none in time or
+    /// cannot show another one.
     pub(super) fn check_logins(&mut self) {
         if self.auth.is_none() {
             return;
@@ -102,12 +102,12 @@ impl BrokerMachine {
         self.send(conn, challenge);
     }
 
-    /// A client shows a new token.
+    /// A client has shown a new token.
     pub(super) fn renew(&mut self, conn: u64, response: CommandAuthResponse) {
         let shown = response.response.unwrap_or_default();
         let method = shown.auth_method_name.unwrap_or_default();
         let data = shown.auth_data.unwrap_or_default();
-        // Without tokens there is nothing to renew.
+        // Without authentication there is nothing to renew.
         let Some(auth) = &self.auth else { return };
         let role = auth.authenticate(&method, &data, self.now / 1000);
         let session = self.sessions.get_mut(&conn);
@@ -118,19 +118,19 @@ impl BrokerMachine {
                 session.role = Some(role);
                 session.asked = None;
             }
-            // Its producers and consumers belong to the role that they were opened by.
+            // Its producers and consumers belong to the role that opened them.
             Ok(_) => self.end_login(conn, AuthError::OtherRole),
             Err(cause) => self.end_login(conn, cause),
         }
     }
 
-    /// Says why, and ends the connection with all that it has open.
+    /// Sends the reason, and ends the connection with everything open on it.
     fn end_login(&mut self, conn: u64, cause: AuthError) {
         self.refuse_login(conn, cause);
         self.end(conn);
     }
 
-    /// Says why somebody is not let in, and closes.
+    /// Sends the reason of a refused login, and closes the connection.
     pub(super) fn refuse_login(&mut self, conn: u64, cause: AuthError) {
         let peer = self.sessions.get(&conn).map_or("", |session| session.peer.as_str());
         let told = self.refused.note(peer, cause, self.now / 1000);

@@ -1,38 +1,35 @@
 //! The broker as one pure state machine: requests, commits and the time go in, [`MachineEffect`]s come
 //! out.
 //!
-//! One machine serves all connections and topics, on one thread. A topic is little work, the log is
-//! one sequence anyway, and whoever reads the code, or a simulation that replays it, has one order
-//! of events to think about.
+//! One machine serves all connections and topics, on one thread. The work per topic is small and
+//! the log is a single sequence anyway. Code and simulations have to consider only one order of
+//! events.
 //!
-//! The parts, in their order: each of them knows and calls only those above it, which a test
-//! checks. This file holds what all of them have, and hands what waited for the disk back to where
-//! it came from.
+//! The parts, in order: each uses only those above it, which a test checks. This file has their
+//! common parts, and passes work that waited for the disk back to its origin.
 //!
 //! - [`effect`], [`invariants`], [`dues`], [`recent`], [`figures`], [`withheld`], [`view`]: values.
-//! - [`dispatcher`]: who gets which entry. [`sharing`]: how consumers are to share, as they say it.
-//!   [`delivering`]: what each is sent.
-//! - [`permissions`]: what a role may do. [`session`]: what a connection has open, and what is said
-//!   to it.
-//! - [`terminating`]: topics that have ended. [`acking`]: what is acknowledged. [`topics`]: topics
-//!   that come, partitions, policies, schemas.
-//! - [`space`], [`room`]: whether another entry may come. [`probing`]: whether the holder of an
-//!   exclusive place still lives.
+//! - [`dispatcher`]: assigns entries to consumers. [`sharing`]: how consumers share a subscription.
+//!   [`delivering`]: deliveries.
+//! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
+//!   answers.
+//! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`topics`]: creation of
+//!   topics, partitions, policies, schemas.
+//! - [`space`], [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an
+//!   exclusive place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
-//! - [`ending`]: connections that end. [`logins`]: those whose tokens do.
-//! - [`stats`], [`last_id`], [`listing`]: what clients ask. [`unreadable`]: entries that the disk
-//!   does not give back.
-//! - [`commands`]: what clients ask for, and which command goes where.
-//! - [`cleaning`]: old segments of the log. [`keeping`]: what happens with time: trimming, expiry,
+//! - [`ending`]: the end of connections. [`logins`]: expiry of tokens.
+//! - [`stats`], [`last_id`], [`listing`]: queries of clients. [`unreadable`]: unreadable entries.
+//! - [`commands`]: client commands and their dispatch.
+//! - [`cleaning`]: old segments of the log. [`keeping`]: periodic work: trimming, expiry,
 //!   compaction, checkpoints.
-//! - [`removing`]: topics that go. [`admin`]: calls of the HTTP interface.
+//! - [`removing`]: deletion of topics. [`admin`]: calls of the HTTP interface.
 //!
 //! Invariants:
-//! - Nothing leaves the machine that rests on a record which is not on disk: answers wait in
-//!   `waiting` for the commit of the group that their record is in, in order; entries are shown to
-//!   consumers up to `Live::readable` only.
-//! - Answers to the messages of one producer leave in the order in which the messages came.
-//! - What a connection has under way is limited: deliveries by its window, everything else by the
+//! - No output depends on a record that is not on disk. Answers wait in `waiting` for the commit of
+//!   their record's group, in order. Consumers see entries only up to `Live::readable`.
+//! - Answers to the messages of one producer are sent in the order of the messages.
+//! - The pending data of a connection is limited: deliveries by its window, everything else by the
 //!   driver, which stops reading.
 
 mod acking;
@@ -90,33 +87,33 @@ use session::ClientSession;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Entries that one subscription may look at before others have their turn.
+/// Entries that one subscription may process before others have their turn.
 const DISPATCH_BUDGET: usize = 4096;
 
-/// How the machine behaves.
+/// Settings of the machine.
 #[derive(Clone, Debug)]
 pub struct MachineSettings {
-    /// Largest message, without metadata.
+    /// Largest message in bytes, without metadata.
     pub message_bytes_max: usize,
-    /// `pulsar://host:port`, as clients reach the broker.
+    /// Address of the broker for clients: `pulsar://host:port`.
     pub service_url: String,
-    /// `pulsar+ssl://host:port`, where there is TLS.
+    /// Address with TLS, if enabled: `pulsar+ssl://host:port`.
     pub service_url_tls: Option<String>,
-    /// Producers and consumers of one connection, each.
+    /// Maximum number of producers, and of consumers, per connection.
     pub handles_per_connection: usize,
-    /// Bytes of the entries that are kept in memory for consumers that keep up.
+    /// Bytes of entries that are kept in memory for consumers that keep up.
     pub recent_bytes: usize,
-    /// Bytes of deliveries that a connection may have under way.
+    /// Bytes of unsent deliveries per connection.
     pub window_bytes: u64,
-    /// Bytes that the log may take on disk; publishes beyond it are refused.
+    /// Limit of the log's size on disk in bytes; publishes above it are refused.
     pub disk_bytes_max: Option<u64>,
-    /// What topics get by their names, where no policy says otherwise.
+    /// Defaults of topics by name, where no policy applies.
     pub topic_defaults: Vec<crate::defaults::TopicDefaults>,
-    /// Bytes of the log after which a checkpoint is written.
+    /// Bytes of the log between two checkpoints.
     pub checkpoint_bytes: u64,
 }
 
-/// A topic while the broker runs.
+/// A topic in a running broker.
 #[derive(Debug, Default)]
 struct Live {
     /// The first ordinal that is not on disk yet.
@@ -124,21 +121,21 @@ struct Live {
     producers: Producers,
     dispatchers: BTreeMap<u32, Dispatcher>,
     /// Subscriptions of readers that lost their consumers by SEEK, with the connection that will
-    /// come back to them.
+    /// reattach.
     orphans: BTreeMap<u32, u64>,
     figures: TopicCounters,
     compaction: keeping::TopicCompaction,
-    /// Where to go on looking for entries that can be forgotten.
+    /// Where the search for forgettable entries continues.
     forgotten_to: u64,
     /// The last entry that had no room on the disk.
     refused: Option<room::RefusedEntry>,
-    /// What cannot be read.
+    /// Unreadable entries.
     withheld: withheld::Withheld,
-    /// Topic, namespace and broker together; renewed when one of them changes.
+    /// The effective policies of topic, namespace and broker; updated when one of them changes.
     policies: Arc<crate::admin::policies::Policies>,
-    /// In message ids; -1 for none.
+    /// Partition index in message ids; -1 for none.
     partition: i32,
-    /// What its producers send twice is dropped.
+    /// Whether the broker drops duplicates of its producers.
     deduplicates: bool,
 }
 
@@ -147,62 +144,62 @@ struct Live {
 pub struct BrokerMachine {
     settings: MachineSettings,
     auth: Option<Arc<Authenticator>>,
-    /// What the log was told of clients that were not let in, or may not do what they asked for.
+    /// Logged refusals of logins and requests.
     refused: AuthRefusals,
     state: BrokerState,
     space: space::Space,
     composer: Composer,
     sessions: IdMap<u64, ClientSession>,
     live: IdMap<u32, Live>,
-    /// The group that is composed, and the last one that is on disk.
+    /// Number of the composed group, and of the last group on disk.
     composing: u64,
     committed: u64,
-    /// The number in the log of the group that is being written.
+    /// Number of the log group that is being written.
     writing: Option<u64>,
     waiting: VecDeque<(u64, PendingCommit)>,
     watchers: listing::Watchers,
-    /// Newcomers that wait until it is known whether somebody else lives.
+    /// Newcomers that wait for the answer of a holder.
     probes: Vec<probing::Probe>,
-    /// What newcomers had asked for whose wait is over.
+    /// Requests of newcomers whose wait is over.
     freed: VecDeque<(u64, Command)>,
-    /// Topics with new entries, which all their subscriptions may get.
+    /// Topics with new entries for their subscriptions.
     shown: BTreeSet<u32>,
-    /// Topics and subscriptions whose consumers may get something.
+    /// Subscriptions whose consumers may get entries.
     dirty: BTreeSet<dues::SubscriptionKey>,
     /// Delayed entries.
     dues: dues::Dues,
-    /// Subscriptions that were looked at.
+    /// Number of processed subscriptions.
     #[cfg(test)]
     visits: u64,
     effects: Vec<MachineEffect>,
-    /// Records are put together here.
+    /// Buffer for encoding records.
     scratch: Vec<u8>,
-    /// Empty, and kept for its memory.
+    /// Empty; kept for its memory.
     assigned: Vec<dispatcher::Assignment>,
     recent: Recent,
-    /// The compacted views that are in use, by the names of their files.
+    /// The compacted views in use, by file name.
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
     keeper: keeping::MaintenanceState,
-    /// What the log said of itself last.
+    /// The last status of the log.
     log: LogStatus,
     cleaner: cleaning::Cleaner,
-    /// What the log was told of entries that cannot be read.
+    /// Logged warnings about unreadable entries.
     said: unreadable::UnreadableWarnings,
     invariants: invariants::Invariants,
     totals: figures::Totals,
     next_name: u64,
-    /// Wall clock, in ms since the epoch, at the current event: for what messages, delays and
-    /// policies say.
+    /// Wall clock at the current event, in ms since the epoch: for the times in messages, delays
+    /// and policies.
     now: u64,
-    /// A clock in ms that never goes back, at the current event: for what is done now and then. The
-    /// wall clock may be set back.
+    /// Monotonic clock at the current event, in ms: for periodic work. The wall clock may be set
+    /// back.
     up: u64,
-    /// The same clock, finer, for how long publishes take.
+    /// The monotonic clock with a finer resolution, for the duration of publishes.
     moment: figures::MachineTime,
 }
 
 impl BrokerMachine {
-    /// A broker that goes on from a state, and from a log of which this is known.
+    /// Creates a machine that continues from this state and this status of the log.
     #[must_use]
     pub fn new(
         settings: MachineSettings,
@@ -270,14 +267,15 @@ impl BrokerMachine {
         self.moment = figures::MachineTime { now, received };
     }
 
-    /// What is to be done since the last call.
+    /// The actions since the last call.
     pub fn take_effects(&mut self) -> Vec<MachineEffect> {
         let mut effects = Vec::new();
         self.swap_effects(&mut effects);
         effects
     }
 
-    /// The same, for who gives an empty list back to be filled again.
+    /// Like [`take_effects`](Self::take_effects), but swaps with an empty list, whose memory is
+    /// reused.
     pub fn swap_effects(&mut self, with: &mut Vec<MachineEffect>) {
         if self.fatal().is_some() {
             self.effects.clear();
@@ -285,8 +283,8 @@ impl BrokerMachine {
         std::mem::swap(&mut self.effects, with);
     }
 
-    /// What was composed since the last group, to be written as one. At most one group may be under
-    /// way.
+    /// Everything that was composed since the last group, to be written as one group. At most one
+    /// group may be in flight.
     pub fn take_group(&mut self) -> Option<RecordGroup> {
         if self.fatal().is_some() {
             return None;
@@ -307,7 +305,7 @@ impl BrokerMachine {
         self.composer.pending_bytes()
     }
 
-    /// How many answers wait for the disk.
+    /// Number of answers that wait for the disk.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -344,10 +342,10 @@ impl BrokerMachine {
         self.recent.end_group(group.bytes());
     }
 
-    /// Does what had to wait.
+    /// Performs work that has waited for the disk.
     fn settle(&mut self, waiting: PendingCommit) {
         match waiting {
-            // Entries are shown by the group that they were in.
+            // Its entries were already shown, by their group.
             PendingCommit::Published { conn, receipt, .. }
             | PendingCommit::Receipt { conn, receipt } => {
                 self.send_receipt(conn, receipt);
@@ -364,8 +362,7 @@ impl BrokerMachine {
         }
     }
 
-    /// Does something as soon as everything that was recorded so far is on disk: at once, when it
-    /// is.
+    /// Performs work as soon as everything recorded so far is on disk, possibly at once.
     fn after_commit(&mut self, waiting: PendingCommit) {
         let number =
             if self.composer.pending_bytes() > 0 { self.composing } else { self.composing - 1 };
@@ -376,8 +373,8 @@ impl BrokerMachine {
         }
     }
 
-    /// Applies a change and records it. A change that does not apply is not recorded: no start
-    /// could read it.
+    /// Applies a change and records it. A change that does not apply is not recorded, because no
+    /// start could read it.
     fn change(&mut self, change: impl Into<StateChange>) -> Result<(), RequestRefusal> {
         let refused = |cause: AppendError| {
             RequestRefusal::new(ServerError::PersistenceError, cause.to_string())
@@ -405,15 +402,15 @@ impl BrokerMachine {
             .map_err(|cause| RequestRefusal::new(ServerError::UnknownError, cause.to_string()))
     }
 
-    /// Hands entries to consumers. To be called when all events that are there have been handled.
-    /// Says whether there is more.
+    /// Assigns entries to consumers. Call it after all current events were handled. Returns whether
+    /// there is more to do.
     pub fn dispatch(&mut self) -> bool {
         if self.watchers.has_news() {
             self.tell_watchers();
         }
         let mut dirty = std::mem::take(&mut self.dirty);
         for topic in std::mem::take(&mut self.shown) {
-            // It may have been deleted since.
+            // The topic may have been deleted since.
             let Some(live) = self.live.get(&topic) else { continue };
             dirty.extend(live.dispatchers.keys().map(|&subscription| (topic, subscription)));
         }
@@ -431,13 +428,13 @@ impl BrokerMachine {
         !self.dirty.is_empty() || !self.shown.is_empty() || self.watchers.has_news()
     }
 
-    /// What the machine knows, for tests that look inside.
+    /// The state, for tests.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn state(&self) -> &BrokerState {
         &self.state
     }
 
-    /// The position behind everything that was recorded, on disk or not.
+    /// The position after everything that was recorded, on disk or not.
     #[cfg(test)]
     pub(crate) fn recorded(&self) -> crate::log::LogPosition {
         self.composer.end()

@@ -1,4 +1,4 @@
-//! What a role may do: asked when something is opened, and again while it is open.
+//! Permissions of roles: checked when something is opened, and again while it is open.
 
 use super::BrokerMachine;
 use crate::admin::policies::{AuthAction, Grants};
@@ -13,8 +13,8 @@ impl BrokerMachine {
             || self.administers(&role.name, topic.tenant())
     }
 
-    /// Whether the role is one of those that administer the tenant: as in Pulsar they may do
-    /// everything with its topics, too.
+    /// Whether the role administers the tenant. As in Pulsar, such roles may do everything with its
+    /// topics too.
     pub(crate) fn administers(&self, role: &str, tenant: &str) -> bool {
         let tenant = self.state.settings(tenant).and_then(|settings| settings.tenant.as_ref());
         tenant.is_some_and(|tenant| tenant.admin_roles.contains(role))
@@ -27,13 +27,13 @@ impl BrokerMachine {
             .map(|scope| self.state.settings(scope).map(|settings| &settings.grants))
     }
 
-    /// Whether the role may do anything at all with the topic.
+    /// Whether the role may produce or consume on the topic.
     pub(super) fn allows_any(&self, role: &AuthRole, topic: &TopicName) -> bool {
         self.auth.as_ref().is_none_or(|auth| auth.allows_any(role, self.grants_of(topic)))
             || self.administers(&role.name, topic.tenant())
     }
 
-    /// Whether the role may do anything at all in the namespace, or with one topic there.
+    /// Whether the role may produce or consume in the namespace, or on one of its topics.
     pub(super) fn allows_some(&self, role: &AuthRole, namespace: &str) -> bool {
         let Some(auth) = &self.auth else { return true };
         let whole = self.state.settings(namespace).map(|settings| &settings.grants);
@@ -45,7 +45,7 @@ impl BrokerMachine {
             || topics.any(|topic| auth.allows_any(role, [whole, topic]))
     }
 
-    /// The namespaces that have topics, and where nobody was ever granted anything.
+    /// The namespaces that have topics and never had a grant.
     #[must_use]
     pub fn namespaces_without_grants(&self) -> BTreeSet<&str> {
         let used = self.state.topics().map(|(_, topic)| topic.name.namespace());

@@ -1,16 +1,15 @@
-//! Whether the holder of an exclusive place still lives.
+//! Checks whether the holder of an exclusive place is still alive.
 //!
-//! A client that lost its connection without the broker noticing comes back and finds its own place
-//! taken, by itself. So whoever holds a place that somebody else wants is asked for a sign of life
-//! first: if it gives none its connection ends, and the place is free. Until then the newcomer
-//! waits.
+//! A client that lost its connection without the broker noticing finds its own place taken when it
+//! reconnects. So the broker pings the holder of a place that a newcomer wants. If the holder does
+//! not answer, its connection ends and the place is free. Until then the newcomer waits.
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
 use longhaul_wire::messages::{Command, CommandPing};
 use std::collections::BTreeSet;
 
-/// How long a holder has for a sign of life: as on Pulsar.
+/// Time for a holder to answer, as on Pulsar.
 pub(super) const PATIENCE_MS: u64 = 5000;
 /// Newcomers that may wait; further ones are refused at once.
 pub(super) const PROBES_MAX: usize = 1000;
@@ -20,7 +19,7 @@ pub(super) const PROBES_MAX: usize = 1000;
 pub(super) struct Probe {
     holder: u64,
     newcomer: u64,
-    /// What it asked for, and what it is told if the holder lives.
+    /// Its request, and the refusal if the holder is alive.
     command: Command,
     request_id: u64,
     refusal: RequestRefusal,
@@ -28,7 +27,7 @@ pub(super) struct Probe {
 }
 
 impl BrokerMachine {
-    /// Refuses a request, after a look whether whoever is in its way still lives.
+    /// Refuses a request, after checking whether the holder in its way is still alive.
     pub(super) fn refuse_or_probe(
         &mut self,
         conn: u64,
@@ -44,27 +43,27 @@ impl BrokerMachine {
         self.probes.push(Probe { holder, newcomer: conn, command, request_id, refusal, deadline });
     }
 
-    /// The connection has given a sign of life.
+    /// Notes that the client of a connection is alive.
     pub(super) fn heard_of(&mut self, conn: u64) {
         for probe in self.probes.extract_if(.., |probe| probe.holder == conn).collect::<Vec<_>>() {
             self.error(probe.newcomer, probe.request_id, &probe.refusal);
         }
     }
 
-    /// The client does not want any more what it had asked for.
+    /// Ends the waits for requests that the client has withdrawn.
     pub(super) fn probes_end(&mut self, conn: u64, is_asked: impl Fn(&Command) -> bool) {
         self.probes.retain(|probe| probe.newcomer != conn || !is_asked(&probe.command));
     }
 
-    /// The connection has ended: what it held is free, and what it waited for is of no interest any
-    /// more. Returns who waited for it, each with what it asked for.
+    /// Notes that a connection has ended: its places are free, and its own waits end. Returns the
+    /// newcomers that waited for it, with their requests.
     pub(super) fn take_waiting_for(&mut self, conn: u64) -> Vec<(u64, Command)> {
         self.probes.retain(|probe| probe.newcomer != conn);
         let free = self.probes.extract_if(.., |probe| probe.holder == conn);
         free.map(|probe| (probe.newcomer, probe.command)).collect()
     }
 
-    /// Holders that have said nothing in time. Several newcomers may wait for one.
+    /// Holders that did not answer in time. Several newcomers may wait for one.
     pub(super) fn silent_holders(&self) -> BTreeSet<u64> {
         self.probes
             .iter()
@@ -73,7 +72,7 @@ impl BrokerMachine {
             .collect()
     }
 
-    /// When the next holder's time is over.
+    /// The next deadline of a holder.
     pub(super) fn next_probe(&self) -> Option<u64> {
         self.probes.iter().map(|probe| probe.deadline).min()
     }

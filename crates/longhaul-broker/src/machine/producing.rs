@@ -1,4 +1,4 @@
-//! Producers: from PRODUCER over who may be the only one to their end.
+//! Producers: PRODUCER, access modes, and closing.
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Producers {
     pub(super) active: Vec<TopicProducer>,
-    /// Those that wait to be the only one, in order.
+    /// Producers that wait for exclusive access, in order.
     pub(super) waiting: VecDeque<TopicProducer>,
 }
 
@@ -30,14 +30,14 @@ pub(super) struct TopicProducer {
     pub(super) name: String,
     pub(super) mode: AccessMode,
     pub(super) since: u64,
-    /// Grows when the same producer connects again.
+    /// Increases when the same producer reconnects.
     epoch: u64,
-    /// The broker has made up its name.
+    /// Whether the broker has chosen its name.
     is_generated: bool,
-    /// That of PRODUCER, which a waiting one is still owed an answer to.
+    /// Id of the PRODUCER request, which a waiting producer still needs an answer to.
     request_id: u64,
     schema_version: Bytes,
-    /// What its client says about it.
+    /// Metadata from its client.
     pub(super) metadata: BTreeMap<String, String>,
 }
 
@@ -51,11 +51,11 @@ impl Producers {
     }
 }
 
-/// What access mode and topic epoch lead to.
+/// Result of access mode and topic epoch.
 enum ProducerAdmission {
     Enter,
     Wait,
-    /// All others have to go, where there are any.
+    /// All other producers have to leave, if there are any.
     Fence,
 }
 
@@ -82,7 +82,7 @@ impl BrokerMachine {
             if known.topic == topic
                 && command.producer_name.as_ref().is_none_or(|name| **name == *known.name)
             {
-                // A client that lost patience asks again.
+                // The client has lost patience and asks again.
                 if known.is_waiting {
                     self.wait_on(conn, topic, command.producer_id, command.request_id);
                 } else {
@@ -116,7 +116,7 @@ impl BrokerMachine {
         command: &CommandProducer,
     ) -> Result<TopicProducer, RequestRefusal> {
         let given = command.producer_name.as_deref().filter(|name| !name.is_empty());
-        // It is kept with each entry of a topic that drops duplicates.
+        // The name is stored with each entry of a topic with deduplication.
         check_name("producer", given.unwrap_or_default())
             .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
         let mode = AccessMode::try_from(command.producer_access_mode.unwrap_or_default()).map_err(
@@ -125,8 +125,7 @@ impl BrokerMachine {
         let schema_version = self.register_schema(topic, command.schema.as_ref())?;
         self.check_schema(topic, &schema_version)?;
         let name = given.map_or_else(|| self.generate_name(), str::to_owned);
-        // A client that reconnects names itself as the broker named it, and says that the name is
-        // not its own.
+        // A reconnecting client sends the name that the broker chose, and marks it as such.
         let is_generated = given.is_none() || command.user_provided_producer_name == Some(false);
         Ok(TopicProducer {
             conn,
@@ -142,8 +141,8 @@ impl BrokerMachine {
         })
     }
 
-    /// Makes the subscription that a producer of dead letters asks for, so that none of them is
-    /// lost before somebody reads them.
+    /// Creates the subscription that a producer of dead letters asks for, so that none is lost
+    /// before a consumer reads them.
     fn subscribe_initially(
         &mut self,
         conn: u64,
@@ -167,8 +166,8 @@ impl BrokerMachine {
         format!("longhaul-{:x}", self.next_name)
     }
 
-    /// Two producers of one name would have one sequence of ids between them. Only a later
-    /// incarnation takes over.
+    /// Two producers of one name would share one sequence of ids. Only a later incarnation replaces
+    /// the earlier one.
     fn replace_predecessor(
         &mut self,
         topic: u32,
@@ -223,8 +222,8 @@ impl BrokerMachine {
             AccessMode::Exclusive if !producers.active.is_empty() => {
                 fenced("the topic has other producers")
             }
-            // It had its turn and lost it to another: what it still has to send must not wait for
-            // the next.
+            // It had exclusive access and lost it: its remaining messages must not wait for the
+            // next turn.
             _ if is_past => fenced("the topic's epoch has moved on"),
             AccessMode::WaitForExclusive if !producers.active.is_empty() => {
                 Ok(ProducerAdmission::Wait)
@@ -267,7 +266,7 @@ impl BrokerMachine {
         }
     }
 
-    /// Puts a producer in the line of those that want to be the only one.
+    /// Queues a producer for exclusive access.
     fn let_wait(&mut self, topic: u32, producer: TopicProducer) {
         self.note_handle(topic, &producer, true);
         self.tell_to_wait(&producer);
@@ -278,8 +277,7 @@ impl BrokerMachine {
         }
     }
 
-    /// Answers a producer that waits and asked again: from now on this is the request that it waits
-    /// for.
+    /// Answers a waiting producer that asked again: this is now the request that it waits for.
     fn wait_on(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
         let mut waiting =
             self.live.get_mut(&topic).into_iter().flat_map(|live| &mut live.producers.waiting);
@@ -291,7 +289,7 @@ impl BrokerMachine {
         self.tell_to_wait(&producer);
     }
 
-    /// Tells a producer that it will be told when it is the only one.
+    /// Tells a producer that it has to wait for exclusive access.
     fn tell_to_wait(&mut self, producer: &TopicProducer) {
         self.send(
             producer.conn,
@@ -340,11 +338,11 @@ impl BrokerMachine {
         if let Some(handle) = handle {
             self.drop_producer(handle.topic, conn, command.producer_id);
         }
-        // Its messages get their receipts first; and clients close twice.
+        // Confirmed after its receipts; clients may close twice.
         self.succeed(conn, command.request_id);
     }
 
-    /// Takes a producer out of its topic, and lets in who waited for that.
+    /// Removes a producer from its topic, and admits the next waiting one.
     pub(super) fn drop_producer(&mut self, topic: u32, conn: u64, id: u64) {
         let live = self.live.get_mut(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, Some(conn));
@@ -362,7 +360,7 @@ impl BrokerMachine {
         }
     }
 
-    /// Ends all producers of a topic; their clients connect again, if they may.
+    /// Closes all producers of a topic; their clients may reconnect.
     pub(super) fn close_producers(&mut self, topic: u32) {
         let live = self.live.get_mut(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, None);

@@ -1,4 +1,4 @@
-//! What producers publish: into the log, to their receipts, and to who may read it.
+//! Publishes: into the log, to receipts, and to readers.
 
 use super::BrokerMachine;
 use super::effect::{
@@ -14,7 +14,7 @@ use longhaul_wire::messages::{
 };
 use std::sync::Arc;
 
-/// Ledger and entry of a receipt for what was published before.
+/// Ledger and entry in the receipt of a duplicate.
 const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
 
 impl BrokerMachine {
@@ -29,8 +29,8 @@ impl BrokerMachine {
             .get(&conn)
             .is_some_and(|session| session.closed.contains(&send.producer_id))
         {
-            // The client sends it again with its next producer. An error would make it give up the
-            // whole connection.
+            // The client sends the message again with its next producer. An error would make it
+            // close the whole connection.
             return;
         }
         let published = message.and_then(|message| self.append(conn, send, &message));
@@ -39,7 +39,7 @@ impl BrokerMachine {
             if is_blocked(refusal.code) {
                 return self.block_producer(conn, send.producer_id);
             }
-            // Pulsar names a batch by its last message here, and in receipts by its first.
+            // As on Pulsar, errors name a batch by its last message, and receipts by its first.
             let sequence_id = send.sequence_id.max(send.highest_sequence_id());
             let producer_id = send.producer_id;
             let (error, message) = (refusal.code.into(), refusal.text);
@@ -49,9 +49,9 @@ impl BrokerMachine {
         }
     }
 
-    /// Ends a producer whose message has no room, as Pulsar ends those of a topic whose quota is
-    /// used up: without an error, which would make clients give up the connection with all
-    /// consumers on it. The client begins again, in order, and then learns why it cannot.
+    /// Closes a producer whose message has no room, as Pulsar does for a topic with an exceeded
+    /// quota. There is no error, which would make clients close the connection with all its
+    /// consumers. The client starts again, in order, and then gets the reason.
     fn block_producer(&mut self, conn: u64, id: u64) {
         if let Some(topic) = self.open_producer(conn, id) {
             self.end_producer(conn, topic, id);
@@ -64,10 +64,10 @@ impl BrokerMachine {
         (!handle.is_waiting).then_some(handle.topic)
     }
 
-    /// Ends a producer whose message could not be recorded, or any message where duplicates are
-    /// dropped. What it has sent behind that message must not be taken: it would overtake the
-    /// message, which on its second way would then pass for one that was published before. The
-    /// client begins again, in order.
+    /// Closes a producer whose message could not be recorded, or whose message was refused on a
+    /// topic with deduplication. Later messages of it must not be accepted: they would overtake the
+    /// refused one, which would then be dropped as a duplicate when it is resent. The client starts
+    /// again, in order.
     fn end_refused_producer(&mut self, conn: u64, id: u64, code: ServerError) {
         let Some(topic) = self.open_producer(conn, id) else { return };
         let deduplicates = self.live.get(&topic).is_some_and(|live| live.deduplicates);
@@ -113,7 +113,7 @@ impl BrokerMachine {
                 self.after_commit(PendingCommit::Receipt { conn, receipt });
                 return Ok(());
             }
-            // All chunks of a message have one sequence id: the last one completes it.
+            // All chunks of a message have one sequence id: the last chunk completes it.
             sequence = (!message.has_next_chunk).then_some((name, highest));
         }
         self.check_room(topic, message.payload.bytes().len())?;
@@ -188,7 +188,7 @@ impl BrokerMachine {
         self.effects.push(MachineEffect::Send(conn, command.into()));
     }
 
-    /// An entry is on disk: consumers may have it.
+    /// Makes an entry on disk available to consumers.
     pub(super) fn show(&mut self, topic: u32, ordinal: u64, body: Bytes) {
         // The topic may have been deleted meanwhile.
         let Some(live) = self.live.get_mut(&topic) else { return };
@@ -204,7 +204,7 @@ impl BrokerMachine {
     }
 }
 
-/// There is no room, on the disk or within a quota.
+/// Whether there is no room, on the disk or in a quota.
 const fn is_blocked(code: ServerError) -> bool {
     matches!(
         code,
@@ -213,7 +213,7 @@ const fn is_blocked(code: ServerError) -> bool {
     )
 }
 
-/// Where an entry went.
+/// Location of a recorded entry.
 struct Recorded {
     ledger: u64,
     entry: u64,

@@ -1,22 +1,22 @@
-//! The entries published last, kept in memory so that consumers who keep up need no reads.
+//! Keeps the most recent entries in memory, so that consumers that keep up need no reads.
 
 use crate::ids::IdMap;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// The last entries of all topics together, up to a number of bytes.
+/// The last entries of all topics, up to a number of bytes.
 ///
-/// Entries are parts of the group that they were written in, and keep its memory as a whole. So
-/// what is counted are groups: one goes when its last entry does, and the newest stays, whatever
-/// its size, for it is about to be delivered.
+/// Entries are slices of their group's bytes and keep the whole group in memory. So the limit
+/// counts groups: a group is dropped with its last entry. The newest group is always kept, whatever
+/// its size, because it is about to be delivered.
 #[derive(Debug, Default)]
 pub struct Recent {
     topics: IdMap<u32, RecentEntries>,
-    /// The topics of the entries with the numbers of their groups, in the order in which they came.
+    /// Topic and group number of each entry, in order of arrival.
     order: VecDeque<(u32, u64)>,
     /// Groups with consecutive numbers. The last one is being filled.
     groups: VecDeque<RecentEntryGroup>,
-    /// The number of the first of them.
+    /// Number of the first group.
     first_group: u64,
     bytes: usize,
     bytes_max: usize,
@@ -33,22 +33,22 @@ struct RecentEntries {
 #[derive(Debug, Default)]
 struct RecentEntryGroup {
     bytes: usize,
-    /// Those that are kept.
+    /// Number of kept entries.
     entries: usize,
 }
 
 impl Recent {
-    /// Keeps this many bytes.
+    /// Keeps up to this many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, groups: VecDeque::from([RecentEntryGroup::default()]), ..Self::default() }
     }
 
-    /// Keeps an entry of the group that is being filled.
+    /// Adds an entry of the group that is being filled.
     pub fn push(&mut self, topic: u32, ordinal: u64, body: Bytes) {
         let next = self.topics.get(&topic).map(|tail| tail.first + tail.bodies.len() as u64);
         if next.is_some_and(|next| next != ordinal) {
-            // Cannot happen while entries come in order; a tail with a hole would hand out wrong
+            // Entries come in order, so this cannot happen; a tail with a hole would return wrong
             // entries.
             self.forget(topic);
         }
@@ -59,7 +59,7 @@ impl Recent {
         self.order.push_back((topic, self.first_group + self.groups.len() as u64 - 1));
     }
 
-    /// The group that was being filled is complete, and has this many bytes. Older ones go.
+    /// Completes the current group, whose size is `bytes`. Old groups are dropped.
     pub fn end_group(&mut self, bytes: usize) {
         let Some(group) = self.groups.back_mut().filter(|group| group.entries > 0) else { return };
         group.bytes = bytes;
@@ -78,7 +78,7 @@ impl Recent {
         self.drop_empty();
     }
 
-    /// An entry of this group is not kept any more.
+    /// Notes that an entry of this group was dropped.
     fn leave(&mut self, number: u64) {
         let at = usize::try_from(number - self.first_group).ok();
         let Some(group) = at.and_then(|at| self.groups.get_mut(at)) else { return };
@@ -178,9 +178,8 @@ mod tests {
         assert_eq!(kept, [None, Some(40), Some(1), Some(59), None]);
     }
 
-    /// Each entry was copied out of its group, because one small entry that is kept keeps the
-    /// memory of all of it. The group is counted as long as any of its entries is kept, so that no
-    /// copy is needed.
+    /// Each entry was copied out of its group, because one small entry keeps the whole group's
+    /// memory. Now the group counts until its last entry is dropped, so no copy is needed.
     #[test]
     fn a_group_counts_as_a_whole_until_its_last_entry_goes() {
         let mut recent = Recent::new(100);
@@ -199,8 +198,8 @@ mod tests {
         assert_eq!((recent.bytes, recent.order.len(), recent.groups.len()), (0, 0, 1));
     }
 
-    /// What a topic had before a hole is forgotten in the order as well, and that of other topics
-    /// is not.
+    /// The entries that a topic had before a hole are removed from the order too, and those of
+    /// other topics stay.
     #[test]
     fn a_hole_forgets_the_entries_before_it_alone() {
         let mut recent = Recent::new(100);

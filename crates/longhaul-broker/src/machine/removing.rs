@@ -1,4 +1,4 @@
-//! Topics that end, and topics that go with all that belongs to them.
+//! Terminating and deleting topics.
 
 use super::BrokerMachine;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
@@ -6,9 +6,9 @@ use super::invariants::Invariant;
 use crate::state::change::{DeleteTopic, Terminate};
 
 impl BrokerMachine {
-    /// Ends a topic with all that belongs to it.
+    /// Deletes a topic with everything that belongs to it.
     pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), RequestRefusal> {
-        // Whoever deletes a namespace comes to the partitions of its topics once more.
+        // The deletion of a namespace reaches the partitions of its topics twice.
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         let file = kept.compacted.as_ref().map(|view| view.file.clone());
         let name = kept.name.clone();
@@ -40,7 +40,7 @@ impl BrokerMachine {
             .for_each(|subscription| self.close_consumers(topic, subscription));
     }
 
-    /// Ends a topic for ever, with what was published so far.
+    /// Terminates a topic for ever, after everything published so far.
     pub(super) fn terminate(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
         let Some(kept) = kept else { return Ok(()) };
@@ -48,7 +48,7 @@ impl BrokerMachine {
             return Ok(());
         }
         self.change(Terminate { topic })?;
-        // Their clients ask for them again, and are told that it has ended.
+        // Their clients open producers again, and are told that the topic has ended.
         self.close_producers(topic);
         self.tell_ends(topic);
         Ok(())

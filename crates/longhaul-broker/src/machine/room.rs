@@ -1,5 +1,4 @@
-//! Whether there is room for what is published: on the disk, and within the quota of a topic's
-//! backlog.
+//! Checks the room for publishes: on the disk, and in the backlog quota of a topic.
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
@@ -8,22 +7,22 @@ use crate::admin::policies::{BacklogAction, BacklogQuota, Retention};
 use crate::state::BrokerTopic;
 use longhaul_wire::messages::ServerError;
 
-/// How long a topic gets no producer after an entry had no room, as long as there is none for an
-/// entry of this size. Clients give a message up after 30 s by default, and begin to count anew
-/// with each producer that they are given.
+/// How long a topic gets no producer after an entry had no room, as long as an entry of this size
+/// does not fit. Clients give up a message after 30 s by default, and restart that timer with each
+/// new producer.
 const REFUSED_MS: u64 = 60_000;
 
 /// An entry that had no room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefusedEntry {
     bytes: usize,
-    /// When its size does not count any more, in ms since the start: it may have been too large for
-    /// this disk at any time.
+    /// When its size no longer counts, in ms since the start: the entry may be too large for this
+    /// disk at any time.
     until: u64,
 }
 
 impl BrokerMachine {
-    /// Whether there is room for another entry, of so many bytes.
+    /// Checks that there is room for another entry of this many bytes.
     pub(super) fn check_room(&mut self, topic: u32, bytes: usize) -> Result<(), RequestRefusal> {
         if let Err(refusal) = self.check_disk(bytes) {
             let refused = RefusedEntry { bytes, until: self.up.saturating_add(REFUSED_MS) };
@@ -36,8 +35,8 @@ impl BrokerMachine {
         self.check_quota(topic)
     }
 
-    /// Whether a topic may have another producer: it would be ended with its first entry where
-    /// there is no room. A client sends that again with each new producer, at once, for ever.
+    /// Checks that a topic may have another producer. Without room, its first entry would end it,
+    /// and a client would send that entry with each new producer, at once and for ever.
     pub(super) fn check_room_to_begin(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         let refused = self.live.get(&topic).and_then(|live| live.refused);
         let refused = refused.filter(|refused| self.up < refused.until);
@@ -52,13 +51,13 @@ impl BrokerMachine {
         self.check_quota(topic)
     }
 
-    /// Whether the topic's backlog is within its quota, unless that takes from the backlog. As
-    /// Pulsar does: producers are refused, and what an older one sends; a client holds it or gives
-    /// it up by the code.
+    /// Checks that the topic's backlog is within its quota, unless the quota's action is eviction.
+    /// As on Pulsar, new producers and further messages are refused; by the code, a client holds a
+    /// message or gives it up.
     pub(super) fn check_quota(&self, topic: u32) -> Result<(), RequestRefusal> {
         self.check_age(topic)?;
         let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
-        // A backlog is a part of what is kept, and is not counted for each message.
+        // The backlog is a part of the stored bytes, so it need not be counted for each message.
         if self.state.topic(topic).is_none_or(|kept| kept.bytes < limit) {
             return Ok(());
         }
@@ -87,14 +86,13 @@ impl BrokerMachine {
         Err(RequestRefusal::new(code, text))
     }
 
-    /// Whether a retention keeps everything until somebody takes it away.
+    /// Whether the retention is unlimited.
     fn keeps_for_ever(&self, topic: u32) -> bool {
         let retention = self.live.get(&topic).and_then(|live| live.policies.retention);
         retention.is_some_and(Retention::is_endless)
     }
 
-    /// Whether the oldest message of the topic's backlog is young enough, by the time at which its
-    /// producer says that it was published.
+    /// Checks that the oldest message of the topic's backlog is young enough, by its publish time.
     fn check_age(&self, topic: u32) -> Result<(), RequestRefusal> {
         let Some((action, limit_s)) = self.age_quota(topic) else { return Ok(()) };
         let both = self.state.topic(topic).zip(self.live.get(&topic));
@@ -112,8 +110,7 @@ impl BrokerMachine {
         Err(RequestRefusal::new(code, text))
     }
 
-    /// How old the oldest message of a backlog may become, in seconds, and what happens then, if
-    /// there is a quota on it.
+    /// The quota by age: its action, and the maximum age in seconds.
     pub(super) fn age_quota(&self, topic: u32) -> Option<(BacklogAction, u64)> {
         let quota = self.live.get(&topic)?.policies.backlog_age?;
         let limit_s = u64::try_from(quota.limit_s).ok().filter(|&limit_s| limit_s > 0)?;
@@ -130,10 +127,9 @@ impl BrokerMachine {
         Some((quota, u64::try_from(quota.limit_bytes).ok()?))
     }
 
-    /// About how many bytes the subscription with most to do has not acknowledged: what a retention
-    /// keeps for a time does not count, as it goes by itself. Where there is no subscription nobody
-    /// consumes, and all counts that is kept, for whatever reason. So it does where a retention
-    /// keeps it for ever.
+    /// Approximate number of unacknowledged bytes of the subscription with the largest backlog.
+    /// Messages that a retention keeps for a limited time do not count. Without subscriptions, and
+    /// with an unlimited retention, all stored messages count.
     fn open_bytes(&self, topic: u32) -> Option<(&BrokerTopic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let (first, all) = (kept.entries.first(), kept.entries.count().max(1));
@@ -146,7 +142,7 @@ impl BrokerMachine {
         Some((kept, u64::try_from(bytes).unwrap_or(u64::MAX)))
     }
 
-    /// About how many bytes the slowest subscription of a topic has to read.
+    /// Approximate number of bytes that the slowest subscription has not read.
     pub(super) fn backlog(&self, topic: u32) -> Option<(&BrokerTopic, u64)> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
@@ -154,7 +150,7 @@ impl BrokerMachine {
     }
 }
 
-/// What producers are refused with by a quota that does so.
+/// The error for producers if the quota's action blocks them.
 const fn blocks(action: BacklogAction) -> Option<ServerError> {
     match action {
         BacklogAction::ConsumerBacklogEviction => None,

@@ -1,4 +1,4 @@
-//! Connections: what each of them has open, what is said to it, and what its role may do.
+//! Connections: what is open on them, what is sent to them, and the permissions of their roles.
 
 use super::BrokerMachine;
 use super::dues::SubscriptionKey;
@@ -15,28 +15,28 @@ use std::sync::Arc;
 pub(super) struct ClientSession {
     /// `/host:port`.
     pub(super) peer: String,
-    /// What the client says that it is.
+    /// Client version from CONNECT.
     pub(super) client: String,
     /// `None` before CONNECT.
     pub(super) role: Option<AuthRole>,
-    /// The client can show a new token when its token ends.
+    /// Whether the client can show a new token when its token expires.
     pub(super) renews: bool,
-    /// It was asked for one, and has until then.
+    /// Deadline for a new token, if one was requested.
     pub(super) asked: Option<u64>,
     pub(super) producers: HashMap<u64, ProducerHandle>,
-    /// Producers that the broker has closed. What their clients had sent before they knew is not
-    /// answered.
+    /// Producers that the broker has closed. Messages that their clients sent before they learned
+    /// it get no answer.
     pub(super) closed: HashSet<u64>,
     pub(super) consumers: HashMap<u64, ConsumerHandle>,
-    /// Subscriptions of readers that lost their consumers by SEEK, and to which the connection will
-    /// come back.
+    /// Subscriptions of readers that lost their consumers by SEEK; the connection will come back to
+    /// them.
     pub(super) orphans: BTreeSet<SubscriptionKey>,
-    /// Bytes of deliveries that are under way.
+    /// Bytes of unsent deliveries.
     pub(super) under_way: u64,
 }
 
-/// Producers that were closed and are remembered. Clients that have seen so many come and go know
-/// of the older ones.
+/// Closed producers that are remembered. A client with more closed producers has already learned of
+/// the older ones.
 const CLOSED_MAX: usize = 10_000;
 
 impl ClientSession {
@@ -49,34 +49,35 @@ impl ClientSession {
     }
 }
 
-/// Where a producer of a connection publishes.
+/// A producer of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct ProducerHandle {
     pub(super) topic: u32,
     pub(super) name: Arc<str>,
-    /// It waits to be the only one.
+    /// Whether it waits for exclusive access.
     pub(super) is_waiting: bool,
 }
 
-/// What a consumer of a connection reads.
+/// A consumer of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct ConsumerHandle {
     pub(super) topic: u32,
     pub(super) subscription: u32,
-    /// What its client says about it.
+    /// Metadata from its client.
     pub(super) metadata: BTreeMap<String, String>,
 }
 
-/// Names and values that a client gives a producer or a consumer, together. Statistics show them.
+/// Maximum size of the metadata of a producer or consumer, names and values together. Statistics
+/// show it.
 const METADATA_BYTES_MAX: usize = 16 * 1024;
 
-/// What a client says about its producer or consumer.
+/// The metadata of a client's producer or consumer.
 pub(super) fn metadata_of(given: &[KeyValue]) -> Result<BTreeMap<String, String>, RequestRefusal> {
     check_metadata(given.iter().map(|pair| (pair.key(), pair.value())))?;
     Ok(given.iter().map(|pair| (pair.key().to_owned(), pair.value().to_owned())).collect())
 }
 
-/// Refuses names and values that are too many or too long together.
+/// Refuses metadata that is too large.
 pub(super) fn check_metadata<'a>(
     pairs: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Result<(), RequestRefusal> {
@@ -111,7 +112,7 @@ impl BrokerMachine {
         self.send(conn, CommandError { request_id, error, message });
     }
 
-    /// Whether the connection's role may do this to the topic.
+    /// Checks that the connection's role may do this with the topic.
     pub(super) fn authorize(
         &mut self,
         conn: u64,
@@ -122,7 +123,7 @@ impl BrokerMachine {
         self.authorize_one_of(conn, topic, &[action], what)
     }
 
-    /// Whether the role may do anything at all with the topic.
+    /// Checks that the role may produce or consume on the topic.
     pub(super) fn authorize_any(
         &mut self,
         conn: u64,
@@ -132,7 +133,7 @@ impl BrokerMachine {
         self.authorize_one_of(conn, topic, &any, "produce or consume")
     }
 
-    /// A refusal is told to the log as well: only an operator can do something about it.
+    /// Refusals are also logged: only an operator can resolve them.
     fn authorize_one_of(
         &mut self,
         conn: u64,
@@ -163,7 +164,7 @@ impl BrokerMachine {
         refuse(text)
     }
 
-    /// Says why, and closes.
+    /// Sends the reason, and closes the connection.
     pub(super) fn refuse_connection(&mut self, conn: u64, refusal: &RequestRefusal) {
         self.totals.connections_refused += 1;
         self.error(conn, u64::MAX, refusal);

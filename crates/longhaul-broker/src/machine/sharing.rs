@@ -1,4 +1,4 @@
-//! How the consumers of a subscription are to share it, as SUBSCRIBE says it.
+//! How consumers share a subscription, as requested by SUBSCRIBE.
 
 use super::dispatcher::{ConsumerKey, DispatchMode, Dispatcher, HashRange, KeyPolicy};
 use super::effect::RequestRefusal;
@@ -27,7 +27,7 @@ pub(super) fn kind_of(command: &CommandSubscribe) -> Result<DispatchMode, Reques
     }
 }
 
-/// The hashes of keys that a sticky consumer wants.
+/// The hashes that a sticky consumer has chosen.
 pub(super) fn ranges_of(
     kind: DispatchMode,
     command: &CommandSubscribe,
@@ -53,7 +53,7 @@ pub(super) fn ranges_of(
     Ok(ranges)
 }
 
-/// Somebody has these hashes already.
+/// The error if another consumer already has these hashes.
 pub(super) fn range_conflict(dispatcher: &Dispatcher, holder: ConsumerKey) -> RequestRefusal {
     let name = dispatcher
         .consumers()

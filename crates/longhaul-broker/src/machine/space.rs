@@ -1,64 +1,61 @@
-//! How long the disk lasts, and what a single topic may take of it.
+//! Free space of the disk, and the share that a single topic may take.
 
 use super::BrokerMachine;
 use super::effect::{MachineEffect, RequestRefusal};
 use crate::admin::policies::{BacklogAction, BacklogQuota};
 use longhaul_wire::messages::ServerError;
 
-/// Publishes stop this far before the limit of the disk: room for the segment that is begun next,
-/// for the one that is made ahead, and for acks.
+/// Publishes stop this many bytes before the disk limit: room for the next segment, for the spare,
+/// and for acks.
 pub(super) const RESERVE_BYTES: u64 = 2 * 64 * 1024 * 1024;
-/// The pace at which the disk fills is that of about so many seconds: the older, the less it
-/// counts.
+/// Time constant of the fill rate, in seconds: older data counts less.
 const MEMORY_S: f64 = 300.0;
-/// No pace is told before it was watched for so long.
+/// Time in seconds before a fill rate is reported.
 const WATCHED_S: f64 = 60.0;
-/// A disk that is full within this time, or has less than one part in so many left, is worth a
-/// warning.
+/// A warning is logged if the disk will be full within this time, or has less than 1/10 left.
 const WARN_S: u64 = 3600;
 const WARN_SHARE: u64 = 10;
-/// So long after the last refusal publishes count as refused while there is no room for what was
-/// refused: it may have been too large at any time.
+/// How long after the last refusal publishes count as refused while there is no room for the
+/// refused size; an entry may be too large for the disk at any time.
 const FULL_MS: u64 = 3_600_000;
-/// How often a warning is given.
+/// Interval of the warnings.
 const WARN_PAUSE_MS: u64 = 600_000;
-/// A topic without a quota of its own may have a backlog of one part in so many of the disk.
-/// Workers publish before they acknowledge: if one forgotten topic could take all of it, nobody
-/// could go on.
+/// A topic without a quota of its own may have a backlog of 1/2 of the disk. Workers publish before
+/// they acknowledge: if one forgotten topic could fill the disk, all work would stop.
 const QUOTA_SHARE: u64 = 2;
-/// Where there is less than this, a few segments may be half of it.
+/// On a smaller disk, a few segments may be half of it.
 const QUOTA_DISK_BYTES_MIN: u64 = 1024 * 1024 * 1024;
 
-/// What is known of the room on the disk.
+/// Room on the disk.
 #[derive(Debug, Default)]
 pub(super) struct Space {
-    /// Bytes that the log may still take; none without a limit.
+    /// Bytes that the log may still take; `None` without a limit.
     left: Option<u64>,
-    /// With those that it takes.
+    /// The bytes left and the current size of the log, together.
     all: Option<u64>,
-    /// When that was, in ms since the start.
+    /// Time of this measurement, in ms since the start.
     at: u64,
-    /// Bytes that went, and the seconds in which they did, each counting less the older it is.
+    /// Bytes that were used up, and the seconds observed; older data counts less.
     gone: f64,
     watched: f64,
     next_warning: u64,
-    /// What was refused last for want of room.
+    /// The last publish that was refused for lack of room.
     refused: Option<RefusedPublish>,
-    /// The operator was told that they are.
+    /// Whether the operator was told of refusals.
     is_told: bool,
     next_reminder: u64,
 }
 
-/// A publish or a producer that was refused for want of room.
+/// A publish or a producer that was refused for lack of room.
 #[derive(Debug)]
 struct RefusedPublish {
     at: u64,
-    /// Of the entry, or of the one that the topic had refused before.
+    /// Size of the entry, or of the one that the topic refused before.
     bytes: usize,
     why: String,
 }
 
-/// What the operator is told of publishes that are refused.
+/// A message to the operator about refused publishes.
 #[derive(Debug, PartialEq, Eq)]
 enum SpaceNotice {
     Refused(String),
@@ -66,7 +63,7 @@ enum SpaceNotice {
 }
 
 impl Space {
-    /// So many bytes are left now.
+    /// Notes the bytes that are left now.
     #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
     fn note(&mut self, up: u64, left: Option<u64>) {
         let seconds = up.saturating_sub(self.at) as f64 / 1000.0;
@@ -81,19 +78,19 @@ impl Space {
         (self.left, self.at) = (left, up);
     }
 
-    /// A publish or a producer was refused for want of room for so many bytes.
+    /// Notes that a publish or a producer was refused because this many bytes did not fit.
     pub(super) fn refused(&mut self, up: u64, bytes: usize, why: &str) {
         self.refused = Some(RefusedPublish { at: up, bytes, why: why.to_owned() });
     }
 
-    /// For how large an entry there must be room, that none counts as refused.
+    /// Size of an entry that must fit so that publishes do not count as refused.
     fn wanted_bytes(&self, up: u64) -> usize {
         let recent = |refused: &&RefusedPublish| up < refused.at.saturating_add(FULL_MS);
         self.refused.as_ref().filter(recent).map_or(0, |refused| refused.bytes)
     }
 
-    /// What the operator is to be told now: once when publishes begin to be refused, now and then
-    /// as long as they are, and when they are taken again.
+    /// The message that is due to the operator: when publishes begin to be refused, at intervals
+    /// while they are, and when they are accepted again.
     fn take_news(&mut self, up: u64, is_full: bool) -> Option<SpaceNotice> {
         if !is_full {
             self.refused = None;
@@ -111,8 +108,7 @@ impl Space {
         self.left
     }
 
-    /// In how many seconds the disk is full if it goes on as in the last minutes; none if it does
-    /// not fill.
+    /// Seconds until the disk is full at the rate of the last minutes; `None` if it does not fill.
     #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
     #[expect(
         clippy::cast_possible_truncation,
@@ -127,7 +123,7 @@ impl Space {
 }
 
 impl BrokerMachine {
-    /// Looks how much room is left, and warns before there is none.
+    /// Measures the room, and warns before it is used up.
     pub(super) fn look_at_space(&mut self) {
         self.tell_of_refusals();
         let used = self.used_bytes();
@@ -160,11 +156,11 @@ impl BrokerMachine {
         )));
     }
 
-    /// Whether the disk has room for an entry of so many bytes, and its limit.
+    /// Checks that the disk, and its limit, have room for an entry of this many bytes.
     ///
-    /// The error is the one that has clients wait, and come back by themselves. With
+    /// The error makes clients wait and retry by themselves. With
     /// `ProducerBlockedQuotaExceededException` some clients would give up their producers for good,
-    /// and a disk has room again later.
+    /// although the disk may have room again later.
     pub(super) fn check_disk(&self, bytes: usize) -> Result<(), RequestRefusal> {
         let refuse = |text: String| {
             Err(RequestRefusal::new(ServerError::ProducerBlockedQuotaExceededError, text))
@@ -175,7 +171,8 @@ impl BrokerMachine {
                     .to_owned(),
             );
         }
-        // Each publish asks: what is used is a sum over all segments.
+        // Computed only with a limit, because each publish asks and the size is a sum over all
+        // segments.
         let Some(limit) = self.settings.disk_bytes_max else { return Ok(()) };
         let used = self.used_bytes();
         if used + RESERVE_BYTES >= limit {
@@ -186,7 +183,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Bytes of the segments, with those that have begun since the log last told of them.
+    /// Size of the segments, including those that have begun since the last status of the log.
     pub(super) fn used_bytes(&self) -> u64 {
         let known = self.log.segments.last().map_or(0, |&(number, _)| number);
         let begun = self.composer.end().segment.saturating_sub(known);
@@ -194,7 +191,7 @@ impl BrokerMachine {
         self.log.bytes() + u64::from(begun) * u64::from(self.composer.segment_bytes())
     }
 
-    /// Tells the operator that publishes are refused, and when they are taken again.
+    /// Tells the operator that publishes are refused, and when they are accepted again.
     fn tell_of_refusals(&mut self) {
         let is_full = self.is_disk_full();
         let warning = match self.space.take_news(self.up, is_full) {
@@ -209,22 +206,22 @@ impl BrokerMachine {
         self.effects.push(MachineEffect::Warn(warning));
     }
 
-    /// Whether publishes are refused for want of room on the disk.
+    /// Whether publishes are refused for lack of room on the disk.
     pub(super) fn is_disk_full(&self) -> bool {
         self.check_disk(self.space.wanted_bytes(self.up)).is_err()
     }
 
-    /// In how many seconds that is so, if it can be told.
+    /// Seconds until the disk is full, if known.
     pub(super) fn disk_full_in_s(&self) -> Option<u64> {
         if self.is_disk_full() { Some(0) } else { self.space.full_in_s() }
     }
 
-    /// The quota of topics for which none is set.
+    /// The quota of topics without one of their own.
     pub(super) fn default_quota(&self) -> Option<BacklogQuota> {
         let all = self.space.all?;
         let limit_bytes = i64::try_from(all / QUOTA_SHARE).ok()?;
         let policy = BacklogAction::ProducerException;
-        // What is kept free belongs to the disk, too: a limit of 1 GiB is one.
+        // The reserve belongs to the disk too: a limit of 1 GiB qualifies.
         (all + RESERVE_BYTES >= QUOTA_DISK_BYTES_MIN).then_some(BacklogQuota {
             limit_bytes,
             limit_s: -1,
@@ -249,7 +246,7 @@ mod tests {
         }
         let left = 100_000 - 9_900;
         assert!(space.full_in_s().unwrap().abs_diff(left / 100) <= 1, "{space:?}");
-        // Half an hour of nothing, and what was before does not count any more.
+        // After half an hour without a change, earlier data has no effect.
         (100..1900).for_each(|second| space.note(second * 1000, Some(left)));
         assert!(space.full_in_s().unwrap() > 100_000, "{space:?}");
         space.note(1_900_000, Some(left + 50_000));

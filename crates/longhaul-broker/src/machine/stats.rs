@@ -1,4 +1,4 @@
-//! Figures of topics, for the admin interface, for metrics and for clients that ask.
+//! Statistics of topics, for the admin interface, for metrics and for clients.
 
 use super::dispatcher::{ConsumerKey, DispatchMode, Dispatcher, DispatcherConsumer, HashRange};
 use super::figures::{bytes_from, is_compacted, oldest_open, oldest_open_s};
@@ -20,9 +20,9 @@ use longhaul_wire::messages::{
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What Pulsar calls the cursor that stands where compaction has come to.
+/// Pulsar's name of the cursor that marks the progress of compaction.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
-/// Topics that metrics show one by one.
+/// Topics that metrics list individually.
 const METRICS_TOPICS_MAX: usize = 1000;
 /// Holes of a cursor that are listed.
 const HOLES_MAX: usize = 1000;
@@ -81,7 +81,7 @@ impl BrokerMachine {
         })
     }
 
-    /// The figures of topics by their full names.
+    /// Statistics of topics by full name.
     pub(crate) fn all_stats(&self) -> BTreeMap<String, TopicStats> {
         let topics = self.state.topics().take(METRICS_TOPICS_MAX);
         let stats = topics.filter_map(|(id, topic)| {
@@ -275,7 +275,7 @@ impl BrokerMachine {
         })
     }
 
-    /// All figures, or those of the topics that somebody may use.
+    /// All metrics, or those of the topics that `viewer` may use.
     pub(crate) fn metrics(&self, viewer: Option<&AuthRole>) -> MetricsSnapshot {
         let is_seen =
             |topic: &BrokerTopic| viewer.is_none_or(|role| self.allows_any(role, &topic.name));
@@ -419,7 +419,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The part of a topic that lies in one ledger. The parts together are the whole.
+/// The part of a topic in one ledger. All parts together are the whole topic.
 fn ledger_stats(topic: &BrokerTopic, ledger: u64, part: Range<u64>, readable: u64) -> LedgerStats {
     let from = |ordinal| bytes_from(topic, ordinal, readable);
     LedgerStats {
@@ -431,8 +431,8 @@ fn ledger_stats(topic: &BrokerTopic, ledger: u64, part: Range<u64>, readable: u6
     }
 }
 
-/// Entries that are not acknowledged. Of a subscription that came when entries were gone already,
-/// they are no more than there are.
+/// Number of unacknowledged entries. For a subscription that was created after entries were
+/// removed, it is at most the number of existing entries.
 fn backlog(topic: &BrokerTopic, cursor: &Cursor, readable: u64) -> u64 {
     cursor.open_between(topic.entries.first(), readable).min(topic.entries.count())
 }
@@ -463,7 +463,7 @@ fn cursor_stats(
     }
 }
 
-/// A cursor that has everything before the ordinal.
+/// A cursor that has acknowledged everything before the ordinal.
 fn plain_cursor(topic: &BrokerTopic, mark: u64) -> CursorStats {
     CursorStats {
         mark_delete_position: before(topic, mark),
@@ -485,7 +485,7 @@ fn plain_cursor(topic: &BrokerTopic, mark: u64) -> CursorStats {
     }
 }
 
-/// The id before an ordinal, as the admin interface shows it.
+/// The id before an ordinal, in the format of the admin interface.
 pub(super) fn before(topic: &BrokerTopic, ordinal: u64) -> AdminPosition {
     let EntryPosition { ledger, entry } = topic.position_before_or_none(ordinal);
     AdminPosition { ledger: ledger.cast_signed(), entry: entry.cast_signed() }

@@ -1,5 +1,5 @@
-//! What it means that a topic has ended: nothing more can be published to it, and consumers that
-//! have read everything are told so.
+//! Terminated topics: nothing more can be published, and consumers that have read everything are
+//! told so.
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
@@ -9,7 +9,7 @@ use crate::state::entries::TopicEntries;
 use longhaul_wire::messages::{CommandReachedEndOfTopic, ServerError};
 
 impl BrokerMachine {
-    /// Refuses who would publish to a topic that has ended.
+    /// Refuses to publish to a terminated topic.
     pub(super) fn check_end(&self, topic: u32) -> Result<(), RequestRefusal> {
         match self.state.topic(topic) {
             Some(kept) if kept.is_terminated => {
@@ -20,8 +20,8 @@ impl BrokerMachine {
         }
     }
 
-    /// The same for all subscriptions of a topic. Entries go that nobody has acknowledged, too: a
-    /// reader that is not durable holds nothing back.
+    /// Calls `tell_end` for all subscriptions of a topic. Unacknowledged entries may be removed
+    /// too: a non-durable reader keeps nothing.
     pub(super) fn tell_ends(&mut self, topic: u32) {
         let Some(kept) = self.state.topic(topic).filter(|topic| topic.is_terminated) else {
             return;
@@ -30,8 +30,8 @@ impl BrokerMachine {
         subscriptions.into_iter().for_each(|subscription| self.tell_end(topic, subscription));
     }
 
-    /// Tells the consumers of a subscription once that nothing more comes, when the topic has ended
-    /// and nothing of it is left to acknowledge.
+    /// Tells the consumers of a subscription once that nothing more comes, when the topic is
+    /// terminated and the subscription has nothing left to acknowledge.
     pub(super) fn tell_end(&mut self, topic: u32, subscription: u32) {
         let Some(kept) = self.state.topic(topic).filter(|topic| topic.is_terminated) else {
             return;
@@ -42,16 +42,16 @@ impl BrokerMachine {
         if has_open(&kept.entries, &record.cursor) {
             return;
         }
-        // Without consumers there is nobody to tell.
+        // Without consumers there is nothing to send.
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         for key in dispatcher.tell_end() {
-            // Behind the SUCCESS of a consumer that has just come.
+            // After the SUCCESS of a new consumer.
             self.send_after_commit(key.conn, CommandReachedEndOfTopic { consumer_id: key.id });
         }
     }
 }
 
-/// Whether an entry that can be read is not acknowledged. Those that are gone do not count.
+/// Whether a readable entry is unacknowledged. Removed entries do not count.
 fn has_open(entries: &TopicEntries, cursor: &Cursor) -> bool {
     let mut at = cursor.next_unacked(entries.first());
     while at < entries.end() {

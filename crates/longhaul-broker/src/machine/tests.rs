@@ -1,5 +1,5 @@
-//! Stories of the whole machine, with a log that never fails: what only shows when several parts
-//! meet.
+//! Tests of the whole machine with a log that never fails, for behaviour that involves several
+//! parts.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test looks for what it is about")]
 
@@ -52,7 +52,7 @@ const EARLIEST: MessageIdData = MessageIdData {
     first_chunk_message_id: None,
 };
 
-/// A machine, and the log that it records to.
+/// A machine and its log.
 struct Rig {
     machine: BrokerMachine,
     log: Stepped,
@@ -60,12 +60,12 @@ struct Rig {
 }
 
 impl Rig {
-    /// With two connections, 1 and 2.
+    /// Creates a rig with connections 1 and 2.
     fn new() -> Self {
         Self::guarded(None, [None, None])
     }
 
-    /// The same, where the clients show these tokens.
+    /// Like `new`, with clients that show these tokens.
     fn guarded(auth: Option<Arc<Authenticator>>, tokens: [Option<String>; 2]) -> Self {
         let options = LogOptions {
             segment_bytes_first: 8192,
@@ -90,14 +90,14 @@ impl Rig {
         rig
     }
 
-    /// What comes out at once.
+    /// The immediate effects of a command.
     fn at_once(&mut self, conn: u64, command: impl Into<Command>) -> Vec<MachineEffect> {
         self.machine.set_time(self.now, self.now);
         self.machine.request(conn, ClientRequest::Command(command.into()));
         self.machine.take_effects()
     }
 
-    /// What comes out when everything is written.
+    /// All effects of a command, after everything was written.
     fn ask(&mut self, conn: u64, command: impl Into<Command>) -> Vec<MachineEffect> {
         let mut effects = self.at_once(conn, command);
         effects.extend(self.settle());
@@ -109,7 +109,7 @@ impl Rig {
         self.machine.take_effects()
     }
 
-    /// Lets time pass, with everything that is then due.
+    /// Advances the time, and performs everything that is due.
     fn pass(&mut self, ms: u64) -> Vec<MachineEffect> {
         self.now += ms;
         self.machine.set_time(self.now, self.now);
@@ -138,7 +138,7 @@ impl Rig {
         self.settle()
     }
 
-    /// With ten permits. Says what is delivered.
+    /// Subscribes with ten permits. Returns the deliveries.
     fn subscribe(
         &mut self,
         conn: u64,
@@ -157,7 +157,7 @@ impl Rig {
         delivered(&self.ask(conn, CommandFlow { consumer_id, message_permits: 10 }))
     }
 
-    /// Everything before it is acknowledged.
+    /// The lowest mark: everything before it is acknowledged.
     fn mark(&self) -> u64 {
         let (_, topic) = self.machine.state.topics().next().unwrap();
         topic.lowest_mark().unwrap()
@@ -179,7 +179,7 @@ fn producer(producer_id: u64, request_id: u64, mode: AccessMode) -> CommandProdu
     }
 }
 
-/// The entries that were delivered, by their numbers in their ledgers.
+/// Entry numbers of the deliveries.
 fn delivered(effects: &[MachineEffect]) -> Vec<u64> {
     let entry = |effect: &MachineEffect| match effect {
         MachineEffect::Deliver { command: CommandMessage { message_id, .. }, .. } => {
@@ -198,7 +198,7 @@ fn names(effects: &[MachineEffect]) -> Vec<i32> {
     effects.iter().filter_map(number).collect()
 }
 
-/// Which access modes go together: the answer to the second producer while the first one is there.
+/// Compatibility of access modes: the answer to the second producer while the first one exists.
 #[test]
 fn access_modes_decide_who_may_produce() {
     use AccessMode::{Exclusive, ExclusiveWithFencing, Shared, WaitForExclusive};
@@ -219,14 +219,14 @@ fn access_modes_decide_who_may_produce() {
         let mut rig = Rig::new();
         assert_eq!(rig.produce(1, 1, first), Ok(true));
         assert_eq!(rig.produce(2, 2, second), expected, "{first:?}, then {second:?}");
-        // Whoever was closed sends it again with its next producer, and gets no answer before.
+        // The closed producer's client resends with its next producer, and gets no answer before.
         let answer = names(&rig.publish(1, 1, b"x"));
         let receipt = if second == ExclusiveWithFencing { vec![] } else { vec![7] };
         assert_eq!(answer, receipt, "{first:?}, {second:?}");
     }
 }
 
-/// Whoever waited to be the only producer and asked again got no answer at all.
+/// A producer that waited for exclusive access and asked again got no answer.
 #[test]
 fn a_producer_that_waits_and_asks_again_is_answered() {
     let mut rig = Rig::new();
@@ -244,9 +244,8 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
     );
 }
 
-/// A round trimmed a topic, found segments that nobody needed any more, and had them removed at
-/// once, while the record of the trim, and of the acks that it came from, was still in memory. A
-/// crash then brought the entries back, and their bytes not.
+/// A round trimmed a topic and removed unneeded segments at once, while the records of the trim and
+/// of its acks were still in memory. After a crash the entries came back without their bytes.
 #[test]
 fn segments_are_removed_when_the_trim_is_on_disk() {
     let mut rig = Rig::new();
@@ -274,8 +273,8 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
     assert!(rig.settle().iter().any(is_removal));
 }
 
-/// Two compactions without an entry between them, within one millisecond, had one file. It was
-/// removed as the former one of itself, and the broker did not start any more.
+/// Two compactions within one millisecond, without an entry between them, had the same file name.
+/// The file was removed as its own predecessor, and the broker did not start any more.
 #[test]
 fn no_two_compactions_share_a_file() {
     let mut rig = Rig::new();
@@ -310,7 +309,7 @@ fn seeking_moves_the_cursor_and_closes_the_consumers() {
     let (close, success) = (16, 13);
     assert_eq!(names(&rig.ask(1, seek)), [close, success]);
     assert_eq!(rig.subscribe(1, 5, |_| {}), [0, 1, 2, 3]);
-    // The third one that was published at a later time.
+    // The third message, which was published at a later time.
     rig.now += 10;
     rig.publish(1, 1, b"x");
     let time = Some(rig.now);
@@ -364,7 +363,7 @@ fn trimming_stops_where_compaction_has_not_been() {
     let all = MessageIdData { ledger_id: 0, entry_id: 2, ..MessageIdData::default() };
     let message_id = vec![all];
     rig.ask(1, CommandAck { consumer_id: 5, ack_type: 1, message_id, ..CommandAck::default() });
-    // An open ledger is trimmed no further than to the segment that is written.
+    // An open ledger is not trimmed beyond the start of the current segment.
     rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
     let effects = rig.call(BrokerMachine::start_compaction);
@@ -424,9 +423,9 @@ fn a_schema_of_another_type_is_refused() {
     assert_eq!(refused, Err(ServerError::IncompatibleSchema.into()));
 }
 
-/// A message was refused because the disk was full, and room came back in the middle of the
-/// pipeline: what the producer had sent behind it was taken, so that the message, sent again,
-/// passed for a duplicate. It got a receipt, and was nowhere.
+/// A message was refused because the disk was full, and room came back before the next ones. Later
+/// messages of the producer were accepted, so the refused one was dropped as a duplicate when it
+/// was resent: it got a receipt and was stored nowhere.
 #[test]
 fn nothing_overtakes_a_refused_message() {
     let mut rig = Rig::new();
@@ -451,8 +450,8 @@ fn nothing_overtakes_a_refused_message() {
     assert_eq!(kept.entries.end(), 2, "both are there");
 }
 
-/// The quota was compared with all that the topic kept, and what is consumed stays until its
-/// segment is full: a topic whose consumers had read everything refused publishes for ever.
+/// The quota was compared with all stored bytes, and consumed entries stay until their segment is
+/// full: a topic whose consumers had read everything refused publishes for ever.
 #[test]
 fn a_quota_counts_what_is_not_consumed() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Topics that come, partitions, policies, schemas.
+//! Creation of topics, partitions, policies, schemas.
 
 use super::effect::RequestRefusal;
 use super::invariants::Invariant;
@@ -19,11 +19,11 @@ use longhaul_wire::messages::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Partitions that a topic may have.
+/// Maximum number of partitions of a topic.
 pub(crate) const PARTITIONS_MAX: u32 = 10_000;
 
-/// Such a name stays wrong. Clients try again for half a minute after `InvalidTopicName`, and end
-/// without the reason.
+/// The error for an invalid name. After `InvalidTopicName`, clients retry for half a minute and
+/// then fail without the reason.
 fn misnamed(cause: &NameError) -> RequestRefusal {
     RequestRefusal::new(ServerError::NotAllowedError, cause.to_string())
 }
@@ -44,7 +44,7 @@ impl BrokerMachine {
         Err(RequestRefusal::new(ServerError::TopicNotFound, text))
     }
 
-    /// The number of a topic, which is created where there is none if that is allowed.
+    /// The id of a topic, which is created if it does not exist and that is allowed.
     pub(super) fn ensure_topic(
         &mut self,
         name: &TopicName,
@@ -90,7 +90,7 @@ impl BrokerMachine {
         let (topic, _) = self.state.next_numbers();
         let created_at = self.now;
         self.change(CreateTopic { topic, name: name.as_str().to_owned(), created_at })?;
-        // An empty topic has a place before its first entry, which tools show.
+        // Tools show a position before the first entry even for an empty topic.
         self.open_ledger(topic)?;
         self.enliven(topic);
         self.watchers.note(name);
@@ -104,15 +104,15 @@ impl BrokerMachine {
         Ok(topic)
     }
 
-    /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids
-    /// are not used again.
+    /// Begins a ledger: unconfirmed writes may have left entries in the previous one, whose ids are
+    /// not used again.
     pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         let (_, ledger) = self.state.next_numbers();
         let first = self.state.topic(topic).map_or(0, |kept| kept.entries.end());
         self.change(OpenLedger { topic, ledger, first })
     }
 
-    /// Makes a subscription from the start of a topic, if there is none of that name.
+    /// Creates a subscription at the start of a topic, if it does not exist.
     pub(super) fn subscribe_from_start(
         &mut self,
         topic: u32,
@@ -128,7 +128,7 @@ impl BrokerMachine {
         self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
 
-    /// What a topic gets by its name; by the name of the whole one, if it has partitions.
+    /// The defaults of a topic by its name, or by its topic's name for a partition.
     pub(super) fn defaults_of(&self, whole: &TopicName) -> Option<&TopicDefaults> {
         let exists = |name: &str| {
             self.state.partitions(name).is_some() || self.state.topic_id(name).is_some()
@@ -136,7 +136,7 @@ impl BrokerMachine {
         defaults::find(&self.settings.topic_defaults, whole.as_str(), exists)
     }
 
-    /// Looks again at the policies of those whose defaults depend on whether this topic exists.
+    /// Updates the policies of topics whose defaults depend on whether this topic exists.
     pub(super) fn refresh_neighbours(&mut self, whole: &TopicName) {
         let neighbours = defaults::neighbours(&self.settings.topic_defaults, whole.as_str());
         let names: Vec<TopicName> =
@@ -146,7 +146,7 @@ impl BrokerMachine {
         }
     }
 
-    /// The numbers of a topic, or of all its partitions.
+    /// The ids of a topic, or of all its partitions.
     pub(super) fn numbers_of(&self, name: &TopicName) -> Vec<u32> {
         match self.state.partitions(name.as_str()) {
             None => self.state.topic_id(name.as_str()).into_iter().collect(),
@@ -171,8 +171,8 @@ impl BrokerMachine {
         self.refresh_policies(topic);
     }
 
-    /// How many partitions a topic has; 0 for one without. One that does not exist and would be
-    /// created by use counts as one without, or is created with partitions where that is the rule.
+    /// The number of partitions; 0 for an unpartitioned topic. A missing topic that use would
+    /// create counts as unpartitioned, or is created with partitions if that is the rule.
     pub(super) fn partitions_of(
         &mut self,
         name: &TopicName,
@@ -229,14 +229,14 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Full names of the topics of a namespace: those without partitions, and partitions.
+    /// Full names of the topics of a namespace: unpartitioned ones and partitions.
     pub(super) fn topics_in(&self, namespace: &str) -> Vec<String> {
         let start = TopicName::start_in(namespace);
         let topics = self.state.topics_named(&start);
         topics.map(|(_, topic)| topic.name.as_str().to_owned()).collect()
     }
 
-    /// What is in force for a topic.
+    /// The policies of a topic on all levels.
     pub(super) fn policy_levels(&self, name: &TopicName) -> PolicyLevels {
         let of = |scope: &str| {
             self.state.settings(scope).map(|settings| settings.policies.clone()).unwrap_or_default()
@@ -254,7 +254,7 @@ impl BrokerMachine {
         levels.applied()
     }
 
-    /// Reads the policies of a topic again.
+    /// Reloads the policies of a topic.
     pub(super) fn refresh_policies(&mut self, topic: u32) {
         let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
         let Some(kept) = kept else { return };
@@ -269,7 +269,7 @@ impl BrokerMachine {
         }
     }
 
-    /// Changes what is set on a topic or a namespace, and puts it in force.
+    /// Changes the settings of a topic or a namespace, and applies them.
     pub(super) fn set(
         &mut self,
         scope: &str,
@@ -296,7 +296,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// The name that schemas are kept under: partitions share one.
+    /// The name under which schemas are stored: partitions share one.
     fn schema_key(name: &TopicName) -> String {
         name.partition()
             .map_or_else(|| name.as_str().to_owned(), |(whole, _)| whole.as_str().to_owned())
@@ -317,8 +317,7 @@ impl BrokerMachine {
         self.store_schema(&name, schema).map(version_bytes)
     }
 
-    /// Refuses a producer without a schema where the topic has one and the policy says that it is
-    /// enforced.
+    /// Refuses a producer without a schema if the topic has one and the policy enforces it.
     pub(super) fn check_schema(
         &mut self,
         topic: u32,
@@ -377,7 +376,7 @@ impl BrokerMachine {
         Ok(Some(count - 1))
     }
 
-    /// A version of a topic's schema, the latest if none is named.
+    /// A version of a topic's schema, by default the latest.
     pub(super) fn schema_of(
         &self,
         name: &TopicName,
@@ -451,7 +450,7 @@ impl BrokerMachine {
     }
 }
 
-/// Bytes, and what the client is to learn from the topic, are no schema to be kept.
+/// Whether a schema is stored: raw bytes, and a schema that the client asks for, are not.
 fn is_definite(schema: &Schema) -> bool {
     schema.r#type != i32::from(SchemaType::None)
         && schema.r#type != i32::from(SchemaType::AutoConsume)
@@ -465,7 +464,7 @@ fn version_number(bytes: &Bytes) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.as_ref().try_into().ok()?))
 }
 
-/// A schema's type as Pulsar's JSON has it.
+/// The type of a schema in Pulsar's JSON.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others are one word")]
 pub(super) fn kind_name(kind: i32) -> String {
     let Ok(kind) = SchemaType::try_from(kind) else { return format!("unknown ({kind})") };
@@ -481,7 +480,7 @@ pub(super) fn kind_name(kind: i32) -> String {
     }
 }
 
-/// A schema's type by its name in Pulsar's JSON.
+/// The type of a schema from its name in Pulsar's JSON.
 pub(super) fn kind_by_name(name: &str) -> Option<i32> {
     (0..=21).find(|&kind| kind_name(kind) == name)
 }

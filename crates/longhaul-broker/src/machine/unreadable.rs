@@ -1,15 +1,15 @@
-//! Entries that the disk does not give back.
+//! Unreadable entries.
 //!
-//! Nothing is forgotten because it could not be read. The entry stays in the backlog of who has not
-//! acknowledged it, its place and its segment are kept, and nothing of it is recorded. Until it can
-//! be read it is *withheld* from consumers:
+//! Nothing is removed because it could not be read. The entry stays in the backlog of every
+//! subscription that has not acknowledged it, its ordinal and its segment are kept, and nothing is
+//! recorded about it. Until it can be read it is *withheld* from consumers:
 //!
-//! - Its bytes are not those that were written: it is *set aside* for as long as the broker runs,
-//!   and consumers get what lies behind it. No cumulative acknowledgement includes it, so that the
-//!   topic is not trimmed beyond it, unless an operator or a policy lets go of it. The topic is not
-//!   compacted: an older value of a key would take the place of the one that cannot be read.
-//! - The operating system refused to read: it is tried again after a pause. Shared subscriptions
-//!   get what lies behind it meanwhile; others, whose order counts, wait for it.
+//! - If its bytes are damaged, it is *set aside* for as long as the broker runs, and consumers get
+//!   the entries after it. No cumulative acknowledgement includes it, so the topic is not trimmed
+//!   beyond it, unless an operator or a policy gives it up. The topic is not compacted: an older
+//!   value of a key would replace the unreadable one.
+//! - If the operating system refused the read, it is tried again after a pause. Shared
+//!   subscriptions get the entries after it meanwhile; ordered ones wait for it.
 
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
@@ -18,26 +18,25 @@ use super::withheld::{CopyLocation, WithheldCopy};
 use crate::log::{ReadError, RecordLocation};
 use crate::state::entries::EntryPosition;
 
-/// Entries that are set aside in one run, and entries of one topic that wait: each takes some
-/// memory.
+/// Entries that may be set aside per run, and that may wait per topic: each takes some memory.
 const WITHHELD_MAX: usize = 10_000;
-/// What may concern very many entries is said once in this time.
+/// Minimum interval of warnings that may concern very many entries.
 const SAY_PAUSE_MS: u64 = 60_000;
 
-/// An entry that could not be read, after several attempts.
+/// An entry that could not be read after several attempts.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
-    /// Who was to get it.
+    /// The consumer that should have received it.
     pub consumer: ConsumerKey,
     /// Its id.
     pub position: EntryPosition,
-    /// Where it lies in the log; none in a compacted view.
+    /// Location in the log; `None` in a compacted view.
     pub place: Option<RecordLocation>,
-    /// What was said.
+    /// The error.
     pub cause: ReadError,
 }
 
-/// When what may concern very many entries may be said again.
+/// When warnings about very many entries may be logged again.
 #[derive(Debug, Default)]
 pub(super) struct UnreadableWarnings {
     refused: u64,
@@ -60,7 +59,7 @@ impl BrokerMachine {
         let has_room =
             if is_damaged { set_aside < WITHHELD_MAX as u64 } else { waiting < WITHHELD_MAX };
         if is_new && !has_room {
-            // It stays with the consumer: to deal it out again would go on without end.
+            // The consumer keeps the entry: assigning it again would never end.
             return self.say_beyond(topic, unreadable);
         }
         let text =
@@ -69,7 +68,7 @@ impl BrokerMachine {
         text
     }
 
-    /// Whether the entry still is where it could not be read: it may have been trimmed, or copied.
+    /// Whether the entry is still at this place: it may have been trimmed or copied.
     fn is_there(&self, topic: u32, ordinal: u64, place: Option<RecordLocation>) -> bool {
         let Some(kept) = self.state.topic(topic) else { return false };
         match place {
@@ -120,7 +119,7 @@ impl BrokerMachine {
         ))
     }
 
-    /// The consumer has its permits back.
+    /// Returns the entry's permits to the consumer.
     fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64, from: CopyLocation) {
         let (topic, subscription) = place;
         let invariants = &mut self.invariants;
@@ -135,8 +134,8 @@ impl BrokerMachine {
         let messages = kept.entries.get(ordinal).map_or(1, |slot| slot.messages());
         let was_taken = dispatcher.take_back(key, ordinal, messages);
         let waits = live.withheld.waiting.contains(&(from, ordinal));
-        // Where order counts, one that waits is the next one; shared subscriptions get it when it
-        // is tried again.
+        // In ordered modes a waiting entry is the next one; shared subscriptions get it when it is
+        // tried again.
         let is_next = waits && !dispatcher.kind.is_shared();
         if was_taken && (is_next || !live.withheld.contains(from, ordinal)) {
             dispatcher.offer(ordinal, &record.cursor);
@@ -144,7 +143,7 @@ impl BrokerMachine {
         self.dirty.insert(place);
     }
 
-    /// Deals out again what the operating system refused to read some time ago.
+    /// Assigns entries again that the operating system refused to read some time ago.
     pub(super) fn retry_unreadable(&mut self, topic: u32) {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
@@ -155,7 +154,7 @@ impl BrokerMachine {
         due.into_iter().for_each(|(_, ordinal)| self.offer(topic, ordinal));
     }
 
-    /// An entry has been read, and has another place now: it is withheld no longer.
+    /// The entry was read and has a new location: it is no longer withheld.
     pub(super) fn is_readable_again(&mut self, topic: u32, ordinal: u64) {
         let live = self.live.get_mut(&topic);
         let live = self.invariants.need(live, Invariant::TopicServed, None);

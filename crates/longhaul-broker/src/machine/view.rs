@@ -1,5 +1,5 @@
-//! What a subscription may read of a topic: its entries as far as they are on disk, or the
-//! compacted view and what follows it.
+//! The entries of a topic that a subscription may read: those on disk, or the compacted view and
+//! the entries after it.
 
 use super::withheld::{CopyLocation, Withheld};
 use crate::key_hash;
@@ -9,25 +9,26 @@ use crate::state::entries::{EntryPosition, EntrySlot, TopicEntries};
 /// One entry of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its ordinal.
+    /// Ordinal of the entry.
     pub ordinal: u64,
-    /// Its id.
+    /// Id of the entry.
     pub position: EntryPosition,
-    /// How many messages it has.
+    /// Number of messages.
     pub messages: u32,
-    /// Bytes of its record.
+    /// Size of the record in bytes.
     pub bytes: u32,
-    /// Not delivered before, in ms since the epoch.
+    /// Earliest delivery, in ms since the epoch.
     pub deliver_at: Option<u64>,
-    /// A hash of the message that it is a chunk of.
+    /// Hash of the message that the entry is a chunk of.
     pub chunk_of: Option<u64>,
-    /// The hash of its key; 0 in the compacted view.
+    /// Hash of the key; 0 in the compacted view.
     pub key_hash: u16,
-    /// Where it lies in the compacted view, when it is read from there.
+    /// Index in the compacted view, if the entry is read from there.
     pub compacted: Option<usize>,
 }
 
-/// The hash of an entry's key. A message without a key is one by itself, with all of its chunks.
+/// Hash of an entry's key. Messages without a key are distributed separately; all chunks of one
+/// stay together.
 fn key_of(ordinal: u64, slot: &EntrySlot, chunk_of: Option<u64>) -> u16 {
     if slot.key_hash > 0 { slot.key_hash } else { key_hash::of_none(chunk_of.unwrap_or(ordinal)) }
 }
@@ -37,11 +38,11 @@ fn key_of(ordinal: u64, slot: &EntrySlot, chunk_of: Option<u64>) -> u16 {
 pub struct ReadableView<'a> {
     /// The topic's entries.
     pub entries: &'a TopicEntries,
-    /// The first ordinal that may not be shown yet.
+    /// The first ordinal that is not yet readable.
     pub end: u64,
-    /// The compacted view and its horizon, for who asked for it.
+    /// The compacted view and its horizon, if the reader asked for it.
     pub compacted: Option<(&'a [CompactedSlot], u64)>,
-    /// Entries that cannot be read.
+    /// Unreadable entries.
     pub withheld: &'a Withheld,
 }
 
@@ -61,7 +62,7 @@ impl ReadableView<'_> {
         let mut rest = slots.iter().enumerate().skip(at);
         let (at, slot) =
             rest.find(|(_, slot)| !self.withheld.contains(CopyLocation::View, slot.ordinal))?;
-        // Who has to wait for an entry does not get what lies behind it.
+        // Entries after one that is not yet readable are not returned.
         if slot.ordinal >= self.end {
             return None;
         }
@@ -113,7 +114,7 @@ impl ReadableView<'_> {
         self.at_or_after(ordinal).filter(|item| item.ordinal == ordinal)
     }
 
-    /// The last entry that is not set aside, and how many messages it has when it is a batch.
+    /// The last entry that is not set aside, and its number of messages if it is a batch.
     #[must_use]
     pub fn last(&self) -> Option<(EntryPosition, Option<u32>)> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);

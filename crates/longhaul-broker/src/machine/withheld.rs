@@ -1,16 +1,16 @@
-//! The entries of a topic that nobody gets for now, as the disk does not give them back.
+//! Unreadable entries of a topic, which are withheld from consumers.
 
 use crate::state::cursor::Cursor;
 use std::collections::BTreeSet;
 
-/// How long the entries that the operating system refused to read wait before they are tried again,
-/// at first and at most.
+/// Pause before entries that the operating system refused to read are tried again, at first and at
+/// most.
 const PAUSE_MS: (u64, u64) = (1000, 60_000);
 
-/// Where an entry was read, and its ordinal.
+/// Place where an entry was read, and its ordinal.
 pub(super) type WithheldCopy = (CopyLocation, u64);
 
-/// Where an entry was read. It may lie in both.
+/// Place where an entry was read. The entry may be in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CopyLocation {
     /// In the log.
@@ -19,12 +19,12 @@ pub enum CopyLocation {
     View,
 }
 
-/// The entries of a topic that nobody gets for now.
+/// Withheld entries of a topic.
 #[derive(Debug, Default)]
 pub struct Withheld {
-    /// For as long as the broker runs.
+    /// Withheld for as long as the broker runs.
     pub(super) set_aside: BTreeSet<WithheldCopy>,
-    /// Until they are tried again.
+    /// Withheld until they are tried again.
     pub(super) waiting: BTreeSet<WithheldCopy>,
     retry_at: u64,
     pub(super) pause_ms: u64,
@@ -42,14 +42,14 @@ impl Withheld {
         self.set_aside.contains(&(place, ordinal))
     }
 
-    /// Whether nobody gets the entry for now.
+    /// Whether the entry is withheld.
     #[must_use]
     pub fn contains(&self, place: CopyLocation, ordinal: u64) -> bool {
         self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
     }
 
-    /// The first entry at or after an ordinal that is tried again, of a reader of the log, or of
-    /// the view up to this horizon.
+    /// The first entry at or after an ordinal that will be tried again, for a reader of the log, or
+    /// of the view up to this horizon.
     pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
         let concerned = |&&(place, ordinal): &&WithheldCopy| {
             let is_in_view = ordinal < horizon;
@@ -60,14 +60,14 @@ impl Withheld {
         self.waiting.iter().filter(concerned).map(|copy| copy.1).min()
     }
 
-    /// The entries before an ordinal, in order.
+    /// The withheld entries before an ordinal, in order.
     pub(super) fn before(&self, end: u64) -> BTreeSet<u64> {
         let all = self.set_aside.iter().chain(&self.waiting);
         all.map(|copy| copy.1).filter(|&ordinal| ordinal < end).collect()
     }
 
-    /// One that a compaction of the log from this ordinal on, and of the view before it, would
-    /// miss.
+    /// The first entry that a compaction would miss, of the log from this ordinal on and of the
+    /// view before it.
     pub(super) fn first_to_compact(&self, from: u64) -> Option<u64> {
         let all = self.set_aside.iter().chain(&self.waiting);
         all.filter(|copy| copy.0 == CopyLocation::View || copy.1 >= from).map(|copy| copy.1).min()
@@ -76,7 +76,7 @@ impl Withheld {
     pub(super) fn wait(&mut self, copy: WithheldCopy, up: u64) {
         if self.waiting.is_empty() {
             let (least, most) = PAUSE_MS;
-            // One that fails again soon after it was tried waits longer.
+            // An entry that fails again soon after it was tried waits longer.
             let is_again = up <= self.retry_at.saturating_add(2 * most);
             let pause = if is_again { 2 * self.pause_ms } else { 0 };
             self.pause_ms = pause.clamp(least, most);
@@ -85,7 +85,7 @@ impl Withheld {
         self.waiting.insert(copy);
     }
 
-    /// What is to be tried again now.
+    /// The entries to be tried again now.
     pub(super) fn take_due(&mut self, up: u64) -> BTreeSet<WithheldCopy> {
         if up < self.retry_at {
             return BTreeSet::new();

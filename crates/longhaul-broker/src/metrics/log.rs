@@ -1,4 +1,4 @@
-//! Figures of the log and of its disk.
+//! Metrics of the log and its disk.
 
 use super::LogMetrics;
 use super::page::{MetricKind, MetricsText};

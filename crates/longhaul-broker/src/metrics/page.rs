@@ -1,4 +1,4 @@
-//! The text that Prometheus reads, line by line.
+//! The Prometheus text format, line by line.
 
 use crate::log::{DurationHistogram, TIME_BOUNDS};
 use std::fmt::{Display, Write};
@@ -34,7 +34,7 @@ impl MetricsText {
         self.sample(name, "", value);
     }
 
-    /// How long something took, many times.
+    /// Writes a histogram of durations.
     pub(super) fn times(&mut self, name: &str, help: &str, times: &DurationHistogram) {
         self.head(name, MetricKind::Histogram, help);
         let bounds = TIME_BOUNDS.iter().map(|bound| bound.as_secs_f64().to_string());
@@ -48,7 +48,7 @@ impl MetricsText {
     }
 
     fn write(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
+        // Writing to a `String` cannot fail.
         self.text.write_fmt(text).ok();
     }
 }

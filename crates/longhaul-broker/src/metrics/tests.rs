@@ -1,8 +1,8 @@
-//! What Prometheus reads.
+//! Tests the Prometheus output.
 
 use super::*;
 
-/// Alerts on the broker's figures fell silent, and nothing on the page said why.
+/// Alerts on the broker's metrics stopped, and nothing on the page explained why.
 #[test]
 fn a_page_for_some_topics_says_so() {
     let page = |is_part| render(&MetricsSnapshot { is_part, ..MetricsSnapshot::default() });
@@ -48,7 +48,7 @@ fn each_figure_has_its_help_and_type_once() {
     }
 }
 
-/// What a figure means was to be found in the code alone.
+/// The meaning of a metric was only documented in the code.
 #[test]
 fn the_documentation_names_each_figure() {
     let docs = include_str!("../../../../docs/broker.md");
@@ -68,7 +68,7 @@ fn the_documentation_names_each_figure() {
     }
 }
 
-/// A sum of seconds alone hides the one sync in a hundred that takes a second.
+/// A sum of seconds hides the one sync in a hundred that takes a second.
 #[test]
 fn times_are_a_histogram() {
     let mut snapshot = MetricsSnapshot::default();
@@ -97,7 +97,7 @@ fn times_are_a_histogram() {
     assert!(text.contains("\nlonghaul_broker_log_syncs_total 11\n"));
 }
 
-/// What was called the data directory was its segments alone.
+/// The size of the data directory only counted its segments.
 #[test]
 fn the_disk_is_told_by_kind_and_as_a_whole() {
     let usage = Usage {

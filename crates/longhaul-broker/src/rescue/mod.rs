@@ -1,7 +1,7 @@
-//! Data directories that are damaged, or are to be copied while a broker uses them.
+//! Checks and repairs data directories, and copies them while a broker uses them.
 //!
-//! [`check()`] reads everything and names what is damaged and what that costs. [`salvage()`] makes
-//! a new directory of what can be read. Neither changes the directory that it reads.
+//! [`check()`] reads everything and reports the damage and its consequences. [`salvage()`] creates
+//! a new directory from the readable data. Neither changes the directory that it reads.
 
 mod reading;
 mod report;
@@ -25,48 +25,48 @@ pub use snapshot::snapshot;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RescueError {
-    /// A broker uses it.
+    /// A broker uses the directory.
     #[error("a broker uses {} ({}): stop it first", path.display(), holder(*pid))]
     InUse {
         /// The data directory.
         path: PathBuf,
-        /// The process, if it said so.
+        /// Process id of the broker, if known.
         pid: Option<u32>,
     },
-    /// There is no log in it.
+    /// The directory has no log.
     #[error("{} is no data directory of a broker: it has no log and no checkpoint", path.display())]
     NoLog {
         /// The directory.
         path: PathBuf,
     },
-    /// What is to be made would be a part of what is only to be read.
+    /// The new directory would be inside the source directory.
     #[error("{} lies in {}, which is not to be changed: choose another directory", new.display(), path.display())]
     Within {
         /// The data directory.
         path: PathBuf,
-        /// The directory that was to be made.
+        /// The new directory.
         new: PathBuf,
     },
-    /// What is to be made is there already.
+    /// The new directory exists and is not empty.
     #[error("{} is there already and is not empty: choose another directory", path.display())]
     Exists {
-        /// The directory that was to be made.
+        /// The new directory.
         path: PathBuf,
     },
-    /// A later version has written it, or the operating system refused.
+    /// A later version has written the directory, or the operating system refused.
     #[error("cannot read {}", path.display())]
     Read {
         /// The data directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: OpenError,
     },
     /// The operating system refused.
     #[error("could not {what}")]
     Io {
-        /// What was tried, with the path.
+        /// The action, with the path.
         what: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The new directory could not be written.
@@ -74,15 +74,15 @@ pub enum RescueError {
     Write {
         /// The new directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: WriteError,
     },
     /// A compacted view could not be written.
     #[error("could not write the compacted view of {topic}: {reason}")]
     View {
-        /// Whose view.
+        /// The topic of the view.
         topic: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -91,10 +91,10 @@ fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "its process is not known".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// Reads a data directory that no broker uses, and says what is damaged. Changes nothing.
+/// Reads a data directory that no broker uses, and reports its damage. Changes nothing.
 ///
 /// # Errors
-/// See [`RescueError`]. Damage is none.
+/// See [`RescueError`]. Damage is not an error.
 pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
     let (storage, _lock) = open(directory)?;
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
@@ -102,7 +102,7 @@ pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
     let mut report = RescueReport::new(directory, &read, &views);
     if report.is_sound() {
         drop(read);
-        // The last word has what a start does.
+        // The check of a start decides.
         report.refusal = reading::refusal(&*storage);
     }
     Ok(report)
@@ -112,11 +112,11 @@ fn refused(directory: &Path, source: OpenError) -> RescueError {
     RescueError::Read { path: directory.to_owned(), source }
 }
 
-/// Makes a directory, or takes an empty one. It must not lie in the one that is read.
+/// Creates a directory, or accepts an empty one. It must not be inside the source directory.
 fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
     let path = directory.canonicalize().map_err(|source| unread(directory, source))?;
-    // The new one is not there yet: what is there of the way to it says where it will be.
+    // The new directory may not exist yet: its nearest existing ancestor tells where it will be.
     let absolute = std::path::absolute(new).map_err(io)?;
     let mut existing = absolute.ancestors().filter_map(|part| part.canonicalize().ok());
     if existing.next().is_some_and(|part| part.starts_with(&path)) {
@@ -130,13 +130,13 @@ fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
     Ok(())
 }
 
-/// A data directory that is read, and what keeps brokers away meanwhile.
+/// A data directory that is read, and the lock that keeps brokers away meanwhile.
 type LockedDirectory = (Arc<dyn Storage>, Box<dyn StorageLock>);
 
-/// The files beside the folders of a log.
+/// Files besides the folders of a log.
 const FILES: [&str; 3] = ["confirmed", "checkpoint", "segments"];
 
-/// Refuses a directory that no broker has ever used, or of which nothing is left.
+/// Refuses a directory that no broker has ever used, or that has no files of a log left.
 fn require_log(directory: &Path, storage: &dyn Storage) -> Result<(), RescueError> {
     let numbers = segment_numbers(storage).map_err(|source| unread(directory, source))?;
     let is_there = |name| directory.join(name).is_file();

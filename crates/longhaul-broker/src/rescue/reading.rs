@@ -1,4 +1,4 @@
-//! From what can be read of a log to the state that it leads to, and what is missing in it.
+//! Rebuilds the state from the readable part of a log, and determines what is missing.
 
 use crate::log::{
     self, Cost, LogFinding, OpenError, RecordKind, RecordLocation, RecordReader, ReplayedItem,
@@ -15,38 +15,38 @@ use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Numbers that are left out behind the highest known ones where changes are lost: nothing that was
-/// lost gives its number to something new.
+/// Ids that are skipped after the highest known one if changes are lost, so that no lost ledger's
+/// or topic's id is reused.
 const LEDGERS_LEFT_OUT: u64 = 1_000_000;
 const TOPICS_LEFT_OUT: u32 = 1_000;
 
-/// What could be read.
+/// Result of reading a damaged log.
 #[derive(Debug)]
 pub(super) struct SalvageReading {
     pub(super) state: BrokerState,
     pub(super) findings: Vec<LogFinding>,
     pub(super) lacks_inventory: bool,
     pub(super) reader: RecordReader,
-    /// Changes that do not apply to what is left, and what the first one says.
+    /// Number of changes that do not apply to the rest of the state, and the error of the first.
     pub(super) unapplied: (u64, String),
     /// Topics whose names are lost.
     pub(super) nameless: BTreeSet<u32>,
-    /// Entries that can be read and belong to no ledger that is known.
+    /// Readable entries of unknown ledgers.
     pub(super) unplaced: u64,
 }
 
 #[derive(Debug, Default)]
 struct SalvageReplay {
     state: BrokerState,
-    /// Entries of topics or ledgers that are not known, by these.
+    /// Entries of unknown topics or ledgers, by topic and ledger.
     strays: BTreeMap<(u32, u64), Vec<(u64, RecordLocation)>>,
     deleted: BTreeSet<u32>,
     unapplied: (u64, String),
-    /// The number that the next topic had at the checkpoint.
+    /// Id of the next topic at the checkpoint.
     topics_then: u32,
 }
 
-/// Reads all that can be read.
+/// Reads everything that is readable.
 ///
 /// # Errors
 /// A later version has written it, or the operating system refused.
@@ -95,7 +95,7 @@ impl SalvageReplay {
                 }
                 self.topics_then = self.state.next_numbers().0;
             }
-            // A survey reads the segments themselves.
+            // A survey reads the segments directly.
             ReplayedItem::Entries(run) => self.state.restore_run(&run),
             ReplayedItem::Record { head, place, mut body, before_checkpoint, may_be_unchecked } => {
                 match head.kind {
@@ -142,14 +142,14 @@ impl SalvageReplay {
 }
 
 impl SalvageReading {
-    /// Whether changes of state may be lost, and not only entries.
+    /// Whether changes of the state may be lost, not only entries.
     pub(super) fn has_lost_state(&self) -> bool {
         self.findings.iter().any(|finding| finding.cost.is_state())
     }
 
-    /// Takes in the entries of a ledger whose beginning is lost, and maybe that of its topic.
-    /// Ordinals that were acknowledged are left out, because nobody knows which entries had them:
-    /// what is taken in is delivered again.
+    /// Adds the entries of a ledger whose start is lost, and possibly the start of its topic.
+    /// Acknowledged ordinals are not assigned again, because their entries are unknown: the added
+    /// entries are delivered again.
     fn take_in(&mut self, topic: u32, ledger: u64, entries: &[(u64, RecordLocation)]) {
         if self.state.topic(topic).is_none() {
             let name = format!("persistent://public/default/salvaged-{topic}");
@@ -181,15 +181,15 @@ impl SalvageReading {
         }
     }
 
-    /// An ordinal that was given is not given again, though its entry is lost: a cursor may have
-    /// acknowledged it.
+    /// Assigned ordinals are not reused even if their entries are lost: a cursor may have
+    /// acknowledged them.
     fn keep_ordinals(&mut self) {
         let mut ends: BTreeMap<u32, u64> =
             self.state.topics().map(|(id, topic)| (id, end_of(topic))).collect();
         for (topic, position) in self.findings.iter().filter_map(entry_of) {
             let ordinal =
                 self.state.topic(topic).and_then(|kept| kept.entries.ordinal_of(position));
-            // What a damaged record says is not verified: nothing is believed that is far off.
+            // A damaged record is not verified, so ordinals far off are ignored.
             let ordinal = ordinal
                 .filter(|ordinal| *ordinal < ends.get(&topic).map_or(0, |end| end + 1_000_000));
             if let Some((end, ordinal)) = ends.get_mut(&topic).zip(ordinal) {
@@ -201,15 +201,14 @@ impl SalvageReading {
         }
     }
 
-    /// What is made up here fits the state.
+    /// Applies a change that is made up here to complete the state.
     fn apply(&mut self, change: impl Into<StateChange>) {
         if let Err(cause) = self.state.apply(&change.into()) {
             tracing::error!(%cause, "a change that was to complete what is left does not apply");
         }
     }
 
-    /// The entries of a topic that are missing and that somebody may need, as ranges of ids with
-    /// both ends.
+    /// Missing entries of a topic that may be needed, as inclusive ranges of ids.
     pub(super) fn lost(&self, topic: &BrokerTopic) -> Vec<(EntryPosition, EntryPosition)> {
         if self.findings.is_empty() {
             return Vec::new();
@@ -238,7 +237,7 @@ impl SalvageReading {
     }
 }
 
-/// The entry that a finding says it cost.
+/// The entry that a finding has cost.
 pub(super) fn entry_of(finding: &LogFinding) -> Option<(u32, EntryPosition)> {
     match finding.cost {
         Cost::Entry(head) => {
@@ -248,7 +247,7 @@ pub(super) fn entry_of(finding: &LogFinding) -> Option<(u32, EntryPosition)> {
     }
 }
 
-/// The first ordinal that nothing has had.
+/// The first unused ordinal.
 fn end_of(topic: &BrokerTopic) -> u64 {
     let acked = |subscription: &crate::state::BrokerSubscription| {
         subscription

@@ -1,4 +1,4 @@
-//! What a check or a salvage says.
+//! The report of a check or a salvage.
 
 use super::reading::{SalvageReading, entry_of};
 use super::views::Damaged;
@@ -8,28 +8,28 @@ use crate::state::entries::EntryPosition;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Findings and ranges of ids that are written out.
+/// Findings and id ranges that are listed individually.
 const SHOWN_MAX: usize = 1000;
 
-/// What was found in a data directory, as text for people.
+/// The result of checking a data directory, as text for people.
 #[derive(Clone, Debug)]
 pub struct RescueReport {
     directory: PathBuf,
-    /// Topics and messages that can be read.
+    /// Number of readable topics and messages.
     kept: (usize, u64),
     damage: Vec<String>,
-    /// Indices of segments that are damaged: a directory without them is as good.
+    /// Damaged indices of segments; they can be deleted without loss.
     pub(super) indices: Vec<PathBuf>,
     /// By topic.
     lost: Vec<Lost>,
     notes: Vec<String>,
-    /// Why a start would refuse the directory, where nothing else was found.
+    /// Why a start would refuse the directory, if nothing else was found.
     pub(super) refusal: Option<String>,
-    /// The new directory.
+    /// The new directory, if one was created.
     pub(super) made: Option<PathBuf>,
 }
 
-/// What is lost of a topic.
+/// Losses of a topic.
 #[derive(Clone, Debug)]
 struct Lost {
     topic: String,
@@ -78,13 +78,13 @@ impl RescueReport {
         self.damage.is_empty() && self.refusal.is_none()
     }
 
-    /// How many messages can be read.
+    /// Number of readable messages.
     #[must_use]
     pub const fn messages(&self) -> u64 {
         self.kept.1
     }
 
-    /// Something else that is worth to be known.
+    /// Adds a note.
     pub(super) fn note(&mut self, text: String) {
         self.notes.push(text);
     }
@@ -154,7 +154,7 @@ fn line(state: &BrokerState, finding: &LogFinding) -> String {
     format!("{}{place}: {}; {}", finding.file, finding.what, cost(state, finding))
 }
 
-/// What a finding costs, in words.
+/// The consequence of a finding, in words.
 fn cost(state: &BrokerState, finding: &LogFinding) -> String {
     if let Some((id, position)) = entry_of(finding) {
         let EntryPosition { ledger, entry } = position;

@@ -1,4 +1,4 @@
-//! A new data directory of what can be read of a damaged one.
+//! Creates a new data directory from the readable data of a damaged one.
 
 use super::reading::{self, SalvageReading};
 use super::report::RescueReport;
@@ -15,15 +15,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-/// Bytes that are written at once.
+/// Bytes per write.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
-/// Entries that are read at once.
+/// Entries per read.
 const READ_COUNT: usize = 256;
-/// Any message that a broker has taken.
+/// Larger than every message that a broker accepts.
 const BODY_BYTES_MAX: u32 = 1 << 30;
 
-/// Makes a new data directory of everything that can be read of a damaged one, which is not
-/// changed. Messages keep their ids, and nothing new gets the id of one that is lost.
+/// Creates a new data directory from everything that is readable in a damaged one, which is not
+/// changed. Messages keep their ids, and no new message gets the id of a lost one.
 ///
 /// # Errors
 /// See [`RescueError`].
@@ -68,8 +68,8 @@ enum Failed {
     Write(WriteError),
 }
 
-/// Writes the entries, and a checkpoint with the state. Returns the entries that could not be read
-/// any more, with their topics.
+/// Writes the entries, and a checkpoint with the state. Returns the entries that could no longer be
+/// read, with their topics.
 fn write(
     read: &SalvageReading,
     to: &Arc<dyn Storage>,

@@ -1,8 +1,8 @@
-//! A copy of a data directory while a broker uses it.
+//! Copies a data directory while a broker uses it.
 //!
-//! Segments that are full, and compacted views, are never written again, so that a hard link is a
-//! copy: the broker does not use a file again that has other names. The two newest segments are
-//! copied up to their last whole record.
+//! Full segments and compacted views are never written again, so a hard link suffices: the broker
+//! does not reuse a file that has other names. The two newest segments are copied up to their last
+//! complete record.
 
 use super::{FILES, RescueError, RescueReport, check, make_empty, require_log, unread};
 use crate::log::{
@@ -15,20 +15,20 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The list of files with their checksums, as `sha256sum -c` reads it.
+/// The file list with checksums, in the format of `sha256sum -c`.
 const LIST: &str = "SHA256SUMS";
-/// While it is made the broker may remove a file that it needs: then it begins again.
+/// The broker may remove a needed file during a copy; then the copy starts again.
 const ATTEMPTS: u32 = 5;
-/// Bytes that are read at once.
+/// Bytes per read.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
-/// Makes the directory `new` with everything that was confirmed before the call, and a list of its
-/// files with checksums. A broker may use the directory meanwhile. What was made is checked before
-/// this returns: where the report says that it is damaged, so is the directory, and the copy has
-/// all that can be read of it.
+/// Creates the directory `new` with everything that was confirmed before the call, and a list of
+/// its files with checksums. A broker may use `directory` meanwhile. The copy is checked before
+/// this returns: if the report names damage, `directory` is damaged too, and the copy has
+/// everything readable in it.
 ///
 /// # Errors
-/// See [`RescueError`]. Damage is none.
+/// See [`RescueError`]. Damage is not an error.
 pub fn snapshot(directory: &Path, new: &Path) -> Result<RescueReport, RescueError> {
     let source = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
     require_log(directory, &source)?;
@@ -38,13 +38,13 @@ pub fn snapshot(directory: &Path, new: &Path) -> Result<RescueReport, RescueErro
         take(directory, new)?;
         let mut report = check(new)?;
         if !report.indices.is_empty() {
-            // A start makes them again.
+            // A start rebuilds the indices.
             for index in &report.indices {
                 fs::remove_file(index).map_err(|source| failed("remove", index, source))?;
             }
             report = check(new)?;
         }
-        // What the broker has changed meanwhile looks like damage, and not at the next attempt.
+        // A concurrent change of the broker looks like damage and is gone in the next attempt.
         if report.is_sound() || attempt == ATTEMPTS {
             list(new).map_err(|source| failed("write the list of", new, source))?;
             return Ok(report);
@@ -58,13 +58,13 @@ fn failed(what: &str, path: &Path, source: io::Error) -> RescueError {
     RescueError::Io { what: format!("{what} {}", path.display()), source }
 }
 
-/// Takes one.
+/// Makes one attempt.
 fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
     let read = |source| failed("read", directory, source);
     let made = |source| failed("write", new, source);
     let from = ReadOnlyStorage::new(directory).map_err(read)?;
     let to = FileStorage::new(new).map_err(made)?;
-    // The log is longer than these say, if it is read later.
+    // Copied before the log: the log may be longer than these files say, but not shorter.
     unless_gone(copy(&directory.join("confirmed"), &new.join("confirmed"))).map_err(made)?;
     unless_gone(copy(&directory.join("checkpoint"), &new.join("checkpoint"))).map_err(made)?;
     link_views(directory, new).map_err(made)?;
@@ -75,10 +75,10 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
         let name = segment_name(number);
         let path = new.join(&name);
         if place < full {
-            // One that is gone by now was not needed any more, which the newest segment says.
+            // A removed segment was no longer needed; the newest segment says so.
             if unless_gone(link(&directory.join(&name), &path)).map_err(made)? {
                 taken.push(number);
-                // It may not be made yet: a start does without it.
+                // The index may not exist yet: a start works without it.
                 let index = index_name(number);
                 unless_gone(link(&directory.join(&index), &new.join(&index))).map_err(made)?;
             }
@@ -91,7 +91,7 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
             .map_err(made)?;
         taken.push(number);
     }
-    // A view that the newest segment names may be younger than the first look.
+    // The newest segment may name a view that was created after the first look.
     link_views(directory, new).map_err(made)?;
     write_inventory(&to, &taken).map_err(made)?;
     for folder in ["log", "compact", ""] {
@@ -100,7 +100,7 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
     Ok(())
 }
 
-/// Whether there was something: what the broker has removed meanwhile is no error.
+/// Whether the file existed: files that the broker removes meanwhile are not an error.
 fn unless_gone(done: io::Result<()>) -> io::Result<bool> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -121,7 +121,7 @@ fn link_views(directory: &Path, new: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A hard link, or a copy where there can be none.
+/// A hard link, or a copy where links are not possible.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => copy(from, to),
@@ -134,7 +134,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-/// Makes it empty again. What was linked stays where it is.
+/// Empties the directory. The originals of linked files remain.
 fn clear(new: &Path) -> io::Result<()> {
     fs::remove_dir_all(new.join("log"))?;
     fs::remove_dir_all(new.join("compact"))?;
@@ -144,7 +144,7 @@ fn clear(new: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the list of files with their checksums.
+/// Writes the file list with checksums.
 fn list(new: &Path) -> io::Result<()> {
     let mut names: Vec<PathBuf> = FILES.map(PathBuf::from).to_vec();
     for folder in ["log", "compact"] {

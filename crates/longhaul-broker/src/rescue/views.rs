@@ -11,16 +11,16 @@ use std::error::Error;
 pub(super) struct Damaged {
     /// The topic's number.
     pub(super) topic: u32,
-    /// How messages name the file.
+    /// Name of the file, as used in messages.
     pub(super) file: String,
     pub(super) what: String,
-    /// Entries that cannot be read in it. Those that the segments still have are not lost.
+    /// Unreadable entries of the file. An entry that still exists in the segments is not lost.
     pub(super) unreadable: Vec<EntryPosition>,
-    /// Nothing is missing: a start makes it again.
+    /// Whether nothing is missing, so that a start can rebuild the view.
     pub(super) is_complete: bool,
 }
 
-/// Reads all views that are in use.
+/// Reads all views in use.
 pub(super) fn check(state: &BrokerState, storage: &dyn Storage) -> Vec<Damaged> {
     let mut damaged = Vec::new();
     for (id, topic) in state.topics() {

@@ -1,16 +1,16 @@
-//! A timer for what moves on all the time: it is set often and hardly ever rings.
+//! A timer for frequently moved deadlines: it is set often and rarely fires.
 
 use crate::clock;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 
-/// Rings at the time that was set last, or before: whoever hears it looks at the time. To move it
-/// further away costs nothing.
+/// Fires at the deadline that was set last, or earlier; the caller checks the time. Moving the
+/// deadline further away costs nothing.
 #[derive(Debug)]
 pub(super) struct Alarm {
     sleep: Pin<Box<Sleep>>,
-    /// When it rings; `None` when it has rung.
+    /// When it fires; `None` after it has fired.
     at: Option<Instant>,
 }
 
@@ -19,7 +19,7 @@ impl Alarm {
         Self { sleep: Box::pin(sleep(Duration::ZERO)), at: None }
     }
 
-    /// It rings at this time at the latest.
+    /// Sets the latest time at which it fires.
     pub(super) fn set(&mut self, at: Instant) {
         if self.at.is_none_or(|set| at < set) {
             self.sleep.as_mut().reset(at.into());
@@ -27,12 +27,12 @@ impl Alarm {
         }
     }
 
-    /// The same, from now on.
+    /// Sets the deadline relative to now.
     pub(super) fn set_in(&mut self, wait: Duration) {
         self.set(clock::monotonic() + wait);
     }
 
-    /// Waits until it rings. May be dropped.
+    /// Waits until it fires. Cancel safe.
     pub(super) async fn rings(&mut self) {
         self.sleep.as_mut().await;
         self.at = None;

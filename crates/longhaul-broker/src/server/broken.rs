@@ -17,8 +17,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// It ends with the reason, and writes no checkpoint of a state that it cannot rely on. The next
-/// start makes the state anew from the log.
+/// The broker ends with the reason, and writes no checkpoint of the unreliable state. The next
+/// start rebuilds the state from the log.
 #[tokio::test]
 async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The whole broker on a disk that refuses: a real directory, behind which single reads and syncs
-//! fail as the operating system lets them fail.
+//! The whole broker on a faulty disk: a real directory, behind which single reads and syncs fail as
+//! they do in the operating system.
 
 #[path = "../../tests/client/mod.rs"]
 #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else it is, it is wrong")]
@@ -19,31 +19,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::time::timeout;
 
-/// The file that fails.
+/// The file with the faults.
 const SEGMENT: &str = "log/0000000001.seg";
 
-/// What becomes of a read.
+/// Fault of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadFault {
-    /// The operating system refuses it.
+    /// The operating system refuses the read.
     Refused,
-    /// Its bytes are others than those that were written.
+    /// The bytes differ from those that were written.
     Rotten,
 }
 
-/// What fails, in the first segment.
+/// Faults of the first segment.
 #[derive(Debug, Default)]
 struct DiskFaults {
-    /// Reads of any of these bytes.
+    /// Reads of any of these bytes fail.
     reads: Mutex<Option<(Range<u64>, ReadFault)>>,
-    /// So many reads have met them.
+    /// Number of failed reads.
     met: AtomicUsize,
     /// Reads of any of these bytes are counted.
     watched: Mutex<Range<u64>>,
     counted: AtomicUsize,
-    /// All syncs.
+    /// Whether all syncs fail.
     syncs: AtomicBool,
-    /// Files by name, each with a number; and the number of the file that fails.
+    /// Files by name, each with a number; and the number of the faulty file.
     files: Mutex<HashMap<String, usize>>,
     segment: AtomicUsize,
 }
@@ -61,7 +61,7 @@ impl DiskFaults {
         self.met.load(Ordering::SeqCst)
     }
 
-    /// What becomes of this read.
+    /// The fault of this read, if any.
     fn of(&self, file: usize, bytes: usize, offset: u64) -> Option<ReadFault> {
         let meets = |range: &Range<u64>| {
             let is_meant = self.segment.load(Ordering::SeqCst) == file;
@@ -75,7 +75,7 @@ impl DiskFaults {
         Some(fault)
     }
 
-    /// Reads with whatever goes wrong.
+    /// Reads, with the planned faults.
     fn read<T>(
         &self,
         (file, offset): (usize, u64),
@@ -95,7 +95,7 @@ impl DiskFaults {
         }
     }
 
-    /// This file has this name now.
+    /// Notes the name of a file.
     fn name(&self, name: &str, file: usize) {
         self.files.lock().unwrap().insert(name.to_owned(), file);
         if name == SEGMENT {
@@ -104,7 +104,7 @@ impl DiskFaults {
     }
 }
 
-/// A directory on such a disk.
+/// A directory on a faulty disk.
 #[derive(Debug)]
 struct BrokenDisk {
     whole: FileStorage,
@@ -203,7 +203,7 @@ impl StorageFile for BrokenFile {
 }
 
 const ENTRIES: u64 = 5;
-/// The entry that cannot be read.
+/// The unreadable entry.
 const BAD: u64 = 2;
 
 fn body(number: u64) -> Vec<u8> {
@@ -211,16 +211,16 @@ fn body(number: u64) -> Vec<u8> {
 }
 
 fn config(data: &Path) -> BrokerConfig {
-    // Everything is read from the log.
+    // Without a cache, every entry is read from the log.
     BrokerConfig { data: Some(data.to_owned()), recent_bytes: 0, ..BrokerConfig::default() }
 }
 
-/// A broker on a broken disk, which has confirmed these entries of topic `t`, and its producer.
+/// A broker on a faulty disk with confirmed entries of topic `t`, and its producer.
 async fn broker(data: &Path, faults: &Arc<DiskFaults>) -> (Broker, Client) {
     let faults = Arc::clone(faults);
     let broken = |root: &Path| -> io::Result<Arc<dyn Storage>> {
         let whole = FileStorage::new(root)?;
-        // Number 0 is no file's.
+        // No file has number 0.
         Ok(Arc::new(BrokenDisk { whole, faults, next: AtomicUsize::new(1) }))
     };
     let broker = Broker::start_on(config(data), Box::new(broken)).unwrap();
@@ -232,14 +232,14 @@ async fn broker(data: &Path, faults: &Arc<DiskFaults>) -> (Broker, Client) {
     (broker, producer)
 }
 
-/// Where the disk has the bytes of an entry.
+/// Offsets of an entry's bytes on disk.
 fn place(data: &Path, body: &[u8]) -> Range<u64> {
     let bytes = std::fs::read(data.join(SEGMENT)).unwrap();
     let at = bytes.windows(body.len()).position(|window| window == body).unwrap() as u64;
     at..at + body.len() as u64
 }
 
-/// The ids of the next so many entries of `t`, which are acknowledged.
+/// The ids of the next entries of `t`, which are acknowledged.
 async fn consume(consumer: &mut Client, count: usize) -> Vec<u64> {
     let found = consumer.messages(count).await.unwrap();
     for id in &found {
@@ -276,15 +276,15 @@ fn backlog(broker: &Broker) -> String {
     after.split([',', '}']).next().unwrap().to_owned()
 }
 
-/// How many entries were found to be damaged.
+/// Number of entries that were found to be damaged.
 fn damaged(broker: &Broker) -> String {
     let metrics = ask(broker, "GET", "/metrics");
     let (_, after) = metrics.split_once("\nlonghaul_broker_unreadable_entries_total ").unwrap();
     after.split('\n').next().unwrap().to_owned()
 }
 
-/// A disk that refuses to read an entry costs nothing but the time: the others are delivered, and
-/// that one as soon as it can be read, in this run of the broker or in the next.
+/// If the disk refuses to read an entry, the other entries are delivered, and that one as soon as
+/// it can be read, in this run of the broker or in the next.
 #[tokio::test]
 async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
     for is_mended_in_time in [true, false] {
@@ -299,7 +299,7 @@ async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
         assert_eq!(backlog(&broker), "1", "nobody acknowledged it");
         assert_eq!(damaged(&broker), "0", "it is not taken for damaged");
         if is_mended_in_time {
-            // It was tried again later, and refused again.
+            // It was tried again later, and failed again.
             let before = faults.met();
             until(|| faults.met() > before).await;
             faults.mend();
@@ -317,8 +317,8 @@ async fn an_entry_that_the_disk_refuses_to_read_is_delivered_when_it_does() {
     }
 }
 
-/// What a failed sync was meant to write may be lost though it still reads: the broker ends without
-/// a receipt, names the file, and what it had confirmed is there at the next start.
+/// Data of a failed sync may be lost although it still reads: the broker ends without a receipt and
+/// names the file. Confirmed data is there at the next start.
 #[tokio::test]
 async fn a_sync_that_fails_ends_the_broker_with_the_file_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -341,9 +341,9 @@ async fn a_sync_that_fails_ends_the_broker_with_the_file_named() {
     assert_eq!(consume(&mut consumer, confirmed.len()).await, confirmed);
 }
 
-/// A segment of which one entry is damaged keeps that entry and nothing else: the cleaner copies
-/// the others to the end of the log. What is damaged is named and counted, its file stays though
-/// others go, and if the fault was a passing one the next start has it.
+/// A segment with one damaged entry keeps only that entry: the cleaner copies the others to the end
+/// of the log. The damage is reported and counted, and the file is kept while others are removed.
+/// If the fault was temporary, the next start has the entry.
 #[tokio::test]
 async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -358,13 +358,13 @@ async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     for number in 0..64 {
         producer.publish_one(2, number, &large).await.unwrap();
     }
-    // The index was made of a sound segment.
+    // The index was built from an intact segment.
     until(|| data.join("log/0000000001.idx").is_file()).await;
     faults.plant(place(data, &body(BAD)), ReadFault::Rotten);
     *faults.watched.lock().unwrap() = place(data, &body(0));
     ask(&broker, "POST", &topic("load/subscription/x/skip_all"));
     until(|| faults.met() > 0).await;
-    // The copy is on disk when the first entry is read from there.
+    // The copy is on disk when reads of the first entry no longer touch the old location.
     let is_moved = || {
         let before = faults.counted.load(Ordering::SeqCst);
         let read = ask(&broker, "GET", &topic("t/ledger/0/entry/0"));
@@ -377,7 +377,7 @@ async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     let sound: Vec<u64> = (0..ENTRIES).filter(|&number| number != BAD).collect();
     assert_eq!(consume(&mut consumer, sound.len()).await, sound);
     until(|| damaged(&broker) == "1").await;
-    // Segments that nobody needs go, and this one stays.
+    // Unneeded segments are removed, and this one stays.
     until(|| !data.join("log/0000000002.seg").try_exists().unwrap()).await;
     assert!(data.join(SEGMENT).is_file());
     assert_eq!(backlog(&broker), "1");

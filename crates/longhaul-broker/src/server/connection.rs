@@ -1,4 +1,4 @@
-//! One connection: bytes to requests, and answers to bytes.
+//! One connection: decodes requests and sends answers.
 
 use super::alarm::Alarm;
 use super::driver::{BrokerEvent, BrokerEventSender};
@@ -22,51 +22,50 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-/// What a connection reads into at first, and at most. Thousands of idle ones must cost little.
+/// Minimum and maximum size of a connection's read buffer. Thousands of idle connections must be
+/// cheap.
 const READ_BYTES_MIN: usize = 2 * 1024;
 const READ_BYTES_MAX: usize = 256 * 1024;
-/// Messages that have to be read are read so many bytes at a time.
+/// Bytes per read of stored messages.
 const FETCH_BYTES: u64 = 1024 * 1024;
-/// Parts of what a client sends that may be on their way to the driver: one that it works on, and
-/// the next.
+/// Parts of a client's input that may be on their way to the driver: the current one and the next.
 const PARTS_UNDER_WAY: u32 = 2;
-/// Requests of all connections take so much memory at most until the driver gets to them, counted
-/// in units.
+/// Memory limit for the queued requests of all connections, counted in units.
 const QUEUE_UNIT_BYTES: usize = 1024;
 const QUEUE_UNITS_MAX: u32 = 32 * 1024;
-/// Pieces that are sent with one call.
+/// Pieces per system call.
 const SLICES_MAX: usize = 32;
-/// A client that takes nothing for so long is gone.
+/// A client that takes no data for this time is disconnected.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a connection needs to know.
+/// Settings and shared limits of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) message_bytes_max: usize,
     pub(super) keep_alive: Duration,
     pub(super) handshake_timeout: Duration,
-    /// Room for requests that the driver has not got to, of all connections.
+    /// Room for queued requests of all connections.
     pub(super) queue: Arc<Semaphore>,
-    /// Room for messages that are not complete yet, of all connections.
+    /// Room for incomplete messages of all connections.
     pub(super) unfinished: Arc<PartialMessageBudget>,
-    /// Bytes of deliveries after which the driver is told that they were sent.
+    /// Bytes of sent deliveries after which the driver is told.
     pub(super) tell_after: u64,
 }
 
 impl Rules {
-    /// Room for requests.
+    /// Room for queued requests.
     pub(super) fn queue() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(QUEUE_UNITS_MAX as usize))
     }
 
-    /// A quarter of the window: the driver hears of it seldom, and long before the window is full.
+    /// A quarter of the window: the driver is told rarely, and long before the window is full.
     pub(super) const fn tell_after(window_bytes: u64) -> u64 {
         let quarter = window_bytes / 4;
         if quarter > FETCH_BYTES { FETCH_BYTES } else { quarter + 1 }
     }
 }
 
-/// Room that requests take until they are answered, or wait for the disk.
+/// Room that requests take until they are answered or wait for the disk.
 #[derive(Debug)]
 pub(super) struct RequestPermit {
     _part: OwnedSemaphorePermit,
@@ -76,9 +75,9 @@ pub(super) struct RequestPermit {
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// Of a plain one.
+    /// Unencrypted.
     Plain(OwnedReadHalf),
-    /// Of an encrypted one.
+    /// Encrypted.
     Tls(ReadHalf<TlsStream<TcpStream>>),
 }
 
@@ -87,9 +86,9 @@ impl Incoming {
         match self {
             Self::Plain(half) => {
                 let count = half.read_buf(buffer).await?;
-                // A client that leaves Nagle's algorithm on sends its next command only when this
-                // one is acknowledged. The flag does not last. Where it cannot be set the client
-                // waits some 40 ms, nothing else.
+                // A client with Nagle's algorithm sends its next command only after this one is
+                // acknowledged. The flag does not last. If it cannot be set, the client waits about
+                // 40 ms.
                 #[cfg(target_os = "linux")]
                 rustix::net::sockopt::set_tcp_quickack(half.as_ref(), true).ok();
                 Ok(count)
@@ -111,7 +110,8 @@ pub(super) async fn serve(
 ) {
     let reading = read(id, incoming, &outbox, &events, &rules);
     let writing = write(id, outgoing, &outbox, &events, &messages);
-    // Whichever ends first ends the connection: a client that sends nothing more gets nothing more.
+    // The first half to end closes the connection: a client that ends its output gets no more
+    // input.
     tokio::select! {
         why = reading => {
             if let Err(error) = why {
@@ -124,7 +124,7 @@ pub(super) async fn serve(
             }
         }
     }
-    // The driver is told even when it is about to end; then nobody listens any more.
+    // Ignored if the driver has ended.
     events.send(BrokerEvent::Closed(id)).await.ok();
 }
 
@@ -146,7 +146,7 @@ async fn read(
     loop {
         let began = clock::monotonic();
         if !outbox.room().await {
-            // The writing side ends the connection when it has sent what there is.
+            // The writing side ends the connection after its remaining output.
             return std::future::pending().await;
         }
         unfinished.stood_still(clock::monotonic().duration_since(began));
@@ -171,7 +171,7 @@ async fn read(
             let mut ping = BytesMut::new();
             frame::encode(CommandPing {}, &mut ping);
             let sent = outbox.push(OutboxChunk::Ready { bytes: ping.freeze(), credit: 0 });
-            // That is the driver's to know, whoever happens to learn it.
+            // The driver must be told, whichever task notices it.
             if outbox.sent(0, sent) {
                 events.send(BrokerEvent::Written(id)).await.ok();
             }
@@ -188,7 +188,7 @@ async fn read(
         let parsing =
             Parsing { is_connected: &mut is_connected, unfinished: &mut unfinished, received };
         if !hand_on(id, &mut buffer, parsing, outbox, events, rules, &under_way).await {
-            // The writing side ends the connection when it has sent what there is.
+            // The writing side ends the connection after its remaining output.
             return std::future::pending().await;
         }
         if is_connected {
@@ -201,15 +201,15 @@ async fn read(
     }
 }
 
-/// What a connection knows of what it reads.
+/// Parser state of a connection.
 struct Parsing<'a> {
     is_connected: &'a mut bool,
     unfinished: &'a mut Unfinished,
     received: Instant,
 }
 
-/// Hands on what was read, a part at a time, as the driver gets to it and the client takes its
-/// answers. Says whether the connection goes on.
+/// Passes decoded requests on in parts, as the driver processes them and the client takes its
+/// answers. Returns whether the connection continues.
 async fn hand_on(
     id: u64,
     buffer: &mut BytesMut,
@@ -228,8 +228,8 @@ async fn hand_on(
         if parsed.requests.is_empty() {
             return true;
         }
-        // What has a large answer waits until everything before it is answered, and what follows
-        // waits for that answer.
+        // A request with a large answer waits until everything before it is answered, and later
+        // requests wait for its answer.
         let parts = if parsed.is_heavy { PARTS_UNDER_WAY } else { 1 };
         let bytes = before - buffer.len() + parsed.requests.len() * size_of::<ClientRequest>();
         let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);
@@ -268,7 +268,7 @@ async fn write(
             match chunk {
                 OutboxChunk::Ready { bytes, credit } => pieces.push(bytes, credit),
                 OutboxChunk::Stored { command, stored: first, mut credit } => {
-                    // What is ready need not wait for the disk.
+                    // Ready pieces need not wait for the disk.
                     pieces.send(id, &mut outgoing, outbox, events).await?;
                     let mut stored = vec![(command, first)];
                     while credit < FETCH_BYTES {
@@ -302,13 +302,13 @@ async fn write(
     }
 }
 
-/// What is sent with one call, where the system takes so much.
+/// Pieces that are sent with one system call, if the system accepts them.
 #[derive(Debug, Default)]
 struct Pieces {
     bytes: VecDeque<Bytes>,
-    /// Bytes of them that the outbox counts.
+    /// Bytes that the outbox counts.
     ready: usize,
-    /// Bytes of them that it does not.
+    /// Bytes that the outbox does not count.
     stored: usize,
     /// Bytes of deliveries.
     credit: u64,
@@ -330,7 +330,7 @@ impl Pieces {
         (self.ready + self.stored) as u64
     }
 
-    /// Sends all of it. A client may be slow, as long as it takes something.
+    /// Sends all pieces. A client may be slow, as long as it takes some data.
     async fn send(
         &mut self,
         id: u64,
@@ -359,7 +359,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// Forgets so many bytes at the front.
+    /// Removes this many bytes from the front.
     fn advance(&mut self, mut count: usize) {
         while let Some(first) = self.bytes.front_mut() {
             if count < first.len() {

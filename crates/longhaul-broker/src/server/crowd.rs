@@ -1,8 +1,8 @@
-//! How the log tells of connections that come again and again. Pure.
+//! Limits log entries about repeated connections. Pure.
 
 use std::time::{Duration, Instant};
 
-/// How often the log says that there are too many connections, or that none can be accepted.
+/// Minimum interval of log entries about too many or failed connections.
 const CROWD_PAUSE: Duration = Duration::from_secs(60);
 
 /// Connections that were closed because there are too many, or could not be accepted.
@@ -13,8 +13,8 @@ pub(crate) struct ConnectionWarnings {
 }
 
 impl ConnectionWarnings {
-    /// Whoever was closed comes again at once, so that the log says so once a minute: how many
-    /// there were since it was told last.
+    /// Counts a connection. Returns the number since the last log entry if one is due, once a
+    /// minute: a closed client comes back at once.
     pub(crate) fn note(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         if self.told.is_some_and(|told| now.duration_since(told) < CROWD_PAUSE) {

@@ -1,20 +1,21 @@
-//! File descriptors: each connection takes one, and the log needs some at any time.
+//! Limits connections by file descriptors: each connection takes one, and the log always needs
+//! some.
 
 use crate::log::Storage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is left for the next segments, checkpoints, compacted files, and the program that the
-/// broker is part of.
+/// Descriptors reserved for the next segments, checkpoints, compacted files, and the program that
+/// the broker is part of.
 const RESERVED: usize = 128;
 
-/// Connections that are let in though the log may lack descriptors for its next segments then, if
-/// it has as many besides.
+/// Connections that are admitted even if the log may then lack descriptors for its next segments,
+/// provided that as many are left.
 const LEAST: usize = 64;
 
-/// Raises this process's soft limit on open files to its hard one, as many programs do at their
-/// start. Says how many it may have open then: [`usize::MAX`] without a limit.
+/// Raises this process's soft limit on open files to the hard limit, as many programs do. Returns
+/// the resulting limit: [`usize::MAX`] if unlimited.
 #[must_use]
 pub fn open_files_max() -> usize {
     raise();
@@ -34,32 +35,32 @@ fn current() -> usize {
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Whose connections.
+/// Kind of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionClass {
-    /// Those of clients.
+    /// A client's.
     Clients,
-    /// Those of the admin interface.
+    /// The admin interface's.
     Admin,
 }
 
-/// Why a connection is not let in.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crowded {
-    /// There are as many as are allowed.
+    /// The connection limit is reached.
     Connections,
-    /// The process has no file descriptors for it.
+    /// The process has no file descriptor for it.
     Descriptors,
 }
 
-/// How many connections there may be at a time. It is asked for each one anew: the log's files
-/// become more and fewer, and each of them is open.
+/// Limits the number of connections. The limit is computed anew for each connection, because the
+/// number of the log's open files varies.
 #[derive(Debug)]
 pub(crate) struct DescriptorBudget {
-    /// The limit on open files: it may be changed while the process runs.
+    /// The limit on open files, which may change at runtime.
     limit: fn() -> usize,
     storage: Arc<dyn Storage>,
-    /// What the rest of the process may take.
+    /// Descriptors for the rest of the process.
     elsewhere: usize,
     wanted: (usize, usize),
     clients: Arc<Semaphore>,
@@ -67,8 +68,8 @@ pub(crate) struct DescriptorBudget {
 }
 
 impl DescriptorBudget {
-    /// For so many connections of clients and of the admin interface. Tells the operator if the
-    /// limit on open files allows fewer.
+    /// Limits for this many connections of clients and of the admin interface. Warns the operator
+    /// if the limit on open files allows fewer.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         elsewhere: usize,
@@ -91,8 +92,8 @@ impl DescriptorBudget {
         Arc::new(room)
     }
 
-    /// As if the process had this limit on open files, and nothing open but what is in this
-    /// storage.
+    /// Pretends that the process has this limit on open files, and only the files of this storage
+    /// open.
     #[cfg(test)]
     pub(crate) fn limited(
         limit: fn() -> usize,
@@ -112,7 +113,7 @@ impl DescriptorBudget {
         }
     }
 
-    /// Lets a connection in, for as long as it keeps what it is given.
+    /// Admits a connection for as long as it keeps the permit.
     pub(crate) fn enter(&self, door: ConnectionClass) -> Result<OwnedSemaphorePermit, Crowded> {
         let (clients, admin) = self.allowed();
         let (places, wanted, allowed) = match door {
@@ -124,7 +125,7 @@ impl DescriptorBudget {
         if open > allowed { Err(Crowded::Descriptors) } else { Ok(permit) }
     }
 
-    /// File descriptors that are no connection's.
+    /// File descriptors that do not belong to connections.
     fn taken(&self) -> usize {
         self.storage.open_files().saturating_add(self.elsewhere)
     }
@@ -135,10 +136,10 @@ impl DescriptorBudget {
     }
 }
 
-/// How many connections there may be at a time of those that are wanted: of clients, and of the
-/// admin interface. So many other files are open. An eighth at most for the admin interface.
+/// The allowed numbers of connections, of clients and of the admin interface, out of those wanted.
+/// `files` is the number of other open files. The admin interface gets at most 1/8.
 fn shared(limit: usize, files: usize, clients: usize, admin: usize) -> (usize, usize) {
-    // What was enough for a few clients before others were limited lets them in still.
+    // A limit that sufficed for a few clients must still admit them.
     let rest = limit.saturating_sub(files);
     let room = rest.saturating_sub(RESERVED).max(LEAST.min(rest / 2));
     let admin = admin.min(room / 8).max(1);
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(shared(256, 130, 10_000, 512), (56, 7));
     }
 
-    /// They were counted once, at the start.
+    /// The files were only counted at the start.
     #[test]
     fn files_that_come_later_count_and_those_that_go_do_not() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,13 @@
-//! What is worth a warning at the start, about who may come in.
+//! Warnings at the start about access to the broker.
 
 use crate::auth::AuthConfig;
 use crate::config::BrokerConfig;
 use crate::machine::BrokerMachine;
 
-/// Namespaces that a line of the log names.
+/// Namespaces that a log line names.
 const NAMED_MAX: usize = 10;
 
-/// Whoever is on the way reads a token that is not encrypted.
+/// Warns that tokens can be read on unencrypted connections.
 pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
     let ports = [
         (Some(config.listen), "clients", "--broker-tls"),
@@ -26,7 +26,8 @@ pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
     }
 }
 
-/// Where tokens are asked for, a role that is no superuser and has no grant may do nothing.
+/// Warns of namespaces without grants: with tokens required, roles that are not superusers may do
+/// nothing there.
 pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &BrokerMachine) {
     let Some(auth) = config.auth.as_ref().filter(|auth| !auth.open_namespaces) else { return };
     let namespaces: Vec<_> = machine.namespaces_without_grants().into_iter().collect();
@@ -40,7 +41,7 @@ pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &BrokerM
     }
 }
 
-/// Without superusers nobody can grant anything.
+/// The warning that nobody can grant permissions, because there are no superusers.
 fn nobody_may(auth: &AuthConfig, namespaces: &[&str]) -> Option<String> {
     if !auth.superusers.is_empty() {
         return None;
@@ -67,8 +68,8 @@ mod tests {
     use super::*;
     use crate::auth::TokenKey;
 
-    /// A broker with a key and no superuser let every role in before grants were needed. After its
-    /// upgrade nobody could do anything, and its log said nothing.
+    /// Before grants were needed, a broker with a key and no superuser admitted every role. After
+    /// its upgrade nobody could do anything, and nothing was logged.
     #[test]
     fn a_broker_that_lets_nobody_in_says_so() {
         let auth = |superusers: &[&str]| {

@@ -1,4 +1,4 @@
-//! Does what the machine says: owns it, feeds it, writes its records, queues its answers.
+//! The driver: owns the machine, feeds it with events, writes its records and queues its answers.
 
 mod ending;
 
@@ -33,49 +33,48 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Events that are handled before consumers have their turn.
+/// Events per turn, before consumers have theirs.
 const EVENTS_MAX: usize = 256;
-/// Events that wait. A connection whose event finds no room is not read from.
+/// Capacity of the event queue. A connection whose event finds no room is not read from.
 pub(super) const QUEUE: usize = 1024;
-/// Bytes composed beyond which no more requests are taken until the disk has caught up.
+/// Bytes of composed records above which no requests are taken until the disk has caught up.
 const COMPOSED_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Answers that wait for the disk beyond which no more requests are taken.
+/// Answers waiting for the disk above which no requests are taken.
 const WAITING_MAX: usize = 1_000_000;
-/// How often the wall clock and the disk are looked at, whatever is due: the clock may have been
-/// set.
+/// Longest interval between checks of the wall clock, which may have been set, and of the disk.
 const LOOK_MS: u64 = 1000;
-/// A group that found no room on disk is tried again after this.
+/// Pause before a group is retried that found no room on disk.
 const FULL_PAUSE_MS: u64 = 1000;
-/// Reads and compactions that wait to be heard. Whoever reports one waits for room.
+/// Capacity of the queue of reports from reads and compactions. Senders wait for room.
 const REPORTS: usize = 64;
 
-/// Bytes that are reserved for what a connection is sent, at most.
+/// Maximum bytes that are reserved for a connection's next output.
 const CAPACITY_MAX: usize = 256 * 1024;
 
-/// What happens to the driver.
+/// An event for the driver.
 #[derive(Debug)]
 pub(super) enum BrokerEvent {
     Opened(u64, String, Arc<Outbox>),
-    /// What a client asks for, and when that was read.
+    /// Requests of a client, and when they were read.
     Requests(u64, Vec<ClientRequest>, Instant, RequestPermit),
     /// Enough deliveries were sent on a connection to make room for more.
     Written(u64),
     Closed(u64),
-    /// Entries that cannot be read.
+    /// Unreadable entries.
     Unreadable(Vec<Unreadable>),
     Call(MachineCall),
 }
 
 pub(super) type BrokerEventSender = mpsc::Sender<BrokerEvent>;
 
-/// What reads and compactions report.
+/// Report of a read or a compaction.
 #[derive(Debug)]
 enum BackgroundReport {
     Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
     Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>),
 }
 
-/// A connection, as the driver sees it.
+/// The driver's side of a connection.
 #[derive(Debug)]
 struct ConnectionLink {
     outbox: Arc<Outbox>,
@@ -86,7 +85,7 @@ struct ConnectionLink {
     credit: u64,
 }
 
-/// Calls of the admin interface that are done, by their tickets, and not told yet.
+/// Completed calls of the admin interface whose results are not yet sent, by ticket.
 #[derive(Default)]
 struct PendingCalls(HashMap<u64, Tell>);
 
@@ -96,7 +95,7 @@ impl fmt::Debug for PendingCalls {
     }
 }
 
-/// The broker's heart: one task.
+/// The broker's main task.
 #[derive(Debug)]
 pub(super) struct BrokerDriver {
     machine: BrokerMachine,
@@ -106,25 +105,25 @@ pub(super) struct BrokerDriver {
     events: mpsc::Receiver<BrokerEvent>,
     reports: (mpsc::Sender<BackgroundReport>, mpsc::Receiver<BackgroundReport>),
     links: IdMap<u64, ConnectionLink>,
-    /// Empty, and kept for its memory.
+    /// Empty; kept for its memory.
     effects: Vec<MachineEffect>,
-    /// Connections with something in their buffer.
+    /// Connections with data in their buffer.
     touched: Vec<u64>,
-    /// Room that is given back when the answers are queued.
+    /// Room of requests, which is freed when their answers are queued.
     tickets: Vec<RequestPermit>,
     calls: PendingCalls,
     next_ticket: u64,
-    /// What is being written, and how that went.
+    /// The group that is being written, and its outcome.
     in_flight: Option<RecordGroup>,
     written: OutcomeSlot,
-    /// How the checkpoint went that is under way.
+    /// Outcome of the checkpoint in progress.
     checkpointed: OutcomeSlot,
-    /// Compactions that wait for the one that is under way: one at a time, beside the clients.
+    /// Compactions that wait for the current one: only one runs at a time, to spare the clients.
     compactions: VecDeque<CompactionJob>,
     is_compacting: bool,
     /// Tells a compaction to give up.
     is_ending: Arc<AtomicBool>,
-    /// When it is tried again, because the disk was full: in ms since the start, as all times here.
+    /// Time of the next try after the disk was full, in ms since the start, like all times here.
     retry_at: Option<u64>,
     tasks: TaskTracker,
     next_look: u64,
@@ -165,7 +164,7 @@ impl BrokerDriver {
         }
     }
 
-    /// Runs until it is told to stop, or the log can no longer be written.
+    /// Runs until the stop, or until the log can no longer be written.
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), BrokerError> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut is_stopping = false;
@@ -188,7 +187,7 @@ impl BrokerDriver {
                 && !is_stopping;
             tokio::select! {
                 biased;
-                // Answers before questions.
+                // Answers before new requests.
                 result = self.written.comes() => {
                     if let Err(error) = self.group_written(result) {
                         break Err(error);
@@ -212,12 +211,12 @@ impl BrokerDriver {
         self.end(outcome).await
     }
 
-    /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at
-    /// once.
+    /// Lets the machine do what is due, and performs its effects. Returns whether the machine has
+    /// more to do at once.
     fn advance(&mut self, up: u64) -> bool {
         if up >= self.next_look {
             self.next_look = up + LOOK_MS;
-            // Others use the disk as well.
+            // Other programs use the disk too.
             self.log.prepare();
             self.machine.set_log(self.log.report());
         }
@@ -243,7 +242,7 @@ impl BrokerDriver {
         self.machine.has_dirty()
     }
 
-    /// Tells the machine the time, and when what comes next was received.
+    /// Sets the machine's time, and the time when the next requests were received.
     fn set_moment(&mut self, received: Instant) {
         let at = |time| self.uptime.us_at(time);
         let (now, received) = (at(clock::monotonic()), at(received));
@@ -277,7 +276,7 @@ impl BrokerDriver {
                 self.machine.closed(conn);
             }
             BrokerEvent::Call(call) => {
-                // Figures are exact.
+                // Keeps statistics exact.
                 let links: Vec<u64> = self.links.keys().copied().collect();
                 links.into_iter().for_each(|conn| self.collect_sent(conn));
                 self.next_ticket += 1;
@@ -363,7 +362,7 @@ impl BrokerDriver {
                 self.messages.remove(&name);
                 let storage = Arc::clone(&self.storage);
                 self.tasks.spawn_blocking(move || {
-                    // The next start removes what is left.
+                    // If this fails, the next start removes the file.
                     storage.remove(&name).ok();
                 });
             }
@@ -375,7 +374,7 @@ impl BrokerDriver {
     }
 
     fn checkpoint(&mut self, at: LogPosition, image: Vec<Bytes>) {
-        // The machine asks for one at a time.
+        // The machine requests one checkpoint at a time.
         if !self.checkpointed.is_expected() {
             self.log.checkpoint(at, image, self.checkpointed.expect());
         }
@@ -411,7 +410,7 @@ impl BrokerDriver {
         let link = self.links.get_mut(&conn)?;
         if link.buffer.is_empty() {
             self.touched.push(conn);
-            // Mostly about as much as the last time. An idle connection keeps nothing.
+            // Outputs usually have a similar size. An idle connection keeps no memory.
             link.buffer.reserve(link.capacity.min(CAPACITY_MAX));
         }
         Some(link)
@@ -434,8 +433,8 @@ impl BrokerDriver {
                     (Some(link), Some(stored)) => {
                         link.outbox.push(OutboxChunk::Stored { command, stored, credit })
                     }
-                    // It was dispatched a moment ago, so that this cannot be; the credit must not
-                    // be lost in any case.
+                    // Unreachable, because the message was dispatched just now; but the credit must
+                    // never be lost.
                     (_, None) => credit,
                     (None, _) => 0,
                 };
@@ -458,7 +457,7 @@ impl BrokerDriver {
         }
     }
 
-    /// Hands a connection what was composed for it.
+    /// Queues the composed output of a connection.
     fn queue(&mut self, conn: u64) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if !link.buffer.is_empty() {
@@ -470,13 +469,13 @@ impl BrokerDriver {
         }
     }
 
-    /// Learns what was sent on a connection since the last time.
+    /// Fetches what was sent on a connection since the last time.
     fn collect_sent(&mut self, conn: u64) {
         let sent = self.links.get(&conn).map_or(0, |link| link.outbox.take_sent());
         self.written(conn, sent);
     }
 
-    /// Tells the machine, if there is anything to tell.
+    /// Tells the machine about sent bytes, if there are any.
     fn written(&mut self, conn: u64, bytes: u64) {
         if bytes > 0 {
             self.machine.written(conn, bytes);

@@ -1,4 +1,4 @@
-//! Accepts connections, as many as are allowed.
+//! Accepts connections, up to the limit.
 
 use super::connection::{self, Rules};
 use super::crowd::ConnectionWarnings;
@@ -21,26 +21,26 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Pause after a connection could not be accepted, mostly for want of file descriptors.
+/// Pause after a connection could not be accepted, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// For the last answers.
+/// Time limit for the last answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128
-/// that sockets have by themselves are fewer than the clients that come back at once when a broker
-/// starts again, and a connection beyond them is tried again after a second only.
+/// Connections that may wait to be accepted, if the system allows it (`somaxconn`). The default of
+/// 128 is less than the number of clients that reconnect at once when a broker restarts, and
+/// further connections are only retried after a second.
 const BACKLOG: u32 = 4_096;
 
 /// Starts to listen.
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A broker that starts again finds connections of the one before.
+    // A restarted broker may find connections of the previous one.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(super) struct House {
     events: BrokerEventSender,
@@ -68,7 +68,7 @@ pub(super) struct BrokerListener {
 }
 
 impl BrokerListener {
-    /// Accepts until it is told to stop.
+    /// Accepts connections until the stop.
     pub(super) async fn run(self, house: Arc<House>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
         let (mut crowd, mut failures) =
@@ -92,7 +92,7 @@ impl BrokerListener {
             let permit = match house.room.enter(ConnectionClass::Clients) {
                 Ok(permit) => permit,
                 Err(crowded) => {
-                    // Who is one too many learns it at once instead of waiting.
+                    // A connection above the limit is closed at once instead of waiting.
                     if self.tls.is_none() {
                         tell_why(&stream);
                     }
@@ -127,8 +127,8 @@ fn tell_operator(crowded: Crowded, closed: u64) {
     }
 }
 
-/// Says why a connection ends. A new one has room for that; it is for people, so that it does no
-/// harm if it is lost.
+/// Sends the reason before the connection is closed. A new connection has room for it; losing it
+/// does no harm, because it is only for people.
 fn tell_why(stream: &TcpStream) {
     let mut out = BytesMut::new();
     let message = "the broker has as many connections as it may have: try again later".to_owned();
@@ -138,7 +138,7 @@ fn tell_why(stream: &TcpStream) {
 }
 
 async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, house: &House) {
-    // Without it small answers could wait for an acknowledgement; where it cannot be set they do.
+    // Without it, small answers could wait for an acknowledgement; if it cannot be set, they do.
     stream.set_nodelay(true).ok();
     let Ok(peer) = stream.peer_addr() else { return };
     let id = house.next.fetch_add(1, Ordering::Relaxed);
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
 
-    /// Where hundreds of clients came back at once, most of them waited for a second or more:
-    /// sockets were made with a backlog of 128.
+    /// Sockets were created with a backlog of 128. When hundreds of clients reconnected at once,
+    /// most of them waited for a second or more.
     #[tokio::test]
     async fn hundreds_may_connect_while_nothing_is_accepted() {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();

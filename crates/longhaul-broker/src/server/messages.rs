@@ -1,4 +1,4 @@
-//! Messages that are not in memory any more: read from the log, or from a compacted view.
+//! Messages that are no longer in memory: read from the log, or from a compacted view.
 
 use super::unreadable;
 use crate::admin::values::AdminCallError;
@@ -17,12 +17,13 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Larger messages are not copied together with others.
+/// Larger messages are sent without copying them together with others, in bytes.
 pub(super) const COPY_BYTES_MAX: usize = 16 * 1024;
-/// More is read by another thread, wherever it lies: other connections wait meanwhile.
+/// More bytes are read by another thread, even from the page cache: other connections wait
+/// meanwhile.
 const CACHED_BYTES_MAX: u32 = 64 * 1024;
 
-/// A message that can be read, whatever is removed meanwhile.
+/// A message that stays readable even if its file is removed.
 #[derive(Debug)]
 pub(super) enum Stored {
     Memory(Bytes),
@@ -30,12 +31,12 @@ pub(super) enum Stored {
     Compacted(CompactedFile, CompactedSlot),
 }
 
-/// What was read.
+/// Result of reading messages.
 #[derive(Debug)]
 pub(super) struct MessageReadResult {
     /// Commands and messages.
     pub(super) frames: Vec<Bytes>,
-    /// Those that could not be read.
+    /// Unreadable messages.
     pub(super) unreadable: Vec<Unreadable>,
 }
 
@@ -71,8 +72,8 @@ impl Messages {
         self.files().get(name).cloned()
     }
 
-    /// Takes hold of a message that is to be read later: it stays readable, whatever is removed
-    /// meanwhile. `None` when it has gone already.
+    /// Holds a message that is to be read later: it stays readable even if its segment or file is
+    /// removed. `None` if it is already gone.
     pub(super) fn hold(&self, source: MessageSource) -> Option<Stored> {
         match source {
             MessageSource::Memory(body) => Some(Stored::Memory(body)),
@@ -91,15 +92,14 @@ impl Messages {
             .map_err(|error| AdminCallError::Internal(error.to_string()))
     }
 
-    /// Reads messages and puts their commands in front. What cannot be read is tried again a few
-    /// times, and left out then.
+    /// Reads messages and adds their commands in front. A failing read is tried again a few times;
+    /// then the message is left out.
     pub(super) async fn read(
         &self,
         conn: u64,
         stored: Vec<(CommandMessage, Stored)>,
     ) -> io::Result<MessageReadResult> {
-        // What the operating system has in memory takes less time than to ask another thread for
-        // it.
+        // Reading from the page cache takes less time than switching to another thread.
         if let Some(bodies) = self.read_cached(&stored) {
             let commands = stored.into_iter().map(|(command, _)| command);
             let frames = framed(commands.zip(bodies));
@@ -130,7 +130,7 @@ impl Messages {
         Ok(MessageReadResult { frames: framed(read), unreadable })
     }
 
-    /// Reads what was not read yet.
+    /// Reads the remaining messages.
     fn read_missing(
         &self,
         stored: &[Stored],
@@ -152,7 +152,7 @@ impl Messages {
         bodies
     }
 
-    /// The bodies of a few messages of the log, unless the disk has to be waited for.
+    /// The bodies of a few messages of the log, if no disk access is needed.
     fn read_cached(&self, stored: &[(CommandMessage, Stored)]) -> Option<Vec<Bytes>> {
         let mut held = Vec::with_capacity(stored.len());
         let mut bytes = 0;
@@ -168,7 +168,7 @@ impl Messages {
     }
 }
 
-/// The frames of messages. Small ones lie in one piece: each piece is sent by itself.
+/// The frames of messages. Small ones are joined: each piece is sent separately.
 fn framed(messages: impl IntoIterator<Item = (CommandMessage, Bytes)>) -> Vec<Bytes> {
     let mut out = Vec::new();
     let mut buffer = BytesMut::new();
@@ -188,9 +188,9 @@ fn framed(messages: impl IntoIterator<Item = (CommandMessage, Bytes)>) -> Vec<By
     out
 }
 
-/// The message of a record's body.
+/// The message in a record's body.
 pub(super) fn message_of(mut body: Bytes) -> Bytes {
-    // What is stored has a head; if it had none, a client would find out by the checksum.
+    // Stored entries have a head; without one, the client would detect it by the checksum.
     EntryHead::skip(&mut body);
     body
 }

@@ -1,4 +1,4 @@
-//! The broker at work: its ports, its connections, and the driver around the machine.
+//! The running broker: its ports, its connections, and the driver around the machine.
 
 mod alarm;
 #[cfg(test)]
@@ -51,8 +51,9 @@ use tokio_util::task::TaskTracker;
 
 pub use descriptors::open_files_max;
 
-/// One thread does everything but the log: to hand a message from one thread to another, and to
-/// wake that, costs more than all that happens to the message. Encryption is worth a second one.
+/// Worker threads with TLS; without TLS there is one, besides those of the log. Passing a message
+/// to another thread and waking it costs more than all processing of the message. Encryption
+/// justifies a second thread.
 const THREADS_TLS: usize = 2;
 
 /// A running broker, on threads of its own. Dropping it stops it.
@@ -65,7 +66,7 @@ pub struct Broker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where a broker listens.
+/// The addresses that a broker listens on.
 #[derive(Clone, Copy, Debug)]
 struct BrokerAddresses {
     service: SocketAddr,
@@ -76,7 +77,7 @@ struct BrokerAddresses {
 
 impl Broker {
     /// Opens the data directory, reads the log and listens. Blocks until clients can connect: some
-    /// milliseconds, and about a second for each GB of the log.
+    /// milliseconds, plus about a second per GB of the log.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -84,7 +85,7 @@ impl Broker {
         Self::start_on(config, Box::new(|path| Ok(Arc::new(FileStorage::new(path)?))))
     }
 
-    /// The same with whatever stands for the data directory.
+    /// Starts a broker on the given storage.
     fn start_on(config: BrokerConfig, storage: MakeStorage) -> Result<Self, StartError> {
         config.validate()?;
         let mut runtime = if config.tls.is_some() {
@@ -106,7 +107,7 @@ impl Broker {
             let outcome = match runtime.block_on(prepare(config, storage)) {
                 Ok(prepared) => {
                     let running = prepared.ready();
-                    // Whoever started the broker has given up if nobody listens.
+                    // Ignored if the caller has given up.
                     ready.send(Ok(running)).ok();
                     runtime.block_on(prepared.run(token))
                 }
@@ -125,37 +126,37 @@ impl Broker {
         Ok(Self { addresses, advertised, stop, ended, thread: Some(thread) })
     }
 
-    /// Where clients connect: `pulsar://host:port`.
+    /// URL for clients: `pulsar://host:port`.
     #[must_use]
     pub fn service_url(&self) -> &str {
         &self.advertised.0
     }
 
-    /// Where clients connect by TLS: `pulsar+ssl://host:port`.
+    /// URL for clients with TLS: `pulsar+ssl://host:port`.
     #[must_use]
     pub fn service_url_tls(&self) -> Option<&str> {
         self.advertised.1.as_deref()
     }
 
-    /// Where the admin interface is: `http://host:port`.
+    /// URL of the admin interface: `http://host:port`.
     #[must_use]
     pub fn admin_url(&self) -> Option<String> {
         self.addresses.admin.map(|address| format!("http://{address}"))
     }
 
-    /// Where the admin interface is by TLS: `https://host:port`.
+    /// URL of the admin interface with TLS: `https://host:port`.
     #[must_use]
     pub fn admin_url_tls(&self) -> Option<String> {
         self.addresses.admin_tls.map(|address| format!("https://{address}"))
     }
 
-    /// The port that it listens on.
+    /// The listening address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.addresses.service
     }
 
-    /// The port that it listens on for TLS.
+    /// The listening address for TLS.
     #[must_use]
     pub const fn address_tls(&self) -> Option<SocketAddr> {
         self.addresses.tls
@@ -163,8 +164,7 @@ impl Broker {
 
     /// Waits until the broker has ended, by itself or because it was stopped.
     ///
-    /// # Errors
-    /// Why it has ended by itself.
+    /// # Errors The reason why it ended by itself.
     pub async fn ended(&self) -> Result<(), BrokerError> {
         let mut ended = self.ended.clone();
         let outcome = ended.wait_for(Option::is_some).await.map_err(|_| BrokerError::Ended)?;
@@ -176,11 +176,10 @@ impl Broker {
         self.stop.cancel();
     }
 
-    /// Stops the broker and waits until it has written everything: clients are cut off, nothing
-    /// that was confirmed is lost.
+    /// Stops the broker and waits until it has written everything: clients are disconnected, and no
+    /// confirmed data is lost.
     ///
-    /// # Errors
-    /// Why it had ended by itself.
+    /// # Errors The reason why it had ended by itself.
     pub fn shutdown(mut self) -> Result<(), BrokerError> {
         self.join();
         self.ended.borrow().clone().unwrap_or(Err(BrokerError::Ended))
@@ -202,7 +201,7 @@ impl Drop for Broker {
     }
 }
 
-/// Reads that nobody waits for any more must not keep the process.
+/// Reads that are no longer needed must not delay the end of the process.
 fn shut_down(runtime: Runtime) {
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
 }
@@ -222,7 +221,7 @@ struct PreparedBroker {
     _data: Option<tempfile::TempDir>,
 }
 
-/// The ports, as they were bound.
+/// The bound ports.
 struct BoundPorts {
     service: TcpListener,
     tls: Option<TcpListener>,
@@ -247,7 +246,7 @@ impl BoundPorts {
     }
 }
 
-/// What clients are told about where the broker is.
+/// The addresses that clients are told.
 fn advertise(config: &BrokerConfig, addresses: &BrokerAddresses) -> Advertised {
     let host = |address: SocketAddr| match &config.advertised_host {
         Some(host) => format!("{}:{}", host::in_url(host), address.port()),
@@ -278,7 +277,7 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> MachineSettings {
     }
 }
 
-/// What the limit on open files leaves to connections.
+/// The number of connections that the limit on open files allows.
 fn room(config: &BrokerConfig, storage: &Arc<dyn Storage>) -> Arc<DescriptorBudget> {
     let (elsewhere, most) = (config.files_elsewhere, config.connections_max);
     DescriptorBudget::new(Arc::clone(storage), elsewhere, most, admin::CONNECTIONS_MAX)
@@ -289,11 +288,12 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let tls = config.tls.as_ref().map(TlsConfig::load).transpose()?;
     let acceptor = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
     doors::warn_of_clear_text(&config);
-    // Ports first: a port that is taken mostly means that the data are, too, and says it better.
+    // Ports first: if a port is taken, usually the data directory is too, and the port's error is
+    // clearer.
     let ports = BoundPorts::listen(&config).await?;
     let advertised = advertise(&config, &ports.addresses);
-    // The log opens each of its segments. How many connections there may be is asked again for each
-    // one.
+    // The log opens each of its segments. The allowed number of connections is computed anew for
+    // each connection.
     descriptors::raise();
     let opened = open::open(&config, storage)?;
     let messages = Messages::new(opened.log.reader(), opened.files);
@@ -360,10 +360,10 @@ impl PreparedBroker {
         (self.addresses, self.advertised.clone())
     }
 
-    /// Serves until it is told to stop, or cannot go on.
+    /// Serves until the stop, or until the broker cannot continue.
     async fn run(self, stop: CancellationToken) -> Result<(), BrokerError> {
         let tasks = TaskTracker::new();
-        // What listens ends with the driver, whichever is told first.
+        // Listeners end together with the driver.
         let ending = CancellationToken::new();
         let house = listener::House::new(self.events, self.messages, self.rules, self.room);
         for listener in self.listeners {
@@ -381,7 +381,7 @@ impl PreparedBroker {
     }
 }
 
-/// The driver, as the admin interface sees it.
+/// The driver, for the admin interface.
 struct Behind {
     events: BrokerEventSender,
     messages: Messages,
@@ -390,7 +390,7 @@ struct Behind {
 
 impl Core for Behind {
     fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        // Whoever waits for the result learns that the broker has ended when the call is dropped.
+        // If the broker has ended, the call is dropped, which tells the waiting caller.
         Box::pin(async move { drop(self.events.send(BrokerEvent::Call(call)).await) })
     }
 
@@ -427,7 +427,7 @@ async fn listen_maybe(
     Ok((Some(listener), Some(bound)))
 }
 
-/// An address that clients can connect to: every interface is none.
+/// An address that clients can connect to; the unspecified address is replaced.
 fn reachable(address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         return SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));

@@ -1,4 +1,4 @@
-//! From a data directory to the state that it holds.
+//! Recovers the state from a data directory.
 
 use crate::clock;
 use crate::compaction;
@@ -16,10 +16,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// So many of the changes that are set aside at a start are named.
+/// Number of changes set aside at a start that are logged individually.
 const SET_ASIDE_SHOWN_MAX: u64 = 20;
 
-/// What a data directory holds.
+/// Content of a data directory.
 pub(super) struct RecoveredData {
     pub(super) state: BrokerState,
     pub(super) composer: Composer,
@@ -30,7 +30,7 @@ pub(super) struct RecoveredData {
     pub(super) temporary: Option<tempfile::TempDir>,
 }
 
-/// What makes the storage of a data directory.
+/// Creates the storage of a data directory.
 pub(super) type MakeStorage = Box<dyn FnOnce(&Path) -> io::Result<Arc<dyn Storage>> + Send>;
 
 pub(super) fn open(
@@ -86,7 +86,7 @@ pub(super) fn open(
     Ok(RecoveredData { state, composer, log, storage, files, compacted, temporary })
 }
 
-/// Names a change that was set aside; of many the first ones.
+/// Warns of a change that was set aside; only the first ones are logged.
 fn warn_of(number: u64, place: RecordLocation, cause: &SetAside) {
     if number <= SET_ASIDE_SHOWN_MAX {
         let (segment, offset) = (place.segment, place.offset);

@@ -1,4 +1,4 @@
-//! What a connection still has to send.
+//! The outgoing queue of a connection.
 
 use super::messages::Stored;
 use bytes::Bytes;
@@ -7,23 +7,23 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Bytes beyond which a connection is not read from: whoever takes no answers gets no more
-/// questions in.
+/// Queued bytes above which a connection is not read from: a client that takes no answers may send
+/// no further requests.
 const QUEUED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A piece of what is to be sent.
+/// A piece of the output.
 #[derive(Debug)]
 pub(super) enum OutboxChunk {
-    /// As it is. `credit` is what the machine counts for the deliveries in it.
+    /// Ready bytes. `credit` is the number that the machine counts for the deliveries in them.
     Ready {
         /// The bytes.
         bytes: Bytes,
         /// Bytes of deliveries.
         credit: u64,
     },
-    /// A message that has to be read first.
+    /// A message that must be read first.
     Stored {
-        /// The command in front of it.
+        /// The command before the message.
         command: CommandMessage,
         /// The message.
         stored: Stored,
@@ -32,15 +32,15 @@ pub(super) enum OutboxChunk {
     },
 }
 
-/// The queue between the driver, which never waits, and a connection.
+/// The queue from the driver, which never waits, to a connection.
 #[derive(Debug)]
 pub(super) struct Outbox {
     queue: Mutex<OutboxQueue>,
-    /// Something was queued, or the connection is to end.
+    /// Signals new output, or the end of the connection.
     filled: Notify,
-    /// Something was sent.
+    /// Signals that output was sent.
     drained: Notify,
-    /// Bytes of deliveries after which the driver is told that they were sent.
+    /// Bytes of sent deliveries after which the driver is told.
     tell_after: u64,
 }
 
@@ -49,21 +49,21 @@ struct OutboxQueue {
     chunks: VecDeque<OutboxChunk>,
     bytes: usize,
     is_closing: bool,
-    /// Bytes of deliveries that were sent, and of which the driver does not know yet.
+    /// Bytes of sent deliveries that the driver does not know yet.
     sent: u64,
 }
 
-/// What is to be sent now.
+/// Output to send now.
 #[derive(Debug)]
 pub(super) struct OutboxBatch {
     pub(super) chunks: VecDeque<OutboxChunk>,
-    /// Nothing will follow.
+    /// Whether nothing will follow.
     pub(super) is_last: bool,
 }
 
 impl Outbox {
-    /// An empty queue. The driver is told of deliveries that were sent once there are so many bytes
-    /// of them; of fewer it learns when it asks.
+    /// An empty queue. The driver is told of sent deliveries once they reach this many bytes; it
+    /// asks for the rest.
     pub(super) fn new(tell_after: u64) -> Self {
         let queue = Mutex::default();
         Self { queue, filled: Notify::new(), drained: Notify::new(), tell_after }
@@ -91,14 +91,14 @@ impl Outbox {
         std::mem::take(&mut self.lock().sent)
     }
 
-    /// Ends the connection when everything is sent.
+    /// Ends the connection after everything was sent.
     pub(super) fn close(&self) {
         self.lock().is_closing = true;
         self.filled.notify_one();
         self.drained.notify_one();
     }
 
-    /// Waits for something to send.
+    /// Waits for output.
     pub(super) async fn next(&self) -> OutboxBatch {
         loop {
             {
@@ -112,8 +112,8 @@ impl Outbox {
         }
     }
 
-    /// Notes that so many bytes of ready pieces were sent, and so many bytes of deliveries. Says
-    /// whether the driver has to be told.
+    /// Notes that these bytes of ready pieces and of deliveries were sent. Returns whether the
+    /// driver must be told.
     pub(super) fn sent(&self, bytes: usize, credit: u64) -> bool {
         let mut queue = self.lock();
         let had_room = queue.bytes <= QUEUED_BYTES_MAX;
@@ -128,7 +128,8 @@ impl Outbox {
         tell
     }
 
-    /// Waits until the client has taken enough of its answers. Says whether the connection goes on.
+    /// Waits until the client has taken enough of its answers. Returns whether the connection
+    /// continues.
     pub(super) async fn room(&self) -> bool {
         loop {
             {
@@ -153,7 +154,7 @@ mod tests {
         OutboxChunk::Ready { bytes: Bytes::from(vec![0; size]), credit: 0 }
     }
 
-    /// Each delivery that was sent woke the driver, only to give back room that nobody waited for.
+    /// Each sent delivery woke the driver, only to free room that nobody waited for.
     #[test]
     fn the_driver_is_told_of_much_and_asks_for_the_rest() {
         let outbox = Outbox::new(100);

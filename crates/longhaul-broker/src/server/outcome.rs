@@ -1,6 +1,5 @@
-//! How something went that the log was given to do, one thing at a time. There is a place for each
-//! outcome before the log begins, so that none is dropped for want of room, however much else is
-//! reported.
+//! Outcomes of the log's work, one piece of work at a time. The place for the outcome exists before
+//! the work begins, so no outcome is lost for lack of room, whatever else is reported.
 
 use crate::log::{WriteCallback, WriteError};
 use tokio::sync::oneshot;
@@ -12,21 +11,21 @@ pub(super) struct OutcomeSlot {
 }
 
 impl OutcomeSlot {
-    /// What the log is to call in the end.
+    /// The callback for the log.
     pub(super) fn expect(&mut self) -> WriteCallback {
         let (sender, receiver) = oneshot::channel();
         self.waiting = Some(receiver);
-        // Nobody waits for it any more if the driver has ended.
+        // Ignored if the driver has ended.
         Box::new(move |result| drop(sender.send(result)))
     }
 
-    /// Whether one is yet to come.
+    /// Whether an outcome is pending.
     pub(super) const fn is_expected(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Waits for it, for ever if none is expected. May be dropped. A log that ended without a word
-    /// has closed.
+    /// Waits for the outcome, for ever if none is pending. Cancel safe. If the log ends without an
+    /// outcome, it counts as closed.
     pub(super) async fn comes(&mut self) -> Result<(), WriteError> {
         let Some(waiting) = &mut self.waiting else { return std::future::pending().await };
         let result = waiting.await.unwrap_or(Err(WriteError::Closed));
@@ -39,7 +38,7 @@ impl OutcomeSlot {
 mod tests {
     use super::*;
 
-    /// What the log reports next, if it has reported anything yet.
+    /// The outcome, if the log has already reported it.
     async fn reported(outcome: &mut OutcomeSlot) -> Option<Result<(), WriteError>> {
         tokio::select! {
             biased;
@@ -48,8 +47,8 @@ mod tests {
         }
     }
 
-    /// It went into a channel that reads and compactions use as well. Where that was full the
-    /// report was dropped, and the broker waited for it for ever.
+    /// Outcomes went into a channel that reads and compactions also used. If it was full, the
+    /// outcome was dropped, and the broker waited for ever.
     #[tokio::test]
     async fn an_outcome_comes_once() {
         let mut outcome = OutcomeSlot::default();
@@ -65,7 +64,7 @@ mod tests {
         }
     }
 
-    /// A writer that panicked left the broker waiting.
+    /// After a panic of the writer, the broker waited for ever.
     #[tokio::test]
     async fn a_log_that_ends_without_a_word_has_closed() {
         let mut outcome = OutcomeSlot::default();

@@ -1,4 +1,4 @@
-//! From the bytes of a connection to what its client asks for. Pure.
+//! Decodes the requests in a connection's bytes. Pure.
 
 use crate::machine::effect::{ClientRequest, IncomingMessage, RequestRefusal};
 use bytes::BytesMut;
@@ -6,23 +6,23 @@ use longhaul_wire::frame::{self, Frame, FrameError};
 use longhaul_wire::messages::{Command, ServerError};
 use longhaul_wire::payload::{Payload, PayloadDecodeError};
 
-/// Requests that are handed on at a time.
+/// Requests that are passed on together.
 const REQUESTS_MAX: usize = 1024;
 
-/// What was read, as requests.
+/// Decoded requests.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedRequests {
-    /// In the order in which they came.
+    /// In order of arrival.
     pub(crate) requests: Vec<ClientRequest>,
-    /// What comes next is no frame: nothing behind it can be read.
+    /// Whether invalid bytes follow: nothing after them can be read.
     pub(crate) is_broken: bool,
-    /// There may be more in the buffer.
+    /// Whether there may be more in the buffer.
     pub(crate) has_more: bool,
-    /// The last one has an answer that may be much larger than itself.
+    /// Whether the last request may have a much larger answer.
     pub(crate) is_heavy: bool,
 }
 
-/// The next requests in what was read.
+/// Decodes the next requests.
 pub(crate) fn requests(
     buffer: &mut BytesMut,
     is_connected: &mut bool,
@@ -35,7 +35,7 @@ pub(crate) fn requests(
             parsed.has_more = true;
             return parsed;
         }
-        // Whoever has not introduced itself has no messages to send.
+        // Before CONNECT, a client must not send messages.
         let limit = if *is_connected { message_bytes_max } else { 0 };
         match frame::decode(buffer, limit) {
             Ok(Some(Frame { command: Command::Send(send), payload })) => {
@@ -74,7 +74,7 @@ pub(crate) fn requests(
     parsed
 }
 
-/// Checks a message: whatever is stored can be read by every consumer.
+/// Validates a message: every consumer must be able to read stored messages.
 pub(crate) fn verified(payload: Payload) -> Result<IncomingMessage, RequestRefusal> {
     let refuse = |cause: PayloadDecodeError| {
         let code = match cause {
@@ -111,16 +111,16 @@ pub(crate) fn verified(payload: Payload) -> Result<IncomingMessage, RequestRefus
     })
 }
 
-/// Bytes that a message of a batch takes at least: the size of its metadata, and in them the size
-/// of its body.
+/// Smallest size of a message in a batch, in bytes: the size of its metadata, and in it the size of
+/// its body.
 const BATCHED_BYTES_MIN: usize = 6;
-/// Clients batch a thousand messages by default.
+/// Maximum number of messages in a batch. Clients batch a thousand messages by default.
 const BATCH_MAX: u32 = 100_000;
 /// No client unpacks more.
 const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Refuses a batch that claims more messages than it can hold. Whoever acknowledges one of them
-/// makes the broker remember something about all others.
+/// Refuses a batch that claims more messages than it can hold: an acknowledgement of one message
+/// makes the broker keep a bit for each of the others.
 fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(), RequestRefusal> {
     let unpacked = unpacked.map_or(0, |size| size as usize).min(UNPACKED_BYTES_MAX);
     let size = payload.body().len().max(unpacked);
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
     use longhaul_wire::messages::MessageMetadata;
 
-    /// A message of some bytes could claim to be a batch of two billion. The first acknowledgement
-    /// of one of them took 256 MiB.
+    /// A message of a few bytes could claim to be a batch of two billion. The first acknowledgement
+    /// of a part of it took 256 MiB.
     #[test]
     fn a_batch_cannot_claim_more_messages_than_it_has_room_for() {
         let batch = |count, unpacked, body: &[u8]| {

@@ -1,15 +1,15 @@
-//! One limit for what all connections together hold of messages that are not complete yet.
+//! Limits the memory for incomplete messages of all connections.
 //!
-//! A message is sorted out when all of it is there, and each connection may send one of some
-//! megabytes at a time: 200 connections that sent half of one held a gigabyte. So a message takes
-//! its room as a whole before more of it is read. Whoever has room can come to an end, and whoever
-//! waits for it is not read from meanwhile. While little room is left, only those keep it whose
-//! message goes on coming: 100 connections that sent a part of one and then nothing kept everybody
-//! else waiting for minutes.
+//! A message is only processed when it is complete, and each connection may send one of some
+//! megabytes: 200 connections that had each sent half a message held a gigabyte. So a message
+//! reserves room for its full size before more of it is read. A connection with room can finish its
+//! message; a connection that waits for room is not read from. While little room is left, a message
+//! keeps its room only if it makes progress: 100 connections that had sent a part and then nothing
+//! delayed all others for minutes.
 //!
-//! A connection has one message at a time, and each message takes a quarter of the room at most, so
-//! that no connection keeps it from the others. Where messages may be larger than that there is one
-//! such message at a time, and what it has above a quarter counts for nothing.
+//! A connection has one message at a time, and each message takes at most a quarter of the room, so
+//! no connection can block the others. If messages may be larger than that, only one such message
+//! is received at a time, and its size above a quarter is not counted.
 
 use super::crowd::ConnectionWarnings;
 use crate::clock;
@@ -19,26 +19,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Room is counted in units of so many bytes. What is smaller takes none.
+/// Unit of room in bytes. Smaller messages take no room.
 const UNIT_BYTES: u32 = 64 * 1024;
-/// 512 MiB in all.
+/// Total room: 512 MiB.
 const UNITS_MAX: u32 = 8 * 1024;
-/// A connection takes 128 MiB of that at most.
+/// Maximum room per connection: 128 MiB.
 const UNITS_SHARE: u32 = UNITS_MAX / 4;
-/// With less room than this, 64 MiB, connections whose messages do not go on are closed.
+/// With less room than this, 64 MiB, connections whose messages make no progress are closed.
 const UNITS_LEFT_MIN: usize = 1024;
-/// A message is complete after so long, the wait for room not counted: one of 5 MiB at 44 kB/s.
+/// Time limit for a complete message, without the wait for room: 5 MiB at 44 kB/s.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(120);
-/// While there is little room, one more unit of a message has to come within this time.
+/// While room is scarce, another unit of a message must arrive within this time.
 const UNIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Room for all connections.
+/// Room for incomplete messages of all connections.
 #[derive(Debug)]
 pub(super) struct PartialMessageBudget {
     units: Arc<Semaphore>,
-    /// For a message that is larger than what a connection may take: for one at a time.
+    /// Permit for a message above the share of a connection: one at a time.
     large: Arc<Semaphore>,
-    /// What the log was told of connections that were closed to make room.
+    /// Logged closures of connections that made room.
     closed: Mutex<ConnectionWarnings>,
 }
 
@@ -49,20 +49,21 @@ impl PartialMessageBudget {
         Arc::new(Self { units, large, closed: Mutex::default() })
     }
 
-    /// Room for a message of so many units, as soon as there is some.
+    /// Waits for room for a message of this many units.
     async fn take(&self, units: u32) -> Result<Permits, AcquireError> {
         let is_large = units > UNITS_SHARE;
-        // Who waits for this does not stand in the line for the other room.
+        // Acquired first, so that large messages do not block the queue for the other room.
         let large =
             if is_large { Some(Arc::clone(&self.large).acquire_owned().await?) } else { None };
         let units = Arc::clone(&self.units).acquire_many_owned(units.min(UNITS_SHARE)).await?;
         Ok(Permits { large, _units: units })
     }
 
-    /// Whether others may need what this one has. Whoever waits for room takes what comes free, so
-    /// that little is left then, too.
+    /// Whether others may need this room. A connection that waits takes all room that is freed, so
+    /// little is left then too.
     fn is_scarce(&self, room: &Permits) -> bool {
-        // The room itself, who has the permit and whoever waits for it hold the semaphore.
+        // The semaphore has references from the budget, from the holder of the permit, and from
+        // each waiting connection.
         let is_awaited = room.large.is_some() && Arc::strong_count(&self.large) > 2;
         is_awaited || self.units.available_permits() < UNITS_LEFT_MIN
     }
@@ -79,15 +80,15 @@ impl PartialMessageBudget {
     }
 }
 
-/// Room for a message.
+/// The reserved room of a message.
 #[derive(Debug)]
 struct Permits {
-    /// Of one that is larger than what a connection may take.
+    /// Permit of a message above the share of a connection.
     large: Option<OwnedSemaphorePermit>,
     _units: OwnedSemaphorePermit,
 }
 
-/// What a connection holds of a message.
+/// An incomplete message of a connection.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     all: Arc<PartialMessageBudget>,
@@ -97,11 +98,11 @@ pub(super) struct Unfinished {
 #[derive(Debug)]
 struct PartialMessage {
     room: Permits,
-    /// The message has to be complete then.
+    /// Deadline for the complete message.
     complete_by: Instant,
-    /// Of the message that were there when the last unit was complete.
+    /// Bytes of the message when the last unit was complete.
     bytes: usize,
-    /// The next unit has to be there then, while there is little room.
+    /// Deadline for the next unit while room is scarce.
     next_by: Instant,
 }
 
@@ -110,12 +111,12 @@ impl Unfinished {
         Self { all, held: None }
     }
 
-    /// What was held is complete.
+    /// Frees the room of a complete message.
     pub(super) fn done(&mut self) {
         self.held = None;
     }
 
-    /// The broker has not read for so long.
+    /// Extends the deadlines by a time in which the broker did not read.
     pub(super) fn stood_still(&mut self, time: Duration) {
         if let Some(held) = &mut self.held {
             held.complete_by += time;
@@ -124,10 +125,9 @@ impl Unfinished {
     }
 
     /// Waits until there is room for the message that begins in this buffer. Returns when to
-    /// [look](Self::look) whether it goes on.
+    /// [look](Self::look) whether it makes progress.
     ///
-    /// # Errors
-    /// There is no room for a long time.
+    /// # Errors There is no room for a long time.
     pub(super) async fn wait(&mut self, buffer: &[u8]) -> io::Result<Option<Instant>> {
         if let Some(held) = &mut self.held {
             if buffer.len() >= held.bytes + UNIT_BYTES as usize {
@@ -145,7 +145,7 @@ impl Unfinished {
         let room = timeout(MESSAGE_TIMEOUT, self.all.take(units)).await.map_err(late)?;
         let now = clock::monotonic();
         let next_by = now + UNIT_TIMEOUT;
-        // The room is never closed.
+        // The semaphore is never closed.
         self.held = room.ok().map(|room| PartialMessage {
             room,
             complete_by: now + MESSAGE_TIMEOUT,
@@ -155,10 +155,9 @@ impl Unfinished {
         Ok(Some(next_by))
     }
 
-    /// Nothing more has come until now.
+    /// Notes that nothing has arrived since the last call.
     ///
-    /// # Errors
-    /// The message is late, or keeps others from sending theirs.
+    /// # Errors The message is late, or blocks other connections.
     pub(super) fn look(&mut self, now: Instant) -> io::Result<()> {
         let Some(held) = &mut self.held else { return Ok(()) };
         if now >= held.complete_by {
@@ -178,7 +177,7 @@ impl Unfinished {
     }
 }
 
-/// Why a connection ends.
+/// The error that ends a late connection.
 pub(super) fn late(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
@@ -195,7 +194,7 @@ mod tests {
         part
     }
 
-    /// 200 connections that each sent half a message held a gigabyte.
+    /// 200 connections that had each sent half a message held a gigabyte.
     #[tokio::test(start_paused = true)]
     async fn messages_that_are_not_complete_share_one_limit() {
         let all = PartialMessageBudget::new();
@@ -216,7 +215,7 @@ mod tests {
             None,
             "takes no room"
         );
-        // Whoever has room keeps it, and gives it back with the last byte.
+        // A connection keeps its room and frees it with the last byte.
         assert!(held[0].wait(&half).await.unwrap().is_some());
         held[0].done();
         let mut waiting = Unfinished::new(Arc::clone(&all));
@@ -231,8 +230,8 @@ mod tests {
         );
     }
 
-    /// 200 connections that had sent half a message of 5 MB, and then nothing, made an honest
-    /// producer of 200 kB wait for 38 s.
+    /// 200 connections that had sent half a message of 5 MB, and then nothing, delayed a producer
+    /// of 200 kB for 38 s.
     #[tokio::test]
     async fn whoever_sends_nothing_more_makes_room_for_others() {
         let all = PartialMessageBudget::new();
@@ -249,7 +248,7 @@ mod tests {
         assert!(timeout(Duration::ZERO, waiting.as_mut()).await.is_err(), "there is no room");
         let soon = clock::monotonic() + UNIT_TIMEOUT;
         let mut sends = held.pop().unwrap();
-        // One more unit has come, and then a part of the next.
+        // Another unit has arrived, and then a part of the next.
         let more = part(5 * 1024 * 1024, 2 * UNIT_BYTES as usize);
         assert!(sends.wait(&more).await.unwrap().unwrap() > soon);
         held.retain_mut(|silent| silent.look(soon).is_ok());
@@ -258,8 +257,8 @@ mod tests {
         assert!(sends.look(soon).is_ok(), "it goes on");
     }
 
-    /// Where messages may have 512 MiB, one that was sent slowly took all of the room, and the
-    /// second one stood in line for it before everybody else.
+    /// With a limit of 512 MiB per message, one slow message took all of the room, and the second
+    /// one blocked the queue for everybody else.
     #[tokio::test]
     async fn one_connection_takes_no_more_than_its_share() {
         let all = PartialMessageBudget::new();

@@ -1,4 +1,4 @@
-//! What is done about an entry that cannot be read, before the machine goes on without it.
+//! Retries reads of an unreadable entry, before the machine goes on without it.
 
 use super::messages::Stored;
 use crate::log::{ReadError, RecordReader};
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::time::Duration;
 
-/// Between the attempts to read an entry: a cable, a network disk or a controller may recover.
+/// Pauses between the attempts to read an entry: a cable, a network disk or a controller may
+/// recover.
 pub(super) const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(500)];
 
@@ -35,7 +36,7 @@ pub(super) fn of(
     }
 }
 
-/// Lets the machine go on without these entries, and says so in the log.
+/// Makes the machine go on without these entries, and logs its warnings.
 pub(super) fn withhold(machine: &mut BrokerMachine, entries: &[Unreadable]) {
     for entry in entries {
         if let Some(text) = machine.withhold(entry) {
@@ -44,8 +45,8 @@ pub(super) fn withhold(machine: &mut BrokerMachine, entries: &[Unreadable]) {
     }
 }
 
-/// Reads entries that are to be copied to the end of the log. What cannot be read is tried again
-/// when its segment is looked at again.
+/// Reads entries that are to be copied to the end of the log. Unreadable ones are tried again when
+/// their segment is cleaned again.
 pub(super) async fn read_survivors(
     reader: RecordReader,
     survivors: Vec<Survivor>,
@@ -61,6 +62,6 @@ pub(super) async fn read_survivors(
         }
         (read, failed)
     });
-    // It is not run where the broker ends, and then nothing is copied.
+    // If the broker ends, the task does not run, and nothing is copied.
     read.await.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What must be true between the steps, after a crash, and in the end.
+//! Checks between the steps, after a crash, and at the end.
 
 use super::model::{Model, ModelCursor, ModelTopic};
 use super::node::{RecoveredState, SimulatedBroker, without_checkpoint};
@@ -13,7 +13,7 @@ use crate::state::{BrokerState, BrokerSubscription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Whether a subscription's cursor is that of the model.
+/// Whether a subscription's cursor equals the model's.
 fn agrees(found: &BrokerSubscription, cursor: &ModelCursor, end: u64) -> bool {
     (0..end).all(|ordinal| {
         let open = found.cursor.open_in_batch(ordinal).map(|indexes| indexes[0]);
@@ -23,7 +23,7 @@ fn agrees(found: &BrokerSubscription, cursor: &ModelCursor, end: u64) -> bool {
     })
 }
 
-/// Checks that the state is what the model says.
+/// Checks that the state equals the model.
 fn audit(state: &BrokerState, model: &Model, what: &str) {
     let ids: BTreeSet<u32> = state.topics().map(|(id, _)| id).collect();
     assert_eq!(ids, model.topics.keys().copied().collect(), "{what}: topics");
@@ -67,15 +67,15 @@ fn audit(state: &BrokerState, model: &Model, what: &str) {
     assert_eq!(state.live(), &live, "{what}: bytes in segments");
 }
 
-/// Two states that the same records led to.
+/// Checks that two states that result from the same records are equal.
 pub(super) fn same(left: &BrokerState, right: &BrokerState, has_cleaned: bool, what: &str) {
     let parts = |state: &BrokerState| {
         let mut changes: Vec<String> =
             state.snapshot().iter().map(|change| format!("{change:?}")).collect();
         for (id, topic) in state.topics() {
             let delay = |ordinal| topic.entries.deliver_at(ordinal);
-            // What was cleaned on one side may be there still on the other, which knows only the
-            // log.
+            // Entries that were cleaned on one side may still exist on the other, which only knows
+            // the log.
             let is_here = |state: &BrokerState, at: u64| {
                 state.topic(id).and_then(|kept| kept.entries.get(at)).is_some()
             };
@@ -105,7 +105,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// The process or the machine ends, and the broker starts again.
+    /// Ends the process or the machine, and starts the broker again.
     pub(super) fn crash(&mut self) {
         if !self.node.is_dead && self.random.bool() {
             self.hostile_calls();
@@ -116,7 +116,7 @@ impl SimulatedWorld {
         self.orphans.clear();
         self.calls.clear();
         self.backoffs.clear();
-        // The former process lets go of the directory before the next one takes it.
+        // The former process releases the directory before the next one locks it.
         if self.random.u8(0..3) == 0 && !self.storage.has_lost_power() {
             self.storage.kill()
         } else {
@@ -129,7 +129,7 @@ impl SimulatedWorld {
             self.storage.surprise(self.storage.operations() + self.random.u64(0..8), surprise);
         }
         let mut opened = SimulatedBroker::open(&self.storage, self.now, has_removed);
-        // A start may go on without what failed. Without power none does.
+        // A start may continue without the failed operation, but never without power.
         if matches!(opened, Err(OpenError::Io { .. })) || self.storage.has_lost_power() {
             self.storage.no_surprises();
             self.storage.crash();
@@ -165,7 +165,7 @@ impl SimulatedWorld {
         self.read_everything();
     }
 
-    /// What the model was behind the last record that the disk has.
+    /// The model after the last record on disk.
     fn recovered(&self, found: &RecoveredState) -> Model {
         let what = format!("seed {}: after the crash", self.seed);
         let first = self.history.front().unwrap();
@@ -179,7 +179,7 @@ impl SimulatedWorld {
             same(&found.state, state, self.has_cleaned, &what);
             return model.clone();
         }
-        // A request may have led to several records, of which the disk has some.
+        // A request may have led to several records, of which some are on disk.
         assert!(found.end > first.0, "{what}: records that were on disk are lost");
         let after = self.history.iter().position(|(end, ..)| *end > found.end);
         let after = after.unwrap_or_else(|| panic!("{what}: records that nobody wrote"));
@@ -189,7 +189,7 @@ impl SimulatedWorld {
         model
     }
 
-    /// Every entry that is there can be read, and is what was published.
+    /// Checks that every existing entry is readable and unchanged.
     fn read_everything(&self) {
         let reader = self.node.log.reader();
         for (id, kept) in self.node.machine.state().topics() {
@@ -202,8 +202,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Lets everything come to an end that is under way, and checks that nobody waits for what is
-    /// there.
+    /// Completes all pending work, and checks that no consumer waits for an available entry.
     pub(super) fn pump(&mut self) {
         self.storage.set_bytes_max(None);
         self.storage.set_exhausted(false);
@@ -235,8 +234,8 @@ impl SimulatedWorld {
         panic!("seed {}: no end", self.seed);
     }
 
-    /// Where all consumers want something, an entry waits for nothing but another one of its key
-    /// that somebody holds.
+    /// Checks that, when all consumers want entries, an entry only waits for another one of its key
+    /// that a consumer holds.
     fn check_no_key_waits(
         &self,
         id: u32,
@@ -306,7 +305,7 @@ impl SimulatedWorld {
                 !matches!(request.what, What::Producer { waits: true })
             };
             assert_eq!(conn.pending.values().filter(owed).count(), 0, "seed {seed}: no answer");
-            // What is sent behind the broker's back that has closed the producer is not answered.
+            // Messages to a producer that the broker has closed get no answer.
             let is_stored = |sent: &Outstanding| matches!(sent.outcome, ExpectedOutcome::Stored(_));
             let owed = conn.producers.values().any(|producer| {
                 producer.outstanding.iter().any(is_stored)
@@ -317,20 +316,20 @@ impl SimulatedWorld {
         assert!(self.calls.is_empty(), "seed {seed}: a call has no answer");
     }
 
-    /// In the end everything that is not acknowledged reaches who asks for it.
+    /// Checks that in the end all unacknowledged entries reach a consumer.
     pub(super) fn drain(&mut self) {
         let conns: Vec<u64> = self.conns.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.disconnect(conn));
-        // What is delayed was so by a clock that may have been turned back since.
+        // Delays were set by a clock that may have been turned back since.
         self.pass(100_000 + self.turned_back * TURN_BACK_MS);
         self.pump();
-        // Nobody publishes to the others, and nobody consumes from them while calls take them away.
+        // The other topics have no publishes, and no consumers while calls delete them.
         let used =
             self.model.topics.iter().filter(|(_, topic)| TOPICS.contains(&topic.name.as_str()));
         let topics: Vec<(u32, Arc<ModelTopic>)> =
             used.map(|(&id, topic)| (id, Arc::clone(topic))).collect();
         for (id, topic) in topics {
-            // A connection has not too many consumers.
+            // A new connection, because the number of consumers per connection is limited.
             let conn = self.connect();
             for (subscription, cursor) in &topic.cursors {
                 let kinds = [
@@ -391,7 +390,7 @@ impl SimulatedWorld {
             Some(earliest),
         );
         self.pump();
-        // A limit on what is not acknowledged would end this early.
+        // A limit of unacknowledged messages would end this early.
         let has_limit = kind.is_shared() && self.model.topics[&id].unacked_limit > 0;
         self.grant(conn, consumer, 10_000);
         self.pump();
@@ -420,8 +419,8 @@ impl SimulatedWorld {
     }
 }
 
-/// The model of a state that some of a request's records led to: of each thing, what it was before
-/// or after.
+/// The model of a state after some of a request's records: each part has its value from before or
+/// after the request.
 fn between(state: &BrokerState, lower: &Model, upper: &Model) -> Model {
     let mut model = Model::default();
     for (id, kept) in state.topics() {
@@ -431,7 +430,7 @@ fn between(state: &BrokerState, lower: &Model, upper: &Model) -> Model {
         let mut topic = ModelTopic::clone(longest);
         topic.entries.truncate(usize::try_from(kept.entries.end()).unwrap());
         topic.first = kept.entries.first();
-        // A segment that was removed shortly before may be there again.
+        // A segment that was removed shortly before may exist again.
         topic.gone.retain(|&ordinal| kept.entries.get(ordinal).is_none());
         let horizon = kept.compacted.as_ref().map(|view| view.horizon);
         let view = known.iter().find(|topic| topic.view.as_ref().map(|view| view.0) == horizon);

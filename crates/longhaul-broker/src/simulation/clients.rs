@@ -1,4 +1,4 @@
-//! What clients do.
+//! Behaviour of the simulated clients.
 
 use super::model::ModelCursor;
 use super::world::{
@@ -89,7 +89,7 @@ impl SimulatedWorld {
         };
         let policy = KeyPolicy { is_sticky: false, allows_disorder: self.seed.is_multiple_of(4) };
         let by_key = DispatchMode::KeyShared(policy);
-        // Mostly of one type, so that several consumers meet.
+        // Usually of one type, so that several consumers share a subscription.
         let is_usual = self.random.u8(0..6) > 0;
         let all = [DispatchMode::Shared, DispatchMode::Exclusive, DispatchMode::Failover, by_key];
         let kind = match &subscription[..] {
@@ -103,7 +103,7 @@ impl SimulatedWorld {
         self.subscribe_as(conn, &topic, &subscription, kind, !is_reader, reads_compacted, start);
     }
 
-    /// An id in a topic, or one of those with a meaning.
+    /// An id in a topic, or a special id.
     fn some_id(&mut self, topic: &str) -> MessageIdData {
         let id = self.node.machine.state().topic_id(topic).unwrap_or(u32::MAX);
         let entries =
@@ -183,7 +183,7 @@ impl SimulatedWorld {
         consumer_id
     }
 
-    /// The subscription exists now, even if the consumer was refused.
+    /// Notes that the subscription exists, even if the consumer was refused.
     fn know_cursor(
         &mut self,
         id: u32,
@@ -230,7 +230,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// One of the connection's consumers, its client not knowing whether the broker still has it.
+    /// One of the connection's consumers, possibly one that the broker has closed.
     fn some_consumer(&mut self, conn: u64) -> Option<u64> {
         let ids: Vec<u64> = self.conns[&conn].consumers.keys().copied().collect();
         self.random.choice(&ids).copied()
@@ -260,7 +260,7 @@ impl SimulatedWorld {
         let Some(topic) = self.model.topics.get(&key.0).cloned() else { return };
         let run = self.runs.get(&key).filter(|run| run.kind.is_shared());
         let is_shared = run.is_some();
-        // Whoever takes over a task acknowledges what was delivered to another one.
+        // A worker that takes over a task acknowledges messages delivered to another consumer.
         if let Some(run) = run.filter(|_| !is_detached && self.random.u8(0..4) == 0) {
             held = run.pending.keys().copied().collect();
         }
@@ -299,7 +299,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Changes the cursor as one id of an ack does.
+    /// Changes the cursor as an ack of one id does.
     fn acked(&mut self, key: &(u32, String), ordinal: u64, open: Option<u64>, cumulative: bool) {
         let entry = Arc::clone(self.model.topics[&key.0].entry(ordinal));
         self.change_cursor(key, |cursor| {
@@ -313,7 +313,7 @@ impl SimulatedWorld {
         });
     }
 
-    /// Changes a cursor, and lets go what it acknowledges.
+    /// Changes a cursor, and releases the entries that it acknowledges.
     pub(super) fn change_cursor(
         &mut self,
         key: &(u32, String),
@@ -446,7 +446,7 @@ impl SimulatedWorld {
         let consumer = &self.conns[&conn].consumers[&consumer_id];
         let (topic, reads_compacted) = (consumer.topic, consumer.reads_compacted);
         let readable = self.readable(topic);
-        // Whoever waited for one that is gone would wait for ever.
+        // A reader that waited for a removed entry would wait for ever.
         let last = self.model.topics.get(&topic).and_then(|known| {
             let ordinal = *known.visible(reads_compacted, readable).last()?;
             Some(known.entry(ordinal).id)

@@ -1,5 +1,4 @@
-//! Sockets that say nothing take all file descriptors that they are given: the log goes on beside
-//! them.
+//! Idle sockets take all file descriptors that they get; the log must continue.
 
 use super::volume::{KIB, Volume};
 use crate::log::Storage;
@@ -33,7 +32,7 @@ impl IdleSockets {
         self.sockets.len() + volume.storage.open_files() < self.limit
     }
 
-    /// As many connect as are let in. The system lets nobody in without a descriptor.
+    /// Opens as many connections as are admitted. The system needs a descriptor for each.
     fn come(&mut self, random: &mut Rng, volume: &Volume) {
         let door =
             if random.u8(0..4) == 0 { ConnectionClass::Admin } else { ConnectionClass::Clients };
@@ -48,8 +47,8 @@ impl IdleSockets {
     }
 }
 
-/// With the common limit of 1,024, 1,100 sockets that said nothing, for which no token is needed,
-/// ended the broker at its next segment.
+/// With the usual limit of 1,024 descriptors, 1,100 idle sockets, which need no token, ended the
+/// broker at its next segment.
 #[test]
 fn the_log_goes_on_beside_sockets_that_say_nothing() {
     (0..SEEDS).for_each(goes_on_beside_a_crowd);

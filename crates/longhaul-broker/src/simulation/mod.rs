@@ -1,15 +1,16 @@
 //! The whole broker without sockets and threads, under random histories: clients that come and go,
-//! operators, a disk that fails and loses what was not synced. Each history is reproducible by its
+//! operators, and a disk that fails and loses unsynced data. Each history is reproducible by its
 //! seed.
 //!
-//! Beside the broker runs a model ([`model`]) that every request changes at once. It says which
-//! entries there are, what each subscription has acknowledged, and what compaction leaves. Whatever
-//! comes out of the broker is compared with it ([`observe`]): an answer comes only when everything
-//! before it is on disk, a consumer gets only what is on disk, what it has permits for, what nobody
-//! else has, in order where order is promised. After a crash the state must be the one behind some
-//! record at or after the last that was confirmed ([`check`]).
+//! A model ([`model`]) runs beside the broker, and every request changes it at once. It determines
+//! the existing entries, the acknowledgements of each subscription, and the result of compaction.
+//! All output of the broker is compared with it ([`observe`]). An answer comes only when everything
+//! before it is on disk. A consumer only gets entries that are on disk, that it has permits for,
+//! and that no other consumer holds, and in order where order is promised. After a crash the state
+//! must be the one after some record at or after the last confirmed one ([`check`]).
 //!
-//! `LONGHAUL_SIMULATION_SEEDS` asks for more seeds, `LONGHAUL_SIMULATION_SEED` for one.
+//! `LONGHAUL_SIMULATION_SEEDS` sets the number of seeds, `LONGHAUL_SIMULATION_SEED` runs a single
+//! one.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -34,11 +35,11 @@ mod world;
 use crate::log::Surprise;
 use world::SimulatedWorld;
 
-/// Every history goes so many times through work and crash.
+/// Cycles of work and crash per history.
 const LIVES: u64 = 3;
-/// What is done with time is looked at so often, whatever the wall clock shows.
+/// Interval of periodic work, whatever the wall clock shows.
 const ROUND_MS: u64 = 1000;
-/// Failed seeds that are shown.
+/// Failed seeds that are listed.
 const FAILURES_MAX: usize = 8;
 
 impl SimulatedWorld {
@@ -67,7 +68,7 @@ impl SimulatedWorld {
             may_die |= surprise != Surprise::Exhausted;
         }
         self.storage.set_exhausted(self.random.u8(0..4) == 0);
-        // Some lives are hasty, in some the disk keeps up.
+        // In some lives the disk lags behind, in some it keeps up.
         let pace = self.random.u8(1..5);
         for _ in 0..self.random.usize(20..250) {
             match self.random.u8(0..16) {
@@ -86,7 +87,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Somebody skips what is there, and time goes by.
+    /// Skips all entries of a subscription, and advances the time.
     fn tidy_up(&mut self) {
         self.skip_all();
         self.node.look();
@@ -107,7 +108,7 @@ impl SimulatedWorld {
             4 => self.node.write_checkpoint(),
             5 => self.compact(),
             6 if self.random.u8(0..4) == 0 => self.squeeze(),
-            // While it lacks them the broker goes on with what is open.
+            // Without descriptors, the broker continues with its open files.
             6 if self.random.u8(0..3) == 0 => self.storage.set_exhausted(self.random.bool()),
             6 => self.copy(),
             7 => self.pump(),
@@ -115,7 +116,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// The disk gets full, or gets room again.
+    /// Makes the disk full, or frees space.
     fn squeeze(&mut self) {
         let used: u64 = self.node.log.segments().iter().map(|(_, bytes)| bytes).sum();
         let max = self.random.bool().then(|| used + self.random.u64(0..20_000));
@@ -146,7 +147,7 @@ impl SimulatedWorld {
         self.finish(effects);
     }
 
-    /// Copies what is left of an old segment.
+    /// Copies the needed entries of an old segment.
     fn copy(&mut self) {
         self.node.copy();
         let effects = self.act(|_| {});
@@ -163,7 +164,7 @@ impl SimulatedWorld {
         if let Some(slots) = slots.filter(|_| is_known) {
             let seed = self.seed;
             let from = job.entries.iter().next().map_or(job.horizon, |(ordinal, ..)| ordinal);
-            // What goes while it is compacted is there still.
+            // Entries that are removed during a compaction are still compacted.
             let entries = job.entries.iter().map(|(ordinal, ..)| ordinal).collect();
             self.model.topic(job.topic).compact(job.horizon, from, &entries);
             let topic = &self.model.topics[&job.topic];
@@ -196,14 +197,14 @@ fn every_promise_holds_through_crashes() {
             continue;
         }
         broken.push(seed);
-        // Several say more than one about what they have in common.
+        // Several failures show what they have in common.
         if broken.len() == FAILURES_MAX {
             break;
         }
     }
     assert!(broken.is_empty(), "replay with LONGHAUL_SIMULATION_SEED set to one of {broken:?}");
-    // Histories in which nothing happens would prove nothing.
-    // One in ten cleans; a few seeds may happen to have none that does.
+    // Histories without events would prove nothing. One in ten cleans segments; a few seeds may
+    // happen to have none.
     let cleans = cleaned * 20 > count || count < 100;
     let happened = delivered.min(receipts) > count * 20
         && cleans

@@ -1,5 +1,5 @@
-//! What must be true of the broker's state, kept in the simplest way there is: every request
-//! changes it at once, and a crash takes it back to the last record that the disk has.
+//! A simple model of the broker's state: every request changes it at once, and a crash resets it to
+//! the last record on disk.
 
 use crate::state::entries::EntryPosition;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use longhaul_wire::messages::MessageIdData;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The last message of every key: the ordinal of its entry, and its place in the batch.
+/// The last message of every key: the ordinal of its entry, and its index in the batch.
 pub(super) type Latest = BTreeMap<u8, (u64, usize)>;
 
 /// A message of an entry.
@@ -15,7 +15,8 @@ pub(super) type Latest = BTreeMap<u8, (u64, usize)>;
 pub(super) struct Part {
     pub(super) key: Option<u8>,
     pub(super) body: String,
-    /// Compaction takes it for one: empty in a batch, or with an uncompressed size that says so.
+    /// Whether compaction treats it as a tombstone: empty in a batch, or with an uncompressed size
+    /// of 0.
     pub(super) is_tombstone: bool,
 }
 
@@ -43,12 +44,12 @@ impl ModelEntry {
     }
 }
 
-/// What a subscription has acknowledged, entry by entry.
+/// The acknowledgements of a subscription, by entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ModelCursor {
     pub(super) floor: u64,
     pub(super) acked: BTreeSet<u64>,
-    /// Open messages of batches that are partly acknowledged.
+    /// Unacknowledged messages of partly acknowledged batches.
     pub(super) open: BTreeMap<u64, u64>,
 }
 
@@ -67,7 +68,7 @@ impl ModelCursor {
         self.close_up();
     }
 
-    /// One spelling for what is the same.
+    /// Normalizes equal states.
     fn close_up(&mut self) {
         while self.acked.contains(&self.floor) {
             self.floor += 1;
@@ -93,22 +94,22 @@ impl ModelCursor {
     }
 }
 
-/// A topic, from its creation on: trimmed entries stay.
+/// A topic with all entries since its creation, including trimmed ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModelTopic {
     pub(super) name: String,
     pub(super) entries: Vec<Arc<ModelEntry>>,
-    /// The first entry that is kept.
+    /// The first stored entry.
     pub(super) first: u64,
     pub(super) cursors: BTreeMap<String, ModelCursor>,
     pub(super) deduplicates: bool,
     pub(super) sequences: BTreeMap<String, u64>,
-    /// Entries whose bytes were given back though older ones are still there.
+    /// Entries that were removed although older ones still exist.
     pub(super) gone: BTreeSet<u64>,
     pub(super) unacked_limit: u64,
-    /// A threshold for compaction is set.
+    /// Whether a compaction threshold is set.
     pub(super) compacts: bool,
-    /// Horizon, and the last messages before it.
+    /// Horizon of the view, and the last messages before it.
     pub(super) view: Option<(u64, Latest)>,
 }
 
@@ -125,7 +126,8 @@ impl ModelTopic {
         self.entries.binary_search_by_key(&id, |entry| entry.id).ok().map(|at| at as u64)
     }
 
-    /// The first entry at or after an id, between what is kept and what is readable.
+    /// The first entry at or after an id, between the first stored and the end of the readable
+    /// ones.
     pub(super) fn at_or_after(&self, id: &MessageIdData, first: u64, readable: u64) -> u64 {
         let id = EntryPosition { ledger: id.ledger_id, entry: id.entry_id };
         let latest = EntryPosition { ledger: i64::MAX as u64, entry: i64::MAX as u64 };
@@ -139,7 +141,7 @@ impl ModelTopic {
         at.clamp(first.min(readable), readable)
     }
 
-    /// The first entry from what is kept that was published at that time or later.
+    /// The first stored entry that was published at or after this time.
     pub(super) fn at_time(&self, time: u64, readable: u64) -> u64 {
         let found = (self.first..readable).find(|ordinal| {
             !self.gone.contains(ordinal) && self.entry(*ordinal).publish_time >= time
@@ -147,7 +149,7 @@ impl ModelTopic {
         found.unwrap_or(readable)
     }
 
-    /// What a consumer may see, in order.
+    /// The entries that a consumer may receive, in order.
     pub(super) fn visible(&self, reads_compacted: bool, readable: u64) -> Vec<u64> {
         let view = self.view.as_ref().filter(|_| reads_compacted);
         let horizon = view.map_or(0, |(horizon, _)| *horizon);
@@ -158,7 +160,7 @@ impl ModelTopic {
         compacted.into_iter().chain(plain).collect()
     }
 
-    /// The bodies that a delivery has: of a compacted batch, the superseded ones are empty.
+    /// The bodies of a delivery: superseded messages of a compacted batch are empty.
     pub(super) fn bodies(&self, ordinal: u64, is_compacted: bool) -> Vec<(Option<u8>, String)> {
         let entry = self.entry(ordinal);
         let kept = |index: usize| {
@@ -176,7 +178,7 @@ impl ModelTopic {
             .collect()
     }
 
-    /// Compacts: the last message of each key, and none of those whose last is a tombstone.
+    /// Compacts: keeps the last message of each key, unless it is a tombstone.
     pub(super) fn compact(&mut self, horizon: u64, from: u64, entries: &BTreeSet<u64>) {
         let mut last = self.view.take().map(|(_, last)| last).unwrap_or_default();
         for ordinal in (from..horizon).filter(|ordinal| entries.contains(ordinal)) {
@@ -193,7 +195,7 @@ impl ModelTopic {
     }
 }
 
-/// All topics by number. Clones are cheap.
+/// All topics by id. Clones are cheap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) topics: BTreeMap<u32, Arc<ModelTopic>>,

@@ -1,4 +1,4 @@
-//! Operators set policies that are nested about as deep as a parser takes: the broker starts again.
+//! Operators set policies with about the maximum nesting: the broker must start again.
 
 use super::volume::{KIB, TOPIC, Volume};
 use crate::hostile::calls;
@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 const SEEDS: u64 = 50;
 
-/// A policy that was nested 125 deep was recorded, and no start could read the log any more.
+/// A policy with 125 levels of nesting was recorded, and no start could read the log any more.
 #[test]
 fn the_broker_starts_again_whatever_is_nested_in_a_policy() {
     (0..SEEDS).for_each(starts_again);
@@ -25,7 +25,7 @@ pub(super) fn starts_again(seed: u64) {
     volume.restart(random.bool());
 }
 
-/// Of the topic in the admin interface.
+/// Path of the topic in the admin interface.
 fn path() -> String {
     format!("/admin/v2/{}", TOPIC.replace("://", "/"))
 }

@@ -1,4 +1,4 @@
-//! The broker without sockets and threads: the machine, the log in steps, and what the driver does
+//! The broker without sockets and threads: the machine, the stepped log, and the driver's work
 //! between them.
 
 use crate::compaction::{self, run};
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// A broker that does nothing by itself.
+/// A broker that only works when called.
 pub(super) struct SimulatedBroker {
     pub(super) machine: BrokerMachine,
     pub(super) log: Stepped,
@@ -27,18 +27,18 @@ pub(super) struct SimulatedBroker {
     pub(super) compactions: VecDeque<CompactionJob>,
     checkpoint: Option<(LogPosition, Vec<Bytes>)>,
     pub(super) copies: VecDeque<Vec<Survivor>>,
-    /// Everything before it is on disk.
+    /// Everything before this position is on disk.
     pub(super) durable: LogPosition,
-    /// The log takes no more: a real broker ends here.
+    /// Whether the log is closed for writes; a real broker ends here.
     pub(super) is_dead: bool,
-    /// Segments were given back, so that the log alone no longer leads to the state.
+    /// Whether segments were removed, so that the log alone no longer leads to the state.
     pub(super) has_removed: bool,
 }
 
-/// What a start found.
+/// Result of a start.
 pub(super) struct RecoveredState {
     pub(super) state: BrokerState,
-    /// Behind the last record.
+    /// Position after the last record.
     pub(super) end: LogPosition,
 }
 
@@ -75,7 +75,7 @@ fn settings() -> MachineSettings {
     }
 }
 
-/// What the log of a directory leads to.
+/// Recovers the state of a directory.
 pub(super) fn read(
     storage: &SimulatedStorage,
     options: LogOptions,
@@ -88,12 +88,12 @@ pub(super) fn read(
         }
         replay_own(&mut state, replayed)
     })?;
-    // Records before the checkpoint may be known from indices alone.
+    // Records before the checkpoint may only be known from indices.
     let end = log.checkpointed().map_or(end, |at| end.max(at));
     Ok((log, RecoveredState { state, end }))
 }
 
-/// The state that the log alone leads to, whatever the checkpoint says.
+/// The state that results from the log without the checkpoint.
 pub(super) fn without_checkpoint(storage: &SimulatedStorage) -> BrokerState {
     let copy = storage.fork();
     copy.remove("checkpoint").ok();
@@ -123,7 +123,7 @@ impl SimulatedBroker {
         let composer = std::mem::replace(&mut log.composer, spare_composer());
         let known = (composer, log.report());
         let machine = BrokerMachine::new(settings(), None, state, known, compacted, now);
-        // Where the log goes on may lie in another segment than the last record.
+        // The log may continue in another segment than that of the last record.
         let durable = machine.recorded();
         let node = Self {
             machine,
@@ -141,14 +141,14 @@ impl SimulatedBroker {
         Ok((node, found))
     }
 
-    /// Takes what was composed, if nothing is being written.
+    /// Takes the composed group, if none is being written.
     pub(super) fn submit(&mut self) {
         if self.in_flight.is_none() {
             self.in_flight = self.machine.take_group();
         }
     }
 
-    /// Writes what was taken. Says whether something became durable.
+    /// Writes the taken group. Returns whether something became durable.
     pub(super) fn write(&mut self) -> bool {
         let Some(group) = &self.in_flight else { return false };
         match self.log.write(group) {
@@ -167,7 +167,7 @@ impl SimulatedBroker {
         false
     }
 
-    /// Looks at the disk, as the driver does once a second.
+    /// Checks the disk, as the driver does once a second.
     pub(super) fn look(&mut self) {
         self.log.prepare();
         self.machine.set_log(self.log.report());
@@ -178,7 +178,7 @@ impl SimulatedBroker {
         self.checkpoint = Some((at, image));
     }
 
-    /// Writes the checkpoint that was asked for, once everything before it is on disk.
+    /// Writes the requested checkpoint, once everything before it is on disk.
     pub(super) fn write_checkpoint(&mut self) {
         let Some((at, image)) = self.checkpoint.take() else { return };
         match self.log.checkpoint(at, &image) {
@@ -190,7 +190,7 @@ impl SimulatedBroker {
         }
     }
 
-    /// Compacts what waits longest. Says which topic that was, and what is left of it.
+    /// Runs the oldest pending compaction. Returns its job, and the result.
     pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[CompactedSlot]>>)> {
         let job = self.compactions.pop_front()?;
         let storage = Arc::new(self.storage.clone());
@@ -200,7 +200,7 @@ impl SimulatedBroker {
         Some((job, slots))
     }
 
-    /// Reads what is to be copied, and hands it in.
+    /// Reads the entries to be copied, and passes them to the machine.
     pub(super) fn copy(&mut self) {
         let Some(survivors) = self.copies.pop_front() else { return };
         let reader = self.log.reader();
@@ -220,7 +220,7 @@ impl SimulatedBroker {
         self.log.remove(segments);
     }
 
-    /// What a delivery needs to be read later, as the driver keeps it.
+    /// The source of a delivery, as the driver keeps it for a later read.
     pub(super) fn pin(&self, source: MessageSource) -> Pinned {
         match source {
             MessageSource::Memory(body) => Pinned::Memory(body),
@@ -231,7 +231,7 @@ impl SimulatedBroker {
         }
     }
 
-    /// Reads a delivery. `None`: it was trimmed meanwhile.
+    /// Reads a delivery. `None` if it was trimmed meanwhile.
     pub(super) fn read(&self, pinned: &Pinned) -> Result<Option<Bytes>, ReadError> {
         match pinned {
             Pinned::Memory(body) => Ok(Some(body.clone())),
@@ -251,7 +251,7 @@ pub(super) enum Pinned {
     Compacted(CompactedFile, CompactedSlot),
 }
 
-/// The log's own composer goes to the machine; this one is never used.
+/// A replacement for the log's own composer, which the machine takes; it is never used.
 fn spare_composer() -> crate::log::Composer {
     let storage = Arc::new(SimulatedStorage::new(0));
     Stepped::open(storage, options(), &mut |_| Ok(())).map(|log| log.composer).unwrap()

@@ -1,4 +1,4 @@
-//! What comes out of the broker, and what must be true of it.
+//! Checks the output of the broker.
 
 use super::model::ModelTopic;
 use super::world::{
@@ -22,7 +22,7 @@ fn id_of(id: &MessageIdData) -> EntryPosition {
 }
 
 impl SimulatedWorld {
-    /// Digests, then judges.
+    /// Adds an effect to the digest, and checks it.
     pub(super) fn observe(&mut self, effect: MachineEffect) {
         self.digest(&effect);
         match effect {
@@ -74,7 +74,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// What lay in these segments is not needed after a crash: it is acknowledged, or lies
+    /// Entries in these segments are not needed after a crash: they are acknowledged, or stored
     /// elsewhere.
     fn check_removal(&self, segments: &[u32]) {
         let (_, model, state) = self.history.front().unwrap();
@@ -101,7 +101,7 @@ impl SimulatedWorld {
 
     fn digest(&mut self, effect: &MachineEffect) {
         let text = match effect {
-            // Its pieces have no order of their own.
+            // The pieces of a checkpoint have no fixed order.
             MachineEffect::Checkpoint { at, .. } => format!("{at:?}"),
             other => format!("{other:?}"),
         };
@@ -173,13 +173,13 @@ impl SimulatedWorld {
         if let Some(pending) = conn_.pending.get_mut(&request_id)
             && matches!(pending.what, What::Producer { waits: true })
         {
-            // It was let in later than it asked.
+            // The producer was admitted later than it asked.
             pending.needs = self.node.durable;
         }
         self.settle(conn, request_id, true, None);
     }
 
-    /// A request got its answer: one, and a good one only when everything is on disk.
+    /// A request got its answer: exactly one, and a positive one only when everything is on disk.
     fn settle(&mut self, conn: u64, request_id: u64, is_good: bool, last: Option<EntryPosition>) {
         let seed = self.seed;
         let pending = self.conns.get_mut(&conn).unwrap().pending.remove(&request_id);
@@ -194,7 +194,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// A message got its receipt, or its error.
+    /// A message got its receipt or its error.
     fn published(
         &mut self,
         conn: u64,
@@ -258,7 +258,7 @@ impl SimulatedWorld {
         conn.outbox.push_back(ExpectedDelivery { pinned, bytes, expected });
     }
 
-    /// Whether this entry is one that this consumer may get now.
+    /// Checks that this consumer may get this entry now.
     fn check_turn(&self, key: (u64, u64), ordinal: u64, redeliveries: u32, what: &str) {
         let consumer = &self.conns[&key.0].consumers[&key.1];
         let topic = &self.model.topics[&consumer.topic];
@@ -287,7 +287,7 @@ impl SimulatedWorld {
         assert_eq!(next, Some(ordinal), "{what}: out of order");
     }
 
-    /// Of each key the entries come in order, and to nobody while somebody else holds one.
+    /// Checks that the entries of each key come in order, and only to one consumer at a time.
     fn check_key(
         &self,
         run: &SimulatedSubscription,
@@ -316,7 +316,7 @@ impl SimulatedWorld {
         assert!(is_alone, "{what}: {other:?} holds an entry of its key");
     }
 
-    /// A connection sends what waits longest.
+    /// Sends the oldest pending delivery of a connection.
     pub(super) fn send_one(&mut self, conn: u64) {
         let Some(out) =
             self.conns.get_mut(&conn).and_then(|connection| connection.outbox.pop_front())

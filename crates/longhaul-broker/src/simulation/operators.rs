@@ -1,4 +1,4 @@
-//! What operators ask of the admin interface.
+//! Admin calls of the simulated operators.
 
 use super::model::ModelCursor;
 use super::world::{SimulatedWorld, TOPICS};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const PARTS: &str = "persistent://public/default/parts";
 
 impl SimulatedWorld {
-    /// Calls, and lets the model follow before the answer is looked at.
+    /// Makes a call, and updates the model before the answer is checked.
     fn call(&mut self, work: impl FnOnce(&mut BrokerMachine), follow: impl FnOnce(&mut Self)) {
         let ticket = self.number();
         let effects = self.act(|machine| machine.call(ticket, work));
@@ -23,7 +23,7 @@ impl SimulatedWorld {
         self.is_asked = false;
     }
 
-    /// A call about a topic, which may be refused.
+    /// Makes a call about a topic, which may be refused.
     fn topic_call<T>(
         &mut self,
         topic: &str,
@@ -48,8 +48,8 @@ impl SimulatedWorld {
         }
     }
 
-    /// Somebody calls with names and bodies that cannot be meant: nothing of what is refused may
-    /// keep the broker from its next start.
+    /// Makes calls with invalid names and bodies: a refused call must not keep the broker from its
+    /// next start.
     pub(super) fn hostile_calls(&mut self) {
         for _ in 0..self.random.usize(0..32) {
             let Some(AnyCall { path, work, .. }) = calls::any(&mut self.random) else { continue };
@@ -61,11 +61,11 @@ impl SimulatedWorld {
                 self.write();
             }
         }
-        // What was recorded last is mostly on disk when the broker ends.
+        // The last records are usually on disk when the broker ends.
         (0..self.random.u8(0..3)).for_each(|_| self.write());
     }
 
-    /// Topics that no client uses come and go.
+    /// Updates the model for topics that no client uses.
     fn follow_others(&mut self) {
         let state = self.node.machine.state();
         self.model.topics.retain(|&id, _| state.topic(id).is_some());
@@ -110,7 +110,7 @@ impl SimulatedWorld {
         self.topic_call(PARTS, work, |world| world.know_new_cursors());
     }
 
-    /// Growing gives the subscriptions of the first partition to new ones.
+    /// Adds the subscriptions that new partitions have got from the first partition.
     fn know_new_cursors(&mut self) {
         let state = self.node.machine.state();
         let mut new = Vec::new();
@@ -257,7 +257,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// The id is the topic's, if there is no such subscription yet.
+    /// `id` is the topic's id if the subscription does not exist yet.
     fn create_subscription(&mut self, name: &str, id: Option<u32>, subscription: &str) {
         let none = BTreeMap::new();
         let make = |machine: &mut BrokerMachine, topic: &TopicName| {
@@ -270,12 +270,12 @@ impl SimulatedWorld {
         });
     }
 
-    /// The first entry that was published then or later.
+    /// The first entry published at or after this time.
     fn at_time(&self, topic: u32, time: u64) -> u64 {
         self.model.topics[&topic].at_time(time, self.readable(topic))
     }
 
-    /// A cursor was reset, if there is such a subscription.
+    /// Moves the model's cursor if the subscription exists.
     fn goes_back(&mut self, key: &(u32, String), floor: Option<u64>) {
         let Some(floor) = floor else { return };
         self.change_cursor(key, |cursor| *cursor = ModelCursor::at(floor));
@@ -288,7 +288,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Behind so many entries that are not acknowledged.
+    /// The ordinal after this many unacknowledged entries.
     fn after_open(&self, key: &(u32, String), entries: u64) -> u64 {
         let topic = &self.model.topics[&key.0];
         let readable = self.readable(key.0);
@@ -299,7 +299,8 @@ impl SimulatedWorld {
     }
 }
 
-/// Whether a call leaves alone what the clients use, of which the model knows what each call does.
+/// Whether a call does not touch the topics of clients, for which the model knows the effect of
+/// each call.
 fn is_about_others(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     match path.split('/').collect::<Vec<_>>()[..] {

@@ -1,16 +1,15 @@
-//! Defects that are planted in the broker's own state: a simulation that did not find them would
-//! prove little.
+//! Defects planted in the broker's own state, which the simulation must detect.
 
 use super::world::SimulatedWorld;
 use super::{crowd, nested, rotten, volume};
 use crate::machine::BrokerMachine;
 use std::panic::catch_unwind;
 
-/// A defect, and whether it could be planted.
+/// Plants a defect. Returns whether it was possible.
 type Defect = fn(&mut BrokerMachine) -> bool;
 
 impl SimulatedWorld {
-    /// A history in which a defect appears at some time. Says whether one was planted.
+    /// Runs a history in which a defect appears. Returns whether one was planted.
     fn run_with(seed: u64, defect: Defect) -> bool {
         let mut world = Self::new(seed);
         world.live();
@@ -23,8 +22,8 @@ impl SimulatedWorld {
     }
 }
 
-/// In how many seeds a defect was planted, was found, and was found by an invariant of the broker
-/// itself.
+/// Numbers of seeds in which the defect was planted, was found, and was found by one of the
+/// broker's own invariants.
 fn found(defect: Defect) -> (u32, u32, u32) {
     let (mut planted, mut found, mut named) = (0, 0, 0);
     for seed in 0..60 {
@@ -56,14 +55,14 @@ fn defects_in_the_state_are_found() {
     assert_eq!(found(|_| true).1, 0, "nothing is found where nothing is wrong");
 }
 
-/// A history, which panics where something is not as it must be.
+/// A history that panics on an error.
 type SeededHistory = fn(u64);
 
-/// So many histories must fail with a defect: one alone may be a coincidence.
+/// Histories that must fail with a defect: a single failure may be a coincidence.
 const FAILURES_MIN: usize = 3;
 
-/// Histories that find a defect which the broker once had, each with the patches of `planted/` that
-/// bring it back, and of how many histories some must fail.
+/// Histories that find a defect that the broker once had. Each entry has the patch in `planted/`
+/// that restores the defect, and the number of histories in which some must fail.
 const ONCE: [(&str, SeededHistory, u64); 13] = [
     ("clock", world, 600),
     ("checked", world, 600),
@@ -84,13 +83,13 @@ fn world(seed: u64) {
     drop(SimulatedWorld::run(seed));
 }
 
-/// Those of the first histories that fail, until there are enough.
+/// The first failing histories, up to the required number.
 fn failures(history: SeededHistory, histories: u64) -> Vec<u64> {
     let fails = |seed: &u64| catch_unwind(|| history(*seed)).is_err();
     (0..histories).filter(fails).take(FAILURES_MIN).collect()
 }
 
-/// `planted/run` applies patches, names them in `LONGHAUL_PLANTED` and runs this.
+/// `planted/run` applies patches, passes their names in `LONGHAUL_PLANTED` and runs this test.
 #[test]
 #[ignore = "only where planted/run has brought a defect back"]
 fn a_defect_that_was_brought_back_is_found() {
@@ -102,8 +101,9 @@ fn a_defect_that_was_brought_back_is_found() {
     assert!(is_found, "with {planted} only {found:?} of {histories} histories fail");
 }
 
-/// What is nested too deep is refused by what looks at it, and by the rule that a change is
-/// recorded only when it applies: one that a start could not read does not. Either alone is enough.
+/// Two rules prevent too deeply nested values: the code that checks them refuses them, and a change
+/// is recorded only if it applies, which a change that a start cannot read does not. Either rule
+/// suffices.
 #[test]
 #[ignore = "only where planted/run has brought one of the two defects back"]
 fn either_of_two_rules_keeps_what_is_nested_deep_from_the_log() {

@@ -1,4 +1,4 @@
-//! What producers do.
+//! Behaviour of the simulated producers.
 
 use super::model::{ModelEntry, ModelTopic, Part};
 use super::world::{ExpectedOutcome, Outstanding, SimulatedProducer, SimulatedWorld, What};
@@ -77,7 +77,7 @@ impl SimulatedWorld {
         // A batch has the key of its first message.
         metadata.partition_key = text(parts[0].key);
         if count == 0 {
-            // Compaction looks at nothing but this, and not all clients send it.
+            // Compaction only checks this size, and not all clients send it.
             if self.random.bool() {
                 metadata.uncompressed_size = u32::try_from(parts[0].body.len()).ok();
             } else {
@@ -109,7 +109,7 @@ impl SimulatedWorld {
     fn publish_one(&mut self, conn: u64, producer_id: u64) {
         let producer = &self.conns[&conn].producers[&producer_id];
         let (topic, name, own) = (producer.topic, producer.name.clone(), producer.sequence);
-        // Names are shared by connections that come one after the other: some ids come again.
+        // Consecutive connections share names: some ids are repeated.
         let tried = self.tried.get(&name).copied().unwrap_or_default().max(own);
         let sequence = (tried + 1).saturating_sub(u64::from(self.random.u8(0..4) == 0) * 2);
         self.tried.insert(name.clone(), tried.max(sequence));
@@ -151,7 +151,7 @@ impl SimulatedWorld {
             self.stored(topic, entry);
             ExpectedOutcome::Stored(id)
         } else {
-            // A producer that waits, or was closed, is refused whatever it sends.
+            // A waiting or closed producer is always refused.
             ExpectedOutcome::Unstored { is_duplicate }
         };
         let needs = self.node.machine.recorded();

@@ -1,5 +1,5 @@
-//! Bytes change on the disk while the broker runs: consumers get what lies behind an entry that
-//! cannot be read.
+//! Bytes change on the disk while the broker runs: consumers get the entries after an unreadable
+//! one.
 
 use super::volume::{KIB, TOPIC, Volume};
 use crate::state::BrokerSubscription;
@@ -7,13 +7,13 @@ use crate::state::entries::EntrySlot;
 use std::collections::BTreeSet;
 
 const SEEDS: u64 = 200;
-/// Entries that are rotten, at most.
+/// Maximum number of damaged entries.
 const ROTTEN_MAX: usize = 4;
-/// Times that the consumer asks for what there is. Each time is enough for a hundred entries.
+/// Number of requests of the consumer for everything. Each covers a hundred entries.
 const ROUNDS: usize = 20;
 
-/// One byte cut the consumer off, and again whenever it came back, with all the healthy messages
-/// behind it.
+/// One damaged byte closed the consumer, and again whenever it came back, with all intact messages
+/// after the damage.
 #[test]
 fn consumers_get_what_lies_behind_a_byte_that_rots() {
     let set_aside: usize = (0..SEEDS).map(|seed| history(seed).told.len()).sum();
@@ -33,7 +33,7 @@ fn history(seed: u64) -> Volume {
         volume.pass();
         if random.bool() {
             volume.acknowledge_if(|| random.bool());
-            // What it got and did not acknowledge comes again.
+            // Unacknowledged deliveries are repeated.
             volume.held.clear();
             volume.come_back();
         }
@@ -50,7 +50,7 @@ fn history(seed: u64) -> Volume {
     volume
 }
 
-/// Changes a byte of some entries that are not acknowledged. Says which ones.
+/// Changes a byte of some unacknowledged entries. Returns their ordinals.
 fn rot(volume: &Volume, random: &mut fastrand::Rng) -> BTreeSet<u64> {
     let open = open(volume);
     let mut rotten = BTreeSet::new();
@@ -65,7 +65,7 @@ fn rot(volume: &Volume, random: &mut fastrand::Rng) -> BTreeSet<u64> {
     rotten
 }
 
-/// The entries that nobody has acknowledged.
+/// The unacknowledged entries.
 fn open(volume: &Volume) -> Vec<(u64, EntrySlot)> {
     let state = volume.node.machine.state();
     let Some(topic) = state.topic_id(TOPIC).and_then(|id| state.topic(id)) else { return vec![] };

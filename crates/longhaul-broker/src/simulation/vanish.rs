@@ -1,4 +1,4 @@
-//! Files vanish. A start that needs one says which, and one that goes on lacks nothing.
+//! Removes files. A start that needs the file names it, and a start that continues lacks nothing.
 
 use super::check::same;
 use super::node::{options, read};
@@ -10,7 +10,7 @@ use crate::state::entry::EntryHead;
 use std::sync::Arc;
 
 impl SimulatedWorld {
-    /// Starts on a copy that lacks a file. What a start finds otherwise is known.
+    /// Starts on a copy without one file. `found` is the result with all files.
     pub(super) fn lose_a_file(&mut self, found: &BrokerState) {
         let copy = self.storage.fork();
         let files = files(&copy);
@@ -23,7 +23,7 @@ impl SimulatedWorld {
             views.map(|_| without.state)
         });
         match opened {
-            // Without a checkpoint a log needs the segments that were removed behind it.
+            // Without a checkpoint, a log needs the segments that were removed because of it.
             Err(error) => {
                 let is_named = error.contains(name.as_str()) || name == "checkpoint";
                 assert!(is_named && !error.is_empty(), "{what}: {error}");
@@ -41,8 +41,7 @@ impl SimulatedWorld {
 }
 
 impl SimulatedWorld {
-    /// Starts on a copy in which an index is lost, torn, rotten, or another one: no start is
-    /// different for it.
+    /// Starts on a copy with a lost, torn, damaged or foreign index: the result must not differ.
     pub(super) fn spoil_an_index(&mut self, found: &BrokerState) {
         let copy = self.storage.fork();
         let done = spoiled::spoil(&copy, &mut self.random, &mut self.former);
@@ -54,7 +53,7 @@ impl SimulatedWorld {
         same(&without.state, found, true, &what);
         lacks_nothing(&without.state, found, &what);
         self.spoiled += 1;
-        // It was made again, and is what it was made of.
+        // The index is built again, and equals the original.
         let mut log = log;
         log.prepare();
         drop(log);
@@ -65,8 +64,8 @@ impl SimulatedWorld {
 }
 
 impl SimulatedWorld {
-    /// Starts on a copy whose disk has forgotten the end of the log, which was confirmed and noted
-    /// when the log rested: this is no group that was being written when the broker ended.
+    /// Starts on a copy whose disk has lost the end of the log, which was confirmed and noted when
+    /// the log was idle: this is not an unfinished group.
     pub(super) fn lose_the_end(&mut self) {
         let copy = self.storage.fork();
         let Some((name, at)) = spoiled::zero_end(&copy, &mut self.random) else { return };
@@ -78,8 +77,8 @@ impl SimulatedWorld {
     }
 }
 
-/// The files whose loss must show: without an inventory nothing is known of old segments, and of
-/// the newest one before the inventory has it or the log has rested.
+/// Files whose loss must be noticed. Without an inventory, a start knows nothing of old segments.
+/// It knows of the newest segment only when the inventory lists it, or the log was idle in it.
 fn files(storage: &SimulatedStorage) -> Vec<String> {
     let list = |folder: &str, end: &str| {
         let mut names = storage.list(folder).unwrap();
@@ -92,7 +91,7 @@ fn files(storage: &SimulatedStorage) -> Vec<String> {
     if storage.file("segments").is_none() {
         segments.clear();
     }
-    // One in which the log rested is known.
+    // A segment in which the log was idle is known.
     let confirmed = spoiled::confirmed(storage).map(|at| format!("{:010}.seg", at.segment));
     segments.extend(newest.filter(|newest| confirmed.as_ref() == Some(newest)));
     let mut files: Vec<String> = segments.iter().map(|name| format!("log/{name}")).collect();
@@ -101,8 +100,8 @@ fn files(storage: &SimulatedStorage) -> Vec<String> {
     files
 }
 
-/// What is not there any more was acknowledged by everybody: a removed segment may be there again
-/// after a crash.
+/// Missing entries were acknowledged by all subscriptions: a removed segment may exist again after
+/// a crash.
 fn lacks_nothing(without: &BrokerState, found: &BrokerState, what: &str) {
     for (id, topic) in found.topics() {
         let left = without.topic(id).unwrap();

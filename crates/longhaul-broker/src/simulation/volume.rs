@@ -1,8 +1,7 @@
-//! Small volumes, filled and drained: whatever is drained takes publishes again, without help and
-//! without a restart.
+//! Small volumes that are filled and drained: a drained volume accepts publishes again, without
+//! help and without a restart.
 //!
-//! Segments are a 64th of what they are by default, and so are the volumes: one of 320 KiB stands
-//! for 20 MiB.
+//! Segments and volumes have 1/64 of their default sizes: a volume of 320 KiB stands for 20 MiB.
 
 use super::node::SimulatedBroker;
 use crate::admin::work_of;
@@ -25,7 +24,7 @@ pub(super) const TOPIC: &str = "persistent://public/default/volume";
 const CONN: u64 = 1;
 const START: u64 = 1_700_000_000_000;
 const SEEDS: u64 = 200;
-/// Seconds in which the broker must have made room.
+/// Seconds within which the broker must have made room.
 const PATIENCE: u64 = 30;
 
 fn options() -> LogOptions {
@@ -43,11 +42,11 @@ pub(super) struct Volume {
     pub(super) storage: SimulatedStorage,
     pub(super) node: SimulatedBroker,
     up: u64,
-    /// Delivered, and not acknowledged.
+    /// Delivered and unacknowledged messages.
     pub(super) held: Vec<MessageIdData>,
     producer: u64,
     produces: bool,
-    /// What the operator was told of entries that cannot be read.
+    /// Warnings to the operator about unreadable entries.
     pub(super) told: Vec<String>,
 }
 
@@ -76,7 +75,7 @@ impl Volume {
         self.ask(ClientRequest::Command(subscribe.into()));
     }
 
-    /// Starts on what is there, without a consumer.
+    /// Starts on an existing disk, without a consumer.
     fn reopen(storage: SimulatedStorage, up: u64) -> Self {
         let node = SimulatedBroker::open_with(&storage, options(), START + up, false).unwrap().0;
         let (held, told) = (Vec::new(), Vec::new());
@@ -91,7 +90,7 @@ impl Volume {
         self.ask(ClientRequest::Command(connect.into()));
     }
 
-    /// Everything goes on that is under way, and no time passes.
+    /// Performs all pending work without advancing the time.
     fn step(&mut self) -> Vec<MachineEffect> {
         let (node, mut is_cut_off) = (&mut self.node, false);
         node.machine.set_time(START + self.up, self.up);
@@ -108,7 +107,7 @@ impl Volume {
                 MachineEffect::RemoveSegments(segments) => node.remove_segments(segments),
                 MachineEffect::Copy(survivors) => node.copies.push_back(survivors.clone()),
                 MachineEffect::Close(CONN) => is_cut_off = true,
-                // What follows does not reach it any more.
+                // Later deliveries do not reach the closed client.
                 MachineEffect::Deliver { .. } if is_cut_off => {}
                 MachineEffect::Deliver { command, source, bytes, .. } => {
                     let id = &command.message_id;
@@ -134,7 +133,7 @@ impl Volume {
         effects
     }
 
-    /// The client was cut off, and connects again.
+    /// The disconnected client reconnects.
     pub(super) fn come_back(&mut self) {
         self.node.machine.closed(CONN);
         (self.producer, self.produces) = (self.producer + 1, false);
@@ -151,13 +150,13 @@ impl Volume {
         effects
     }
 
-    /// A second passes, and the background does its work.
+    /// Advances the time by a second, with background work.
     pub(super) fn pass(&mut self) {
         self.up += 1000;
         self.keep_up();
     }
 
-    /// The background does its work, and no time passes.
+    /// Performs background work without advancing the time.
     fn keep_up(&mut self) {
         self.node.look();
         for _ in 0..3 {
@@ -166,14 +165,14 @@ impl Volume {
         }
     }
 
-    /// A second passes in which no checkpoint comes to its end.
+    /// Advances the time by a second, without completing a checkpoint.
     fn pass_without_checkpoint(&mut self) {
         self.up += 1000;
         self.node.look();
         (0..3).for_each(|_| drop(self.step()));
     }
 
-    /// Publishes. Says whether there was room.
+    /// Publishes. Returns whether there was room.
     pub(super) fn publish(&mut self, bytes: usize) -> bool {
         let producer_id = self.producer;
         if !self.produces {
@@ -190,8 +189,8 @@ impl Volume {
             matches!(effect, MachineEffect::Send(_, Command::SendReceipt(_)))
         };
         let is_stored = effects.iter().any(is_receipt);
-        // One whose message was refused has ended. One without an answer waits for the disk, and
-        // may have been refused itself.
+        // A producer with a refused message has ended. One without an answer waits for the disk,
+        // and may have been refused itself.
         self.produces = is_stored;
         if !is_stored {
             self.producer += 1;
@@ -200,8 +199,8 @@ impl Volume {
         is_stored
     }
 
-    /// Publishes so many at once, while the background and the writer get their turns, and lets
-    /// everything come to an end that can.
+    /// Publishes several messages at once, interleaved with the background and the writer, and then
+    /// completes everything that can be completed.
     pub(super) fn burst(&mut self, random: &mut fastrand::Rng, messages: usize, bytes: usize) {
         let producer_id = self.producer;
         let topic = TOPIC.to_owned();
@@ -236,13 +235,13 @@ impl Volume {
         }
     }
 
-    /// The process or the machine ends, and the broker starts again.
+    /// Ends the process or the machine, and starts the broker again.
     pub(super) fn restart(self, is_power_cut: bool) -> Self {
         let (storage, up) = self.end(is_power_cut);
         Self::open(storage, up)
     }
 
-    /// The process is killed, and the broker starts again without a consumer.
+    /// Kills the process, and starts the broker again without a consumer.
     fn restart_alone(self) -> Self {
         let (storage, up) = self.end(false);
         Self::reopen(storage, up)
@@ -259,7 +258,7 @@ impl Volume {
         (storage, up)
     }
 
-    /// Publishes until there is no room for long. Says how much went in.
+    /// Publishes until there is no room for some time. Returns the stored amount.
     fn fill(&mut self, bytes: usize) -> u64 {
         let (mut stored, mut refused) = (0, 0);
         while refused < PATIENCE {
@@ -273,7 +272,7 @@ impl Volume {
         stored
     }
 
-    /// Acknowledges everything, one by one, so many a second.
+    /// Acknowledges everything, one message at a time, over several seconds.
     fn drain(&mut self) {
         self.pass();
         while self.acknowledge() {
@@ -281,7 +280,7 @@ impl Volume {
         }
     }
 
-    /// The same but for one message in so many.
+    /// Like `drain`, but skips one message in `every`.
     fn drain_but(&mut self, every: usize) {
         let mut count = 0;
         self.pass();
@@ -293,7 +292,7 @@ impl Volume {
         }
     }
 
-    /// Acknowledges what is delivered next. Says whether there was anything.
+    /// Acknowledges the next delivery. Returns whether there was one.
     pub(super) fn acknowledge(&mut self) -> bool {
         self.acknowledge_if(|| true)
     }
@@ -318,7 +317,7 @@ impl Volume {
     }
 }
 
-/// The next segment only ever doubled: volumes that were drained and half empty had no room for it,
+/// The size of the next segment only ever doubled: drained, half-empty volumes had no room for it
 /// and refused publishes for ever.
 #[test]
 fn a_small_volume_that_is_drained_takes_publishes_again() {
@@ -336,15 +335,15 @@ fn a_small_volume_that_is_drained_takes_publishes_again() {
     }
 }
 
-/// Acknowledgements came faster than rounds. They took all the room that was kept for them, a group
-/// of them waited for a segment that could not be made, and everything that frees space waited
-/// behind that group, for ever.
+/// Acknowledgements came faster than rounds. They used up their reserve, a group of them waited for
+/// a segment that could not be created, and everything that frees space waited behind that group,
+/// for ever.
 #[test]
 fn acknowledgements_that_come_faster_than_rounds_make_room() {
     (0..10).for_each(keeps_up_with_acknowledgements);
 }
 
-/// A full volume is drained while no time passes, and has room again.
+/// Drains a full volume without advancing the time, and checks that it has room again.
 pub(super) fn keeps_up_with_acknowledgements(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (size, bytes) = (random.u64(4_500..9_000) * KIB, random.usize(300..1_500));
@@ -364,9 +363,9 @@ pub(super) fn keeps_up_with_acknowledgements(seed: u64) {
     assert!(volume.has_room_soon(bytes), "{what}: no room");
 }
 
-/// The broker was drained and killed before it could write a checkpoint. After the start it knew of
-/// none, waited for something to log before it wrote one, and refused what there was to log: what
-/// nobody needed stayed on the full disk.
+/// The broker was drained and killed before it could write a checkpoint. After the start it had no
+/// checkpoint, waited for a record before it wrote one, and refused the records that came: unneeded
+/// data stayed on the full disk.
 #[test]
 fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start() {
     let mut volume = Volume::new(4800 * KIB);
@@ -378,9 +377,9 @@ fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start(
     assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
 }
 
-/// The same on volumes of any size, and where the broker is killed again and again before it can
-/// write its first checkpoint, so that a start has nothing to log. The messages are so large that
-/// their acknowledgements find room, though nothing is given back meanwhile.
+/// Like the previous test, on volumes of any size, and with repeated kills before the first
+/// checkpoint, so that a start has nothing to log. The messages are large, so their
+/// acknowledgements find room although nothing is freed meanwhile.
 #[test]
 fn what_was_drained_before_a_start_is_given_back_by_it() {
     (0..20).for_each(gives_back_after_a_start);
@@ -402,8 +401,8 @@ pub(super) fn gives_back_after_a_start(seed: u64) {
     assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
 }
 
-/// Others fill the volume to the last byte, while everything is acknowledged: there was no room for
-/// the checkpoint without which nothing is given back.
+/// Other programs fill the volume to the last byte while everything is acknowledged: there was no
+/// room for the checkpoint that frees the space.
 #[test]
 fn there_is_room_for_a_checkpoint_on_a_volume_without_any() {
     (0..20).for_each(has_room_for_a_checkpoint);
@@ -422,8 +421,7 @@ pub(super) fn has_room_for_a_checkpoint(seed: u64) {
     assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
 }
 
-/// Whatever happened on it: bursts of any size, restarts, others that take the room and give it
-/// back.
+/// Any history: bursts of any size, restarts, and other programs that use the space and free it.
 #[test]
 fn a_volume_that_is_drained_takes_publishes_again_whatever_happened_before() {
     (0..kit::seeds(SEEDS)).for_each(takes_publishes_again);
@@ -454,8 +452,8 @@ pub(super) fn takes_publishes_again(seed: u64) {
     assert!(volume.has_room_soon(1000), "seed {seed}: {size} bytes, {segments:?}");
 }
 
-/// Everything is acknowledged but one small entry in about each segment. Copies of it found no
-/// room, and only they could make some.
+/// Everything is acknowledged except one small entry in about each segment. Copies of these entries
+/// found no room, and only the copies could make some.
 #[test]
 fn a_volume_that_is_drained_but_for_an_entry_in_each_segment_takes_publishes_again() {
     let mut stuck = Vec::new();
@@ -469,7 +467,7 @@ fn a_volume_that_is_drained_but_for_an_entry_in_each_segment_takes_publishes_aga
                 volume.fill(bytes);
                 volume.drain_but((64 * 1024 / (bytes + 100) / entries).max(4));
                 let mut volume = if restarts { volume.restart(false) } else { volume };
-                // A segment is looked at every five seconds.
+                // Segments are checked every five seconds.
                 if !(0..2).any(|_| volume.has_room_soon(bytes)) {
                     let segments = volume.node.log.segments();
                     stuck.push((size, bytes, entries, restarts, segments));

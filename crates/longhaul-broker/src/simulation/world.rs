@@ -14,8 +14,8 @@ use longhaul_wire::messages::{Command, CommandPong};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Topics that clients use; they come into being by use. Partitions only after the admin interface
-/// made them.
+/// Topics of the clients, which are created on use. Partitions only exist after the admin interface
+/// created them.
 pub(super) const TOPICS: [&str; 5] = [
     "persistent://public/default/plain",
     "persistent://public/default/tasks-ledger",
@@ -29,61 +29,60 @@ pub(super) const TURN_BACK_MS: u64 = 3_600_000;
 
 pub(super) type ConsumerId = (u64, u64);
 
-/// Nothing was logged for so long: the log rests.
+/// The log is idle when nothing was logged for this time.
 const REST_MS: u64 = 100;
 
-/// Everything there is.
+/// State of a simulation.
 pub(super) struct SimulatedWorld {
     pub(super) seed: u64,
     pub(super) random: Rng,
-    /// A world of large messages, most of which go soon: old segments get cleaned.
+    /// Whether most messages are large and short-lived, so that old segments get cleaned.
     pub(super) is_bulky: bool,
     pub(super) storage: SimulatedStorage,
     pub(super) node: SimulatedBroker,
     pub(super) model: Model,
-    /// Model and state behind each record that may be the last on disk. The first one surely is on
-    /// disk.
+    /// Model and state after each record that may be the last on disk. The first record is
+    /// certainly on disk.
     pub(super) history: VecDeque<(LogPosition, Model, BrokerState)>,
-    /// Behind the last record that the last start found.
+    /// Position after the last record that the last start found.
     pub(super) start: LogPosition,
-    /// Where it went on.
+    /// Position where that start continued.
     pub(super) opened: LogPosition,
     /// The wall clock, which may be turned back.
     pub(super) now: u64,
-    /// How often it was.
+    /// How often the wall clock was turned back.
     pub(super) turned_back: u64,
-    /// The latest time that it has shown since the last start. What was due then stays due.
+    /// The latest value of the wall clock since the last start. Everything due by then stays due.
     pub(super) latest: u64,
-    /// The clock that never goes back.
+    /// The monotonic clock.
     up: u64,
     pub(super) conns: BTreeMap<u64, Conn>,
     /// Subscriptions with consumers, by topic and name.
     pub(super) runs: BTreeMap<(u32, String), SimulatedSubscription>,
     /// Readers that lost their consumer by SEEK, with their connection.
     pub(super) orphans: BTreeMap<(u32, String), (u64, ModelCursor)>,
-    /// Calls of the admin interface, with what must be on disk before the answer.
+    /// Admin calls, with the position that must be on disk before the answer.
     pub(super) calls: BTreeMap<u64, LogPosition>,
-    /// Calls of operators are under way: what begins now they have asked for.
+    /// Whether operators' calls are in progress: work that begins now was requested by them.
     pub(super) is_asked: bool,
-    /// Topics whose last compaction has failed: the next one that nobody asks for comes no earlier
-    /// than this, by the clock that never goes back, and later each time.
+    /// Topics whose last compaction failed: the next automatic one comes no earlier than this, by
+    /// the monotonic clock, with growing pauses.
     pub(super) backoffs: BTreeMap<u32, CompactionBackoff>,
     /// The last id that each producer name has tried.
     pub(super) tried: BTreeMap<String, u64>,
     pub(super) next: u64,
     /// A digest of everything that came out, to compare two runs.
     pub(super) trace: u64,
-    /// Old segments were cleaned: what lies where is no longer a matter of the records alone.
+    /// Whether old segments were cleaned: locations then no longer depend on the records alone.
     pub(super) has_cleaned: bool,
     pub(super) delivered: u64,
     pub(super) receipts: u64,
-    /// Starts that lacked a file, and said so.
+    /// Number of starts that lacked a file and reported it.
     pub(super) missed: u64,
-    /// Starts with an index of a segment that somebody had spoiled, and the indices that there
-    /// were.
+    /// Number of starts with a damaged index of a segment, and the earlier indices.
     pub(super) spoiled: u64,
     pub(super) former: Former,
-    /// Starts on a log whose confirmed end was gone.
+    /// Number of starts on a log that had lost its confirmed end.
     pub(super) ends_lost: u64,
 }
 
@@ -107,7 +106,7 @@ pub(super) struct Conn {
 pub(super) struct ExpectedDelivery {
     pub(super) pinned: Pinned,
     pub(super) bytes: u32,
-    /// What the message must be: as it was published, or what compaction left of it.
+    /// The expected message: as published, or as compaction left it.
     pub(super) expected: Expected,
 }
 
@@ -116,10 +115,10 @@ pub(super) enum Expected {
     Bodies(Vec<(Option<u8>, String)>),
 }
 
-/// An answer that is owed.
+/// An answer that the broker owes.
 pub(super) struct PendingReply {
     pub(super) what: What,
-    /// What must be on disk before it comes.
+    /// Position that must be on disk before the answer.
     pub(super) needs: LogPosition,
 }
 
@@ -131,7 +130,7 @@ pub(super) enum What {
     Success,
     Ack,
     Metadata,
-    /// The id that must come.
+    /// The expected id.
     LastId(Option<EntryPosition>),
 }
 
@@ -163,22 +162,22 @@ pub(super) struct SimulatedConsumer {
     pub(super) priority: i32,
     pub(super) name: String,
     pub(super) permits: i64,
-    /// Of exclusive ones: the last that came since the subscription began anew.
+    /// For exclusive consumers: the last entry since the subscription was reset.
     pub(super) last: Option<u64>,
-    /// What it was sent.
+    /// Ordinals that were sent to it.
     pub(super) held: Vec<u64>,
-    /// The broker has let it go, though the client may not know yet.
+    /// Whether the broker has detached it; the client may not know yet.
     pub(super) is_detached: bool,
 }
 
 /// A subscription with consumers.
 pub(super) struct SimulatedSubscription {
     pub(super) kind: DispatchMode,
-    /// In the order in which they came.
+    /// In order of arrival.
     pub(super) consumers: Vec<ConsumerId>,
     pub(super) pending: BTreeMap<u64, ConsumerId>,
     pub(super) redeliveries: BTreeMap<u64, u32>,
-    /// Of a reader.
+    /// Cursor of a reader.
     pub(super) cursor: Option<ModelCursor>,
 }
 
@@ -222,7 +221,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Time goes by.
+    /// Advances the time.
     pub(super) fn pass(&mut self, ms: u64) {
         self.now += ms;
         self.up += ms;
@@ -233,7 +232,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Somebody turns the wall clock back, by up to an hour.
+    /// Turns the wall clock back by up to an hour.
     pub(super) fn turn_back(&mut self) {
         self.now -= self.random.u64(0..TURN_BACK_MS);
         self.turned_back += 1;
@@ -250,7 +249,7 @@ impl SimulatedWorld {
         backoff.not_before = self.up + 1000 * 2_u64.pow(backoff.failures).min(600);
     }
 
-    /// A compaction begins: one that failed was tried again each second, for ever.
+    /// Checks that a compaction may begin: a failed one was once retried each second, for ever.
     pub(super) fn check_backoff(&self, topic: u32) {
         let not_before = self.backoffs.get(&topic).map_or(0, |backoff| backoff.not_before);
         let (seed, now) = (self.seed, self.up);
@@ -258,7 +257,7 @@ impl SimulatedWorld {
         assert!(may_begin, "seed {seed}: {topic} is compacted again at {now}, before {not_before}");
     }
 
-    /// A number that was never given before.
+    /// A new id.
     pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -268,7 +267,7 @@ impl SimulatedWorld {
         self.node.machine.set_time(self.now, self.up);
     }
 
-    /// Lets the machine do something, and takes what comes out.
+    /// Runs the machine, and returns its effects.
     pub(super) fn act(&mut self, act: impl FnOnce(&mut BrokerMachine)) -> Vec<MachineEffect> {
         self.tell_time();
         act(&mut self.node.machine);
@@ -278,7 +277,7 @@ impl SimulatedWorld {
         self.node.machine.take_effects()
     }
 
-    /// Sends a request. Says what came out, and whether the request was refused at once.
+    /// Sends a request. Returns the effects, and whether the request was refused at once.
     pub(super) fn ask(
         &mut self,
         conn: u64,
@@ -288,7 +287,7 @@ impl SimulatedWorld {
         let command = command.into();
         let mut effects =
             self.act(|machine| machine.request(conn, ClientRequest::Command(command)));
-        // Whoever is asked whether it lives says so at once.
+        // Holders of places answer pings at once.
         let pinged = effects.iter().filter_map(|effect| match effect {
             MachineEffect::Send(holder, Command::Ping(_)) => Some(*holder),
             _ => None,
@@ -305,7 +304,7 @@ impl SimulatedWorld {
         (effects, is_refused)
     }
 
-    /// Notes that an answer is owed, and looks at what came out.
+    /// Notes an owed answer, and checks the effects.
     pub(super) fn owe(
         &mut self,
         conn: u64,
@@ -320,7 +319,7 @@ impl SimulatedWorld {
         self.finish(effects);
     }
 
-    /// Notes what the log must lead to, and looks at what came out.
+    /// Notes the state that the log must lead to, and checks the effects.
     pub(super) fn finish(&mut self, effects: Vec<MachineEffect>) {
         let end = self.node.machine.recorded();
         let last = self.history.back().unwrap();
@@ -340,7 +339,7 @@ impl SimulatedWorld {
         effects.into_iter().for_each(|effect| self.observe(effect));
     }
 
-    /// Topics that came into being by use, and what was trimmed.
+    /// Notes topics that were created on use, and trims.
     fn learn(&mut self) {
         let state = self.node.machine.state();
         for (id, topic) in state.topics() {
@@ -356,7 +355,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Notes which entries gave their bytes back, which nobody may need.
+    /// Notes removed entries, which must not be needed.
     pub(super) fn follow_cleaning(&mut self) {
         let ids: Vec<u32> = self.model.topics.keys().copied().collect();
         for id in ids {
@@ -376,7 +375,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Follows the log in what it trimmed, which must not be needed any more.
+    /// Applies the broker's trims to the model; trimmed entries must not be needed.
     pub(super) fn follow_trims(&mut self, is_truncated: bool) {
         let ids: Vec<u32> = self.model.topics.keys().copied().collect();
         for id in ids {
@@ -387,7 +386,7 @@ impl SimulatedWorld {
             }
             let horizon = topic.view.as_ref().map(|(horizon, _)| *horizon);
             for ordinal in topic.first..first {
-                // A subscription that came late has not acknowledged what is gone.
+                // A subscription that was created later has not acknowledged removed entries.
                 let is_acked = topic.gone.contains(&ordinal)
                     || topic.cursors.values().all(|cursor| cursor.is_acked(ordinal));
                 let is_needed = match horizon {
@@ -405,13 +404,13 @@ impl SimulatedWorld {
         }
     }
 
-    /// How much of a topic is on disk, and may be shown.
+    /// The part of a topic that is on disk and may be delivered.
     pub(super) fn readable(&self, topic: u32) -> u64 {
         let durable = &self.history.front().unwrap().1;
         durable.topics.get(&topic).map_or(0, |known| known.end())
     }
 
-    /// Forgets what led to the last record that is on disk.
+    /// Drops the history before the last record on disk.
     pub(super) fn forget_history(&mut self) {
         while self.history.get(1).is_some_and(|(end, ..)| *end <= self.node.durable) {
             self.history.pop_front();
@@ -426,7 +425,7 @@ impl SimulatedWorld {
         self.model.topics.get(&topic)?.cursors.get(subscription)
     }
 
-    /// The consumer of an exclusive or failover subscription that gets everything.
+    /// The active consumer of an exclusive or failover subscription.
     pub(super) fn active(&self, run: &SimulatedSubscription) -> Option<ConsumerId> {
         let consumer = |id: &ConsumerId| &self.conns[&id.0].consumers[&id.1];
         let lowest = run.consumers.iter().map(|id| consumer(id).priority).min()?;
@@ -440,7 +439,7 @@ impl SimulatedWorld {
         first.get(partition % first.len()).copied()
     }
 
-    /// The broker has let go of a consumer.
+    /// Notes that the broker has detached a consumer.
     pub(super) fn detach(&mut self, id: ConsumerId) -> Option<(u32, String)> {
         let consumer = self.conns.get_mut(&id.0)?.consumers.get_mut(&id.1)?;
         if std::mem::replace(&mut consumer.is_detached, true) {
@@ -462,7 +461,7 @@ impl SimulatedWorld {
         Some(key)
     }
 
-    /// The broker has let go of all consumers of a subscription.
+    /// Notes that the broker has detached all consumers of a subscription.
     pub(super) fn detach_all(&mut self, topic: u32, subscription: &str) {
         let run = self.runs.get(&(topic, subscription.to_owned()));
         let consumers = run.map(|run| run.consumers.clone()).unwrap_or_default();

@@ -1,14 +1,13 @@
 //! The changes of state that the log records, as Protocol Buffers.
 //!
-//! A checkpoint is a list of changes too: those that lead from nothing to the state that it stands
-//! for. A change that an older version wrote is read by every newer one; fields are only ever
-//! added.
+//! A checkpoint is also a list of changes: those that lead from the empty state to its state. Every
+//! newer version reads the changes of an older one; fields are only ever added.
 
 use bytes::Bytes;
 use longhaul_wire::messages::Schema;
 use std::collections::BTreeMap;
 
-/// A record of the log that is no entry.
+/// A log record that is not an entry.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ChangeRecord {
     #[prost(
@@ -18,7 +17,7 @@ pub struct ChangeRecord {
     pub change: Option<StateChange>,
 }
 
-/// What changed. Topics and subscriptions are named by number, entries by ordinal.
+/// A change. Topics and subscriptions are identified by id, entries by ordinal.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum StateChange {
     #[prost(message, tag = "1")]
@@ -88,7 +87,7 @@ pub struct OpenLedger {
     pub topic: u32,
     #[prost(uint64, tag = "2")]
     pub ledger: u64,
-    /// Ordinal of its entry 0.
+    /// Ordinal of the ledger's entry 0.
     #[prost(uint64, tag = "3")]
     pub first: u64,
 }
@@ -103,7 +102,7 @@ pub struct CreateSubscription {
     pub name: String,
     #[prost(uint64, tag = "4")]
     pub mark: u64,
-    /// What its creator noted.
+    /// Properties from the creator.
     #[prost(btree_map = "string, string", tag = "5")]
     pub properties: BTreeMap<String, String>,
 }
@@ -122,13 +121,13 @@ pub struct Ack {
     pub topic: u32,
     #[prost(uint32, tag = "2")]
     pub subscription: u32,
-    /// Everything before it is acknowledged.
+    /// Everything before this ordinal is acknowledged.
     #[prost(uint64, optional, tag = "3")]
     pub before: Option<u64>,
     /// Single entries.
     #[prost(uint64, repeated, tag = "4")]
     pub entries: Vec<u64>,
-    /// Starts and ends in turn, the ends left out.
+    /// Alternating starts and exclusive ends.
     #[prost(uint64, repeated, tag = "5")]
     pub ranges: Vec<u64>,
     #[prost(message, repeated, tag = "6")]
@@ -139,10 +138,10 @@ pub struct Ack {
 pub struct BatchAck {
     #[prost(uint64, tag = "1")]
     pub ordinal: u64,
-    /// A set bit is a message that is not acknowledged, the lowest first.
+    /// A set bit is an unacknowledged message, the lowest bit first.
     #[prost(fixed64, repeated, tag = "2")]
     pub open: Vec<u64>,
-    /// How many messages the batch has.
+    /// Number of messages in the batch.
     #[prost(uint32, tag = "3")]
     pub messages: u32,
 }
@@ -178,7 +177,7 @@ pub struct DeleteSchemas {
 pub struct Trim {
     #[prost(uint32, tag = "1")]
     pub topic: u32,
-    /// The first entry that stays.
+    /// The first entry that is kept.
     #[prost(uint64, tag = "2")]
     pub first: u64,
 }
@@ -196,10 +195,10 @@ pub struct Compacted {
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SetPolicies {
-    /// A topic's or a namespace's name.
+    /// Name of a topic or a namespace.
     #[prost(string, tag = "1")]
     pub scope: String,
-    /// JSON. Empty: removed.
+    /// JSON; empty removes the settings.
     #[prost(bytes = "bytes", tag = "2")]
     pub policies: Bytes,
 }
@@ -208,7 +207,7 @@ pub struct SetPolicies {
 pub struct SetPartitions {
     #[prost(string, tag = "1")]
     pub name: String,
-    /// 0: no longer a partitioned topic.
+    /// 0 means no longer a partitioned topic.
     #[prost(uint32, tag = "2")]
     pub partitions: u32,
 }
@@ -226,7 +225,7 @@ pub struct DeleteNamespace {
     pub name: String,
 }
 
-/// How far a producer came, where the topic drops duplicates.
+/// Highest sequence id of a producer, on a topic with deduplication.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Sequence {
     #[prost(uint32, tag = "1")]
@@ -248,8 +247,7 @@ pub struct TopicEpoch {
     pub epoch: u64,
 }
 
-/// The ordinal that the next entry has. Only in checkpoints, for topics whose last entries are
-/// gone.
+/// The ordinal of the next entry. Only in checkpoints, for topics whose last entries were removed.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct TopicEnd {
     #[prost(uint32, tag = "1")]
@@ -258,7 +256,7 @@ pub struct TopicEnd {
     pub end: u64,
 }
 
-/// The numbers that are given next. Only in checkpoints: a number is never given twice.
+/// The next free ids. Only in checkpoints: an id is never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Numbers {
     #[prost(uint32, tag = "1")]
@@ -274,7 +272,7 @@ pub struct Terminate {
     pub topic: u32,
 }
 
-/// Replaces what is noted on a subscription.
+/// Replaces the properties of a subscription.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct NoteSubscription {
     #[prost(uint32, tag = "1")]
@@ -286,7 +284,7 @@ pub struct NoteSubscription {
 }
 
 impl StateChange {
-    /// The topic that it is about, for those that change something inside one.
+    /// The topic of the change, if it changes something inside a topic.
     pub(super) fn topic(&self) -> Option<u32> {
         match self {
             Self::OpenLedger(details) => Some(details.topic),
@@ -314,7 +312,7 @@ impl StateChange {
     }
 }
 
-/// Lets the changes be written as what they are.
+/// Conversions from each change's type to the enum.
 macro_rules! from_change {
     ($($name:ident),* $(,)?) => {$(
         impl From<$name> for StateChange {

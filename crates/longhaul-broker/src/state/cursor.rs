@@ -1,31 +1,29 @@
-//! What a subscription has acknowledged.
+//! The acknowledged entries of a subscription.
 
 use super::ranges::Ranges;
 use std::collections::BTreeMap;
 
 /// The acknowledged entries of a subscription, by their ordinals.
 ///
-/// Invariant: the entry at `mark` is not acknowledged, and nothing below it is listed in the other
-/// fields.
+/// Invariant: the entry at `mark` is unacknowledged, and the other fields have nothing below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// Everything before it is acknowledged.
+    /// Everything before this ordinal is acknowledged.
     mark: u64,
-    /// What is acknowledged beyond the mark.
+    /// Acknowledged entries after the mark.
     acked: Ranges,
-    /// Batches of which some messages are acknowledged: a set bit is a message that is not, the
-    /// lowest first.
+    /// Partly acknowledged batches: a set bit is an unacknowledged message, the lowest bit first.
     partial: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Cursor {
-    /// A cursor with everything before the ordinal acknowledged.
+    /// A cursor that has acknowledged everything before the ordinal.
     #[must_use]
     pub fn at(mark: u64) -> Self {
         Self { mark, ..Self::default() }
     }
 
-    /// The first entry that is not acknowledged.
+    /// The first unacknowledged entry.
     #[must_use]
     pub const fn mark(&self) -> u64 {
         self.mark
@@ -37,21 +35,20 @@ impl Cursor {
         ordinal < self.mark || self.acked.contains(ordinal)
     }
 
-    /// The first entry at or after this one that is not acknowledged.
+    /// The first unacknowledged entry at or after this one.
     #[must_use]
     pub fn next_unacked(&self, ordinal: u64) -> u64 {
         self.acked.next_absent(ordinal.max(self.mark))
     }
 
-    /// The first entry at or after this one that is acknowledged; the largest number where there is
-    /// none.
+    /// The first acknowledged entry at or after this one; `u64::MAX` if there is none.
     #[must_use]
     pub fn next_acked(&self, ordinal: u64) -> u64 {
         if ordinal < self.mark { ordinal } else { self.acked.next_present(ordinal) }
     }
 
-    /// The n-th entry from this one on that is not acknowledged, from 0. It costs little for each
-    /// range of those that are.
+    /// The n-th unacknowledged entry from this one on, from 0. The cost is small per acknowledged
+    /// range.
     #[must_use]
     pub fn nth_unacked(&self, ordinal: u64, nth: u64) -> u64 {
         let (mut at, mut left) = (self.next_unacked(ordinal), nth);
@@ -88,15 +85,15 @@ impl Cursor {
         self.advance(ordinal);
     }
 
-    /// Never goes back.
+    /// Moves the mark forward, never back.
     fn advance(&mut self, to: u64) {
         self.mark = self.acked.next_absent(to.max(self.mark));
         self.acked.remove_below(self.mark);
         self.partial = self.partial.split_off(&self.mark);
     }
 
-    /// Acknowledges the messages of a batch whose bits are cleared. Says whether that was the last
-    /// of them: the entry is then acknowledged as a whole.
+    /// Acknowledges the messages of a batch whose bits are cleared. Returns whether they were the
+    /// last ones: the entry is then acknowledged as a whole.
     pub fn ack_in_batch(&mut self, ordinal: u64, still_open: &[u64], messages: u32) -> bool {
         if self.is_acked(ordinal) {
             return false;
@@ -112,35 +109,35 @@ impl Cursor {
         done
     }
 
-    /// The messages of a batch that are still open, when some are acknowledged.
+    /// The unacknowledged messages of a partly acknowledged batch.
     #[must_use]
     pub fn open_in_batch(&self, ordinal: u64) -> Option<&[u64]> {
         self.partial.get(&ordinal).map(Vec::as_slice)
     }
 
-    /// How many batches are acknowledged in part.
+    /// Number of partly acknowledged batches.
     #[must_use]
     pub fn partly_acked(&self) -> usize {
         self.partial.len()
     }
 
-    /// Forgets what is acknowledged, and starts again at the ordinal.
+    /// Forgets all acknowledgements, and starts again at the ordinal.
     pub fn reset(&mut self, mark: u64) {
         *self = Self::at(mark);
     }
 
-    /// What is acknowledged beyond the mark.
+    /// Acknowledged entries after the mark.
     #[must_use]
     pub const fn acked(&self) -> &Ranges {
         &self.acked
     }
 
-    /// The batches of which some messages are acknowledged, with those that are not.
+    /// The partly acknowledged batches, with their unacknowledged messages.
     pub fn partial(&self) -> impl Iterator<Item = (u64, &[u64])> {
         self.partial.iter().map(|(&ordinal, open)| (ordinal, open.as_slice()))
     }
 
-    /// How many entries before `end` are not acknowledged, counted from `first` on.
+    /// Number of unacknowledged entries before `end`, counted from `first` on.
     #[must_use]
     pub fn open_between(&self, first: u64, end: u64) -> u64 {
         let from = self.mark.max(first);
@@ -202,8 +199,8 @@ mod tests {
         assert_eq!(all_open(64), [u64::MAX]);
         assert_eq!(all_open(65), [u64::MAX, 1]);
     }
-    /// What is acknowledged as a whole is no half acknowledged batch any more; batches beside it
-    /// are.
+    /// An entry that is acknowledged as a whole is no longer a partly acknowledged batch; other
+    /// batches are.
     #[test]
     fn ranges_swallow_the_batches_in_them() {
         let mut cursor = Cursor::at(1);
@@ -234,7 +231,7 @@ mod tests {
         }
     }
 
-    /// To skip a million entries each of them was looked at.
+    /// To skip a million entries, each of them was checked.
     #[test]
     fn the_nth_open_entry_is_found_behind_what_is_acknowledged() {
         let mut cursor = Cursor::at(3);

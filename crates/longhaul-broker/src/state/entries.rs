@@ -1,63 +1,63 @@
-//! Where the entries of a topic lie.
+//! The entries of a topic: ids and locations.
 
 use super::pages::Pages;
 pub use super::slot::EntrySlot;
 use crate::log::{Indexed, RecordLocation};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An entry's id as clients see it.
+/// Id of an entry, as clients use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryPosition {
-    /// A number that is used once, by one topic.
+    /// Id of the ledger. It is used once, by one topic.
     pub ledger: u64,
-    /// The entry's place in its ledger, from 0.
+    /// Number of the entry in its ledger, from 0.
     pub entry: u64,
 }
 
 impl EntryPosition {
-    /// No entry: -1:-1, as clients read it.
+    /// No entry: -1:-1 for clients.
     pub const NONE: Self = Self { ledger: u64::MAX, entry: u64::MAX };
 }
 
-/// What few entries have.
+/// Data that few entries have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Not delivered before, in ms since the epoch.
+    /// Earliest delivery, in ms since the epoch.
     pub deliver_at: Option<u64>,
-    /// A hash of the message that it is a chunk of.
+    /// Hash of the message that the entry is a chunk of.
     pub chunk_of: Option<u64>,
 }
 
-/// The entries of one ledger have ordinals in one piece.
+/// The ordinals of a ledger's entries are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LedgerSpan {
     ledger: u64,
-    /// Ordinal of its entry 0.
+    /// Ordinal of the ledger's entry 0.
     first: u64,
 }
 
 /// The entries of a topic.
 ///
-/// Every entry has an *ordinal*: its number within the topic, over all ledgers, without holes.
-/// Inside the broker entries are named by it; only clients, and the log, name them by [`EntryPosition`].
-/// Some that lie behind the first one that is kept may be gone.
+/// Every entry has an *ordinal*: its number within the topic, over all ledgers, without gaps. The
+/// broker identifies entries by ordinals; only clients and the log use [`EntryPosition`]. Entries
+/// after the first stored one may have been removed.
 #[derive(Clone, Debug, Default)]
 pub struct TopicEntries {
-    /// Everything before it was trimmed.
+    /// Everything before this ordinal was trimmed.
     first: u64,
     end: u64,
-    /// How many are here.
+    /// Number of existing entries.
     count: u64,
     pages: Pages,
-    /// In order, one for each ledger from the first that is needed to read an id.
+    /// In order, one per ledger, from the first ledger that is needed to resolve ids.
     spans: Vec<LedgerSpan>,
-    /// Entries that may not be delivered before a time, in ms since the epoch.
+    /// Earliest delivery times, in ms since the epoch, of entries that have one.
     delays: BTreeMap<u64, u64>,
-    /// Chunks, with a hash of the message that they belong to.
+    /// Chunks, with a hash of their message.
     chunks: BTreeMap<u64, u64>,
 }
 
-/// Some entries of a topic as they were at a moment.
+/// A snapshot of some entries of a topic.
 #[derive(Clone, Debug)]
 pub struct EntryCopy {
     from: u64,
@@ -67,7 +67,7 @@ pub struct EntryCopy {
 }
 
 impl EntryCopy {
-    /// Ordinal, id and place of each.
+    /// Ordinal, id and location of each entry.
     pub fn iter(&self) -> impl Iterator<Item = (u64, EntryPosition, RecordLocation)> + '_ {
         self.pages.range(self.from, self.to).filter_map(|(ordinal, slot)| {
             Some((ordinal, position_in(&self.spans, ordinal)?, slot.place))
@@ -83,19 +83,19 @@ fn position_in(spans: &[LedgerSpan], ordinal: u64) -> Option<EntryPosition> {
 }
 
 impl TopicEntries {
-    /// Ordinal of the first entry that is kept.
+    /// Ordinal of the first stored entry.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.first
     }
 
-    /// Ordinal that the next entry will have.
+    /// Ordinal of the next entry.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.end
     }
 
-    /// How many can be read.
+    /// Number of existing entries.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -106,8 +106,8 @@ impl TopicEntries {
         self.spans.iter().map(|span| (span.ledger, span.first))
     }
 
-    /// Begins a ledger whose entry 0 has the ordinal `first`. What the ledger before has beyond
-    /// that was never there.
+    /// Begins a ledger whose entry 0 has the ordinal `first`. Entries of the previous ledger from
+    /// there on never existed.
     pub fn open_ledger(&mut self, ledger: u64, first: u64) {
         if self.first == self.end && first > self.first {
             (self.first, self.end) = (first, first);
@@ -115,7 +115,7 @@ impl TopicEntries {
         self.spans.push(LedgerSpan { ledger, first });
     }
 
-    /// Where the next entry goes.
+    /// Id of the next entry.
     #[must_use]
     pub fn next_position(&self) -> Option<EntryPosition> {
         let span = self.spans.last()?;
@@ -132,15 +132,15 @@ impl TopicEntries {
         ordinal
     }
 
-    /// Makes room up to this end, for entries that come back later or are gone for good: their
+    /// Extends the ordinals to this end, for entries that are restored later or were removed: their
     /// ordinals are not used again.
     pub fn extend_to(&mut self, end: u64) {
         self.end = self.end.max(end);
     }
 
-    /// Puts an entry in its place, wherever that is: after a restart entries come in the order of
-    /// the log, where some were copied forward. Entries that were trimmed, or that belong to no
-    /// ledger, stay away. Returns whether it is there now, and the place that it had before.
+    /// Restores an entry at its ordinal. After a restart, entries come in the order of the log,
+    /// where some were copied forward. Entries that were trimmed or belong to no ledger are
+    /// skipped. Returns whether the entry now exists, and its previous location.
     pub fn restore(
         &mut self,
         position: EntryPosition,
@@ -156,8 +156,8 @@ impl TopicEntries {
         (true, former.map(|former| former.place))
     }
 
-    /// The same for entries of which the first has this id. Returns how many bytes they take that
-    /// are there now, and the places that they had before.
+    /// Restores consecutive entries, of which the first has this id. Returns the size of the
+    /// entries that now exist, in bytes, and their previous locations.
     pub fn restore_run(
         &mut self,
         position: EntryPosition,
@@ -170,7 +170,7 @@ impl TopicEntries {
         let limit = self.spans.get(at + 1).map_or(u64::MAX, |next| next.first);
         let start = self.spans.get(at).and_then(|span| span.first.checked_add(position.entry));
         let start = start.unwrap_or(limit).min(limit);
-        // What was trimmed stays away, and what lies beyond the ledger.
+        // Skips trimmed entries, and those beyond the ledger.
         let skipped = usize::try_from(self.first.saturating_sub(start)).unwrap_or(usize::MAX);
         let most = usize::try_from(limit - start).unwrap_or(usize::MAX);
         let run = run.get(..most.min(run.len())).and_then(|run| run.get(skipped..));
@@ -194,13 +194,13 @@ impl TopicEntries {
         (added, formers)
     }
 
-    /// Gives an entry that is here another place. Returns the one it had.
+    /// Changes the location of an existing entry. Returns the previous one.
     pub fn relocate(&mut self, ordinal: u64, place: RecordLocation) -> Option<RecordLocation> {
         let slot = self.pages.get(ordinal)?;
         self.pages.put(ordinal, EntrySlot { place, ..slot }).map(|former| former.place)
     }
 
-    /// The entry, unless it is gone or does not exist yet.
+    /// The entry, unless it was removed or does not exist yet.
     #[must_use]
     pub fn get(&self, ordinal: u64) -> Option<EntrySlot> {
         self.pages.get(ordinal)
@@ -215,13 +215,13 @@ impl TopicEntries {
         }
     }
 
-    /// A hash of the message that the entry is a chunk of.
+    /// Hash of the message that the entry is a chunk of.
     #[must_use]
     pub fn chunk_of(&self, ordinal: u64) -> Option<u64> {
         self.chunks.get(&ordinal).copied()
     }
 
-    /// When the entry may be delivered, in ms since the epoch, if its producer said so.
+    /// Earliest delivery of the entry, in ms since the epoch, if its producer set one.
     #[must_use]
     pub fn deliver_at(&self, ordinal: u64) -> Option<u64> {
         self.delays.get(&ordinal).copied()
@@ -233,8 +233,8 @@ impl TopicEntries {
         position_in(&self.spans, ordinal)
     }
 
-    /// The ordinal of an id that exists, or existed before it was trimmed. It may lie beyond the
-    /// end in the last ledger.
+    /// The ordinal of an id that exists, or existed before it was trimmed. It may be beyond the end
+    /// in the last ledger.
     #[must_use]
     pub fn ordinal_of(&self, position: EntryPosition) -> Option<u64> {
         let at = self.spans.binary_search_by_key(&position.ledger, |span| span.ledger).ok()?;
@@ -243,7 +243,7 @@ impl TopicEntries {
         (ordinal < limit).then_some(ordinal)
     }
 
-    /// The first ordinal whose id is this one or a later one; the end where there is none.
+    /// The first ordinal whose id is this one or a later one; the end if there is none.
     #[must_use]
     pub fn ordinal_at_or_after(&self, position: EntryPosition) -> u64 {
         let after = self.spans.partition_point(|span| span.ledger <= position.ledger);
@@ -256,18 +256,18 @@ impl TopicEntries {
         span.first.saturating_add(position.entry).min(next).min(self.end())
     }
 
-    /// The first entry before `end` that was published at that time or later. Clocks of producers
-    /// differ, so that publish times need not grow: the first one in order counts.
+    /// The first entry before `end` that was published at or after this time. Producers' clocks
+    /// differ, so publish times need not increase: the first match in order counts.
     #[must_use]
     pub fn ordinal_at_time(&self, time: u64, end: u64) -> u64 {
         self.pages.at_time(time, self.first).map_or(end, |ordinal| ordinal.min(end))
     }
 
-    /// Forgets the entries before the ordinal. Returns the places that they had.
+    /// Removes the entries before the ordinal. Returns their locations.
     pub fn trim(&mut self, first: u64) -> Vec<RecordLocation> {
         let (freed, ..) = self.pages.forget(self.first, first, usize::MAX, |_, _| true);
         self.count -= freed.len() as u64;
-        // Beyond the last entry, too.
+        // The ordinal may be beyond the last entry.
         self.first = self.first.max(first);
         self.end = self.end.max(first);
         self.delays = self.delays.split_off(&self.first);
@@ -275,9 +275,8 @@ impl TopicEntries {
         freed.into_iter().map(|freed| freed.1).collect()
     }
 
-    /// Forgets those of `from..to` that are dead, in at most so many pages of 1,024 entries.
-    /// Returns the places that they had, how many pages were looked at, and where to go on if those
-    /// were not all.
+    /// Removes the dead entries of `from..to`, in at most this many pages of 1,024 entries. Returns
+    /// their locations, the number of checked pages, and where to continue if there are more.
     pub fn forget(
         &mut self,
         (from, to): (u64, u64),
@@ -293,31 +292,31 @@ impl TopicEntries {
         (freed.into_iter().map(|freed| freed.1).collect(), looked_at, next)
     }
 
-    /// The first entry at or after the ordinal that can be read; the end where there is none.
+    /// The first existing entry at or after the ordinal; the end if there is none.
     #[must_use]
     pub fn next_here(&self, ordinal: u64) -> u64 {
         self.range(ordinal, u64::MAX).next().map_or(self.end, |found| found.0)
     }
 
-    /// The n-th entry that can be read, from 0. It costs little for each 1,024 before it.
+    /// The n-th existing entry, from 0. The cost is small per 1,024 entries before it.
     #[must_use]
     pub fn nth(&self, nth: u64) -> Option<u64> {
         self.pages.nth(self.first, nth)
     }
 
-    /// Bytes of the entries from the ordinal on. It costs little for each 1,024 of them.
+    /// Size of the entries from the ordinal on, in bytes. The cost is small per 1,024 entries.
     #[must_use]
     pub fn bytes_from(&self, ordinal: u64) -> u64 {
         self.pages.bytes_from(ordinal)
     }
 
-    /// The last entry before the ordinal that can be read.
+    /// The last existing entry before the ordinal.
     #[must_use]
     pub fn last_before(&self, ordinal: u64) -> Option<(u64, EntrySlot)> {
         self.pages.last_before(ordinal)
     }
 
-    /// The first entry in this segment of the log or a later one; the end where there is none.
+    /// The first entry in this log segment or a later one; the end if there is none.
     #[must_use]
     pub fn first_in_segment(&self, segment: u32) -> u64 {
         self.pages.first_in_segment(segment).unwrap_or(self.end)
@@ -331,23 +330,23 @@ impl TopicEntries {
         self.pages.in_segments(segments)
     }
 
-    /// The entries `from..to` as they are now. It costs a few bytes for each 1,024 of them.
+    /// A snapshot of the entries `from..to`. It costs a few bytes per 1,024 entries.
     #[must_use]
     pub fn copy(&self, from: u64, to: u64) -> EntryCopy {
         EntryCopy { from, to, pages: self.pages.copy(from, to), spans: self.spans.clone() }
     }
 
-    /// The entries that can be read, in order.
+    /// The existing entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, EntrySlot)> {
         self.range(0, u64::MAX)
     }
 
-    /// Those of `from..to`.
+    /// The existing entries of `from..to`.
     pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, EntrySlot)> {
         self.pages.range(from, to)
     }
 
-    /// The ordinals that were not trimmed and whose entries are gone all the same.
+    /// The ordinals that were not trimmed and whose entries were removed.
     pub fn gone(&self) -> impl Iterator<Item = u64> {
         (self.first..self.end).filter(|&ordinal| self.pages.get(ordinal).is_none())
     }

@@ -1,5 +1,4 @@
-//! What the log records of an entry: a head for the broker, then the message as its producer sent
-//! it.
+//! The record of an entry: a head for the broker, then the message as its producer sent it.
 //!
 //! ```text
 //! u8 flags | u64 publish time | u32 messages
@@ -10,9 +9,9 @@
 //! message
 //! ```
 //!
-//! The head repeats what the message's metadata says, so that a restart reads a million entries
-//! without decoding them. Earlier versions did not write the hash of the key: for their entries it
-//! is found out when they are read.
+//! The head repeats values of the message's metadata, so that a restart need not decode the
+//! messages of a million entries. Earlier versions did not write the hash of the key; for their
+//! entries it is computed when they are read.
 
 use crate::key_hash;
 use crate::log::Facts;
@@ -28,22 +27,22 @@ const KEYED: u8 = 16;
 /// The head of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryHead {
-    /// In ms since the epoch, by the producer's clock.
+    /// Publish time in ms since the epoch, by the producer's clock.
     pub publish_time: u64,
-    /// How many messages it has, when it is a batch.
+    /// Number of messages, if it is a batch.
     pub batch: Option<u32>,
-    /// Not delivered before, in ms since the epoch.
+    /// Earliest delivery, in ms since the epoch.
     pub deliver_at: Option<u64>,
-    /// The producer's name and the highest sequence id, where the topic drops duplicates.
+    /// The producer's name and the highest sequence id, on a topic with deduplication.
     pub sequence: Option<(Arc<str>, u64)>,
-    /// It is a chunk: a hash of the id that all chunks of its message have.
+    /// For a chunk: hash of the id that all chunks of its message share.
     pub chunk_of: Option<u64>,
-    /// The hash of its key; 0 where it has none.
+    /// Hash of the key; 0 without a key.
     pub key_hash: Option<u16>,
 }
 
 impl EntryHead {
-    /// Appends its bytes.
+    /// Appends the encoded head.
     pub fn encode(&self, out: &mut impl BufMut) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         out.put_u8(
@@ -59,7 +58,7 @@ impl EntryHead {
             out.put_u64(at);
         }
         if let Some((producer, highest)) = &self.sequence {
-            // Longer names are refused where a producer is created.
+            // Longer names are refused when a producer is created.
             let name =
                 producer.as_bytes().get(..usize::from(u8::MAX)).unwrap_or(producer.as_bytes());
             out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
@@ -74,12 +73,13 @@ impl EntryHead {
         }
     }
 
-    /// The hash of the key of this message. Earlier versions did not write it.
+    /// Hash of the key of this message. Earlier versions did not write it.
     pub fn key_hash_of(&self, message: &[u8]) -> u16 {
         self.key_hash.unwrap_or_else(|| key_hash::of_stored(message))
     }
 
-    /// What a start has to know of an entry. The sequence id is not needed: the checkpoint has it.
+    /// The facts about an entry that a start needs. The sequence id is not needed: the checkpoint
+    /// has it.
     #[must_use]
     pub fn facts(mut body: &[u8]) -> Option<Facts> {
         let head = Self::decode(&mut body)?;
@@ -88,7 +88,8 @@ impl EntryHead {
         Some(Facts { publish_time, batch, deliver_at, chunk_of, key_hash })
     }
 
-    /// Takes the head off the front of an entry without looking at it. Says whether there was one.
+    /// Removes the head from the front of an entry without decoding it. Returns whether there was
+    /// one.
     pub fn skip(body: &mut impl Buf) -> bool {
         let Ok(flags) = body.try_get_u8() else { return false };
         let mut size = 8 + 4;
@@ -115,7 +116,7 @@ impl EntryHead {
         is_whole
     }
 
-    /// Reads the head off the front of an entry, and leaves the message.
+    /// Decodes the head at the front of an entry, and leaves the message.
     #[must_use]
     pub fn decode(body: &mut impl Buf) -> Option<Self> {
         let flags = body.try_get_u8().ok()?;

@@ -1,9 +1,9 @@
-//! What the broker knows for ever: the state that the log's records lead to. Pure.
+//! The persistent state of the broker, which results from the records of the log. Pure.
 //!
-//! [`BrokerState::apply`] is the only way to change it, and runs at the moment when a record is
-//! *appended*, in the same way now and after a restart. What is appended is not on disk yet:
-//! whoever answers a client, or shows an entry to a consumer, waits for the commit. If that fails
-//! the process is of no use any more, so that nothing ever needs to be taken back.
+//! [`BrokerState::apply`] is the only way to change it. It runs when a record is *appended*, and in
+//! the same way after a restart. An appended record is not on disk yet: before a client gets an
+//! answer, or a consumer an entry, the machine waits for the commit. If the commit fails the
+//! process ends, so nothing is ever rolled back.
 
 pub mod change;
 pub mod cursor;
@@ -38,29 +38,29 @@ pub use topic::{BrokerSubscription, BrokerTopic, CompactedView};
 /// Why a record cannot be applied: the log contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// It is about a topic that does not exist.
+    /// The topic of the record does not exist.
     #[error("a record is about topic {0}, which does not exist")]
     Topic(u32),
-    /// It is about a subscription that does not exist.
+    /// The subscription of the record does not exist.
     #[error("a record is about subscription {1} of topic {0}, which does not exist")]
     Subscription(u32, u32),
-    /// Its content cannot be read.
+    /// The content of the record is malformed.
     #[error("a record's content cannot be read: {0}")]
     Content(String),
 }
 
-/// What is set on a topic or a namespace.
+/// Settings of a topic or a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResourceSettings {
-    /// How the broker treats messages.
+    /// Policies.
     pub(crate) policies: Policies,
-    /// Who may use it.
+    /// Grants.
     pub(crate) grants: Grants,
-    /// What its operators note about it.
+    /// Properties.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) properties: BTreeMap<String, String>,
-    /// Of a tenant that says so: who administers it.
+    /// Administrators of a tenant, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<Tenant>,
 }
@@ -74,23 +74,23 @@ pub struct SchemaVersion {
     pub added_at: u64,
 }
 
-/// Everything that the log leads to.
+/// The persistent state.
 #[derive(Clone, Debug)]
 pub struct BrokerState {
     topics: IdMap<u32, BrokerTopic>,
-    /// By full name, in order, so that those of a namespace stand together.
+    /// Ids by full name, in order, so that the topics of a namespace are adjacent.
     names: BTreeMap<String, u32>,
     /// Partitioned topics, by full name, with the number of their partitions.
     partitioned: BTreeMap<String, u32>,
     /// Tenants, and namespaces as `tenant/namespace`.
     namespaces: BTreeSet<String>,
-    /// By the name of a topic or namespace.
+    /// By name of a topic or namespace.
     settings: HashMap<String, ResourceSettings>,
-    /// By the name of the topic without partition.
+    /// By name of the topic without partition.
     schemas: HashMap<String, Vec<SchemaVersion>>,
-    /// Bytes of live entries in each segment of the log.
+    /// Bytes of live entries in each log segment.
     live: BTreeMap<u32, u64>,
-    /// A segment that had fewer bytes than were taken from it.
+    /// A segment whose byte count would have become negative.
     miscounted: Option<u32>,
     next_topic: u32,
     next_ledger: u64,
@@ -114,42 +114,42 @@ impl Default for BrokerState {
     }
 }
 
-/// What was forgotten in one go.
+/// Result of forgetting entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Pages of 1,024 entries that were looked at.
+    /// Checked pages of 1,024 entries.
     pub pages: usize,
-    /// Entries that were forgotten.
+    /// Forgotten entries.
     pub entries: usize,
-    /// Where to go on, if those were not all pages.
+    /// Where to continue, if there are more pages.
     pub next: Option<u64>,
 }
 
 impl BrokerState {
-    /// A topic by its number.
+    /// A topic by id.
     #[must_use]
     pub fn topic(&self, id: u32) -> Option<&BrokerTopic> {
         self.topics.get(&id)
     }
 
-    /// A topic by its number. Only what is not recorded may be changed in it: subscriptions of
+    /// A topic by id. Only data that is not recorded may be changed in it: subscriptions of
     /// readers.
     pub fn topic_mut(&mut self, id: u32) -> Option<&mut BrokerTopic> {
         self.topics.get_mut(&id)
     }
 
-    /// The number of a topic.
+    /// The id of a topic.
     #[must_use]
     pub fn topic_id(&self, name: &str) -> Option<u32> {
         self.names.get(name).copied()
     }
 
-    /// All topics with their numbers, by name.
+    /// All topics with their ids, by name.
     pub fn topics(&self) -> impl Iterator<Item = (u32, &BrokerTopic)> {
         self.names.values().filter_map(|id| Some((*id, self.topics.get(id)?)))
     }
 
-    /// The topics whose full name begins so, with their numbers, by name.
+    /// The topics whose full name begins with this text, with their ids, by name.
     pub fn topics_named<'a>(
         &'a self,
         start: &'a str,
@@ -161,18 +161,18 @@ impl BrokerState {
         names.filter_map(|(_, id)| Some((*id, self.topics.get(id)?)))
     }
 
-    /// The partitioned topics with the number of their partitions.
+    /// The partitioned topics with their numbers of partitions.
     pub fn partitioned(&self) -> impl Iterator<Item = (&str, u32)> {
         self.partitioned.iter().map(|(name, &count)| (name.as_str(), count))
     }
 
-    /// How many partitions the topic has; `None` when it is not partitioned.
+    /// The number of partitions; `None` if the topic is not partitioned.
     #[must_use]
     pub fn partitions(&self, name: &str) -> Option<u32> {
         self.partitioned.get(name).copied()
     }
 
-    /// Whether the namespace, or the tenant, exists.
+    /// Whether the namespace or tenant exists.
     #[must_use]
     pub fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.contains(name)
@@ -183,13 +183,13 @@ impl BrokerState {
         self.namespaces.iter().map(String::as_str)
     }
 
-    /// What is set on a topic or a namespace.
+    /// The settings of a topic or a namespace.
     #[must_use]
     pub fn settings(&self, scope: &str) -> Option<&ResourceSettings> {
         self.settings.get(scope)
     }
 
-    /// What is set on the topics whose full names begin like this.
+    /// The settings of the topics whose full names begin with this text.
     pub fn settings_of_topics(&self, start: &str) -> impl Iterator<Item = &ResourceSettings> {
         self.settings
             .iter()
@@ -203,20 +203,20 @@ impl BrokerState {
         self.schemas.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Numbers that are free: for a topic, and for a ledger.
+    /// Free ids for a topic and for a ledger.
     #[must_use]
     pub const fn next_numbers(&self) -> (u32, u64) {
         (self.next_topic, self.next_ledger)
     }
 
-    /// Bytes of live entries in each segment of the log that has any.
+    /// Bytes of live entries in each log segment that has any.
     #[must_use]
     pub const fn live(&self) -> &BTreeMap<u32, u64> {
         &self.live
     }
 
-    /// A segment from which more was taken than there was: then no count can be relied on, and a
-    /// segment that is needed may seem not to be.
+    /// A segment whose byte count would have become negative. Then no count is reliable, and a
+    /// needed segment may seem unneeded.
     #[must_use]
     pub const fn miscounted(&self) -> Option<u32> {
         self.miscounted
@@ -243,8 +243,7 @@ impl BrokerState {
         Ok(ordinal)
     }
 
-    /// Puts an entry back in its place after a restart. Those of deleted topics, and trimmed ones,
-    /// stay away.
+    /// Restores an entry after a restart. Entries of deleted topics, and trimmed ones, are skipped.
     pub fn restore(
         &mut self,
         id: u32,
@@ -252,7 +251,7 @@ impl BrokerState {
         place: RecordLocation,
         head: &EntryHead,
     ) {
-        // It was deleted later in the log.
+        // The topic was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let slot = EntrySlot::of(place, head);
         let (is_there, former) = topic.entries.restore(position, slot, extras(head));
@@ -270,9 +269,9 @@ impl BrokerState {
         }
     }
 
-    /// The same for neighbours, all in one segment. Their sequence ids are known.
+    /// Restores adjacent entries in one segment. Their sequence ids are known.
     pub fn restore_run(&mut self, run: &LedgerRun<'_>) {
-        // It was deleted later in the log.
+        // The topic was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&run.topic) else { return };
         let position = EntryPosition { ledger: run.ledger, entry: run.first };
         let (added, former) = topic.entries.restore_run(position, run.entries);
@@ -285,9 +284,9 @@ impl BrokerState {
         former.into_iter().for_each(|place| self.release(place));
     }
 
-    /// Gives an entry that is here another place in the log.
+    /// Changes the location of an existing entry.
     pub fn relocate(&mut self, id: u32, ordinal: u64, place: RecordLocation) {
-        // It may have gone while it was copied.
+        // The topic may have been deleted while the entry was copied.
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(former) = topic.entries.relocate(ordinal, place) else { return };
         topic.bytes = (topic.bytes + u64::from(place.size)).saturating_sub(u64::from(former.size));
@@ -295,9 +294,10 @@ impl BrokerState {
         self.release(former);
     }
 
-    /// Forgets entries that every durable subscription has acknowledged though older ones are open,
-    /// as far as they lie in earlier segments and were published before that time. The log does not
-    /// record it: what is still in it comes back with a restart, and is forgotten again.
+    /// Forgets entries that every durable subscription has acknowledged although older ones are
+    /// unacknowledged, if they are in earlier segments and were published before that time. The log
+    /// does not record it: entries that are still in the log come back with a restart, and are
+    /// forgotten again.
     pub fn forget_acked(
         &mut self,
         id: u32,
@@ -325,8 +325,7 @@ impl BrokerState {
 
     /// Applies a change.
     ///
-    /// # Errors
-    /// It contradicts what was recorded before it.
+    /// # Errors The change contradicts the records before it.
     pub fn apply(&mut self, change: &StateChange) -> Result<(), StateError> {
         match change {
             StateChange::CreateTopic(details) => self.create_topic(details)?,
@@ -458,7 +457,7 @@ impl BrokerState {
         Ok(())
     }
 
-    /// Takes an entry's bytes out of its segment's account.
+    /// Subtracts an entry's bytes from the count of its segment.
     fn release(&mut self, place: RecordLocation) {
         let counted = self.live.get(&place.segment).copied().unwrap_or_default();
         match counted.checked_sub(u64::from(place.size)) {
@@ -468,14 +467,13 @@ impl BrokerState {
         }
     }
 
-    /// Forgets what is counted of the segments, as a defect might.
+    /// Loses the counts of the segments, as a defect might.
     #[cfg(test)]
     pub(crate) fn lose_counts(&mut self) {
         self.live.clear();
     }
 
-    /// Says that no ledger is open: after a restart, each topic begins a new one before it takes an
-    /// entry.
+    /// Closes all ledgers: after a restart, each topic begins a new one before its next entry.
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }

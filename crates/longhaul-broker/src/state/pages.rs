@@ -1,4 +1,4 @@
-//! Where entries lie, by their ordinals: those that are gone take no memory.
+//! Slots by ordinal. Removed entries take no memory.
 
 use super::entries::EntrySlot;
 use super::rows::Rows;
@@ -6,28 +6,27 @@ use crate::log::RecordLocation;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// So many neighbouring ordinals share a page.
+/// Number of consecutive ordinals per page.
 const PAGE: u64 = 1024;
 const WORDS: usize = 16;
 
-/// The slots of up to 1,024 neighbouring ordinals, without holes.
+/// The slots of up to 1,024 consecutive ordinals, without gaps.
 #[derive(Clone, Debug, Default)]
 struct SlotPage {
-    /// A bit for each ordinal: whether it has a slot.
+    /// One bit per ordinal: whether it has a slot.
     here: [u64; WORDS],
     slots: Rows,
-    /// None of them is here, or beyond.
+    /// No slot is at this place or after it.
     end: u64,
-    /// Every slot lies between these two segments of the log. Some that lay at the ends may have
-    /// moved.
+    /// Every slot is between these two log segments. Slots at the ends may have moved since.
     segments: (u32, u32),
-    /// No slot was published later.
+    /// The latest publish time of all slots.
     latest: u64,
-    /// Bytes that the slots stand for.
+    /// Size of the entries in bytes.
     bytes: u64,
 }
 
-/// The numbers of the bits that are set, the lowest first.
+/// Iterates over the set bits, the lowest first.
 struct Bits(u64);
 
 impl Iterator for Bits {
@@ -49,7 +48,7 @@ impl SlotPage {
         self.word(at) >> (at % 64) & 1 == 1
     }
 
-    /// How many slots there are before this place.
+    /// Number of slots before this place.
     fn rank(&self, at: u64) -> usize {
         let before: u32 =
             self.here.iter().take((at / 64) as usize).map(|word| word.count_ones()).sum();
@@ -60,7 +59,7 @@ impl SlotPage {
         if self.has(at) { self.slots.get(self.rank(at)) } else { None }
     }
 
-    /// Puts a slot there. Returns the one before.
+    /// Sets a slot. Returns the previous one.
     fn put(&mut self, at: u64, slot: EntrySlot) -> Option<EntrySlot> {
         self.note(&slot);
         self.bytes += u64::from(slot.place.size);
@@ -81,7 +80,7 @@ impl SlotPage {
         None
     }
 
-    /// Puts slots behind all that are here, one behind the other from this place on.
+    /// Appends slots after all existing ones, consecutively from this place on.
     fn extend(&mut self, at: u64, slots: &[EntrySlot]) {
         for (at, slot) in (at..).zip(slots) {
             self.note(slot);
@@ -98,7 +97,7 @@ impl SlotPage {
         self.end = self.end.max(at + 1);
     }
 
-    /// What the page says of all its slots is true of this one too.
+    /// Updates the page's summary for a new slot.
     fn note(&mut self, slot: &EntrySlot) {
         let segment = slot.place.segment;
         self.segments = if self.end == 0 {
@@ -126,7 +125,7 @@ impl SlotPage {
         Some((at, slot))
     }
 
-    /// What is left without these.
+    /// The page without the dead slots.
     fn without(&self, dead: &[u64]) -> Self {
         let mut left = Self::default();
         let mut dead = dead.iter().copied().peekable();
@@ -143,12 +142,12 @@ impl SlotPage {
     }
 }
 
-/// Where the entries of a topic lie.
+/// The slots of a topic.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
-    /// The number of the first page.
+    /// Number of the first page.
     base: u64,
-    /// None: no ordinal of that page has a slot.
+    /// `None` if no ordinal of the page has a slot.
     pages: VecDeque<Option<Arc<SlotPage>>>,
 }
 
@@ -161,12 +160,12 @@ impl Pages {
         self.pages.get(self.index(ordinal / PAGE)?)?.as_ref()?.get(ordinal % PAGE)
     }
 
-    /// Gives an ordinal a slot. Returns the one that it had.
+    /// Sets the slot of an ordinal. Returns the previous one.
     pub(super) fn put(&mut self, ordinal: u64, slot: EntrySlot) -> Option<EntrySlot> {
         Arc::make_mut(self.page(ordinal / PAGE)?).put(ordinal % PAGE, slot)
     }
 
-    /// Gives neighbouring ordinals slots. Hands out those that they had.
+    /// Sets the slots of consecutive ordinals. Passes on the previous ones.
     pub(super) fn put_run(
         &mut self,
         mut ordinal: u64,
@@ -190,7 +189,7 @@ impl Pages {
         }
     }
 
-    /// The page of this number, which is made if need be.
+    /// The page of this number, which is created if needed.
     fn page(&mut self, page: u64) -> Option<&mut Arc<SlotPage>> {
         if self.pages.is_empty() {
             self.base = page;
@@ -201,7 +200,7 @@ impl Pages {
         }
         let index = self.index(page)?;
         if index >= self.pages.len() {
-            // The last one is full, mostly.
+            // The last page is usually full.
             if let Some(last) =
                 self.pages.back_mut().and_then(Option::as_mut).and_then(Arc::get_mut)
             {
@@ -212,7 +211,7 @@ impl Pages {
         Some(self.pages.get_mut(index)?.get_or_insert_default())
     }
 
-    /// The pages that have slots, from the one of this ordinal on, each with its first ordinal.
+    /// The pages with slots, from the page of this ordinal on, each with its first ordinal.
     fn from(&self, ordinal: u64) -> impl Iterator<Item = (u64, &SlotPage)> {
         let first = (ordinal / PAGE).max(self.base);
         let index = self.index(first).unwrap_or_default().min(self.pages.len());
@@ -229,7 +228,7 @@ impl Pages {
         slots.take_while(move |&(ordinal, _)| ordinal < to)
     }
 
-    /// The n-th slot from the ordinal on, from 0. Pages before it are counted only.
+    /// The n-th slot from the ordinal on, from 0. Pages before it are only counted.
     pub(super) fn nth(&self, from: u64, nth: u64) -> Option<u64> {
         let mut left = usize::try_from(nth).ok()?;
         for (first, page) in self.from(from) {
@@ -243,7 +242,7 @@ impl Pages {
         None
     }
 
-    /// Bytes of the slots from the ordinal on. Of whole pages the sum is known.
+    /// Size of the entries from the ordinal on, in bytes. Whole pages know their sum.
     pub(super) fn bytes_from(&self, ordinal: u64) -> u64 {
         let of = |(first, page): (u64, &SlotPage)| match ordinal.saturating_sub(first) {
             0 => page.bytes,
@@ -268,7 +267,7 @@ impl Pages {
         None
     }
 
-    /// The first ordinal from `from` on whose slot was published at that time or later.
+    /// The first ordinal from `from` on whose slot was published at or after this time.
     pub(super) fn at_time(&self, time: u64, from: u64) -> Option<u64> {
         let pages = self.from(from).filter(|(_, page)| page.latest >= time);
         let mut slots =
@@ -276,7 +275,7 @@ impl Pages {
         slots.find(|(at, slot)| *at >= from && slot.publish_time >= time).map(|found| found.0)
     }
 
-    /// The first ordinal whose slot lies in this segment of the log or a later one.
+    /// The first ordinal whose slot is in this log segment or a later one.
     pub(super) fn first_in_segment(&self, segment: u32) -> Option<u64> {
         let pages = self.from(0).filter(|(_, page)| page.segments.1 >= segment);
         let mut slots =
@@ -297,7 +296,7 @@ impl Pages {
         slots.filter(|(_, slot)| segments.contains(&slot.place.segment))
     }
 
-    /// A copy of the pages in which `from..to` lie. Pages are shared until one of both changes.
+    /// A copy of the pages of `from..to`. Pages are shared until one of the copies changes.
     pub(super) fn copy(&self, from: u64, to: u64) -> Self {
         let base = (from / PAGE).max(self.base);
         let index = |page: u64| self.index(page).unwrap_or_default().min(self.pages.len());
@@ -305,9 +304,8 @@ impl Pages {
         Self { base, pages: self.pages.range(start..end.max(start)).cloned().collect() }
     }
 
-    /// Forgets the slots of `from..to` that are dead, in at most so many pages. Returns their
-    /// ordinals with the places that they had, how many pages it has looked at, and where to go on,
-    /// if those were not all.
+    /// Removes the dead slots of `from..to`, in at most this many pages. Returns their ordinals and
+    /// locations, the number of checked pages, and where to continue if there are more.
     pub(super) fn forget(
         &mut self,
         from: u64,
@@ -369,9 +367,9 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Put(u64, u32, u64),
-        /// Several: the first one, a segment, and how many.
+        /// Several slots: the first one, a segment, and how many.
         Run(u64, u32, u64),
-        /// From, to, and one of how many is dead.
+        /// Range, and the divisor: one of how many is dead.
         Forget(u64, u64, u64),
     }
 
@@ -386,7 +384,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put and forgotten, the pages say what a plain map says.
+        /// After any operations, the pages equal a plain map.
         #[test]
         fn pages_are_a_map(
             steps in proptest::collection::vec(step(), 0..400),
@@ -448,7 +446,7 @@ mod tests {
         }
     }
 
-    /// Of six million acknowledged entries behind one that was open each kept its 24 bytes.
+    /// Each of six million acknowledged entries after an unacknowledged one kept its 24 bytes.
     #[test]
     fn what_is_gone_takes_no_memory() {
         let mut pages = Pages::default();

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// A set of numbers; neighbours share one range, so that what was acknowledged in order costs
-/// nothing.
+/// A set of numbers, stored as ranges: numbers acknowledged in order share one range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
-    /// Start to end, the end left out. Ranges neither touch nor overlap.
+    /// Start to exclusive end. Ranges neither touch nor overlap.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -28,8 +27,7 @@ impl Ranges {
         self.around(number).map_or(number, |(_, end)| end)
     }
 
-    /// The first number at or after this one that is in the set; the largest number where there is
-    /// none.
+    /// The first number at or after this one that is in the set; `u64::MAX` if there is none.
     #[must_use]
     pub fn next_present(&self, number: u64) -> u64 {
         let next = || self.ranges.range(number..).next().map_or(u64::MAX, |(&start, _)| start);
@@ -55,7 +53,7 @@ impl Ranges {
         self.ranges.insert(from, to);
     }
 
-    /// Takes out everything below the number.
+    /// Removes everything below the number.
     pub fn remove_below(&mut self, number: u64) {
         while let Some((&start, &end)) = self.ranges.first_key_value() {
             if start >= number {
@@ -68,18 +66,18 @@ impl Ranges {
         }
     }
 
-    /// The ranges in order, each end left out.
+    /// The ranges in order, with exclusive ends.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ranges.iter().map(|(&start, &end)| (start, end))
     }
 
-    /// How many ranges there are: what the set costs.
+    /// Number of ranges: the memory cost of the set.
     #[must_use]
     pub fn pieces(&self) -> usize {
         self.ranges.len()
     }
 
-    /// How many of its numbers lie in `from..to`.
+    /// How many numbers of `from..to` are in the set.
     #[must_use]
     pub fn count_within(&self, from: u64, to: u64) -> u64 {
         let first = self.around(from).map_or(from, |(start, _)| start);

@@ -1,5 +1,4 @@
-//! From the records of the log to the state that they lead to: the same for the broker and for
-//! simulations of it.
+//! Applies the records of the log to the state, for the broker and for its simulations.
 
 use super::change::{ChangeRecord, StateChange};
 use super::entries::EntryPosition;
@@ -8,19 +7,18 @@ use super::{BrokerState, StateError};
 use crate::log::{RecordKind, ReplayedItem};
 use prost::Message as _;
 
-/// A change that was set aside, and why.
+/// A change that was set aside, and the reason.
 pub(crate) type SetAside = StateError;
 
 /// Applies one record, as the machine did when it appended it.
 ///
-/// A change that contradicts what was recorded before it is set aside, and returned, where an
-/// earlier version may have recorded it: those did so before they knew whether a change applies.
-/// The state is the same as then, so the running broker refused it as well.
+/// A change that contradicts the records before it is set aside and returned, if an earlier version
+/// may have recorded it: such versions recorded a change before they checked whether it applies.
+/// The state is the same as then, so the running broker refused the change too.
 ///
-/// # Errors
-/// What cannot be read, or comes from a later version; a checkpoint that contradicts itself, since
-/// nobody ever writes one; and any other change that contradicts what was recorded before it:
-/// something that was recorded is not there any more, or is read in another way.
+/// # Errors A record that cannot be read or comes from a later version, a checkpoint that
+/// contradicts itself, and any other change that contradicts the records before it: a record was
+/// lost, or was read differently.
 pub(crate) fn replay(
     state: &mut BrokerState,
     replayed: ReplayedItem<'_>,
@@ -71,10 +69,9 @@ fn replay_change(
     }
 }
 
-/// The same where nothing is ever set aside: by a log that this version has written.
+/// Like [`replay`], for a log that this version has written: nothing is set aside.
 ///
-/// # Errors
-/// As above, and what would be set aside.
+/// # Errors Those of [`replay`], and changes that would be set aside.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn replay_own(
     state: &mut BrokerState,

@@ -1,15 +1,14 @@
-//! Slots in few bytes: neighbours lie near to one another, and mostly were published soon after one
-//! another.
+//! A compact encoding of slots: adjacent entries have similar locations and publish times.
 //!
-//! A slot is a row of six numbers. Each column has a base, and takes as many bytes as the largest
-//! difference from it needs: none where all are the same.
+//! A slot is a row of six numbers. Each column has a base, and takes as many bytes as its largest
+//! difference from the base needs: none if all values are equal.
 
 use super::entries::EntrySlot;
 use crate::log::RecordLocation;
 
 /// Segment, offset, size, publish time, messages, hash of the key.
 const COLUMNS: usize = 6;
-/// A number takes so many bytes at most.
+/// Maximum width of a column in bytes.
 const WIDTH_MAX: u8 = 8;
 const DIFFERENCE_BYTES: usize = WIDTH_MAX as usize;
 
@@ -18,7 +17,7 @@ type Values = [u64; COLUMNS];
 #[derive(Clone, Copy, Debug, Default)]
 struct Column {
     base: u64,
-    /// Bytes of a difference from the base.
+    /// Width of a difference from the base, in bytes.
     width: u8,
 }
 
@@ -35,8 +34,8 @@ impl Column {
         value >= self.base && value - self.base <= self.most()
     }
 
-    /// A column that has this value as well. Wherever it grows it gets room for many more, so that
-    /// it grows seldom.
+    /// The column, extended to fit this value. Each extension makes room for many more values, so
+    /// extensions are rare.
     fn with(self, value: u64, is_empty: bool) -> Self {
         if is_empty {
             return Self { base: value, width: 0 };
@@ -48,7 +47,7 @@ impl Column {
         let lowest = self.base.min(value);
         let bits = u64::BITS - (highest - lowest).leading_zeros();
         let width = u8::try_from(bits.div_ceil(8)).unwrap_or(WIDTH_MAX);
-        // Below the lowest there is as much room as above the highest was.
+        // A column that grows downwards gets as much room below as it had above.
         let base = if value < self.base {
             highest.saturating_sub(Self { base: 0, width }.most())
         } else {
@@ -58,7 +57,7 @@ impl Column {
     }
 }
 
-/// Slots one behind the other.
+/// A sequence of slots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
     columns: [Column; COLUMNS],
@@ -94,12 +93,12 @@ impl Rows {
         Some(slot(values))
     }
 
-    /// The slots from this one on.
+    /// The slots from this index on.
     pub(super) fn from(&self, at: usize) -> impl Iterator<Item = EntrySlot> + '_ {
         (at..self.count).map_while(|at| self.get(at))
     }
 
-    /// Puts a slot in place of another.
+    /// Replaces a slot.
     pub(super) fn set(&mut self, at: usize, slot: &EntrySlot) {
         let values = values(slot);
         self.fit(&values, &values);
@@ -109,7 +108,7 @@ impl Rows {
         }
     }
 
-    /// Puts a slot between others.
+    /// Inserts a slot.
     pub(super) fn insert(&mut self, at: usize, slot: &EntrySlot) {
         let values = values(slot);
         self.fit(&values, &values);
@@ -123,7 +122,7 @@ impl Rows {
         }
     }
 
-    /// Puts slots behind the others.
+    /// Appends slots.
     pub(super) fn extend(&mut self, slots: &[EntrySlot]) {
         let Some(first) = slots.first().map(values) else { return };
         let (mut lowest, mut highest) = (first, first);
@@ -136,8 +135,8 @@ impl Rows {
         self.count += slots.len();
         let mut at = self.bytes.len();
         let end = at + slots.len() * self.stride();
-        // A difference is written with all of its bytes, and the next one over those that the
-        // column does not have.
+        // A difference is written with its full 8 bytes; the next one overwrites those beyond the
+        // column's width.
         self.bytes.reserve_exact(end + DIFFERENCE_BYTES - at);
         self.bytes.resize(end + DIFFERENCE_BYTES, 0);
         for slot in slots {
@@ -151,12 +150,12 @@ impl Rows {
         self.bytes.truncate(end);
     }
 
-    /// Gives back what is not used.
+    /// Frees unused memory.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
 
-    /// Sees to it that the columns have these numbers, and those between them.
+    /// Extends the columns to fit these numbers and those between them.
     fn fit(&mut self, lowest: &Values, highest: &Values) {
         let has = |values: &Values| {
             self.columns.iter().zip(values).all(|(column, &value)| column.has(value))
@@ -220,7 +219,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Numbers near to one another, and now and then any.
+    /// Similar numbers, and occasionally any number.
     fn near(at: u64) -> impl Strategy<Value = u64> {
         prop_oneof![5 => at..at + 300, 1 => at.saturating_sub(70_000)..at + 70_000, 1 => any::<u64>()]
     }
@@ -280,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Put in together they take what they take one by one.
+    /// Slots take the same space when they are added together as when they are added one by one.
     #[test]
     fn many_take_no_more_than_one_after_the_other() {
         let slots: Vec<EntrySlot> = (0..1024_u32)
@@ -298,7 +297,7 @@ mod tests {
         assert_eq!(together.bytes, one_by_one.bytes);
     }
 
-    /// Wherever it goes, a column is widened a few times, and not with each slot.
+    /// In every direction, a column is widened a few times, and not for each slot.
     #[test]
     fn columns_grow_seldom() {
         let mut column = Column { base: 1 << 40, width: 0 };
@@ -326,7 +325,7 @@ mod tests {
         assert_eq!(rows.stride(), 5, "three bytes of the offset, one of the size, one of the time");
     }
 
-    /// Of a topic among many, with batches, sizes up to 64 KiB, and all of its 1,024 within four
+    /// Slots of one topic among many, with batches, sizes up to 64 KiB, and all 1,024 within four
     /// hours.
     #[test]
     fn neighbours_that_lie_far_apart_take_eleven() {

@@ -1,18 +1,18 @@
-//! What the broker keeps in memory of an entry.
+//! The in-memory form of an entry.
 
 use super::entry::EntryHead;
 use crate::log::RecordLocation;
 
-/// What is kept in memory of an entry, packed with its neighbours.
+/// The data about an entry that is kept in memory, packed with adjacent entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntrySlot {
-    /// Where it lies.
+    /// Location of the entry.
     pub place: RecordLocation,
-    /// How many messages it has; [`EntrySlot::BATCH`] marks a batch, which may have one message only.
+    /// Number of messages; [`EntrySlot::BATCH`] marks a batch, which may have only one message.
     pub(super) messages: u32,
-    /// In ms since the epoch, by the producer's clock.
+    /// Publish time in ms since the epoch, by the producer's clock.
     pub publish_time: u64,
-    /// The hash of its key; 0 where it has none.
+    /// Hash of the key; 0 without a key.
     pub key_hash: u16,
 }
 
@@ -24,36 +24,36 @@ impl EntrySlot {
 
     const BATCH: u32 = 1 << 31;
 
-    /// An entry of one message, or of a batch of some.
+    /// An entry of one message, or a batch.
     #[must_use]
     pub fn new(place: RecordLocation, batch: Option<u32>, publish_time: u64) -> Self {
         let messages = batch.map_or(1, |count| count.min(Self::BATCH - 1) | Self::BATCH);
         Self { place, messages, publish_time, key_hash: 0 }
     }
 
-    /// The same, with the hash of its key.
+    /// Sets the hash of the key.
     #[must_use]
     pub const fn with_key(self, key_hash: u16) -> Self {
         Self { key_hash, ..self }
     }
 
-    /// How many messages it has, and whether it is a batch, as a small number.
+    /// Number of messages, and whether it is a batch, as a small number.
     pub(super) const fn code(&self) -> u32 {
         self.messages.rotate_left(1)
     }
 
-    /// What [`EntrySlot::code`] was told of.
+    /// Decodes [`EntrySlot::code`].
     pub(super) const fn coded(place: RecordLocation, code: u32, publish_time: u64) -> Self {
         Self { place, messages: code.rotate_right(1), publish_time, key_hash: 0 }
     }
 
-    /// How many messages it has, at least 1: a batch that claims to have none takes a permit too.
+    /// Number of messages, at least 1: a batch that claims to be empty uses a permit too.
     #[must_use]
     pub fn messages(&self) -> u32 {
         (self.messages & !Self::BATCH).max(1)
     }
 
-    /// Whether it is a batch, if only of one message.
+    /// Whether it is a batch, even of one message.
     #[must_use]
     pub const fn is_batch(&self) -> bool {
         self.messages & Self::BATCH != 0

@@ -1,4 +1,4 @@
-//! A state as the changes that lead to it: what a checkpoint holds.
+//! Converts a state to the changes that lead to it: the content of a checkpoint.
 
 use super::change::{
     Ack, AddSchema, BatchAck, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
@@ -9,13 +9,13 @@ use super::{BrokerState, BrokerTopic};
 use bytes::Bytes;
 use prost::Message as _;
 
-/// A change holds at most this many entries or ranges, so that no record becomes too large.
+/// Maximum number of entries or ranges per change, so that records do not become too large.
 const PIECES_MAX: usize = 10_000;
 
-/// A checkpoint holds changes in pieces of about this size.
+/// Approximate size of a checkpoint's pieces, in bytes.
 const IMAGE_BYTES: usize = 256 * 1024;
 
-/// The state as a checkpoint holds it, in pieces.
+/// The state as a checkpoint, in pieces.
 pub(crate) fn image(state: &BrokerState) -> Vec<Bytes> {
     let mut image: Vec<Bytes> = Vec::new();
     let mut piece = Vec::new();
@@ -31,13 +31,14 @@ pub(crate) fn image(state: &BrokerState) -> Vec<Bytes> {
 }
 
 impl BrokerState {
-    /// The changes that lead from nothing to this state, entries left out: those come from the log.
+    /// The changes that lead from the empty state to this one, without entries, which come from the
+    /// log.
     #[must_use]
     pub fn snapshot(&self) -> Vec<StateChange> {
         let mut changes: Vec<StateChange> = Vec::new();
         let (topic, ledger) = self.next_numbers();
         changes.push(Numbers { topic, ledger }.into());
-        // Those that are built in may be gone.
+        // The built-in namespaces may have been deleted.
         for built_in in ["public/default", "public"] {
             changes.push(DeleteNamespace { name: built_in.to_owned() }.into());
         }
@@ -68,8 +69,8 @@ impl BrokerState {
 fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
     let name = topic.name.as_str().to_owned();
     out.push(CreateTopic { topic: id, name, created_at: topic.created_at }.into());
-    // Which entries there are comes before their ledgers: a ledger that begins where nothing is yet
-    // says that nothing before it is needed.
+    // The range of entries comes before the ledgers: a ledger that begins on an empty topic means
+    // that nothing before it is needed.
     out.push(Trim { topic: id, first: topic.entries.first() }.into());
     out.push(TopicEnd { topic: id, end: topic.entries.end() }.into());
     for (ledger, first) in topic.entries.ledgers() {
@@ -123,10 +124,10 @@ mod tests {
     use crate::state::entries::EntryPosition;
     use crate::state::entry::EntryHead;
 
-    /// A topic had entries in two ledgers, because the broker had been started twice. A checkpoint
-    /// named the ledgers before it said which entries there are, and a ledger that begins where
-    /// nothing is yet said that nothing before it is needed: after the next start all entries of
-    /// the first ledger were gone, acknowledged or not.
+    /// A topic had entries in two ledgers, because the broker had been restarted. A checkpoint
+    /// listed the ledgers before the range of entries. A ledger that begins on an empty topic means
+    /// that nothing before it is needed, so after the next start all entries of the first ledger
+    /// were lost, acknowledged or not.
     #[test]
     fn a_checkpoint_keeps_the_entries_of_earlier_ledgers() {
         let mut state = BrokerState::default();

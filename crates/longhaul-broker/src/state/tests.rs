@@ -1,4 +1,4 @@
-//! What records lead to, and what a checkpoint keeps of it.
+//! The state that records lead to, and its checkpoints.
 
 use super::change::{
     Ack, AddSchema, BatchAck, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
@@ -23,14 +23,14 @@ fn at(ledger: u64, entry: u64) -> EntryPosition {
     EntryPosition { ledger, entry }
 }
 
-/// A state that these changes lead to.
+/// The state that these changes lead to.
 fn state(changes: impl IntoIterator<Item = StateChange>) -> BrokerState {
     let mut state = BrokerState::default();
     changes.into_iter().for_each(|change| state.apply(&change).unwrap());
     state
 }
 
-/// Topic 3 with ledger 7, subscription 2, and entries in the segments 1, 1, 2 and 3.
+/// A state with topic 3, ledger 7, subscription 2, and entries in the segments 1, 1, 2 and 3.
 fn sample() -> BrokerState {
     let mut state = state([
         CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into(),
@@ -133,7 +133,7 @@ fn what_is_about_nothing_is_refused() {
     assert!(content(state.apply(&policies.into())));
 }
 
-/// Names that are used again: what was set on them before is gone with what had them.
+/// Reused names: their former settings are deleted with their former owners.
 #[test]
 fn nothing_is_left_of_what_was_deleted() {
     let set = |scope: &str| SetPolicies { scope: scope.to_owned(), policies: "{}".into() };
@@ -175,7 +175,7 @@ fn nothing_is_left_of_what_was_deleted() {
     assert!(state.settings(NAME).is_none());
 }
 
-/// What each segment of the log is still needed for decides when it goes.
+/// The needed bytes of each log segment decide when it is removed.
 #[test]
 fn bytes_are_counted_where_they_lie() {
     let mut state = sample();
@@ -197,8 +197,8 @@ fn bytes_are_counted_where_they_lie() {
     assert!(state.live().is_empty());
 }
 
-/// Entries come back in the order of the log: the copy of one behind its original, in whose place
-/// it is then read.
+/// Entries come back in the order of the log: a copy comes after its original, and is then read
+/// instead.
 #[test]
 fn entries_come_back_once() {
     let mut state = restored(&sample());
@@ -211,7 +211,7 @@ fn entries_come_back_once() {
     assert_eq!(topic(&state).entries.get(1).unwrap().place, place(5, 0));
     assert_eq!(topic(&state).highest_sequence("p"), Some(4));
     state.apply(&Trim { topic: 3, first: 2 }.into()).unwrap();
-    // What was trimmed, what no ledger has, and what belongs to no topic.
+    // A trimmed entry, one without a ledger, and one without a topic.
     for (id, position) in [(3, at(7, 1)), (3, at(6, 0)), (9, at(7, 2))] {
         state.restore(id, position, place(6, 0), &sequenced);
     }
@@ -220,7 +220,7 @@ fn entries_come_back_once() {
     assert_eq!(here.map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [2]);
 }
 
-/// What is not in a checkpoint is forgotten with the next start.
+/// Data that is missing in a checkpoint would be lost with the next start.
 #[test]
 fn a_checkpoint_keeps_everything() {
     let mut state = sample();
@@ -257,7 +257,7 @@ fn a_checkpoint_keeps_everything() {
         }
         .into(),
     ] {
-        // As the log has it.
+        // As encoded in the log.
         let record = ChangeRecord { change: Some(change) }.encode_to_vec();
         let record = ChangeRecord::decode(&record[..]).unwrap();
         state.apply(&record.change.unwrap()).unwrap();
@@ -280,13 +280,14 @@ fn a_checkpoint_keeps_everything() {
     assert_eq!(topic(&back).subscriptions[&2].properties, noted);
     assert_eq!((cursor(&back).mark(), cursor(&back).is_acked(3)), (1, true));
     assert_eq!(cursor(&back).open_in_batch(2), Some(&[1][..]));
-    // Both that are built in may be gone.
+    // Both built-in namespaces may be deleted.
     state.apply(&DeleteNamespace { name: "public".to_owned() }.into()).unwrap();
     assert_eq!(restored(&state).namespaces().collect::<Vec<_>>(), ["other"]);
     assert_eq!(restored(&BrokerState::default()).namespaces().count(), 2);
 }
 
-/// A record has a limit, and a subscription may have acknowledged every other one of a million.
+/// Records have a limit, and a subscription may have acknowledged every other one of a million
+/// entries.
 #[test]
 fn what_is_acknowledged_is_kept_in_pieces() {
     let mut state = sample();
@@ -307,7 +308,7 @@ fn what_is_acknowledged_is_kept_in_pieces() {
     assert!(cursor(&restored(&state)) == cursor(&state));
 }
 
-/// Entries were written without the hashes of their keys once.
+/// Earlier versions did not record the hashes of keys.
 #[test]
 fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
     let mut state = BrokerState::default();
@@ -362,7 +363,7 @@ fn a_restart_reads_what_was_recorded() {
     assert!(replay_own(&mut state, ReplayedItem::Checkpoint(&[0xff])).is_err());
 }
 
-/// The longest unused go first, a tenth at a time.
+/// The longest unused producers are dropped first, a tenth at a time.
 #[test]
 fn so_many_producers_are_remembered() {
     let mut state = sample();
@@ -407,9 +408,9 @@ fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
     assert_eq!(topic(&state).lowest_mark(), None);
 }
 
-/// Earlier versions recorded a change before they knew whether it applies, and the next start read
-/// no further. Behind a checkpoint of this version no such change stands, so that one that does not
-/// apply shows a loss.
+/// Earlier versions recorded a change before they checked whether it applies, and the next start
+/// read no further. After a checkpoint of this version there is no such change, so a change that
+/// does not apply reveals a loss.
 #[test]
 fn a_change_that_does_not_apply_is_set_aside_where_an_earlier_version_may_have_recorded_it() {
     let deep = "[".repeat(200) + &"]".repeat(200);

@@ -1,4 +1,4 @@
-//! A topic as it is kept: entries, subscriptions, the sequence ids of its producers.
+//! A stored topic: entries, subscriptions, and the sequence ids of its producers.
 
 use super::change::CreateSubscription;
 use super::cursor::Cursor;
@@ -7,40 +7,40 @@ use crate::log::RecordLocation;
 use crate::name::TopicName;
 use std::collections::{BTreeMap, HashMap};
 
-/// How many producers' sequence ids a topic keeps; the longest unused goes first.
+/// Producers whose sequence ids a topic keeps; the longest unused are dropped first.
 const SEQUENCES_MAX: usize = 10_000;
 
-/// A topic without partitions, or one partition.
+/// An unpartitioned topic, or one partition.
 #[derive(Clone, Debug)]
 pub struct BrokerTopic {
     /// Its name.
     pub name: TopicName,
     /// Wall clock, in ms since the epoch.
     pub created_at: u64,
-    /// What was published.
+    /// The entries.
     pub entries: TopicEntries,
-    /// Who consumes, by number.
+    /// The subscriptions by id.
     pub subscriptions: BTreeMap<u32, BrokerSubscription>,
     /// The last compaction.
     pub compacted: Option<CompactedView>,
-    /// Grows with every exclusive producer.
+    /// Increases with every exclusive producer.
     pub epoch: Option<u64>,
-    /// Bytes of the entries that are kept.
+    /// Size of the stored entries in bytes.
     pub bytes: u64,
-    /// Nothing more is published to it.
+    /// Whether the topic is terminated: nothing more is published to it.
     pub is_terminated: bool,
-    /// The last ledger began in this run of the broker.
+    /// Whether the last ledger began in this run of the broker.
     pub is_open: bool,
     sequences: HashMap<String, Sequenced>,
     next_subscription: u32,
 }
 
-/// Where the compacted view of a topic lies.
+/// The compacted view of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactedView {
     /// The first entry that was not compacted.
     pub horizon: u64,
-    /// Name of its file.
+    /// Name of the file.
     pub file: String,
 }
 
@@ -49,12 +49,12 @@ pub struct CompactedView {
 pub struct BrokerSubscription {
     /// Its name.
     pub name: String,
-    /// What is noted on it: at first by its creator.
+    /// Properties, initially from its creator.
     pub properties: BTreeMap<String, String>,
-    /// What it has acknowledged.
+    /// Its acknowledged entries.
     pub cursor: Cursor,
-    /// Whether it outlives its consumers. Readers have one that does not, and the log knows nothing
-    /// of it.
+    /// Whether it outlives its consumers. A reader's subscription does not, and is not recorded in
+    /// the log.
     pub is_durable: bool,
 }
 
@@ -81,7 +81,7 @@ impl BrokerTopic {
         }
     }
 
-    /// The number of a subscription.
+    /// The id of a subscription.
     #[must_use]
     pub fn subscription_id(&self, name: &str) -> Option<u32> {
         self.subscriptions
@@ -90,12 +90,12 @@ impl BrokerTopic {
             .map(|(&id, _)| id)
     }
 
-    /// The subscriptions that outlive their consumers.
+    /// The durable subscriptions.
     pub fn durable(&self) -> impl Iterator<Item = &BrokerSubscription> {
         self.subscriptions.values().filter(|subscription| subscription.is_durable)
     }
 
-    /// A number for a new subscription.
+    /// The id for a new subscription.
     #[must_use]
     pub const fn next_subscription(&self) -> u32 {
         self.next_subscription
@@ -109,9 +109,9 @@ impl BrokerTopic {
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }
 
-    /// The first entry that is here and that some durable subscription has not acknowledged; none
-    /// without a subscription. One that came late, or went back, has not acknowledged what is gone,
-    /// and never will.
+    /// The first existing entry that some durable subscription has not acknowledged; `None` without
+    /// a durable subscription. A subscription that was created late or moved back can never
+    /// acknowledge removed entries.
     #[must_use]
     pub fn lowest_mark(&self) -> Option<u64> {
         self.durable()
@@ -120,9 +120,9 @@ impl BrokerTopic {
             .map(|mark| self.entries.next_here(mark))
     }
 
-    /// Forgets entries from that one on, but for the newest, which every durable subscription has
-    /// acknowledged, if `may_go` says so. Returns the places that they had, how many pages were
-    /// looked at, and where to go on.
+    /// Removes entries from that one on, except the newest, that every durable subscription has
+    /// acknowledged and `may_go` accepts. Returns their locations, the number of checked pages, and
+    /// where to continue.
     pub(super) fn forget_acked(
         &mut self,
         from: u64,
@@ -135,8 +135,8 @@ impl BrokerTopic {
             .filter(|subscription| subscription.is_durable)
             .map(|subscription| &subscription.cursor)
             .collect();
-        // Up to where each cursor says the same of all entries, and what: each range is looked up
-        // once.
+        // For each cursor, the end of the current range and whether the range is acknowledged: each
+        // range is looked up once.
         let mut known = vec![(from, false); durable.len()];
         let mut is_acked = |ordinal: u64| {
             durable.iter().zip(&mut known).all(|(cursor, known)| {
@@ -147,14 +147,14 @@ impl BrokerTopic {
                 known.1
             })
         };
-        // The newest one says how far the topic goes: clients ask for its id.
+        // The newest entry is kept, because clients ask for its id.
         let newest = self.entries.end().saturating_sub(1);
         let end = if durable.is_empty() { from } else { newest };
         self.entries
             .forget((from, end), pages_max, |ordinal, slot| is_acked(ordinal) && may_go(slot))
     }
 
-    /// The highest sequence id that the producer has published, where duplicates are dropped.
+    /// The highest sequence id that the producer has published, on a topic with deduplication.
     #[must_use]
     pub fn highest_sequence(&self, producer: &str) -> Option<u64> {
         self.sequences.get(producer).map(|sequence| sequence.highest)
@@ -172,9 +172,9 @@ impl BrokerTopic {
         self.sequences.insert(producer.to_owned(), Sequenced { highest, used_at });
     }
 
-    /// A tenth at a time, so that not every new producer looks through all of them.
+    /// Removes a tenth at a time, so that not every new producer needs a scan.
     fn forget_old_sequences(&mut self) {
-        // With the name, because clocks of producers may say the same for all.
+        // Sorted by name too, because the producers' times may be equal.
         let mut uses: Vec<(u64, String)> = self
             .sequences
             .iter()
@@ -193,8 +193,8 @@ impl BrokerTopic {
             .map(|(name, sequence)| (name.as_str(), sequence.highest, sequence.used_at))
     }
 
-    /// The id before the ordinal; before the first entry of all, that of entry -1 of its ledger,
-    /// and without any ledger -1:-1.
+    /// The id before the ordinal; before the very first entry, entry -1 of its ledger, and without
+    /// any ledger -1:-1.
     #[must_use]
     pub fn position_before_or_none(&self, ordinal: u64) -> EntryPosition {
         let start = || EntryPosition {

@@ -1,4 +1,4 @@
-//! A tiny client that speaks the protocol as it lies on the wire, and knows nothing of retries.
+//! A minimal client that uses the wire protocol directly, without retries.
 #![allow(dead_code, reason = "each suite uses a part of it")]
 
 use bytes::BytesMut;
@@ -19,13 +19,13 @@ use tokio::time::timeout;
 /// Everything that a test waits for comes long before, or never.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the admin interface answers to a request without a body.
+/// The answer of the admin interface to a request without a body.
 pub(crate) fn ask(broker: &Broker, method: &str, path: &str) -> String {
     let url = broker.admin_url().unwrap_or_default();
     ask_at(url.trim_start_matches("http://"), method, path)
 }
 
-/// The same of a broker whose admin interface is there.
+/// Like `ask`, for an admin interface at this host.
 pub(crate) fn ask_at(host: &str, method: &str, path: &str) -> String {
     let asked = || {
         let mut stream = std::net::TcpStream::connect(host)?;
@@ -46,14 +46,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects, without a word.
+    /// Connects without a handshake.
     pub(crate) async fn dial(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: BytesMut::new(), next: 0 })
     }
 
-    /// Connects and introduces itself.
+    /// Connects and performs the handshake.
     pub(crate) async fn connect(address: SocketAddr) -> io::Result<Self> {
         let mut client = Self::dial(address).await?;
         let connect = CommandConnect { protocol_version: Some(21), ..CommandConnect::default() };
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// The next frame that is no PING; those are answered.
+    /// The next frame other than PING; pings are answered.
     pub(crate) async fn answer(&mut self) -> io::Result<Frame> {
         loop {
             let frame = self.read().await?;
@@ -150,7 +150,7 @@ impl Client {
         }
     }
 
-    /// A shared subscription from the first message on.
+    /// Subscribes with a shared subscription, from the first message on.
     pub(crate) async fn subscribe(
         &mut self,
         topic: &str,
@@ -178,7 +178,7 @@ impl Client {
         self.send(CommandFlow { consumer_id, message_permits }).await
     }
 
-    /// The ids of the next so many messages; nothing else comes.
+    /// The ids of the next messages; any other command is an error.
     pub(crate) async fn messages(&mut self, count: usize) -> io::Result<Vec<MessageIdData>> {
         let mut found = Vec::new();
         while found.len() < count {
@@ -206,7 +206,7 @@ impl Client {
         self.send(ack).await
     }
 
-    /// Waits until the broker ends the connection. What it sends before is returned.
+    /// Waits until the broker closes the connection. Returns everything that it sent before.
     pub(crate) async fn until_closed(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         loop {
@@ -221,7 +221,7 @@ impl Client {
     }
 }
 
-/// A message as a producer sends it.
+/// Encodes a message as a producer sends it.
 pub(crate) fn encode_publish(producer_id: u64, sequence_id: u64, body: &[u8], out: &mut BytesMut) {
     let metadata = MessageMetadata {
         producer_name: "tiny".to_owned(),
@@ -233,14 +233,14 @@ pub(crate) fn encode_publish(producer_id: u64, sequence_id: u64, body: &[u8], ou
     frame::encode_with(send, &Payload::new(&metadata, body), out);
 }
 
-/// Bytes of memory that the process has in use.
+/// Memory in use by the process, in bytes.
 pub(crate) fn memory_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0_usize);
     pages * 4096
 }
 
-/// Checks that a client that behaves is served.
+/// Checks that a well-behaved client is served.
 pub(crate) async fn serves(address: SocketAddr) {
     let mut client = Client::connect(address).await.unwrap();
     client.produce("served", 1).await.unwrap();

@@ -1,5 +1,5 @@
-//! Clients that do not behave: each gets an answer or the end of its connection, memory stays
-//! bounded, others do not notice.
+//! Misbehaving clients: each gets an answer or a closed connection, memory stays bounded, and other
+//! clients are not affected.
 
 use crate::client::{Client, encode_publish, serves};
 use bytes::{BufMut, BytesMut};
@@ -17,7 +17,7 @@ fn broker() -> Broker {
     Broker::start(BrokerConfig::default()).unwrap()
 }
 
-/// Connects, sends bytes, and says what comes back until the broker ends the connection.
+/// Connects, sends bytes, and returns the answers until the broker closes the connection.
 async fn ends_with(broker: &Broker, is_connected: bool, bytes: &[u8]) -> Vec<Command> {
     let mut client = if is_connected {
         Client::connect(broker.address()).await.unwrap()
@@ -37,7 +37,7 @@ async fn what_is_no_frame_ends_the_connection() {
         let said = ends_with(&broker, true, garbage).await;
         assert!(matches!(&said[..], [Command::Error(_)]), "{said:?}");
     }
-    // The size alone is enough: nobody waits for 100 MB.
+    // The size alone suffices: the broker does not wait for 100 MB.
     let mut large = BytesMut::new();
     large.put_u32(100_000_000);
     let said = ends_with(&broker, true, &large).await;
@@ -73,13 +73,13 @@ async fn whoever_says_nothing_is_let_go() {
     let config = BrokerConfig { handshake_timeout, keep_alive, ..BrokerConfig::default() };
     let broker = Broker::start(config).unwrap();
     let mut half_open = Client::dial(broker.address()).await.unwrap();
-    // A byte now and then does not count as an introduction.
+    // A byte now and then does not extend the handshake.
     half_open.write(&[0]).await.unwrap();
     assert!(half_open.until_closed().await.is_empty());
     let mut silent = Client::connect(broker.address()).await.unwrap();
     let said = silent.until_closed().await;
     assert!(matches!(&said[..], [Command::Ping(_)]), "asked once: {said:?}");
-    // Who answers stays.
+    // A client that answers stays connected.
     let mut quiet = Client::connect(broker.address()).await.unwrap();
     for _ in 0..4 {
         assert!(matches!(quiet.read().await.unwrap().command, Command::Ping(_)));

@@ -1,9 +1,9 @@
-//! Data directories that are copied and changed.
+//! Copies and changes data directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Copies what a broker has there, but what it may just be making.
+/// Copies the files of a broker, except those that it may be creating.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -22,7 +22,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// All files with their bytes.
+/// All files with their content.
 pub(crate) fn digest(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

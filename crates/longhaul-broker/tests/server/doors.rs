@@ -1,4 +1,4 @@
-//! The admin interface by TLS, on a whole broker.
+//! The admin interface with TLS, on a whole broker.
 
 use longhaul_broker::{AuthConfig, Broker, BrokerConfig, TlsConfig, TokenKey};
 use rustls::crypto::ring::default_provider;
@@ -49,7 +49,7 @@ impl Guarded {
         self.broker.admin_url_tls().unwrap().strip_prefix("https://").unwrap().to_owned()
     }
 
-    /// Asks by TLS, with more headers.
+    /// Sends a request by TLS, with additional headers.
     fn ask(&self, path: &str, headers: &str) -> String {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -65,14 +65,14 @@ impl Guarded {
         let head = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // The broker may hang up without a farewell.
+        // The broker may close without a TLS close alert.
         stream.read_to_end(&mut answer).ok();
         String::from_utf8(answer).unwrap()
     }
 }
 
-/// It was there without TLS only, so that tokens of other machines' operators travelled in clear
-/// text.
+/// The interface only existed without TLS, so tokens of operators on other machines were sent in
+/// plain text.
 #[test]
 fn the_admin_interface_is_there_by_tls() {
     let guarded = Guarded::start();
@@ -88,7 +88,7 @@ fn the_admin_interface_is_there_by_tls() {
         let answer = guarded.ask(tenants, &page);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {answer}");
     }
-    // Clients with a service URL by https look topics up here.
+    // Clients with an `https` service URL look up topics here.
     let lookup = guarded.ask("/lookup/v2/topic/persistent/public/default/t", &token);
     let url = guarded.broker.service_url_tls().unwrap();
     assert!(lookup.contains(&format!(r#""brokerUrlTls":"{url}""#)), "{lookup}");

@@ -1,4 +1,4 @@
-//! What a full disk means for clients over real sockets.
+//! Effects of a full disk on clients over real sockets.
 
 use crate::client::{Client, PATIENCE, ask};
 use longhaul_broker::{Broker, BrokerConfig};
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 const HELD: usize = 20;
 const MIB: usize = 1024 * 1024;
 
-/// What a client has met on a full disk.
+/// A client's experience on a full disk.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Met {
     connections_given_up: u32,
@@ -16,7 +16,7 @@ struct Met {
     refused: u32,
 }
 
-/// A broker whose disk is small.
+/// A broker with a small disk.
 fn small() -> Broker {
     let config = BrokerConfig {
         admin: Some(([127, 0, 0, 1], 0).into()),
@@ -26,7 +26,7 @@ fn small() -> Broker {
     Broker::start(config).unwrap()
 }
 
-/// A connection with a consumer of the works.
+/// A connection with a consumer of the topic `works`.
 async fn consumer(broker: &Broker) -> Client {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.subscribe("works", "s", 1).await.unwrap();
@@ -45,10 +45,9 @@ async fn ask_for_producer(client: &mut Client) {
     client.send(producer).await.unwrap();
 }
 
-/// Publishes until it was refused so often, as the C++ client does with what consumes beside it:
-/// upon an error for a message it gives up the whole connection and comes back, upon a producer
-/// that is closed it asks for another one, and for a message without a receipt it asks again with
-/// its next producer.
+/// Publishes until this many refusals, as the C++ client does with a consumer beside it. After an
+/// error for a message it closes the whole connection and reconnects. After a closed producer it
+/// opens another one. A message without a receipt is sent again with its next producer.
 async fn fill(broker: &Broker, client: &mut Client, times: u32) -> Met {
     let (mut met, mut sequence) = (Met::default(), 0);
     let body = vec![7; MIB];
@@ -82,9 +81,9 @@ async fn fill(broker: &Broker, client: &mut Client, times: u32) -> Met {
     met
 }
 
-/// A client in C++ or Python that published on a full disk got an error for its message, gave up
-/// its connection with all consumers on it, and came back 10 times a second: what they held was
-/// delivered to them again and again, and no send ever timed out.
+/// A C++ or Python client that published on a full disk got an error for its message, closed its
+/// connection with all consumers on it, and came back 10 times a second. Messages held by those
+/// consumers were delivered again and again, and no send ever timed out.
 #[tokio::test]
 async fn a_full_disk_leaves_consumers_what_they_hold() {
     let broker = small();
@@ -103,7 +102,7 @@ async fn a_full_disk_leaves_consumers_what_they_hold() {
         assert!(metrics.contains(&format!("\n{line}\n")), "{line}: {metrics}");
     }
 
-    // Who consumes goes on.
+    // Consumers continue.
     for (request_id, id) in (1000..).zip(&held) {
         client.ack(1, id.clone(), request_id).await.unwrap();
     }
@@ -114,7 +113,7 @@ async fn a_full_disk_leaves_consumers_what_they_hold() {
                 assert_eq!(answer.error, None, "{answer:?}");
                 acked += 1;
             }
-            // The last producer that was asked for.
+            // The last requested producer.
             Command::Error(_) => {}
             other => panic!("{other:?}"),
         }

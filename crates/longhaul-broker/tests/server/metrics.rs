@@ -1,5 +1,5 @@
-//! What `/metrics` says, beside what is seen from outside: the files of the directory, and a
-//! client's own clock.
+//! Compares `/metrics` with external measurements: the files of the directory, and a client's own
+//! clock.
 
 use crate::client::{Client, ask};
 use longhaul_broker::{Broker, BrokerConfig};
@@ -20,20 +20,20 @@ fn start(data: &Path) -> Broker {
     .unwrap()
 }
 
-/// A figure of the page.
+/// A metric of the page.
 fn figure<T: std::str::FromStr>(page: &str, name: &str) -> T {
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value = line.and_then(|value| value.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// Bytes of the files of a directory, by what their names say.
+/// Sizes of the files of a directory, by kind.
 fn files(data: &Path) -> BTreeMap<&'static str, u64> {
     let mut sizes = BTreeMap::new();
     for (folder, kind) in [("", "other"), ("log", "other"), ("compact", "views")] {
         for entry in fs::read_dir(data.join(folder)).unwrap() {
             let entry = entry.unwrap();
-            // It may go meanwhile.
+            // The file may be removed meanwhile.
             let Ok(about) = entry.metadata() else { continue };
             let name = entry.file_name().into_string().unwrap();
             let kind = match name.as_str() {
@@ -51,8 +51,8 @@ fn files(data: &Path) -> BTreeMap<&'static str, u64> {
     sizes
 }
 
-/// The figure that was called the size of the data directory was that of the segments: a disk could
-/// be full of compacted views, and nothing said so.
+/// The reported size of the data directory was that of the segments: a disk could be full of
+/// compacted views without any sign of it.
 #[tokio::test]
 async fn the_disk_that_is_told_is_the_disk_that_is_used() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,8 +65,8 @@ async fn the_disk_that_is_told_is_the_disk_that_is_used() {
     assert!(ask(&broker, "PUT", &format!("{TOPIC}/compaction")).starts_with("HTTP/1.1 204"));
     let kinds = ["segments", "spare", "indices", "checkpoint", "views", "reserve", "other"];
     let mut seen = Vec::new();
-    // The broker makes files for a while. What it says is true when they were the same before and
-    // after.
+    // The broker creates files for a while. Its report is checked when the files were the same
+    // before and after.
     for _ in 0..100_000 {
         let before = files(folder.path());
         let page = ask(&broker, "GET", "/metrics");
@@ -86,7 +86,7 @@ async fn the_disk_that_is_told_is_the_disk_that_is_used() {
     panic!("some kind of file never came: {:?}", files(folder.path()));
 }
 
-/// What a producer waits for was not told: only how long the disk took.
+/// Only the duration of syncs was reported, and not the time that a producer waits.
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the judge is a clock of its own")]
 async fn the_time_of_a_publish_is_that_which_its_producer_waits() {

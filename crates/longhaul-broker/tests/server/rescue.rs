@@ -1,5 +1,4 @@
-//! A damaged data directory is named as what it is, and a new one is made of everything that can be
-//! read of it.
+//! Damage of a data directory is reported, and everything readable is salvaged into a new one.
 
 use crate::client::Client;
 use crate::directory::{change, copy, digest, segment};
@@ -11,22 +10,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Messages of 60 KB: two segments have them.
+/// Number of messages of 60 KB, in two segments.
 const LARGE: u64 = 120;
-/// Small ones behind them, of which most came after the checkpoint.
+/// Number of small messages after them, most of which came after the checkpoint.
 const SMALL: u64 = 60;
-/// All of them but the first one, which is acknowledged and trimmed.
+/// All messages except the first one, which is acknowledged and trimmed.
 const KEPT: u64 = LARGE + SMALL - 1;
 const TOPIC: &str = "persistent://public/default/a";
 
 type Id = (u64, u64);
 
-/// A data directory with what was confirmed in it.
+/// A data directory, and its confirmed messages.
 struct Sample {
     folder: tempfile::TempDir,
     data: PathBuf,
     ids: Vec<Id>,
-    /// Those that subscription `s` has acknowledged.
+    /// Messages that subscription `s` has acknowledged.
     acked: BTreeSet<Id>,
 }
 
@@ -49,7 +48,7 @@ async fn publish(broker: &Broker, numbers: std::ops::Range<u64>, ids: &mut Vec<I
     }
 }
 
-/// What `s` gets, which is everything that it has not acknowledged.
+/// The deliveries of `s`: everything that it has not acknowledged.
 async fn consume(broker: &Broker, count: usize) -> (Client, Vec<Id>) {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.subscribe(TOPIC, "s", 1).await.unwrap();
@@ -58,7 +57,7 @@ async fn consume(broker: &Broker, count: usize) -> (Client, Vec<Id>) {
     (client, found.iter().map(|id| (id.ledger_id, id.entry_id)).collect())
 }
 
-/// Two runs of a broker, of which the second one has written no checkpoint.
+/// Two runs of a broker, of which the second has written no checkpoint.
 async fn sample() -> Sample {
     let folder = tempfile::tempdir().unwrap();
     let (first, data) = (folder.path().join("first"), folder.path().join("data"));
@@ -82,8 +81,8 @@ async fn sample() -> Sample {
     broker.shutdown().unwrap();
     let broker = start(&first).unwrap();
     publish(&broker, LARGE + 10..LARGE + SMALL, &mut ids).await;
-    // The broker writes indices of full segments beside its work: on a busy machine a copy was
-    // made before the first one was there.
+    // The broker writes indices of full segments in the background: on a busy machine, the copy was
+    // made before the first index existed.
     let index = first.join("log/0000000001.idx");
     let written = async {
         while !index.try_exists().unwrap() {
@@ -91,7 +90,7 @@ async fn sample() -> Sample {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), written).await.expect("an index");
-    // Nobody writes: this is what a kill leaves.
+    // Nothing is being written: a kill leaves the same files.
     copy(&first, &data);
     fs::remove_file(data.join("LOCK")).unwrap();
     broker.shutdown().unwrap();
@@ -99,7 +98,7 @@ async fn sample() -> Sample {
 }
 
 impl Sample {
-    /// A copy that something has happened to.
+    /// A copy with this damage.
     fn damaged(&self, name: &str, damage: impl FnOnce(&Path)) -> PathBuf {
         let to = self.folder.path().join(name);
         copy(&self.data, &to);
@@ -107,13 +106,13 @@ impl Sample {
         to
     }
 
-    /// What subscription `s` is to get, without these.
+    /// The messages that subscription `s` should get, without these.
     fn open(&self, without: &[Id]) -> Vec<Id> {
         let is_open = |id: &&Id| !self.acked.contains(id) && !without.contains(id);
         self.ids.iter().filter(is_open).copied().collect()
     }
 
-    /// Salvages a directory, starts a broker with what comes out, and says what was said. The
+    /// Salvages a directory, starts a broker on the result, and returns the report. Checks that the
     /// subscription gets everything that is not lost.
     async fn mend(&self, damaged: &Path, lost: &[Id]) -> RescueReport {
         let new = damaged.with_extension("new");
@@ -125,7 +124,7 @@ impl Sample {
         let expected = self.open(lost);
         let (_, found) = consume(&broker, expected.len()).await;
         assert_eq!(found, expected, "{report}");
-        // What comes next has an id that nothing has had.
+        // The next message has an unused id.
         let mut next = Vec::new();
         publish(&broker, 0..1, &mut next).await;
         assert!(!self.ids.contains(&next[0]));
@@ -134,7 +133,7 @@ impl Sample {
     }
 }
 
-/// The segment that has a message, and where its body begins.
+/// The segment that has a message, and the offset of its body.
 fn find(data: &Path, number: u64) -> (PathBuf, usize) {
     let text = format!("entry {number:06} ");
     for segment_number in 1..10 {
@@ -147,7 +146,7 @@ fn find(data: &Path, number: u64) -> (PathBuf, usize) {
     panic!("{number} is nowhere");
 }
 
-/// The ids that a report says are lost.
+/// The ids that a report names as lost.
 fn lost(report: &RescueReport) -> BTreeSet<Id> {
     let text = report.to_string();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{TOPIC}: ")));
@@ -164,14 +163,14 @@ fn lost(report: &RescueReport) -> BTreeSet<Id> {
     ids
 }
 
-/// Waits until the log has rested behind this offset of its first segment.
+/// Waits until the log was idle after this offset of its first segment.
 async fn rested(data: &Path, offset: usize) {
     let noted = |bytes: &[u8]| {
         let slots = bytes.chunks(4096).map(|slot| slot[16..20].try_into().unwrap());
         slots.map(u32::from_be_bytes).max().unwrap() as usize
     };
     let rests = async {
-        // Read until it has changed: nobody tells who is not the broker.
+        // Polls the file: only the broker knows when it is written.
         while !fs::read(data.join("confirmed")).is_ok_and(|bytes| noted(&bytes) > offset) {
             tokio::task::yield_now().await;
         }
@@ -179,8 +178,8 @@ async fn rested(data: &Path, offset: usize) {
     tokio::time::timeout(Duration::from_secs(20), rests).await.unwrap();
 }
 
-/// The last messages had been confirmed, and a while later the disk had zeros in their place. The
-/// next start went on without them, with one line of INFO.
+/// The last messages had been confirmed; later the disk had zeros in their place. The next start
+/// continued without them, with one INFO line.
 #[tokio::test]
 async fn a_confirmed_end_that_is_gone_is_named_and_what_is_left_salvaged() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +190,7 @@ async fn a_confirmed_end_that_is_gone_is_named_and_what_is_left_salvaged() {
     publish(&broker, LARGE..LARGE + 10, &mut ids).await;
     let end = find(&first, LARGE + 9).1 + 100;
     rested(&first, end - 1).await;
-    // What a kill leaves.
+    // A kill leaves the same files.
     copy(&first, &data);
     fs::remove_file(data.join("LOCK")).unwrap();
     broker.shutdown().unwrap();
@@ -221,7 +220,7 @@ async fn a_sound_directory_is_sound() {
     sample.mend(&sample.data, &[]).await;
 }
 
-/// One byte made every start refuse, and the only advice was a copy.
+/// One damaged byte made every start fail, and the only advice was to restore a copy.
 #[tokio::test]
 async fn a_rotten_message_costs_itself() {
     let sample = sample().await;
@@ -229,7 +228,7 @@ async fn a_rotten_message_costs_itself() {
         let damaged = sample.damaged(&format!("rot-{number}"), |data| {
             let (path, at) = find(data, number);
             change(&path, |bytes| bytes[at] ^= 1);
-            // With an index nobody looks.
+            // With an index, the segment would not be read.
             fs::remove_file(path.with_extension("idx")).ok();
         });
         let refused = start(&damaged).unwrap_err();
@@ -248,8 +247,8 @@ async fn a_rotten_message_costs_itself() {
     }
 }
 
-/// A start needs an index of the segment and not what is in it: who is to get the message finds
-/// out.
+/// A start needs the index of a segment and not its content: only the consumer of the message
+/// notices the damage.
 #[tokio::test]
 async fn a_rotten_message_of_an_old_segment_is_no_reason_to_refuse_a_start() {
     let sample = sample().await;
@@ -296,7 +295,7 @@ async fn a_lost_header_costs_nothing_and_a_lost_segment_its_messages() {
     assert_eq!(lost(&report), needed, "{report}");
 }
 
-/// Without its checkpoint the log is replayed from its beginning, if that is there.
+/// Without its checkpoint, the log is replayed from its beginning, if that exists.
 #[tokio::test]
 async fn a_damaged_checkpoint_costs_only_what_is_nowhere_else() {
     let sample = sample().await;
@@ -305,7 +304,7 @@ async fn a_damaged_checkpoint_costs_only_what_is_nowhere_else() {
     assert!(start(&damaged).is_err());
     let report = sample.mend(&damaged, &[]).await;
     assert!(report.to_string().contains("checkpoint"), "{report}");
-    // Its only image: the topic has no name any more, and nobody knows who has subscribed.
+    // The only image is damaged: the topic's name and its subscriptions are lost.
     let damaged =
         sample.damaged("image", |data| change(&data.join("checkpoint"), |bytes| bytes[50] ^= 1));
     assert!(start(&damaged).is_err());
@@ -318,8 +317,8 @@ async fn a_damaged_checkpoint_costs_only_what_is_nowhere_else() {
     start(&new).unwrap().shutdown().unwrap();
 }
 
-/// The record that began the second ledger, and what is around it: without it nobody knows where
-/// its messages stand.
+/// Damages the record that began the second ledger, and the bytes around it: without it, the
+/// positions of its messages are unknown.
 #[tokio::test]
 async fn a_lost_change_costs_no_message() {
     let sample = sample().await;
@@ -327,8 +326,8 @@ async fn a_lost_change_costs_no_message() {
     let (path, at) = find(&sample.data, first as u64);
     let file = path.strip_prefix(&sample.data).unwrap().to_owned();
     let mut without_state = 0;
-    // Not the bytes of the entry's own number: what a damaged record says of that is believed, up
-    // to a million ahead of the others.
+    // The bytes of the entry's own ordinal are left out: the ordinal of a damaged record is trusted
+    // up to a million above the others.
     for back in (2..262).step_by(13) {
         let damaged = sample.damaged(&format!("change-{back}"), |data| {
             change(&data.join(&file), |bytes| bytes[at - back] ^= 1);
@@ -343,7 +342,7 @@ async fn a_lost_change_costs_no_message() {
     assert!(without_state > 1, "none of these bytes was of a change");
 }
 
-/// The acknowledgements of messages that are lost must not be those of the next ones.
+/// Acknowledgements of lost messages must not apply to later ones.
 #[tokio::test]
 async fn what_comes_next_is_not_acknowledged_for_what_was_lost() {
     let folder = tempfile::tempdir().unwrap();
@@ -383,8 +382,8 @@ async fn a_damaged_inventory_is_named() {
     assert!(lost(&report).is_empty());
 }
 
-/// With its inventory gone a log that lacked an old segment started without a word, and a check
-/// called it sound without a word.
+/// Without its inventory, a log that lacked an old segment started without a message, and a check
+/// called it intact.
 #[tokio::test]
 async fn a_missing_inventory_is_mentioned() {
     let sample = sample().await;
@@ -396,8 +395,8 @@ async fn a_missing_inventory_is_mentioned() {
     assert!(!check(&sample.data).unwrap().to_string().contains("no inventory"));
 }
 
-/// Whatever byte changes: a start that is refused finds the damage named, and what is left and what
-/// is lost are everything.
+/// Any byte may change: if a start is refused, the damage is reported, and the rest and the loss
+/// together are everything.
 #[tokio::test]
 async fn any_byte_may_rot() {
     let sample = sample().await;
@@ -430,7 +429,7 @@ async fn any_byte_may_rot() {
         let report = salvage(&damaged, &new).unwrap();
         let left = check(&new).unwrap();
         assert!(left.is_sound(), "{what}: {left}");
-        // One in five is acknowledged, and not missed by anybody.
+        // One message in five is acknowledged, and its loss is not reported.
         let missing = KEPT.saturating_sub(left.messages());
         let lost = lost(&report).len() as u64;
         assert!(lost <= missing && missing <= lost + 1, "{what}: {missing} of {report}");

@@ -1,5 +1,5 @@
 //! A copy of the data directory of a running broker has everything that was confirmed before it,
-//! and stays as it is.
+//! and does not change.
 
 use crate::client::Client;
 use longhaul_broker::rescue::{RescueError, check, salvage, snapshot};
@@ -18,14 +18,14 @@ const SNAPSHOTS: usize = 5;
 fn start(data: &Path) -> Broker {
     Broker::start(BrokerConfig {
         data: Some(data.to_owned()),
-        // Checkpoints come and go meanwhile.
+        // Checkpoints are written meanwhile.
         checkpoint_bytes: 3_000_000,
         ..BrokerConfig::default()
     })
     .unwrap()
 }
 
-/// Compares the list with the files, which are their owner's alone.
+/// Compares the list with the files, which only their owner may access.
 fn verify_list(copy: &Path) -> usize {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!((mode(copy), mode(&copy.join("SHA256SUMS"))), (0o700, 0o600));
@@ -41,7 +41,7 @@ fn verify_list(copy: &Path) -> usize {
     list.lines().count()
 }
 
-/// How many messages a new subscription gets until there are this many.
+/// The messages of a new subscription, until there are this many.
 async fn consume(broker: &Broker, count: usize) -> Vec<MessageIdData> {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.subscribe("t", "new", 1).await.unwrap();
@@ -86,7 +86,7 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
     assert!(linked > 0, "the log was too short");
     publishing.abort_all();
     broker.shutdown().unwrap();
-    // What was copied stays as it is, and is a data directory like any other.
+    // The copies do not change, and are ordinary data directories.
     for number in 0..SNAPSHOTS {
         let copy = folder.path().join(format!("copy-{number}"));
         verify_list(&copy);
@@ -100,7 +100,7 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
     assert!(check(&data).unwrap().is_sound(), "brokers of the copies have changed it");
 }
 
-/// A start makes it again, so that it is no reason to have no copy.
+/// A start builds the index again, so its damage must not prevent a copy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_has_rotted_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ async fn an_index_that_has_rotted_is_left_out() {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.produce("t", 1).await.unwrap();
     let index = data.join("log/0000000001.idx");
-    // Segments of 4, 8 and 16 MiB, whose indices are made when the log rests.
+    // Segments of 4, 8 and 16 MiB, whose indices are built when the log is idle.
     let count = 400;
     for number in 0..count {
         client.publish_one(1, number, &vec![b'x'; 80_000]).await.unwrap();
@@ -138,9 +138,8 @@ async fn an_index_that_has_rotted_is_left_out() {
     assert!(check(&copy).unwrap().is_sound());
 }
 
-/// It was refused, and what was left of it lacked everything behind the first damaged message of
-/// the newest segment: whoever followed the advice to salvage that copy lost thousands of messages
-/// for two.
+/// The copy was refused. The partial copy lacked everything after the first damaged message of the
+/// newest segment: following the advice to salvage it lost thousands of messages because of two.
 #[tokio::test]
 async fn a_damaged_directory_is_copied_with_all_that_can_be_read_of_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,12 +147,12 @@ async fn a_damaged_directory_is_copied_with_all_that_can_be_read_of_it() {
     let broker = start(&data);
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.produce("t", 1).await.unwrap();
-    // What nobody is subscribed to goes.
+    // Messages without a subscription are removed.
     client.subscribe("t", "s", 1).await.unwrap();
     for number in 0..50_u64 {
         client.publish_one(1, number, format!("message {number}").as_bytes()).await.unwrap();
     }
-    // The broker runs and knows nothing of it.
+    // The running broker does not notice the change.
     let log = fs::File::options().read(true).write(true).open(data.join("log/0000000001.seg"));
     let (log, mut bytes) = (log.unwrap(), vec![0; 1 << 20]);
     log.read_exact_at(&mut bytes, 0).unwrap();
@@ -183,8 +182,8 @@ fn a_directory_whose_checkpoint_is_damaged_is_copied_as_it_is() {
     assert!(matches!(snapshot(&data, &copy), Err(RescueError::Exists { .. })));
 }
 
-/// The new directory could be made within the one that is never written to, and any directory at
-/// all was sound.
+/// The new directory could be made inside the source directory, and any directory at all was
+/// accepted as intact.
 #[test]
 fn directories_that_cannot_be_meant_are_refused() {
     let folder = tempfile::tempdir().unwrap();

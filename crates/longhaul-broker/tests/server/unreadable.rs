@@ -1,4 +1,4 @@
-//! One rotten byte in the log of a running broker costs the entry that it is in, and nothing else.
+//! One damaged byte in the log of a running broker only costs its entry.
 
 use crate::client::{Client, ask};
 use longhaul_broker::{Broker, BrokerConfig};
@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const ENTRIES: u64 = 300;
-/// The entries whose bytes rot.
+/// The entries whose bytes are damaged.
 const ROTTEN: [u64; 2] = [7, 100];
 
 fn body(number: u64) -> Vec<u8> {
     format!("this is entry {number:06}").into_bytes()
 }
 
-/// Flips a bit of the entry with this body, behind the broker's back.
+/// Flips a bit of the entry with this body in the file of the running broker.
 fn rot(data: &Path, body: &[u8]) {
     for file in std::fs::read_dir(data.join("log")).unwrap() {
         let path = file.unwrap().path();
@@ -28,7 +28,7 @@ fn rot(data: &Path, body: &[u8]) {
     panic!("no file has it");
 }
 
-/// The numbers of the next so many entries that the consumer gets on one connection.
+/// The numbers of the next entries that the consumer gets on one connection.
 async fn consume(broker: &Broker, name: &str, count: usize) -> (Client, Vec<u64>) {
     let mut client = Client::connect(broker.address()).await.unwrap();
     client.subscribe("t", name, 1).await.unwrap();
@@ -37,14 +37,15 @@ async fn consume(broker: &Broker, name: &str, count: usize) -> (Client, Vec<u64>
     (client, found.iter().map(|id| id.entry_id).collect())
 }
 
-/// A Shared consumer was cut off 40 times in under 0.1 s, and nobody got what lay behind the entry.
+/// A Shared consumer was disconnected 40 times in under 0.1 s, and the entries after the damage
+/// were never delivered.
 #[tokio::test]
 async fn a_rotten_entry_is_left_out_and_what_lies_behind_it_is_delivered() {
     let folder = tempfile::tempdir().unwrap();
     let config = BrokerConfig {
         data: Some(folder.path().to_owned()),
         admin: Some(([127, 0, 0, 1], 0).into()),
-        // Everything is read from the log.
+        // Without a cache, every entry is read from the log.
         recent_bytes: 0,
         ..BrokerConfig::default()
     };

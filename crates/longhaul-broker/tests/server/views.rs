@@ -1,5 +1,5 @@
-//! A compacted view whose file is lost or damaged is made again where nothing of it is missing.
-//! Where something is, a start refuses, and a salvage says so.
+//! A compacted view whose file is lost or damaged is rebuilt if nothing of it is missing. Otherwise
+//! a start refuses, and a salvage reports the loss.
 
 use crate::client::{Client, ask};
 use bytes::BytesMut;
@@ -24,7 +24,7 @@ fn start(data: &Path) -> Result<Broker, StartError> {
     })
 }
 
-/// Asks until the answer has these words.
+/// Repeats a request until the answer has these words.
 fn until(broker: &Broker, path: &str, words: &str) {
     let answers = std::iter::repeat_with(|| ask(broker, "GET", path));
     assert!(
@@ -33,7 +33,7 @@ fn until(broker: &Broker, path: &str, words: &str) {
     );
 }
 
-/// The messages that the compacted view has.
+/// The messages of the compacted view.
 async fn view(broker: &Broker, count: usize) -> Vec<u64> {
     let mut client = Client::connect(broker.address()).await.unwrap();
     let request_id = client.request_id();
@@ -73,7 +73,7 @@ async fn publish(client: &mut Client, sequence_id: u64) {
     assert!(matches!(client.answer().await.unwrap().command, Command::SendReceipt(_)));
 }
 
-/// A topic with a compacted view. The log has its messages only if nobody has acknowledged them.
+/// A topic with a compacted view. The log still has its messages unless they were acknowledged.
 async fn compacted(data: &Path, is_trimmed: bool) {
     let broker = start(data).unwrap();
     let mut client = Client::connect(broker.address()).await.unwrap();
@@ -91,7 +91,7 @@ async fn compacted(data: &Path, is_trimmed: bool) {
         ask(&broker, "POST", &format!("{topic}/subscription/s/skip_all"));
         drop(client);
         broker.shutdown().unwrap();
-        // Of a topic that nobody writes to everything goes.
+        // A topic without publishers is trimmed completely.
         let broker = start(data).unwrap();
         until(&broker, &format!("{topic}/stats"), "\"storageSize\":0,");
         broker.shutdown().unwrap();
@@ -111,7 +111,7 @@ fn flip(path: &Path, from_end: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// The advice was to remove the file, and without it the broker refused.
+/// The advice was to remove the file, and without it the broker refused to start.
 #[tokio::test]
 async fn a_view_that_is_lost_is_made_again_from_the_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ async fn a_view_that_is_lost_is_made_again_from_the_log() {
     assert!(found.is_sound(), "{found}");
 }
 
-/// The index lies at the end of the file, and the entries say themselves which they are.
+/// The index is at the end of the file, and each entry has its own ids.
 #[tokio::test]
 async fn an_index_that_is_damaged_is_made_again_from_the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ async fn a_view_of_which_something_is_missing_is_refused_and_salvaged() {
     let folder = tempfile::tempdir().unwrap();
     let (data, new) = (folder.path().join("data"), folder.path().join("new"));
     compacted(&data, true).await;
-    // An entry and the index.
+    // Damages an entry and the index.
     let path = file(&data);
     let size = fs::metadata(&path).unwrap().len();
     flip(&path, usize::try_from(size).unwrap() - 70);
@@ -161,7 +161,7 @@ async fn a_view_of_which_something_is_missing_is_refused_and_salvaged() {
     broker.shutdown().unwrap();
 }
 
-/// Changes a byte of the message with this key. The broker runs and knows nothing of it.
+/// Changes a byte of the message with this key. The running broker does not notice it.
 fn rot(data: &Path, key: &str) {
     let path = data.join("log/0000000001.seg");
     let bytes = fs::read(&path).unwrap();
@@ -170,8 +170,8 @@ fn rot(data: &Path, key: &str) {
     log.write_all_at(b"K", at as u64).unwrap();
 }
 
-/// It said which file was damaged at which offset, and neither the topic nor the message, which is
-/// what an operator can look for.
+/// The error named the file and the offset, but neither the topic nor the message, which an
+/// operator can look for.
 #[tokio::test]
 async fn a_compaction_that_cannot_read_a_message_names_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ async fn a_compaction_that_cannot_read_a_message_names_it() {
     broker.shutdown().unwrap();
 }
 
-/// A topic is not compacted as long as one of its messages cannot be read: this is the way out.
+/// A topic is not compacted while one of its messages is unreadable; a salvage resolves that.
 #[tokio::test]
 async fn a_topic_with_a_damaged_message_is_compacted_again_after_a_salvage() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,8 +220,8 @@ async fn a_topic_with_a_damaged_message_is_compacted_again_after_a_salvage() {
     publish(&mut client, 8).await;
     assert!(ask(&broker, "PUT", compaction).starts_with("HTTP/1.1 204"));
     until(&broker, compaction, "SUCCESS");
-    // By their ids: those of the first run whose keys came again are replaced, and of what came
-    // behind only the damaged one is missing.
+    // By their ids: messages of the first run with repeated keys are replaced, and of the later
+    // ones only the damaged one is missing.
     let first = (0..MESSAGES).filter(|number| ![3, 5, 8].contains(number));
     let expected: Vec<u64> = first.chain([0, 2, 3, 0]).collect();
     assert_eq!(view(&broker, expected.len()).await, expected);

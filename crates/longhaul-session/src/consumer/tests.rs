@@ -8,7 +8,7 @@ use futures::FutureExt;
 
 const ENTRY: EntryId = EntryId { ledger: 1, entry: 1 };
 
-/// A consumer, and what it has to do with.
+/// A consumer, its driver, and the sink of its deliveries.
 struct Bench {
     driver: FakeDriver,
     sink: mpsc::UnboundedSender<ConsumerDelivery>,
@@ -32,9 +32,8 @@ fn request(count: u32) -> String {
     format!("Request {{ consumer: 7, count: {count} }}")
 }
 
-/// A broker delivers batches as a whole: what of them was not asked for counts for what is asked
-/// for next, or the broker would be asked for less than its consumer has room for, and in the end
-/// for nothing.
+/// A broker delivers whole batches. Messages beyond a request count towards the next one; otherwise
+/// the session would request less than the consumer has room for, and in the end nothing.
 #[tokio::test(start_paused = true)]
 async fn the_rest_of_a_batch_counts_for_what_is_asked_for_next() {
     let Bench { mut driver, sink, mut consumer } = bench().await;
@@ -49,8 +48,8 @@ async fn the_rest_of_a_batch_counts_for_what_is_asked_for_next() {
     assert_eq!(driver.called(), [request(1)], "whoever waits has asked once");
 }
 
-/// Who took the rest of a batch for delivered although its consumer was over would run tasks that
-/// others had been given.
+/// Delivering the rest of a batch after the consumer's end would run tasks that other consumers
+/// have received.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_delivered_when_the_consumer_is_over_and_its_cause_is_told() {
     for told in [true, false] {
@@ -76,7 +75,7 @@ async fn nothing_is_delivered_when_the_consumer_is_over_and_its_cause_is_told() 
     }
 }
 
-/// While somebody waits for a delivery the consumer ends.
+/// The consumer ends while a caller waits for a delivery.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_delivery_learns_of_the_end() {
     let Bench { driver, sink, mut consumer } = bench().await;
@@ -92,8 +91,8 @@ async fn who_waits_for_a_delivery_learns_of_the_end() {
     drop(driver);
 }
 
-/// What was delivered and is given back unseen makes room, and is asked for again: otherwise each
-/// batch that is given back would leave the consumer with less to come.
+/// Messages that are returned unseen make room and are requested again. Otherwise each returned
+/// batch would reduce the consumer's later deliveries.
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_back_unseen_is_asked_for_again() {
     let Bench { mut driver, sink, mut consumer } = bench().await;
@@ -106,7 +105,7 @@ async fn what_is_handed_back_unseen_is_asked_for_again() {
     consumer.hand_back(ENTRY).await.unwrap();
     assert_eq!(driver.called(), [request(2), handed_back(ENTRY)]);
     assert_eq!(soon(consumer.next()).await.unwrap(), message(2, None));
-    // Nothing of it waits here.
+    // No message of the entry waits in the consumer.
     let seen = EntryId { entry: 2, ..ENTRY };
     consumer.hand_back(seen).await.unwrap();
     assert_eq!(driver.called(), [handed_back(seen)]);
@@ -116,7 +115,7 @@ async fn what_is_handed_back_unseen_is_asked_for_again() {
 async fn what_waits_behind_an_entry_that_is_handed_back_stays() {
     let Bench { sink, mut consumer, driver: _driver } = bench().await;
     consumer.request(4);
-    // One of them is looked at, so that the others wait in the consumer.
+    // One message is taken, so that the others wait in the consumer.
     sink.send(ConsumerDelivery::Entry([batch(1, 2), batch(2, 2)].concat())).unwrap();
     soon(consumer.next()).await.unwrap();
     consumer.hand_back(ENTRY).await.unwrap();
@@ -125,8 +124,8 @@ async fn what_waits_behind_an_entry_that_is_handed_back_stays() {
     }
 }
 
-/// The machine counts what waits here, and lets the broker send no more when it is much: it is told
-/// what was taken, or given back.
+/// The machine counts the messages that wait here, and grants no permits when they are many: it
+/// must be told of messages that were taken or handed back.
 #[tokio::test(start_paused = true)]
 async fn much_that_was_taken_is_told() {
     let Bench { mut driver, sink, mut consumer } = bench().await;
@@ -173,7 +172,7 @@ async fn the_backlog_is_what_the_broker_says() {
     assert!(odd.unwrap_err().cause.contains("unexpected"));
 }
 
-/// The broker keeps what a consumer holds from others until that one is closed.
+/// The broker withholds the messages of a consumer from others until that consumer is closed.
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_is_dropped_is_closed() {
     let Bench { mut driver, consumer, sink: _sink } = bench().await;

@@ -16,7 +16,7 @@ fn endpoint(tls: bool, host: &str, port: u16) -> Endpoint {
     Endpoint { tls, host: host.to_owned(), port }
 }
 
-/// Serves one connection: says a word, and waits until the client has gone.
+/// Serves one connection: sends a text, and waits until the client has left.
 struct Server {
     port: u16,
     _serving: JoinSet<()>,
@@ -30,8 +30,8 @@ impl Server {
         serving.spawn(async move {
             let (mut tcp, _) = listener.accept().await.unwrap();
             let mut stream: Wire = match config {
-                // Read what came first: a client that is cut off with bytes unread may not see the
-                // word.
+                // Reads the client's bytes first: a connection that is closed with unread bytes may
+                // lose the text.
                 None => {
                     assert!(tcp.read(&mut [0; 1024]).await.unwrap() > 0);
                     Box::new(tcp)
@@ -101,7 +101,7 @@ async fn certificates_that_prove_nothing_are_refused() {
         let server = Server::new(Some(server(shown)), b"").await;
         check(server.dial(LOOPBACK, Some(client)).await, Refused, words);
     }
-    // The certificate is for the address, not for the name that leads there.
+    // The certificate is for the address, not for the host name.
     let server = Server::new(Some(server(&good)), b"").await;
     check(server.dial("localhost", Some(&ours)).await, Refused, "localhost");
 }
@@ -118,8 +118,8 @@ async fn a_port_without_tls_is_recognised() {
     }
 }
 
-/// Connects with a client certificate, or none, to a server that wants one; returns how the first
-/// read ends.
+/// Connects, with or without a client certificate, to a server that requires one; returns how the
+/// first read ends.
 async fn first_read(
     authority: &Authority,
     client: Option<ClientCertificate>,
@@ -140,7 +140,7 @@ async fn a_server_may_refuse_our_certificate() {
     let past = Some(authority.certify_the_past("client"));
     check(first_read(&authority, past).await, Unauthorized, "CertificateExpired");
     check(first_read(&authority, None).await, Unauthorized, "CertificateRequired");
-    // Of an authority that the server does not know, or that only bears the right one's name.
+    // Certified by an authority that the server does not know, or that only has the right name.
     for (name, words) in [("other", "UnknownCA"), ("ours", "our client certificate: Decrypt")] {
         let stranger = Some(Authority::new(name).certify("client"));
         check(first_read(&authority, stranger).await, Unauthorized, words);
@@ -162,7 +162,7 @@ async fn an_endpoint_with_tls_is_never_spoken_to_without() {
     check(dialled, TransportErrorKind::Invalid, "not set up");
 }
 
-/// Takes connections, as the kernel does for a process that is frozen, and says nothing.
+/// Accepts connections, as the kernel does for a frozen process, and sends nothing.
 async fn silent() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -222,14 +222,14 @@ async fn a_name_without_an_address_is_told() {
     check(dialled, TransportErrorKind::Unreachable, "the name has no address");
 }
 
-/// What it was that took too long says where to look: at the network, or at the broker.
+/// The error says which step timed out, which points to the network or to the broker.
 #[tokio::test]
 async fn what_is_waited_for_in_vain_is_named() {
     let Err(failure) = open(pending(), None, Duration::ZERO).await else { panic!("connected") };
     assert_eq!(failure.cause, "no connection within 0 ms");
 }
 
-/// A certificate that proves nothing was hidden by the silence of the next address.
+/// An invalid certificate was hidden by a timeout of the next address.
 #[tokio::test]
 async fn a_refusal_by_one_address_is_not_hidden_by_the_silence_of_another() {
     let authority = Authority::new("ours");
@@ -247,7 +247,7 @@ fn alert(alert: AlertDescription) -> io::Error {
     io::Error::other(rustls::Error::AlertReceived(alert))
 }
 
-/// The same alert comes in the handshake before TLS 1.3, and behind it since.
+/// The same alert comes during the handshake before TLS 1.3, and after it with TLS 1.3.
 #[test]
 fn what_a_server_says_about_our_certificate_is_told_in_words() {
     use TransportErrorKind::{Refused, Unauthorized};

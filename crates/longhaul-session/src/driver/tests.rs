@@ -1,4 +1,4 @@
-//! A driver in simulated time, at the other end of a pipe that holds little.
+//! A driver in simulated time, connected by a pipe with a small buffer.
 
 use super::super::consumer::SessionConsumer;
 use super::super::fake_driver::{message, soon};
@@ -23,13 +23,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, DuplexStream, ReadBuf, duplex};
 use tokio::task::JoinSet;
 
-/// What the pipe holds: less than a frame, so that none is written at once.
+/// Capacity of the pipe: less than a frame, so that every frame takes several writes.
 const PIPE_BYTES: usize = 32;
 const SECOND: Duration = Duration::from_secs(1);
-/// What the broker takes.
+/// The broker's message size limit.
 const MESSAGE_BYTES_MAX: i32 = 1_000;
 
-/// The broker, which says and hears what a test wants.
+/// The broker, controlled by a test.
 struct Broker {
     stream: DuplexStream,
     inbox: BytesMut,
@@ -42,7 +42,7 @@ impl Broker {
         self.stream.write_all(&bytes).await.unwrap();
     }
 
-    /// The next command; none at the end of the stream.
+    /// The next command; `None` at the end of the stream.
     async fn hears_or_ends(&mut self) -> Option<Command> {
         loop {
             if let Some(frame) = frame::decode(&mut self.inbox, 1 << 20).unwrap() {
@@ -68,14 +68,14 @@ impl Broker {
         self.says(connected).await;
     }
 
-    /// Opens the consumer that is asked for.
+    /// Opens the requested consumer.
     async fn opens_consumer(&mut self) -> u64 {
         let Command::Subscribe(asked) = self.hears().await else { panic!("no SUBSCRIBE") };
         self.says(CommandSuccess { request_id: asked.request_id, schema: None }).await;
         asked.consumer_id
     }
 
-    /// Opens the producer that is asked for.
+    /// Opens the requested producer.
     async fn opens_producer(&mut self) -> u64 {
         let Command::Producer(asked) = self.hears().await else { panic!("no PRODUCER") };
         let (request_id, producer_name) = (asked.request_id, "name".to_owned());
@@ -89,7 +89,7 @@ impl Broker {
     }
 }
 
-/// A driver at work, and who has to do with it.
+/// A running driver, with its broker and its user.
 struct Bench {
     broker: Broker,
     link: Arc<ConnectionHandle>,
@@ -129,14 +129,14 @@ impl Bench {
         Self::new(|wire| Box::new(wire), ConnectionTimeouts::default())
     }
 
-    /// Taken in by the broker.
+    /// Lets the broker accept the connection.
     async fn open(mut self) -> Self {
         self.broker.takes_in().await;
         soon(&mut self.opened).await.unwrap().unwrap();
         self
     }
 
-    /// Waits for the end of the connection, and says why.
+    /// Waits for the end of the connection, and returns its cause.
     async fn end(&self) -> TransportError {
         soon(self.over.wait()).await;
         self.link.cause()
@@ -174,7 +174,7 @@ fn publish(link: &ConnectionHandle, producer: u64, message: Outgoing) -> Receipt
     stored
 }
 
-/// A wire that is reset where others end.
+/// A stream that reports a reset instead of its end.
 struct Breaking(DuplexStream);
 
 impl AsyncRead for Breaking {
@@ -208,7 +208,7 @@ impl AsyncWrite for Breaking {
     }
 }
 
-/// Whoever opened the connection reads why there is none, and so does who only held it.
+/// The error reaches the caller that opened the connection, and callers that only hold it.
 #[tokio::test(start_paused = true)]
 async fn what_is_no_broker_is_named_before_it_has_taken_us_in() {
     let mut bench = Bench::plain();
@@ -218,14 +218,15 @@ async fn what_is_no_broker_is_named_before_it_has_taken_us_in() {
     assert_eq!(refused.kind, TransportErrorKind::Refused);
     assert!(refused.cause.contains("HTTP server"), "{refused}");
     assert_eq!(bench.end().await.cause, refused.cause);
-    // Later it is a broker that has said something else.
+    // Later it is a broker that violates the protocol.
     let mut bench = Bench::plain().open().await;
     bench.broker.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").await.unwrap();
     let cause = bench.end().await.cause;
     assert!(cause.starts_with("not understood"), "{cause}");
 }
 
-/// A broker that hangs up at the greeting has another reason than one that goes down later.
+/// A broker that closes the connection during the handshake has a different reason than one that
+/// goes down later.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_breaks_says_at_what() {
     type Wrap = fn(DuplexStream) -> Wire;
@@ -247,8 +248,7 @@ async fn a_connection_that_breaks_says_at_what() {
     }
 }
 
-/// TLS holds back what it was given until it is told to let it go: nothing that we said would ever
-/// have come.
+/// TLS buffers written data until it is flushed: without a flush, nothing would arrive.
 #[tokio::test(start_paused = true)]
 async fn what_a_wire_holds_back_is_passed_on() {
     let wrap = |wire| Box::new(BufWriter::new(wire)) as Wire;
@@ -271,7 +271,7 @@ async fn a_broker_that_is_silent_is_asked_and_then_given_up() {
     assert!(bench.broker.hears_or_ends().await.is_none(), "it is not told");
 }
 
-/// Something is due before what the timer was set for.
+/// A deadline that is earlier than the timer's.
 #[tokio::test(start_paused = true)]
 async fn a_question_is_given_up_in_its_time() {
     let times = ConnectionTimeouts { answer: 10 * SECOND, ..ConnectionTimeouts::default() };
@@ -297,7 +297,7 @@ async fn the_last_user_to_leave_ends_the_connection() {
     assert_eq!(over.get().unwrap().cause, "the connection was closed");
 }
 
-/// Who publishes and leaves wants it stored.
+/// Messages of a publisher that leaves are still stored.
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_when_the_last_user_leaves_is_finished() {
     let mut bench = Bench::plain().open().await;
@@ -342,7 +342,7 @@ async fn what_is_under_way_when_the_last_user_leaves_has_a_limited_time() {
 }
 
 /// Calls that wait while the connection ends. A publish among them was never written: its caller
-/// may do it again, which it must not where the fate is unknown.
+/// may retry it, which is not allowed if the fate is unknown.
 #[tokio::test(start_paused = true)]
 async fn what_was_called_while_the_connection_ends_is_answered() {
     let bench = Bench::plain();
@@ -389,8 +389,8 @@ async fn a_consumer_gets_what_it_asks_for_until_the_broker_ends_it() {
     assert_eq!(detour.moved.url, "pulsar://there:1");
 }
 
-/// A consumer learns that it is over by the end of its deliveries, too: it looks at that before it
-/// hands over the rest of a batch.
+/// The end of a consumer also closes its channel of deliveries: the consumer checks that before it
+/// returns the rest of a batch.
 #[tokio::test(start_paused = true)]
 async fn the_deliveries_of_a_consumer_that_is_over_end() {
     let mut bench = Bench::plain().open().await;
@@ -414,8 +414,8 @@ async fn a_publisher_learns_that_the_broker_has_ended_it() {
     assert!(bench.over.get().is_none(), "the connection goes on");
 }
 
-/// What the machine finds out while it writes is told at once, and not when the broker says
-/// something.
+/// Errors that the machine detects while writing are reported at once, and not only after the
+/// broker's next frame.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_the_machine_refuses_is_told_at_once() {
     let mut bench = Bench::plain().open().await;
@@ -428,8 +428,8 @@ async fn a_message_that_the_machine_refuses_is_told_at_once() {
     assert_eq!(bench.clock.now(), published);
 }
 
-/// What was opened for somebody who had given up was closed at the broker with whatever was written
-/// next, a keep-alive for one: half a minute later.
+/// A result that was opened for a caller that had given up was only closed with the next write,
+/// such as a keep-alive half a minute later.
 #[tokio::test(start_paused = true)]
 async fn what_is_opened_for_nobody_is_closed() {
     let mut bench = Bench::plain().open().await;

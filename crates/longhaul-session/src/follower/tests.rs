@@ -6,7 +6,7 @@ fn after(entry: u64, batch_index: Option<u32>) -> Position {
     message(entry, batch_index).position
 }
 
-/// A follower, and what it has to do with.
+/// A follower, its driver, and the sink of its deliveries.
 struct Bench {
     driver: FakeDriver,
     sink: mpsc::UnboundedSender<ConsumerDelivery>,
@@ -21,8 +21,7 @@ async fn bench() -> Bench {
     Bench { driver, sink, follower: follower.unwrap() }
 }
 
-/// A machine that was told too late would let nothing more come, and one that was told of less than
-/// was taken would in the end, too.
+/// If the machine were told too late, or of too little, it would in the end grant no more permits.
 #[test]
 fn what_is_taken_is_told_when_it_is_much() {
     let told = |messages: &[Message]| {
@@ -63,8 +62,8 @@ async fn a_follower_begins_where_it_is_told_to() {
     }
 }
 
-/// What came before the end is worth as much as ever: whoever goes on behind what was read last
-/// would otherwise read it twice.
+/// Deliveries that came before the end stay valid: otherwise a reader that continues after its last
+/// message would read them twice.
 #[tokio::test(start_paused = true)]
 async fn a_follower_passes_on_what_came_and_then_says_why_it_ends() {
     let Bench { mut driver, sink, mut follower } = bench().await;
@@ -114,14 +113,13 @@ async fn the_last_position_is_what_the_broker_says() {
     assert!(odd.unwrap_err().cause.contains("unexpected"));
 }
 
-/// How a topic looks to one that fetches, from its whole log or its compacted view: where it ends,
-/// and the entry that comes.
+/// A topic's log or compacted view in a fetch: its end, and the entry that arrives.
 struct Shown {
     last: Option<u64>,
     entry: Vec<Message>,
 }
 
-/// Fetches a message from a topic that looks like this. Nothing is looked at that is not said here.
+/// Fetches a message from such a topic. Other views must not be read.
 async fn fetched(at: Position, views: Vec<Shown>) -> Option<Message> {
     let mut driver = FakeDriver::new();
     let fetching = fetch(Arc::clone(&driver.link), "t", at);
@@ -156,8 +154,8 @@ async fn fetched(at: Position, views: Vec<Shown>) -> Option<Message> {
     found.unwrap()
 }
 
-/// Trimming may have left a message in the compacted view only, and compaction in the log only. A
-/// payload that is not found is one that its task is never run with.
+/// Trimming may have left a message only in the compacted view, and compaction only in the log. A
+/// task whose payload is not found never runs.
 #[tokio::test(start_paused = true)]
 async fn a_message_is_fetched_from_the_log_or_else_from_its_compacted_view() {
     let entry = || (0..3).map(|index| message(5, Some(index))).collect::<Vec<_>>();
@@ -176,8 +174,8 @@ async fn a_message_is_fetched_from_the_log_or_else_from_its_compacted_view() {
     assert_eq!(fetched(after(5, None), vec![alone]).await, Some(message(5, None)));
 }
 
-/// Opens the reader of one view, says that the entry 5 is its last, and lets the time pass in which
-/// that must come unless it is here.
+/// Opens the reader of one view with entry 5 as its last, and lets the time for its delivery pass
+/// unless it is given.
 async fn view_of_five(driver: &mut FakeDriver, id: u64, here: Option<Message>) {
     let (_, sink) = driver.open_consumer(id).await;
     driver.answer(BrokerResponse::Last(Some(after(5, None)))).await;
@@ -185,13 +183,13 @@ async fn view_of_five(driver: &mut FakeDriver, id: u64, here: Option<Message>) {
     if let Some(message) = here {
         sink.send(ConsumerDelivery::Entry(vec![message])).unwrap();
     }
-    // The follower waits for something until its reader is closed.
+    // The follower waits until its reader is closed.
     let closed = driver.next().await;
     assert_eq!(format!("{closed:?}"), format!("CloseConsumer({id})"));
 }
 
-/// A quiet topic whose log was trimmed to its end never delivers anything, so that the first pass
-/// ended in an error: an entry that stood in the compacted view only was never found.
+/// A quiet topic whose log was trimmed to its end delivers nothing, so the first pass ended in an
+/// error: an entry that only existed in the compacted view was never found.
 #[tokio::test(start_paused = true)]
 async fn an_entry_is_looked_for_in_the_compacted_view_also_if_nothing_comes_of_the_log() {
     let (mut driver, wanted) = (FakeDriver::new(), message(5, None));
@@ -204,8 +202,7 @@ async fn an_entry_is_looked_for_in_the_compacted_view_also_if_nothing_comes_of_t
     assert_eq!(found.unwrap(), Some(wanted));
 }
 
-/// One of the views that keeps silent has not said that the message is gone, whatever the other
-/// says.
+/// A timeout of one view does not prove that the message is gone, whatever the other view returns.
 #[tokio::test(start_paused = true)]
 async fn an_entry_that_does_not_come_is_waited_for_a_limited_time() {
     for other in [None, Some(message(6, None))] {

@@ -1,4 +1,4 @@
-//! Questions in the broker's words, and its answers in ours.
+//! Encodes questions and decodes the broker's answers.
 
 use super::call::{BrokerConsumerStats, BrokerResponse, Lookup, LookupQuestion, ProducerOptions};
 use super::producer::ConnectionProducer;
@@ -14,9 +14,9 @@ use longhaul_wire::messages::{
     CommandPartitionedTopicMetadataResponse, CommandProducer, KeyValue, LookupType, MetadataType,
 };
 
-/// The metadata of producers and consumers that name their client.
+/// Metadata key by which producers and consumers name their client.
 const CLIENT_NAME: &str = "client";
-/// A request's number is this where an error concerns the connection as a whole.
+/// Request id of an error that concerns the whole connection.
 const NO_REQUEST: u64 = u64::MAX;
 
 impl<A, P> ConnectionMachine<A, P> {
@@ -26,15 +26,15 @@ impl<A, P> ConnectionMachine<A, P> {
         request_id
     }
 
-    /// What the broker shows of us beside a producer or consumer. A producer has no name of ours: a
-    /// broker that drops duplicates knows the sequence ids of a name, and would drop what is
-    /// published under one that was used before.
+    /// Metadata that the broker shows for a producer or consumer. A producer gets no name of ours:
+    /// a broker that drops duplicates knows the sequence ids of a name, and would drop messages
+    /// that are published under a used one.
     pub(super) fn introduction(&self) -> Vec<KeyValue> {
         let name = (!self.name.is_empty()).then(|| self.name.to_string());
         name.into_iter().map(|name| KeyValue::new(CLIENT_NAME, name)).collect()
     }
 
-    /// A request whose answer nobody waits for.
+    /// Starts a request whose answer has no receiver.
     pub(super) fn begin_end(&mut self, now: Moment) -> u64 {
         let request_id = self.draw_id();
         self.requests.insert(request_id, RequestKind::Done, Vec::new(), now + self.times.answer);
@@ -95,8 +95,8 @@ impl<A, P> ConnectionMachine<A, P> {
 
     pub(super) fn handle_answer(&mut self, command: Command, now: Moment) {
         let Some(request_id) = request_id(&command) else {
-            // Something that this version does not know, or need not: an active consumer that
-            // changed, say.
+            // A command that this version does not know or need, such as a change of the active
+            // consumer.
             return;
         };
         if let Command::Error(refusal) = &command
@@ -105,11 +105,11 @@ impl<A, P> ConnectionMachine<A, P> {
             let cause = error::server(&self.address, refusal.error, &refusal.message);
             return self.fail(cause);
         }
-        // The answer to a question that was given up.
+        // `None`: the answer to a question that was given up.
         let Some(request) = self.requests.take(request_id) else { return };
         match self.read_answer(request.kind, command) {
-            // A topic that moves closes what is being opened on it, too, and CLOSE may come before
-            // the answer. Whoever waited would wait for ever.
+            // A topic that moves also closes what is being opened on it, and CLOSE may come before
+            // the answer. Without this the caller would wait for ever.
             Ok(_) if self.has_ended(request.kind) => {
                 let cause = error::unreachable(&self.address, "closed before it was open");
                 self.give_up(request, &cause, now);
@@ -129,7 +129,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// A question was refused: what it would have opened is not there.
+    /// The broker refused a question: its producer or consumer does not exist.
     fn refuse(&mut self, request: PendingRequest<A>, cause: &TransportError) {
         match request.kind {
             RequestKind::Producer(id) => self.end_producer(id, cause),
@@ -146,7 +146,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Whether what is to be opened is over already.
+    /// Whether the producer or consumer that is being opened is already over.
     fn has_ended(&self, kind: RequestKind) -> bool {
         match kind {
             RequestKind::Producer(id) => !self.producers.contains_key(&id),
@@ -160,8 +160,8 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// The answer came too late, or not at all. The broker may have opened what was asked for, or
-    /// still do so: it is told to close it.
+    /// The answer is late or missing. The broker may have opened the producer or consumer, or may
+    /// still do so; it is told to close it.
     pub(super) fn give_up(
         &mut self,
         request: PendingRequest<A>,
@@ -261,7 +261,7 @@ impl<A, P> ConnectionMachine<A, P> {
     }
 }
 
-/// Which question a command answers.
+/// Id of the request that a command answers.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only answers have the number of a request")]
 const fn request_id(command: &Command) -> Option<u64> {
     Some(match command {
@@ -280,8 +280,8 @@ const fn request_id(command: &Command) -> Option<u64> {
 fn last(answer: &CommandGetLastMessageIdResponse) -> BrokerResponse {
     let id = &answer.last_message_id;
     let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
-    // For a message that is no part of a batch brokers send -1, those before 3.0 send 0. The only
-    // message of a batch may pass for that: its position is not before this one.
+    // For a message outside a batch, brokers send -1, and 0 before 3.0. Index 0 is treated as no
+    // batch: that position is not before the one of a batch's only message.
     let batch_index = id.batch_index.and_then(|index| u32::try_from(index).ok());
     let batch_index = batch_index.filter(|index| *index > 0);
     let last = Position { ledger: id.ledger_id, entry: id.entry_id, batch_index };

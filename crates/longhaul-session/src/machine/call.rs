@@ -1,7 +1,7 @@
-//! What goes into a connection and what comes out of it.
+//! Inputs and outputs of a connection.
 //!
-//! Who asks hands a token along, of type `A` for a question and `P` for a publish; it comes back
-//! with the result. In production a token is the sending half of a channel, in a simulation a
+//! The caller passes a token, of type `A` for a question and `P` for a publish; the machine returns
+//! it with the result. In production a token is the sending half of a channel, in a simulation a
 //! number.
 
 use bytes::Bytes;
@@ -10,65 +10,66 @@ use longhaul_types::{EntryId, Position};
 use longhaul_wire::messages::Schema;
 use std::fmt;
 
-/// What the shell wants.
+/// A call to the connection.
 #[derive(Debug)]
 pub enum ConnectionCall<A, P> {
-    /// An answer.
+    /// Asks the broker.
     Ask(BrokerRequest, A),
-    /// A message stored.
+    /// Publishes a message.
     Publish {
-        /// By this producer.
+        /// The producer.
         producer: u64,
         /// The message.
         publication: Publication,
-        /// Who waits.
+        /// Token for the result.
         token: P,
     },
-    /// The producer closed, once everything it was given is stored.
+    /// Closes the producer after all its messages are stored.
     CloseProducer(u64),
-    /// The connection kept open though nothing else is wanted of it: somebody waits for its end.
+    /// Keeps the connection open even without other use: a caller waits for its end.
     Watch,
-    /// No longer: one of those who watched has gone.
+    /// Ends one `Watch`.
     Unwatch,
-    /// So many more messages for a consumer of a subscription.
+    /// Requests more messages for a consumer of a subscription.
     Request {
         /// The consumer.
         consumer: u64,
-        /// How many.
+        /// Number of messages.
         count: u32,
     },
-    /// Messages of a consumer or reader have been taken from its queue, which has room again.
+    /// Reports messages that were taken from the queue of a consumer or reader, which has room
+    /// again.
     Taken {
         /// The consumer.
         consumer: u64,
-        /// How many.
+        /// Number of messages.
         count: usize,
-        /// Bytes of their bodies.
+        /// Size of their bodies, in bytes.
         bytes: usize,
     },
-    /// An entry acknowledged.
+    /// Acknowledges an entry.
     Ack {
-        /// By this consumer, whoever holds the entry.
+        /// The consumer that sends the ack; another one may hold the entry.
         consumer: u64,
         /// The entry.
         entry: EntryId,
-        /// Who waits.
+        /// Token for the result.
         token: A,
     },
-    /// An entry given back to the broker, which delivers it again.
+    /// Returns an entry to the broker, which delivers it again.
     HandBack {
-        /// By this consumer.
+        /// The consumer.
         consumer: u64,
         /// The entry.
         entry: EntryId,
     },
-    /// The consumer closed, behind the acks that it was given.
+    /// Closes the consumer after the acks before this call.
     CloseConsumer(u64),
     /// The credentials that [`ConnectionEvent::Challenged`] asked for.
     Credentials(Result<Option<SecretBytes>, TransportError>),
 }
 
-/// What proves who we are. Its `Debug` form does not show it.
+/// Credentials in bytes. The `Debug` form hides them.
 #[derive(Clone)]
 pub struct SecretBytes(Bytes);
 
@@ -95,109 +96,109 @@ impl fmt::Debug for SecretBytes {
 pub struct Publication {
     /// The message.
     pub message: Outgoing,
-    /// Wall clock.
+    /// Wall clock, in ms since the epoch.
     pub publish_time_ms: u64,
 }
 
-/// What the broker is asked.
+/// A request to the broker.
 #[derive(Clone, Debug)]
 pub enum BrokerRequest {
-    /// How many partitions a topic has. Creates nothing.
+    /// The number of partitions of a topic. Creates nothing.
     Partitions {
         /// Full name of the topic.
         topic: String,
     },
-    /// Which broker serves a topic.
+    /// The broker that serves a topic.
     Lookup(LookupQuestion),
-    /// A producer.
+    /// Opens a producer.
     Producer(ProducerOptions),
-    /// A consumer.
+    /// Opens a consumer.
     Consumer(ConsumerOptions),
-    /// Where the topic of a consumer ends, and its subscription stands.
+    /// The last message of a consumer's topic, and the position of its subscription.
     Last {
         /// The consumer.
         consumer: u64,
     },
-    /// What the broker thinks of a consumer.
+    /// The broker's statistics of a consumer.
     Stats {
         /// The consumer.
         consumer: u64,
     },
 }
 
-/// Which broker serves a topic.
+/// A lookup of the broker that serves a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupQuestion {
     /// Full name of the topic.
     pub topic: String,
-    /// The broker asked before said that this one decides.
+    /// The broker asked before has said that this one decides.
     pub authoritative: bool,
-    /// Which of a broker's addresses is wanted, where it has several.
+    /// Which of a broker's advertised addresses is wanted.
     pub listener_name: Option<String>,
 }
 
-/// Where a topic goes whose producer or consumer a broker ends.
+/// The new place of a topic whose producer or consumer the broker closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicRedirect {
     /// Full name of the topic.
     pub topic: String,
-    /// The address in plain; empty where there is none.
+    /// The address without TLS; empty if there is none.
     pub url: String,
     /// The address with TLS; empty where there is none.
     pub url_tls: String,
-    /// It is that of another cluster, which is to be asked for the topic's broker; otherwise it is
-    /// that broker.
+    /// The address belongs to another cluster, where a lookup is needed. Otherwise it is the
+    /// topic's new broker.
     pub migrated: bool,
 }
 
-/// How to publish.
+/// Options of a producer.
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
     /// Full name of the topic.
     pub topic: String,
-    /// A name of our own; otherwise the broker gives one. Sequence ids then go on behind the last
-    /// one that the broker has seen of the name, for a broker that drops duplicates takes
-    /// everything before it for a resend.
+    /// Name of the producer; without one, the broker chooses it. Sequence ids then continue after
+    /// the last one that the broker has seen for this name: a broker that drops duplicates treats
+    /// earlier ids as resends.
     pub name: Option<String>,
     /// Whether messages share entries.
     pub batching: Batching,
-    /// What the topic carries.
+    /// Schema of the topic.
     pub schema: Option<Schema>,
 }
 
-/// How to consume.
+/// Options of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
     /// Full name of the topic.
     pub topic: String,
-    /// On which subscription.
+    /// The subscription.
     pub subscription: SubscriptionSpec,
 }
 
-/// A subscription: a durable one that is shared, or one of a reader's own.
+/// A subscription: shared and durable, or a reader's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscriptionSpec {
-    /// Shared and durable, from the earliest message when it is new. Delivers what
-    /// [`ConnectionCall::Request`] asks for, to the message.
+    /// Shared and durable; a new one starts at the earliest message. Delivers exactly the number of
+    /// messages that [`ConnectionCall::Request`] asks for.
     Shared {
-        /// Its name.
+        /// Name of the subscription.
         name: String,
     },
-    /// The same, but the messages of one key go to one consumer at a time, in order.
+    /// Like `Shared`, but the messages of one key go to one consumer at a time, in order.
     KeyShared {
-        /// Its name.
+        /// Name of the subscription.
         name: String,
     },
-    /// Exclusive and not durable. Delivers ahead of its reader, as much as its window has room for.
+    /// Exclusive and not durable. Delivers ahead of its reader, up to its window.
     Reader {
-        /// Its name: random.
+        /// Random name of the subscription.
         name: String,
-        /// Where it begins.
+        /// The start position.
         start: StartPlace,
-        /// On the compacted view, where there is one.
+        /// Reads the compacted view, if there is one.
         compacted: bool,
-        /// Messages that may be on their way or wait to be taken; 0 until a [`ConnectionCall::Request`] for
-        /// who reads no further.
+        /// Messages that may be on their way or wait to be taken. With 0, messages come only after
+        /// [`ConnectionCall::Request`].
         window: u32,
     },
 }
@@ -207,87 +208,87 @@ pub enum SubscriptionSpec {
 pub enum StartPlace {
     /// Before the first message.
     Earliest,
-    /// Behind the last message.
+    /// After the last message.
     Latest,
     /// Before the message at this position.
     At(Position),
-    /// Behind the message at this position.
+    /// After the message at this position.
     After(Position),
 }
 
-/// What the broker answers.
+/// The broker's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BrokerResponse {
-    /// So many partitions; 0 for a topic without.
+    /// Number of partitions; 0 for a topic without partitions.
     Partitions(u32),
-    /// Where a topic is served.
+    /// The broker of a topic.
     Lookup(Lookup),
-    /// A producer is there, under this number.
+    /// A producer is open.
     Producer {
-        /// Its number.
+        /// Id of the producer.
         id: u64,
-        /// What its messages may have, metadata included.
+        /// Largest message, metadata included, in bytes.
         message_bytes_max: usize,
     },
-    /// A consumer is there, under this number.
+    /// A consumer with this id is open.
     Consumer(u64),
-    /// The last message of a topic; none on an empty topic or view.
+    /// The last message of a topic; `None` on an empty topic or view.
     Last(Option<Position>),
-    /// What the broker thinks of a consumer.
+    /// The broker's statistics of a consumer.
     Stats(BrokerConsumerStats),
-    /// It is done.
+    /// The request succeeded.
     Done,
 }
 
 /// An answer to a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// The broker, in plain; empty where it has no such port.
+    /// Address of the broker without TLS; empty if it has none.
     pub url: String,
-    /// The broker, with TLS; empty where it has no such port.
+    /// Address of the broker with TLS; empty if it has none.
     pub url_tls: String,
-    /// That broker is to be asked again; otherwise it serves the topic.
+    /// Ask that broker again; otherwise it serves the topic.
     pub redirect: bool,
-    /// For the question there.
+    /// Value of `authoritative` for the next question.
     pub authoritative: bool,
     /// The broker is behind the service URL, which is a proxy.
     pub proxied: bool,
 }
 
-/// A consumer as the broker sees it.
+/// The broker's statistics of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokerConsumerStats {
-    /// Messages that it may still be sent.
+    /// Messages that the consumer may still be sent.
     pub permits: u64,
-    /// Messages that it has and has not acknowledged.
+    /// Messages that the consumer holds unacknowledged.
     pub unacked: u64,
-    /// Entries of the subscription that nobody has acknowledged, those that are held included.
+    /// Unacknowledged entries of the subscription, including those that a consumer holds.
     pub backlog: u64,
-    /// The broker sends it nothing because too much is unacknowledged.
+    /// The broker sends nothing because too many messages are unacknowledged.
     pub blocked: bool,
 }
 
-/// What happened.
+/// An output of the connection.
 #[derive(Debug)]
 pub enum ConnectionEvent<A, P> {
     /// A question is answered, or an ack confirmed.
     Answered(A, Result<BrokerResponse, TransportError>),
-    /// A publish is settled.
+    /// A publish has its result.
     Published(P, Result<Position, PublishError>),
-    /// An entry came for a consumer.
+    /// An entry arrived for a consumer.
     Delivered {
         /// The consumer.
         consumer: u64,
         /// The messages of the entry, in order; never empty.
         messages: Vec<Message>,
     },
-    /// A consumer is over. What it delivered is void, acks without an answer are lost or not.
+    /// A consumer is over. Its deliveries are void; acks without an answer may be lost.
     ConsumerEnded(u64, TransportError),
-    /// A producer is over. What it had not stored is of unknown fate and has been said so.
+    /// A producer is over. Its unconfirmed messages have been reported as of unknown fate.
     ProducerEnded(u64, TransportError),
-    /// The broker has said where a topic goes.
+    /// The broker has said where a topic moved.
     Moved(TopicRedirect),
-    /// The broker wants fresh credentials: see [`ConnectionCall::Credentials`]. Not said again before they
-    /// are there.
+    /// The broker wants fresh credentials: see [`ConnectionCall::Credentials`]. Not repeated until
+    /// they arrive.
     Challenged,
 }

@@ -1,5 +1,4 @@
-//! A consumer of a subscription, or a reader: what it may be sent, what it acknowledges, where it
-//! begins.
+//! A consumer of a subscription, or a reader: its permits, its acks and its start.
 
 use super::call::{ConnectionEvent, ConsumerOptions, StartPlace, SubscriptionSpec};
 use super::flow::Flow;
@@ -18,13 +17,13 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 
-/// Acks, and entries given back, that one frame takes.
+/// Acks or returned entries per frame.
 const IDS_PER_FRAME: usize = 1_000;
-/// How often an entry whose checksum is wrong is asked for again before it is delivered as one that
-/// cannot be read: the damage may have happened on the way here.
+/// How often an entry with a wrong checksum is requested again before it is delivered as
+/// unreadable: the damage may have happened in transit.
 const DAMAGED_TRIES_MAX: u32 = 3;
-/// Entries that may wait to be given back when one more comes that is not delivered. A broker that
-/// sends so many reads nothing of what we write.
+/// Returned entries that may wait when another undeliverable entry arrives. A broker above this
+/// limit does not read what we write.
 const RETURNS_WAITING_MAX: usize = 10_000;
 
 /// One consumer.
@@ -34,7 +33,7 @@ pub(super) struct ConnectionConsumer<A> {
     is_shared: bool,
     stage: ConsumerStage,
     pub(super) flow: Flow,
-    /// What lies before this place is not delivered: the broker starts at the beginning of an
+    /// Messages before this place are not delivered: the broker starts at the beginning of an
     /// entry.
     from: DeliveryStart,
     pub(super) acks: Vec<(EntryId, A)>,
@@ -178,7 +177,7 @@ impl<A, P> ConnectionMachine<A, P> {
         self.control.push_back(subscribe.into());
     }
 
-    /// The broker has taken the consumer in.
+    /// The broker has opened the consumer.
     pub(super) fn consumer_opened(&mut self, id: u64) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             consumer.stage = ConsumerStage::Open;
@@ -186,8 +185,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Writes what a consumer has to say: how much it may be sent, what it gives back, what it
-    /// acknowledges, its end.
+    /// Writes the pending commands of a consumer: permits, returned entries, acks, and its close.
     pub(super) fn write_consumer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         if consumer.stage != ConsumerStage::Open {
@@ -214,7 +212,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// As many entries in a frame as wait, each frame with a receipt.
+    /// Writes all waiting acks, up to [`IDS_PER_FRAME`] per frame; each frame gets a receipt.
     fn write_acks(
         &mut self,
         consumer_id: u64,
@@ -243,7 +241,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Tells the broker that nobody uses the consumer.
+    /// Tells the broker to close the consumer.
     pub(super) fn close_consumer(&mut self, consumer_id: u64, now: Moment) {
         let request_id = self.begin_end(now);
         self.control.push_back(CommandCloseConsumer::new(consumer_id, request_id).into());
@@ -284,9 +282,9 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// An entry that is not delivered now comes again later: the broker is told to, where it can
-    /// be. Otherwise the consumer ends, and whoever opens the next one goes on behind what this one
-    /// has delivered.
+    /// Returns an entry that is not delivered now. On a shared subscription the broker is told to
+    /// redeliver it. Otherwise the consumer ends, and the next one continues after the last
+    /// delivered message.
     fn give_back(&mut self, command: &CommandMessage, counted: u32, cause: &str) {
         let id = command.consumer_id;
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
@@ -302,7 +300,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// The broker has ended a consumer: it answers nothing any more that was asked about it.
+    /// The broker has closed a consumer: pending questions about it get no answer.
     pub(super) fn consumer_closed(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_consumer(id, cause);
         for request in self.requests.take_of(|kind| kind.is_of_consumer(id)) {
@@ -310,13 +308,13 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// A consumer is over. What was asked about it may still be answered.
+    /// Ends a consumer. Questions about it may still be answered.
     pub(super) fn end_consumer(&mut self, id: u64, cause: &TransportError) {
         let Some(consumer) = self.consumers.remove(&id) else { return };
         self.end_of_consumer(id, consumer, cause);
     }
 
-    /// We end a consumer and tell the broker.
+    /// Ends a consumer and tells the broker.
     pub(super) fn abandon_consumer(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_consumer(id, cause);
         self.close_consumer(id, now);

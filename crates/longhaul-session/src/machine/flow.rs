@@ -1,38 +1,36 @@
-//! How many messages a consumer may be sent.
+//! How many messages the broker may send to a consumer.
 //!
-//! The broker counts messages but sends entries: a batch of ten goes out for one permit and leaves
-//! nine owed, so what is granted may be negative here and there. It may even send as many entries
-//! at once as there are permits, whatever their batches hold. So what can be held against a broker
-//! is the number of entries: each takes a permit at least.
+//! The broker counts messages but sends entries: a batch of ten uses one permit and leaves nine
+//! owed, so `granted` may become negative. The broker may even send as many entries at once as
+//! there are permits, whatever the size of their batches. So only the number of entries can be
+//! enforced: each uses at least one permit.
 
 use super::unpack::BODY_BYTES_MAX;
 
-/// Bytes that may wait to be taken by a reader, and that its permits may bring if messages go on as
-/// they are.
+/// Bytes that may wait for a reader, including the bytes that its permits are expected to bring.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
-/// Permits that a reader may have open. Should all of them bring the largest messages where small
-/// ones had come before, the window is exceeded by so many of those: permits that are granted
-/// cannot be taken back.
+/// Permits that a reader may have open. If they bring the largest messages after small ones, the
+/// window is exceeded by that many messages: granted permits cannot be revoked.
 const PERMITS_MAX: usize = 250;
-/// Messages and bytes of them that a reader may take before it says so.
+/// Messages and bytes that a reader may take before it reports them.
 pub(crate) const UNTOLD_MAX: usize = 250;
 pub(crate) const UNTOLD_BYTES_MAX: usize = WINDOW_BYTES / 4;
-/// What a message is taken for before any has come.
+/// Assumed size of a message before the first one arrives.
 const MESSAGE_BYTES_FIRST: usize = 16 * 1024;
-/// Bytes of bodies that may wait to be taken when a compressed entry is unpacked, its own included:
-/// twice the largest one.
+/// Bytes of bodies that may wait when a compressed entry is unpacked, including that entry: twice
+/// the largest body.
 const UNPACKED_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
-/// A broker adds up permits in an i32, whose overflow would have it send nothing any more.
+/// A broker adds up permits in an i32; after an overflow it would send nothing more.
 const GRANTED_MAX: i64 = i32::MAX as i64;
 
 /// The permits of one consumer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// Messages that may still be sent, as the broker counts.
+    /// Messages that may still be sent, as the broker counts them.
     granted: i64,
-    /// Entries that may still be sent: permits that were granted, less the entries that came.
+    /// Entries that may still be sent: granted permits minus arrived entries.
     entries: u64,
-    /// What waits to be taken.
+    /// Messages that wait to be taken.
     queued: usize,
     queued_bytes: usize,
     want: Want,
@@ -40,8 +38,8 @@ pub(super) struct Flow {
 
 #[derive(Clone, Copy, Debug)]
 enum Want {
-    /// So many messages that were asked for and have not come. Below zero when a batch brought more
-    /// than that: what it brought counts for what is asked for next.
+    /// Messages that were requested and have not arrived. Negative when a batch brought more; the
+    /// surplus counts towards the next request.
     Exact(i64),
     /// As many as there is room for.
     Window(Window),
@@ -50,12 +48,12 @@ enum Want {
 #[derive(Clone, Copy, Debug)]
 struct Window {
     max: usize,
-    /// Bytes that a message is taken for: those of the largest of the last ones, and slowly less.
+    /// Assumed size of a message in bytes: the largest of the recent ones, slowly decreasing.
     each: usize,
 }
 
 impl Flow {
-    /// Delivers what is asked for.
+    /// Delivers only requested messages.
     pub(super) const fn exact() -> Self {
         Self::new(Want::Exact(0))
     }
@@ -76,21 +74,21 @@ impl Flow {
         }
     }
 
-    /// An entry comes. Says whether it was asked for: a broker may send as many as it was granted
-    /// permits.
+    /// Counts an arriving entry. Returns whether it was requested: a broker may send as many
+    /// entries as it was granted permits.
     pub(super) const fn admit(&mut self) -> bool {
         let is_asked = self.entries > 0;
         self.entries = self.entries.saturating_sub(1);
         is_asked
     }
 
-    /// How large the body of an entry may be that is unpacked now.
+    /// Largest body, in bytes, that may be unpacked now.
     pub(super) const fn room_to_unpack(&self) -> usize {
         UNPACKED_BYTES_MAX.saturating_sub(self.queued_bytes)
     }
 
-    /// An entry came: `counted` messages for the broker, of which `delivered` were handed on, with
-    /// `bytes` of bodies.
+    /// Records an entry: `counted` messages as the broker counts, `delivered` messages that were
+    /// handed on, and `bytes` of bodies.
     pub(super) fn received(&mut self, counted: u32, delivered: usize, bytes: usize) {
         self.granted -= i64::from(counted);
         self.queued += delivered;
@@ -116,13 +114,13 @@ impl Flow {
     /// Permits to grant now; they count as granted.
     pub(super) fn grant(&mut self) -> Option<u32> {
         let missing = match &self.want {
-            // What had no room to be unpacked comes again when there is some.
+            // An entry that had no room to be unpacked comes again when there is room.
             Want::Exact(_) if self.queued_bytes > UNPACKED_BYTES_MAX / 2 => 0,
             Want::Exact(wanted) => wanted.saturating_sub(self.granted),
             Want::Window(window) => {
                 let room = window.room(self.queued, self.queued_bytes);
                 let room = i64::try_from(room).unwrap_or(i64::MAX);
-                // Not for every message taken: a FLOW costs as much as a message.
+                // Not after every message: a FLOW command costs as much as a message.
                 if self.granted > room / 2 { 0 } else { room - self.granted }
             }
         };
@@ -135,12 +133,12 @@ impl Flow {
 }
 
 impl Window {
-    /// Messages that may be on their way, where so much waits.
+    /// Messages that may be on their way while these messages and bytes wait.
     fn room(&self, queued: usize, queued_bytes: usize) -> usize {
         let by_bytes = WINDOW_BYTES.saturating_sub(queued_bytes) / self.each.max(1);
         let room = self.max.saturating_sub(queued).min(by_bytes).min(PERMITS_MAX);
-        // A message that is larger than all that may wait comes alone. What seems to wait may be
-        // taken, and its reader silent until more has come.
+        // A message above the limit comes alone. Messages that count as waiting may already be
+        // taken by a reader that reports them later.
         let may_be_taken = queued < UNTOLD_MAX && queued_bytes < UNTOLD_BYTES_MAX;
         if may_be_taken { room.max(1) } else { room }
     }
@@ -150,8 +148,8 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// Whoever has taken all that waits may say so late: until then one message more may come, and
-    /// then none.
+    /// A reader that has taken all messages may report it late: until then one more message may
+    /// come, and then none.
     #[test]
     fn one_message_comes_where_what_waits_may_be_taken() {
         let window = Window { max: UNTOLD_MAX, each: WINDOW_BYTES };
@@ -165,7 +163,7 @@ mod tests {
         }
     }
 
-    /// What had no room to be unpacked would come, and go back, again and again.
+    /// Otherwise an entry without room to be unpacked would be sent and returned again and again.
     #[test]
     fn nothing_is_granted_while_more_than_the_largest_body_waits() {
         for (waiting, granted) in [(BODY_BYTES_MAX, Some(1)), (BODY_BYTES_MAX + 1, None)] {
@@ -188,8 +186,8 @@ mod tests {
         assert_eq!(flow.grant(), None);
     }
 
-    /// A batch of ten for one permit: nine of them wait for whoever asks next, and nothing more
-    /// comes before they are asked for.
+    /// A batch of ten for one permit: nine messages wait for the next request, and nothing more
+    /// comes before it.
     #[test]
     fn what_a_batch_brought_beyond_the_permits_counts_for_what_is_asked_next() {
         let mut flow = Flow::exact();
@@ -233,8 +231,8 @@ mod tests {
         assert!(matches!(flow.grant(), Some(1..10)));
     }
 
-    /// Whoever asked for as many messages as there are had 4,294,967,295 permits written, which a
-    /// broker reads as -1, and adds to those that it has.
+    /// A request for the maximum number of messages granted 4,294,967,295 permits, which a broker
+    /// reads as -1 and adds to its count.
     #[test]
     fn permits_stay_below_what_a_broker_can_count() {
         let max = i32::MAX.unsigned_abs();
@@ -243,7 +241,7 @@ mod tests {
         assert_eq!((flow.grant(), flow.grant()), (Some(max), None));
         flow.received(1, 1, 0);
         assert_eq!((flow.grant(), flow.granted), (Some(1), GRANTED_MAX));
-        // A debt is paid with more than there will be.
+        // The debt is larger than the maximum, so the maximum is granted.
         flow.received(u32::MAX, 0, 0);
         assert_eq!(flow.grant(), Some(max));
     }
@@ -255,7 +253,7 @@ mod tests {
         flow.request(2);
         flow.grant();
         assert!(flow.admit());
-        // Its batch is larger than what was granted, and the next one is on its way all the same.
+        // The batch is larger than the grant, and another entry is already on its way.
         flow.received(10, 10, 0);
         assert!(flow.admit() && !flow.admit());
     }

@@ -1,4 +1,4 @@
-//! How a connection begins: whom it introduces, who is taken in, and what proves it later on.
+//! The start of a connection: handshake, acceptance by the broker, and later challenges.
 
 use super::call::{ConnectionEvent, SecretBytes};
 use super::{ConnectionMachine, ConnectionPhase, MESSAGE_BYTES_MAX, error};
@@ -10,23 +10,22 @@ use longhaul_wire::messages::{
 };
 use std::time::Duration;
 
-/// Protocol version that we speak: that of Pulsar 2.11 and later, with migration and without
+/// Protocol version of this client: that of Pulsar 2.11 and later, with migration and without
 /// transactions.
 const PROTOCOL_VERSION: i32 = 20;
 /// Acks have receipts from this version on: Pulsar 2.8.
 const PROTOCOL_VERSION_MIN: i32 = 17;
 
-/// How often fresh credentials are asked for in answer to a challenge, when there are none to be
-/// had. The broker waits for a minute.
+/// How often credentials are requested for one challenge while none can be obtained. The broker
+/// waits for a minute.
 const CHALLENGE_TRIES_MAX: u32 = 5;
-/// The wait after the first try; it doubles with each.
+/// Pause after the first try; it doubles with each try.
 const CHALLENGE_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a broker is waited for.
+/// Time limits for the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionTimeouts {
-    /// Silence after which we ask whether the broker is there. After twice that the connection is
-    /// dead.
+    /// Silence after which we ping the broker. After twice this time the connection is dead.
     pub keep_alive: Duration,
     /// How long the broker may take to answer a question, or to confirm a publish. Later answers
     /// are ignored; what they opened is closed again.
@@ -34,37 +33,37 @@ pub struct ConnectionTimeouts {
 }
 
 impl Default for ConnectionTimeouts {
-    /// As Pulsar's own clients have them.
+    /// The defaults of Pulsar's own clients.
     fn default() -> Self {
         Self { keep_alive: Duration::from_secs(30), answer: Duration::from_secs(30) }
     }
 }
 
-/// Whom a connection introduces.
+/// Identity of a connection's client.
 #[derive(Clone, Debug, Default)]
 pub struct Greeting {
     /// The method of authentication; "none" where there are no credentials.
     pub auth_method: &'static str,
-    /// The credentials, as far as bytes prove them.
+    /// Credentials in bytes, if the method uses bytes.
     pub auth_data: Option<SecretBytes>,
-    /// The broker behind the proxy that we are connected to: `host:port`.
+    /// The broker behind the proxy, if the connection goes to a proxy: `host:port`.
     pub behind_proxy: Option<String>,
-    /// What the broker's statistics call us, where that is known.
+    /// Name of the client in the broker's statistics, if known.
     pub name: String,
-    /// How long the broker is waited for.
+    /// Time limits for the broker.
     pub times: ConnectionTimeouts,
 }
 
-/// The broker has asked for credentials, and has none yet.
+/// A challenge of the broker that is not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Challenge {
-    /// How often there were none to be had.
+    /// Failed attempts to get credentials.
     failed: u32,
-    /// When they are asked for again.
+    /// Time of the next attempt.
     retry_at: Option<Moment>,
 }
 
-/// What introduces us.
+/// The CONNECT command.
 pub(super) fn introduction(greeting: &Greeting) -> CommandConnect {
     CommandConnect {
         client_version: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -91,8 +90,7 @@ impl<A, P> ConnectionMachine<A, P> {
                 let without =
                     matches!(self.phase, ConnectionPhase::Greeting { with_credentials: false });
                 if cause.kind == TransportErrorKind::Unauthorized && without {
-                    // The broker's words are the same for credentials that are missing and ones
-                    // that are wrong.
+                    // The broker sends the same text for missing and for wrong credentials.
                     cause.cause.push_str("; no token was given");
                 }
                 self.fail(cause);
@@ -143,14 +141,14 @@ impl<A, P> ConnectionMachine<A, P> {
                 self.handshake.retain(|command| !matches!(command, Command::AuthResponse(_)));
                 self.handshake.push_back(response.into());
             }
-            // Nothing else is there to be shown to a broker that does not know us yet.
+            // During the handshake there are no other credentials to fall back to.
             Err(cause) if !self.is_open() => self.fail(cause),
             Err(_) => self.try_again_later(now),
         }
     }
 
-    /// A file that is being replaced, or an issuer that is busy, is no reason to end what works:
-    /// the broker decides how long it waits.
+    /// A file that is being replaced, or a busy issuer, must not end a working connection: the
+    /// broker decides how long it waits.
     fn try_again_later(&mut self, now: Moment) {
         let Some(challenge) = &mut self.challenge else { return };
         challenge.retry_at = Some(now + CHALLENGE_WAIT * 2_u32.pow(challenge.failed));
@@ -164,7 +162,7 @@ impl<A, P> ConnectionMachine<A, P> {
         self.challenge.as_ref().and_then(|challenge| challenge.retry_at)
     }
 
-    /// Asks for credentials once more, when it is time to.
+    /// Asks for credentials again, when due.
     pub(super) fn challenge_again(&mut self, now: Moment) {
         if let Some(challenge) = &mut self.challenge
             && challenge.retry_at.is_some_and(|at| at <= now)

@@ -1,23 +1,23 @@
 //! One connection to a broker as a pure state machine: frames, calls and the time go in; bytes and
 //! [`ConnectionEvent`]s come out.
 //!
-//! - [`call`]: what goes in and what comes out.
-//! - `greeting`: how it begins, and how it is proved later who we are.
+//! - [`call`]: inputs and outputs.
+//! - `greeting`: the handshake, and later challenges.
 //! - `requests`: questions that wait for their answer.
-//! - `producer`, `consumer`: what is open on the connection; `flow` decides how many messages a
-//!   consumer may be sent.
-//! - `moving`: what is closed because its topic goes elsewhere.
-//! - `unpack`: from an entry to its messages.
-//! - `answers`: from the broker's commands to answers.
+//! - `producer`, `consumer`: what is open on the connection; `flow` decides how many messages the
+//!   broker may send to a consumer.
+//! - `moving`: closes producers and consumers whose topic moves.
+//! - `unpack`: splits an entry into its messages.
+//! - `answers`: converts the broker's commands to answers.
 //!
 //! Invariants:
 //! - A publish is written once, to this connection. When the connection, the producer or the broker
-//!   fails, its fate is unknown and its caller is told so: nothing is ever sent again.
-//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the entry; a
-//!   broker that sends more is left.
+//!   fails, the caller learns that its fate is unknown. Nothing is ever resent.
+//! - The machine never waits for users to take deliveries: only requested entries are delivered,
+//!   and a connection to a broker that sends more is closed.
 //! - Every token comes back, exactly once.
-//! - What waits to be written grows by what users want, not by what a broker says.
-//! - A connection that has ended stays ended. Its first cause is what everybody is told.
+//! - The amount of unwritten data depends on the users' calls, not on the broker's commands.
+//! - A connection that has ended stays ended. Every caller gets its first cause.
 
 mod answers;
 pub mod call;
@@ -52,12 +52,12 @@ pub(super) use flow::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
 pub use greeting::{ConnectionTimeouts, Greeting};
 pub(super) use producer::weight;
 
-/// How long a connection is kept that nobody uses.
+/// How long an unused connection is kept.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
-/// The largest message that we believe a broker to allow: the memory for one is taken when its
-/// first bytes have come.
+/// Upper bound for a broker's message size limit: memory for a message is allocated when its first
+/// bytes arrive.
 const MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Bytes that wait to be written before more are encoded.
+/// Bytes waiting to be written above which no more are encoded.
 const OUT_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
@@ -69,24 +69,24 @@ enum ConnectionPhase {
 
 /// See the module's documentation.
 pub struct ConnectionMachine<A, P> {
-    /// Names the broker, for errors.
+    /// Name of the broker, for errors.
     address: Arc<str>,
     phase: ConnectionPhase,
     auth_method: &'static str,
     name: Arc<str>,
     times: ConnectionTimeouts,
     message_bytes_max: usize,
-    /// Numbers requests, producers and consumers alike.
+    /// Next id of a request, producer or consumer.
     next_id: u64,
-    /// What introduces us, in front of all else: CONNECT, and the newest credentials.
+    /// Commands that are written first: CONNECT, and the newest credentials.
     handshake: VecDeque<Command>,
-    /// Credentials are on their way; whoever asks for them again gets the same.
+    /// A challenge in progress; a repeated challenge gets the same credentials.
     challenge: Option<Challenge>,
-    /// Signs of life that are to be written. They are no commands that wait one behind the other: a
-    /// broker that asks and does not read would have them pile up.
+    /// Pings to write. They are flags and not queued commands: a broker that pings and does not
+    /// read would make a queue grow.
     ping_due: bool,
     pong_due: bool,
-    /// Commands that wait to be written, in front of what producers and consumers have to say.
+    /// Commands that are written before those of producers and consumers.
     control: VecDeque<Command>,
     requests: Requests<A>,
     producers: BTreeMap<u64, ConnectionProducer<P>>,
@@ -96,18 +96,18 @@ pub struct ConnectionMachine<A, P> {
     /// Consumers that have something to write.
     dirty: BTreeSet<u64>,
     events: VecDeque<ConnectionEvent<A, P>>,
-    /// When the broker was last heard.
+    /// When the broker last sent something.
     heard: Moment,
     pinged: bool,
-    /// Since when nobody has used the connection.
+    /// Since when the connection is unused.
     idle_since: Moment,
-    /// How many wait for its end.
+    /// Number of callers that wait for the end.
     watchers: usize,
 }
 
 impl<A, P> fmt::Debug for ConnectionMachine<A, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What waits to be written may be credentials.
+        // Unwritten commands are left out: they may hold credentials.
         let (address, phase) = (&self.address, &self.phase);
         f.debug_struct("ConnectionMachine")
             .field("address", address)
@@ -117,7 +117,7 @@ impl<A, P> fmt::Debug for ConnectionMachine<A, P> {
 }
 
 impl<A, P> ConnectionMachine<A, P> {
-    /// A connection that is about to introduce itself. `address` names the broker in errors.
+    /// Creates a connection that starts with the handshake. `address` names the broker in errors.
     #[must_use]
     pub fn new(address: Arc<str>, greeting: Greeting, now: Moment) -> Self {
         let connect = introduction(&greeting);
@@ -147,7 +147,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Whether the broker has taken us in.
+    /// Whether the broker has accepted the connection.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self.phase, ConnectionPhase::Open)
@@ -162,7 +162,8 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Whether nothing is under way: nothing to write, nobody waits. What is open may be.
+    /// Whether nothing is in flight: nothing to write and no waiting caller. Producers and
+    /// consumers may be open.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.handshake.is_empty()
@@ -174,12 +175,12 @@ impl<A, P> ConnectionMachine<A, P> {
             && self.producers.values().all(ConnectionProducer::is_quiet)
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<ConnectionEvent<A, P>> {
         self.events.pop_front()
     }
 
-    /// Takes what the shell wants.
+    /// Handles a call.
     pub fn handle(&mut self, call: ConnectionCall<A, P>, now: Moment) {
         self.idle_since = now;
         match call {
@@ -241,8 +242,8 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Reads what has come, as far as it is whole. Bytes of a part of a frame are a sign of life,
-    /// too.
+    /// Reads all complete frames of the input. An incomplete frame also proves that the broker is
+    /// alive.
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Moment) {
         self.heard = now;
         self.pinged = false;
@@ -251,8 +252,8 @@ impl<A, P> ConnectionMachine<A, P> {
             match frame::decode(bytes, self.message_bytes_max) {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
                 Ok(None) => return,
-                // A newer broker may say more than we know. What follows from it for what is open
-                // here comes in words that we know.
+                // A newer broker may send unknown commands. Known commands report everything that
+                // concerns our producers and consumers.
                 Err(FrameError::Type(_)) if self.is_open() => {}
                 Err(cause) => {
                     self.fail(error::unreachable(
@@ -291,14 +292,14 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Appends what is to be written, as long as little waits in `out`.
+    /// Appends bytes to write while `out` is short.
     pub fn transmit(&mut self, out: &mut BytesMut, now: Moment) {
         if self.end().is_some() {
             return;
         }
         while out.len() < OUT_BYTES {
-            // Writing may queue further commands: the end of a producer whose last receipt is
-            // there.
+            // Writing may queue further commands, such as the close of a producer after its last
+            // receipt.
             if let Some(command) = self.handshake.pop_front() {
                 frame::encode(command, out);
             } else if !self.is_open() {
@@ -319,13 +320,13 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// When [`ConnectionMachine::tick`] is to be called at the latest.
+    /// The latest time to call [`ConnectionMachine::tick`].
     #[must_use]
     pub fn timeout(&self) -> Option<Moment> {
         if self.end().is_some() {
             return None;
         }
-        // Whoever has not taken us in yet is not asked, only given up.
+        // A broker that has not accepted the connection yet is not pinged, only timed out.
         let asks = self.is_open() && !self.pinged;
         let keep_alive = self.times.keep_alive;
         let silence = if asks { keep_alive } else { keep_alive * 2 };
@@ -335,7 +336,7 @@ impl<A, P> ConnectionMachine<A, P> {
         others.into_iter().flatten().chain([self.heard + silence]).min()
     }
 
-    /// Does what is due.
+    /// Performs the actions that are due.
     pub fn tick(&mut self, now: Moment) {
         if self.end().is_some() {
             return;
@@ -368,7 +369,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Ends the connection: everybody is told why.
+    /// Ends the connection and reports the cause to all callers.
     pub fn fail(&mut self, cause: TransportError) {
         if self.end().is_some() {
             return;
@@ -389,7 +390,7 @@ impl<A, P> ConnectionMachine<A, P> {
         self.phase = ConnectionPhase::Ended(cause);
     }
 
-    /// Who only listens uses the connection, too; when it has ended, the time without use begins.
+    /// Watching counts as use; when it ends, the idle time begins.
     fn note_use(&mut self, now: Moment) {
         if !self.is_unused() {
             self.idle_since = now;

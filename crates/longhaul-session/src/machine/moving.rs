@@ -1,8 +1,7 @@
-//! What is closed because its topic goes elsewhere: to another broker of the cluster, or to another
-//! cluster.
+//! Closes producers and consumers whose topic moves to another broker or to another cluster.
 //!
-//! Who has a producer or consumer opens it anew, as after any end. Where the broker has said where
-//! the topic goes, that spares a lookup, and after a migration there is nobody else who knows.
+//! The user reopens them, as after any end. If the broker has named the new place, that saves a
+//! lookup; after a migration it is the only source of the new address.
 
 use super::call::{ConnectionEvent, TopicRedirect};
 use super::{ConnectionMachine, error};
@@ -11,10 +10,10 @@ use longhaul_wire::messages::{
     CommandCloseConsumer, CommandCloseProducer, CommandTopicMigrated, ResourceType,
 };
 
-/// Longest address that is believed.
+/// Longest address that is accepted.
 const URL_BYTES_MAX: usize = 1_024;
 
-/// An address that the broker has named; empty where there is none of use.
+/// An address that the broker has named; empty if it is missing or too long.
 fn address(url: Option<String>) -> String {
     url.filter(|url| url.len() <= URL_BYTES_MAX).unwrap_or_default()
 }
@@ -63,7 +62,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Of what is not open here nobody has to know.
+    /// Events are only sent for producers and consumers that are open here.
     fn tell_where(
         &mut self,
         topic: Option<String>,

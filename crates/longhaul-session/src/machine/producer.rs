@@ -1,8 +1,7 @@
-//! A producer: what it was given, what it has written, and the receipts.
+//! A producer: its queue, its unconfirmed entries, and their receipts.
 //!
-//! Batches clock themselves: while a few entries are unanswered, what comes waits and shares the
-//! next one. So there is no timer, a message that comes alone goes at once and alone, and the more
-//! there is to do the larger the batches are.
+//! Batches need no timer: while a few entries are unconfirmed, new messages wait and share the next
+//! entry. A single message goes out at once and alone, and batches grow with the load.
 
 use super::call::{ConnectionEvent, Publication};
 use super::requests::RequestKind;
@@ -21,17 +20,17 @@ use longhaul_wire::messages::{
 use prost::Message as _;
 use std::collections::VecDeque;
 
-/// Entries of a batching producer that may be unanswered while the next batch fills. With one the
-/// disk of the broker idles; more than four make batches smaller and nothing faster.
+/// Unconfirmed entries of a batching producer while the next batch fills. With one, the broker's
+/// disk idles; more than four make batches smaller without a gain in speed.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
-/// Largest batch. Pulsar's own clients have the same limits.
+/// Limits of a batch, the same as in Pulsar's own clients.
 const BATCH_MESSAGES_MAX: usize = 1_000;
 const BATCH_BYTES_MAX: usize = 128 * 1024;
-/// What a message of a batch may take beside its body, key and properties, and each property beside
-/// its text.
+/// Assumed overhead of a message in a batch besides its body, key and properties, and of each
+/// property besides its text.
 const SINGLE_OVERHEAD_BYTES: usize = 64;
 const PROPERTY_OVERHEAD_BYTES: usize = 16;
-/// Keeps a message from being replicated to other clusters, where its position would mean nothing.
+/// Keeps a message from being replicated to other clusters, where its position has no meaning.
 const LOCAL_ONLY: &str = "__local__";
 
 /// One producer.
@@ -39,21 +38,21 @@ const LOCAL_ONLY: &str = "__local__";
 pub(super) struct ConnectionProducer<P> {
     topic: String,
     batching: Batching,
-    /// None until the broker has opened it.
+    /// `None` until the broker has opened it.
     open: Option<OpenProducer>,
     queue: VecDeque<(Publication, P)>,
     in_flight: VecDeque<UnconfirmedEntry<P>>,
-    /// It is closed as soon as everything is stored.
+    /// Close the producer as soon as everything is stored.
     closing: bool,
-    /// It has its turn to write.
+    /// It is queued for its turn to write.
     scheduled: bool,
 }
 
 #[derive(Debug)]
 struct OpenProducer {
     next_sequence: u64,
-    /// What the metadata of all its messages have in common: the producer's name, the version of
-    /// the schema where one was declared.
+    /// Metadata common to all messages: the producer's name, and the schema version if a schema was
+    /// declared.
     common: MessageMetadata,
 }
 
@@ -62,20 +61,20 @@ struct OpenProducer {
 struct UnconfirmedEntry<P> {
     sequence_id: u64,
     deadline: Moment,
-    /// Whether the positions of its messages have indices.
+    /// Whether the positions of its messages have batch indices.
     batched: bool,
     tokens: Vec<P>,
 }
 
 impl<P> UnconfirmedEntry<P> {
-    /// Whether this is the sequence id of one of its messages. Brokers name a batch that they
-    /// refuse by its last one.
+    /// Whether one of the entry's messages has this sequence id. Brokers identify a refused batch
+    /// by its last message.
     fn holds(&self, sequence_id: u64) -> bool {
         sequence_id.checked_sub(self.sequence_id).is_some_and(|at| at < self.tokens.len() as u64)
     }
 }
 
-/// What became of a turn to write.
+/// Result of a turn to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteTurn {
     /// There is more to write.
@@ -86,7 +85,7 @@ enum WriteTurn {
     Close,
 }
 
-/// The fate of a message that no producer took.
+/// The result of a message that no producer accepted.
 pub(super) fn over() -> PublishError {
     PublishError::NotStored("the producer is over".to_owned())
 }
@@ -112,19 +111,19 @@ impl<P> ConnectionProducer<P> {
         &self.topic
     }
 
-    /// Takes a message. Says whether the producer is to be given its turn.
+    /// Queues a message. Returns whether the producer needs a turn.
     pub(super) fn push(&mut self, publication: Publication, token: P) -> bool {
         self.queue.push_back((publication, token));
         self.schedule()
     }
 
-    /// Says whether the producer is to be given its turn.
+    /// Returns whether the producer needs a turn.
     pub(super) fn close(&mut self) -> bool {
         self.closing = true;
         self.schedule()
     }
 
-    /// When a receipt is late.
+    /// Deadline of the oldest receipt.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.in_flight.front().map(|entry| entry.deadline)
     }
@@ -184,7 +183,7 @@ impl<P> ConnectionProducer<P> {
             } else {
                 write_entry(id, metadata, &body, out);
                 open.next_sequence += 1;
-                // The next message may come in days.
+                // Frees the memory: the next message may come much later.
                 open.common.properties = Vec::new();
                 open.common.partition_key = None;
                 let tokens = vec![token];
@@ -205,7 +204,7 @@ impl<P> ConnectionProducer<P> {
         }
     }
 
-    /// Ends the producer. Of what it has written nobody knows the fate.
+    /// Ends the producer. The fate of its written messages is unknown.
     fn end<A>(self, cause: &TransportError, events: &mut VecDeque<ConnectionEvent<A, P>>) {
         for token in self.in_flight.into_iter().flat_map(|entry| entry.tokens) {
             let unknown = PublishError::Unknown(cause.to_string());
@@ -218,13 +217,13 @@ impl<P> ConnectionProducer<P> {
     }
 }
 
-/// How many messages of the queue may share an entry, one at least.
+/// Number of queued messages that may share an entry, at least one.
 fn companions<P>(queue: &VecDeque<(Publication, P)>, message_bytes_max: usize) -> usize {
     let limit = BATCH_BYTES_MAX.min(message_bytes_max / 2);
     let (mut count, mut bytes) = (0, 0);
     for (Publication { message, .. }, _) in queue.iter().take(BATCH_MESSAGES_MAX) {
         bytes += weight(message);
-        // The time of delivery is that of an entry.
+        // The delivery time applies to the whole entry.
         if bytes > limit || message.deliver_at_ms.is_some() {
             break;
         }
@@ -233,7 +232,7 @@ fn companions<P>(queue: &VecDeque<(Publication, P)>, message_bytes_max: usize) -
     count.max(1)
 }
 
-/// Bytes that a message takes in a batch, at most.
+/// Upper bound of a message's size in a batch, in bytes.
 pub(crate) fn weight(message: &Outgoing) -> usize {
     let key = message.key.as_ref().map_or(0, String::len);
     let properties =
@@ -261,8 +260,8 @@ fn size(body: &[u8]) -> u32 {
     u32::try_from(body.len()).unwrap_or(u32::MAX)
 }
 
-/// A message that is an entry of its own. Readers look at `null_value`, compaction of the brokers
-/// of 2025 looks at `uncompressed_size`: a tombstone has both.
+/// Encodes a message as an entry of its own. Readers check `null_value`, and the compaction of
+/// brokers from 2025 checks `uncompressed_size`: a tombstone has both.
 fn single(
     publication: Publication,
     open: &mut OpenProducer,
@@ -323,7 +322,7 @@ impl PublishBatch {
     }
 }
 
-/// The broker names no message where it has dropped one that it takes for a duplicate.
+/// The broker returns no message id for a message that it dropped as a duplicate.
 fn entry_of(id: Option<&MessageIdData>) -> Result<Position, PublishError> {
     match id.filter(|id| id.ledger_id != u64::MAX && id.entry_id != u64::MAX) {
         Some(id) => Ok(Position { ledger: id.ledger_id, entry: id.entry_id, batch_index: None }),
@@ -363,7 +362,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// Tells the broker that nobody uses the producer.
+    /// Tells the broker to close the producer.
     pub(super) fn close_producer(&mut self, producer_id: u64, now: Moment) {
         let request_id = self.begin_end(now);
         self.control.push_back(CommandCloseProducer::new(producer_id, request_id).into());
@@ -376,8 +375,8 @@ impl<A, P> ConnectionMachine<A, P> {
         if entry.sequence_id != sequence_id {
             let expected = entry.sequence_id;
             producer.in_flight.push_front(entry);
-            // A receipt that is missing is a message of unknown fate, and all that follow are off
-            // by one.
+            // A missing receipt means a message of unknown fate, and all later receipts are off by
+            // one.
             let cause = format_args!("receipt {sequence_id} came where {expected} was due");
             return self.fail(error::unreachable(&self.address, cause));
         }
@@ -392,12 +391,12 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// The broker has not stored an entry. What it refuses for its content is refused for good;
-    /// anything else ends the producer, because what was written behind it may be stored out of
-    /// order.
+    /// The broker has not stored an entry. A refusal of the content is final. Any other error ends
+    /// the producer, because later entries may be stored out of order.
     ///
-    /// Of a batch it does not say which message it minds, or it minds them all together: none is
-    /// stored, and from now on each goes alone, so that only the one is refused whose fault it is.
+    /// For a batch the broker does not say which message it refuses, or it refuses the batch as a
+    /// whole. None is stored, and from then on each message goes alone, so that only the offending
+    /// message is refused.
     pub(super) fn handle_send_error(&mut self, refusal: &CommandSendError) {
         let (id, sequence_id) = (refusal.producer_id, refusal.sequence_id);
         let Some(producer) = self.producers.get_mut(&id) else { return };
@@ -421,7 +420,7 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// The broker has ended a producer: if it was being opened, it never will be.
+    /// The broker has closed a producer; if it was being opened, the open fails.
     pub(super) fn producer_closed(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_producer(id, cause);
         for request in self.requests.take_of(|kind| kind == RequestKind::Producer(id)) {
@@ -429,13 +428,13 @@ impl<A, P> ConnectionMachine<A, P> {
         }
     }
 
-    /// A producer is over.
+    /// Ends a producer.
     pub(super) fn end_producer(&mut self, id: u64, cause: &TransportError) {
         let Some(producer) = self.producers.remove(&id) else { return };
         self.end_of_producer(id, producer, cause);
     }
 
-    /// We end a producer and tell the broker.
+    /// Ends a producer and tells the broker.
     pub(super) fn abandon_producer(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_producer(id, cause);
         self.close_producer(id, now);

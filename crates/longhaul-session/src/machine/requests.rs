@@ -3,37 +3,36 @@
 use longhaul_types::moment::Moment;
 use std::collections::BTreeMap;
 
-/// Questions that may wait at once; their callers are few.
+/// Questions that may wait at once; callers are few.
 const REQUESTS_MAX: usize = 10_000;
 
-/// What an answer is for.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {
     Partitions,
     Lookup,
-    /// A new producer of this number.
+    /// Opens the producer with this id.
     Producer(u64),
-    /// A new consumer of this number.
+    /// Opens the consumer with this id.
     Consumer(u64),
-    /// Where the topic of this consumer ends.
+    /// Asks for the end of this consumer's topic.
     Last(u64),
-    /// What the broker thinks of this consumer.
+    /// Asks for the broker's statistics of this consumer.
     Stats(u64),
     /// Acks of this consumer.
     Ack(u64),
-    /// The end of something.
+    /// Closes something.
     Done,
 }
 
 impl RequestKind {
-    /// Whether it is about this consumer.
+    /// Whether the request concerns this consumer.
     pub(super) fn is_of_consumer(self, id: u64) -> bool {
         [Self::Consumer(id), Self::Last(id), Self::Stats(id), Self::Ack(id)].contains(&self)
     }
 }
 
-/// A question under way, and who waits: several for acks that went together, nobody for the end of
-/// something.
+/// A pending request and its receivers: several for acks in one frame, none for a close.
 #[derive(Debug)]
 pub(super) struct PendingRequest<A> {
     pub(super) kind: RequestKind,
@@ -41,8 +40,8 @@ pub(super) struct PendingRequest<A> {
     deadline: Moment,
 }
 
-/// By number, which is the order in which they were asked; all have as long, so the first is the
-/// first that is late.
+/// Requests by id, in the order in which they were sent. All have the same time limit, so the first
+/// one is the first to be late.
 #[derive(Debug)]
 pub(super) struct Requests<A>(BTreeMap<u64, PendingRequest<A>>);
 
@@ -66,7 +65,7 @@ impl<A> Requests<A> {
         (first.get().deadline <= now).then(|| first.remove())
     }
 
-    /// Those of some kinds.
+    /// Removes the requests of some kinds.
     pub(super) fn take_of(
         &mut self,
         wanted: impl Fn(RequestKind) -> bool,
@@ -76,7 +75,7 @@ impl<A> Requests<A> {
         ids.into_iter().filter_map(|id| self.0.remove(&id)).collect()
     }
 
-    /// All who wait.
+    /// Removes all requests and returns their receivers.
     pub(super) fn drain(&mut self) -> Vec<A> {
         std::mem::take(&mut self.0).into_values().flat_map(|request| request.tokens).collect()
     }

@@ -1,4 +1,4 @@
-//! One connection against a broker that says exactly what a test wants it to say.
+//! One connection to a broker that the test controls.
 
 mod bounds;
 mod consuming;
@@ -30,14 +30,14 @@ use std::time::Duration;
 
 const LEDGER: u64 = 7;
 
-/// A connection, and its broker as far as a test plays it.
+/// A connection, and the test's side of the broker.
 struct Bench {
     machine: ConnectionMachine<u32, u32>,
     now: Moment,
     next_token: u32,
 }
 
-/// What became of tokens.
+/// Results of tokens.
 #[derive(Debug, Default)]
 struct Outcome {
     answered: Vec<(u32, Result<BrokerResponse, TransportError>)>,
@@ -51,13 +51,13 @@ struct Outcome {
 }
 
 impl Bench {
-    /// About to greet.
+    /// A connection before the handshake.
     fn new(greeting: Greeting) -> Self {
         let now = Moment(Duration::from_secs(1_000));
         Self { machine: ConnectionMachine::new("here".into(), greeting, now), now, next_token: 0 }
     }
 
-    /// Taken in by the broker.
+    /// A connection that the broker has accepted.
     fn open() -> Self {
         let mut bench = Self::new(Greeting::default());
         bench.written();
@@ -81,7 +81,7 @@ impl Bench {
         token
     }
 
-    /// The broker says something.
+    /// The broker sends a command.
     #[track_caller]
     fn says(&mut self, command: impl Into<Command>) {
         let mut bytes = BytesMut::new();
@@ -100,7 +100,7 @@ impl Bench {
         self.machine.receive(&mut bytes, self.now);
     }
 
-    /// What is to be written, all of it.
+    /// All frames that are to be written.
     fn written(&mut self) -> Vec<Frame> {
         let (mut frames, mut out) = (Vec::new(), BytesMut::new());
         loop {
@@ -144,7 +144,7 @@ impl Bench {
         outcome
     }
 
-    /// Lets time pass, and does what is due then.
+    /// Advances the time, and performs the actions that are due.
     fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
         self.machine.tick(self.now);
@@ -155,12 +155,12 @@ impl Bench {
         );
     }
 
-    /// A producer that is open.
+    /// Opens a producer.
     fn producer(&mut self, batching: Batching) -> u64 {
         self.producer_behind(batching, -1)
     }
 
-    /// A producer of a name whose last sequence id the broker knows.
+    /// Opens a producer under a name whose last sequence id the broker knows.
     fn producer_behind(&mut self, batching: Batching, last: i64) -> u64 {
         let topic = "topic".to_owned();
         let options = ProducerOptions { topic, name: None, batching, schema: None };
@@ -191,7 +191,7 @@ impl Bench {
         }
     }
 
-    /// A consumer of a Shared subscription.
+    /// Opens a consumer of a Shared subscription.
     fn consumer(&mut self) -> u64 {
         self.subscribe(SubscriptionSpec::Shared { name: "s".to_owned() })
     }
@@ -231,7 +231,7 @@ const fn at(entry: u64, batch_index: Option<u32>) -> Position {
     Position { ledger: LEDGER, entry, batch_index }
 }
 
-/// The command in front of a delivery.
+/// The command before a delivery.
 fn delivery(consumer_id: u64, entry: u64) -> CommandMessage {
     CommandMessage {
         consumer_id,
@@ -251,7 +251,7 @@ fn batch(count: u8) -> (MessageMetadata, Bytes) {
     batch_without(count, &[])
 }
 
-/// The same, where compaction has removed some.
+/// A batch from which compaction has removed some messages.
 fn batch_without(count: u8, removed: &[u8]) -> (MessageMetadata, Bytes) {
     let mut builder = BatchBuilder::default();
     for index in 0..count {
@@ -270,7 +270,7 @@ fn batch_without(count: u8, removed: &[u8]) -> (MessageMetadata, Bytes) {
     (metadata, body)
 }
 
-/// What was granted by the FLOWs among these commands; nothing else may be there.
+/// Sum of the permits in these FLOW commands; other commands fail the test.
 #[track_caller]
 fn permits(commands: &[Command]) -> u32 {
     let granted = commands.iter().map(|command| match command {

@@ -1,7 +1,7 @@
-//! From an entry, as the broker delivers it, to its messages.
+//! Splits an entry, as the broker delivers it, into its messages.
 //!
-//! What cannot be read is delivered all the same, with its position and the reason: who holds it
-//! decides what becomes of it, and can acknowledge it. Nothing is ever dropped because it is odd.
+//! Unreadable messages are delivered too, with their position and the reason: the receiver decides
+//! what to do and can acknowledge them. No message is dropped because it is malformed.
 
 use bytes::Bytes;
 use longhaul_transport::{Message, OrderKey};
@@ -13,14 +13,14 @@ use longhaul_wire::messages::{CommandMessage, CompressionType, KeyValue};
 use longhaul_wire::payload::{Payload, PayloadDecodeError};
 use std::sync::Arc;
 
-/// Largest body that a compressed one is unpacked to.
+/// Largest body after decompression.
 pub(super) const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Messages of a batch that is taken apart, at most.
+/// Messages of a batch that are unpacked at most.
 const BATCH_MESSAGES_MAX: u32 = 100_000;
-/// Messages that a batch is believed to have whatever its size: the clients of Pulsar make batches
-/// of 1,000, which may be packed to almost nothing and then encrypted.
+/// Number of messages that a batch may claim regardless of its size: Pulsar's clients make batches
+/// of 1,000, which may be compressed to almost nothing and then encrypted.
 const BATCH_MESSAGES_BELIEVED: u32 = 1_000;
-/// Bytes that a message takes in a batch, at least: the size of its metadata, and there the size of
+/// Smallest size of a message in a batch, in bytes: the size of its metadata, and in it the size of
 /// its body.
 const SINGLE_BYTES_MIN: usize = 6;
 
@@ -28,24 +28,24 @@ const SINGLE_BYTES_MIN: usize = 6;
 #[derive(Debug)]
 pub(super) struct UnpackedEntry {
     pub(super) messages: Vec<Message>,
-    /// How many messages the broker has counted.
+    /// Messages as the broker counts them.
     pub(super) counted: u32,
 }
 
-/// What an entry is taken for.
+/// Result of unpacking an entry.
 #[derive(Debug)]
 pub(super) enum Unpacked {
     /// Its messages.
     Entry(UnpackedEntry),
-    /// It is compressed, and would unpack to more than there is room for now.
+    /// The entry is compressed and would unpack to more than the room that is left.
     NoRoom {
-        /// How many messages the broker has counted.
+        /// Messages as the broker counts them.
         counted: u32,
     },
 }
 
-/// Takes an entry apart. `damage` says that its checksum is wrong; `room` is how large a body may
-/// be that is unpacked.
+/// Splits an entry. `damage` says that its checksum is wrong; `room` is the largest body that may
+/// be unpacked.
 pub(super) fn unpack(
     command: &CommandMessage,
     payload: &Payload,
@@ -73,7 +73,7 @@ pub(super) fn unpack(
                 Unpacked::Entry(batch(command, &metadata, body, count))
             }
             _ => {
-                // Brokers count what an entry says of itself, but not less than one message.
+                // Brokers count the number that an entry claims, at least one.
                 let counted = u32::try_from(count).unwrap_or(1).max(1);
                 let cause = format!("a batch of {count} messages in {bytes} bytes");
                 alone(command, &metadata, counted, &cause)
@@ -86,14 +86,14 @@ pub(super) fn unpack(
     }
 }
 
-/// Whether so many bytes may hold so many messages. Each is given a place in memory, readable or
-/// not, so its number is no matter of trust.
+/// Whether an entry of this size may hold this many messages. Every message takes memory, readable
+/// or not, so the claimed number is not trusted.
 const fn is_believed(count: u32, bytes: usize) -> bool {
     count <= BATCH_MESSAGES_BELIEVED || count as usize <= bytes / SINGLE_BYTES_MIN
 }
 
-/// Whether the body may be unpacked now. One that is too large for any room is told to be so
-/// instead.
+/// Whether the body may be unpacked now. A body above the general limit passes here; unpacking then
+/// reports that it is too large.
 fn has_room(metadata: &MetadataHead, room: usize) -> bool {
     let size = metadata.uncompressed_size.unwrap_or_default() as usize;
     let is_packed =
@@ -101,7 +101,7 @@ fn has_room(metadata: &MetadataHead, room: usize) -> bool {
     !is_packed || size <= room || size > BODY_BYTES_MAX
 }
 
-/// The body, unpacked, or why it cannot be.
+/// The unpacked body, or why it cannot be unpacked.
 fn open(metadata: &MetadataHead, body: &Bytes) -> Result<Bytes, Arc<str>> {
     if metadata.is_encrypted {
         return Err("it is encrypted".into());
@@ -117,9 +117,8 @@ fn open(metadata: &MetadataHead, body: &Bytes) -> Result<Bytes, Arc<str>> {
         .map_err(|cause| cause.to_string().into())
 }
 
-/// How many messages the broker has counted of a damaged entry: what its metadata says, as far as
-/// it can be believed. The broker looked there, too, and the damage lies more often in the body,
-/// which is larger.
+/// Number of messages that the broker has counted for a damaged entry: the number in its metadata,
+/// if plausible. The broker reads the same number, and damage is more likely in the larger body.
 pub(super) fn counted_of_damaged(command: &CommandMessage, payload: &Payload) -> u32 {
     let claimed = payload.head().map_or(1, |head| head.num_messages_in_batch.unwrap_or(1));
     match u32::try_from(claimed) {
@@ -128,13 +127,13 @@ pub(super) fn counted_of_damaged(command: &CommandMessage, payload: &Payload) ->
     }
 }
 
-/// What the broker counts of a batch: the messages that are still to be acknowledged.
+/// Messages that the broker counts for a batch: those not yet acknowledged.
 fn counted(command: &CommandMessage, count: u32) -> u32 {
     let open = (0..count).filter(|index| is_open(&command.ack_set, *index)).count();
     u32::try_from(open).unwrap_or(u32::MAX)
 }
 
-/// An entry of which no more is known than where it lies.
+/// An entry of which only the position is known.
 fn alone(command: &CommandMessage, metadata: &MetadataHead, counted: u32, cause: &str) -> Unpacked {
     let message = message(command, metadata.clone(), Err(cause.into()));
     Unpacked::Entry(UnpackedEntry { messages: vec![message], counted })
@@ -183,8 +182,7 @@ fn batch(
             }
             None => None,
         };
-        // What compaction has removed, and what somebody has acknowledged already, is not there any
-        // more.
+        // Messages that were compacted away or already acknowledged do not exist any more.
         let removed = single.as_ref().is_some_and(|single| single.metadata.compacted_out());
         if removed || !is_open(&command.ack_set, index) {
             continue;
@@ -196,7 +194,7 @@ fn batch(
     UnpackedEntry { messages, counted: open }
 }
 
-/// A batch is dealt as a whole, by the key that it has itself.
+/// A batch is distributed as a whole, by its own key.
 fn order_key_of_batch(batch: &MetadataHead) -> OrderKey {
     let of_batch =
         || batch.partition_key.as_deref().map(|key| Bytes::copy_from_slice(key.as_bytes()));
@@ -249,8 +247,7 @@ fn properties(properties: Vec<KeyValue>) -> Properties {
     Properties::from_bytes(properties.into_iter().map(pair).collect())
 }
 
-/// Whether the message of this index is still to be acknowledged: all are, where the broker says
-/// nothing.
+/// Whether the message of this index is unacknowledged. An empty set means that all are.
 fn is_open(ack_set: &[i64], index: u32) -> bool {
     let word = ack_set.get(index as usize / 64);
     ack_set.is_empty() || word.is_some_and(|word| word >> (index % 64) & 1 == 1)
@@ -267,7 +264,7 @@ mod tests {
             (CompressionType::Lz4, 10, 10, true),
             (CompressionType::Lz4, 11, 10, false),
             (CompressionType::Lz4, largest, 10, false),
-            // It is delivered as one that is too large, and needs no room for that.
+            // It is delivered as too large, which needs no room.
             (CompressionType::Lz4, largest + 1, 10, true),
             (CompressionType::None, 11, 10, true),
         ] {

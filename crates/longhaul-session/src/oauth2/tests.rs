@@ -20,7 +20,7 @@ pub(in super::super) struct FakeIssuer {
 /// A key whose issuer the options override.
 const KEY: &str = r#"{"client_id": "me", "client_secret": "s&cret", "issuer_url": "http://other"}"#;
 
-/// What the issuer says to the request for a token; `#` stands for the request's number.
+/// The issuer's answers; `#` stands for the number of the request.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Script {
     discovery: &'static str,
@@ -216,7 +216,7 @@ fn an_issuer_has_a_url_without_secrets() {
     }
 }
 
-/// A bare container has no certificates at all, and an issuer without TLS needs none.
+/// A minimal container has no certificates, and an issuer without TLS needs none.
 #[test]
 fn an_issuer_with_tls_needs_somebody_to_be_trusted() {
     let nobody = TlsOptions { ca_certificate_only: true, ..TlsOptions::default() };
@@ -240,7 +240,8 @@ fn a_secret_that_others_could_read_is_noticed() {
     }
 }
 
-/// Tokens may be given elsewhere, and by something safer than what told of it.
+/// The token endpoint may be on another host, with a safer scheme than that of the discovery
+/// document.
 #[tokio::test]
 async fn an_issuer_without_tls_may_name_a_place_with_it() {
     let discovery = r#"{"token_endpoint": "https://127.0.0.1:1/token"}"#;
@@ -287,7 +288,7 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
         let error = TokenSource::new(options).token(LONG).await.unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Invalid);
         assert!(["OAuth2 key", "OAuth2 issuer"].contains(&error.address.as_str()), "{error}");
-        // What is missing is a field's name, and that may be said.
+        // The error names a missing field, which is not secret.
         let shown = error.to_string().replace("client_secret", "");
         assert!(error.cause.contains(words) && !shown.contains("secret"), "{error}");
     }
@@ -297,8 +298,8 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
     assert_eq!(error.address, missing.display().to_string());
 }
 
-/// The key files of StreamNative Cloud have a type of their own, `sn_service_account`, beside the
-/// same three fields. They were refused, and a test pinned that: nobody could connect to that
+/// The key files of StreamNative Cloud have their own type, `sn_service_account`, with the same
+/// three fields. They were refused, and a test required that: no client could connect to that
 /// cloud.
 #[tokio::test]
 async fn a_key_of_any_type_will_do() {
@@ -309,8 +310,7 @@ async fn a_key_of_any_type_will_do() {
     }
 }
 
-/// A token that its issuer had taken back was shown to the broker again and again, until its life
-/// was over by its own words.
+/// A token that its issuer had revoked was used again and again, until it expired.
 #[tokio::test]
 async fn a_token_that_was_refused_is_not_shown_again() {
     let issuer = FakeIssuer::new(GRANTED).await;
@@ -318,7 +318,7 @@ async fn a_token_that_was_refused_is_not_shown_again() {
     let first = source.token(LONG).await.unwrap();
     source.forget(&first).await;
     assert_eq!(source.token(LONG).await.unwrap(), "token-2");
-    // Others may have been refused the same one, and say so later.
+    // Another connection may report the same refused token later.
     source.forget(&first).await;
     assert_eq!(source.token(LONG).await.unwrap(), "token-2");
     assert_eq!(issuer.asked().len(), 2);

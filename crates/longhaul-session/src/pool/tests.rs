@@ -15,26 +15,26 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What a host does with those who connect.
+/// Behaviour of a host.
 #[derive(Clone, Copy)]
 enum Host {
-    /// Nothing: it is frozen.
+    /// Does not answer: it is frozen.
     Silent,
-    /// Refuses their credentials.
+    /// Refuses the credentials.
     Refusing,
-    /// Takes them in, and is not ready for any lookup.
+    /// Accepts the connection, and is not ready for a lookup.
     Unready,
-    /// Takes them in, and serves every topic.
+    /// Accepts the connection, and serves every topic.
     Serving,
-    /// Knows that another host decides, which is the last one of the service URL.
+    /// Redirects to the last host of the service URL.
     Redirecting,
-    /// Serves whoever was sent to it by a host that knows, and knows nothing itself.
+    /// Serves clients that another host redirected, and redirects all others.
     Deciding,
     /// Goes down at the first lookup, and is back at once.
     Dying,
-    /// Wants fresh credentials before it answers a lookup.
+    /// Asks for fresh credentials before it answers a lookup.
     Challenging,
-    /// Gives its topics to the last host of the service URL when somebody publishes.
+    /// Moves its topics to the last host of the service URL after the first publish.
     Moving,
 }
 
@@ -42,7 +42,7 @@ enum Host {
 struct Hosts {
     /// `host:port` of each.
     places: Vec<String>,
-    /// What was shown to them, and which listeners were asked for.
+    /// Credentials that clients showed to the hosts, and the listeners that they asked for.
     seen: Seen,
     _serving: JoinSet<()>,
 }
@@ -184,7 +184,7 @@ fn answer(asked: &CommandLookupTopic, role: &Role) -> CommandLookupTopicResponse
     }
 }
 
-/// A place where nobody listens.
+/// An address without a listener.
 async fn closed() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
@@ -199,7 +199,7 @@ fn options(places: &[&str]) -> ConnectOptions {
 }
 
 const TOPIC: &str = "persistent://public/default/t";
-/// Longer than anything here takes.
+/// Longer than any operation in these tests.
 const LONG: Duration = Duration::from_secs(30);
 
 /// The address of a connection.
@@ -207,8 +207,8 @@ fn address(link: &ConnectionHandle) -> String {
     link.cause().address
 }
 
-/// Whoever had asked for a connection gave up before it was refused. The next one to ask, an hour
-/// later, was told of that refusal.
+/// All callers of a connection gave up before it was refused. The next caller, an hour later, got
+/// that refusal.
 #[test]
 fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
     let refused = ConnectFailure::Host(error::unreachable("there", "refused"));
@@ -218,8 +218,8 @@ fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
     assert!(!is_over(&under_way));
 }
 
-/// One host refused the token and the other was down. The user read that the second one cannot be
-/// reached, and was tried again for ever, while nothing would help but another token.
+/// One host refused the token, and the other was down. The error only said that the second one
+/// cannot be reached, and the client tried again for ever, although only another token would help.
 #[tokio::test]
 async fn a_refusal_by_one_host_is_not_hidden_by_the_silence_of_another() {
     let hosts = Hosts::new(&[Host::Refusing]).await;
@@ -232,13 +232,13 @@ async fn a_refusal_by_one_host_is_not_hidden_by_the_silence_of_another() {
         assert!(first.contains(refusing) && first.contains("AuthenticationError"), "{error}");
         assert!(rest.starts_with(&closed), "{error}");
     }
-    // Of one host there is no more to tell than its own words.
+    // With one host, its own error is reported.
     let error = pool(&[refusing]).greet().await.unwrap_err();
     assert_eq!(error.address, format!("pulsar://{refusing}"));
 }
 
-/// Each host had the same part of the time, however soon the others had failed. With seven hosts
-/// down, a slow one was given up after a second.
+/// Each host had the same share of the time, even if the others had failed at once. With seven
+/// hosts down, a slow one was given up after a second.
 #[tokio::test]
 async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
     let (hosts, closed) = (Hosts::new(&[Host::Silent]).await, closed().await);
@@ -250,8 +250,8 @@ async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
     assert!(waited.parse::<u64>().unwrap() > 200, "{error}");
 }
 
-/// A host that was silent took four seconds before the next one was asked: a gateway said that its
-/// broker was away, while the other one worked.
+/// A silent host took four seconds before the next one was asked: a gateway reported its broker as
+/// away while the other one worked.
 #[tokio::test]
 async fn whoever_asks_for_any_broker_does_not_wait_for_those_that_are_silent() {
     let hosts = Hosts::new(&[Host::Silent, Host::Silent, Host::Serving]).await;
@@ -261,20 +261,20 @@ async fn whoever_asks_for_any_broker_does_not_wait_for_those_that_are_silent() {
     let waited = Clock::System.now().since(begin);
     assert!(waited < Duration::from_secs(2), "{waited:?}: a gateway waits for no longer");
     assert_eq!(address(&link), format!("pulsar://{}", hosts.place(2)));
-    // Who asks for anything else goes there at once, too.
+    // Other requests go there at once, too.
     let service = pool.service().await.unwrap();
     assert!(Arc::ptr_eq(&service.link, &link));
 }
 
-/// A broker had lost its cluster: it took everybody in, answered PINGs, and failed every lookup. It
-/// was asked again and again, while its neighbours in the service URL worked.
+/// A broker had lost its cluster: it accepted connections, answered PINGs, and failed every lookup.
+/// It was asked again and again, while the other hosts of the service URL worked.
 #[tokio::test]
 async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let hosts = Hosts::new(&[Host::Unready, Host::Serving]).await;
     let pool = pool(&[hosts.place(0), hosts.place(1)]);
     let failed = pool.owner(TOPIC, Purpose::Records).await;
     assert_eq!(failed.unwrap_err().kind, TransportErrorKind::Unreachable);
-    // Who had asked the same host meanwhile does not move on once more.
+    // A caller that asked the same host at the same time does not advance again.
     let late = Err::<(), _>(error::unreachable("there", "not ready"));
     let endpoint = pool.prepared.endpoints[0].clone();
     let link = pool.service().await.unwrap().link;
@@ -284,8 +284,8 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     }
 }
 
-/// The neighbour of a host that cannot help is the one behind it, wherever that is in the service
-/// URL; and behind the last one comes the first.
+/// After a host that cannot help, the next one in the service URL is asked; after the last one, the
+/// first.
 #[tokio::test]
 async fn the_host_behind_the_one_that_cannot_look_up_is_asked_next() {
     let hosts = Hosts::new(&[Host::Serving, Host::Unready]).await;
@@ -314,7 +314,7 @@ async fn without_credentials_no_host_is_asked() {
     assert_eq!(error.address, missing.display().to_string());
 }
 
-/// A silent issuer of tokens was waited for once for each host.
+/// A silent token issuer was waited for once per host.
 #[cfg(feature = "oauth2")]
 #[tokio::test]
 async fn credentials_are_waited_for_within_the_time_for_connecting() {
@@ -355,9 +355,8 @@ fn a_broker_without_the_port_we_need_is_named() {
     assert!(error.cause.contains("with TLS"), "{error}");
 }
 
-/// A broker named its plain port where the one with TLS belongs, by a wrong setting or because
-/// somebody wanted to listen. The user had written `pulsar+ssl://`, and the token went there for
-/// all to read.
+/// A broker named its plain port in place of the TLS one, because of a wrong setting or an
+/// attacker. The user had written `pulsar+ssl://`, and the token was sent in plain text.
 #[test]
 fn a_lookup_leads_nobody_from_tls_to_plain_text() {
     let (plain, encrypted) = ("pulsar://broker:1", "pulsar+ssl://broker:2");
@@ -369,16 +368,16 @@ fn a_lookup_leads_nobody_from_tls_to_plain_text() {
         let error = next(&lookup(url, url_tls, false), &service).unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Refused);
         assert!(error.cause.contains(words), "{error}");
-        // A proxy names the broker as the proxy reaches it, with TLS or without, and we go to the
-        // proxy as before.
+        // A proxy names the broker as the proxy reaches it, with TLS or without; our connection to
+        // the proxy does not change.
         let (endpoint, behind) = next(&lookup(url, url_tls, true), &service).unwrap();
         assert_eq!(endpoint, service);
         assert!(behind.is_some_and(|broker| broker.starts_with("broker:")));
     }
 }
 
-/// An issuer that took more than eight seconds could never be connected with: its time was that of
-/// the hosts, and when it was over the token that was on its way came too late for anybody.
+/// An issuer that took more than eight seconds could never be used: its time was that of the hosts,
+/// and the token came too late.
 #[test]
 fn what_credentials_take_is_not_taken_from_the_hosts() {
     let budget = Budget::new((Duration::from_secs(8), Duration::from_secs(15)), 1);
@@ -390,7 +389,7 @@ fn what_credentials_take_is_not_taken_from_the_hosts() {
     assert_eq!(of_the_next_host.for_credentials(), Duration::from_secs(3));
 }
 
-/// Every client tried the first host of the service URL first, and all of them were on it.
+/// Every client tried the first host of the service URL first, so all of them used it.
 #[test]
 fn hosts_are_tried_in_an_order_that_chance_decides() {
     let order = |seed| {
@@ -403,8 +402,8 @@ fn hosts_are_tried_in_an_order_that_chance_decides() {
     assert_eq!(orders.len(), 6);
 }
 
-/// The last broker of a chain of redirects owns the topic if it is told so. Otherwise it sends us
-/// on, and we went round.
+/// The last broker of a chain of redirects owns the topic if the question is authoritative.
+/// Otherwise it redirects again, in a circle.
 #[tokio::test]
 async fn a_broker_that_is_redirected_to_is_told_that_it_decides() {
     let hosts = Hosts::new(&[Host::Redirecting, Host::Deciding]).await;
@@ -412,8 +411,7 @@ async fn a_broker_that_is_redirected_to_is_told_that_it_decides() {
     assert!(address(&link).ends_with(hosts.place(1)));
 }
 
-/// A broker goes down under a connection, and is back at once. Whoever came next must not be given
-/// the dead one.
+/// A broker goes down and is back at once. The next caller must not get the dead connection.
 #[tokio::test]
 async fn a_connection_that_has_ended_is_not_handed_out() {
     let hosts = Hosts::new(&[Host::Dying]).await;
@@ -437,7 +435,7 @@ async fn a_token_file_is_read_again_when_the_broker_asks() {
     assert_eq!(hosts.seen(), ["one", "two"]);
 }
 
-/// A host, and a pool that shows it the tokens of an issuer.
+/// A host, and a pool that uses the tokens of an issuer.
 #[cfg(feature = "oauth2")]
 async fn with_tokens(host: Host) -> (Hosts, Pool, impl Sized) {
     use crate::oauth2::tests::{FakeIssuer, GRANTED};
@@ -446,8 +444,8 @@ async fn with_tokens(host: Host) -> (Hosts, Pool, impl Sized) {
     (hosts, Pool::in_order(options).unwrap(), issuer)
 }
 
-/// A broker that asked for a newer token was shown the same one again, as long as that one's own
-/// words said that it was good; and so was one that had refused it.
+/// A broker that asked for a newer token, or had refused one, got the same token again for as long
+/// as it was valid by its own expiry.
 #[cfg(feature = "oauth2")]
 #[tokio::test]
 async fn a_broker_that_does_not_take_a_token_is_shown_another() {
@@ -460,7 +458,7 @@ async fn a_broker_that_does_not_take_a_token_is_shown_another() {
     }
 }
 
-/// An issuer is asked for each of its tokens, and may be down with the broker.
+/// The token is kept, because the issuer may be down together with the broker.
 #[cfg(feature = "oauth2")]
 #[tokio::test]
 async fn a_token_is_kept_when_a_connection_merely_breaks() {

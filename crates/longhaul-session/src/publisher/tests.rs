@@ -3,7 +3,7 @@ use crate::fake_driver::{FakeDriver, soon};
 use crate::{Batching, error};
 use futures::FutureExt;
 
-/// What messages may have.
+/// Size limit of messages.
 const BYTES_MAX: usize = 1_000;
 
 /// A publisher, its driver, and the end of the producer as the driver holds it.
@@ -20,7 +20,7 @@ fn outgoing(bytes: usize) -> Outgoing {
     Outgoing { payload: vec![b'x'; bytes].into(), ..Outgoing::default() }
 }
 
-/// How many bytes a body may have beside what surrounds it.
+/// Largest body that fits, in bytes.
 fn body_max() -> usize {
     BYTES_MAX - weight(&outgoing(0))
 }
@@ -46,8 +46,8 @@ async fn a_message_that_is_too_large_is_refused_and_takes_no_room() {
     assert!(driver.called().is_empty());
 }
 
-/// A message that was not handed over was never stored, and may be published again; one of unknown
-/// fate may have been.
+/// A message that was not handed over was never stored, and may be published again. A message of
+/// unknown fate may have been stored.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_handed_over_is_known_not_to_be_stored() {
     let (driver, end, mut publisher) = bench().await;
@@ -65,7 +65,7 @@ async fn what_cannot_be_handed_over_is_known_not_to_be_stored() {
     assert!(driver.called().is_empty());
 }
 
-/// A driver that goes down with its runtime leaves nobody without an answer.
+/// A driver that goes down with its runtime leaves no caller without an answer.
 #[tokio::test(start_paused = true)]
 async fn a_receipt_that_nobody_will_give_is_of_unknown_fate() {
     let (driver, _end, mut publisher) = bench().await;
@@ -74,7 +74,7 @@ async fn a_receipt_that_nobody_will_give_is_of_unknown_fate() {
     assert!(matches!(soon(receipt).await, Err(PublishError::Unknown(_))));
 }
 
-/// Who publishes faster than the broker stores waits, and learns of the end while it does.
+/// A publisher that is faster than the broker waits, and learns of the end while it waits.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_room_learns_of_the_end() {
     let (mut driver, end, mut publisher) = bench().await;

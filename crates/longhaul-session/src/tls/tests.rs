@@ -47,8 +47,8 @@ fn somebody_has_to_be_trusted() {
     assert!(own.client_config().is_ok());
 }
 
-/// Certificates were read once, at the start. Those that live for a day, as many clusters have
-/// them, ended workers that ran for two.
+/// Certificates were read once, at the start. Certificates that are valid for one day, as many
+/// clusters use them, ended workers that ran for two.
 #[test]
 fn certificates_in_files_are_read_each_time() {
     let authority = Authority::new("ours");

@@ -1,8 +1,7 @@
 //! The envelope of all commands.
 //!
-//! Pulsar declares it as a number beside one optional field for each command, of which exactly one
-//! is set. On the wire that is the same as a `oneof`, and the number of the command is the number
-//! of its field.
+//! Pulsar declares it as a number and one optional field for each command, of which exactly one is
+//! set. On the wire that equals a `oneof`, and the number of a command is the number of its field.
 
 use super::{
     CommandAck, CommandAckResponse, CommandActiveConsumerChange, CommandAuthChallenge,
@@ -31,7 +30,7 @@ pub struct BaseCommand {
     pub command: Option<Command>,
 }
 
-/// A request that this crate knows only so far that it can be answered with an error.
+/// A request that this crate only reads far enough to answer it with an error.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct OtherRequest {
     #[prost(uint64, required, tag = "1")]
@@ -145,7 +144,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The number of the command.
+    /// Number of the command.
     #[must_use]
     pub const fn number(&self) -> i32 {
         match self {
@@ -210,7 +209,7 @@ impl From<Command> for BaseCommand {
     }
 }
 
-/// From a command's own message to the enum.
+/// Conversions from each command's message to the enum.
 macro_rules! from_message {
     ($($variant:ident($message:ty)),* $(,)?) => {$(
         impl From<$message> for Command {

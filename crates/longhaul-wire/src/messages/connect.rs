@@ -1,4 +1,4 @@
-//! The beginning of a connection, authentication, and the sign of life.
+//! Handshake, authentication, and pings.
 
 use bytes::Bytes;
 

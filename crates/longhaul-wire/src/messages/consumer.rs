@@ -1,4 +1,4 @@
-//! Subscriptions: from SUBSCRIBE over permits, deliveries and acks to their end.
+//! Subscriptions: SUBSCRIBE, permits, deliveries, acks and closing.
 
 use super::{KeyLongValue, KeyValue, MessageIdData, Schema};
 
@@ -114,7 +114,7 @@ pub struct CommandAck {
     pub ack_type: i32,
     #[prost(message, repeated, tag = "3")]
     pub message_id: Vec<MessageIdData>,
-    /// The client drops the message because it cannot be read.
+    /// Why the client drops the message: it cannot be read.
     #[prost(int32, optional, tag = "4")]
     pub validation_error: Option<i32>,
     #[prost(message, repeated, tag = "5")]
@@ -177,7 +177,7 @@ pub struct CommandSeek {
     pub request_id: u64,
     #[prost(message, optional, tag = "3")]
     pub message_id: Option<MessageIdData>,
-    /// In ms since the epoch.
+    /// Publish time in ms since the epoch.
     #[prost(uint64, optional, tag = "4")]
     pub message_publish_time: Option<u64>,
 }
@@ -194,16 +194,16 @@ pub struct CommandCloseConsumer {
     pub consumer_id: u64,
     #[prost(uint64, required, tag = "2")]
     pub request_id: u64,
-    /// The broker that the topic goes to, where the one that closes knows it.
+    /// URL of the broker that takes over the topic, if the closing broker knows it.
     #[prost(string, optional, tag = "3")]
     pub assigned_broker_service_url: Option<String>,
-    /// The same with TLS.
+    /// The same URL for TLS.
     #[prost(string, optional, tag = "4")]
     pub assigned_broker_service_url_tls: Option<String>,
 }
 
 impl CommandCloseConsumer {
-    /// Without a word about where to go.
+    /// Names no broker that takes over the topic.
     #[must_use]
     pub const fn new(consumer_id: u64, request_id: u64) -> Self {
         let (assigned_broker_service_url, assigned_broker_service_url_tls) = (None, None);
@@ -220,7 +220,7 @@ impl CommandCloseConsumer {
 pub struct CommandRedeliverUnacknowledgedMessages {
     #[prost(uint64, required, tag = "1")]
     pub consumer_id: u64,
-    /// Empty: all.
+    /// Empty means all messages.
     #[prost(message, repeated, tag = "2")]
     pub message_ids: Vec<MessageIdData>,
     #[prost(uint64, optional, tag = "3")]

@@ -1,4 +1,4 @@
-//! Answers that say only whether a request was done.
+//! Answers that only report success or failure.
 
 use super::Schema;
 use std::fmt;
@@ -34,8 +34,8 @@ pub enum ServerError {
     ProducerFenced = 25,
 }
 
-/// The code of an error as it came. A later broker may have more of them, and its number is then
-/// all there is to say.
+/// Error code as received. A later broker may use codes that this version does not know; only their
+/// number is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
     Known(ServerError),
@@ -51,7 +51,7 @@ impl From<i32> for ErrorCode {
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The variants bear Pulsar's names.
+            // The variants have Pulsar's names.
             Self::Known(error) => write!(f, "{error:?}"),
             Self::Unknown(number) => write!(f, "error {number}"),
         }

@@ -1,4 +1,4 @@
-//! A property: messages have several, so that reading one takes no memory of its own.
+//! A property. A message has several, so reading one does not allocate.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{self, DecodeContext, WireType};
@@ -7,8 +7,8 @@ use prost::{DecodeError, Message};
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
 
-/// Two texts, which share the buffer that they came in. What is read is UTF-8, as the format
-/// demands of texts.
+/// Two texts that share the buffer they came in. Decoding accepts only UTF-8, as the format
+/// requires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyValue {
     /// The name.
@@ -18,25 +18,25 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    /// A property.
+    /// Creates a property.
     pub fn new(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self { key: key.into(), value: value.into() }
     }
 
-    /// The name as text; empty if it was made of what is none.
+    /// The name as text; empty if the bytes are not UTF-8.
     #[must_use]
     pub fn key(&self) -> &str {
         std::str::from_utf8(&self.key).unwrap_or_default()
     }
 
-    /// The value as text; empty if it was made of what is none.
+    /// The value as text; empty if the bytes are not UTF-8.
     #[must_use]
     pub fn value(&self) -> &str {
         std::str::from_utf8(&self.value).unwrap_or_default()
     }
 }
 
-/// Both are required.
+/// Both fields are required.
 impl Message for KeyValue {
     fn encode_raw(&self, out: &mut impl BufMut) {
         encoding::bytes::encode(KEY, &self.key, out);

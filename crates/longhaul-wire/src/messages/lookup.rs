@@ -1,4 +1,4 @@
-//! Which broker serves a topic, how many partitions it has, which topics there are.
+//! Lookups: the broker of a topic, its number of partitions, and the topics of a namespace.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CommandPartitionedTopicMetadata {
@@ -119,7 +119,7 @@ pub struct CommandGetTopicsOfNamespaceResponse {
     pub changed: Option<bool>,
 }
 
-/// Asks to be told of the topics of a namespace that match a pattern, from now on.
+/// Subscribes to changes of the topics of a namespace that match a pattern.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CommandWatchTopicList {
     #[prost(uint64, required, tag = "1")]
@@ -130,7 +130,7 @@ pub struct CommandWatchTopicList {
     pub namespace: String,
     #[prost(string, required, tag = "4")]
     pub topics_pattern: String,
-    /// Of what the client knows already.
+    /// Hash of the topics that the client knows.
     #[prost(string, optional, tag = "5")]
     pub topics_hash: Option<String>,
 }
@@ -141,7 +141,7 @@ pub struct CommandWatchTopicListSuccess {
     pub request_id: u64,
     #[prost(uint64, required, tag = "2")]
     pub watcher_id: u64,
-    /// None where the hash says that the client knows them.
+    /// Empty when the hash says that the client knows them.
     #[prost(string, repeated, tag = "3")]
     pub topic: Vec<String>,
     #[prost(string, required, tag = "4")]

@@ -1,4 +1,4 @@
-//! What describes a message, and one of a batch.
+//! Metadata of messages, and of single messages of a batch.
 
 use super::KeyValue;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ pub struct MessageIdData {
     pub partition: Option<i32>,
     #[prost(int32, optional, tag = "4", default = "-1")]
     pub batch_index: Option<i32>,
-    /// One bit per message of a batch, the lowest first; set bits are still to be acknowledged.
+    /// One bit per message of a batch, the lowest bit first; set bits are not yet acknowledged.
     #[prost(int64, repeated, packed = "false", tag = "5")]
     pub ack_set: Vec<i64>,
     #[prost(int32, optional, tag = "6")]
@@ -31,12 +31,12 @@ pub struct MessageIdData {
 }
 
 impl MessageIdData {
-    /// Before the first message of any topic. It is also the last message of a topic that has none.
+    /// Before the first message of any topic. Also the last message id of an empty topic.
     pub const EARLIEST: Self = Self::new(u64::MAX, u64::MAX);
-    /// Behind the last message of any topic.
+    /// After the last message of any topic.
     pub const LATEST: Self = Self::new(i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
 
-    /// An entry, as a whole.
+    /// An entry as a whole.
     #[must_use]
     pub const fn new(ledger_id: u64, entry_id: u64) -> Self {
         Self {
@@ -50,14 +50,13 @@ impl MessageIdData {
         }
     }
 
-    /// Whether it stands for no entry, as [`EARLIEST`](Self::EARLIEST) does.
+    /// Whether the id names no entry, as [`EARLIEST`](Self::EARLIEST) does.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.ledger_id == u64::MAX && self.entry_id == u64::MAX
     }
 
-    /// Where in a batch it is. Clients say that it is in none by leaving it out, or by a number
-    /// below zero.
+    /// Index in the batch. Clients express "no batch" by a missing or a negative index.
     #[must_use]
     pub fn index_in_batch(&self) -> Option<usize> {
         self.batch_index.and_then(|index| usize::try_from(index).ok())
@@ -90,7 +89,7 @@ pub struct MessageMetadata {
     pub producer_name: String,
     #[prost(uint64, required, tag = "2")]
     pub sequence_id: u64,
-    /// In ms since the epoch, by the producer's clock.
+    /// Publish time in ms since the epoch, by the producer's clock.
     #[prost(uint64, required, tag = "3")]
     pub publish_time: u64,
     #[prost(message, repeated, tag = "4")]
@@ -105,7 +104,7 @@ pub struct MessageMetadata {
     pub compression: Option<i32>,
     #[prost(uint32, optional, tag = "9")]
     pub uncompressed_size: Option<u32>,
-    /// Present, if only as 1, when the payload is a batch.
+    /// Present, even if 1, when the payload is a batch.
     #[prost(int32, optional, tag = "11", default = "1")]
     pub num_messages_in_batch: Option<i32>,
     #[prost(uint64, optional, tag = "12")]
@@ -122,7 +121,7 @@ pub struct MessageMetadata {
     pub partition_key_b64_encoded: Option<bool>,
     #[prost(bytes = "bytes", optional, tag = "18")]
     pub ordering_key: Option<Bytes>,
-    /// In ms since the epoch: not delivered before.
+    /// Earliest delivery in ms since the epoch.
     #[prost(int64, optional, tag = "19")]
     pub deliver_at_time: Option<i64>,
     #[prost(int32, optional, tag = "20")]

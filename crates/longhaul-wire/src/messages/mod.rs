@@ -1,6 +1,6 @@
-//! Commands and metadata. Names, numbers and types are those of Pulsar's `PulsarApi.proto`; what
-//! they mean is said there and in Pulsar's protocol documentation. Transactions are known by their
-//! numbers only, so that they can be refused.
+//! Commands and metadata. Names, numbers and types are those of Pulsar's `PulsarApi.proto`; that
+//! file and Pulsar's protocol documentation define their meaning. Transaction commands are known
+//! only by number, so that they can be refused.
 
 #![expect(missing_docs, reason = "Pulsar's own names, documented where they come from")]
 

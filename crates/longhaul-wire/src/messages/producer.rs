@@ -109,16 +109,16 @@ pub struct CommandCloseProducer {
     pub producer_id: u64,
     #[prost(uint64, required, tag = "2")]
     pub request_id: u64,
-    /// The broker that the topic goes to, where the one that closes knows it.
+    /// URL of the broker that takes over the topic, if the closing broker knows it.
     #[prost(string, optional, tag = "3")]
     pub assigned_broker_service_url: Option<String>,
-    /// The same with TLS.
+    /// The same URL for TLS.
     #[prost(string, optional, tag = "4")]
     pub assigned_broker_service_url_tls: Option<String>,
 }
 
 impl CommandCloseProducer {
-    /// Without a word about where to go.
+    /// Names no broker that takes over the topic.
     #[must_use]
     pub const fn new(producer_id: u64, request_id: u64) -> Self {
         let (assigned_broker_service_url, assigned_broker_service_url_tls) = (None, None);

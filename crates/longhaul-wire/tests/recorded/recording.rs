@@ -1,7 +1,7 @@
 //! Frames of real clients and brokers, each kind of them once.
 //!
-//! A file is the frames as they were on the wire, each behind a byte that says who sent it, and all
-//! of it compressed: a chunk of a message has a megabyte that says little.
+//! A file has the frames as they were on the wire, each after a byte for its sender. It is
+//! compressed, because a chunk of a message has a megabyte of little information.
 
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::batch::Singles;
@@ -13,12 +13,12 @@ use std::io;
 
 /// Largest message and largest unpacked body in a recording.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Where messages begin to be called large.
+/// Messages above this size, in bytes, are called large.
 const LARGE: usize = 1000;
-/// Of zstd, which is run once for each recording.
+/// zstd level; it runs once for each recording.
 const LEVEL: i32 = 19;
 
-/// Who sent a frame.
+/// Sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Side {
     Client,
@@ -34,7 +34,7 @@ impl Side {
     }
 }
 
-/// Frames in the order in which they were seen, of all connections together.
+/// Frames in order of arrival, of all connections together.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     frames: Vec<(Side, Bytes)>,
@@ -42,14 +42,14 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Keeps a frame, unless there is one like it.
+    /// Adds a frame, unless one of the same shape exists.
     pub(crate) fn add(&mut self, side: Side, bytes: &Bytes) {
         if self.shapes.insert(shape(side, bytes)) {
             self.frames.push((side, bytes.clone()));
         }
     }
 
-    /// Keeps only what one side sent.
+    /// Keeps only the frames of one side.
     pub(crate) fn retain(&mut self, side: Side) {
         self.frames.retain(|(it, _)| *it == side);
     }
@@ -90,13 +90,13 @@ fn corrupt() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the recording is damaged")
 }
 
-/// What frames that are alike have in common: the command, which fields it and its metadata have,
-/// names and small numbers that say what a message consists of; not any other numbers and texts.
+/// The shape of a frame, for grouping: the command, the fields of the command and its metadata, and
+/// the names and small numbers that describe the message. Other numbers and texts are left out.
 fn shape(side: Side, bytes: &Bytes) -> String {
     let mut shape = format!("{side:?} ");
     match frame::decode(&mut BytesMut::from(&bytes[..]), MESSAGE_BYTES_MAX) {
         Ok(Some(Frame { command, payload })) => {
-            // A field that the crate does not know is seen by its size only.
+            // Only the size of unknown fields is visible.
             let mut again = BytesMut::new();
             frame::encode_head(command.clone(), 0, &mut again);
             let message = payload.as_ref().map_or(0, |it| it.bytes().len());
@@ -104,7 +104,7 @@ fn shape(side: Side, bytes: &Bytes) -> String {
             shape += &format!("{unknown} {}", without_values(&format!("{command:?}")));
             shape + payload.map(|payload| shape_of(&payload)).as_deref().unwrap_or_default()
         }
-        // Each of those is of interest.
+        // Each invalid frame is kept.
         undecoded => format!("{shape} {undecoded:?} {bytes:?}"),
     }
 }
@@ -121,7 +121,7 @@ fn shape_of(payload: &Payload) -> String {
         compression::unpack(kind, &payload.body(), size, MESSAGE_BYTES_MAX)
     });
     let body = body.unwrap_or_default();
-    // What a large message is made of is worth more than what a small one is.
+    // The parts of a large message matter more than those of a small one.
     shape += &format!("large: {} ", body.len() > LARGE);
     let singles: HashSet<String> = Singles::new(body, count)
         .map(|single| without_values(&format!("{:?}", single.map(|single| single.metadata))))
@@ -131,7 +131,7 @@ fn shape_of(payload: &Payload) -> String {
     shape + &singles.concat()
 }
 
-/// Texts become empty, and numbers a zero.
+/// Replaces texts by empty ones, and numbers by zero.
 fn without_values(text: &str) -> String {
     let mut out = String::new();
     let mut characters = text.chars().peekable();

@@ -1,4 +1,4 @@
-//! All that is set on a namespace, in one JSON, as Pulsar writes and reads it.
+//! All settings of a namespace, in Pulsar's JSON.
 
 use super::super::broker_stats;
 use super::super::names;
@@ -10,18 +10,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What a namespace is created with.
+/// Settings of a new namespace.
 #[derive(Default)]
 pub(in crate::admin) struct NewNamespace {
-    /// How the broker treats its messages.
+    /// Its policies.
     pub(in crate::admin) policies: Vec<PolicyChange>,
-    /// Who may use it.
+    /// Its grants.
     pub(in crate::admin) grants: Grants,
-    /// What its operators note about it.
+    /// Its properties.
     pub(in crate::admin) properties: ResourceProperties,
 }
 
-/// Who may do what, in the JSON of Pulsar.
+/// Grants, in Pulsar's JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Permissions {
@@ -31,8 +31,8 @@ struct Permissions {
     subscription_auth_roles: Map<String, Value>,
 }
 
-/// What Pulsar says of every namespace, whatever is set on it. Clients read some of this without
-/// asking whether there is any.
+/// Fields that Pulsar returns for every namespace. Clients read some of them without checking
+/// whether they exist.
 fn always() -> Map<String, Value> {
     let shown = json!({
         "bundles": broker_stats::bundles(),
@@ -50,7 +50,7 @@ fn always() -> Map<String, Value> {
     shown.as_object().cloned().unwrap_or_default()
 }
 
-/// What is set on a namespace in the JSON of Pulsar.
+/// The settings of a namespace in Pulsar's JSON.
 pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
     let mut shown = always();
     let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
@@ -70,8 +70,7 @@ pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
     Value::Object(shown)
 }
 
-/// Reads what a namespace is created with; keys that are none of Pulsar's are passed over, as
-/// Pulsar does.
+/// Reads the settings of a new namespace. Unknown keys are ignored, as in Pulsar.
 pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace, AdminCallError> {
     let Some(map) = value.as_object_mut() else {
         let empty = value.is_null();
@@ -95,7 +94,7 @@ pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace,
     })
 }
 
-/// Who may use it was dropped: whoever had given grants along had given none.
+/// Grants in the request were dropped without an error.
 fn grants(value: Value) -> Result<Grants, AdminCallError> {
     let given = parse::<Option<Permissions>>(value)?.unwrap_or_default();
     if !given.destination_auth.is_empty() || !given.subscription_auth_roles.is_empty() {
@@ -109,12 +108,12 @@ fn grants(value: Value) -> Result<Grants, AdminCallError> {
     Ok(grants)
 }
 
-/// Both quotas on a backlog.
+/// Both backlog quotas.
 pub(super) fn quotas(policies: &Policies) -> Value {
     let mut map = Map::new();
     let mut add = |kind: &str, quota: Option<BacklogQuota>| {
         let Some(quota) = quota else { return };
-        // `limit` is the name of older versions, which their tools read.
+        // `limit` is the name in older versions; their tools read it.
         let value = json!({
             "limit": quota.limit_bytes,
             "limitSize": quota.limit_bytes,

@@ -57,8 +57,8 @@ fn what_makes_no_sense_is_refused() {
     assert!(matches!(read("messageTTL", json!(1.5)), Some(AdminCallError::BadRequest(_))));
 }
 
-/// Anything was kept and shown: 20,000 partitions, of which 10,000 were made; an action of a quota
-/// that there is none of; a number as a rate.
+/// Invalid values were stored and shown: 20,000 partitions, of which 10,000 were created; an
+/// unknown quota action; a number as a rate.
 #[test]
 fn what_no_value_can_be_is_refused() {
     let refuses = |value: Value, reason: &str| {
@@ -94,8 +94,8 @@ fn what_no_value_can_be_is_refused() {
     assert_eq!(read("autoTopicCreation", &parts(10_000)), Ok(()));
 }
 
-/// A namespace was created without the grants and properties that were given along, and into
-/// clusters that do not exist.
+/// A namespace was created without the given grants and properties, and with clusters that do not
+/// exist.
 #[test]
 fn what_a_namespace_is_created_with_is_taken_or_refused() {
     let given = json!({"auth_policies": {"namespace_auth": {"joe": ["produce"]},
@@ -127,7 +127,7 @@ fn what_a_namespace_is_created_with_is_taken_or_refused() {
     assert!(read_namespace(json!({"auth_policies": {"namespace_auth": {"r": ["all"]}}})).is_err());
 }
 
-/// Stock clients of Java threw a NullPointerException where nothing was set.
+/// Stock Java clients threw a `NullPointerException` for unset policies.
 #[test]
 fn what_is_not_set_is_shown_as_pulsar_shows_it() {
     let none = Policies::default();
@@ -176,7 +176,7 @@ fn a_namespace_is_read_as_it_is_shown() {
     assert!(read_namespace(Value::Null).unwrap().policies.is_empty());
 }
 
-/// Sets a policy of a topic, or of a namespace where topics have none of that name.
+/// Sets a policy of a topic, or of a namespace if topics have none of that name.
 fn read(name: &str, value: &Value) -> Result<(), AdminCallError> {
     let quota_type = Some("message_age");
     let found = [PolicyScope::Topic, PolicyScope::Namespace]
@@ -185,7 +185,7 @@ fn read(name: &str, value: &Value) -> Result<(), AdminCallError> {
     found.unwrap().read(value.clone()).map(drop)
 }
 
-/// All of these were answered with 204, and nothing followed.
+/// All of these were answered with 204 and had no effect.
 #[test]
 fn what_is_not_obeyed_is_refused() {
     for (name, value) in [
@@ -260,14 +260,14 @@ fn what_changes_nothing_is_taken() {
     }
 }
 
-/// The rows of the table of policies on this page.
+/// The rows of the policy table in the documentation.
 fn rows(page: &str) -> impl Iterator<Item = &str> {
     let rows = page.lines().skip_while(|line| *line != "## Policies");
     let rows = rows.skip_while(|line| !line.starts_with("|---")).skip(1);
     rows.take_while(|line| line.starts_with('|'))
 }
 
-/// The names of the policy that a row is about, and the first word of what the broker does with it.
+/// The names of a row's policy, and the first word of the broker's behaviour.
 fn meaning(row: &str) -> (String, String) {
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
     let names = cells[1..4].join(" ").replace('`', "");
@@ -278,7 +278,7 @@ fn documented(page: &str) -> Vec<(String, String)> {
     rows(page).map(meaning).collect()
 }
 
-/// The same of the broker's table.
+/// The same from the broker's table.
 fn known() -> Vec<(String, String)> {
     let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
     let row = |policy: &PolicyRow| {
@@ -302,7 +302,7 @@ fn the_documentation_has_the_same_table() {
     assert_eq!(documented(page), known());
 }
 
-/// The test above finds each row that is missing, that nobody knows, or that says something else.
+/// The test above finds every missing, unknown or different row.
 #[test]
 fn a_wrong_table_in_the_documentation_is_found() {
     let page = include_str!("../../../../../docs/broker.md");

@@ -1,4 +1,4 @@
-//! Paths of the broker itself, its cluster and its figures: there is one of each.
+//! Routes of the broker, its cluster and its statistics: there is one of each.
 
 use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::broker_stats;
@@ -23,21 +23,21 @@ pub(super) fn brokers(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
         ("GET", [CLUSTER, _, "ownedNamespaces"]) => {
             figures(|topics, _| AdminResponse::json(&broker_stats::owned_namespaces(&topics)))
         }
-        // All of these are texts to Pulsar, too.
+        // Pulsar also returns all of these as texts.
         ("GET", ["configuration", "runtime"]) => tell(|advertised| {
             let message_bytes_max = advertised.message_bytes_max.to_string();
             AdminResponse::json(
                 &json!({"clusterName": CLUSTER, "maxMessageSize": message_bytes_max}),
             )
         }),
-        // They are arguments of the program, of which none changes while it runs.
+        // Settings are program arguments, none of which changes at runtime.
         ("GET", ["configuration"]) => tell(|_| AdminResponse::json(&json!([]))),
         ("GET", ["configuration", "values"]) => tell(|_| AdminResponse::json(&json!({}))),
         ("POST" | "DELETE", ["configuration", ..]) => {
             let text = "this broker's settings are arguments of its program: start it with others";
             return Err(AdminCallError::PreconditionFailed(text.to_owned()));
         }
-        // What Pulsar keeps elsewhere lies with the broker.
+        // Pulsar's metadata store is part of this broker.
         ("GET", ["internal-configuration"]) => tell(|_| {
             AdminResponse::json(&json!({
                 "metadataStoreUrl": "",
@@ -46,13 +46,13 @@ pub(super) fn brokers(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
                 "bookkeeperMetadataServiceUri": "",
             }))
         }),
-        // It is looked at with every message, and every second.
+        // Quotas are checked with every message, and every second.
         ("GET", ["backlog-quota-check"]) => tell(|_| AdminResponse::empty()),
         _ => return Err(unknown(asked)),
     })
 }
 
-/// Whether it answers.
+/// The health check.
 pub(super) fn health() -> AdminRoute {
     AdminRoute {
         access: AdminAccess::Everybody,
@@ -83,7 +83,7 @@ fn figures(
 
 pub(super) fn clusters(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     superuser(match path {
-        // What is stored lies with the broker itself.
+        // The broker stores messages itself, without bookies.
         ["bookies", "all"] => tell(|_| AdminResponse::json(&json!({"bookies": []}))),
         ["bookies", "racks-info"] => tell(|_| AdminResponse::json(&json!({}))),
         ["resourcegroups"] => tell(|_| AdminResponse::json(&json!([]))),
@@ -101,8 +101,8 @@ pub(super) fn clusters(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     })
 }
 
-/// Where clients with an HTTP service URL find a topic. Those that encrypt read the fields with
-/// `Tls`; older ones read `Ssl`.
+/// The broker of a topic, for clients with an HTTP service URL. TLS clients read the fields with
+/// `Tls`, older ones `Ssl`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LookupData<'a> {

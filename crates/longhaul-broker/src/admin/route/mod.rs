@@ -1,7 +1,7 @@
-//! From method, path, query and body to what is done: one place for each endpoint. Pure.
+//! Maps method, path, query and body to the work of an endpoint: one place per endpoint. Pure.
 //!
-//! An endpoint says who may, what the machine does, on its own thread, and how the result is shown,
-//! where there is time to write megabytes of JSON.
+//! An endpoint states who may call it, what the machine does on its own thread, and how the result
+//! is formatted. Formatting runs on another thread, where there is time to write megabytes of JSON.
 
 mod brokers;
 mod namespaces;
@@ -19,11 +19,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What is nested deeper is no policy. What is stored wraps a policy into a few objects more, and
-/// is read by a parser that has a limit, too.
+/// Maximum nesting of a policy. A stored policy is wrapped into a few more objects and read by a
+/// parser that has its own limit.
 const JSON_DEPTH_MAX: usize = 32;
 
-/// A request, apart from who sends it.
+/// A request, without its sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdminRequest<'a> {
     pub(super) method: &'a str,
@@ -31,52 +31,52 @@ pub(super) struct AdminRequest<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// What a request leads to.
+/// Result of routing a request.
 pub(super) struct AdminRoute {
-    /// Who may.
+    /// Required permission.
     pub(super) access: AdminAccess,
-    /// What is done.
+    /// The work to do.
     pub(super) work: Work,
 }
 
-/// Who may, where tokens are asked for.
+/// Permission for an endpoint, if tokens are required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminAccess {
-    /// Everybody: what tells a load balancer that the broker lives.
+    /// Everybody: health checks of load balancers.
     Everybody,
-    /// Whoever has a valid token.
+    /// Roles with a valid token.
     Authenticated,
-    /// Whoever may publish to or read this topic: what clients with an HTTP service URL ask.
+    /// Roles that may publish to or read this topic: requests of clients with an HTTP service URL.
     User(TopicName),
-    /// These, and whoever may see all figures.
+    /// Like `User`, and roles that may see all metrics.
     Viewer(TopicName),
-    /// Those who administer this tenant, and superusers.
+    /// Administrators of this tenant, and superusers.
     Tenant(String),
     /// Superusers.
     Superuser,
 }
 
-/// Shows what came of a call.
+/// Formats the result of a call.
 pub(super) type Show = Box<dyn FnOnce(&Advertised) -> AdminResponse + Send>;
 
-/// What the machine does.
+/// Work of the machine.
 type Ask<T> = Box<dyn FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send>;
 
-/// What is done.
+/// The work of an endpoint.
 pub(super) enum Work {
-    /// The machine is asked, and its result shown.
+    /// Calls the machine and formats the result.
     Ask(Ask<Show>),
-    /// The machine is asked for an entry, which is read and shown.
+    /// Calls the machine for an entry, which is then read and formatted.
     Read(Ask<StoredEntryLocation>),
-    /// The metrics are shown, as far as whoever asks may see them.
+    /// Returns the metrics that the client may see.
     Metrics,
-    /// The answer is known.
+    /// Returns a known answer.
     Tell(Show),
 }
 
 type Routed = Result<AdminRoute, AdminCallError>;
 
-/// Finds what a request leads to.
+/// Routes a request.
 pub(super) fn route(asked: AdminRequest<'_>) -> Routed {
     let segments: Vec<&str> = asked.target.segments.iter().map(String::as_str).collect();
     match (asked.method, segments.as_slice()) {
@@ -143,7 +143,7 @@ fn tell(show: impl FnOnce(&Advertised) -> AdminResponse + Send + 'static) -> Wor
     Work::Tell(Box::new(show))
 }
 
-/// The machine does `work`, and `show` makes an answer of the result.
+/// Runs `work` in the machine, and `show` formats the result.
 fn ask<T: Send + 'static>(
     work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send + 'static,
     show: impl FnOnce(T, &Advertised) -> AdminResponse + Send + 'static,
@@ -154,21 +154,21 @@ fn ask<T: Send + 'static>(
     }))
 }
 
-/// The same, with the result as JSON.
+/// Like `ask`, with the result as JSON.
 fn json<T: Serialize + Send + 'static>(
     work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send + 'static,
 ) -> Work {
     ask(work, |result, _| AdminResponse::json(&result))
 }
 
-/// The same, with nothing to be shown.
+/// Like `ask`, with an empty answer.
 fn done(
     work: impl FnOnce(&mut BrokerMachine) -> Result<(), AdminCallError> + Send + 'static,
 ) -> Work {
     ask(work, |(), _| AdminResponse::empty())
 }
 
-/// The machine finds an entry, which is read and shown.
+/// The machine finds an entry, which is read and formatted.
 fn read(
     work: impl FnOnce(&mut BrokerMachine) -> Result<StoredEntryLocation, AdminCallError>
     + Send
@@ -177,7 +177,7 @@ fn read(
     Work::Read(Box::new(work))
 }
 
-/// The policy that this segment of a path names.
+/// The policy named by this segment of a path.
 fn policy_row(
     asked: AdminRequest<'_>,
     scope: PolicyScope,
@@ -187,7 +187,7 @@ fn policy_row(
     policy.ok_or_else(|| unknown(asked))
 }
 
-/// What is said to whoever asks for a part of Pulsar's interface that is not there.
+/// The error for an endpoint of Pulsar that this broker does not have.
 fn unknown(asked: AdminRequest<'_>) -> AdminCallError {
     let path: String = asked.target.segments.join("/").chars().take(200).collect();
     let shown: String = path.chars().flat_map(char::escape_default).collect();
@@ -197,7 +197,7 @@ fn unknown(asked: AdminRequest<'_>) -> AdminCallError {
     ))
 }
 
-/// The body as JSON; nothing is `null`.
+/// The body as JSON; an empty body is `null`.
 fn json_body(body: &[u8]) -> Result<Value, AdminCallError> {
     if body.trim_ascii().is_empty() {
         return Ok(Value::Null);
@@ -210,8 +210,8 @@ fn json_body(body: &[u8]) -> Result<Value, AdminCallError> {
     Ok(value)
 }
 
-/// Whether lists and objects lie within each other more than so often. A value has come through a
-/// parser that has a limit of its own.
+/// Whether lists and objects are nested deeper than this. The value has already passed a parser
+/// with its own limit.
 fn is_deeper(value: &Value, depth: usize) -> bool {
     let deeper = |inner: &Value| is_deeper(inner, depth - 1);
     match value {

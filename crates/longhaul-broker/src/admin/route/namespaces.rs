@@ -1,4 +1,4 @@
-//! Paths of tenants and namespaces.
+//! Routes of tenants and namespaces.
 
 use super::super::answer::AdminResponse;
 use super::super::policies::AuthAction;
@@ -42,8 +42,8 @@ pub(super) fn tenants(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     })
 }
 
-/// Who administers a tenant. What is not said is what it is without a body; what Pulsar refuses is
-/// refused.
+/// The tenant in a body. Missing fields get the values of an empty body; values that Pulsar refuses
+/// are refused.
 fn tenant_of(body: &[u8]) -> Result<Tenant, AdminCallError> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -72,8 +72,8 @@ fn tenant_of(body: &[u8]) -> Result<Tenant, AdminCallError> {
     Ok(Tenant { admin_roles, allowed_clusters })
 }
 
-/// Full names of the topics of a namespace: those without partitions and single partitions, or the
-/// whole of partitioned ones.
+/// Full names of the topics of a namespace: unpartitioned topics and partitions, or partitioned
+/// topics.
 pub(super) fn topics(tenant: &str, namespace: &str, partitioned: bool) -> Routed {
     let namespace = names::namespace(tenant, namespace)?;
     administrator(
@@ -121,7 +121,7 @@ pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
             move |machine| machine.namespace_settings(&namespace),
             |settings, _| AdminResponse::json(&of_namespace(&settings)),
         ),
-        // Clients with an HTTP service URL say which ones they mean.
+        // Clients with an HTTP service URL request one kind of topics.
         ("GET", ["topics"]) if asked.target.value("mode") == Some("NON_PERSISTENT") => {
             tell(|_| AdminResponse::json(&json!([])))
         }
@@ -129,7 +129,7 @@ pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
         ("PUT", ["unload"] | [BUNDLE, "unload"]) => {
             done(move |machine| machine.unload_namespace(&namespace))
         }
-        // It is one, which can only be asked for if there is the namespace.
+        // A namespace has one bundle, if it exists.
         ("GET", ["bundles"]) => ask(
             move |machine| machine.namespace_policies(&namespace),
             |_, _| AdminResponse::json(&broker_stats::bundles()),
@@ -153,7 +153,7 @@ pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     administrator(tenant, work)
 }
 
-/// What its operators note: all of it, or one thing.
+/// The properties of a namespace: all of them, or one.
 fn note(asked: AdminRequest<'_>, namespace: String, path: &[&str]) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
         ("GET", ["properties"]) => json(move |machine| machine.namespace_properties(&namespace)),

@@ -1,4 +1,4 @@
-//! Paths of schemas.
+//! Routes of schemas.
 
 use super::super::answer::AdminResponse;
 use super::super::values::{AdminCallError, NewSchema};
@@ -7,7 +7,7 @@ use crate::name::TopicName;
 use hyper::StatusCode;
 use serde_json::json;
 
-/// Kinds of schemas, by the names of Pulsar's JSON.
+/// Types of schemas, by their names in Pulsar's JSON.
 const KINDS: &[&str] = &[
     "NONE",
     "STRING",

@@ -8,7 +8,7 @@ mod tenants;
 
 const BASE: &str = "/admin/v2/persistent/public/default";
 
-/// What is answered about the topic `a b`.
+/// The answer to a call about the topic `a b`.
 #[track_caller]
 fn topic(rig: &mut AdminRig, method: &str, tail: &str, body: &str) -> (u16, Value) {
     rig.ask(method, &format!("{BASE}/a%20b{tail}"), body)
@@ -24,8 +24,8 @@ fn namespace(rig: &mut AdminRig, method: &str, tail: &str, body: &str) -> (u16, 
     rig.ask(method, &format!("/admin/v2/namespaces/public/default{tail}"), body)
 }
 
-/// With the topic, which has three messages, of which the last was published a second ago, and the
-/// subscription from the start.
+/// A rig with the topic, with three messages, of which the last was published a second ago, and
+/// with the subscription at the start.
 fn with_messages() -> AdminRig {
     let mut rig = AdminRig::new();
     assert_eq!(topic(&mut rig, "PUT", "", ""), DONE);
@@ -88,7 +88,7 @@ fn topics_with_partitions_are_created_and_grow() {
     assert_eq!((status, &found["partitions"]), (200, &json!(0)), "it would come into being");
 }
 
-/// What a tool notes on a topic that it creates was dropped.
+/// Properties that a tool sets on a new topic were dropped.
 #[test]
 fn topics_have_the_properties_that_they_were_created_with() {
     let mut rig = AdminRig::new();
@@ -130,7 +130,7 @@ fn topics_are_looked_at_emptied_and_unloaded() {
     assert_eq!(topic(&mut rig, "PUT", "/compaction", ""), DONE);
     assert_eq!(topic(&mut rig, "GET", "/compaction", "").1["status"], "RUNNING");
     assert_eq!(topic(&mut rig, "PUT", "/compaction", "").0, 409);
-    // They are three, two and one second old.
+    // The messages are three, two and one second old.
     assert_eq!(topic(&mut rig, "POST", "/all_subscription/expireMessages/1", ""), DONE);
     assert_eq!(backlog(&mut rig), 1);
     assert_eq!(topic(&mut rig, "PUT", "/unload", ""), DONE);
@@ -249,8 +249,8 @@ fn subscriptions_start_where_they_are_told() {
     assert_eq!(topic(&mut rig, "GET", "/subscription/none/properties", "").0, 404);
 }
 
-/// They could be read and not set, though `pulsar-admin topics update-subscription-properties` does
-/// that.
+/// The properties could be read and not set, although `pulsar-admin topics
+/// update-subscription-properties` sets them.
 #[test]
 fn the_properties_of_a_subscription_are_replaced() {
     let mut rig = with_messages();
@@ -259,7 +259,7 @@ fn the_properties_of_a_subscription_are_replaced() {
     for (body, after) in [
         (r#"{"k":"v","l":"w"}"#, json!({"k": "v", "l": "w"})),
         (r#"{"k":"x"}"#, json!({"k": "x"})),
-        // So does `--clear`.
+        // `--clear` sends this too.
         ("{}", json!({})),
         (r#"{"k":"v"}"#, json!({"k": "v"})),
         ("null", json!({})),
@@ -487,8 +487,8 @@ proptest! {
     }
 }
 
-/// A policy that was nested 125 deep was recorded, and a few objects deeper in the log than the
-/// parser of the next start would read.
+/// A policy with 125 levels of nesting was recorded. In the log it was a few objects deeper than
+/// the parser of the next start accepts.
 #[test]
 fn what_is_nested_too_deep_is_refused() {
     let nested = |depth: usize| r#"{"a":"#.repeat(depth) + "0" + &"}".repeat(depth);

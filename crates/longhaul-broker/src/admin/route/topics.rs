@@ -1,4 +1,4 @@
-//! Paths of topics and subscriptions.
+//! Routes of topics and subscriptions.
 
 use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::internal;
@@ -130,7 +130,7 @@ fn look(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
             read(move |machine| machine.find_message(&topic, position))
         }
         ["examinemessage"] => {
-            // Counts from the last message on, as Pulsar does, unless it is told otherwise.
+            // Counts from the last message on by default, as Pulsar does.
             let from_last = asked.target.value("initialPosition") != Some("earliest");
             let nth = asked.target.value("messagePosition").map_or(Ok(1), number::<i64>)?;
             let nth = u64::try_from(nth).unwrap_or_default().max(1);
@@ -142,7 +142,7 @@ fn look(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
     administrator(name.tenant(), work)
 }
 
-/// The same of what is noted on a topic, and of its subscriptions.
+/// Routes of a topic's properties and of its subscriptions.
 fn look_closer(
     asked: AdminRequest<'_>,
     topic: TopicName,
@@ -300,8 +300,8 @@ fn properties(value: Value) -> Result<ResourceProperties, AdminCallError> {
     Ok(given.unwrap_or_default())
 }
 
-/// A number, the same as a JSON string, or an object that holds one of both, and perhaps
-/// properties. What is no number is 0, which the machine refuses.
+/// A number, a number as a JSON string, or an object with one of them and possibly properties.
+/// Anything else counts as 0, which the machine refuses.
 fn partitions(body: &[u8]) -> Result<(u32, ResourceProperties), AdminCallError> {
     let value: Value = parse(body)?;
     let given = value.get("partitions").unwrap_or(&value);

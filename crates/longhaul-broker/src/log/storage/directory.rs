@@ -1,4 +1,4 @@
-//! A data directory of the operating system.
+//! A data directory in the file system.
 
 use super::{LockError, Storage, StorageFile, StorageLock};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The name of the file that processes lock.
+/// Name of the lock file.
 pub(super) const LOCK: &str = "LOCK";
 /// The folders of a data directory.
 const FOLDERS: &[&str] = &["log", "compact"];
-/// New directories and files are their owner's alone: they hold all payloads.
+/// Only the owner may access new directories and files: they hold all payloads.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
@@ -20,18 +20,18 @@ const FILE_MODE: u32 = 0o600;
 #[derive(Clone, Debug)]
 pub struct FileStorage {
     root: PathBuf,
-    /// The directory and its folders, open: to sync a name must not fail for want of a file
+    /// The directory and its folders, open: syncing a name must not fail for lack of a file
     /// descriptor.
     folders: Arc<[(&'static str, File)]>,
-    /// How many files are open.
+    /// Number of open files.
     open: Arc<AtomicUsize>,
 }
 
 impl FileStorage {
-    /// Uses this directory, which is created, for this user alone, when it does not exist.
+    /// Uses this directory. If it does not exist, it is created for this user alone.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         for folder in FOLDERS {
@@ -45,15 +45,15 @@ impl FileStorage {
             tracing::warn!(%data, "other users of this machine may read the data directory, with all payloads: run `chmod -R go-rwx` on it");
         }
         storage.sync_dir("")?;
-        // The directory's own name lies in its parent, which need not be ours to read.
+        // The directory's own name is stored in its parent, which may not be readable.
         if let Some(parent) = storage.root.parent().filter(|path| !path.as_os_str().is_empty()) {
             drop(File::open(parent).and_then(|parent| parent.sync_all()));
         }
         Ok(storage)
     }
 
-    /// Whether users outside the owner's group get at what lies in the folders. A new directory
-    /// never is; one that was there is left as it is.
+    /// Whether other users may access the folders. A new directory never allows that; the mode of
+    /// an existing one is not changed.
     fn is_open_to_others(&self) -> io::Result<bool> {
         let others =
             |folder: &str| Ok::<_, io::Error>(self.root.join(folder).metadata()?.mode() & 0o007);
@@ -87,8 +87,7 @@ impl Storage for FileStorage {
             }
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        // The process id only helps the operator, so that a full disk must not keep us from
-        // starting.
+        // The process id only helps the operator, so a full disk must not prevent a start.
         drop(file.set_len(0).and_then(|()| file.rewind()));
         drop(writeln!(file, "{}", std::process::id()));
         Ok(Box::new(FileLock { _file: file }))
@@ -135,7 +134,7 @@ impl Storage for FileStorage {
 
     fn free_bytes(&self) -> io::Result<u64> {
         let disk = rustix::fs::statvfs(&self.root)?;
-        // Some file systems do not say how large they are.
+        // Some file systems do not report their size.
         if disk.f_blocks == 0 {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -154,18 +153,18 @@ impl Storage for FileStorage {
     }
 }
 
-/// Makes a directory, if it does not exist, that its owner alone may read.
+/// Creates a directory that only its owner may read, if it does not exist.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn new_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
-/// Makes a file, or empties it, that its owner alone may read.
+/// Creates or empties a file that only its owner may read.
 ///
 /// # Errors
-/// Those of the operating system.
+/// I/O errors.
 pub fn new_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
@@ -180,7 +179,7 @@ pub(super) fn list(folder: &Path) -> io::Result<Vec<String>> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        // A name that is no UTF-8 is none of ours.
+        // File names of the broker are always UTF-8.
         names.extend(entry?.file_name().into_string().ok());
     }
     Ok(names)
@@ -189,9 +188,9 @@ pub(super) fn list(folder: &Path) -> io::Result<Vec<String>> {
 #[derive(Debug)]
 pub(super) struct DirectoryFile {
     file: File,
-    /// As it was opened; it may have another name by now.
+    /// Path when the file was opened; it may have been renamed.
     path: PathBuf,
-    /// How many such files are open.
+    /// Number of open files.
     open: Arc<AtomicUsize>,
 }
 
@@ -208,10 +207,10 @@ impl Drop for DirectoryFile {
     }
 }
 
-/// Bytes of zeros that are written at once.
+/// Zeros per write, in bytes.
 #[cfg(target_os = "linux")]
 const ZEROS_BYTES: usize = 1024 * 1024;
-/// What direct writes begin and end at, in memory and in the file, on all disks of today.
+/// Alignment of direct writes, in memory and in the file, on all current disks.
 #[cfg(target_os = "linux")]
 const DIRECT_BYTES: usize = 4096;
 
@@ -236,7 +235,7 @@ impl StorageFile for DirectoryFile {
             preadv2(&self.file, &mut [io::IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
         match read {
             Ok(count) => Ok(count == whole),
-            // Not in memory, or a file system that cannot say.
+            // Not in memory, or the file system cannot tell.
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -253,7 +252,7 @@ impl StorageFile for DirectoryFile {
         let is_whole = |at: u64| at.is_multiple_of(DIRECT_BYTES as u64);
         let mut options = OpenOptions::new();
         let direct = options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
-        // File systems that cannot do it refuse here, or at the first write.
+        // File systems without direct writes refuse here, or at the first write.
         let Ok(direct) = direct.open(&self.path) else { return Ok(false) };
         let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
         if !is_whole(from) || !is_whole(to) || id(&direct)? != id(&self.file)? {
@@ -290,19 +289,19 @@ fn reserve(file: &File, size: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
     match fallocate(file, FallocateFlags::empty(), 0, size) {
-        // Who cannot reserve finds out while filling with zeros.
+        // A file system that cannot reserve fails later, when it is filled with zeros.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Filling with zeros reserves as well, only later.
+/// Filling with zeros reserves the space too, only later.
 #[cfg(not(target_os = "linux"))]
 fn reserve(_file: &File, _size: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The operating system releases the lock with the file.
+/// The operating system releases the lock when the file is closed.
 #[derive(Debug)]
 struct FileLock {
     _file: File,

@@ -1,4 +1,4 @@
-//! What the log needs of a disk, and nothing more, so that a simulated one can stand in for it.
+//! The interface between the log and a disk. A simulated disk can implement it.
 //!
 //! Names are paths within the data directory, as `log/0000000001.seg`.
 
@@ -18,24 +18,23 @@ use std::sync::Arc;
 
 /// A data directory.
 pub trait Storage: Debug + Send + Sync {
-    /// How messages to the operator name a file.
+    /// Name of a file in messages to the operator.
     fn describe(&self, name: &str) -> String;
-    /// Takes the directory for this process, until the lock is dropped. The error is a process id,
-    /// if it is known.
+    /// Locks the directory for this process until the lock is dropped.
     ///
     /// # Errors
     /// See [`LockError`].
     fn lock(&self) -> Result<Box<dyn StorageLock>, LockError>;
-    /// The files of a folder, without the folder's name, in no order. A folder that does not exist
-    /// has none.
+    /// The files of a folder, without the folder's name, in no order. A missing folder has none.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
-    /// The same files with their bytes. What goes meanwhile is left out.
+    /// The files of a folder with their sizes in bytes. Files that are removed meanwhile are left
+    /// out.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn sizes(&self, folder: &str) -> io::Result<Vec<(String, u64)>> {
         let mut sizes = Vec::new();
         for file in self.list(folder)? {
@@ -51,100 +50,101 @@ pub trait Storage: Debug + Send + Sync {
     /// Opens a file for reading and writing.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
-    /// Creates an empty file, in place of one that may be there.
+    /// Creates an empty file; replaces an existing one.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
-    /// Gives a file another name, in place of the file that may have it.
+    /// Renames a file; replaces an existing one.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file. Who holds it open keeps reading it.
+    /// Removes a file. Open handles can still read it.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// How many bytes more the disk takes.
+    /// Free bytes of the disk.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn free_bytes(&self) -> io::Result<u64>;
-    /// How many file descriptors it has open.
+    /// Number of open file descriptors.
     fn open_files(&self) -> usize {
         0
     }
     /// Makes the names of a folder durable; an empty name means the data directory itself.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn sync_dir(&self, folder: &str) -> io::Result<()>;
 }
 
 /// An open file. Reads and writes may come from several threads.
 #[allow(clippy::len_without_is_empty, reason = "nobody asks that")]
 pub trait StorageFile: Debug + Send + Sync {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn len(&self) -> io::Result<u64>;
-    /// Whether the file has other names: somebody has taken a copy of it that way, so that nothing
-    /// may be written to it.
+    /// Whether the file has other names: somebody has copied it by a hard link, so it must not be
+    /// written.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn has_other_names(&self) -> io::Result<bool> {
         Ok(false)
     }
     /// Fills the buffer from this offset.
     ///
     /// # Errors
-    /// Those of the operating system; `UnexpectedEof` when the file ends before.
+    /// I/O errors; `UnexpectedEof` when the file is too short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// The same, but only if the operating system has all of it in memory: it never waits for the
-    /// disk. Says whether it had.
+    /// Like [`read_at`](Self::read_at), but only if the operating system has all of it in memory:
+    /// it never waits for the disk. Returns whether it had.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn read_cached_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<bool> {
         Ok(false)
     }
-    /// Writes all of this, from this offset.
+    /// Writes all bytes at this offset.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Writes zeros over this range, past the memory of the operating system where it can: nobody
-    /// reads them soon. False when it cannot, and then nothing is known of the range.
+    /// Writes zeros over this range, bypassing the page cache if possible, because nobody reads
+    /// them soon. Returns false if that is not possible; the content of the range is then
+    /// undefined.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn write_zeros_past_cache(&self, _from: u64, _to: u64) -> io::Result<bool> {
         Ok(false)
     }
-    /// Makes what was written durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// Those of the operating system. What is on disk is unknown then.
+    /// I/O errors. The content on disk is then unknown.
     fn sync_data(&self) -> io::Result<()>;
-    /// Reserves room for this many bytes, where the file system can.
+    /// Reserves this many bytes, if the file system supports it.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// I/O errors.
     fn allocate(&self, size: u64) -> io::Result<()>;
 }
 
 /// Keeps other processes away while it exists.
 pub trait StorageLock: Debug + Send + Sync {}
 
-/// Why a directory cannot be taken.
+/// Why a directory cannot be locked.
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process has it, which may have left its id.
+    /// Another process has locked it; with its process id, if known.
     Held(Option<u32>),
     /// The operating system refused.
     Io(io::Error),

@@ -7,11 +7,11 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that are given up at once where the disk does not give them back.
+/// Bytes that are treated as unreadable together.
 const BLOCK_BYTES: usize = 4096;
 
-/// A data directory that is only read. What the disk does not give back is read as zeros, which no
-/// checksum passes for anything else.
+/// A data directory that is only read. Unreadable blocks are read as zeros, which no checksum
+/// accepts.
 #[derive(Clone, Debug)]
 pub struct ReadOnlyStorage {
     root: PathBuf,
@@ -20,8 +20,7 @@ pub struct ReadOnlyStorage {
 impl ReadOnlyStorage {
     /// Reads this directory.
     ///
-    /// # Errors
-    /// Those of the operating system: it does not exist, for example.
+    /// I/O errors, for example if the directory does not exist.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         if fs::metadata(&root)?.is_dir() {
@@ -48,7 +47,7 @@ impl Storage for ReadOnlyStorage {
     fn lock(&self) -> Result<Box<dyn StorageLock>, LockError> {
         let mut file = match File::open(self.root.join(super::directory::LOCK)) {
             Ok(file) => file,
-            // No broker has ever used it: it is a copy.
+            // No broker has used the directory: it is a copy.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Box::new(Unlocked)),
             Err(error) => return Err(LockError::Io(error)),
         };
@@ -106,7 +105,7 @@ struct Unlocked;
 
 impl StorageLock for Unlocked {}
 
-/// A file with zeros where the disk gives nothing back.
+/// A file with zeros in place of unreadable blocks.
 #[derive(Debug)]
 struct Patched(DirectoryFile);
 

@@ -1,9 +1,9 @@
-//! A disk in memory that loses what was not synced, as a seed decides, and fails when told to.
+//! A disk in memory that loses unsynced data, as a seed decides, and fails on request.
 //!
-//! Bytes reach the disk by sectors of 512 bytes, in any order and at any time, but surely only by a
-//! sync. Names are kept in a journal: a crash keeps the changes up to some moment. A sync that
-//! fails keeps some sectors and forgets that the others were ever written, although they still read
-//! as new: that is what Linux does.
+//! Bytes reach the disk in sectors of 512 bytes, in any order and at any time; only a sync
+//! guarantees it. Names are kept in a journal: a crash keeps the changes up to some point. A sync
+//! that fails keeps some sectors and forgets that the others were written, although they still read
+//! as new, as on Linux.
 
 use super::{LockError, Storage, StorageFile, StorageLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,16 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SECTOR_BYTES: usize = 512;
 
-/// What goes wrong with an operation.
+/// The failure of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surprise {
     /// The device fails.
     Broken,
     /// The disk is full.
     Full,
-    /// The process has no file descriptor left: fails what opens a file, and nothing else.
+    /// The process has no file descriptor left: only operations that open a file fail.
     Exhausted,
-    /// The power fails: this operation and all after it fail, until [`SimulatedStorage::crash`].
+    /// The power fails: this operation and all later ones fail, until [`SimulatedStorage::crash`].
     PowerCut,
 }
 
@@ -35,34 +35,34 @@ pub struct SimulatedStorage {
 struct Disk {
     random: u64,
     nodes: Vec<SimulatedInode>,
-    /// The names as they are read now, and as the disk has them.
+    /// The current names, and the durable ones.
     names: BTreeMap<String, usize>,
     names_on_disk: BTreeMap<String, usize>,
-    /// Changes of names that the disk may not have yet.
+    /// Renames that may not be durable yet.
     journal: Vec<Rename>,
     locked: bool,
-    /// Counts processes: what an earlier one opened is closed.
+    /// Number of the process: files opened by an earlier process are closed.
     process: u64,
     operations: u64,
     surprises: BTreeMap<u64, Surprise>,
     power_is_cut: bool,
-    /// The process has no file descriptor left.
+    /// Whether the process has no file descriptor left.
     is_exhausted: bool,
     bytes_max: Option<u64>,
 }
 
-/// A file, whatever its name.
+/// A file, independent of its names.
 #[derive(Debug, Default)]
 struct SimulatedInode {
-    /// What reads see.
+    /// Content for reads.
     cache: Vec<u8>,
-    /// What a crash leaves.
+    /// Content after a crash.
     disk: Vec<u8>,
-    /// Sectors of which the disk may have an older state.
+    /// Sectors whose durable content may be older.
     dirty: BTreeSet<usize>,
 }
 
-/// A change of names within a folder: `from` disappears, `to` means the node.
+/// A rename within a folder: `from` disappears, and `to` names the node.
 #[derive(Clone, Debug)]
 struct Rename {
     from: Option<String>,
@@ -90,12 +90,12 @@ impl SimulatedStorage {
         Self { disk: Arc::new(Mutex::new(disk)) }
     }
 
-    /// The power fails and comes back.
+    /// Simulates a power failure and a restart.
     pub fn crash(&self) {
         self.disk().crash();
     }
 
-    /// The process ends: what it wrote is there, but not synced.
+    /// Simulates the end of the process: its writes remain, but are not synced.
     pub fn kill(&self) {
         let mut disk = self.disk();
         disk.process += 1;
@@ -104,34 +104,34 @@ impl SimulatedStorage {
         disk.is_exhausted = false;
     }
 
-    /// How many operations there have been that a surprise can meet.
+    /// Number of operations so far that a surprise can affect.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.disk().operations
     }
 
-    /// Lets the operation fail before which there have been this many.
+    /// Makes the operation after this many operations fail.
     pub fn surprise(&self, operation: u64, surprise: Surprise) {
         self.disk().surprises.insert(operation, surprise);
     }
 
-    /// Takes back what was planned to fail.
+    /// Cancels the planned failures.
     pub fn no_surprises(&self) {
         self.disk().surprises.clear();
     }
 
-    /// The process has no file descriptor left, or has some again. Another process has some.
+    /// Sets whether the process has no file descriptor left. A new process has some.
     pub fn set_exhausted(&self, is_exhausted: bool) {
         self.disk().is_exhausted = is_exhausted;
     }
 
-    /// Whether the power was cut, and has not come back.
+    /// Whether the power was cut and is not back.
     #[must_use]
     pub fn has_lost_power(&self) -> bool {
         self.disk().power_is_cut
     }
 
-    /// Some bits of a byte change, for who reads now and later.
+    /// Flips bits of a byte, for current and later readers.
     pub fn rot(&self, name: &str, offset: usize, bits: u8) {
         let mut disk = self.disk();
         let Some(&node) = disk.names.get(name) else { return };
@@ -141,12 +141,12 @@ impl SimulatedStorage {
         }
     }
 
-    /// Limits the bytes of all files together.
+    /// Limits the total size of all files, in bytes.
     pub fn set_bytes_max(&self, bytes_max: Option<u64>) {
         self.disk().bytes_max = bytes_max;
     }
 
-    /// The bytes of a file.
+    /// The content of a file.
     #[must_use]
     pub fn file(&self, name: &str) -> Option<Vec<u8>> {
         let disk = self.disk();
@@ -154,7 +154,7 @@ impl SimulatedStorage {
         disk.nodes.get(node).map(|node| node.cache.clone())
     }
 
-    /// Puts a durable file there.
+    /// Adds a durable file.
     pub fn set_file(&self, name: &str, bytes: &[u8]) {
         let mut disk = self.disk();
         let node = disk.add_node();
@@ -165,7 +165,7 @@ impl SimulatedStorage {
         disk.names_on_disk.insert(name.to_owned(), node);
     }
 
-    /// An independent copy of what is there, with everything durable.
+    /// An independent copy of the current state, with everything durable.
     #[must_use]
     pub fn fork(&self) -> Self {
         let (copy, disk) = (Self::new(0), self.disk());
@@ -189,7 +189,7 @@ impl SimulatedStorage {
 }
 
 impl Disk {
-    /// A number below the bound.
+    /// A random number below the bound.
     fn below(&mut self, bound: usize) -> usize {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -210,7 +210,7 @@ impl Disk {
             apply(&mut self.names_on_disk, &change);
         }
         self.names = self.names_on_disk.clone();
-        // Sometimes nothing more reaches the disk, sometimes everything, mostly some.
+        // Sometimes no unsynced sector reaches the disk, sometimes all do, mostly some.
         let luck = self.below(4);
         for index in 0..self.nodes.len() {
             let dirty = self.nodes.get_mut(index).map(|node| std::mem::take(&mut node.dirty));
@@ -244,7 +244,7 @@ impl Disk {
         self.nodes.len() - 1
     }
 
-    /// Counts an operation, and says what goes wrong with it.
+    /// Counts an operation, and returns its failure, if any.
     fn operate(&mut self) -> Result<(), (Surprise, io::Error)> {
         let operation = self.operations;
         self.operations += 1;
@@ -260,7 +260,7 @@ impl Disk {
         }
     }
 
-    /// The same for one that opens a file.
+    /// Like `operate`, for an operation that opens a file.
     fn operate_to_open(&mut self) -> io::Result<()> {
         let is_surprise = self.surprises.get(&self.operations) == Some(&Surprise::Exhausted);
         let is_exhausted = self.is_exhausted || is_surprise;
@@ -278,7 +278,7 @@ impl Disk {
         self.names.values().map(bytes).sum()
     }
 
-    /// Writes what there is room for, and says how much that is.
+    /// Writes as much as there is room for, and returns how much.
     fn write(&mut self, node: usize, bytes: &[u8], from: usize) -> usize {
         let room = self.bytes_max.map(|max| max.saturating_sub(self.used()));
         let Some(file) = self.nodes.get_mut(node) else { return 0 };
@@ -300,7 +300,7 @@ impl Disk {
         fits
     }
 
-    /// Now and then a sector goes to disk unasked.
+    /// Occasionally writes a sector to the disk without a sync.
     fn maybe_write_back(&mut self, node: usize) {
         let count = self.nodes.get(node).map_or(0, |node| node.dirty.len());
         if self.below(4) == 0 {
@@ -384,7 +384,7 @@ impl Storage for SimulatedStorage {
         Ok(disk.bytes_max.map_or(u64::MAX, |max| max.saturating_sub(disk.used())))
     }
 
-    /// Each file that has a name is taken for an open one.
+    /// Every named file counts as open.
     fn open_files(&self) -> usize {
         self.disk().names.len()
     }
@@ -469,7 +469,7 @@ impl StorageFile for SimulatedFile {
         let mut disk = self.disk()?;
         disk.operate().map_err(|(_, error)| error)?;
         let room = disk.bytes_max.map_or(u64::MAX, |max| max.saturating_sub(disk.used()));
-        // It has some of it.
+        // The file already has some of it.
         let own = disk.nodes.get(self.node).map_or(0, |node| node.cache.len() as u64);
         if size > room.saturating_add(own) {
             Err(io::ErrorKind::StorageFull.into())

@@ -1,11 +1,11 @@
-//! Random bytes in place of each file: refused or read, never a panic. Plain functions, for whoever
-//! drives them.
+//! Random bytes in place of each file are refused or read, without a panic. Plain functions, so
+//! that other drivers can call them.
 
 use super::*;
 use crate::log::segment::{self, HEADER_BYTES, SegmentHeader};
 use fastrand::Rng;
 
-/// Recovers a log whose only segment begins with a sound header, and goes on with these bytes.
+/// Recovers a log whose only segment has an intact header followed by these bytes.
 fn recover_from(bytes: &[u8], storage: &SimulatedStorage) {
     let (size, salt) = (8192, 7);
     let header = SegmentHeader { number: 1, size, previous: 0, previous_end: 0, group: 1, salt };
@@ -22,7 +22,7 @@ fn random_bytes(random: &mut Rng) -> Vec<u8> {
     (0..random.usize(0..largest)).map(|_| random.u8(..)).collect()
 }
 
-/// Some groups, and a checkpoint.
+/// A log with some groups and a checkpoint.
 fn sound(random: &mut Rng) -> SimulatedStorage {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
@@ -55,7 +55,7 @@ fn random_files_never_panic() {
     }
 }
 
-/// Damage leaves most of a file sound, and so gets further than random bytes.
+/// Damage leaves most of a file intact, and so reaches deeper code than random bytes.
 #[test]
 fn random_damage_never_panics_and_invents_nothing() {
     let mut random = Rng::with_seed(3);

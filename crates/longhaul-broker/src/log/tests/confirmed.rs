@@ -1,5 +1,4 @@
-//! The end of the log, where it had rested: what is missing there was no group that was being
-//! written.
+//! The end of a log that was idle: a missing part is not an unfinished group.
 
 use super::*;
 use crate::clock;
@@ -10,7 +9,7 @@ use crate::log::storage::{FileStorage, Surprise};
 use crate::log::{Cost, Storage, recovery, survey};
 use std::time::Duration;
 
-/// A log of one segment that has rested behind its second group, and has a third one.
+/// A log of one segment that was idle after its second group, and has a third one.
 fn sample() -> (SimulatedStorage, LogPosition, LogPosition) {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
@@ -31,8 +30,8 @@ fn zeroed_from(storage: &SimulatedStorage, offset: u32) -> SimulatedStorage {
 }
 
 /// The disk had lost the last groups of the log, hours after they had been confirmed. The broker
-/// started with one INFO, and their messages were gone: a tail of zeros looks like a group that was
-/// being written when the power failed.
+/// started with one INFO line, and their messages were gone: zeros at the end look like a group
+/// that was being written when the power failed.
 #[test]
 fn an_end_that_was_confirmed_before_a_rest_is_refused_when_it_is_gone() {
     let (storage, rested, end) = sample();
@@ -56,8 +55,7 @@ fn an_end_that_was_confirmed_before_a_rest_is_refused_when_it_is_gone() {
     }
 }
 
-/// The same, as `check` and `salvage` see it: what is left is handed out, and what is lost is
-/// named.
+/// The same in `check` and `salvage`: the rest is passed on, and the loss is reported.
 #[test]
 fn a_survey_names_an_end_that_is_gone() {
     let (storage, rested, end) = sample();
@@ -86,8 +84,8 @@ fn a_survey_names_an_end_that_is_gone() {
     );
 }
 
-/// The newest segment is in no inventory during its first moments, and a log without it ended with
-/// the one before.
+/// A new segment is not yet in the inventory, so a log without it seemed to end with the previous
+/// one.
 #[test]
 fn a_newest_segment_in_which_the_log_rested_is_missed() {
     let storage = SimulatedStorage::new(1);
@@ -108,7 +106,7 @@ fn a_newest_segment_in_which_the_log_rested_is_missed() {
     assert!(matches!(&refused, OpenError::Missing { file: named } if named == file), "{refused}");
 }
 
-/// What a power cut leaves of the file is an earlier position, or none, and the log opens.
+/// After a power cut, the file has an earlier position or none, and the log opens.
 #[test]
 fn a_file_that_is_torn_or_damaged_says_less_and_refuses_nothing() {
     let (storage, rested, end) = sample();
@@ -125,7 +123,7 @@ fn a_file_that_is_torn_or_damaged_says_less_and_refuses_nothing() {
             assert!(recover(&storage.fork()).is_ok(), "{at}");
         }
     }
-    // The slots take turns, so that one of the two last positions is always there.
+    // The slots take turns, so one of the last two positions always exists.
     let mut confirmed = Confirmed::default();
     let mut last = None;
     for offset in 5000..5010 {
@@ -157,7 +155,7 @@ fn a_file_of_a_later_version_is_refused() {
     assert!(is_named, "{refused}");
 }
 
-/// Without room there is no file, and nothing else is different.
+/// Without room there is no file, and nothing else changes.
 #[test]
 fn a_full_disk_has_no_such_file_until_there_is_room() {
     let storage = SimulatedStorage::new(1);
@@ -173,14 +171,14 @@ fn a_full_disk_has_no_such_file_until_there_is_room() {
     write_group(&mut parts, &[vec![9; 30]]);
     background::note_confirmed(&parts.writer.shared);
     assert_eq!(Confirmed::read(&storage).unwrap().at(), Some(parts.composer.end()));
-    // Once it is there it takes no more room.
+    // An existing file needs no more room.
     storage.set_bytes_max(Some(0));
     write_group(&mut parts, &[vec![9; 30]]);
     background::note_confirmed(&parts.writer.shared);
     assert_eq!(Confirmed::read(&storage).unwrap().at(), Some(parts.composer.end()));
 }
 
-/// A copy by hard links would have a position that its log has not.
+/// A copy by hard links would get a position that its log does not have.
 #[test]
 fn a_file_with_another_name_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -201,7 +199,7 @@ fn a_file_with_another_name_is_not_written() {
     }
 }
 
-/// One sync for each rest, none while the log is at work.
+/// One sync per idle period, none while the log is busy.
 #[test]
 fn a_log_rests_when_nothing_was_confirmed_for_a_while() {
     let (mut rest, start) = (LogIdleDetector::default(), clock::monotonic());

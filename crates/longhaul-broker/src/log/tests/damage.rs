@@ -1,4 +1,4 @@
-//! Damage to files that were sound.
+//! Damage to intact files.
 
 use super::*;
 use crate::log::Storage;
@@ -11,11 +11,11 @@ fn options() -> LogOptions {
     LogOptions { segment_bytes_max: 8192, ..small() }
 }
 
-/// A log of three segments, of which the newest holds several groups.
+/// A log of three segments, of which the newest has several groups.
 struct Sample {
     storage: SimulatedStorage,
     written: Vec<(RecordLocation, Vec<u8>)>,
-    /// Where the last group begins and ends.
+    /// Start and end of the last group.
     last: (u32, u32),
 }
 
@@ -36,7 +36,7 @@ fn sample() -> Sample {
     Sample { storage, written, last }
 }
 
-/// Recovers a copy in which a file has these bytes, and expects the first records.
+/// Recovers a copy with these bytes in a file, and expects the first records.
 #[track_caller]
 fn check_kept(sample: &Sample, bytes: &[u8], kept: usize, what: &str) {
     let storage = sample.storage.fork();
@@ -47,7 +47,7 @@ fn check_kept(sample: &Sample, bytes: &[u8], kept: usize, what: &str) {
     assert!(bodies(&seen).into_iter().eq(expected), "{what}");
     let end = parts.composer.end();
     drop(parts);
-    // A second start finds a sound end at the same place, and what is written then stays.
+    // A second start finds the same intact end, and later writes remain.
     let (mut parts, _) = recover_with(&storage, options()).unwrap();
     assert_eq!(parts.composer.end(), end, "{what}");
     assert_eq!(parts.truncated, None, "{what}");
@@ -58,7 +58,7 @@ fn check_kept(sample: &Sample, bytes: &[u8], kept: usize, what: &str) {
     assert_eq!(seen.records.last().unwrap().body, b"new", "{what}");
 }
 
-/// How many records end before this byte of the newest segment.
+/// Number of records that end before this byte of the newest segment.
 fn whole_before(sample: &Sample, at: u32) -> usize {
     let before = |(place, _): &&(RecordLocation, Vec<u8>)| {
         place.segment < 3 || place.offset + place.size <= at
@@ -124,13 +124,13 @@ fn a_flipped_byte_is_refused_except_in_the_last_group() {
     }
 }
 
-/// Where the seal of a segment ends, which zeros follow.
+/// End of a segment's seal, which zeros follow.
 fn end_of(segment: &[u8]) -> usize {
     let seal = segment.windows(5).rposition(|window| window == b"\x04\xffMRK").unwrap();
     seal + 21
 }
 
-/// The place of a flipped byte is that of the record that has it.
+/// Checks that the reported offset is that of the record with the flipped byte.
 #[track_caller]
 fn check_place(name: &str, at: usize, error: &OpenError) {
     let OpenError::Damaged { file, offset, .. } = error else { panic!("{name} {at}: {error}") };
@@ -150,9 +150,8 @@ fn a_missing_segment_is_refused() {
     }
 }
 
-/// A segment was deleted behind whose end there was a checkpoint: the log was complete from there
-/// on, so that the broker started without a line, and what had been confirmed in that segment was
-/// gone.
+/// A segment before a checkpoint was deleted. The log was complete after the checkpoint, so the
+/// broker started without a message, and the confirmed entries of that segment were gone.
 #[test]
 fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     let sample = sample();
@@ -174,7 +173,7 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     let file = "simulated/log/0000000002.seg";
     let is_named = matches!(&refused, OpenError::NotRemoved { file: named, .. } if named == file);
     assert!(is_named, "{refused}");
-    // Whoever wants to go on without what it held deletes the inventory.
+    // Deleting the inventory accepts the loss of the segment's entries.
     lost.remove("segments").unwrap();
     let (parts, seen) = recover_with(&lost, options()).unwrap();
     assert!(seen.records.iter().all(|record| record.place.segment == 3));
@@ -183,8 +182,8 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     assert!(recover_with(&lost, options()).is_ok());
 }
 
-/// A record that needs a segment of its own leaves the spare where it is: that segment was noted by
-/// the next checkpoint only.
+/// A record that needs a segment of its own does not use the spare: that segment was only listed by
+/// the next checkpoint.
 #[test]
 fn a_segment_that_has_begun_is_noted_even_if_the_spare_stays() {
     let sample = sample();
@@ -204,7 +203,7 @@ fn a_segment_that_has_begun_is_noted_even_if_the_spare_stays() {
     let file = "simulated/log/0000000004.seg";
     let is_named = matches!(&refused, OpenError::NotRemoved { file: named, .. } if named == file);
     assert!(is_named, "{refused}");
-    // What says nothing new is not written.
+    // Unchanged information is not written again.
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     let before = sample.storage.operations();
     background::prepare(&shared);
@@ -213,8 +212,8 @@ fn a_segment_that_has_begun_is_noted_even_if_the_spare_stays() {
     assert_eq!(sample.storage.operations(), before);
 }
 
-/// An earlier version had removed a segment and left the inventory as it was: every start was
-/// refused from then on.
+/// An earlier version had removed a segment without updating the inventory: from then on every
+/// start was refused.
 #[test]
 fn an_inventory_beside_a_checkpoint_of_an_earlier_version_says_nothing() {
     let sample = sample();
@@ -229,7 +228,7 @@ fn an_inventory_beside_a_checkpoint_of_an_earlier_version_says_nothing() {
     let (parts, seen) = recover_with(&sample.storage, options()).unwrap();
     assert_eq!(seen.images, image);
     assert_eq!(parts.writer.shared.checkpoint(), Some(at));
-    // From the next checkpoint on the inventory counts again.
+    // The next checkpoint makes the inventory valid again.
     background::checkpoint(&parts.writer.shared, at, &[]).unwrap();
     drop(parts);
     assert!(recover_with(&sample.storage.fork(), options()).is_ok());
@@ -257,7 +256,7 @@ fn a_checkpoint_of_a_later_version_is_refused() {
     }
 }
 
-/// No record is lost with it.
+/// A damaged inventory costs no records.
 #[test]
 fn a_damaged_inventory_is_passed_over_until_it_is_written_anew() {
     let sample = sample();
@@ -335,7 +334,7 @@ fn a_body_that_imitates_a_mark_is_only_a_body() {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
     write_group(&mut parts, &[vec![1; 10]]);
-    // The bytes of this very log, with all its marks, from a process with another salt.
+    // The bytes of the same log, with all its marks, from a process with another salt.
     let other = SimulatedStorage::new(1);
     let (mut others, _) = recover_with(&other, LogOptions { salt: 8, ..small() }).unwrap();
     for _ in 0..5 {
@@ -351,7 +350,7 @@ fn a_body_that_imitates_a_mark_is_only_a_body() {
     assert_eq!(bodies(&seen), [vec![1; 10]]);
 }
 
-/// Puts a sound mark into a segment of the sample.
+/// Writes an intact mark into a segment of the sample.
 fn put_mark(bytes: &mut [u8], at: u32, mark: LogMark) {
     let header = SegmentHeader::decode(bytes).unwrap();
     let mark = record::encode_mark(record::start(header.seed(), at), mark);
@@ -386,11 +385,11 @@ fn a_record_behind_the_end_of_its_chunk_does_not_count() {
     assert_eq!(seen.records.len(), sample.written.len() - 2);
 }
 
-/// The same records at the same places, once in a segment's first use and once in its second.
+/// The same records at the same places, in a segment's first and second use.
 #[test]
 fn bytes_of_an_earlier_use_are_no_records() {
     let storage = SimulatedStorage::new(1);
-    // Several blocks: the one that is written last ends with zeros.
+    // Several blocks: the last written one ends with zeros.
     let options =
         || LogOptions { segment_bytes_first: 16384, segment_bytes_max: 16384, ..options() };
     let (mut parts, _) = recover_with(&storage, options()).unwrap();
@@ -410,7 +409,7 @@ fn bytes_of_an_earlier_use_are_no_records() {
     let name = segment::name(5);
     let mut bytes = storage.file(&name).unwrap();
     assert_ne!(bytes[end..], [0; 16384][end..], "the segment was used again");
-    // Of the group, only the sectors up to the middle of its second record reached the disk.
+    // Only the sectors up to the middle of the group's second record reached the disk.
     let cut = end - 1500;
     bytes[cut..].copy_from_slice(&stale[cut..]);
     storage.set_file(&name, &bytes);

@@ -1,4 +1,4 @@
-//! A disk that is full, and failures at every single step.
+//! A full disk, and failures at every single step.
 
 use super::*;
 use crate::log::reserve;
@@ -80,7 +80,7 @@ fn removal_makes_room() {
     }
 }
 
-/// Not a byte is free, so that the inventory without the removed segments finds no room either.
+/// No byte is free, so the inventory without the removed segments finds no room either.
 #[test]
 fn removal_makes_room_where_there_is_none_at_all() {
     let storage = SimulatedStorage::new(1);
@@ -103,8 +103,7 @@ fn removal_makes_room_where_there_is_none_at_all() {
     assert!(parts.writer.shared.segment(4).is_some());
 }
 
-/// A thousand sockets that said nothing took all file descriptors, and the broker ended at its next
-/// segment.
+/// A thousand idle sockets took all file descriptors, and the broker ended at its next segment.
 #[test]
 fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
     let storage = SimulatedStorage::new(1);
@@ -126,8 +125,8 @@ fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
     assert!(!shared.room.is_full());
 }
 
-/// The room for a large checkpoint was made before the segment that the writer needed next, which
-/// made one itself then, and publishes waited for that.
+/// The reserve for a large checkpoint was made before the next segment. The writer then had to
+/// create that segment itself, and publishes waited for it.
 #[test]
 fn the_reserve_for_a_checkpoint_grows_behind_the_next_segment_and_by_steps() {
     const CHECKPOINT: u64 = 5 * SYNC_BYTES;
@@ -142,7 +141,7 @@ fn the_reserve_for_a_checkpoint_grows_behind_the_next_segment_and_by_steps() {
     while shared.reserve_grows.load(Ordering::Relaxed) {
         reserve::grow(&shared);
         sizes.push(bytes() / SYNC_BYTES);
-        // Meanwhile the log goes on.
+        // Meanwhile the log continues.
         write_group(&mut parts, &[vec![1; 2000]]);
         background::prepare(&shared);
         assert!(lock(&shared.spare).is_some());
@@ -154,15 +153,15 @@ fn the_reserve_for_a_checkpoint_grows_behind_the_next_segment_and_by_steps() {
         (bytes(), shared.reserved.load(Ordering::Relaxed)),
         (2 * CHECKPOINT, 2 * CHECKPOINT)
     );
-    // A start goes on with it.
+    // A start keeps the reserve.
     drop((parts, shared));
     storage.crash();
     let (parts, _) = recover(&storage).unwrap();
     assert_eq!(parts.writer.shared.reserved.load(Ordering::Relaxed), 2 * CHECKPOINT);
 }
 
-/// Segments leave its room to it though it is made behind them, and one that does not fit takes
-/// nothing from them.
+/// Segments leave room for the reserve although it is made after them, and a reserve that does not
+/// fit takes nothing from them.
 #[test]
 fn the_reserve_has_its_room_before_segments() {
     let storage = SimulatedStorage::new(1);
@@ -198,7 +197,7 @@ fn the_reserve_has_its_room_before_segments() {
     }
 }
 
-/// One run through everything that touches the disk. Says which groups were confirmed.
+/// Runs every operation that uses the disk. Returns the number of confirmed groups.
 fn script(storage: &SimulatedStorage) -> u64 {
     let Ok((mut parts, _)) = recover(storage) else { return 0 };
     let shared = Arc::clone(&parts.writer.shared);

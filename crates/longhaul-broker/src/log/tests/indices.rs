@@ -1,4 +1,4 @@
-//! Indices of segments: a start with them is the same as one without.
+//! Indices of segments: a start with them gives the same result as one without.
 
 use super::*;
 use crate::log::index::{Builder, Index, LedgerRun};
@@ -8,7 +8,7 @@ use crate::log::storage::{Storage, Surprise};
 use crate::log::survey::survey;
 use crate::log::{Cost, Indexed, record::LogMark, record::encode_mark, record::start};
 
-/// A log of five segments with a checkpoint at its end, whose indices are made.
+/// A log of five segments with indices and a checkpoint at its end.
 fn sample() -> (SimulatedStorage, Vec<RecordLocation>) {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
@@ -30,7 +30,7 @@ fn indices(storage: &SimulatedStorage) -> Vec<u32> {
     numbers
 }
 
-/// How many records of which segments came from indices, and whether all came.
+/// Checks which segments' records came from indices, and that all came.
 #[track_caller]
 fn check_start(
     storage: &SimulatedStorage,
@@ -57,13 +57,13 @@ fn a_start_takes_what_lies_before_the_checkpoint_from_indices() {
     let (storage, places) = sample();
     assert_eq!(indices(&storage), [1, 2, 3, 4]);
     check_start(&storage, &places, &[1, 2, 3, 4], "all");
-    // What the checkpoint does not stand for is read, whatever indices there are.
+    // Records that the checkpoint does not cover are read, even if there are indices.
     storage.remove("checkpoint").unwrap();
     check_start(&storage, &places, &[], "without a checkpoint");
 }
 
-/// Whatever byte of an index rots, wherever it is torn: the segment is read instead, and the index
-/// is made again as it was.
+/// With any damaged byte, or torn anywhere, the segment is read instead, and the same index is
+/// built again.
 #[test]
 fn an_index_that_is_not_sound_is_made_again() {
     let (sound, places) = sample();
@@ -93,7 +93,7 @@ fn an_index_that_is_not_sound_is_made_again() {
     }
 }
 
-/// A directory of an earlier version has none.
+/// A directory of an earlier version has no indices.
 #[test]
 fn an_index_that_is_missing_is_made() {
     let (storage, places) = sample();
@@ -108,7 +108,7 @@ fn an_index_that_is_missing_is_made() {
     check_start(&storage, &places, &[1, 2, 3, 4], "all again");
 }
 
-/// One rotten entry that nobody may ever read made the broker refuse to start.
+/// One damaged entry that might never be read made the broker refuse to start.
 #[test]
 fn what_rots_in_an_old_segment_shows_when_it_is_read() {
     let (storage, places) = sample();
@@ -134,7 +134,7 @@ fn what_rots_in_an_old_segment_shows_when_it_is_read() {
         matches!(found.findings[..], [ref finding] if matches!(finding.cost, Cost::Entry(_))),
         "{found:?}"
     );
-    // Without the index it has to be read.
+    // Without the index the segment must be read.
     storage.remove(&index::name(2)).unwrap();
     assert!(matches!(recover(&storage), Err(OpenError::Damaged { .. })));
 }
@@ -148,7 +148,7 @@ fn a_segment_that_is_cut_off_is_refused_whatever_its_index_says() {
     assert!(matches!(recover(&storage), Err(OpenError::Damaged { .. })));
 }
 
-/// What has rotted by the time when the index is made is said then, and no index covers it up.
+/// Damage that exists when the index would be built is reported then, and no index hides it.
 #[test]
 fn no_index_is_made_of_a_damaged_segment() {
     let (storage, places) = sample();
@@ -169,8 +169,8 @@ fn an_index_goes_with_its_segment() {
     background::remove(&parts.writer.shared, &[1, 3]);
     assert_eq!(indices(&storage), [2, 4]);
     drop(parts);
-    // Those that a crash left behind go at the next start: also of one that is written, and of one
-    // that comes.
+    // The next start removes indices that a crash left behind, including those of the current
+    // segment and of a future one.
     let stale = storage.file(&index::name(2)).unwrap();
     for number in [1, 3, 5, 6] {
         storage.set_file(&index::name(number), &stale);
@@ -182,7 +182,7 @@ fn an_index_goes_with_its_segment() {
     assert_eq!((indices(&storage), storage.file(index::NAME_NEW)), (vec![2, 4], None));
 }
 
-/// An index that cannot be written is no reason to stop: it is made when there is room.
+/// If an index cannot be written, the broker continues; it is built when there is room.
 #[test]
 fn a_disk_that_is_full_or_fails_only_does_without() {
     for surprise in [Surprise::Full, Surprise::Broken, Surprise::Exhausted] {
@@ -268,7 +268,7 @@ proptest! {
             Ok::<(), ()>(())
         });
         prop_assert_eq!(count, Ok(Some(expected.len() as u64)));
-        // Those of a ledger come in the order of the log.
+        // The entries of a ledger come in the order of the log.
         expected.sort_by_key(|((topic, ledger, _), _)| (*topic, *ledger));
         prop_assert_eq!(found, expected);
     }

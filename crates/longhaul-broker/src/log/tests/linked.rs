@@ -1,4 +1,4 @@
-//! A segment that somebody has copied by a hard link is never written again.
+//! A segment that was copied by a hard link is never written again.
 
 use super::*;
 use crate::log::storage::FileStorage;

@@ -23,7 +23,7 @@ struct Seen {
     records: Vec<Record>,
 }
 
-/// A record as it was replayed.
+/// A replayed record.
 #[derive(Clone, Debug, PartialEq)]
 struct Record {
     head: RecordHead,
@@ -31,7 +31,7 @@ struct Record {
     body: Vec<u8>,
     before_checkpoint: bool,
     may_be_unchecked: bool,
-    /// It comes from an index, and its body from the segment.
+    /// Whether it comes from an index, and its body from the segment.
     is_indexed: bool,
 }
 
@@ -42,7 +42,7 @@ fn small() -> LogOptions {
     LogOptions { segment_bytes_first, segment_bytes_max, body_bytes_max, salt: 7, facts }
 }
 
-/// Something of all kinds that a body says.
+/// Facts of all kinds, derived from a body.
 #[expect(clippy::unnecessary_wraps, reason = "others may find none")]
 fn facts(body: &[u8]) -> Option<Facts> {
     let (first, length) = (body.first().copied().unwrap_or(9), body.len() as u64);
@@ -99,7 +99,7 @@ fn entry(number: u64) -> RecordHead {
     RecordHead { kind: RecordKind::Entry, topic: 1, ledger: 2, entry: number }
 }
 
-/// Appends one group of records with these bodies and writes it.
+/// Writes one group of records with these bodies.
 #[track_caller]
 fn write_group(parts: &mut Parts, bodies: &[Vec<u8>]) -> Vec<RecordLocation> {
     let append =
@@ -188,7 +188,7 @@ fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
     assert_eq!(flags, [true, false]);
 }
 
-/// What earlier versions have recorded stands behind none of the checkpoints that this one writes.
+/// Records of earlier versions are never after a checkpoint of this version.
 #[test]
 fn a_record_may_be_unchecked_unless_a_checkpoint_of_this_version_stands_before_it() {
     let storage = SimulatedStorage::new(1);

@@ -11,31 +11,31 @@ use crate::log::{inventory, segment};
 use fastrand::Rng;
 use std::collections::BTreeSet;
 
-/// Every history runs so many times through open, work and crash.
+/// Cycles of open, work and crash per history.
 const LIVES: u64 = 5;
 
-/// What must be true of the disk.
+/// A simulated log, and the expected content of its disk.
 struct World {
     seed: u64,
     random: Rng,
     storage: SimulatedStorage,
     /// Every record that is in the log or may be.
     history: Vec<(RecordHead, RecordLocation, Vec<u8>)>,
-    /// How many of them were confirmed, by a write or by a replay.
+    /// Number of confirmed records, by a write or by a replay.
     confirmed: usize,
-    /// Positions of the checkpoints that may be the durable one, the confirmed first.
+    /// Positions of the checkpoints that may be the durable one, the confirmed one first.
     checkpoints: Vec<LogPosition>,
     has_checkpoint: bool,
     removed: BTreeSet<u32>,
     next: u64,
-    /// Ends of logs that were zeroed although they had been confirmed.
+    /// Number of zeroed ends of logs that had been confirmed.
     zeroed: u64,
-    /// Files that somebody has deleted.
+    /// Number of starts on a copy without a file.
     losses: u64,
-    /// Indices of segments that somebody has spoiled, and starts that used sound ones.
+    /// Numbers of damaged indices of segments, and of starts that used intact ones.
     spoiled: u64,
     indexed: u64,
-    /// Indices of the logs before.
+    /// Indices of earlier logs.
     former: Former,
 }
 
@@ -117,7 +117,7 @@ impl World {
         self.lose_one();
         self.zero_end();
         self.spoil_index();
-        // A process that is killed leaves more behind than a power cut, and a power cut may follow.
+        // A kill leaves more behind than a power cut, and a power cut may follow.
         if self.random.u8(0..3) == 0 {
             self.storage.kill();
         } else {
@@ -125,13 +125,13 @@ impl World {
         }
     }
 
-    /// Each log has a salt of its own: else the index of another one may fit by chance, once in
-    /// some thousand histories.
+    /// Each log has its own salt: otherwise the index of another log fits by chance, once in some
+    /// thousand histories.
     fn recover(&self, storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
         recover_with(storage, LogOptions { salt: self.seed, ..small() })
     }
 
-    /// Opens the log, possibly with failures on the way, and compares.
+    /// Opens the log, possibly with failures, and compares it.
     fn open(&mut self) -> Parts {
         if self.random.u8(0..3) == 0 {
             let surprise = if self.random.bool() { Surprise::PowerCut } else { Surprise::Broken };
@@ -153,7 +153,7 @@ impl World {
         parts
     }
 
-    /// Something becomes of an index between two lives: no start is another for it.
+    /// Damages an index between two runs: the result of a start must not differ.
     fn spoil_index(&mut self) {
         let done = match self.random.u8(0..4) {
             0 | 1 => spoiled::spoil(&self.storage, &mut self.random, &mut self.former),
@@ -163,8 +163,8 @@ impl World {
         self.spoiled += u64::from(done.is_some());
     }
 
-    /// The disk forgets the end of the log, which the log had noted as confirmed: what looks like a
-    /// group that was being written is none.
+    /// Zeros the end of the log, which had been noted as confirmed: it looks like an unfinished
+    /// group and is not.
     fn zero_end(&mut self) {
         let copy = self.storage.fork();
         let Some((name, at)) = spoiled::zero_end(&copy, &mut self.random) else { return };
@@ -175,15 +175,15 @@ impl World {
         self.zeroed += 1;
     }
 
-    /// Somebody deletes a file between two lives: a copy of the disk that lacks a segment is not
-    /// opened, unless it is the newest and not yet noted, or a full disk had no room to note which
-    /// segments there are.
+    /// Deletes a segment between two runs: a copy of the disk without it must not open. Exceptions:
+    /// the newest segment may not be listed yet, and a full disk may have had no room for the
+    /// inventory.
     fn lose_one(&mut self) {
         let copy = self.storage.fork();
         let mut kept: Vec<u32> =
             copy.list("log").unwrap().iter().filter_map(|file| segment::number_of(file)).collect();
         kept.sort_unstable();
-        // The newest one is noted soon after it has begun, and when the log rests.
+        // The newest segment is listed soon after it has begun, and when the log is idle.
         let listed = inventory::read(&copy).unwrap().unwrap_or_default();
         let confirmed = spoiled::confirmed(&copy).map(|at| at.segment);
         let newest = confirmed.filter(|number| Some(number) == kept.last());
@@ -224,7 +224,7 @@ impl World {
             let found = (&record.head, &record.place, &record.body);
             assert_eq!(found, (head, place, body), "seed {seed}");
         }
-        // Who saw it may have acted on it.
+        // A reader that saw the record may have acted on it.
         self.confirmed = count;
         let at = parts.writer.shared.checkpoint();
         assert!(at.is_some() || !self.has_checkpoint, "seed {seed}: no checkpoint");

@@ -47,7 +47,7 @@ fn write_some(opened: &mut RecoveredLog, count: u64) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// A log that never rested is known to its end when it is closed.
+/// Closing a log that was never idle notes its confirmed position.
 #[test]
 fn a_log_that_is_closed_notes_how_far_it_was_confirmed() {
     let directory = tempfile::tempdir().unwrap();
@@ -73,7 +73,7 @@ fn a_directory_keeps_what_was_confirmed() {
     opened.log.close();
     let (mut opened, records) = open_directory(&path).unwrap();
     assert_eq!(records, written);
-    // A checkpoint waits for what it stands for.
+    // A checkpoint waits for the records that it covers.
     opened.composer.append(entry(0), &[b"last"]).unwrap();
     let waits = checkpoint(&opened);
     assert!(waits.try_recv().is_err());
@@ -114,7 +114,7 @@ fn a_failed_sync_poisons_the_log_for_writes_alone() {
     opened.composer.append(entry(1), &[b"lost"]).unwrap();
     let group = opened.composer.take().unwrap();
     let waits = checkpoint(&opened);
-    // The background may be preparing a segment: everything fails from here on.
+    // The background may be preparing a segment: every later operation fails.
     (0..500).for_each(|step| storage.surprise(storage.operations() + step, Surprise::Broken));
     let refused = submit(&opened.log, group).recv().unwrap().unwrap_err();
     assert!(

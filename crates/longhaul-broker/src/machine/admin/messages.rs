@@ -1,4 +1,4 @@
-//! Single messages, and where they are.
+//! Single messages and their positions.
 
 use super::super::BrokerMachine;
 use super::super::stats::{before, shown};
@@ -8,7 +8,7 @@ use crate::name::TopicName;
 use crate::state::entries;
 
 impl BrokerMachine {
-    /// The last entry of the whole log; -1 in its ledger when that has none.
+    /// The last entry of the whole log; entry -1 in its ledger if the ledger is empty.
     pub(crate) fn last_position(&self, name: &TopicName) -> Result<AdminPosition, AdminCallError> {
         let id = self.one(name)?;
         let readable = self.live.get(&id).map_or(0, |live| live.readable);
@@ -16,8 +16,8 @@ impl BrokerMachine {
         Ok(before(topic, readable))
     }
 
-    /// The first message that was published then, in ms since 1970, or later; where the next one
-    /// will be if there is none.
+    /// The first message published at or after this time, in ms since 1970; the position of the
+    /// next message if there is none.
     pub(crate) fn message_id_at(
         &self,
         name: &TopicName,
@@ -29,7 +29,7 @@ impl BrokerMachine {
         Ok(shown(topic.entries.position_of(ordinal)))
     }
 
-    /// The message of this id; [`AdminCallError::NotFound`] when it is not, or no longer, there.
+    /// The message with this id; [`AdminCallError::NotFound`] if it does not, or no longer, exist.
     pub(crate) fn find_message(
         &self,
         name: &TopicName,
@@ -42,7 +42,7 @@ impl BrokerMachine {
         })
     }
 
-    /// The n-th message that is there, from 1, from the first or from the last.
+    /// The n-th existing message, from 1, counted from the first or from the last.
     pub(crate) fn find_nth(
         &self,
         name: &TopicName,
@@ -93,7 +93,7 @@ impl BrokerMachine {
         found().ok_or_else(|| AdminCallError::NotFound("Message not found".to_owned()))
     }
 
-    /// The n-th entry, from 1, that is on disk and that the subscription has not acknowledged.
+    /// The n-th entry, from 1, that is on disk and unacknowledged by the subscription.
     pub(super) fn nth_open(&self, topic: u32, id: u32, nth: u64) -> Option<u64> {
         let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let cursor = &kept.subscriptions.get(&id)?.cursor;

@@ -1,7 +1,7 @@
-//! What the admin interface has the machine do: a method for each call.
+//! The machine's side of the admin interface: a method for each call.
 //!
-//! They take names that are valid and say whether there is what these name. What they give back is
-//! told when it is on disk, which is what [`BrokerMachine::call`] is for.
+//! The methods take valid names and report whether the named object exists. Their results may be
+//! sent when they are on disk; [`BrokerMachine::call`] takes care of that.
 
 mod messages;
 mod namespaces;
@@ -16,12 +16,12 @@ use crate::admin::values::AdminCallError;
 use crate::name::TopicName;
 use longhaul_wire::messages::ServerError;
 
-/// What becomes of a call that has no result.
+/// Result of a call without an answer.
 type AdminResult = Result<(), AdminCallError>;
 
 impl BrokerMachine {
-    /// Does a call of the admin interface. Its result may be told when an [`MachineEffect::Reply`] with
-    /// this ticket comes: everything that was recorded so far is on disk then.
+    /// Executes a call of the admin interface. Its result may be sent when an
+    /// [`MachineEffect::Reply`] with this ticket comes: everything recorded so far is then on disk.
     pub(crate) fn call<T>(&mut self, ticket: u64, work: impl FnOnce(&mut Self) -> T) -> T {
         let result = work(self);
         self.after_commit(PendingCommit::Then(Box::new(MachineEffect::Reply(ticket))));

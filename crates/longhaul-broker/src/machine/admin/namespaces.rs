@@ -1,5 +1,5 @@
-//! Tenants and namespaces. A namespace is named `tenant/namespace`; unless it says otherwise, one
-//! that does not exist is [`AdminCallError::NotFound`].
+//! Tenants and namespaces. A namespace is named `tenant/namespace`; unless stated otherwise, a
+//! missing one gives [`AdminCallError::NotFound`].
 
 use super::super::BrokerMachine;
 use super::AdminResult;
@@ -15,7 +15,7 @@ impl BrokerMachine {
         self.state.namespaces().filter(|name| !name.contains('/')).map(str::to_owned).collect()
     }
 
-    /// [`AdminCallError::Conflict`] when it exists.
+    /// Creates a tenant. [`AdminCallError::Conflict`] if it exists.
     pub(crate) fn create_tenant(&mut self, name: &str) -> AdminResult {
         if self.state.has_namespace(name) {
             return Err(AdminCallError::Conflict(format!("tenant {name} exists")));
@@ -23,7 +23,7 @@ impl BrokerMachine {
         Ok(self.change(CreateNamespace { name: name.to_owned() })?)
     }
 
-    /// Who administers a tenant; [`AdminCallError::NotFound`] when it does not exist.
+    /// The settings of a tenant; [`AdminCallError::NotFound`] if it does not exist.
     pub(crate) fn tenant(&self, name: &str) -> Result<Tenant, AdminCallError> {
         if !self.state.has_namespace(name) {
             return Err(AdminCallError::NotFound("Tenant does not exist".to_owned()));
@@ -32,7 +32,7 @@ impl BrokerMachine {
         Ok(known.unwrap_or_default())
     }
 
-    /// Changes that. What nobody may do any more ends.
+    /// Changes the settings of a tenant. Producers and consumers that are no longer permitted end.
     pub(crate) fn set_tenant(&mut self, name: &str, tenant: Tenant) -> AdminResult {
         if self.tenant(name)? == tenant {
             return Ok(());
@@ -44,7 +44,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// [`AdminCallError::Conflict`] while it has namespaces.
+    /// Deletes a tenant. [`AdminCallError::Conflict`] while it has namespaces.
     pub(crate) fn delete_tenant(&mut self, name: &str) -> AdminResult {
         if !self.namespaces_of(name)?.is_empty() {
             let text = format!("tenant {name} has namespaces: delete them first");
@@ -63,8 +63,8 @@ impl BrokerMachine {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// With these policies, mostly none. [`AdminCallError::Conflict`] when it exists,
-    /// [`AdminCallError::NotFound`] when its tenant does not.
+    /// Creates a namespace with these policies, usually none. [`AdminCallError::Conflict`] if it
+    /// exists, [`AdminCallError::NotFound`] if its tenant does not.
     pub(crate) fn create_namespace(
         &mut self,
         namespace: &str,
@@ -84,7 +84,8 @@ impl BrokerMachine {
         Ok(self.set(namespace, set)?)
     }
 
-    /// [`AdminCallError::Conflict`] while it has topics, unless forced.
+    /// Deletes a namespace. [`AdminCallError::Conflict`] while it has topics, unless `force` is
+    /// set.
     pub(crate) fn delete_namespace(&mut self, namespace: &str, force: bool) -> AdminResult {
         self.check_exists(namespace)?;
         let topics = self.ids_in(namespace);
@@ -98,14 +99,14 @@ impl BrokerMachine {
         for name in partitioned {
             self.remove_partitioned(&name, force)?;
         }
-        // Partitions are gone by now.
+        // The partitions are already deleted.
         for topic in topics {
             self.delete_topic(topic)?;
         }
         Ok(self.change(DeleteNamespace { name: namespace.to_owned() })?)
     }
 
-    /// Full names of topics without partitions, and of partitions, in order.
+    /// Full names of unpartitioned topics and of partitions, in order.
     pub(crate) fn topics_of(&self, namespace: &str) -> Result<Vec<String>, AdminCallError> {
         self.check_exists(namespace)?;
         Ok(self.topics_in(namespace))
@@ -120,14 +121,14 @@ impl BrokerMachine {
         Ok(self.partitioned_in(namespace).iter().map(ToString::to_string).collect())
     }
 
-    /// Closes all producers and consumers of all its topics, and starts new ledgers.
+    /// Closes all producers and consumers of the namespace's topics, and starts new ledgers.
     pub(crate) fn unload_namespace(&mut self, namespace: &str) -> AdminResult {
         self.check_exists(namespace)?;
         self.ids_in(namespace).into_iter().for_each(|topic| self.unload(topic));
         Ok(())
     }
 
-    /// Acknowledges everything on all its topics, for one subscription or for all.
+    /// Acknowledges everything on all topics of the namespace, for one subscription or for all.
     pub(crate) fn clear_backlog(
         &mut self,
         namespace: &str,
@@ -146,8 +147,8 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Deletes a subscription of all its topics; [`AdminCallError::PreconditionFailed`] while it has
-    /// consumers.
+    /// Deletes a subscription on all topics of the namespace;
+    /// [`AdminCallError::PreconditionFailed`] while it has consumers.
     pub(crate) fn unsubscribe_all(&mut self, namespace: &str, subscription: &str) -> AdminResult {
         self.check_exists(namespace)?;
         let of =
@@ -163,7 +164,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// What its operators note about it.
+    /// The properties of a namespace.
     pub(crate) fn namespace_properties(
         &self,
         namespace: &str,
@@ -171,7 +172,7 @@ impl BrokerMachine {
         Ok(self.namespace_settings(namespace)?.properties)
     }
 
-    /// Changes that.
+    /// Changes the properties of a namespace.
     pub(crate) fn set_namespace_properties(
         &mut self,
         namespace: &str,
@@ -181,7 +182,7 @@ impl BrokerMachine {
         Ok(self.set(namespace, |known| change(&mut known.properties))?)
     }
 
-    /// All that is set on it.
+    /// All settings of a namespace.
     pub(crate) fn namespace_settings(
         &self,
         namespace: &str,
@@ -190,7 +191,7 @@ impl BrokerMachine {
         Ok(self.state.settings(namespace).cloned().unwrap_or_default())
     }
 
-    /// What is set on it.
+    /// The policies that are set on the namespace.
     pub(crate) fn namespace_policies(&self, namespace: &str) -> Result<Policies, AdminCallError> {
         self.check_exists(namespace)?;
         Ok(self.state.settings(namespace).map(|known| known.policies.clone()).unwrap_or_default())
@@ -206,14 +207,14 @@ impl BrokerMachine {
         Ok(self.set(namespace, |known| change(&mut known.policies))?)
     }
 
-    /// Who may use its topics.
+    /// The grants of a namespace.
     pub(crate) fn namespace_grants(&self, namespace: &str) -> Result<Grants, AdminCallError> {
         self.check_exists(namespace)?;
         Ok(self.state.settings(namespace).map(|known| known.grants.clone()).unwrap_or_default())
     }
 
-    /// Changes who may. From the first grant on, also after it was revoked, only who was granted
-    /// something may use the namespace.
+    /// Changes the grants of a namespace. From the first grant on, even after it was revoked, only
+    /// roles with a grant may use the namespace.
     pub(crate) fn set_namespace_grants(
         &mut self,
         namespace: &str,
@@ -232,7 +233,7 @@ impl BrokerMachine {
         Err(AdminCallError::NotFound(format!("namespace {namespace} does not exist")))
     }
 
-    /// Topics without partitions, and partitions.
+    /// Ids of unpartitioned topics and of partitions.
     fn ids_in(&self, namespace: &str) -> Vec<u32> {
         let topics = self.state.topics().filter(|(_, topic)| topic.name.namespace() == namespace);
         topics.map(|(id, _)| id).collect()

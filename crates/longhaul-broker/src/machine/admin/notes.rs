@@ -1,4 +1,4 @@
-//! What is set on topics: properties, grants, policies.
+//! Properties, grants and policies of topics.
 
 use super::super::BrokerMachine;
 use super::AdminResult;
@@ -6,8 +6,8 @@ use crate::admin::policies::{Grants, Policies, PolicyLevels};
 use crate::admin::values::{AdminCallError, ResourceProperties};
 use crate::name::TopicName;
 
-/// Names and values noted on one topic, together. They are written as one record with each change
-/// of one of them.
+/// Maximum size of a topic's properties, names and values together. All of them are written as one
+/// record with each change.
 const PROPERTIES_BYTES_MAX: usize = 64 * 1024;
 
 fn bytes_of(properties: &ResourceProperties) -> usize {
@@ -26,7 +26,7 @@ pub(super) fn check_properties(properties: &ResourceProperties) -> AdminResult {
 }
 
 impl BrokerMachine {
-    /// What its operators note about a topic. Also of a partitioned topic.
+    /// The properties of a topic, which may be partitioned.
     pub(crate) fn properties(
         &self,
         name: &TopicName,
@@ -40,8 +40,8 @@ impl BrokerMachine {
         settings.map(|known| known.properties.clone()).unwrap_or_default()
     }
 
-    /// Changes that. [`AdminCallError::PreconditionFailed`] for a partition of a partitioned topic, and
-    /// where they become too many.
+    /// Changes the properties. [`AdminCallError::PreconditionFailed`] for a partition of a
+    /// partitioned topic, and if they become too large.
     pub(crate) fn set_properties(
         &mut self,
         name: &TopicName,
@@ -56,7 +56,7 @@ impl BrokerMachine {
         Ok(self.set(name.as_str(), |known| known.properties = properties)?)
     }
 
-    /// Notes on a new topic what its creator says about it.
+    /// Stores the properties that the creator of a new topic gives.
     pub(super) fn note_new(
         &mut self,
         name: &TopicName,
@@ -68,7 +68,7 @@ impl BrokerMachine {
         Ok(self.set(name.as_str(), |known| known.properties = properties)?)
     }
 
-    /// Who may use it, by grants for the namespace and for the topic alone. The topic need not
+    /// The grants for a topic, from its namespace and from the topic itself. The topic need not
     /// exist, its namespace must.
     pub(crate) fn grants(&self, name: &TopicName) -> Result<Grants, AdminCallError> {
         self.check_namespace(name)?;
@@ -76,7 +76,7 @@ impl BrokerMachine {
         Ok(grants.fold(Grants::default(), Grants::and))
     }
 
-    /// Changes what roles may do with the topic, besides what they may do in the namespace.
+    /// Changes the grants of the topic, which apply in addition to those of the namespace.
     /// [`AdminCallError::PreconditionFailed`] for a partition of a partitioned topic.
     pub(crate) fn set_grants(
         &mut self,
@@ -89,14 +89,14 @@ impl BrokerMachine {
         Ok(set?)
     }
 
-    /// The policies of all levels. Also of a partitioned topic; [`AdminCallError::PreconditionFailed`]
-    /// for one of its partitions.
+    /// The policies of all levels. The topic may be partitioned;
+    /// [`AdminCallError::PreconditionFailed`] for one of its partitions.
     pub(crate) fn policies(&self, name: &TopicName) -> Result<PolicyLevels, AdminCallError> {
         self.whole(name)?;
         Ok(self.policy_levels(name))
     }
 
-    /// Sets or unsets policies of a topic, or of all partitions; otherwise as
+    /// Sets or unsets policies of a topic, which may be partitioned; otherwise like
     /// [`policies`](Self::policies).
     pub(crate) fn set_policy(
         &mut self,

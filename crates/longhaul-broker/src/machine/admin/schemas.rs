@@ -1,4 +1,4 @@
-//! Schemas. The topic need not exist; partitions share those of the whole.
+//! Schemas. The topic need not exist; partitions share the schemas of their topic.
 
 use super::super::BrokerMachine;
 use super::super::topics::{kind_by_name, kind_name};
@@ -8,7 +8,8 @@ use crate::state::SchemaVersion;
 use longhaul_wire::messages::{KeyValue, Schema};
 
 impl BrokerMachine {
-    /// A version, the latest if none is named; [`AdminCallError::NotFound`] when there is none.
+    /// A version of the schema, by default the latest; [`AdminCallError::NotFound`] if it does not
+    /// exist.
     pub(crate) fn schema(
         &self,
         name: &TopicName,
@@ -23,7 +24,7 @@ impl BrokerMachine {
         (0..).map_while(|version| self.schema_of(name, Some(version))).map(stored).collect()
     }
 
-    /// Whether a schema would be taken: another definition is, another type is not.
+    /// Whether a schema would be accepted: another definition is, another type is not.
     pub(crate) fn takes_schema(
         &self,
         name: &TopicName,
@@ -34,7 +35,7 @@ impl BrokerMachine {
         Ok(last.is_none_or(|(_, last)| last.schema.r#type == new.r#type))
     }
 
-    /// Stores a schema, or finds the version of an equal one.
+    /// Stores a schema, or returns the version of an equal one.
     pub(crate) fn add_schema(
         &mut self,
         name: &TopicName,
@@ -45,7 +46,7 @@ impl BrokerMachine {
         Ok(self.store_schema(name, &schema)?)
     }
 
-    /// Forgets all versions, and says the last.
+    /// Removes all versions, and returns the last.
     pub(crate) fn remove_schemas(&mut self, name: &TopicName) -> Result<u64, AdminCallError> {
         self.delete_schemas(name)?.ok_or_else(|| none(name))
     }

@@ -1,6 +1,6 @@
-//! Subscriptions. What is done with one on the whole of a partitioned topic is done for each
-//! partition. A topic or a subscription that does not exist is [`AdminCallError::NotFound`].
-//! `__compaction` is none here: [`AdminCallError::PreconditionFailed`].
+//! Subscriptions. An operation on a partitioned topic applies to each of its partitions. A missing
+//! topic or subscription gives [`AdminCallError::NotFound`]. `__compaction` is not a subscription
+//! here: [`AdminCallError::PreconditionFailed`].
 
 use super::super::BrokerMachine;
 use super::super::effect::RequestRefusal;
@@ -13,12 +13,12 @@ use crate::name::TopicName;
 use crate::state::change::{CreateSubscription, NoteSubscription};
 use crate::state::entries;
 
-/// So many entries are analyzed at most, as in Pulsar: clients wait meanwhile.
+/// Entries that are analyzed at most, as in Pulsar: other clients wait meanwhile.
 const ANALYZED_MAX: u64 = 10_000;
 
 impl BrokerMachine {
-    /// Creates a durable one, and the topic where those come into being by use;
-    /// [`AdminCallError::Conflict`] when it exists.
+    /// Creates a durable subscription, and its topic if topics are created on use.
+    /// [`AdminCallError::Conflict`] if it exists.
     pub(crate) fn make_subscription(
         &mut self,
         name: &TopicName,
@@ -46,8 +46,8 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// [`AdminCallError::PreconditionFailed`] while it has consumers, unless forced: then they are
-    /// closed.
+    /// Deletes a subscription. [`AdminCallError::PreconditionFailed`] while it has consumers,
+    /// unless `force` is set: then they are closed.
     pub(crate) fn remove_subscription(
         &mut self,
         name: &TopicName,
@@ -64,14 +64,14 @@ impl BrokerMachine {
         })
     }
 
-    /// Acknowledges everything that is there.
+    /// Acknowledges all existing messages.
     pub(crate) fn skip_all(&mut self, name: &TopicName, subscription: &str) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
             Ok(machine.skip_to(topic, Some(id), machine.readable(topic))?)
         })
     }
 
-    /// Acknowledges the next entries, so many.
+    /// Acknowledges this many entries.
     pub(crate) fn skip(
         &mut self,
         name: &TopicName,
@@ -88,8 +88,8 @@ impl BrokerMachine {
         })
     }
 
-    /// Moves it to the first entry published at this moment, in ms since 1970, or later, and closes
-    /// its consumers.
+    /// Moves the subscription to the first entry published at or after this time, in ms since 1970,
+    /// and closes its consumers.
     pub(crate) fn reset_to_time(
         &mut self,
         name: &TopicName,
@@ -102,7 +102,7 @@ impl BrokerMachine {
         })
     }
 
-    /// Moves it, and closes its consumers, which subscribe again.
+    /// Moves the subscription, and closes its consumers, which subscribe again.
     pub(crate) fn reset(
         &mut self,
         name: &TopicName,
@@ -114,7 +114,7 @@ impl BrokerMachine {
         })
     }
 
-    /// Acknowledges what was published at least so many seconds ago.
+    /// Acknowledges messages published at least this many seconds ago.
     pub(crate) fn expire_subscription(
         &mut self,
         name: &TopicName,
@@ -126,14 +126,14 @@ impl BrokerMachine {
         })
     }
 
-    /// Acknowledges everything up to this entry, or all before it where that is excluded.
+    /// Acknowledges everything up to this entry, or before it if the entry is excluded.
     pub(crate) fn expire_up_to(
         &mut self,
         name: &TopicName,
         subscription: &str,
         last: SubscriptionStart,
     ) -> AdminResult {
-        // To start behind an entry is to have done with it.
+        // A start after an entry means that the entry is acknowledged.
         let next = match last {
             SubscriptionStart::At(position) => SubscriptionStart::After(position),
             SubscriptionStart::After(position) => SubscriptionStart::At(position),
@@ -144,8 +144,7 @@ impl BrokerMachine {
         })
     }
 
-    /// How much a subscription has not acknowledged, of a topic without partitions or of one
-    /// partition.
+    /// The unacknowledged backlog of a subscription, on an unpartitioned topic or on one partition.
     pub(crate) fn analyze_backlog(
         &self,
         name: &TopicName,
@@ -170,7 +169,8 @@ impl BrokerMachine {
         Ok(found)
     }
 
-    /// What is noted on it; of a partitioned topic on all its partitions together.
+    /// The properties of a subscription; on a partitioned topic, those of all its partitions
+    /// together.
     pub(crate) fn subscription_properties(
         &self,
         name: &TopicName,
@@ -185,7 +185,7 @@ impl BrokerMachine {
         Ok(known.into_iter().flat_map(|known| known.properties.clone()).collect())
     }
 
-    /// Replaces that. Readers come with theirs, which nobody keeps: [`AdminCallError::NotFound`].
+    /// Replaces the properties. A reader's properties are not stored: [`AdminCallError::NotFound`].
     pub(crate) fn set_subscription_properties(
         &mut self,
         name: &TopicName,
@@ -205,7 +205,7 @@ impl BrokerMachine {
         })
     }
 
-    /// Does something with it on each topic that has it.
+    /// Applies `work` to the subscription on each topic that has it.
     fn each(
         &mut self,
         name: &TopicName,
@@ -276,7 +276,7 @@ fn check_subscription(name: &str) -> AdminResult {
     Err(AdminCallError::PreconditionFailed(text.to_owned()))
 }
 
-/// An id from outside to start at; what is below zero stands before everything.
+/// The start position of an id from outside; negative numbers are before every entry.
 fn unsigned(position: AdminPosition) -> entries::EntryPosition {
     let number = |given: i64| u64::try_from(given).unwrap_or_default();
     entries::EntryPosition { ledger: number(position.ledger), entry: number(position.entry) }

@@ -1,5 +1,5 @@
-//! Topics, whole or single partitions. Unless it says otherwise, a method refuses a topic that does
-//! not exist: [`AdminCallError::NotFound`].
+//! Topics, as a whole or single partitions. Unless stated otherwise, a missing topic gives
+//! [`AdminCallError::NotFound`].
 
 use super::super::BrokerMachine;
 use super::super::effect::RequestRefusal;
@@ -19,8 +19,8 @@ use crate::state::change::{Ack, SetPartitions, SetPolicies, Trim};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl BrokerMachine {
-    /// Creates one without partitions, or a single partition, and notes something on it;
-    /// [`AdminCallError::Conflict`] when a topic of that name exists, partitioned or not.
+    /// Creates an unpartitioned topic or a single partition, with properties;
+    /// [`AdminCallError::Conflict`] if a topic of that name exists, partitioned or not.
     pub(crate) fn make_topic(
         &mut self,
         name: &TopicName,
@@ -32,8 +32,8 @@ impl BrokerMachine {
         self.note_new(name, properties)
     }
 
-    /// Creates a partitioned topic and its partitions, at least one; [`AdminCallError::Conflict`] when
-    /// a topic of that name exists.
+    /// Creates a partitioned topic and its partitions, at least one; [`AdminCallError::Conflict`]
+    /// if a topic of that name exists.
     pub(crate) fn make_partitioned(
         &mut self,
         name: &TopicName,
@@ -47,14 +47,14 @@ impl BrokerMachine {
         self.note_new(name, properties)
     }
 
-    /// Creates the partitions that are counted but not there. Existing ones are left alone.
+    /// Creates the missing partitions of a partitioned topic. Existing ones stay unchanged.
     pub(crate) fn make_missing_partitions(&mut self, name: &TopicName) -> AdminResult {
         let partitions = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
         Ok(self.create_partitioned(name, partitions)?)
     }
 
-    /// Raises the number of partitions; [`AdminCallError::Unprocessable`] unless it is more than there
-    /// are. The subscriptions of partition 0 come into being on the new ones.
+    /// Raises the number of partitions; [`AdminCallError::Unprocessable`] unless it is higher than
+    /// the current number. The subscriptions of partition 0 are created on the new partitions.
     pub(crate) fn grow(&mut self, name: &TopicName, partitions: u32) -> AdminResult {
         let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
         check_partitions(partitions)?;
@@ -82,15 +82,15 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Deletes it with its subscriptions; [`AdminCallError::PreconditionFailed`] while it has producers
-    /// or consumers, unless forced: then they are closed.
+    /// Deletes a topic with its subscriptions; [`AdminCallError::PreconditionFailed`] while it has
+    /// producers or consumers, unless `force` is set: then they are closed.
     pub(crate) fn remove_topic(&mut self, name: &TopicName, force: bool) -> AdminResult {
         let id = self.one(name)?;
         self.check_unused(id, name, force)?;
         Ok(self.delete_topic(id)?)
     }
 
-    /// Deletes a partitioned topic with its partitions, as [`remove_topic`](Self::remove_topic).
+    /// Deletes a partitioned topic with its partitions, like [`remove_topic`](Self::remove_topic).
     pub(crate) fn remove_partitioned(&mut self, name: &TopicName, force: bool) -> AdminResult {
         if self.state.partitions(name.as_str()).is_none() {
             return Err(missing(name));
@@ -110,26 +110,26 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// How many partitions it has, 0 for an existing topic without. Also 0 for one that does not
-    /// exist, if it `may_create` and would be created without partitions.
+    /// The number of partitions, 0 for an unpartitioned topic. Also 0 for a missing topic, if it
+    /// `may_create` and would be created without partitions.
     pub(crate) fn partitions(
         &mut self,
         name: &TopicName,
         may_create: bool,
     ) -> Result<PartitionedTopicMetadata, AdminCallError> {
         let count = self.partitions_of(name, may_create)?;
-        // What is noted on a topic without partitions is shown elsewhere.
+        // The properties of an unpartitioned topic are returned elsewhere.
         let properties = if count == 0 { ResourceProperties::new() } else { self.noted_on(name) };
         Ok(PartitionedTopicMetadata::new(count, properties))
     }
 
-    /// Figures of a topic without partitions, or of one partition.
+    /// Statistics of an unpartitioned topic or of one partition.
     pub(crate) fn stats(&self, name: &TopicName) -> Result<TopicStats, AdminCallError> {
         self.topic_stats(self.one(name)?).ok_or_else(|| missing(name))
     }
 
-    /// How many partitions there should be, and the figures of those that are there, by their full
-    /// names. [`AdminCallError::NotFound`] for a topic without partitions.
+    /// The number of partitions, and the statistics of existing partitions by full name.
+    /// [`AdminCallError::NotFound`] for an unpartitioned topic.
     pub(crate) fn partitioned_stats(
         &self,
         name: &TopicName,
@@ -142,7 +142,7 @@ impl BrokerMachine {
         Ok((PartitionedTopicMetadata::new(count, self.noted_on(name)), stats.collect()))
     }
 
-    /// Ledgers and cursors of a topic without partitions, or of one partition.
+    /// Ledgers and cursors of an unpartitioned topic or of one partition.
     pub(crate) fn stats_of_ledgers(
         &self,
         name: &TopicName,
@@ -150,7 +150,7 @@ impl BrokerMachine {
         self.internal_stats(self.one(name)?).ok_or_else(|| missing(name))
     }
 
-    /// The same of all partitions that are there, as
+    /// Ledgers and cursors of all existing partitions; otherwise like
     /// [`partitioned_stats`](Self::partitioned_stats).
     pub(crate) fn partitioned_stats_of_ledgers(
         &self,
@@ -164,7 +164,7 @@ impl BrokerMachine {
         Ok((PartitionedTopicMetadata::new(count, self.noted_on(name)), stats.collect()))
     }
 
-    /// About how many bytes there are from this entry on.
+    /// Approximate number of bytes from this entry on.
     pub(crate) fn backlog_size(
         &self,
         name: &TopicName,
@@ -175,8 +175,8 @@ impl BrokerMachine {
         Ok(bytes_from(kept, self.start(id, from), self.readable(id)))
     }
 
-    /// The durable subscriptions; of a partitioned topic those of any of its partitions. The
-    /// cursors that Pulsar has for itself, `__compaction` and `pulsar.dedup`, are not among them.
+    /// The durable subscriptions; for a partitioned topic, those of any of its partitions. Pulsar's
+    /// internal cursors, `__compaction` and `pulsar.dedup`, are not included.
     pub(crate) fn subscriptions(
         &self,
         name: &TopicName,
@@ -185,16 +185,16 @@ impl BrokerMachine {
         Ok(topics.flat_map(|topic| topic.durable().map(|known| known.name.clone())).collect())
     }
 
-    /// Closes all producers and consumers and starts a new ledger; of a partitioned topic on all
-    /// its partitions.
+    /// Closes all producers and consumers and starts a new ledger; on all partitions of a
+    /// partitioned topic.
     pub(crate) fn unload_topic(&mut self, name: &TopicName) -> AdminResult {
         self.all(name)?.into_iter().for_each(|id| self.unload(id));
         Ok(())
     }
 
-    /// Moves all subscriptions behind the last message, and deletes what is then needed no more
-    /// whatever the retention. Pulsar keeps the entries of its current ledger; nobody may count on
-    /// that.
+    /// Moves all subscriptions after the last message, and deletes the messages that are then
+    /// unneeded, regardless of the retention. Pulsar keeps the entries of its current ledger; do
+    /// not rely on that.
     pub(crate) fn truncate_topic(&mut self, name: &TopicName) -> AdminResult {
         for topic in self.all(name)? {
             let first = self.readable(topic);
@@ -205,7 +205,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Acknowledges for all subscriptions what was published at least so many seconds ago.
+    /// Acknowledges, for all subscriptions, messages published at least this many seconds ago.
     pub(crate) fn expire_topic(&mut self, name: &TopicName, age_s: u64) -> AdminResult {
         for id in self.all(name)? {
             self.expire(id, None, age_s)?;
@@ -213,8 +213,8 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Starts a compaction, of a partitioned topic on all its partitions; [`AdminCallError::Conflict`]
-    /// while one is under way.
+    /// Starts a compaction, on all partitions of a partitioned topic; [`AdminCallError::Conflict`]
+    /// while one is running.
     pub(crate) fn start_compaction(&mut self, name: &TopicName) -> AdminResult {
         let mut started = true;
         for id in self.all(name)? {
@@ -226,7 +226,7 @@ impl BrokerMachine {
         Err(AdminCallError::Conflict("Compaction already in progress".to_owned()))
     }
 
-    /// How far a compaction has come, of a topic without partitions or of one partition.
+    /// Progress of the compaction of an unpartitioned topic or of one partition.
     pub(crate) fn compaction_status(
         &self,
         name: &TopicName,
@@ -236,8 +236,8 @@ impl BrokerMachine {
         Ok(CompactionRunStatus { status: live.compaction.state(), last_error })
     }
 
-    /// Ends a topic without partitions, or one partition: nothing more can be published. Says the
-    /// last message.
+    /// Terminates an unpartitioned topic or one partition: nothing more can be published. Returns
+    /// the last message.
     pub(crate) fn terminate_topic(
         &mut self,
         name: &TopicName,
@@ -250,7 +250,7 @@ impl BrokerMachine {
         self.end_of(id, name)
     }
 
-    /// The same of all partitions; [`AdminCallError::NotFound`] for a topic without.
+    /// Terminates all partitions; [`AdminCallError::NotFound`] for an unpartitioned topic.
     pub(crate) fn terminate_partitions(
         &mut self,
         name: &TopicName,
@@ -262,15 +262,15 @@ impl BrokerMachine {
         partitions.map(|(index, id)| Ok((index, self.end_of(id, name)?))).collect()
     }
 
-    /// Terminates a topic. Its last entry may not be on disk yet: whoever answers with it waits for
-    /// that.
+    /// Terminates a topic. Its last entry may not be on disk yet; the caller must wait for that
+    /// before it answers.
     fn end_of(&mut self, topic: u32, name: &TopicName) -> Result<AdminPosition, AdminCallError> {
         self.terminate(topic)?;
         let kept = self.state.topic(topic).ok_or_else(|| missing(name))?;
         Ok(before(kept, kept.entries.end()))
     }
 
-    /// A topic without partitions, or one partition.
+    /// An unpartitioned topic or one partition.
     pub(super) fn one(&self, name: &TopicName) -> Result<u32, AdminCallError> {
         if let Some(id) = self.state.topic_id(name.as_str()) {
             return Ok(id);
@@ -291,7 +291,7 @@ impl BrokerMachine {
         Ok(self.numbers_of(name))
     }
 
-    /// Checks that it exists and is not a partition.
+    /// Checks that the topic exists and is not a partition.
     pub(super) fn whole(&self, name: &TopicName) -> AdminResult {
         self.all(name)?;
         match name.partition() {
@@ -328,7 +328,7 @@ impl BrokerMachine {
         )))
     }
 
-    /// Closes producers and consumers, and begins a new ledger with the next entry.
+    /// Closes producers and consumers; the next entry begins a new ledger.
     pub(in crate::machine) fn unload(&mut self, topic: u32) {
         self.close_all(topic);
         if let Some(kept) = self.state.topic_mut(topic) {
@@ -336,12 +336,12 @@ impl BrokerMachine {
         }
         let policies = self.live.get(&topic).map(|live| std::sync::Arc::clone(&live.policies));
         if let Some(policies) = policies {
-            // The next round tries again what a full disk keeps from being recorded.
+            // If a full disk prevents the trim, the next round tries again.
             drop(self.trim(topic, &policies));
         }
     }
 
-    /// Acknowledges everything before the ordinal, for one subscription or all durable ones.
+    /// Acknowledges everything before the ordinal, for one subscription or for all durable ones.
     pub(in crate::machine) fn skip_to(
         &mut self,
         topic: u32,

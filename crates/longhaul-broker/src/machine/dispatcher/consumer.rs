@@ -1,78 +1,78 @@
-//! A consumer of a subscription, as the dispatcher sees it.
+//! A consumer of a subscription, in the dispatcher.
 
 use super::owners::HashRange;
 
-/// A consumer, by its connection and the id that it has there.
+/// A consumer, by its connection and its id there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerKey {
-    /// Its connection.
+    /// Id of the connection.
     pub conn: u64,
-    /// What its client calls it.
+    /// Id that the client has chosen.
     pub id: u64,
 }
 
 /// How consumers share a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DispatchMode {
-    /// One alone.
+    /// Only one consumer is allowed.
     Exclusive,
-    /// All, in turn.
+    /// All consumers, in turn.
     Shared,
-    /// One at a time, the others wait.
+    /// One consumer at a time; the others wait.
     Failover,
-    /// All, each the messages of its keys.
+    /// All consumers; each gets the messages of its keys.
     KeyShared(KeyPolicy),
 }
 
 impl DispatchMode {
-    /// Whether several consumers get entries at a time, each of which is acknowledged by itself.
+    /// Whether several consumers get entries at the same time, which are acknowledged individually.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Shared | Self::KeyShared(_))
     }
 }
 
-/// How keys are shared. All consumers of a subscription have the same.
+/// How keys are shared. All consumers of a subscription have the same policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyPolicy {
-    /// Consumers say which hashes they want.
+    /// Whether consumers choose their hashes.
     pub is_sticky: bool,
-    /// A key that moves to another consumer does not wait for the former one.
+    /// Whether a key that moves to another consumer need not wait for the former one.
     pub allows_disorder: bool,
 }
 
 /// A consumer of a subscription.
 #[derive(Clone, Debug)]
 pub struct DispatcherConsumer {
-    /// Who it is.
+    /// Its connection and id.
     pub key: ConsumerKey,
-    /// What it calls itself.
+    /// Name that the client has chosen.
     pub name: String,
-    /// Lower ones are served first.
+    /// Lower values are served first.
     pub priority: i32,
     /// Messages that it may still be sent; negative after a batch.
     pub permits: i64,
-    /// Messages that it has not acknowledged.
+    /// Unacknowledged messages.
     pub unacked: u64,
-    /// Bytes that its connection takes before it must have sent some.
+    /// Bytes that its connection accepts before some must have been sent.
     pub room: u64,
-    /// In which turn of dispatching the room was looked up.
+    /// The turn of dispatching in which `room` was determined.
     pub(super) room_of: u64,
-    /// The hashes of keys that it wants, when it is sticky.
+    /// The hashes that a sticky consumer has chosen.
     pub ranges: Vec<HashRange>,
-    /// Reads the compacted view.
+    /// Whether it reads the compacted view.
     pub reads_compacted: bool,
-    /// The answer to its SUBSCRIBE was sent.
+    /// Whether the answer to its SUBSCRIBE was sent.
     pub(in crate::machine) is_subscribed: bool,
-    /// It was told that the topic has ended.
+    /// Whether it was told that the topic has ended.
     pub(super) knows_end: bool,
     /// Wall clock, in ms since the epoch.
     pub since: u64,
-    /// Entries that it was sent.
+    /// Entries sent to it.
     pub entries_out: u64,
-    /// Messages that it was sent.
+    /// Messages sent to it.
     pub messages_out: u64,
-    /// Bytes that it was sent.
+    /// Bytes sent to it.
     pub bytes_out: u64,
 }
 
@@ -100,11 +100,11 @@ impl DispatcherConsumer {
     }
 }
 
-/// How much may be unacknowledged; 0 is without limit.
+/// Limits of unacknowledged messages; 0 is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnackedLimits {
-    /// Messages of one consumer.
+    /// Per consumer.
     pub per_consumer: u64,
-    /// Messages of all.
+    /// Per subscription.
     pub per_subscription: u64,
 }

@@ -1,4 +1,5 @@
-//! A turn of dispatching: entries to consumers, until nobody wants more or nothing is there.
+//! A turn of dispatching: assigns entries to consumers until no consumer wants more or no entry is
+//! left.
 
 use super::{
     Assignment, CHUNKED_MAX, ConnectionRoom, DispatchMode, Dispatcher, UnackedEntry, UnackedLimits,
@@ -6,7 +7,7 @@ use super::{
 use crate::machine::view::{Item, ReadableView};
 use crate::state::cursor::Cursor;
 
-/// What is looked at in a turn of dispatching, and how much more of it may be.
+/// State of a turn of dispatching, and its remaining budget.
 pub(super) struct DispatchTurn<'a> {
     pub(super) now: u64,
     pub(super) cursor: &'a Cursor,
@@ -20,16 +21,16 @@ impl DispatchTurn<'_> {
         self.budget = self.budget.saturating_sub(1);
     }
 
-    /// An entry that was read before, unless it is acknowledged or cannot be read.
+    /// An entry that was read before, unless it is acknowledged or unreadable.
     pub(super) fn get(&self, ordinal: u64) -> Option<Item> {
         if self.cursor.is_acked(ordinal) { None } else { self.view.get(ordinal) }
     }
 }
 
 impl Dispatcher {
-    /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at
-    /// `budget` entries at most. Says whether it stopped for that. `room` says how many bytes a
-    /// connection takes before it must have sent some.
+    /// Assigns entries to consumers until no consumer wants more or no entry is left, but looks at
+    /// `budget` entries at most. Returns whether the budget ended the turn. `room` gives the bytes
+    /// that a connection accepts before some must have been sent.
     #[expect(clippy::too_many_arguments, reason = "what an assignment depends on")]
     pub fn dispatch(
         &mut self,
@@ -53,7 +54,7 @@ impl Dispatcher {
         has_more
     }
 
-    /// The same. Chunks whose consumer has no room now go `aside`, and come first the next time.
+    /// Runs a turn. Chunks whose consumer has no room go to `aside`, and come first the next time.
     fn deal(
         &mut self,
         mut look: DispatchTurn<'_>,
@@ -133,7 +134,7 @@ impl Dispatcher {
         }
     }
 
-    /// The next consumer that may be sent something.
+    /// The next consumer that may be sent an entry.
     pub(super) fn choose(&mut self, room: ConnectionRoom<'_>) -> Option<usize> {
         if self.holds_enough() {
             return None;
@@ -151,18 +152,18 @@ impl Dispatcher {
             if self.is_ready(at, room) {
                 return Some(at);
             }
-            // Until something changes it is not asked again.
+            // It is not checked again until something changes.
             self.candidates.remove(&(priority, at));
         }
     }
 
-    /// Whether the consumers together hold as much as they may.
+    /// Whether the subscription has reached its limit of unacknowledged messages.
     pub(super) const fn holds_enough(&self) -> bool {
         let limit = self.limits.per_subscription;
         limit > 0 && self.unacked >= limit
     }
 
-    /// Whether the consumer may be sent something.
+    /// Whether the consumer may be sent an entry.
     pub(super) fn is_ready(&mut self, at: usize, room: ConnectionRoom<'_>) -> bool {
         #[cfg(test)]
         {
@@ -179,8 +180,8 @@ impl Dispatcher {
         consumer.permits > 0 && consumer.room > 0 && within
     }
 
-    /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none
-    /// while that has no room.
+    /// The consumer of a chunk: the one that got the earlier chunks, while it exists; `None` while
+    /// it has no room.
     fn owner_of_chunk(
         &mut self,
         item: &Item,
@@ -201,7 +202,7 @@ impl Dispatcher {
         Some(chosen)
     }
 
-    /// The next entry: one to be delivered again, or a new one.
+    /// The next entry: one to be redelivered, or a new one.
     fn take(&mut self, look: &mut DispatchTurn<'_>) -> Option<Item> {
         while let Some(ordinal) = self.replay.pop_first() {
             if let Some(item) = look.get(ordinal) {

@@ -1,9 +1,8 @@
 //! Key_Shared subscriptions: the next entry, by its key.
 //!
-//! First those that are queued, oldest first within each consumer; then new ones, each to the
-//! consumer that has its key, or into the queue. New ones are read as long as some consumer wants
-//! something, so that a slow one does not keep the others from theirs, and as long as there is room
-//! in the queue.
+//! Queued entries come first, the oldest first within each consumer. New entries go to the consumer
+//! of their key, or into the queue. New entries are read while a consumer wants some and the queue
+//! has room, so a slow consumer does not delay the others.
 
 use super::dealing::DispatchTurn;
 use super::{ConsumerKey, Dispatcher, HashRange};
@@ -11,12 +10,12 @@ use crate::machine::view::{Item, ReadableView};
 use std::collections::BTreeMap;
 
 impl Dispatcher {
-    /// Queues what is to be delivered again, and finds out whose queues there are to look at.
+    /// Queues the entries to be redelivered, and determines whose queues to check.
     pub(super) fn begin_keys(&mut self, view: &ReadableView<'_>) {
-        // Other kinds of subscriptions have none.
+        // Other kinds of subscriptions have no keys.
         let Some(keys) = &mut self.keys else { return };
         for ordinal in std::mem::take(&mut self.replay) {
-            // What cannot be read now is offered anew when it can.
+            // An entry that is unreadable now is offered again later.
             if let Some(item) = view.get(ordinal) {
                 keys.put(ordinal, item.key_hash);
             }
@@ -25,7 +24,7 @@ impl Dispatcher {
         self.round.reverse();
     }
 
-    /// The next entry and the consumer that gets it.
+    /// The next entry and its consumer.
     pub(super) fn next_by_key(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         if self.holds_enough() {
             return None;
@@ -33,8 +32,8 @@ impl Dispatcher {
         self.next_queued(look).or_else(|| self.next_new(look))
     }
 
-    /// Nobody gets ready in the course of a turn, so each consumer is looked at until it wants no
-    /// more, and then not again.
+    /// No consumer becomes ready during a turn, so each one is served until it wants no more, and
+    /// then not checked again.
     fn next_queued(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         while let Some(&consumer) = self.round.last() {
             let at = self.places.get(&consumer).copied();
@@ -75,19 +74,20 @@ impl Dispatcher {
         None
     }
 
-    /// Who has one of these hashes already.
+    /// The consumer that already has one of these hashes.
     #[must_use]
     pub fn conflict(&self, ranges: &[HashRange]) -> Option<ConsumerKey> {
         self.keys.as_ref()?.conflict(ranges)
     }
 
-    /// Who has which hashes of keys.
+    /// The hashes of all consumers.
     #[must_use]
     pub fn key_ranges(&self) -> Vec<(HashRange, ConsumerKey)> {
         self.keys.as_ref().map(super::KeySharedQueues::ranges).unwrap_or_default()
     }
 
-    /// The hashes that consumers have no more, and still hold entries of, and how many of each.
+    /// For each consumer, the hashes that it has lost and of which it still holds entries, with
+    /// their number.
     #[must_use]
     pub fn draining(&self) -> BTreeMap<ConsumerKey, BTreeMap<u16, u32>> {
         let mut all: BTreeMap<ConsumerKey, BTreeMap<u16, u32>> = BTreeMap::new();

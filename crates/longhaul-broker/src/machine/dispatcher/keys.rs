@@ -1,26 +1,26 @@
 //! The entries of a Key_Shared subscription, by the hashes of their keys. Pure.
 //!
-//! A hash belongs to one consumer at a time, and its entries go to that one in order. When it moves
-//! to another consumer, *draining* begins: as long as somebody else holds an entry of it, the new
-//! owner gets none. So at most one consumer ever holds entries of a hash, unless the subscription
-//! allows disorder.
+//! A hash belongs to one consumer at a time, which gets its entries in order. When the hash moves
+//! to another consumer, *draining* begins: while the former consumer holds an entry of it, the new
+//! owner gets none. So at most one consumer holds entries of a hash, unless the subscription allows
+//! disorder.
 //!
-//! What was read and cannot be delivered yet is *queued*: its owner wants nothing, or there is
-//! none, or the hash is draining, or an entry before it waits.
+//! An entry that was read and cannot be delivered yet is *queued*: its owner wants nothing, or
+//! there is no owner, or the hash is draining, or an earlier entry waits.
 
 use super::consumer::{ConsumerKey, DispatcherConsumer, KeyPolicy};
 use super::owners::{HashRange, KeyHashOwners};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// So many entries are read ahead and queued for each consumer, and for all of them. What is to be
-/// delivered again may be more.
+/// Entries that are read ahead and queued, per consumer and in total. Redeliveries may exceed these
+/// limits.
 const AHEAD_MAX: (usize, usize) = (2000, 20_000);
 
-/// The entries of one hash.
+/// The queued entries of one hash.
 #[derive(Clone, Debug, Default)]
 struct KeyHashQueue {
     ordinals: BTreeSet<u64>,
-    /// Where the hash stands in `open`.
+    /// Position of the hash in `open`.
     listed: Option<(ConsumerKey, u64)>,
 }
 
@@ -29,13 +29,13 @@ struct KeyHashQueue {
 pub struct KeySharedQueues {
     owners: KeyHashOwners,
     keeps_order: bool,
-    /// What was read and not delivered, with its hash.
+    /// Hash of each entry that was read and not delivered.
     queued: BTreeMap<u64, u16>,
-    /// The same by hash.
+    /// The same entries by hash.
     queues: HashMap<u16, KeyHashQueue>,
-    /// Who holds entries of a hash, and how many.
+    /// Consumer that holds entries of a hash, and how many.
     holders: HashMap<u16, (ConsumerKey, u32)>,
-    /// Hashes whose first entry may go to their owner, by owner, and by that entry.
+    /// Hashes whose first entry may go to their owner, by owner and by that entry.
     open: BTreeMap<ConsumerKey, BTreeSet<(u64, u16)>>,
 }
 
@@ -61,18 +61,18 @@ impl KeySharedQueues {
         self.list_all();
     }
 
-    /// Who has one of these hashes already.
+    /// The consumer that already has one of these hashes.
     pub(super) fn conflict(&self, ranges: &[HashRange]) -> Option<ConsumerKey> {
         self.owners.conflict(ranges)
     }
 
-    /// Who has which hashes.
+    /// The hashes of all consumers.
     pub(super) fn ranges(&self) -> Vec<(HashRange, ConsumerKey)> {
         self.owners.all()
     }
 
-    /// The hashes that wait for a consumer which has them no more, with that consumer and how many
-    /// entries it holds of each.
+    /// The draining hashes, each with the former consumer and the number of entries that it still
+    /// holds.
     pub(super) fn draining(&self) -> impl Iterator<Item = (u16, ConsumerKey, u32)> {
         let held = self.holders.iter().map(|(&hash, &(holder, count))| (hash, holder, count));
         held.filter(|&(hash, holder, _)| self.owners.of(hash) != Some(holder))
@@ -85,7 +85,7 @@ impl KeySharedQueues {
         self.list(hash);
     }
 
-    /// Takes an entry out, if it is queued.
+    /// Removes an entry, if it is queued.
     pub(super) fn take(&mut self, ordinal: u64) {
         let Some(hash) = self.queued.remove(&ordinal) else { return };
         if let Some(queue) = self.queues.get_mut(&hash) {
@@ -94,12 +94,12 @@ impl KeySharedQueues {
         self.list(hash);
     }
 
-    /// The entries of this part that are queued.
+    /// The queued entries of this range.
     pub(super) fn queued_in(&self, from: u64, to: u64) -> Vec<u64> {
         self.queued.range(from..to).map(|queued| *queued.0).collect()
     }
 
-    /// Notes that a consumer holds one more entry of a hash.
+    /// Notes that a consumer holds another entry of a hash.
     pub(super) fn hold(&mut self, consumer: ConsumerKey, hash: u16) {
         if self.keeps_order {
             let held = self.holders.entry(hash).or_insert((consumer, 0));
@@ -108,9 +108,9 @@ impl KeySharedQueues {
         }
     }
 
-    /// Notes that an entry of a hash is held no more.
+    /// Notes that an entry of a hash is no longer held.
     pub(super) fn release(&mut self, hash: u16) {
-        // Where disorder is allowed nobody is noted.
+        // Holders are not recorded if disorder is allowed.
         let Some(held) = self.holders.get_mut(&hash) else { return };
         held.1 = held.1.saturating_sub(1);
         if held.1 == 0 {
@@ -119,13 +119,13 @@ impl KeySharedQueues {
         }
     }
 
-    /// Who gets the next new entry of a hash: nobody, where an older one waits or the hash is
+    /// The consumer of the next new entry of a hash; `None` if an older entry waits or the hash is
     /// draining.
     pub(super) fn receiver(&self, hash: u16) -> Option<ConsumerKey> {
         self.receiver_of_first(hash).filter(|_| !self.queues.contains_key(&hash))
     }
 
-    /// Who gets the first one that is queued.
+    /// The consumer of the first queued entry.
     fn receiver_of_first(&self, hash: u16) -> Option<ConsumerKey> {
         let owner = self.owners.of(hash)?;
         self.holders.get(&hash).is_none_or(|holder| holder.0 == owner).then_some(owner)
@@ -136,7 +136,7 @@ impl KeySharedQueues {
         Some(self.open.get(&consumer)?.first()?.0)
     }
 
-    /// The consumers that may get something, beginning behind one of them.
+    /// The consumers that may get an entry, starting after `behind`.
     pub(super) fn receivers(&self, behind: Option<ConsumerKey>) -> Vec<ConsumerKey> {
         let mut all: Vec<ConsumerKey> = self.open.keys().copied().collect();
         let at = all.partition_point(|consumer| Some(*consumer) <= behind);
@@ -144,7 +144,7 @@ impl KeySharedQueues {
         all
     }
 
-    /// Whether so much is queued that no more is read.
+    /// Whether the queue is so full that no more entries are read.
     pub(super) fn is_full(&self, consumers: usize) -> bool {
         let (each, all) = AHEAD_MAX;
         self.queued.len() >= each.saturating_mul(consumers).min(all)
@@ -155,10 +155,10 @@ impl KeySharedQueues {
         hashes.into_iter().for_each(|hash| self.list(hash));
     }
 
-    /// Puts a hash where it belongs after a change.
+    /// Updates the position of a hash after a change.
     fn list(&mut self, hash: u16) {
         let receiver = self.receiver_of_first(hash);
-        // Nothing of it is queued.
+        // The hash has no queued entries.
         let Some(queue) = self.queues.get_mut(&hash) else { return };
         let first = queue.ordinals.first().copied();
         let place = receiver.zip(first);
@@ -182,7 +182,7 @@ impl KeySharedQueues {
     }
 }
 
-/// What tests look at, and what they break.
+/// Accessors and defects for tests.
 #[cfg(test)]
 impl KeySharedQueues {
     pub(super) fn queued(&self) -> usize {
@@ -193,20 +193,20 @@ impl KeySharedQueues {
         self.holders.len()
     }
 
-    /// As if nobody remembered who holds what.
+    /// Forgets all holders.
     pub(super) fn forget_holders(&mut self) {
         self.holders.clear();
         self.list_all();
     }
 
-    /// As if the oldest queued entry was taken and not delivered.
+    /// Loses the oldest queued entry.
     pub(super) fn lose_one(&mut self) {
         if let Some((&ordinal, _)) = self.queued.first_key_value() {
             self.take(ordinal);
         }
     }
 
-    /// As if nobody was told that a hash may go on.
+    /// Forgets which hashes may continue.
     pub(super) fn forget_open(&mut self) {
         self.open.clear();
     }

@@ -1,10 +1,10 @@
-//! Which consumer has which hashes of keys. Pure.
+//! Assigns hashes of keys to consumers. Pure.
 //!
-//! Where consumers say nothing, each has a hundred points on a ring, which follow from its name
-//! alone: one that comes back under its name has the same keys again, and the keys of the others
-//! stay where they are, but for those that the newcomer takes. A point has the hashes up to it from
-//! the point before. This is how Pulsar divides them by default; which consumer gets which key no
-//! client can know. *Sticky* consumers name the hashes that they want.
+//! By default each consumer has a hundred points on a ring, which depend on its name only. A
+//! consumer that comes back under its name has the same keys again. The keys of other consumers do
+//! not move, except those that a newcomer takes. A point has the hashes from the previous point up
+//! to itself. Pulsar also divides them like this by default; clients cannot know which consumer
+//! gets which key. *Sticky* consumers choose their hashes.
 
 use super::consumer::{ConsumerKey, DispatcherConsumer};
 use crate::key_hash;
@@ -13,28 +13,29 @@ use std::collections::BTreeMap;
 /// Points of a consumer on the ring.
 const POINTS: u32 = 100;
 
-/// Hashes from one to another, both included.
+/// An inclusive range of hashes.
 pub type HashRange = (u16, u16);
 
-/// Who has which hashes.
+/// The consumers of all hashes.
 #[derive(Clone, Debug, Default)]
 pub struct KeyHashOwners {
-    /// Who has the hashes up to this point, the first of those who would.
+    /// Consumers of the hashes up to this point; the first one is the owner.
     points: BTreeMap<u16, Vec<ConsumerKey>>,
-    /// What sticky consumers have asked for: the end and the consumer, by the start.
+    /// Ranges of sticky consumers: the end and the consumer, by start.
     ranges: BTreeMap<u16, (u16, ConsumerKey)>,
-    /// The points of each consumer follow from its name, and from how many of that name there were.
+    /// The points of a consumer depend on its name and on an index among the consumers of that
+    /// name.
     indices: BTreeMap<String, BTreeMap<u32, ConsumerKey>>,
     is_sticky: bool,
 }
 
 impl KeyHashOwners {
-    /// Nobody has any yet.
+    /// Creates a table without consumers.
     pub(super) fn new(is_sticky: bool) -> Self {
         Self { is_sticky, ..Self::default() }
     }
 
-    /// Who has the hash. Of sticky consumers there may be none who wants it.
+    /// The consumer of a hash. With sticky consumers there may be none.
     pub(super) fn of(&self, hash: u16) -> Option<ConsumerKey> {
         if self.is_sticky {
             let (_, &(end, owner)) = self.ranges.range(..=hash).next_back()?;
@@ -44,7 +45,7 @@ impl KeyHashOwners {
         after?.1.first().copied()
     }
 
-    /// Who has one of these hashes already.
+    /// The consumer that already has one of these hashes.
     pub(super) fn conflict(&self, ranges: &[HashRange]) -> Option<ConsumerKey> {
         ranges.iter().find_map(|&(start, end)| {
             let (_, &(last, owner)) = self.ranges.range(..=end).next_back()?;
@@ -90,7 +91,7 @@ impl KeyHashOwners {
         }
     }
 
-    /// All hashes that somebody has, in order.
+    /// All assigned hashes, in order.
     pub(super) fn all(&self) -> Vec<(HashRange, ConsumerKey)> {
         if self.is_sticky {
             return self.ranges.iter().map(|(&start, &(end, key))| ((start, end), key)).collect();
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(owners.of(7), None);
         let mut before = all(&owners);
         for id in 0..8 {
-            // Two of each name.
+            // Two consumers of each name.
             owners.add(&named(id, &format!("c{}", id / 2)));
             let after = all(&owners);
             assert!(before.iter().zip(&after).all(|(was, is)| was == is || *is == Some(key(id))));

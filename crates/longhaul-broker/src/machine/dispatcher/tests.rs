@@ -1,4 +1,4 @@
-//! The dispatcher against a model that is a list of entries and who has them.
+//! Tests the dispatcher against a simple model: a list of entries and their consumers.
 
 use super::*;
 use crate::log::RecordLocation;
@@ -10,7 +10,7 @@ mod keyed_walk;
 mod turns;
 
 impl Dispatcher {
-    /// With the room that the consumers are known to have.
+    /// Dispatches with the known room of the consumers.
     fn dispatch_known(
         &mut self,
         now: u64,
@@ -23,7 +23,7 @@ impl Dispatcher {
         self.dispatch(now, cursor, view, limits, budget, &|_| None, out)
     }
 
-    /// All consumers, to change what else only comes with time.
+    /// Changes all consumers, for states that otherwise need time to develop.
     fn consumers_mut(&mut self, change: impl FnOnce(&mut [DispatcherConsumer])) {
         change(&mut self.consumers);
         self.arrange();
@@ -37,7 +37,7 @@ fn key(id: u64) -> ConsumerKey {
     ConsumerKey { conn: 1, id }
 }
 
-/// Entries with these numbers of messages and times before which they are not delivered.
+/// Entries with these numbers of messages and delivery times.
 fn entries(list: &[(u32, Option<u64>)]) -> TopicEntries {
     let mut entries = TopicEntries::default();
     entries.open_ledger(1, 0);
@@ -57,7 +57,7 @@ fn view(entries: &TopicEntries, end: u64) -> ReadableView<'_> {
     ReadableView { entries, end, compacted: None, withheld: &crate::machine::withheld::NOTHING }
 }
 
-/// A dispatcher with consumers 0, 1, 2 and so on, each with so many permits.
+/// A dispatcher with consumers 0, 1, 2 and so on, which have these permits.
 fn shared(permits: &[i64]) -> Dispatcher {
     let mut dispatcher = Dispatcher::new(DispatchMode::Shared, &Cursor::at(0));
     for (id, &permits) in (0..).zip(permits) {
@@ -68,7 +68,7 @@ fn shared(permits: &[i64]) -> Dispatcher {
     dispatcher
 }
 
-/// Who gets what: consumer and ordinal.
+/// The assignments: consumer and ordinal.
 fn deal(dispatcher: &mut Dispatcher, entries: &TopicEntries, end: u64) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let view = view(entries, end);
@@ -76,8 +76,8 @@ fn deal(dispatcher: &mut Dispatcher, entries: &TopicEntries, end: u64) -> Vec<(u
     out.iter().map(|assignment| (assignment.consumer.id, assignment.item.ordinal)).collect()
 }
 
-/// Entries came one at a time, and each time the search for a second one counted as the turn of the
-/// next consumer: of two consumers one got everything.
+/// When entries came one at a time, the search for a second entry each time counted as the turn of
+/// the next consumer: one of two consumers got everything.
 #[test]
 fn consumers_take_turns_however_entries_come() {
     let entries = plain(6);
@@ -100,7 +100,7 @@ fn a_batch_may_take_more_permits_than_there_are() {
     assert_eq!(deal(&mut dispatcher, &entries, 3), [(0, 1)]);
 }
 
-/// No test had a limit for a whole subscription: without the check of it all of them passed.
+/// No test covered the limit of a subscription: all of them passed without its check.
 #[test]
 fn a_subscription_has_a_limit_of_its_own() {
     let entries = plain(6);
@@ -184,7 +184,7 @@ fn a_small_budget_ends_early_and_says_so() {
     assert_eq!(dispatcher.next_due(), Some(50));
 }
 
-/// Something that happens to a shared subscription.
+/// A step of a shared subscription.
 #[derive(Clone, Debug)]
 enum Step {
     Add(u64),
@@ -212,7 +212,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The simplest dispatcher there is: who has which entry, and how often it was asked for again.
+/// The simplest dispatcher: the holder of each entry, and its number of redelivery requests.
 #[derive(Default)]
 struct Plain {
     permits: BTreeMap<u64, i64>,
@@ -251,7 +251,7 @@ impl Plain {
         *self.permits.get_mut(&id).unwrap() -= i64::from(assignment.item.messages);
     }
 
-    /// What could be delivered, but was not though somebody could have it.
+    /// An entry that was not delivered although a consumer could take it.
     fn left(&self, entries: &TopicEntries, limits: UnackedLimits) -> Option<u64> {
         let limit = limits.per_subscription;
         if limit > 0 && self.held_by_all(entries) >= limit {
@@ -340,7 +340,7 @@ proptest! {
         }
     }
 
-    /// Nobody who could have something gets less than others, but for one entry.
+    /// Consumers that can take entries get equal numbers, up to one.
     #[test]
     fn turns_are_fair(count in 1..6_usize, steps in proptest::collection::vec(1..4_u64, 1..40)) {
         let entries = plain(200);
@@ -355,8 +355,8 @@ proptest! {
         }
     }
 
-    /// The active consumer gets everything in order, and what is not acknowledged again after a
-    /// nack or a change of consumers.
+    /// The active consumer gets everything in order, and unacknowledged entries again after a nack
+    /// or a change of consumers.
     #[test]
     fn exclusive_and_failover_keep_the_order(
         acks in proptest::collection::btree_set(0..10_u64, 0..10),
@@ -388,8 +388,8 @@ proptest! {
     }
 }
 
-/// A consumer that held the first chunk of a message and asked for no more kept everything from
-/// everybody.
+/// A consumer that held the first chunk of a message and requested no more blocked all other
+/// consumers.
 #[test]
 fn a_chunk_that_waits_for_its_consumer_holds_up_nobody() {
     let mut entries = TopicEntries::default();

@@ -1,4 +1,4 @@
-//! What an acknowledgement takes, and what is told about it.
+//! Acknowledgements: effects and answers.
 
 use super::support::{id, open, shared};
 use super::*;
@@ -6,8 +6,8 @@ use crate::state::cursor::Cursor;
 use longhaul_wire::messages::AckType::{Cumulative, Individual};
 use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
 
-/// With producer 1, the entries 0 and 2, and between them a batch of three. Consumer 5 has seen
-/// them all.
+/// A rig with producer 1, the entries 0 and 2, and a batch of three between them. Consumer 5 has
+/// received all of them.
 fn rig(change: impl FnOnce(&mut CommandSubscribe)) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -30,7 +30,7 @@ fn a_cumulative_ack_in_a_batch_takes_what_lies_before_it_and_its_part() {
     assert_eq!(rig.mark(), 3, "never back");
 }
 
-/// Acks of what is not there, of what was not delivered yet, and of batches that are none.
+/// Acks of missing entries, of undelivered ones, and of batches that are not.
 #[test]
 fn an_ack_that_cannot_be_meant_changes_nothing() {
     for (kind, ids) in [
@@ -44,7 +44,7 @@ fn an_ack_that_cannot_be_meant_changes_nothing() {
         (Cumulative, MessageIdData { ledger_id: 7, ..id(0) }),
     ] {
         let mut rig = rig(|_| {});
-        // On its way to the disk: nobody can have seen it.
+        // This entry is not on disk yet, so no consumer can have received it.
         rig.send(1, b"z", |_, _| {});
         let ack = CommandAck {
             consumer_id: 5,
@@ -79,7 +79,7 @@ fn a_cumulative_ack_counts_as_one() {
     assert_eq!((rig.figures().acks, rig.mark()), (1, 3));
 }
 
-/// A reader's position is of no use to anybody after a restart.
+/// A reader's position is useless after a restart.
 #[test]
 fn what_a_reader_acknowledges_is_not_recorded() {
     let mut rig = rig(|command| command.durable = Some(false));
@@ -119,7 +119,7 @@ fn what_is_not_allowed_is_refused_and_acknowledges_nothing() {
     assert_eq!(rig.cursor(), &Cursor::at(0));
 }
 
-/// Who has reached the limit of what it may hold gets more as soon as it has less, in whichever
+/// A consumer at its limit of unacknowledged messages gets more as soon as it has fewer, in any
 /// way.
 #[test]
 fn what_is_acknowledged_makes_room_under_the_limit() {
@@ -143,8 +143,8 @@ fn what_is_acknowledged_makes_room_under_the_limit() {
     assert_eq!(delivered(&old.call(|machine, name| machine.expire_topic(name, 5))), [1]);
 }
 
-/// A subscription may leave no more than so many batches half acknowledged: each costs memory, and
-/// room in every checkpoint.
+/// The number of partly acknowledged batches per subscription is limited: each costs memory, and
+/// space in every checkpoint.
 #[test]
 fn so_many_batches_may_be_half_acknowledged() {
     let mut rig = rig(shared);
@@ -180,8 +180,8 @@ fn what_a_consumer_asks_for_again_comes_at_once() {
     assert_eq!(rig.figures().redeliveries, 3);
 }
 
-/// What was compacted is trimmed, and goes on in the compacted view. Of a batch there, the
-/// acknowledgement of a part was answered with success and forgotten.
+/// Compacted entries are trimmed, and remain in the compacted view. There, a partial
+/// acknowledgement of a batch was answered with success and forgotten.
 #[test]
 fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
     let mut rig = Rig::new();

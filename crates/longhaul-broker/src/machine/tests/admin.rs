@@ -1,5 +1,4 @@
-//! The admin interface asked directly, without HTTP: what each call answers, what it changes, and
-//! what it refuses.
+//! The admin interface called directly, without HTTP: answers, changes and refusals.
 
 use super::*;
 use crate::admin::values::{AdminCallError, SubscriptionStart};
@@ -29,7 +28,7 @@ const TICKET: u64 = 9;
 const DONE: Result<(), AdminCallError> = Ok(());
 
 impl Rig {
-    /// The answer to a call, and what else comes out of it, when everything is written.
+    /// The answer to a call, and its other effects, after everything was written.
     #[track_caller]
     fn answer_and_effects<T>(
         &mut self,
@@ -57,8 +56,7 @@ impl Rig {
         self.answer_and_effects(work).0
     }
 
-    /// Sees to it that the call is refused with this status and for this reason, and that nothing
-    /// comes of it.
+    /// Checks that the call is refused with this status and for this reason, and has no effect.
     #[track_caller]
     fn refuses<T: std::fmt::Debug>(
         &mut self,
@@ -75,7 +73,7 @@ impl Rig {
         assert_eq!(self.changes(), before, "{error}: it was refused, and did something");
     }
 
-    /// Everything that the machine knows for ever, but for the entries.
+    /// The whole recorded state, without the entries.
     fn changes(&self) -> Vec<String> {
         let mut changes: Vec<String> =
             self.machine.state.snapshot().iter().map(|change| format!("{change:?}")).collect();
@@ -83,7 +81,7 @@ impl Rig {
         changes
     }
 
-    /// A topic without partitions.
+    /// Creates an unpartitioned topic.
     fn create(&mut self, name: &str) {
         let make = |machine: &mut BrokerMachine, name: &TopicName| {
             machine.make_topic(name, BTreeMap::new())
@@ -103,14 +101,14 @@ impl Rig {
         assert_eq!(self.answer(ask), DONE, "{name}, {subscription}");
     }
 
-    /// A shared producer of a topic, by its short name.
+    /// Opens a shared producer of a topic, by its short name.
     fn produce_to(&mut self, conn: u64, producer_id: u64, name: &str) {
         let command =
             CommandProducer { topic: full(name), ..producer(producer_id, 7, AccessMode::Shared) };
         assert_eq!(names(&self.ask(conn, command)), [17], "{name}: PRODUCER_SUCCESS");
     }
 
-    /// Entries of one byte each.
+    /// Publishes entries of one byte each.
     fn fill(&mut self, conn: u64, producer_id: u64, count: usize) {
         for _ in 0..count {
             assert_eq!(names(&self.publish(conn, producer_id, b"x")), [7], "SEND_RECEIPT");
@@ -125,7 +123,7 @@ impl Rig {
         self.machine.state.topic(self.id_of(name).unwrap()).unwrap()
     }
 
-    /// Where a subscription stands: everything before it is acknowledged.
+    /// The mark of a subscription: everything before it is acknowledged.
     fn mark_of(&self, name: &str, subscription: &str) -> u64 {
         let kept = self.kept(name);
         kept.subscriptions[&kept.subscription_id(subscription).unwrap()].cursor.mark()
@@ -147,7 +145,7 @@ const fn status(error: &AdminCallError) -> u16 {
     }
 }
 
-/// A name in full; a short one lies in `public/default`.
+/// A full name; a short name belongs to `public/default`.
 fn full(name: &str) -> String {
     TopicName::parse(name).unwrap().as_str().to_owned()
 }
@@ -201,8 +199,8 @@ fn create_at(at: SubscriptionStart) -> OnSubscription<()> {
     })
 }
 
-/// What a call needs to have written, and what is too large for the log, is the broker's trouble
-/// and not the caller's mistake.
+/// If a call's record cannot be written, or is too large for the log, that is an error of the
+/// broker and not of the caller.
 #[test]
 fn what_cannot_be_written_is_unavailable() {
     let mut rig = Rig::new();

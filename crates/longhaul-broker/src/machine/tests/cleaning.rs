@@ -1,5 +1,5 @@
-//! One entry that is never acknowledged does not keep the disk, and what is kept for a reason
-//! stays.
+//! A single unacknowledged entry does not keep disk space, and entries that are kept for a reason
+//! stay.
 
 use super::support::{id, shared};
 use super::*;
@@ -9,9 +9,9 @@ use crate::machine::effect::Survivor;
 use longhaul_wire::messages::AckType::Individual;
 use longhaul_wire::messages::{CommandRedeliverUnacknowledgedMessages, CommandUnsubscribe};
 
-/// A shared consumer has seen these entries in five segments, of which the last one is being
-/// written: 0 and 1, which are small, and so many large ones that each segment has one. It has
-/// acknowledged some of them.
+/// A rig whose shared consumer has received entries in five segments, of which the last is being
+/// written: the small entries 0 and 1, and large ones, one per segment. It has acknowledged some of
+/// them.
 fn rig(acked: impl Iterator<Item = u64>) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -29,12 +29,12 @@ fn place(rig: &Rig, ordinal: u64) -> RecordLocation {
     rig.topic().entries.get(ordinal).unwrap().place
 }
 
-/// The entries that are gone though none before them was trimmed.
+/// Removed entries that are not before the trim point.
 fn gone(rig: &Rig) -> Vec<u64> {
     rig.topic().entries.gone().collect()
 }
 
-/// The entries that are to be copied.
+/// The entries to be copied.
 fn survivors(effects: &[MachineEffect]) -> Option<Vec<Survivor>> {
     effects.iter().find_map(|effect| match effect {
         MachineEffect::Copy(survivors) => Some(survivors.clone()),
@@ -48,7 +48,7 @@ fn read(rig: &Rig, survivors: Vec<Survivor>) -> Vec<(Survivor, bytes::Bytes)> {
     survivors.into_iter().map(|survivor| (survivor, reader.read(survivor.place).unwrap())).collect()
 }
 
-/// Segments of which something is needed.
+/// Segments with needed entries.
 fn needed(rig: &Rig) -> Vec<u32> {
     rig.machine.state.live().keys().copied().collect()
 }
@@ -74,18 +74,18 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     assert!(copy.segment >= 5 && rig.machine.totals.records == records + 1);
     assert_eq!(rig.log.reader().read(copy).unwrap(), body);
     assert_eq!((needed(&rig), rig.mark()), (vec![5], 0));
-    // A restart finds it there by its id.
+    // A restart finds the copy by its id.
     let heads = rig.log.reader().scan(copy.segment).map(Result::unwrap);
     let head = RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: 0 };
     assert_eq!(heads.last(), Some((head, copy)));
-    // With the place goes neither its id nor its content.
+    // The move changes neither the id nor the content.
     let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
     let effects = rig.ask(1, again);
     let [MachineEffect::Deliver { command, source, .. }] = &effects[..] else {
         panic!("{effects:?}")
     };
     assert_eq!((command.message_id.entry_id, source), (0, &MessageSource::Log(copy)));
-    // The segment is given back behind the next checkpoint, which knows the copy.
+    // The segment is removed after the next checkpoint, which knows the copy.
     rig.machine.checkpoint();
     rig.settle();
     rig.checkpointed(true);
@@ -95,7 +95,7 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     ));
 }
 
-/// On a full disk copies wait. They were made again every few seconds, each time behind those that
+/// Copies wait on a full disk. They were made again every few seconds, each time after those that
 /// waited.
 #[test]
 fn what_is_on_its_way_is_not_copied_again() {
@@ -118,7 +118,7 @@ fn what_is_on_its_way_is_not_copied_again() {
     assert_eq!(needed(&rig), [5]);
 }
 
-/// Which entries are given up though an older one stays, and which only look like it.
+/// Which entries are removed although an older one stays, and which must be kept.
 #[test]
 fn what_somebody_may_still_read_stays() {
     let retention = |minutes, megabytes| {
@@ -155,8 +155,8 @@ fn what_somebody_may_still_read_stays() {
     assert!(!given_up(&unsubscribe, 1), "nobody has subscribed yet");
 }
 
-/// Tasks have a retention of an hour and of any size. Of such topics no segment was ever cleaned:
-/// one task that stayed open for a week kept all that lay beside it.
+/// Tasks have a retention of an hour and of any size. Segments of such topics were never cleaned:
+/// one task that stayed unacknowledged for a week kept all data in its segment.
 #[test]
 fn a_retention_of_any_size_ends_with_its_time() {
     for (ms, expected) in [(3_600_000, vec![]), (3_600_001, vec![1, 2, 3, 4, 5])] {
@@ -180,7 +180,7 @@ fn a_few_segments_are_left_alone() {
     assert!(survivors(&rig.pass(1_000)).is_some(), "four");
 }
 
-/// The sizes of the segments as the driver tells them, but these.
+/// The segment sizes as the driver reports them, with these replaced.
 fn set_sizes(rig: &mut Rig, sizes: &[(u32, u64)]) {
     let mut segments = rig.log.segments();
     for (segment, bytes) in &mut segments {
@@ -193,8 +193,8 @@ fn ids(survivors: &[Survivor]) -> Vec<u64> {
     survivors.iter().map(|survivor| survivor.position.entry).collect()
 }
 
-/// One segment went every five seconds: with one open entry, and 43 MB/s that were consumed, the
-/// log had 2.2 GB after a minute.
+/// One segment was removed every five seconds: with one unacknowledged entry and 43 MB/s of
+/// consumed data, the log had 2.2 GB after a minute.
 #[test]
 fn all_segments_of_which_little_is_needed_are_cleaned_at_once() {
     const MIB: u64 = 1024 * 1024;
@@ -213,7 +213,7 @@ fn a_segment_that_is_needed_does_not_hide_the_next() {
     assert_eq!(ids(&survivors(&rig.pass(1_000)).unwrap()), [4]);
 }
 
-/// What is copied lies in memory meanwhile.
+/// Copies are kept in memory meanwhile.
 #[test]
 fn no_more_is_copied_at_once_than_fits_into_memory() {
     const MIB: u32 = 1024 * 1024;
@@ -231,7 +231,7 @@ fn no_more_is_copied_at_once_than_fits_into_memory() {
     assert_eq!(copied([17 * MIB, MIB, MIB]), [3], "a single segment may have more");
 }
 
-/// Six million entries that were acknowledged behind one that stayed open took 208 MB of memory.
+/// Six million acknowledged entries after an unacknowledged one took 208 MB of memory.
 #[test]
 fn what_is_acknowledged_behind_an_open_entry_is_forgotten() {
     let mut rig = rig([2, 4].into_iter());
@@ -241,7 +241,7 @@ fn what_is_acknowledged_behind_an_open_entry_is_forgotten() {
         rig.topic().bytes,
         rig.topic().entries.iter().map(|(_, slot)| u64::from(slot.place.size)).sum::<u64>()
     );
-    // Somebody who comes later gets what is left.
+    // A later subscription gets the remaining entries.
     let other = |command: &mut CommandSubscribe| {
         command.subscription = "other".to_owned();
         command.initial_position = Some(longhaul_wire::messages::InitialPosition::Earliest.into());
@@ -272,8 +272,8 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     let found = survivors(&rig.pass(1_000)).unwrap();
     assert_eq!(found.len(), 2);
     let first = read(&rig, found);
-    // The copies are not on disk yet when one of the entries is acknowledged, and the segment
-    // looked at again.
+    // One of the entries is acknowledged while the copies are not on disk, and the segment is
+    // checked again.
     rig.machine.copy(first.clone());
     let message_id = vec![id(1)];
     rig.at_once(1, CommandAck { consumer_id: 5, message_id, ..CommandAck::default() });
@@ -288,7 +288,7 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     assert!(gone(&rig).contains(&1), "it stays away");
     let copy = place(&rig, 0);
     assert!(copy.segment >= 5);
-    // What was read in vain is not written again.
+    // Entries that were read in vain are not written again.
     let end = rig.machine.recorded();
     rig.machine.copy(second);
     rig.machine.copy(first);
@@ -315,7 +315,7 @@ fn warnings(effects: &[MachineEffect]) -> Vec<String> {
 #[test]
 fn whoever_keeps_much_is_named() {
     const GIB: u64 = 1 << 30;
-    // Four of the seven entries are open, whose bytes nobody has counted one by one.
+    // Four of the seven entries are unacknowledged; their bytes are not counted individually.
     let rig = |bytes: u64, disk: u64| {
         let mut rig = rig(0..3);
         // Nothing is trimmed.
@@ -337,8 +337,8 @@ fn whoever_keeps_much_is_named() {
     assert!(warnings(&rig(7 * GIB / 4, GIB - 1).pass(1_000)).is_empty(), "the log is small");
 }
 
-/// A disk that fails for a second while the cleaner reads cost an open entry that nobody had asked
-/// for, with its segment.
+/// A disk that failed for a second while the cleaner read cost an unacknowledged entry, with its
+/// segment.
 #[test]
 fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer_and_longer_pauses()
 {
@@ -380,9 +380,9 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
     );
 }
 
-/// Another topic's traffic had rolled the segment with the newest entry of this one: the last id
-/// went back to that of the open entry, and who asked whether a later task exists was told that it
-/// never did.
+/// The segment with the newest entry of this topic was full because of another topic's traffic. The
+/// last id went back to that of the unacknowledged entry, and a client that asked whether a later
+/// task exists was told that it never did.
 #[test]
 fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone() {
     use longhaul_wire::messages::{CommandGetLastMessageId, CommandProducer};
@@ -408,8 +408,7 @@ fn the_newest_entry_stays_and_a_late_subscription_has_no_backlog_of_what_is_gone
     assert_eq!(backlogs, [1, 2]);
 }
 
-/// A subscription that came late has entries at its mark that are gone. The age of its backlog was
-/// said to be none.
+/// A late subscription has removed entries at its mark. Its backlog was reported to have no age.
 #[test]
 fn the_oldest_open_entry_of_a_late_subscription_is_the_first_that_is_there() {
     let mut rig = rig(1..7);
@@ -426,9 +425,9 @@ fn the_oldest_open_entry_of_a_late_subscription_is_the_first_that_is_there() {
     assert_eq!(late.earliest_msg_publish_time_in_backlog, 0, "nothing is there that is open");
 }
 
-/// 16,384 entries of a topic were forgotten in a second, and later in one go, while the other
-/// topics had nothing to forget: at 150,000 small messages a second, then at 500,000, beside one
-/// open entry, the log grew by 160 MB with each million, and never shrank before the load did.
+/// Only 16,384 entries of a topic were forgotten per second, and later per run, although the other
+/// topics had nothing to forget. At 150,000, then at 500,000 small messages per second after an
+/// unacknowledged one, the log grew by 160 MB per million, and did not shrink before the load did.
 #[test]
 fn what_is_acknowledged_fast_is_forgotten_as_fast() {
     const COUNT: u64 = 60_000;
@@ -446,7 +445,7 @@ fn what_is_acknowledged_fast_is_forgotten_as_fast() {
     rig.pass(1000);
     let kept = rig.topic().entries.iter().count();
     assert!(kept < 10, "{kept} entries are kept for one");
-    // Where there is nothing to forget the pages are left alone for a second.
+    // If there is nothing to forget, the pages are not checked for a second.
     let looks = rig.machine.cleaner.next_go - rig.machine.up;
     assert!(looks > 500, "the next look is in {looks} ms");
 }

@@ -1,4 +1,4 @@
-//! What consumers are told and given, from SUBSCRIBE to their end.
+//! Consumers: answers and deliveries, from SUBSCRIBE to closing.
 
 use super::support::{id, job, refusal, sent, shared};
 use super::*;
@@ -12,7 +12,7 @@ const SUCCESS: i32 = 13;
 const CLOSE_CONSUMER: i32 = 16;
 const PING: i32 = 18;
 
-/// With producer 1 and so many entries.
+/// A rig with producer 1 and this many entries.
 fn rig(entries: u64) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -67,7 +67,7 @@ fn what_is_no_subscription_is_refused() {
     assert!(rig.topic().subscriptions.is_empty());
 }
 
-/// A client that lost patience asks again, and is told what it would have been told at first.
+/// A client that has lost patience asks again, and gets the original answer.
 #[test]
 fn who_asks_again_has_one_consumer() {
     let mut rig = rig(1);
@@ -105,8 +105,8 @@ fn a_subscription_stays_as_durable_as_it_was_made() {
     }
 }
 
-/// The first entry that a new subscription has not acknowledged, with four entries that came ten
-/// seconds apart.
+/// The first unacknowledged entry of a new subscription, with four entries that came ten seconds
+/// apart.
 #[test]
 fn a_subscription_starts_where_it_was_told() {
     let mut rig = rig(1);
@@ -143,7 +143,7 @@ fn a_subscription_starts_where_it_was_told() {
     }
 }
 
-/// Who asks for the compacted view reads what was compacted, though the log has forgotten it.
+/// A reader of the compacted view gets compacted entries although the log has removed them.
 #[test]
 fn who_reads_the_compacted_view_begins_before_the_log() {
     let mut rig = rig(0);
@@ -183,7 +183,7 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
     assert_eq!(delivered(&effects), [0, 1, 2, 0]);
     let [MachineEffect::Deliver { source, .. }, ..] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(source, &MessageSource::Compacted(job.file.as_str().into(), slots[0]));
-    // Back to the start of it, and of the log.
+    // Back to the start of the view, and of the log.
     for (consumer, start) in [(7, 0), (6, 3)] {
         rig.ask(1, seek(consumer, Some(EARLIEST)));
         let id = u32::try_from(consumer).unwrap() - 5;
@@ -202,7 +202,7 @@ fn consumers_of_a_subscription_agree_on_its_type() {
     assert_eq!(rig.machine.dispatcher(0, 0).unwrap().kind, DispatchMode::Failover);
 }
 
-/// Who holds an exclusive subscription is asked for a sign of life before others are refused.
+/// The holder of an exclusive subscription is pinged before others are refused.
 #[test]
 fn an_exclusive_subscription_has_one_consumer() {
     let mut rig = rig(0);
@@ -240,7 +240,7 @@ fn a_consumer_has_the_name_and_the_priority_that_it_gave_itself() {
     assert_eq!(found, [("1-5", 0, START), ("1-6", 0, START), ("b", 7, START)]);
 }
 
-/// Who is told to be active, or not to be: connection, consumer, and which of both.
+/// The notifications: connection, consumer, and whether it is active.
 fn told(effects: &[MachineEffect]) -> Vec<(u64, u64, bool)> {
     let told = sent(effects, |command| match command {
         Command::ActiveConsumerChange(change) => Some((change.consumer_id, change.is_active?)),
@@ -249,8 +249,8 @@ fn told(effects: &[MachineEffect]) -> Vec<(u64, u64, bool)> {
     told.into_iter().map(|(conn, (consumer, is_active))| (conn, consumer, is_active)).collect()
 }
 
-/// No test looked at what the consumers of a failover subscription are told: a broker that told
-/// them nothing passed all of them.
+/// No test checked the notifications of a failover subscription: a broker that sent none passed all
+/// of them.
 #[test]
 fn consumers_of_a_failover_subscription_know_which_of_them_is_active() {
     let mut rig = rig(2);
@@ -316,8 +316,8 @@ fn the_subscription_of_a_reader_goes_with_it() {
     assert_eq!(rig.subscribe(1, 5, reader), [0], "a new one begins anew");
 }
 
-/// A reader is closed by its own SEEK, and its client subscribes again at once: its place must
-/// still be there, until the connection ends.
+/// A reader is closed by its own SEEK, and its client subscribes again at once: its subscription
+/// must still exist, until the connection ends.
 #[test]
 fn a_reader_comes_back_to_where_it_went() {
     let mut rig = rig(4);
@@ -343,8 +343,8 @@ fn a_reader_comes_back_to_where_it_went() {
     assert_eq!(rig.subscribe(2, 5, named("two")), [3]);
 }
 
-/// Whoever takes over the place of a reader that was to come back keeps it when the connection of
-/// that one ends.
+/// A consumer that takes over the subscription of a reader after SEEK keeps it when the reader's
+/// connection ends.
 #[test]
 fn a_place_that_somebody_else_took_stays() {
     let mut rig = rig(2);
@@ -410,7 +410,7 @@ fn a_consumer_gets_what_it_asks_for() {
     assert_eq!(delivered(&rig.ask(1, flow(2))), [1, 2]);
     let last = rig.ask(1, flow(u32::MAX));
     assert_eq!(delivered(&last), [3]);
-    // What was published last is still in memory.
+    // The last message is still in memory.
     assert!(
         matches!(&last[0], MachineEffect::Deliver { source: MessageSource::Memory(_), .. }),
         "{last:?}"
@@ -421,7 +421,7 @@ fn a_consumer_gets_what_it_asks_for() {
     assert_eq!(permits, 1 << 40, "as many as nobody needs");
 }
 
-/// What is delivered is held back by what the connection has not taken yet.
+/// Deliveries are limited by the bytes that the connection has not taken yet.
 #[test]
 fn a_connection_has_only_so_much_under_way() {
     let mut rig = rig(0);
@@ -462,7 +462,7 @@ fn a_delayed_message_wakes_the_machine_when_it_is_due() {
     assert!(rig.machine.dues.is_empty(), "nobody waits for it");
 }
 
-/// One subscription must not keep all others waiting, however many entries it has to look at.
+/// One subscription must not delay all others, however many entries it has to check.
 #[test]
 fn a_turn_ends_though_there_is_more() {
     let mut rig = rig(0);
@@ -480,8 +480,8 @@ fn a_turn_ends_though_there_is_more() {
     assert_eq!(delivered(&rig.machine.take_effects()), [5_000]);
 }
 
-/// An acknowledgement, or permits, of one consumer made the broker look at all subscriptions of the
-/// topic, and each turn looked at all topics that had something to deliver later.
+/// An ack or permits of one consumer made the broker check all subscriptions of the topic, and each
+/// turn checked all topics with delayed entries.
 #[test]
 fn an_event_costs_the_same_however_much_there_is() {
     let mut rig = rig(1);

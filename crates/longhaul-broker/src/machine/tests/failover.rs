@@ -1,11 +1,11 @@
-//! Which consumer of a failover subscription is active on which partition, and who is told.
+//! The active consumers of a failover subscription on each partition, and their notifications.
 
 use super::support::{refusal, sent};
 use super::*;
 
 const PARTS: &str = "persistent://public/default/parts";
 
-/// With a third connection, and a topic of four partitions.
+/// A rig with a third connection, and a topic of four partitions.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.machine.opened(3, "/test".to_owned());
@@ -14,8 +14,8 @@ fn rig() -> Rig {
     rig
 }
 
-/// Subscribes to a partition. The consumer's id says which one; its connection and its name are
-/// one.
+/// Subscribes to a partition. The consumer's id is the partition; its connection determines its
+/// name.
 fn subscribe(rig: &mut Rig, conn: u64, partition: u64) -> Vec<(u64, (u64, bool))> {
     told(&rig.ask(conn, subscription(conn, partition)))
 }
@@ -31,7 +31,7 @@ fn subscription(conn: u64, partition: u64) -> CommandSubscribe {
     }
 }
 
-/// Who is told of which partition, and whether it is active there.
+/// Notified consumers: the partition, and whether it is active there.
 fn told(effects: &[MachineEffect]) -> Vec<(u64, (u64, bool))> {
     sent(effects, |command| match command {
         Command::ActiveConsumerChange(change) => Some((change.consumer_id, change.is_active?)),
@@ -39,14 +39,14 @@ fn told(effects: &[MachineEffect]) -> Vec<(u64, (u64, bool))> {
     })
 }
 
-/// All partitions had the consumer with the first name active, and the others waited.
+/// On all partitions the consumer with the first name was active, and the others waited.
 #[test]
 fn the_partitions_have_their_consumers_in_turn() {
     let mut rig = rig();
     for partition in 0..4 {
         assert_eq!(subscribe(&mut rig, 1, partition), [(1, (partition, true))]);
     }
-    // Where the newcomer is active both are told, elsewhere it alone.
+    // Where the newcomer is active, both are told; elsewhere only the newcomer.
     assert_eq!(subscribe(&mut rig, 2, 0), [(2, (0, false))]);
     assert_eq!(subscribe(&mut rig, 2, 1), [(1, (1, false)), (2, (1, true))]);
     assert_eq!(subscribe(&mut rig, 2, 2), [(2, (2, false))]);
@@ -55,7 +55,7 @@ fn the_partitions_have_their_consumers_in_turn() {
     assert_eq!(told(&rig.settle()), [(1, (1, true)), (1, (3, true))]);
 }
 
-/// A third one may move the turn from one of the others to another: all three are told.
+/// A third consumer may change which of the other two is active: all three are told.
 #[test]
 fn a_newcomer_may_make_another_one_active() {
     let mut rig = rig();
@@ -67,8 +67,8 @@ fn a_newcomer_may_make_another_one_active() {
     assert_eq!(told(&rig.settle()), [(1, (3, false)), (2, (3, true))]);
 }
 
-/// A consumer whose turn had come was told behind everything that was on its way to the disk, also
-/// of other clients, and its messages came before that.
+/// A consumer that became active was told after all pending writes, including those of other
+/// clients, and its messages came before that.
 #[test]
 fn whoever_becomes_active_is_told_before_its_messages_come() {
     let mut rig = rig();
@@ -77,7 +77,7 @@ fn whoever_becomes_active_is_told_before_its_messages_come() {
     subscribe(&mut rig, 2, 3);
     let sent = rig.send(7, b"on its way", |_, _| {});
     assert!(sent.is_empty(), "nothing is confirmed yet: {sent:?}");
-    // The newcomer and the consumer that is no longer active are told behind the SUCCESS.
+    // The newcomer and the consumer that is no longer active are told after the SUCCESS.
     assert_eq!(told(&rig.at_once(3, subscription(3, 3))), [(1, (3, true))]);
     assert_eq!(told(&rig.settle()), [(2, (3, false)), (3, (3, false))]);
     rig.send(7, b"on its way", |_, _| {});
@@ -86,8 +86,8 @@ fn whoever_becomes_active_is_told_before_its_messages_come() {
     assert_eq!(told(&rig.settle()), []);
 }
 
-/// A newcomer was told whether it is active behind the SUCCESS of another one, before its own: a
-/// client that knew its consumer only behind that dropped the message.
+/// A newcomer was told whether it is active after the SUCCESS of another one and before its own: a
+/// client that did not know its consumer before its own SUCCESS dropped the message.
 #[test]
 fn nobody_is_told_before_the_success_of_its_own() {
     let mut rig = rig();
@@ -103,7 +103,7 @@ fn nobody_is_told_before_the_success_of_its_own() {
     assert_eq!(to_3.iter().find(|(conn, _)| *conn == 3), Some(&(3, true)), "{effects:?}");
 }
 
-/// What a client says about its producers and consumers is shown, within a limit.
+/// Metadata of producers and consumers is shown, within a limit.
 #[test]
 fn properties_are_shown_in_statistics() {
     use longhaul_wire::messages::KeyValue;

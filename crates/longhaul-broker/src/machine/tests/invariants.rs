@@ -1,4 +1,4 @@
-//! Contradictions that tests plant in the machine's own state, and what it makes of them.
+//! Contradictions that tests plant in the machine's own state, and their effects.
 
 use super::support::*;
 use super::*;
@@ -6,7 +6,7 @@ use crate::machine::invariants::Invariant;
 use crate::state::change::{BatchAck, Compacted, CreateSubscription, CreateTopic};
 use crate::state::change::{OpenLedger, ResetCursor, StateChange, Trim};
 
-/// With a producer, a consumer and three messages, of which the last is not on disk.
+/// A rig with a producer, a consumer and three messages, of which the last is not on disk.
 fn busy() -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -17,7 +17,8 @@ fn busy() -> Rig {
     rig
 }
 
-/// Nothing comes out, nothing is written, and the first contradiction stays the reason.
+/// Checks that there is no output and no write, and that the first contradiction remains the
+/// reason.
 #[track_caller]
 fn has_ended(rig: &mut Rig, invariant: Invariant) {
     assert_eq!(rig.machine.fatal().map(|fatal| fatal.invariant), Some(invariant));
@@ -37,7 +38,7 @@ fn a_group_that_is_taken_while_another_is_written_ends_the_broker() {
     has_ended(&mut rig, Invariant::GroupOrder);
 }
 
-/// A group whose confirmation was lost, or came twice, would confirm what is not on disk.
+/// A group whose confirmation was lost, or came twice, would confirm entries that are not on disk.
 #[test]
 fn a_group_that_is_confirmed_out_of_turn_ends_the_broker() {
     let mut rig = busy();
@@ -81,7 +82,7 @@ fn a_segment_from_which_more_goes_than_it_has_ends_the_broker() {
     has_ended(&mut rig, Invariant::SegmentBytes);
 }
 
-/// Such a change is neither applied nor recorded.
+/// Checks that such a change is neither applied nor recorded.
 #[track_caller]
 fn ends_the_broker(change: &StateChange, invariant: Invariant) {
     let mut rig = busy();
@@ -136,7 +137,7 @@ fn a_number_or_a_name_that_is_given_twice_ends_the_broker() {
     }
 }
 
-/// Its connection is ended, and the others go on. The operator is told once a minute.
+/// The connection concerned is closed, and the others continue. The operator is told once a minute.
 #[test]
 fn what_is_missing_otherwise_costs_its_connection_alone() {
     let mut rig = busy();

@@ -1,4 +1,4 @@
-//! What happens with time: what goes, what stays, and when a checkpoint is written.
+//! Periodic work: removed and kept entries, and checkpoints.
 
 use super::support::{id, job};
 use super::*;
@@ -10,7 +10,8 @@ use longhaul_wire::messages::AckType::Cumulative;
 
 const MIB: u64 = 1024 * 1024;
 
-/// With producer 1, consumer 5, and so many entries, each in a segment of its own, from 1.
+/// A rig with producer 1, consumer 5, and entries with numbers from 1, each in a segment of its
+/// own.
 pub(super) fn rig(entries: u64) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -26,7 +27,7 @@ fn retention(minutes: i64, megabytes: i64) -> PolicyChange {
     Box::new(move |policies| policies.retention = Some(Retention { minutes, megabytes }))
 }
 
-/// The pieces of the checkpoint that is to be written.
+/// The pieces of the requested checkpoint.
 fn image(effects: &[MachineEffect]) -> Option<Vec<bytes::Bytes>> {
     effects.iter().find_map(|effect| match effect {
         MachineEffect::Checkpoint { image, .. } => Some(image.clone()),
@@ -34,7 +35,7 @@ fn image(effects: &[MachineEffect]) -> Option<Vec<bytes::Bytes>> {
     })
 }
 
-/// The segments that are given back.
+/// The removed segments.
 fn removed(effects: &[MachineEffect]) -> Vec<u32> {
     let segments = |effect: &MachineEffect| match effect {
         MachineEffect::RemoveSegments(segments) => Some(segments.clone()),
@@ -43,7 +44,7 @@ fn removed(effects: &[MachineEffect]) -> Vec<u32> {
     effects.iter().filter_map(segments).flatten().collect()
 }
 
-/// Compacted views that are given back.
+/// The removed compacted views.
 fn views_removed(effects: &[MachineEffect]) -> Vec<String> {
     let name = |effect: &MachineEffect| match effect {
         MachineEffect::RemoveCompacted(name) => Some(name.clone()),
@@ -52,7 +53,7 @@ fn views_removed(effects: &[MachineEffect]) -> Vec<String> {
     effects.iter().filter_map(name).collect()
 }
 
-/// What the machine does by itself waits for the end of this second.
+/// Automatic work waits for the end of this second.
 #[test]
 fn a_round_comes_every_second() {
     let mut rig = rig(0);
@@ -114,8 +115,7 @@ fn no_time_to_live_is_for_ever_and_no_threshold_never() {
     assert!(job(&rig.pass(1_000)).is_some(), "just reached");
 }
 
-/// From one compaction to the next it is counted what comes, so that not every round looks at every
-/// entry.
+/// Between compactions, new entries are counted, so that not every round scans all entries.
 #[test]
 fn what_comes_behind_a_compaction_is_counted() {
     let mut rig = rig(1);
@@ -168,7 +168,7 @@ fn what_lies_in_the_segment_that_is_written_stays() {
     assert_eq!(rig.first(), 4, "but not of a ledger that is closed");
 }
 
-/// What retention says of entries that everybody, or nobody, has read.
+/// Retention of entries that all, or no, subscriptions have acknowledged.
 #[test]
 fn retention_decides_what_stays() {
     let first = |policy: Option<PolicyChange>, acked: bool, bytes: Option<u64>, ms: u64| {
@@ -212,7 +212,7 @@ fn retention_decides_what_stays() {
     assert_eq!(first(threshold(0), true, None, 1), 3, "it never will be");
 }
 
-/// What is compacted can be read from the view, whether somebody has subscribed or not.
+/// Compacted entries can be read from the view, with or without subscriptions.
 #[test]
 fn what_is_compacted_may_go_though_nobody_has_subscribed() {
     let mut rig = rig(4);
@@ -230,7 +230,7 @@ fn what_is_compacted_may_go_though_nobody_has_subscribed() {
     assert_eq!(rig.first(), 4);
 }
 
-/// What the admin interface says of the compactions.
+/// The compaction status of the admin interface.
 fn state(rig: &mut Rig) -> CompactionRunState {
     rig.asked(TOPIC, |machine, name| machine.compaction_status(name)).0.unwrap().status
 }
@@ -256,7 +256,7 @@ fn a_compaction_is_followed_to_its_end() {
     let totals =
         |rig: &Rig| (rig.machine.totals.compactions, rig.machine.totals.compactions_failed);
     assert_eq!(totals(&rig), (0, 1));
-    // Nothing was recorded since, and the file of the first is about to be removed.
+    // Nothing was recorded since, and the file of the first one is about to be removed.
     let second = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     assert_ne!(second.file, first.file);
     rig.now += 30;
@@ -269,7 +269,7 @@ fn a_compaction_is_followed_to_its_end() {
     assert_eq!(rig.topic().compacted.as_ref().unwrap().horizon, 3);
 }
 
-/// The view before is read until the new one is on disk, and no longer.
+/// The previous view is read until the new one is on disk, and no longer.
 #[test]
 fn a_compacted_view_goes_when_the_next_is_on_disk() {
     let mut rig = rig(1);
@@ -311,8 +311,8 @@ fn a_checkpoint_is_written_when_enough_was_logged() {
     assert!(image(&rig.pass(1_000)).is_none(), "nothing was logged since");
 }
 
-/// What is composed but not written when a checkpoint is made belongs to it, and does not call for
-/// the next.
+/// Records that are composed but not written when a checkpoint is made belong to it, and do not
+/// cause another one.
 #[test]
 fn a_checkpoint_covers_what_is_on_its_way() {
     let mut rig = rig(1);
@@ -352,8 +352,8 @@ fn a_checkpoint_leads_to_the_same_state() {
     assert_eq!(sorted(&restored), sorted(&rig.machine.state));
 }
 
-/// A segment goes when nothing in it is needed, and a checkpoint says so: not the one in which the
-/// checkpoint stands.
+/// A segment is removed when nothing in it is needed and a checkpoint covers it; the segment with
+/// the checkpoint's position is kept.
 #[test]
 fn segments_go_behind_a_checkpoint() {
     let mut rig = rig(4);
@@ -374,8 +374,8 @@ fn segments_go_behind_a_checkpoint() {
     assert_eq!(removed(&rig.pass(1_000)), [4]);
 }
 
-/// The disk may be full, or broken: what failed once would fail every second. It was not tried
-/// again before something else was logged, which a full disk refuses.
+/// The disk may be full or broken: a failed checkpoint would fail every second. It was only tried
+/// again after something else was logged, which a full disk refuses.
 #[test]
 fn a_checkpoint_that_failed_is_tried_again_after_a_while() {
     let mut rig = rig(2);
@@ -391,7 +391,7 @@ fn a_checkpoint_that_failed_is_tried_again_after_a_while() {
     assert!(image(&rig.pass(5_000)).is_some(), "nothing was logged since");
 }
 
-/// After a start nobody knew of the checkpoint, so that what lay before it stayed.
+/// After a start the checkpoint was unknown, so the segments before it stayed.
 #[test]
 fn segments_go_behind_a_checkpoint_from_before_the_start() {
     let mut rig = rig(4);
@@ -410,7 +410,7 @@ fn the_segment_that_is_written_is_no_reason_for_a_checkpoint() {
 }
 
 /// The wall clock was set back by an hour: nothing was trimmed, expired, checkpointed or removed
-/// until the old time came again.
+/// until the old time was reached again.
 #[test]
 fn rounds_go_on_while_the_wall_clock_is_behind() {
     let mut rig = Rig::new();
@@ -424,7 +424,7 @@ fn rounds_go_on_while_the_wall_clock_is_behind() {
     }
 }
 
-/// Ten million entries that were skipped at once were forgotten at once, and all clients waited.
+/// Ten million entries that were skipped at once were removed at once, and all clients waited.
 #[test]
 fn a_round_forgets_so_much_and_the_next_one_goes_on() {
     let count = 300_000;

@@ -9,7 +9,7 @@ use longhaul_wire::messages::{CommandCloseConsumer, IntRange, KeySharedMeta, Key
 const AUTO: KeySharedMode = KeySharedMode::AutoSplit;
 const STICKY: KeySharedMode = KeySharedMode::Sticky;
 
-/// With producer 1.
+/// A rig with producer 1.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -39,7 +39,7 @@ fn command(consumer_id: u64, change: impl FnOnce(&mut CommandSubscribe)) -> Comm
     command
 }
 
-/// Publishes messages with these hashes of keys. Says who gets which.
+/// Publishes messages with these key hashes. Returns the assignments.
 fn publish(rig: &mut Rig, hashes: &[u16]) -> Vec<(u64, u64)> {
     let mut effects = Vec::new();
     for &hash in hashes {
@@ -49,7 +49,7 @@ fn publish(rig: &mut Rig, hashes: &[u16]) -> Vec<(u64, u64)> {
     to_whom(&effects)
 }
 
-/// Consumers, and what they get.
+/// The deliveries by consumer.
 fn to_whom(effects: &[MachineEffect]) -> Vec<(u64, u64)> {
     let one = |effect: &MachineEffect| match effect {
         MachineEffect::Deliver { command, .. } => {
@@ -95,7 +95,7 @@ fn all_consumers_share_in_the_same_way_and_no_range_is_had_twice() {
     disordered.key_shared_meta.as_mut().unwrap().allow_out_of_order_delivery = Some(true);
     assert_eq!(refusal(&rig.ask(2, disordered.clone())), busy);
     assert_eq!(refusal(&rig.ask(2, command(6, |command| command.sub_type = 1))), busy);
-    // Whoever has them is asked first whether it still lives.
+    // The holder is pinged first.
     assert_eq!(
         refusal(&rig.ask(1, command(6, by_key(STICKY, &[(9, 12)])))),
         code(ServerError::ConsumerAssignError)
@@ -113,7 +113,7 @@ fn nobody_acknowledges_cumulatively() {
     assert_eq!(error, code(ServerError::NotAllowedError));
 }
 
-/// A hash that `c6` takes from `c5`.
+/// A hash that moves from `c5` to `c6`.
 fn moving_hash() -> u16 {
     let mut rig = rig();
     rig.subscribe(1, 5, by_key(AUTO, &[]));
@@ -122,7 +122,7 @@ fn moving_hash() -> u16 {
     ranges.into_iter().find(|(_, owner)| owner.id == 6).unwrap().0.1
 }
 
-/// Workers that take over tasks acknowledge what was delivered to another one.
+/// Workers that take over tasks acknowledge messages delivered to another worker.
 #[test]
 fn an_acknowledgement_by_another_consumer_lets_a_key_go_on() {
     let hash = moving_hash();
@@ -137,8 +137,8 @@ fn an_acknowledgement_by_another_consumer_lets_a_key_go_on() {
     assert_eq!((error, to_whom(&effects)), (None, vec![(6, 2)]));
 }
 
-/// Entries that leave a backlog in pieces, as they do around one that cannot be read, are held no
-/// more.
+/// Entries that are acknowledged in several ranges, as around an unreadable one, are no longer
+/// held.
 #[test]
 fn a_key_goes_on_when_what_is_held_is_acknowledged_in_ranges() {
     let hash = moving_hash();

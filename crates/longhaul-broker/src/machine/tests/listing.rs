@@ -1,4 +1,4 @@
-//! Which topics a namespace has, asked once and watched.
+//! Lists the topics of a namespace, once and by a watch.
 
 use super::support::{refusal, sent, with_roles};
 use super::*;
@@ -70,7 +70,7 @@ fn began(effects: &[MachineEffect]) -> CommandWatchTopicListSuccess {
     found[0].1.clone()
 }
 
-/// What watchers are told: who, what came, what went.
+/// Notifications of watchers: the watcher, created topics, deleted topics.
 fn news(effects: &[MachineEffect]) -> Vec<(u64, Vec<String>, Vec<String>)> {
     let told = sent(effects, |command| match command {
         Command::WatchTopicUpdate(update) => Some(CommandWatchTopicUpdate::clone(update)),
@@ -139,7 +139,7 @@ fn watchers_are_told_of_what_comes_and_goes() {
     assert!(!rig.machine.watchers.has_news());
 }
 
-/// Nobody hears of a topic that is not on disk.
+/// Watchers are not told of a topic before it is on disk.
 #[test]
 fn watchers_hear_of_what_is_on_disk() {
     let mut rig = Rig::new();
@@ -204,8 +204,8 @@ fn whoever_may_use_nothing_in_a_namespace_watches_nothing() {
     assert_eq!(refusal(&rig.ask(2, long)), invalid);
 }
 
-/// A hundred watchers of ten thousand partitions were told in one turn, in which nothing else was
-/// done.
+/// A hundred watchers of ten thousand partitions were told in one turn, which delayed everything
+/// else.
 #[test]
 fn watchers_are_told_in_turns_when_there_is_much_to_tell() {
     let mut rig = Rig::new();

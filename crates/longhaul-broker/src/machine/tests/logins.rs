@@ -1,4 +1,4 @@
-//! What is asked again while a connection is open.
+//! Periodic checks of open connections.
 
 use super::support::{grants, named, refusal, sent, shared, with_roles};
 use super::*;
@@ -8,10 +8,10 @@ use crate::auth::tests::{token, with_open_namespaces, with_secret};
 use bytes::Bytes;
 use longhaul_wire::messages::{AuthData, CommandAuthResponse, FeatureFlags};
 
-/// With their connections.
+/// Ids with their connections.
 type Handles = Vec<(u64, u64)>;
 
-/// The producers that are closed, and the consumers.
+/// The closed producers and consumers.
 fn closed(effects: &[MachineEffect]) -> (Handles, Handles) {
     let producer = |command: &Command| match command {
         Command::CloseProducer(close) => Some(close.producer_id),
@@ -35,8 +35,8 @@ fn ends(effects: &[MachineEffect]) -> Vec<u64> {
 const DENIED: ServerError = ServerError::AuthorizationError;
 const UNKNOWN: ServerError = ServerError::AuthenticationError;
 
-/// Who administers a tenant may publish and consume there, as in Pulsar, for as long as the tenant
-/// says so.
+/// Administrators of a tenant may publish and consume there, as in Pulsar, for as long as they are
+/// administrators.
 #[test]
 fn who_administers_a_tenant_may_use_its_topics() {
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), [Some(named("boss")), None]);
@@ -54,7 +54,7 @@ fn who_administers_a_tenant_may_use_its_topics() {
     assert_eq!(refusal(&rig.ask(1, producer(1, 8, AccessMode::Shared))), Some(DENIED.into()));
 }
 
-/// Clients that were locked out by an upgrade left no line in the log.
+/// Clients that an upgrade had locked out left no line in the log.
 #[test]
 fn what_a_role_may_not_do_is_told_once_a_minute() {
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), [Some(named("one")), None]);
@@ -88,7 +88,7 @@ fn namespaces_that_only_superusers_may_use_are_known() {
     assert!(rig.machine.namespaces_without_grants().is_empty());
 }
 
-/// A role without any grant could do everything in a namespace without grants.
+/// A role without a grant could do everything in a namespace without grants.
 #[test]
 fn without_a_grant_a_role_may_nothing_unless_namespaces_are_open() {
     let tokens = || ["one", "two"].map(|name| Some(named(name)));
@@ -100,7 +100,8 @@ fn without_a_grant_a_role_may_nothing_unless_namespaces_are_open() {
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     rig.publish(1, 1, b"x");
     assert_eq!(rig.subscribe(2, 5, |_| {}), [0]);
-    // The first grant closes the namespace to all others, who have something open there.
+    // The first grant closes the namespace to all other roles, and their producers and consumers
+    // are closed.
     let one = |grants: &mut Grants| grants.grant("one", vec![AuthAction::Produce]);
     assert_eq!(closed(&grants(&mut rig, one)), (vec![], vec![(2, 5)]));
 }
@@ -116,7 +117,7 @@ fn who_loses_a_grant_loses_what_is_open() {
     assert_eq!(rig.subscribe(2, 5, shared), [0; 0]);
     rig.publish(1, 1, b"x");
     assert_eq!(delivered(&grants(&mut rig, grant("another", &[AuthAction::Consume]))), [0; 0]);
-    // What the one held goes to the other.
+    // The entry that the closed consumer held goes to the other one.
     assert_eq!(rig.subscribe(1, 6, shared), [0; 0]);
     let effects = grants(&mut rig, |grants| grants.revoke("consumer"));
     assert_eq!(closed(&effects), (vec![], vec![(2, 5)]));
@@ -136,7 +137,7 @@ fn who_loses_a_grant_loses_what_is_open() {
     assert_eq!(rig.topic().entries.end(), 1);
 }
 
-/// A client with a token that ends after 100 s, on connection 3, with a consumer and a producer.
+/// A client on connection 3 whose token expires after 100 s, with a consumer and a producer.
 fn with_short_token(renews: bool) -> Rig {
     let mut rig = with_roles();
     let actions = vec![AuthAction::Produce, AuthAction::Consume];
@@ -157,7 +158,7 @@ fn with_short_token(renews: bool) -> Rig {
     rig
 }
 
-/// A token that ends so many seconds after the start.
+/// A token that expires this many seconds after the start.
 fn short(seconds: u64) -> String {
     token(&format!(r#"{{"sub":"short","exp":{}}}"#, START / 1000 + seconds))
 }
@@ -178,7 +179,7 @@ fn is_ended(rig: &Rig, effects: &[MachineEffect]) {
     );
 }
 
-/// A token that had ended was good for as long as its connection stayed open.
+/// An expired token remained valid for as long as its connection stayed open.
 #[test]
 fn a_token_that_ends_ends_the_connection_of_who_has_no_other() {
     let mut rig = with_short_token(false);
@@ -220,7 +221,7 @@ fn who_shows_none_in_time_or_that_of_another_is_ended() {
     }
 }
 
-/// What is granted for one topic opens no other, and is lost like any other grant.
+/// A grant for one topic opens no other topic, and is revoked like any other grant.
 #[test]
 fn a_grant_may_be_for_one_topic() {
     let mut rig = with_roles();

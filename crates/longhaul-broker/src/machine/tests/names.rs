@@ -1,10 +1,10 @@
-//! Names that clients give.
+//! Names chosen by clients.
 
 use super::support::refusal;
 use super::*;
 use longhaul_wire::messages::SubType;
 
-/// A subscription of 4 MB was stored with each checkpoint, and newlines came out of `/metrics`.
+/// A subscription name of 4 MB was stored in each checkpoint, and newlines appeared in `/metrics`.
 #[test]
 fn names_of_subscriptions_and_consumers_are_short_and_can_be_shown() {
     let mut rig = Rig::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The code of each part that the machine's documentation names, in that order, without comments
+/// The code of each part that the machine's documentation lists, in that order, without comments
 /// and tests.
 fn parts(root: &Path) -> Vec<(String, String)> {
     let main = std::fs::read_to_string(root.join("mod.rs")).unwrap();
@@ -17,7 +17,7 @@ fn parts(root: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// `name.rs`, and what lies in the folder of that name.
+/// `name.rs`, and the files in the folder of that name.
 fn files_of(root: &Path, name: &str) -> Vec<PathBuf> {
     let folder = std::fs::read_dir(root.join(name)).into_iter().flatten();
     let inside = folder.map(|entry| entry.unwrap().path());
@@ -36,7 +36,7 @@ fn code_of(files: &[PathBuf]) -> String {
     code
 }
 
-/// The words behind this mark, each with the letter that follows it.
+/// The words after this mark, each with the character that follows it.
 fn words_after<'a>(code: &'a str, mark: &str) -> impl Iterator<Item = (&'a str, char)> {
     code.split(mark).skip(1).filter_map(|rest| {
         let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_')?;
@@ -50,8 +50,7 @@ fn methods(code: &str) -> String {
     blocks.filter_map(|block| block.split("\n}\n").next()).collect()
 }
 
-/// What a part has below it in the list and uses all the same: its modules, and methods of the
-/// machine.
+/// Modules and methods of the machine that a part uses although they are below it in the list.
 fn wrong(parts: &[(String, String)]) -> Vec<String> {
     let place = |name: &str| parts.iter().position(|part| part.0 == name);
     let mut homes: BTreeMap<String, usize> = BTreeMap::new();
@@ -74,8 +73,8 @@ fn wrong(parts: &[(String, String)]) -> Vec<String> {
     wrong
 }
 
-/// Six files of the machine called one another in a circle: none of them could be read without the
-/// others.
+/// Six files of the machine called each other in a circle: none of them could be understood without
+/// the others.
 #[test]
 fn each_part_knows_only_those_above_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine");
@@ -88,7 +87,7 @@ fn each_part_knows_only_those_above_it() {
         assert!(parts.iter().any(|part| part.0 == module), "{module} has no place");
     }
     assert_eq!(wrong(&parts), [""; 0]);
-    // The other way round it would be found.
+    // In reverse order, violations must be found.
     parts.reverse();
     let found = wrong(&parts);
     assert!(found.contains(&"keeping -> cleaning::clean".to_owned()), "{found:?}");

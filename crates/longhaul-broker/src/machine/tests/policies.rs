@@ -1,4 +1,4 @@
-//! What permissions and policies allow, where it is decided.
+//! Effects of permissions and policies.
 
 use super::support::{refusal, with_roles};
 use super::*;
@@ -12,8 +12,8 @@ fn subscribe(consumer_id: u64) -> CommandSubscribe {
     }
 }
 
-/// The permission to consume was asked for by no test: a broker that let everybody subscribe passed
-/// all of them.
+/// No test checked the permission to consume: a broker that let every role subscribe passed all of
+/// them.
 #[test]
 fn a_role_does_only_what_it_was_granted() {
     let mut rig = with_roles();
@@ -28,8 +28,8 @@ fn a_role_does_only_what_it_was_granted() {
     assert_eq!(refusal(&rig.ask(2, subscribe(1))), None);
 }
 
-/// No test had a topic whose threshold was reached: a broker that never compacted by itself passed
-/// all of them.
+/// No test reached the compaction threshold of a topic: a broker that never compacted by itself
+/// passed all of them.
 #[test]
 fn a_topic_is_compacted_at_its_threshold() {
     let mut rig = Rig::new();
@@ -73,8 +73,7 @@ fn limits_of_what_is_unacknowledged_come_from_the_policies() {
     assert_eq!(delivered(&effects), [3]);
 }
 
-/// Nobody came with an epoch that had passed: a broker that let a fenced producer back in passed
-/// all tests.
+/// No test used an outdated epoch: a broker that readmitted a fenced producer passed all of them.
 #[test]
 fn an_epoch_that_has_passed_is_fenced() {
     use AccessMode::{Exclusive, ExclusiveWithFencing, WaitForExclusive};
@@ -90,7 +89,7 @@ fn an_epoch_that_has_passed_is_fenced() {
     }
 }
 
-/// One that fails was tried again each second, for ever, and read everything each time.
+/// A failing compaction was retried each second, for ever, and read everything each time.
 #[test]
 fn a_compaction_that_fails_is_tried_again_later_and_later() {
     let mut rig = keeping::rig(1);

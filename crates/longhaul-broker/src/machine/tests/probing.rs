@@ -1,4 +1,4 @@
-//! Whether the holder of an exclusive place still lives, as clients see it.
+//! Checks of exclusive holders, from the clients' view.
 
 use super::*;
 use crate::machine::probing::{PATIENCE_MS, PROBES_MAX};
@@ -16,7 +16,7 @@ fn subscribe(consumer_id: u64, request_id: u64) -> CommandSubscribe {
     }
 }
 
-/// What the connections are sent: number of the command, and request where there is one.
+/// Commands sent to the connections: number of the command, and the request if there is one.
 fn sent(effects: &[MachineEffect]) -> Vec<(u64, String)> {
     let sent = effects.iter().map(|effect| match effect {
         MachineEffect::Send(conn, Command::Ping(_)) => (*conn, "ping".to_owned()),
@@ -39,7 +39,7 @@ fn line(conn: u64, what: &str) -> (u64, String) {
     (conn, what.to_owned())
 }
 
-/// Connection 1 holds the subscription, 2 wants it, and waits.
+/// Connection 1 holds the subscription; connection 2 wants it and waits.
 fn contended() -> Rig {
     let mut rig = Rig::new();
     rig.ask(1, subscribe(1, 10));
@@ -81,7 +81,7 @@ fn a_silent_holder_is_ended_in_time() {
     assert_eq!(sent(&rig.pass(1)), [line(2, "close"), line(3, "success 30")]);
 }
 
-/// Several can wait for one holder. Its connection was ended once for each of them.
+/// Several clients can wait for one holder. Its connection was closed once for each of them.
 #[test]
 fn a_silent_holder_is_ended_once() {
     let mut rig = contended();
@@ -91,7 +91,7 @@ fn a_silent_holder_is_ended_once() {
     assert_eq!(closed, [line(1, "close")]);
 }
 
-/// The place stays with its holder when who wanted it has gone, or wants it no more.
+/// The holder keeps its place when the waiting client leaves, or withdraws its request.
 #[test]
 fn who_has_gone_waits_for_nothing() {
     let mut rig = contended();
@@ -105,8 +105,8 @@ fn who_has_gone_waits_for_nothing() {
     assert!(sent(&rig.settle()).is_empty());
 }
 
-/// To close something else, or something of the same number on another connection, changes nothing
-/// for who waits.
+/// Closing something else, or something of the same id on another connection, does not affect a
+/// waiting client.
 #[test]
 fn who_closes_something_else_goes_on_waiting() {
     let mut rig = contended();
@@ -130,7 +130,7 @@ fn a_sign_of_life_of_somebody_else_is_none() {
     assert_eq!(sent(&rig.settle()), [line(2, "success 20")]);
 }
 
-/// Who is in its own way needs no sign of life: it has just given one.
+/// A client that is in its own way need not be pinged: it has just proved that it is alive.
 #[test]
 fn a_client_in_its_own_way_is_refused_at_once() {
     let mut rig = Rig::new();
@@ -157,7 +157,7 @@ fn a_producer_waits_for_its_own_name() {
     assert_eq!(sent(&rig.settle()), [line(2, "producer 20")]);
 }
 
-/// Whoever waits costs memory: no more than so many do.
+/// Waiting clients cost memory, so their number is limited.
 #[test]
 fn a_limited_number_waits() {
     let mut rig = contended();

@@ -1,4 +1,4 @@
-//! Who may produce, what producers are told, and what becomes of what they send twice.
+//! Access modes of producers, their answers, and duplicates.
 
 use super::support::{refusal, sent, with_roles};
 use super::*;
@@ -17,7 +17,7 @@ fn code(error: ServerError) -> Option<i32> {
     Some(error.into())
 }
 
-/// What the producer is told that it is.
+/// The answer to PRODUCER.
 fn success(effects: &[MachineEffect]) -> CommandProducerSuccess {
     let found = sent(effects, |command| match command {
         Command::ProducerSuccess(success) => Some(success.clone()),
@@ -63,7 +63,7 @@ fn the_number_of_a_producer_belongs_to_it() {
     let mut rig = Rig::new();
     let first = producer(1, 7, AccessMode::Shared);
     rig.ask(1, first.clone());
-    // A client that lost patience asks again.
+    // The client has lost patience and asks again.
     for again in [first.clone(), CommandProducer { producer_name: None, ..first.clone() }] {
         let answer = success(&rig.ask(1, again));
         assert_eq!((answer.producer_name.as_str(), answer.producer_ready), ("p1", Some(true)));
@@ -97,8 +97,8 @@ fn a_producer_has_a_name_of_some_length_and_a_mode_that_exists() {
 }
 
 /// A client whose producer lost its connection without closing comes back under the name that the
-/// broker gave it, with the next epoch. No test had one that came back too early, or was somebody
-/// else.
+/// broker chose, with the next epoch. No test had a client that came back too early, or a different
+/// one.
 #[test]
 fn only_the_same_client_takes_over_its_producer() {
     let busy = code(ServerError::ProducerBusy);
@@ -133,7 +133,7 @@ fn only_the_same_client_takes_over_its_producer() {
             let anew = CommandProducer { producer_name: None, ..first.clone() };
             assert!(success(&rig.ask(1, anew)).producer_ready(), "its number can be used again");
         }
-        // From another connection it may be anybody: the holder is asked first.
+        // From another connection it may be anybody: the holder is pinged first.
         let other = CommandProducer { producer_id: 3, epoch: Some(9), ..again };
         let effects = rig.ask(2, other);
         assert!(
@@ -177,7 +177,7 @@ fn who_waits_enters_when_all_others_have_gone() {
     let effects = rig.ask(1, CommandCloseProducer::new(2, 8));
     let entered = success(&effects);
     assert_eq!((entered.producer_name.as_str(), entered.producer_ready), ("p3", Some(true)));
-    // The other one goes on waiting, until it does not want to any more.
+    // The other producer continues to wait, until it withdraws.
     rig.ask(2, CommandCloseProducer::new(4, 8));
     assert_eq!(names(&rig.ask(2, CommandCloseProducer::new(3, 8))), [SUCCESS]);
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
@@ -190,7 +190,7 @@ fn who_waits_enters_when_all_others_have_gone() {
     assert_eq!(closed, [(1, 1), (2, 3)], "those that wait, too");
 }
 
-/// Who had its turn and comes back with the epoch of it does not wait for another one.
+/// A producer that had exclusive access and returns with that epoch does not wait again.
 #[test]
 fn who_was_fenced_does_not_wait() {
     let mut rig = Rig::new();
@@ -206,7 +206,7 @@ fn who_was_fenced_does_not_wait() {
     assert_eq!(refusal(&shared), code(ServerError::ProducerBusy));
 }
 
-/// Behind somebody who waits to be the only producer nobody else enters.
+/// No producer is admitted after one that waits for exclusive access.
 #[test]
 fn who_waits_keeps_others_out() {
     let mut rig = Rig::new();
@@ -234,8 +234,8 @@ fn who_waits_publishes_nothing_and_goes_on_waiting() {
     assert!(success(&rig.settle()).producer_ready());
 }
 
-/// After a message that was refused the producer is ended where the next ones must not overtake it,
-/// and only there.
+/// After a refused message, the producer is closed if later messages must not overtake it, and only
+/// then.
 #[test]
 fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
     for (deduplicates, is_full, ends) in
@@ -297,7 +297,7 @@ fn what_is_sent_twice_is_stored_once() {
     assert_eq!(send(1, Some(5), false), (1, 0), "a batch");
     assert_eq!(send(5, None, false), duplicate);
     assert_eq!(send(1, Some(5), false), duplicate);
-    // All chunks of a message have one number.
+    // All chunks of a message have one sequence id.
     assert_eq!(send(6, None, true), (2, 0));
     assert_eq!(send(6, None, true), (3, 0));
     assert_eq!(send(6, None, false), (4, 0));
@@ -306,7 +306,7 @@ fn what_is_sent_twice_is_stored_once() {
     assert_eq!((totals.publishes, totals.publishes_deduplicated), (9, 4));
     let figures = &rig.machine.live[&0].figures;
     assert_eq!((figures.entries_in, figures.messages_in), (5, 5));
-    // Whoever comes back under the name is told how far it came.
+    // A producer that returns under the same name is told its last sequence id.
     rig.ask(1, CommandCloseProducer::new(1, 8));
     let first = rig.ask(1, producer(1, 7, AccessMode::Shared));
     assert_eq!(success(&first).last_sequence_id, Some(6));
@@ -326,7 +326,7 @@ fn a_batch_counts_as_its_messages() {
     assert_eq!(rig.topic().entries.get(0).unwrap().messages(), 3);
 }
 
-/// Entries of the ledgers before may have been confirmed to nobody: their ids are not used again.
+/// Entries of earlier ledgers may have been unconfirmed: their ids are not used again.
 #[test]
 fn a_topic_that_was_unloaded_goes_on_in_a_new_ledger() {
     let mut rig = Rig::new();
@@ -343,8 +343,8 @@ fn a_topic_that_was_unloaded_goes_on_in_a_new_ledger() {
     assert_eq!(id(&mut rig), (1, 1));
 }
 
-/// A producer of dead letters names the subscription that shall keep them: it is there before the
-/// first of them is.
+/// A producer of dead letters names the subscription that keeps them, which exists before the first
+/// message.
 #[test]
 fn a_producer_makes_the_subscription_that_it_names() {
     let mut rig = Rig::new();
@@ -368,7 +368,7 @@ fn a_producer_makes_the_subscription_that_it_names() {
     assert_eq!(rig.subscribe(2, 5, |command| command.subscription = "keep".to_owned()), [0]);
 }
 
-/// It is one of those who may subscribe, too.
+/// The producer's role needs the permission to consume too.
 #[test]
 fn who_may_only_produce_makes_no_subscription() {
     let mut rig = with_roles();
@@ -378,8 +378,8 @@ fn who_may_only_produce_makes_no_subscription() {
     assert_eq!(refusal(&rig.ask(1, command)), Some(ServerError::AuthorizationError.into()));
 }
 
-/// C++ and Python clients tried for 30 s what was refused with `InvalidTopicName`, such as a name
-/// that is too long or has a control character, and ended with a timeout, without the reason.
+/// C++ and Python clients retried for 30 s after `InvalidTopicName`, for example for a name that is
+/// too long or has a control character, and ended with a timeout, without the reason.
 #[test]
 fn a_name_that_is_no_topics_is_refused_for_good() {
     let mut rig = Rig::new();
@@ -398,7 +398,8 @@ fn a_name_that_is_no_topics_is_refused_for_good() {
     }
 }
 
-/// A client may name an epoch. After the largest one the next exclusive producer ended the broker.
+/// A client may choose an epoch. After the largest one, the next exclusive producer ended the
+/// broker.
 #[test]
 fn the_largest_epoch_is_not_the_end() {
     let mut rig = Rig::new();

@@ -1,4 +1,5 @@
-//! What readers are shown: the compacted view and what follows it, and where they have caught up.
+//! Readers: the compacted view and the entries after it, and the position where they have caught
+//! up.
 
 use super::*;
 use crate::key_hash::of_none;
@@ -8,7 +9,7 @@ use crate::machine::withheld::NOTHING;
 use crate::state::entries::{EntryPosition, EntrySlot, Extras, TopicEntries};
 use longhaul_wire::messages::{AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse};
 
-/// A compacted view of these entries: ordinals, numbers of messages and bytes. They lie in ledger 0.
+/// A compacted view of these entries: ordinals, numbers of messages and bytes, all in ledger 0.
 pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
     let storage = Arc::new(SimulatedStorage::new(1));
     let mut writer = CompactedWriter::create(storage, "compact/test.seg").unwrap();
@@ -18,8 +19,8 @@ pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
     Arc::clone(writer.finish().unwrap().slots())
 }
 
-/// The entries 0 to 5 of ledger 0: a batch of two, plain ones, a chunk, one for later, and one that
-/// is gone.
+/// The entries 0 to 5 of ledger 0: a batch of two, plain ones, a chunk, a delayed one, and a
+/// removed one.
 fn entries() -> TopicEntries {
     let mut entries = TopicEntries::default();
     entries.open_ledger(0, 0);
@@ -35,7 +36,7 @@ fn entries() -> TopicEntries {
     entries
 }
 
-/// One without a key.
+/// An item without a key.
 fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
     Item {
         ordinal,
@@ -74,7 +75,7 @@ fn a_view_shows_what_is_on_disk_and_here() {
     assert_eq!(ReadableView { end: 0, ..view }.last(), None);
 }
 
-/// Up to the horizon a reader of the compacted view sees that alone, and behind it the entries.
+/// Up to the horizon, a reader of the compacted view only gets the view, and after it the entries.
 #[test]
 fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     let entries = entries();
@@ -97,7 +98,7 @@ fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     assert_eq!(nothing_left.at_or_after(0).map(|item| item.ordinal), Some(4));
     let beyond = ReadableView { compacted: Some((&slots[..1], 4)), ..view };
     assert_eq!(beyond.at_or_after(1).map(|item| item.ordinal), Some(4));
-    // The horizon counts, and not where the last one lies.
+    // The horizon decides, not the position of the last entry.
     let at_the_horizon = ReadableView { compacted: Some((&slots, 3)), ..view };
     assert_eq!(at_the_horizon.at_or_after(3).map(|item| item.compacted), Some(None));
 }
@@ -149,7 +150,7 @@ fn publish_batch(rig: &mut Rig, messages: i32) {
     rig.settle();
 }
 
-/// A reader has caught up when it has seen the last message, which may be the last of a batch.
+/// A reader has caught up when it has read the last message, which may be the last of a batch.
 #[test]
 fn a_reader_learns_where_it_has_caught_up() {
     let mut rig = Rig::new();
@@ -177,8 +178,8 @@ fn a_reader_learns_where_it_has_caught_up() {
     );
 }
 
-/// Who reads the compacted view would wait for ever for an entry that compaction has removed. Other
-/// consumers of the connection do not change what it is told.
+/// A reader of the compacted view would wait for ever for an entry that compaction has removed.
+/// Other consumers of the connection do not change its answer.
 #[test]
 fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     let mut rig = Rig::new();
@@ -204,8 +205,8 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 2);
 }
 
-/// Between a trim and the end of the first compaction a reader saw neither the entries nor the
-/// view, and never came back to what it had passed.
+/// Between a trim and the end of the first compaction, a reader saw neither the entries nor the
+/// view, and never returned to the skipped part.
 #[test]
 fn what_is_compacted_for_the_first_time_stays_until_there_is_a_view() {
     let mut rig = keeping::rig(3);

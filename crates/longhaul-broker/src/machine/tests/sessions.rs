@@ -1,4 +1,4 @@
-//! The handshake, what a connection may ask for, and what it is told.
+//! The handshake, requests of a connection, and their answers.
 
 use super::support::{named, refusal, sent, shared, with_roles};
 use super::*;
@@ -30,7 +30,7 @@ fn connect(token: Option<String>) -> CommandConnect {
     }
 }
 
-/// The protocol that it is served, or its error.
+/// The protocol version in the answer to CONNECT, or the error.
 fn connected(effects: &[MachineEffect]) -> Result<i32, i32> {
     let found = sent(effects, |command| match command {
         Command::Connected(connected) => Some(Ok(connected.protocol_version())),
@@ -113,7 +113,7 @@ fn a_token_counts_until_it_expires() {
     }
 }
 
-/// Each request gets an answer of its own kind, and the connection goes on.
+/// Each request gets an answer of its own kind, and the connection continues.
 #[test]
 fn every_request_is_answered() {
     let mut rig = Rig::new();
@@ -166,7 +166,7 @@ fn a_client_that_is_out_of_step_is_refused() {
     }
 }
 
-/// Whoever gives up before the holder of a place has answered must not get it later.
+/// A client that withdraws its request before the holder has answered must not get the place later.
 #[test]
 fn who_closes_what_it_asked_for_does_not_get_it_later() {
     let subscribe = |consumer_id| CommandSubscribe {
@@ -185,7 +185,7 @@ fn who_closes_what_it_asked_for_does_not_get_it_later() {
             rig.ask(2, CommandCloseConsumer::new(5, 6));
             rig.ask(2, CommandCloseProducer::new(3, 6));
         } else {
-            // It gives up others than those.
+            // Withdrawing other requests changes nothing.
             rig.ask(2, CommandCloseConsumer::new(6, 6));
             rig.ask(2, CommandCloseProducer::new(4, 6));
         }
@@ -238,7 +238,7 @@ fn a_connection_that_was_full_to_the_last_byte_goes_on() {
     rig.machine.written(9, 7);
 }
 
-/// Two that may do one thing each, and `root` and `nobody` on the connections 3 and 4.
+/// Two roles with one permission each, and `root` and `nobody` on the connections 3 and 4.
 fn guarded() -> Rig {
     let mut rig = with_roles();
     for (conn, name) in [(3, "root"), (4, "nobody")] {
@@ -302,7 +302,7 @@ fn who_may_use_nothing_learns_nothing() {
     }
 }
 
-/// The text names what was denied, which is what its operator has to grant.
+/// The text names the denied action, which is what the operator has to grant.
 #[test]
 fn who_is_refused_learns_what_it_may_not_do() {
     let mut rig = guarded();

@@ -1,4 +1,4 @@
-//! What a full disk and quotas mean for those who publish.
+//! Effects of a full disk and of quotas on publishers.
 
 use super::keeping::rig;
 use super::support::id;
@@ -6,7 +6,7 @@ use super::*;
 
 const MIB: u64 = 1024 * 1024;
 const CLOSE_PRODUCER: i32 = 15;
-/// What is kept free of the disk.
+/// The reserve of the disk.
 const KEPT: u64 = 128 * MIB;
 
 #[test]
@@ -30,7 +30,7 @@ fn publishes_stop_before_the_disk_is_full() {
     }
 }
 
-/// One forgotten topic took the whole disk, and nobody could publish any more.
+/// One forgotten topic took the whole disk, and nothing could be published any more.
 #[test]
 fn a_topic_without_a_quota_may_take_half_of_the_disk() {
     const GIB: u64 = 1024 * MIB;
@@ -55,8 +55,7 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
     assert!(!refused(GIB - KEPT - 1, GIB / 2, None), "there is not enough for several topics");
 }
 
-/// A topic to which somebody published and nobody had subscribed has no backlog: it took the whole
-/// disk.
+/// A topic with publishers and without subscriptions has no backlog: it took the whole disk.
 #[test]
 fn what_nobody_is_subscribed_to_counts_for_the_quota_of_a_topic_that_has_none_of_its_own() {
     const GIB: u64 = 1024 * MIB;
@@ -78,9 +77,9 @@ fn what_nobody_is_subscribed_to_counts_for_the_quota_of_a_topic_that_has_none_of
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "none is wanted");
 }
 
-/// Producers were taken on a full disk, and each ended with its first message. Clients in C++ and
-/// Python gave their connection up upon an error for a message; they came back ten times a second,
-/// and were given again what their consumers held.
+/// Producers were admitted on a full disk, and each ended with its first message. Clients in C++
+/// and Python closed their connection after an error for a message; they came back ten times a
+/// second, and their consumers got the same messages again.
 #[test]
 fn a_full_disk_takes_no_producers_until_it_has_room_for_what_it_refused() {
     let mut rig = rig(1);
@@ -91,8 +90,8 @@ fn a_full_disk_takes_no_producers_until_it_has_room_for_what_it_refused() {
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
 }
 
-/// There was room for a producer and for small messages, and none for the message that its client
-/// had: each producer ended with that.
+/// There was room for a producer and for small messages, but not for the client's message: each
+/// producer ended with it.
 #[test]
 fn a_topic_takes_no_producer_as_long_as_there_is_no_room_for_the_entry_that_it_refused() {
     let mut rig = rig(1);
@@ -118,8 +117,7 @@ fn a_topic_takes_no_producer_as_long_as_there_is_no_room_for_the_entry_that_it_r
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true), "there is room");
 }
 
-/// The log of a broker that refused everything said no more than that a file could not be made,
-/// once.
+/// A broker that refused everything only logged once that a file could not be created.
 #[test]
 fn the_operator_is_told_that_publishes_are_refused_and_that_they_are_taken_again() {
     let said = |effects: &[MachineEffect]| -> Vec<String> {
@@ -152,7 +150,7 @@ fn the_operator_is_told_that_publishes_are_refused_and_that_they_are_taken_again
     assert!(!full_in(&rig).0);
 }
 
-/// The log tells of its segments once a second: in that time a limit was passed by 60 MiB.
+/// The log reports its segments once a second: in that time a limit was exceeded by 60 MiB.
 #[test]
 fn segments_that_have_begun_since_count_for_the_limit() {
     let mut rig = rig(1);
@@ -176,7 +174,7 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
     let mut rig = rig(1);
     rig.machine.settings.disk_bytes_max = Some(KEPT + 1000 * MIB);
     let mut told = Vec::new();
-    // 1 MiB in ten seconds: in 2 h 40 min it is full. Then ten times as fast.
+    // 1 MiB in ten seconds: the disk is full in 2 h 40 min. Then ten times as fast.
     for second in 1..=400 {
         let used = if second <= 200 { second * MIB / 10 } else { 20 * MIB + (second - 200) * MIB };
         rig.machine.log.segments = vec![(1, used)];
@@ -197,15 +195,15 @@ fn rig_with_left(left: u64, used: u64) -> Rig {
     rig
 }
 
-/// A backlog quota in entries like the topic's last one.
+/// A backlog quota for this many entries of the size of the topic's last one.
 fn quota(rig: &mut Rig, entries: u32, policy: BacklogAction) {
     let limit = entries * rig.topic().entries.iter().last().unwrap().1.place.size;
     let quota = BacklogQuota { limit_bytes: limit.into(), limit_s: -1, policy };
     rig.set(|policies| policies.backlog_quota = Some(quota));
 }
 
-/// Whatever the policy, publishes were refused as with `producer_exception`, and producers were
-/// not: a client of Pulsar tells by the code whether to wait, and began again and again.
+/// With every policy, publishes were refused as with `producer_exception`, and producers were not:
+/// Pulsar clients decide by the code whether to wait, and tried again and again.
 #[test]
 fn producers_are_refused_as_the_policy_of_the_quota_says() {
     let cases = [(BacklogAction::ProducerRequestHold, 7), (BacklogAction::ProducerException, 8)];
@@ -220,7 +218,7 @@ fn producers_are_refused_as_the_policy_of_the_quota_says() {
     }
 }
 
-/// Publishes were refused here, too.
+/// Publishes were refused here too.
 #[test]
 fn a_quota_that_evicts_takes_the_oldest_and_refuses_nothing() {
     let mut rig = rig(10);
@@ -239,7 +237,7 @@ fn a_quota_that_evicts_takes_the_oldest_and_refuses_nothing() {
     assert_eq!(rig.mark(), 15);
 }
 
-/// A quota by age was taken and shown, and nothing came of it.
+/// A quota by age was stored and shown, and had no effect.
 #[test]
 fn a_backlog_may_not_be_older_than_its_quota() {
     let set = |rig: &mut Rig, policy| {
@@ -272,7 +270,7 @@ fn a_backlog_may_not_be_older_than_its_quota() {
     assert!(!closes(&mut rig));
 }
 
-/// What is acknowledged, and a retention keeps, counted as well where an older entry was open.
+/// Acknowledged entries that a retention keeps counted too if an older entry was unacknowledged.
 #[test]
 fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of_its_own() {
     const GIB: u64 = 1024 * MIB;
@@ -291,8 +289,8 @@ fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of
     assert!(refused(&mut rig, 3 * GIB));
 }
 
-/// Everybody had read it, so that nothing of it counted, and nothing of it would ever go: such a
-/// topic filled the disk for all others.
+/// All subscriptions had read it, so none of it counted, and none of it would ever be removed: such
+/// a topic filled the disk for all others.
 #[test]
 fn what_a_retention_keeps_for_ever_counts_for_the_quota_of_a_topic_that_has_none_of_its_own() {
     const GIB: u64 = 1024 * MIB;

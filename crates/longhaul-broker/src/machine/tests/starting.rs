@@ -1,11 +1,11 @@
-//! A broker that starts anew: what it goes on with, and what it does not.
+//! A restarted broker: what is restored, and what is not.
 
 use super::support::{id, open, sent};
 use super::*;
 use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::AckType::Individual;
 
-/// A machine that goes on from what another one had recorded.
+/// A machine that continues from another one's recorded state.
 fn restarted(rig: &Rig) -> Rig {
     let mut state = BrokerState::default();
     for change in rig.machine.state.snapshot() {
@@ -47,8 +47,8 @@ fn a_subscription_goes_on_where_it_was() {
     assert_eq!(rig.machine.state.live(), before.machine.state.live());
 }
 
-/// What was being written when the broker ended may be lost, though its ids were given: they are
-/// not given again.
+/// Entries that were being written when the broker ended may be lost, although their ids were
+/// assigned: those ids are not assigned again.
 #[test]
 fn each_start_begins_a_ledger() {
     let mut before = Rig::new();
@@ -70,7 +70,7 @@ fn each_start_begins_a_ledger() {
     assert_eq!(ids, [at(0, 0), at(1, 0), at(1, 1)]);
 }
 
-/// What waits for the disk is known to whoever decides when to write.
+/// The caller can see how much waits for the disk.
 #[test]
 fn what_is_composed_waits() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! What the stories of the single parts have in common.
+//! Helpers for the tests of single parts.
 
 use super::*;
 use crate::admin::policies::{AuthAction, Grants};
@@ -9,28 +9,27 @@ use crate::state::BrokerTopic;
 use crate::state::cursor::Cursor;
 use longhaul_wire::messages::AckType;
 
-/// The id of an entry in the first ledger of the first topic.
+/// Id of an entry in the first ledger of the first topic.
 pub(super) fn id(entry_id: u64) -> MessageIdData {
     MessageIdData { ledger_id: 0, entry_id, ..MessageIdData::default() }
 }
 
-/// The same, of a batch: the bits of those messages that stay open.
+/// Id of a batch, with the bits of unacknowledged messages.
 pub(super) fn open(entry_id: u64, ack_set: &[i64]) -> MessageIdData {
     MessageIdData { ack_set: ack_set.to_vec(), ..id(entry_id) }
 }
 
-/// A shared consumer.
+/// Requests a shared subscription.
 pub(super) fn shared(command: &mut CommandSubscribe) {
     command.sub_type = 1;
 }
 
-/// The token of this role.
+/// The token of a role.
 pub(super) fn named(role: &str) -> String {
     token(&format!(r#"{{"sub":"{role}"}}"#))
 }
 
-/// With the roles `producer` and `consumer` on the connections 1 and 2, each of which may do one
-/// thing.
+/// A rig with the roles `producer` and `consumer` on connections 1 and 2, each with one permission.
 pub(super) fn with_roles() -> Rig {
     let tokens = ["producer", "consumer"].map(|role| Some(named(role)));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
@@ -40,14 +39,14 @@ pub(super) fn with_roles() -> Rig {
     rig
 }
 
-/// Changes who may use the namespace.
+/// Changes the grants of the namespace.
 pub(super) fn grants(rig: &mut Rig, change: impl FnOnce(&mut Grants)) -> Vec<MachineEffect> {
     let set = |machine: &mut BrokerMachine| machine.set_namespace_grants("public/default", change);
     rig.machine.call(1, set).unwrap();
     rig.settle()
 }
 
-/// The error of the request, if it was refused.
+/// The error code, if the request was refused.
 pub(super) fn refusal(effects: &[MachineEffect]) -> Option<i32> {
     effects.iter().find_map(|effect| match effect {
         MachineEffect::Send(_, Command::Error(error)) => Some(error.error),
@@ -55,7 +54,7 @@ pub(super) fn refusal(effects: &[MachineEffect]) -> Option<i32> {
     })
 }
 
-/// The commands of this kind, with the connections that they go to.
+/// The commands of one kind, with their connections.
 pub(super) fn sent<T>(
     effects: &[MachineEffect],
     kind: impl Fn(&Command) -> Option<T>,
@@ -67,7 +66,7 @@ pub(super) fn sent<T>(
     effects.iter().filter_map(one).collect()
 }
 
-/// The compaction that begins, if one does.
+/// The compaction that is started, if any.
 pub(super) fn job(effects: &[MachineEffect]) -> Option<CompactionJob> {
     effects.iter().find_map(|effect| match effect {
         MachineEffect::Compact(job) => Some(job.clone()),
@@ -76,12 +75,12 @@ pub(super) fn job(effects: &[MachineEffect]) -> Option<CompactionJob> {
 }
 
 impl Rig {
-    /// Learns of the segments.
+    /// Updates the machine's list of segments.
     pub(super) fn look(&mut self) {
         self.machine.log.segments = self.log.report().segments;
     }
 
-    /// The checkpoint under way stands behind everything that was recorded, or has failed.
+    /// Ends the checkpoint in progress: it covers everything recorded, or has failed.
     pub(super) fn checkpointed(&mut self, done: bool) {
         if done {
             self.machine.log.checkpoint = Some(self.machine.recorded());
@@ -89,7 +88,7 @@ impl Rig {
         self.machine.checkpointed(done);
     }
 
-    /// Has the admin interface do something with the topic.
+    /// Makes an admin call about the topic.
     pub(super) fn call<T>(
         &mut self,
         work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError>,
@@ -97,7 +96,7 @@ impl Rig {
         self.asked(TOPIC, work).1
     }
 
-    /// The same with any topic, and what comes of it.
+    /// Makes an admin call about any topic, and returns its result.
     pub(super) fn asked<T>(
         &mut self,
         name: &str,
@@ -112,8 +111,8 @@ impl Rig {
         self.call(|machine, name| machine.set_policy(name, change))
     }
 
-    /// Publishes on connection 1, without waiting for the disk. What the command and the message
-    /// say besides is up to the caller.
+    /// Publishes on connection 1, without waiting for the disk. The caller may change the command
+    /// and the message.
     pub(super) fn send(
         &mut self,
         producer_id: u64,
@@ -129,13 +128,13 @@ impl Rig {
         self.machine.take_effects()
     }
 
-    /// Publishes a batch of so many messages with producer 1.
+    /// Publishes a batch of this many messages with producer 1.
     pub(super) fn batch(&mut self, messages: u32) {
         self.send(1, b"batch", |_, message| message.batch = Some(messages));
         self.settle();
     }
 
-    /// Acknowledges on connection 1. Says the error, if it was refused, and what came out besides.
+    /// Acknowledges on connection 1. Returns the error, if it was refused, and the other effects.
     pub(super) fn ack(
         &mut self,
         consumer_id: u64,
@@ -163,7 +162,7 @@ impl Rig {
         self.machine.state.topics().next().unwrap().1
     }
 
-    /// What the first subscription of the first topic has acknowledged.
+    /// The cursor of the first subscription of the first topic.
     pub(super) fn cursor(&self) -> &Cursor {
         &self.topic().subscriptions.values().next().unwrap().cursor
     }

@@ -1,4 +1,4 @@
-//! Topics that have ended.
+//! Terminated topics.
 
 use super::support::{id, refusal, sent, shared};
 use super::*;
@@ -15,8 +15,8 @@ fn ends(effects: &[MachineEffect]) -> Vec<(u64, u64)> {
     })
 }
 
-/// Producers are closed, and told why when they come back; what they had sent before is answered
-/// first.
+/// Producers are closed, and get the reason when they come back. Messages that they had sent before
+/// are answered first.
 #[test]
 fn nothing_more_is_published() {
     let mut rig = Rig::new();
@@ -37,7 +37,7 @@ fn nothing_more_is_published() {
 }
 
 /// Consumers are told once everything is acknowledged: at once, with the last ack, or when they
-/// come.
+/// join.
 #[test]
 fn consumers_learn_that_nothing_more_comes() {
     let mut rig = Rig::new();
@@ -71,8 +71,7 @@ fn consumers_learn_that_nothing_more_comes() {
 }
 
 impl Rig {
-    /// A topic that has ended with two entries that nobody has acknowledged, of the consumer 5 and
-    /// of the reader 6.
+    /// A terminated topic with two unacknowledged entries, for consumer 5 and reader 6.
     fn ended_with_backlog() -> Self {
         let mut rig = Self::new();
         rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -95,7 +94,7 @@ impl Rig {
     }
 }
 
-/// An operator takes the backlog away.
+/// An operator skips the backlog.
 #[test]
 fn consumers_learn_it_when_their_backlog_is_skipped() {
     let skip: OnSubscription = |machine, name, known| machine.skip(name, known, 2);
@@ -107,7 +106,7 @@ fn consumers_learn_it_when_their_backlog_is_skipped() {
     }
 }
 
-/// A reset closes the consumers: they ask again, and are told then.
+/// A reset closes the consumers: they subscribe again, and are told then.
 #[test]
 fn consumers_learn_it_after_a_reset_to_the_end() {
     let mut rig = Rig::ended_with_backlog();
@@ -125,7 +124,7 @@ fn consumers_learn_it_after_a_reset_to_the_end() {
     assert_eq!(ends(&rig.ask(1, again)), [(1, 5)]);
 }
 
-/// What is trimmed goes for readers too that have not read it. They waited for ever.
+/// Trimmed entries are gone for readers that have not read them. Those readers waited for ever.
 #[test]
 fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
     let mut rig = Rig::ended_with_backlog();
@@ -142,7 +141,7 @@ fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
     assert_eq!(ends(&rig.pass(5000)), [], "once");
 }
 
-/// What a checkpoint holds, and what the log holds.
+/// The end is in checkpoints and in the log.
 #[test]
 fn an_end_is_for_ever() {
     let mut rig = Rig::new();

@@ -1,5 +1,5 @@
-//! An entry that the disk does not give back is left out, counted and named; nobody acknowledges
-//! it, and nothing of it is removed.
+//! An unreadable entry is left out, counted and reported; it is not acknowledged, and nothing of it
+//! is removed.
 
 use super::support::{id, job, shared};
 use super::*;
@@ -12,7 +12,8 @@ use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
 
 const FILE: &str = "log/0000000001.seg";
 
-/// What is said of entry `entry` of the first topic, which consumer 5 of connection 1 was to get.
+/// The read error of entry `entry` of the first topic, which consumer 5 of connection 1 should have
+/// received.
 fn unreadable(rig: &Rig, entry: u64, cause: ReadError) -> Unreadable {
     let place = rig.topic().entries.get(entry).unwrap().place;
     Unreadable {
@@ -32,7 +33,7 @@ fn refused(rig: &Rig, entry: u64) -> Unreadable {
     unreadable(rig, entry, ReadError::Io { file: FILE.to_owned(), offset: 4711, reason })
 }
 
-/// Six entries of which each of the last ones has a segment for itself. Consumer 5 has seen them.
+/// Six entries, of which the last ones have a segment each. Consumer 5 has received them.
 fn rig(change: impl FnOnce(&mut CommandSubscribe)) -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -75,8 +76,8 @@ fn it_is_named_and_counted_once_and_the_consumer_has_its_permits_back() {
     assert_eq!(rig.again(), [0, 1, 3, 4, 5]);
 }
 
-/// It was taken out of its segment's account: the only copy of an open entry went with the segment,
-/// after seconds.
+/// The entry was subtracted from its segment's count: within seconds, the only copy of an
+/// unacknowledged entry was removed with the segment.
 #[test]
 fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it() {
     let mut rig = rig(shared);
@@ -97,7 +98,7 @@ fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it(
     assert_eq!(rig.first(), 0);
     assert_eq!(needed(&rig).first(), Some(&segment(&rig, 0)));
     assert!(rig.log.reader().read(unreadable.place.unwrap()).is_ok(), "it is still there");
-    // An operator lets go of it: that is recorded.
+    // An operator gives it up; that is recorded.
     rig.call(|machine, name| machine.skip(name, "s", 1));
     rig.pass(1_000);
     assert_eq!(rig.first(), 5);
@@ -124,7 +125,7 @@ fn an_exclusive_consumer_goes_on_behind_it_and_acknowledges_only_what_it_got() {
     assert_eq!((rig.first(), rig.again()), (1, vec![5]));
 }
 
-/// While an entry could not be read where it was, its copy was written elsewhere.
+/// While an entry could not be read at its old location, its copy was written elsewhere.
 #[test]
 fn an_entry_that_was_copied_meanwhile_is_delivered_from_there() {
     for (change, expected) in [
@@ -154,8 +155,8 @@ fn one_that_the_cleaner_could_read_is_delivered_again() {
     assert!(rig.ids().is_empty(), "once");
 }
 
-/// Each consumer got it again at once, and an exclusive one everything before it, with a line of
-/// the log each time.
+/// Each consumer got it again at once, and an exclusive one everything before it too, with a log
+/// line each time.
 #[test]
 fn beyond_the_limit_it_stays_with_its_consumer_and_is_told_once_a_minute() {
     for change in [shared as fn(&mut CommandSubscribe), exclusive] {
@@ -176,7 +177,7 @@ fn beyond_the_limit_it_stays_with_its_consumer_and_is_told_once_a_minute() {
     }
 }
 
-/// Without it the value that its key had before would be the current one, for ever.
+/// Without the entry, the earlier value of its key would be the current one, for ever.
 #[test]
 fn a_topic_with_one_is_not_compacted() {
     let mut rig = rig(shared);
@@ -200,7 +201,7 @@ fn a_topic_with_one_is_not_compacted() {
     assert!(job(&rig.call(BrokerMachine::start_compaction)).is_some());
 }
 
-/// A network disk that fails for seconds costs nothing but the time.
+/// A network disk that fails for seconds only costs time.
 #[test]
 fn what_the_system_refuses_to_read_is_tried_again_with_pauses() {
     let mut rig = rig(shared);
@@ -238,7 +239,7 @@ fn an_exclusive_consumer_waits_for_what_is_tried_again() {
 }
 
 impl Rig {
-    /// The entries that are delivered when everything is asked for again.
+    /// The deliveries after a request for redelivery of everything.
     fn again(&mut self) -> Vec<u64> {
         let all = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
         let effects = self.ask(1, all);
@@ -246,7 +247,7 @@ impl Rig {
         delivered(&effects)
     }
 
-    /// The entries that are delivered now.
+    /// The current deliveries.
     fn ids(&mut self) -> Vec<u64> {
         delivered(&self.settle())
     }

@@ -1,4 +1,4 @@
-//! The end of the driver: what is under way, the last checkpoint, the connections, the log.
+//! The end of the driver: work in flight, the last checkpoint, the connections, the log.
 
 use super::BrokerDriver;
 use crate::error::BrokerError;
@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// For the last answers and the last checkpoint.
+/// Time limit for the last answers and the last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl BrokerDriver {
-    /// Ends well, or as well as it can.
+    /// Ends in an orderly way, as far as possible.
     pub(super) async fn end(mut self, outcome: Result<(), BrokerError>) -> Result<(), BrokerError> {
         if outcome.is_ok() {
             let written = async {
@@ -39,7 +39,7 @@ impl BrokerDriver {
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!("some reads did not end in time");
         }
-        // Its threads may have a sync under way.
+        // Its threads may be in a sync.
         tokio::task::spawn_blocking(move || self.log.close()).await.ok();
         outcome
     }

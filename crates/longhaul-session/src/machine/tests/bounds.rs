@@ -1,5 +1,5 @@
-//! What a broker that keeps to no rule may bring: no more than was asked for, and no more than
-//! there is room for.
+//! Limits against a broker that breaks the protocol: it delivers no more than was requested and no
+//! more than there is room for.
 
 use super::*;
 use longhaul_wire::compression;
@@ -18,8 +18,7 @@ fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
     bench.commands()
 }
 
-/// Whatever a broker sent was taken in, asked for or not: one that sent without being asked filled
-/// the memory of a worker that waited for nothing.
+/// Unrequested deliveries were accepted, and a broker could fill the memory of an idle worker.
 #[test]
 fn a_delivery_that_nobody_asked_for_ends_its_consumer() {
     let shared = SubscriptionSpec::Shared { name: "s".to_owned() };
@@ -39,8 +38,8 @@ fn a_delivery_that_nobody_asked_for_ends_its_consumer() {
     }
 }
 
-/// Pulsar sends as many entries at once as there are permits, and looks at the sizes of their
-/// batches later.
+/// Pulsar sends as many entries at once as there are permits, and only counts the sizes of their
+/// batches afterwards.
 #[test]
 fn entries_are_asked_for_as_brokers_count_them() {
     let mut bench = Bench::open();
@@ -53,13 +52,12 @@ fn entries_are_asked_for_as_brokers_count_them() {
     let outcome = bench.outcome();
     assert_eq!(outcome.delivered.len(), 3);
     assert!(outcome.consumers_over.is_empty());
-    // 27 messages came beyond what was asked for; the permits for them are no leave to send
-    // entries.
+    // 27 messages came beyond the request; the permits for them do not allow more entries.
     assert_eq!(permits(&request(&mut bench, consumer, 27)), 27);
 }
 
-/// An entry of a few bytes said that it was a batch of 100,000 messages, and each of them was made:
-/// 20 MB for the worker, and as many tasks that failed.
+/// An entry of a few bytes claimed to be a batch of 100,000 messages, and each of them was created:
+/// 20 MB for the worker, and as many failing tasks.
 #[test]
 fn a_batch_has_no_more_messages_than_its_bytes_may_hold() {
     let count_of = |claimed: i32, metadata: MessageMetadata, body: &[u8]| {
@@ -76,15 +74,15 @@ fn a_batch_has_no_more_messages_than_its_bytes_may_hold() {
     assert_eq!(count_of(100_000, plain(), b"short"), 1);
     assert_eq!(count_of(1_001, plain(), &[0; 6_000]), 1);
     assert_eq!(count_of(1_001, plain(), &[0xff; 6_006]), 1_001);
-    // A batch of 1,000 may be packed to almost nothing before it is encrypted: each of its tasks
-    // fails with that reason.
+    // A batch of 1,000 may be compressed to almost nothing before it is encrypted: each of its
+    // tasks fails with that reason.
     let keys = vec![EncryptionKeys { key: "k".to_owned(), ..EncryptionKeys::default() }];
     let encrypted = || MessageMetadata { encryption_keys: keys.clone(), ..plain() };
     assert_eq!(count_of(1_000, encrypted(), b"sealed"), 1_000);
     assert_eq!(count_of(1_001, encrypted(), b"sealed"), 1);
 }
 
-/// A message that unpacks to so many zeros.
+/// A message that unpacks to this many zeros.
 fn zeros(bytes: usize) -> (MessageMetadata, Bytes) {
     let body = Bytes::from(vec![0; bytes]);
     let packed = compression::pack(CompressionType::Zstd, &body).unwrap();
@@ -98,7 +96,7 @@ fn zeros(bytes: usize) -> (MessageMetadata, Bytes) {
 }
 
 /// Entries of a few KB unpacked to 32 MiB each, as many as there were permits: a worker with room
-/// for 100 tasks was to hold 3 GB.
+/// for 100 tasks would have held 3 GB.
 #[test]
 fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() {
     let mut bench = Bench::open();
@@ -111,10 +109,10 @@ fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() 
     let outcome = bench.outcome();
     assert_eq!(outcome.delivered.len(), 3);
     assert!(outcome.delivered.iter().all(|(_, it)| it[0].payload.len() == 20 * MIB));
-    // It is given back, and not asked for again yet: it would come at once.
+    // The entry is returned, and not requested again yet: it would come at once.
     let [Command::Redeliver(back)] = &bench.commands()[..] else { panic!("one REDELIVER") };
     assert_eq!(back.message_ids[0].entry_id, 3);
-    // What is not compressed needs no room that it does not take already.
+    // An uncompressed body needs no more room than it already takes.
     plain(&mut bench, consumer, 4);
     assert_eq!(bench.outcome().delivered.len(), 1);
     bench.call(ConnectionCall::Taken { consumer, count: 3, bytes: 60 * MIB });
@@ -123,8 +121,7 @@ fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() 
     assert_eq!(bench.outcome().delivered.len(), 1);
 }
 
-/// A reader cannot give anything back. It ends, and the next one goes on behind what this one has
-/// delivered.
+/// A reader cannot return entries. It ends, and the next one continues after its last delivery.
 #[test]
 fn a_reader_ends_where_there_is_no_room_to_unpack() {
     let mut bench = Bench::open();
@@ -139,8 +136,8 @@ fn a_reader_ends_where_there_is_no_room_to_unpack() {
     assert!(matches!(&bench.commands()[..], [Command::CloseConsumer(_)]));
 }
 
-/// A topic moved, and its broker closed the consumer. Acks that were on their way, and questions,
-/// waited ten seconds for answers that nobody would give.
+/// A topic moved, and its broker closed the consumer. Acks in flight, and questions, waited ten
+/// seconds for answers that never came.
 #[test]
 fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     let mut bench = Bench::open();
@@ -162,7 +159,7 @@ fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     expected.sort_unstable();
     assert_eq!(answered, expected);
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()));
-    // A late answer changes nothing, and others are waited for.
+    // A late answer changes nothing, and other answers are still expected.
     for ack in written {
         if let Command::Ack(ack) = ack {
             bench.says(CommandAckResponse {
@@ -176,7 +173,7 @@ fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     assert!(matches!(&outcome.answered[..], [(it, Ok(_))] if *it == others[0]));
 }
 
-/// A topic that moved closed what was being opened on it. Whoever opened it learned so after ten
+/// A topic that moved closed what was being opened on it; the caller learned it only after ten
 /// seconds.
 #[test]
 fn what_is_closed_while_it_is_opened_is_refused_at_once() {

@@ -1,4 +1,4 @@
-//! A consumer of a Shared subscription: what it is sent, acknowledges and gives back.
+//! A consumer of a Shared subscription: deliveries, acks and returned entries.
 
 use super::*;
 use longhaul_wire::messages::{
@@ -56,8 +56,8 @@ fn what_a_batch_brings_beyond_what_was_asked_for_counts_for_what_is_asked_next()
     let positions: Vec<Position> = delivered.iter().map(|it| it.position).collect();
     assert_eq!(positions, (0..10).map(|index| at(0, Some(index))).collect::<Vec<_>>());
     assert!(delivered.iter().all(|it| it.batch_size == Some(10)));
-    // The broker is owed nine: ten more that are asked for need nine permits to pay, and one to be
-    // sent something.
+    // The broker is owed nine: of the permits for ten more messages, nine pay for those, and one
+    // allows a delivery.
     assert_eq!(permits(&request(&mut bench, consumer, 9)), 9);
     assert_eq!(permits(&request(&mut bench, consumer, 1)), 1);
 }
@@ -87,7 +87,7 @@ fn a_consumer_by_key_says_so() {
     assert_eq!(mode, Some(0), "the broker splits the keys");
 }
 
-/// A broker deals a batch as a whole: the keys of its messages say nothing of their order.
+/// A broker distributes a batch as a whole: the keys of its messages do not determine their order.
 #[test]
 fn a_message_is_ordered_by_what_the_broker_deals_its_entry_by() {
     let check = |metadata: MessageMetadata, body: &[u8], expected: Option<&[u8]>| {
@@ -150,7 +150,7 @@ fn acks_that_wait_together_go_together_and_each_frame_is_confirmed() {
     let outcome = bench.outcome();
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()));
     assert_eq!(super::tokens(&outcome.answered), tokens[2_000..]);
-    // The first frame has no answer in time.
+    // The first frame gets no answer in time.
     bench.wait(Duration::from_secs(30));
     let outcome = bench.outcome();
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()));
@@ -246,8 +246,8 @@ fn a_damaged_entry_is_asked_for_again_and_delivered_at_last() {
     assert!(bench.commands().is_empty());
 }
 
-/// A broker that sent nothing but damage, and read nothing, had every entry wait here to be given
-/// back.
+/// A broker that sent only damaged entries, and read nothing, made the queue of returned entries
+/// grow.
 #[test]
 fn damage_without_an_end_ends_a_consumer() {
     let mut bench = Bench::open();
@@ -262,8 +262,8 @@ fn damage_without_an_end_ends_a_consumer() {
     assert!(matches!(&bench.commands()[..], [Command::CloseConsumer(_)]));
 }
 
-/// A damaged batch was counted as one message, for which its broker had taken ten permits: nine
-/// were lost, and a consumer that asked for one message at a time was never sent anything again.
+/// A damaged batch counted as one message, while its broker had used ten permits for it: nine were
+/// lost, and a consumer that requested one message at a time got no more.
 #[test]
 fn a_damaged_batch_takes_the_permits_that_the_broker_took_for_it() {
     let mut bench = Bench::open();
@@ -348,8 +348,8 @@ fn what_is_acknowledged_of_a_batch_is_not_delivered_and_took_no_permits() {
     assert_eq!(permits(&request(&mut bench, consumer, 1)), 1);
 }
 
-/// The broker takes a permit for an entry that claims to be a batch of none. The session took none,
-/// and waited for ever for the message for which it believed to have a permit left.
+/// The broker uses a permit for an entry that claims to be an empty batch. The session counted
+/// none, and waited for ever for the message of a permit that was already used.
 #[test]
 fn a_batch_of_none_takes_a_permit() {
     let mut bench = Bench::open();
@@ -369,8 +369,8 @@ fn a_delivery_without_a_message_ends_the_connection() {
     assert!(bench.machine.end().unwrap().cause.contains("without a message"));
 }
 
-/// Where a message came from was dropped with the rest of its metadata, and nobody could tell a
-/// task of another cluster from one's own.
+/// The cluster of origin was dropped with the rest of the metadata, so tasks of another cluster
+/// could not be recognized.
 #[test]
 fn a_message_says_which_cluster_it_comes_from() {
     let mut bench = Bench::open();

@@ -1,4 +1,4 @@
-//! The last thing that is still taken, and the first that is not.
+//! Boundary values: the last accepted value, and the first refused one.
 
 use super::super::weight;
 use super::*;
@@ -10,7 +10,7 @@ use prost::Message as _;
 
 const NOBODY: u64 = u64::MAX;
 
-/// Taken in by a broker of this version that takes messages of so many bytes.
+/// A connection to a broker of this version, with this limit for messages.
 fn taken_in(protocol_version: i32, bytes_max: i32) -> Bench {
     let mut bench = Bench::new(Greeting::default());
     bench.written();
@@ -32,7 +32,7 @@ fn the_oldest_broker_that_confirms_acks_will_do() {
     assert!(!taken_in(16, 1_000).machine.is_open());
 }
 
-/// A task that the broker would take was refused, had the limit been one byte too low.
+/// A message of exactly the broker's limit must be accepted.
 #[test]
 fn a_message_may_be_as_large_as_the_broker_takes_it() {
     const BYTES_MAX: usize = 1_000;
@@ -48,7 +48,7 @@ fn a_message_may_be_as_large_as_the_broker_takes_it() {
         }
     }
     assert_eq!(largest, BYTES_MAX);
-    // One that is too large does not end the producer.
+    // A message above the limit does not end the producer.
     let mut bench = taken_in(21, 1_000);
     let producer = bench.producer(Batching::Off);
     for (count, written) in [(BYTES_MAX, 0), (1, 1)] {
@@ -58,7 +58,7 @@ fn a_message_may_be_as_large_as_the_broker_takes_it() {
     assert!(bench.outcome().producers_over.is_empty());
 }
 
-/// Who only listens uses the connection up to the moment at which that ends.
+/// Watching counts as use up to the end of the connection.
 #[test]
 fn what_a_broker_ends_was_used_until_then() {
     let mut bench = Bench::open();
@@ -71,7 +71,7 @@ fn what_a_broker_ends_was_used_until_then() {
     assert!(bench.machine.end().is_none(), "{:?}", bench.machine.end());
 }
 
-/// So does who waits for an answer that never comes.
+/// Waiting for an answer that never comes counts as use, too.
 #[test]
 fn what_is_given_up_was_used_until_then() {
     let mut bench = Bench::open();
@@ -108,7 +108,7 @@ fn a_batch_may_be_as_large_as_its_limit_and_says_when_it_was_published() {
     }
 }
 
-/// Whatever part of the position is missing: the message may have been stored somewhere.
+/// With any part of the position missing, the message may have been stored anyway.
 #[test]
 fn half_a_position_is_none() {
     for (ledger_id, entry_id) in [(NOBODY, 3), (LEDGER, NOBODY)] {
@@ -137,7 +137,7 @@ fn half_a_position_is_none() {
     }
 }
 
-/// A topic without a schema has none, and not one of no name.
+/// An empty schema version means that the topic has no schema.
 #[test]
 fn a_version_of_a_schema_that_is_empty_is_none() {
     for (version, shown) in [(&b""[..], None), (b"1", Some(&b"1"[..]))] {
@@ -187,7 +187,7 @@ fn an_answer_without_one_is_a_refusal() {
     assert!(matches!(&outcome.answered[..], [(_, Err(_)), (_, Err(_))]), "{outcome:?}");
 }
 
-/// What a broker is asked to open and then moves is closed there once, open or not.
+/// A producer or consumer that the broker moves while it opens is closed there once, open or not.
 #[test]
 fn what_moves_before_it_is_open_is_closed_once() {
     let (topic, batching) = ("topic".to_owned(), Batching::Off);
@@ -221,7 +221,7 @@ fn what_moves_before_it_is_open_is_closed_once() {
     }
 }
 
-/// Whoever leaves waits for what is under way, and for nothing when the connection has ended.
+/// A user that leaves waits for the work in flight, and for nothing once the connection has ended.
 #[test]
 fn a_connection_is_quiet_when_nothing_is_to_be_written_or_when_it_has_ended() {
     let mut bench = Bench::new(Greeting::default());
@@ -253,7 +253,7 @@ fn a_connection_is_quiet_when_nothing_is_to_be_written_or_when_it_has_ended() {
     assert!(bench.machine.is_quiet());
 }
 
-/// Nothing is delivered of an entry that was read already.
+/// An entry of which every message was already read is not delivered.
 #[test]
 fn an_entry_of_which_nothing_is_wanted_is_not_delivered() {
     let mut bench = Bench::open();

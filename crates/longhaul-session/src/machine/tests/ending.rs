@@ -1,4 +1,4 @@
-//! However a connection ends, everybody is told, once.
+//! However a connection ends, every caller is told, once.
 
 use super::*;
 use longhaul_transport::TransportErrorKind;
@@ -14,8 +14,8 @@ fn every_token_comes_back_exactly_once() {
     let reader = bench.subscribe(reader(StartPlace::Earliest, 10));
     let mut expected = Vec::new();
     let mut published = Vec::new();
-    // Questions that were written and such that were not; a producer and consumers that are being
-    // opened; acks on their way and acks that wait; messages written, and in the queue.
+    // Questions, written and unwritten; a producer and consumers that are being opened; acks in
+    // flight and waiting; messages written and queued.
     for write in [true, false] {
         expected.push(bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() }));
         let topic = "topic".to_owned();

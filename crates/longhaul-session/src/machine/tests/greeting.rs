@@ -1,4 +1,4 @@
-//! How a connection begins, and how it finds out that the other side is gone.
+//! The start of a connection, and detection of a dead peer.
 
 use super::super::ConnectionTimeouts;
 use super::*;
@@ -40,8 +40,8 @@ fn a_broker_without_receipts_for_acks_is_too_old() {
     assert!(end.cause.contains("too old"), "{end}");
 }
 
-/// A broker refused a client certificate, which no bytes prove, and the user read that no token was
-/// given, though none was wanted.
+/// A broker refused a client certificate, which has no bytes to show. The error said that no token
+/// was given, although none was needed.
 #[test]
 fn refused_credentials_are_told_from_missing_ones() {
     let check = |auth_method, data: Option<&'static [u8]>, hint: bool| {
@@ -64,7 +64,7 @@ fn debug_hides_the_credentials() {
     let call: ConnectionCall<u32, u32> = ConnectionCall::Credentials(Ok(secret()));
     let mut shown = format!("{greeting:?} {call:?}");
     let mut bench = Bench::new(greeting);
-    // It waits to be written.
+    // The credentials wait to be written.
     shown.push_str(&format!("{:?}", bench.machine));
     bench.commands();
     bench.says(connected(21, None));
@@ -81,8 +81,7 @@ fn what_is_no_answer_to_a_greeting_ends_it() {
     assert!(bench.machine.end().unwrap().cause.contains("command 13"));
 }
 
-/// One command that this version does not know ended the connection, and with it every session on
-/// it.
+/// One command that this version does not know ended the connection, with all its sessions.
 #[test]
 fn what_only_newer_brokers_say_is_skipped() {
     const UNKNOWN: u8 = 100;
@@ -93,7 +92,7 @@ fn what_only_newer_brokers_say_is_skipped() {
     assert!(bench.machine.end().is_none());
     bench.says(CommandPing {});
     assert!(matches!(&bench.commands()[..], [.., Command::Pong(_)]));
-    // It is no greeting.
+    // An unknown command is not an answer to the handshake.
     let mut bench = Bench::new(Greeting::default());
     bench.says_bytes(&unknown);
     assert!(bench.machine.end().unwrap().cause.contains("unknown command"));
@@ -130,9 +129,9 @@ fn without_credentials_nobody_is_taken_in() {
     assert_eq!(bench.machine.end().unwrap().cause, "the file is gone");
 }
 
-/// A broker asked for a newer token while its file was being replaced, or its issuer restarted. The
-/// connection ended, and with it every session on it, although the broker would have waited for a
-/// minute.
+/// A broker asked for a newer token while the token's file was being replaced, or its issuer
+/// restarted. The connection ended with all its sessions, although the broker would have waited for
+/// a minute.
 #[test]
 fn credentials_that_cannot_be_had_are_asked_for_again_while_the_connection_goes_on() {
     let mut bench = Bench::open();
@@ -150,7 +149,7 @@ fn credentials_that_cannot_be_had_are_asked_for_again_while_the_connection_goes_
         bench.wait(almost);
         assert_eq!(bench.outcome().challenges, 1);
     }
-    // The last try; from here on it is the broker's turn.
+    // The last try; from here on, the broker decides.
     bench.call(gone());
     bench.wait(Duration::from_secs(20));
     assert_eq!(bench.outcome().challenges, 0);
@@ -163,9 +162,9 @@ fn credentials_that_cannot_be_had_are_asked_for_again_while_the_connection_goes_
     assert_eq!(bench.outcome().challenges, 0);
 }
 
-/// Which of a hundred workers held a task could not be told from the broker's figures: each called
-/// itself longhaul-1. Producers have no name of ours: under a name that was used before a broker
-/// that drops duplicates would drop what is new.
+/// The broker's figures did not show which of a hundred workers held a task: each was named
+/// `longhaul-1`. Producers get no name of ours: under a used name, a broker that drops duplicates
+/// would drop new messages.
 #[test]
 fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
     let name = "worker-7".to_owned();
@@ -279,8 +278,8 @@ fn a_broker_that_asks_is_answered() {
     assert_eq!(bench.commands(), [Command::Pong(CommandPong {})]);
 }
 
-/// A broker that asked again and again, and read nothing, had a PONG pile up for each PING, as long
-/// as it liked; and a task fetched credentials for each challenge, and each answer piled up, too.
+/// A broker that pinged without reading made a queue of PONGs grow without limit. For each
+/// challenge a task fetched credentials, and its answers queued up too.
 #[test]
 fn a_flood_of_questions_has_one_answer() {
     let mut bench = Bench::open();
@@ -304,8 +303,8 @@ fn a_flood_of_questions_has_one_answer() {
     assert_eq!((bench.commands().len(), bench.outcome().challenges), (1, 1), "but later it is");
 }
 
-/// A question that was asked before the broker had taken us in was written behind CONNECT at once,
-/// which brokers take for an attack.
+/// A question before the broker's acceptance was written right after CONNECT, which brokers treat
+/// as an attack.
 #[test]
 fn what_is_asked_too_early_is_written_when_the_broker_has_taken_us_in() {
     let mut bench = Bench::new(Greeting::default());
@@ -315,9 +314,8 @@ fn what_is_asked_too_early_is_written_when_the_broker_has_taken_us_in() {
     assert!(matches!(&bench.commands()[..], [Command::PartitionedMetadata(_)]));
 }
 
-/// Before the broker had taken us in there was nothing to ask it, but the time to do so came all
-/// the same, and again at once: the driver went round and round from the first half of a silent
-/// greeting to its end.
+/// Before the broker's acceptance no ping is sent, but the ping's deadline still fired, again and
+/// again: the driver ran in a busy loop from half of a silent handshake's time to its end.
 #[test]
 fn a_silent_greeting_is_given_up_without_a_busy_loop() {
     let mut bench = Bench::new(Greeting::default());
@@ -340,8 +338,8 @@ fn a_connection_that_nobody_uses_is_closed() {
     assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
 }
 
-/// A gateway without work held a connection in order to learn of its end. The connection was closed
-/// each minute because nobody used it, and the gateway said each time that it had lost its broker.
+/// An idle gateway held a connection in order to learn of its end. The connection was closed as
+/// unused each minute, and the gateway reported each time that it had lost its broker.
 #[test]
 fn whoever_waits_for_the_end_of_a_connection_uses_it() {
     let mut bench = Bench::open();
@@ -359,9 +357,9 @@ fn whoever_waits_for_the_end_of_a_connection_uses_it() {
     assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
 }
 
-/// A consumer that only listens makes no calls. When the broker had closed it after an hour, the
-/// connection was found to be unused since then and ended at once, under the hands of whoever was
-/// just opening the next consumer.
+/// A consumer that only listens makes no calls. When the broker closed it after an hour, the
+/// connection counted as unused for that hour and ended at once, while another caller was opening
+/// the next consumer.
 #[test]
 fn the_time_without_use_begins_when_the_last_consumer_ends() {
     let mut bench = Bench::open();

@@ -1,4 +1,4 @@
-//! A topic that goes elsewhere, and what the broker says about where.
+//! A topic that moves, and the broker's information about its new place.
 
 use super::*;
 use longhaul_wire::messages::{
@@ -15,8 +15,8 @@ fn moved(migrated: bool) -> TopicRedirect {
     TopicRedirect { topic: "topic".to_owned(), url, url_tls, migrated }
 }
 
-/// A broker that gives a topic away says to which one. The session did not listen, and asked around
-/// for the topic while nobody had taken it yet.
+/// A broker that moves a topic names the new broker. The session ignored that, and looked up the
+/// topic before any broker had taken it.
 #[test]
 fn where_a_topic_goes_is_told() {
     let mut bench = Bench::open();

@@ -1,10 +1,10 @@
-//! A producer: each message is written once, in order, and told its fate.
+//! A producer: each message is written once, in order, and its result is reported.
 
 use super::*;
 use longhaul_wire::batch::Singles;
 use longhaul_wire::messages::{CommandCloseProducer, CommandSend, CommandSendError};
 
-/// The SENDs among what was written; nothing else may be there.
+/// The SENDs among the written frames; other frames fail the test.
 #[track_caller]
 fn sends(frames: Vec<Frame>) -> Vec<(CommandSend, MessageMetadata, Bytes)> {
     let parts = frames.into_iter().map(|frame| {
@@ -25,8 +25,8 @@ fn send_error(bench: &mut Bench, producer_id: u64, sequence_id: u64, code: Serve
     bench.says(CommandSendError { producer_id, sequence_id, error: code as i32, message });
 }
 
-/// Whoever was not allowed to publish, or published to a topic that was terminated, was told that
-/// the connection had been lost, and tried again for ever.
+/// Callers that were not allowed to publish, or whose topic was terminated, got a lost connection
+/// as the error and tried again for ever.
 #[test]
 fn what_is_refused_for_good_ends_a_producer_with_that_word() {
     use longhaul_transport::TransportErrorKind as Kind;
@@ -91,7 +91,7 @@ fn batches_clock_themselves() {
         bench.publish(producer, body(b"alone"));
         assert_eq!(sizes(&mut bench), [1]);
     }
-    // Four are under way: what comes now waits for a receipt.
+    // Four entries are in flight: further messages wait for a receipt.
     let waiting: Vec<u32> = (0..7).map(|_| bench.publish(producer, body(b"waits"))).collect();
     assert!(bench.written().is_empty());
     bench.receipt(producer, 0, 0);
@@ -138,8 +138,8 @@ fn a_batch_carries_its_messages_whole() {
     assert_eq!((second.metadata.null_value, second.metadata.sequence_id), (Some(true), Some(1)));
 }
 
-/// Compaction of the brokers of 2025 takes a message for a tombstone by its `uncompressed_size`,
-/// readers by its flag.
+/// Compaction of brokers from 2025 recognizes a tombstone by its `uncompressed_size`, and readers
+/// by its flag.
 #[test]
 fn a_tombstone_says_so_twice() {
     let mut bench = Bench::open();
@@ -240,10 +240,10 @@ fn what_the_broker_does_not_allow_is_refused_alone() {
     assert!(bench.machine.end().is_none());
 }
 
-/// A topic allowed less than a batch may have. Its broker names a refused batch by its last
-/// sequence id; the batch was searched by its first, stayed in flight, and the next receipt ended
-/// the connection. And had it been found, all its messages would have been refused for good, those
-/// of innocent tasks too.
+/// The limit of a topic was below the size of a batch. Its broker names a refused batch by its last
+/// sequence id. The session searched by the first one, so the batch stayed in flight, and the next
+/// receipt ended the connection. A matching search would have refused all messages of the batch for
+/// good, including those of other tasks.
 #[test]
 fn of_a_batch_that_is_refused_each_message_has_another_try_alone() {
     let mut bench = Bench::open();
@@ -270,7 +270,7 @@ fn of_a_batch_that_is_refused_each_message_has_another_try_alone() {
     assert!(bench.machine.end().is_none());
 }
 
-/// The broker kept the producer, of which nobody here knew any more, until the connection ended.
+/// The broker kept the producer, which the session had forgotten, until the connection ended.
 #[test]
 fn what_the_broker_cannot_store_ends_the_producer_on_both_sides() {
     let mut bench = Bench::open();
@@ -288,7 +288,7 @@ fn what_the_broker_cannot_store_ends_the_producer_on_both_sides() {
         [Command::CloseProducer(close)] => assert_eq!(close.producer_id, producer),
         other => panic!("{other:?}"),
     }
-    // What the broker still says about it is of no interest.
+    // Later answers of the broker about the producer are ignored.
     bench.receipt(producer, 0, 0);
     assert!(bench.outcome().published.is_empty() && bench.machine.end().is_none());
 }
@@ -307,7 +307,7 @@ fn of_what_a_producer_had_written_when_the_broker_closed_it_nobody_knows_the_fat
     bench.says(CommandCloseProducer::new(producer, u64::MAX));
     let outcome = bench.outcome();
     assert_eq!(super::tokens(&outcome.published), tokens);
-    // Four were written, and two waited for their batch.
+    // Four messages were written, and two waited for their batch.
     let (written, waited) = outcome.published.split_at(4);
     assert!(written.iter().all(|(_, it)| matches!(it, Err(PublishError::Unknown(_)))));
     assert!(waited.iter().all(|(_, it)| matches!(it, Err(PublishError::NotStored(_)))));
@@ -342,7 +342,7 @@ fn a_receipt_for_nothing_is_ignored() {
     assert!(bench.machine.end().is_none() && bench.outcome().published.is_empty());
 }
 
-/// What a broker takes for a duplicate is answered like what it has stored, but without a place.
+/// A message that the broker drops as a duplicate gets a receipt without a position.
 #[test]
 fn a_receipt_without_a_message_says_nothing_about_its_fate() {
     let mut bench = Bench::open();
@@ -408,8 +408,8 @@ fn a_producer_whose_last_message_is_refused_is_closed_all_the_same() {
     assert!(matches!(&bench.commands()[..], [Command::CloseProducer(_)]));
 }
 
-/// The answer that opens a producer gave it no turn: what it had been given before waited for the
-/// next message, or for ever.
+/// The answer that opened a producer did not schedule it: its queued messages waited for the next
+/// message, or for ever.
 #[test]
 fn what_a_producer_is_given_before_it_is_open_is_written_when_it_is() {
     let mut bench = Bench::open();
@@ -434,8 +434,7 @@ fn what_a_producer_is_given_before_it_is_open_is_written_when_it_is() {
     assert!(matches!(&bench.commands()[..], [Command::CloseProducer(_)]));
 }
 
-/// When the broker did not want the producer, what it had been given already was forgotten without
-/// a word.
+/// When the broker refused the producer, its queued messages were dropped without a result.
 #[test]
 fn what_a_producer_was_given_that_is_never_opened_is_answered() {
     let mut bench = Bench::open();

@@ -43,8 +43,8 @@ fn answers_find_their_questions_in_any_order() {
     }
 }
 
-/// Where a namespace lets topics come into being with partitions, the question how many a topic has
-/// made it, misspelt name and all.
+/// In a namespace that auto-creates partitioned topics, asking for the number of partitions created
+/// the topic, even a misspelt one.
 #[test]
 fn who_counts_partitions_creates_none() {
     let mut bench = Bench::open();
@@ -140,7 +140,7 @@ fn what_was_opened_too_late_is_closed_again() {
         }
         other => panic!("{other:?}"),
     }
-    // The answers change nothing, nor does anything that is sent to who is not there.
+    // The answers change nothing, nor do commands for unknown ids.
     bench.says(CommandProducerSuccess {
         request_id: producer.request_id,
         ..CommandProducerSuccess::default()
@@ -154,9 +154,9 @@ fn what_was_opened_too_late_is_closed_again() {
     assert_eq!(tokens(&bench.outcome().published), [lost]);
 }
 
-/// A topic that is unloaded as it is opened: the broker closes what it has not confirmed yet, and
-/// then confirms it. Whoever waited was given a consumer that had ended already, and waited for
-/// deliveries for ever.
+/// A topic is unloaded while it is opened: the broker first closes the unconfirmed consumer and
+/// then confirms it. The caller got a consumer that had already ended, and waited for deliveries
+/// for ever.
 #[test]
 fn what_is_closed_before_it_is_open_is_never_open() {
     let mut bench = Bench::open();
@@ -181,7 +181,7 @@ fn what_is_closed_before_it_is_open_is_never_open() {
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()), "{:?}", outcome.answered);
     assert_eq!(outcome.consumers_over, [consumer_id]);
     assert_eq!(outcome.producers_over, [producer_id]);
-    // If the broker has it after all, nobody else would close it.
+    // If the broker has opened it after all, only this closes it.
     let written = bench.commands();
     let [Command::CloseConsumer(first), Command::CloseProducer(second)] = &written[..] else {
         panic!("{written:?}")
@@ -227,8 +227,8 @@ fn questions_about_a_consumer_are_answered_in_our_words() {
     }
 }
 
-/// Pulsar 2.11 gives the last message the index 0 when it is no part of a batch. Whoever read up to
-/// it waited for ever.
+/// Pulsar 2.11 gives the last message index 0 when it is not part of a batch. Readers up to that
+/// message waited for ever.
 #[test]
 fn the_last_message_is_reached_whatever_index_a_broker_gives_it() {
     let last_of = |index| {

@@ -1,4 +1,4 @@
-//! A reader: where it begins, and how far it reads ahead.
+//! A reader: its start, and how far it reads ahead.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn what_lies_before_the_start_is_not_delivered() {
     check(StartPlace::After(next), &[]);
 }
 
-/// What is skipped was sent for permits, too, and must not use them up.
+/// Skipped messages were sent for permits too, and must not use them up.
 #[test]
 fn a_reader_without_a_window_gets_what_it_asks_for_behind_what_it_skips() {
     let mut bench = Bench::open();
@@ -85,9 +85,9 @@ fn a_reader_reads_ahead_as_far_as_its_window_in_bytes() {
     assert!((15..25).contains(&granted), "{granted}");
 }
 
-/// A follower tells what it took when it is 250 messages or 1 MiB. Behind messages of some MiB a
-/// small one came, was taken, and was too little to be told; the window, which expected the next
-/// message to be as large as those before, had no room beside it. Both waited for ever.
+/// A follower reports the messages that it took at 250 messages or 1 MiB. After messages of some
+/// MiB, a small one was taken and was too little to be reported. The window, which expected another
+/// large message, had no room beside it. Both sides waited for ever.
 #[test]
 fn a_small_message_behind_large_ones_does_not_stop_a_reader() {
     let mut bench = Bench::open();
@@ -100,7 +100,7 @@ fn a_small_message_behind_large_ones_does_not_stop_a_reader() {
         granted += permits(&bench.commands());
         granted -= 1;
     }
-    // All of these are taken, and none is told.
+    // All of these are taken, and none is reported.
     for entry in 40..55 {
         assert!(granted > 0, "nothing more comes behind entry {entry}");
         delivers_large(&mut bench, consumer, entry, 10);

@@ -1,11 +1,11 @@
-//! Topics that go elsewhere.
+//! Topics that move.
 
 use super::*;
 use crate::driver::EndSignal;
 use crate::machine::call::ProducerOptions;
 use longhaul_transport::Batching;
 
-/// Where the broker has said that the topic goes, nobody is asked for it.
+/// A topic whose new place the broker has named needs no lookup.
 #[tokio::test]
 async fn a_topic_that_moves_is_followed() {
     let hosts = Hosts::new(&[Host::Moving, Host::Serving]).await;
@@ -18,7 +18,7 @@ async fn a_topic_that_moves_is_followed() {
     end.wait().await;
     let next = pool.owner(TOPIC, Purpose::Records).await.unwrap();
     assert!(address(&next).ends_with(hosts.place(1)));
-    // It is said once: then a lookup decides, at the host of the service URL.
+    // The report is used once; after that, a lookup at the host of the service URL decides.
     let later = pool.owner(TOPIC, Purpose::Records).await.unwrap();
     assert_eq!(address(&later), address(&link));
 }
@@ -42,8 +42,7 @@ async fn after_a_migration_the_other_cluster_is_asked_from_then_on() {
     }
 }
 
-/// A broker that hands a topic on may say anything about where to: nobody goes from TLS to plain
-/// text.
+/// A broker may name any new place for a topic: a client with TLS never switches to plain text.
 #[tokio::test]
 async fn a_topic_that_moves_leads_nobody_from_tls_to_plain_text() {
     let pool = pool(&["unused"]);

@@ -1,4 +1,4 @@
-//! How long it may take to open a connection, and what of that is for what.
+//! Time limits for opening a connection, and their parts.
 
 use super::*;
 use crate::TlsOptions;
@@ -13,7 +13,7 @@ async fn open_within(
     open(options, place, budget.clone(), TaskTracker::new(), Arc::default()).await
 }
 
-/// What reading a token had taken was taken from the hosts that come after it.
+/// The time for reading a token was taken from the later hosts.
 #[tokio::test]
 async fn what_credentials_took_is_noted() {
     let hosts = Hosts::new(&[Host::Serving]).await;
@@ -26,7 +26,7 @@ async fn what_credentials_took_is_noted() {
     assert!(budget.spent_on_credentials() > Duration::ZERO);
 }
 
-/// A host that takes long to connect to has some time left to take us in.
+/// A host that is slow to connect still has some time for the handshake.
 #[tokio::test]
 async fn a_part_of_the_time_is_kept_for_the_greeting() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();

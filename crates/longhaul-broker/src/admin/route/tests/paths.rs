@@ -1,5 +1,5 @@
-//! Paths and codes of Pulsar's interface that were missing: stock tools got 404 for them, or
-//! another code.
+//! Paths and status codes of Pulsar's interface that were missing: stock tools got 404, or a wrong
+//! code.
 
 use super::*;
 

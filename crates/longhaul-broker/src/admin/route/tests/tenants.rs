@@ -1,8 +1,8 @@
-//! Who administers a tenant.
+//! Administrators of tenants.
 
 use super::*;
 
-/// Roles were dropped, unknown clusters taken, and there was no way to change either.
+/// Roles were dropped, unknown clusters accepted, and neither could be changed.
 #[test]
 fn tenants_have_the_administrators_that_they_are_given() {
     let mut rig = AdminRig::new();
@@ -33,7 +33,7 @@ fn tenants_have_the_administrators_that_they_are_given() {
     assert_eq!(rig.ask("GET", tenant, "").1["adminRoles"], json!([]), "it is another one");
 }
 
-/// Grants and properties that a namespace was created with were dropped.
+/// Grants and properties of a new namespace were dropped.
 #[test]
 fn namespaces_have_the_grants_that_they_were_created_with() {
     let mut rig = AdminRig::new();

@@ -1,4 +1,4 @@
-//! Key_Shared, one behaviour at a time.
+//! Tests single behaviours of Key_Shared subscriptions.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn consumer(id: u64, permits: i64, ranges: &[HashRange]) -> DispatcherConsumer {
     DispatcherConsumer { permits, ranges: ranges.to_vec(), ..plain }
 }
 
-/// Consumer 0 has the hashes up to 99, and consumer 1 those up to 199.
+/// A dispatcher in which consumer 0 has the hashes up to 99, and consumer 1 those up to 199.
 fn sticky(permits: [i64; 2]) -> Dispatcher {
     let mut dispatcher = Dispatcher::new(DispatchMode::KeyShared(STICKY), &Cursor::at(0));
     for (id, permits) in (0_u16..).zip(permits) {
@@ -34,7 +34,7 @@ fn queued(dispatcher: &Dispatcher) -> usize {
     dispatcher.keys.as_ref().unwrap().queued()
 }
 
-/// A hash that moves from consumer 0 to consumer 1, when that one comes.
+/// A hash that moves from consumer 0 to consumer 1 when consumer 1 joins.
 fn moving_hash() -> u16 {
     let mut both = Dispatcher::new(DispatchMode::KeyShared(AUTO), &Cursor::at(0));
     both.add(consumer(0, 0, &[]));
@@ -53,8 +53,7 @@ fn a_slow_consumer_of_one_key_holds_up_no_other() {
     assert_eq!(queued(&dispatcher), 0);
 }
 
-/// Without a limit a consumer that wants nothing would make the broker remember everything that
-/// comes for it.
+/// Without a limit, the broker would have to remember all entries of a consumer that wants nothing.
 #[test]
 fn so_much_is_read_ahead() {
     let mut hashes = vec![5; 5000];
@@ -89,7 +88,7 @@ fn a_hash_that_moves_waits_for_what_its_former_consumer_holds() {
     assert_eq!(dispatcher.draining(), draining);
     dispatcher.acked(1);
     assert_eq!(deal(&mut dispatcher, &entries, 4), []);
-    // Whoever acknowledges it.
+    // Any consumer may acknowledge it.
     dispatcher.acked(0);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(1, 2), (1, 3)]);
     assert!(dispatcher.draining().is_empty());
@@ -108,7 +107,7 @@ fn what_a_consumer_held_goes_to_the_next_one_of_its_keys_in_order() {
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(1, 0), (1, 1), (1, 2), (1, 3)]);
 }
 
-/// A hash comes back to the consumer that still holds entries of it: nothing is to be waited for.
+/// A hash returns to the consumer that still holds entries of it: there is nothing to wait for.
 #[test]
 fn a_hash_that_comes_back_goes_on_at_once() {
     let hash = moving_hash();
@@ -148,8 +147,8 @@ fn what_is_asked_for_again_comes_before_what_is_new_of_its_key() {
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 3)]);
 }
 
-/// Somebody who never got them acknowledges entries that are queued: they leave room, and what
-/// comes behind them moves up.
+/// A consumer that never got them acknowledges queued entries: they free room, and later entries
+/// move up.
 #[test]
 fn what_is_acknowledged_while_it_is_queued_is_queued_no_more() {
     let entries = with_hashes(&[5, 5, 5]);
@@ -178,7 +177,7 @@ fn keys_that_nobody_wants_wait_for_somebody() {
     assert_eq!(dispatcher.conflict(&[(301, 400)]), None);
 }
 
-/// Consumers whose queued entries share a limit take turns in what there is of it.
+/// Consumers whose queued entries share a limit take turns.
 #[test]
 fn a_limit_of_the_subscription_starves_nobody() {
     let entries = with_hashes(&[5, 5, 5, 105, 105, 105]);
@@ -186,7 +185,7 @@ fn a_limit_of_the_subscription_starves_nobody() {
     let limits = UnackedLimits { per_consumer: 0, per_subscription: 1 };
     let mut cursor = Cursor::at(0);
     let mut order = Vec::new();
-    // All are queued: they were delivered, and asked for again.
+    // All entries are queued: they were delivered, and requested again.
     deal(&mut dispatcher, &entries, 6);
     dispatcher.redeliver(key(0), None, &cursor);
     dispatcher.redeliver(key(1), None, &cursor);
@@ -202,7 +201,7 @@ fn a_limit_of_the_subscription_starves_nobody() {
     assert_eq!(order, [0, 3, 1, 4, 2, 5]);
 }
 
-/// As on a Shared subscription, an entry must not cost a look at each of a thousand consumers.
+/// As on a Shared subscription, an entry must not require a check of each of a thousand consumers.
 #[test]
 fn an_entry_costs_the_same_however_many_consumers_are_slow() {
     let visits = |count: u16| {

@@ -1,11 +1,10 @@
-//! Random walks of Key_Shared subscriptions, with a judge that knows only what must be true of
-//! them.
+//! Random walks of Key_Shared subscriptions, checked against their required properties only:
 //!
 //! - No two consumers hold entries of one hash, unless disorder is allowed.
-//! - When an entry is delivered, each one before it of the same hash is acknowledged, or held, or
-//!   not due.
-//! - Permits, limits and who holds what are obeyed.
-//! - When a turn is over, nothing is left that the consumer of its hash could have had.
+//! - When an entry is delivered, each earlier entry of the same hash is acknowledged, held, or not
+//!   due.
+//! - Permits, limits and holders are respected.
+//! - After a turn, no entry is left that the consumer of its hash could have taken.
 //! - In the end everything is acknowledged.
 
 use super::keyed::with_hashes;
@@ -14,7 +13,7 @@ use fastrand::Rng;
 
 const ENTRIES: u64 = 60;
 
-/// What is broken on purpose, so that the judge has to find it.
+/// A deliberate defect that the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
     None,
@@ -35,7 +34,7 @@ struct Walk {
     next_id: u64,
     end: u64,
     now: u64,
-    /// How often a hash waited for who held entries of it.
+    /// Number of times a hash waited for its former consumer.
     drained: u64,
 }
 
@@ -155,7 +154,7 @@ impl Walk {
                 }
             }
             6..=9 => {
-                // Whoever says so, and whether anybody holds it or not.
+                // Any consumer may acknowledge, whether the entry is held or not.
                 let held: Vec<u64> = self.held.keys().copied().collect();
                 let any = self.random.u64(0..ENTRIES);
                 let ordinal =
@@ -232,8 +231,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Of each hash the first one that could be delivered belongs to somebody who can have no more,
-    /// or is waited for.
+    /// Checks that the first deliverable entry of each hash belongs to a consumer that can take no
+    /// more, or waits for its former consumer.
     fn nothing_is_left(&self) -> Result<(), String> {
         let ranges = self.dispatcher.key_ranges();
         for ordinal in 0..self.end {
@@ -258,7 +257,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Everything gets to somebody in the end.
+    /// Checks that every entry reaches a consumer in the end.
     fn finish(&mut self) -> Result<(), String> {
         (self.end, self.now) = (ENTRIES, 1000);
         if self.policy.is_sticky {

@@ -1,8 +1,8 @@
-//! Turns, limits and counters of a dispatcher, one by one.
+//! Tests turns, limits and counters of a dispatcher.
 
 use super::*;
 
-/// Hands out what there is, at a time.
+/// Dispatches at a given time.
 fn deal_at(
     dispatcher: &mut Dispatcher,
     now: u64,
@@ -93,7 +93,7 @@ fn a_delayed_entry_comes_in_the_very_millisecond_that_it_is_due() {
     assert_eq!(deal_at(&mut dispatcher, 50, &cursor, &entries), [(0, 0)]);
 }
 
-/// The cleaner gives up entries in the middle; behind such a hole lies what may be acknowledged.
+/// The cleaner removes entries in the middle; entries after such a hole may be acknowledged.
 #[test]
 fn what_is_acknowledged_behind_a_hole_is_not_delivered() {
     let mut entries = plain(4);
@@ -115,8 +115,8 @@ fn who_is_not_active_asks_for_nothing_again() {
     assert_eq!(deal(&mut dispatcher, &entries, 2), [(0, 0), (0, 1)]);
 }
 
-/// Of how many chunked messages the consumers are remembered is limited: what is beyond makes all
-/// of them begin anew.
+/// The number of chunked messages with remembered consumers is limited; beyond it, all of them are
+/// forgotten.
 #[test]
 fn so_many_chunked_messages_are_remembered() {
     let mut entries = TopicEntries::default();
@@ -144,17 +144,16 @@ fn so_many_chunked_messages_are_remembered() {
     assert_eq!(dispatcher.chunks.len(), 2);
 }
 
-/// For each entry all consumers were asked whether they want it: with a thousand workers an entry
-/// cost a thousand looks.
+/// Each entry required a check of all consumers: with a thousand workers, a thousand checks.
 #[test]
 fn an_entry_costs_the_same_however_many_consumers_there_are() {
     let visits = |count: usize| {
         let entries = plain(200);
-        // None but the last wants anything.
+        // Only the last consumer wants entries.
         let mut permits = vec![0; count];
         permits[count - 1] = 200;
         let mut dispatcher = shared(&permits);
-        // Each is asked once after it came.
+        // Each is checked once after it joined.
         assert_eq!(deal(&mut dispatcher, &entries, 1).len(), 1);
         let before = dispatcher.visits;
         for end in 2..=200 {
@@ -165,8 +164,7 @@ fn an_entry_costs_the_same_however_many_consumers_there_are() {
     assert_eq!((visits(2), visits(1000)), (398, 398), "once for the entry, and once for more");
 }
 
-/// A consumer that was found to want nothing is asked again when that may have changed, for
-/// whatever reason.
+/// A consumer that wanted nothing is checked again when that may have changed, for any reason.
 #[test]
 fn who_wants_something_again_is_asked_again() {
     let entries = plain(20);

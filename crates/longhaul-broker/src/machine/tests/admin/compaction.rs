@@ -1,10 +1,10 @@
-//! Compactions that are asked for.
+//! Requested compactions.
 
 use super::*;
 use crate::admin::values::{CompactionRunState, CompactionRunStatus};
 use crate::machine::effect::CompactionJob;
 
-/// The compaction that was begun.
+/// The compaction that was started.
 pub(super) fn job(effects: Vec<MachineEffect>) -> Option<CompactionJob> {
     jobs(effects).pop()
 }
@@ -47,7 +47,7 @@ fn a_compaction_says_how_far_it_has_come() {
     assert_eq!(rig.answer(ask()), status(CompactionRunState::Success, ""));
 }
 
-/// What is under way on one partition does not keep the others from beginning, and is told.
+/// A compaction that is running on one partition does not prevent the others, and is reported.
 #[test]
 fn a_compaction_of_the_whole_begins_on_each_partition() {
     let mut rig = Rig::new();

@@ -1,10 +1,10 @@
-//! Topics that come into being because a client uses them.
+//! Topics that are created on use.
 
 use super::*;
 use crate::admin::policies::{AutoTopicCreation, TopicType};
 use crate::state::BrokerTopic;
 
-/// What a producer is told: the error, or that it may go on.
+/// The answer to a producer: an error, or success.
 fn produce(rig: &mut Rig, name: &str) -> Result<(), i32> {
     let command = CommandProducer { topic: full(name), ..producer(9, 7, AccessMode::Shared) };
     match rig.ask(1, command).pop() {
@@ -17,7 +17,7 @@ fn produce(rig: &mut Rig, name: &str) -> Result<(), i32> {
     }
 }
 
-/// The same for a consumer that says whether the topic may be created.
+/// The answer to a consumer that says whether the topic may be created.
 fn subscribe(rig: &mut Rig, name: &str, may_create: bool) -> Result<(), i32> {
     let command = CommandSubscribe {
         topic: full(name),
@@ -68,8 +68,8 @@ fn use_creates_a_topic_where_that_is_allowed() {
     assert_eq!(rig.machine.state.topics().count(), 2);
 }
 
-/// A partition that is counted comes back by use, whatever the rule for new topics; the whole is
-/// used by nobody.
+/// Use recreates a counted partition, whatever the rule for new topics; the partitioned topic
+/// itself cannot be used.
 #[test]
 fn use_brings_back_the_partitions_that_are_counted() {
     let mut rig = Rig::new();
@@ -90,7 +90,7 @@ fn use_brings_back_the_partitions_that_are_counted() {
     assert_eq!(produce(&mut rig, "loose-partition-0"), Ok(()));
 }
 
-/// Topics of some names drop what is sent twice, with all their partitions, unless a policy says
+/// Topics of certain names drop duplicates, with all their partitions, unless a policy says
 /// otherwise.
 #[test]
 fn a_name_says_whether_duplicates_are_dropped() {
@@ -122,10 +122,10 @@ fn a_name_says_whether_duplicates_are_dropped() {
     assert_eq!(found, expected.into());
 }
 
-/// A first worker on this broker, with an admin URL, was told that its ledger had no deduplication
-/// and its tasks a limit of 50,000 unacknowledged messages: the broker did by name what the
-/// protocol needs, and did not say so. The log of a metadata topic that nobody had set up was never
-/// compacted.
+/// The first worker on this broker with an admin URL was told that its ledger had no deduplication,
+/// and its tasks a limit of 50,000 unacknowledged messages. The broker's defaults by name met the
+/// protocol's needs, but it did not show them. The log of a metadata topic without a setup was
+/// never compacted.
 #[test]
 fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
     let mut rig = Rig::new();

@@ -4,7 +4,7 @@ use super::*;
 use crate::admin::values::{AdminPosition, StoredEntryLocation};
 use crate::state::entries::TopicEntries;
 
-/// With three entries on disk, of which `s` has acknowledged the first.
+/// A rig with three entries on disk, of which `s` has acknowledged the first.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -15,7 +15,7 @@ fn rig() -> Rig {
     rig
 }
 
-/// The number of the entry that is read, by its place in the log.
+/// Number of the entry that is read, from its location in the log.
 fn reads(rig: &mut Rig, ask: Ask<StoredEntryLocation>) -> u64 {
     let StoredEntryLocation { position, place } = rig.answer(ask).unwrap();
     let entries: &TopicEntries = &rig.kept("t").entries;
@@ -28,7 +28,7 @@ fn at(ledger: i64, entry: i64) -> OnTopic<StoredEntryLocation> {
     on_topic(move |machine, name| machine.find_message(name, AdminPosition { ledger, entry }))
 }
 
-/// Who asked for entry -1, where a topic without entries ends, was given entry 0.
+/// A request for entry -1, the end of an empty topic, returned entry 0.
 #[test]
 fn a_message_is_read_by_its_id() {
     let mut rig = rig();
@@ -64,7 +64,7 @@ fn a_message_is_looked_at_before_it_is_consumed() {
     rig.refuses(none, 404, "Message not found");
 }
 
-/// A message that is not on disk yet is shown to nobody.
+/// A message that is not on disk yet is not shown.
 #[test]
 fn a_message_is_read_when_it_is_on_disk() {
     let mut rig = rig();

@@ -1,4 +1,4 @@
-//! Figures of the broker, and for clients that ask.
+//! Metrics of the broker, and statistics for clients.
 
 use super::stats::{Story, publish, sizes, stats, story};
 use super::*;
@@ -39,7 +39,7 @@ fn metrics_are_the_sum_of_it() {
         subscriptions: [("s".to_owned(), s), ("idle".to_owned(), idle)].into(),
     };
     let log = LogMetrics {
-        // A topic, a subscription, another, three entries, an ack, a topic.
+        // A topic, a subscription, another one, three entries, an ack, a topic.
         groups: 8,
         records: 10,
         bytes: found.log.bytes,
@@ -72,8 +72,8 @@ fn metrics_are_the_sum_of_it() {
     assert!(found.log.bytes > all);
 }
 
-/// How long a task had waited was known only to who knew it by name, and asked for the statistics
-/// of its topic.
+/// Only someone who knew the topic's name and asked for its statistics learned how long a task had
+/// waited.
 #[test]
 fn the_oldest_open_entry_has_an_age() {
     let mut rig = Rig::new();
@@ -109,8 +109,8 @@ fn the_oldest_open_entry_has_an_age() {
     assert_eq!(rig.machine.metrics(None).oldest_open_s, 0, "the clock was set back");
 }
 
-/// Syncs were timed, but not what a producer waits for: the queue in front of them, and the group
-/// before.
+/// Syncs were timed, but not what a producer waits for: the queue before them, and the previous
+/// group.
 #[test]
 fn a_publish_takes_from_its_receipt_to_its_answer() {
     let mut rig = Rig::new();
@@ -139,8 +139,8 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
     assert_eq!((found.publish_errors, found.publish_times), (1, times), "an error is no receipt");
 }
 
-/// Counters of the broker fell when a topic was deleted, and those of a topic when a reader went:
-/// tools that take the difference of two readings saw a restart.
+/// Counters of the broker decreased when a topic was deleted, and those of a topic when a reader
+/// left: tools that compute differences saw a restart.
 #[test]
 fn counters_never_fall() {
     let mut rig = Rig::new();
@@ -200,7 +200,7 @@ fn a_client_is_told_the_figures_of_its_consumer() {
     assert_eq!(consumer_stats(&mut rig, 9), missing);
 }
 
-/// Whoever had a token saw the names and figures of all topics.
+/// Every role with a token saw the names and metrics of all topics.
 #[test]
 fn a_role_sees_the_topics_that_it_may_use() {
     let mut rig = with_roles();

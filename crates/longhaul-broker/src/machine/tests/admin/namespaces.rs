@@ -24,7 +24,7 @@ fn delete_tenant(name: &str) -> Ask<()> {
     namespace(name, BrokerMachine::delete_tenant)
 }
 
-/// With tenants `acme` and `acme2`, each with the namespace `a`.
+/// A rig with the tenants `acme` and `acme2`, each with the namespace `a`.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     for tenant in ["acme", "acme2"] {
@@ -137,7 +137,7 @@ fn grants_come_and_go() {
     assert_eq!(allowed, Some(false), "the namespace stays closed");
 }
 
-/// Topics of two namespaces: a plain one and a partitioned one in each.
+/// A rig with topics in two namespaces: an unpartitioned and a partitioned one in each.
 fn with_topics() -> Rig {
     let mut rig = rig();
     for place in ["persistent://acme/a", "persistent://acme2/a"] {
@@ -222,8 +222,8 @@ fn a_namespace_with_topics_is_deleted_by_force_alone() {
     assert_eq!(left, [(format!("{place}/parts").as_str(), 2)]);
 }
 
-/// When a namespace was deleted by force, the policies and the schemas of its partitioned topics
-/// stayed: a new topic of the same name, in a new namespace of the same name, began with them.
+/// When a namespace was deleted by force, the policies and schemas of its partitioned topics
+/// stayed: a new topic of the same name in a new namespace of the same name got them.
 #[test]
 fn nothing_of_a_deleted_namespace_comes_back() {
     let mut rig = rig();

@@ -1,4 +1,4 @@
-//! What operators note on topics, look up in them, and end.
+//! Properties, message positions and termination of topics.
 
 use super::*;
 use crate::admin::values::AdminPosition;
@@ -46,8 +46,8 @@ fn properties_are_kept_added_to_and_taken_away() {
     );
 }
 
-/// Each call added some, and wrote all of them as one record: at 5.3 MB nothing could be changed
-/// any more, for want of an allowed size.
+/// Each call added properties and wrote all of them as one record. At 5.3 MB the record was above
+/// the limit, and nothing could be changed any more.
 #[test]
 fn properties_that_grow_too_large_are_refused() {
     let mut rig = Rig::new();
@@ -58,7 +58,7 @@ fn properties_that_grow_too_large_are_refused() {
     };
     assert_eq!(rig.answer(topic("t", put("a", 100))), DONE);
     rig.refuses(topic("t", put("a", 65_536)), 412, "these would have 65537");
-    // Here records are smaller.
+    // Records have a lower limit here.
     rig.refuses(topic("t", put("a", 65_535)), 503, "a record of");
     assert_eq!(rig.answer(topic("t", put("a", 1))), DONE);
     let too_many: BTreeMap<_, _> = [("a".to_owned(), "x".repeat(70_000))].into();

@@ -24,7 +24,7 @@ fn partitions(name: &str, allow_auto_creation: bool) -> Ask<PartitionedTopicMeta
     topic(name, move |machine, name| machine.partitions(name, allow_auto_creation))
 }
 
-/// The topics that there are, by the last part of their names.
+/// The existing topics, by the last part of their names.
 fn topics(rig: &Rig) -> Vec<String> {
     let short = |topic: &crate::state::BrokerTopic| {
         topic.name.as_str().rsplit('/').next().unwrap().to_owned()
@@ -179,8 +179,7 @@ fn a_call_on_the_whole_reaches_each_partition() {
     assert_eq!((partitions.partitions, entries), (2, expected.to_vec()));
 }
 
-/// How many partitions a topic that does not exist has: none, where it would come into being by
-/// use.
+/// A missing topic that use would create has no partitions.
 #[test]
 fn a_topic_that_use_would_create_has_no_partitions() {
     let mut rig = rig(2);
@@ -249,9 +248,8 @@ fn a_namespace_says_what_use_creates() {
     rig.refuses(partitions("d", true), 404, "does not exist");
 }
 
-/// The name was one that a topic may have, and those of its partitions were not. The change was
-/// recorded before that showed: the call was answered with 500, and no start could read the log any
-/// more.
+/// The topic name was valid, but those of its partitions were not. The change was recorded before
+/// that was checked: the call was answered with 500, and no start could read the log any more.
 #[test]
 fn a_name_that_leaves_no_room_for_partitions_is_refused_before_anything_is_recorded() {
     let mut rig = Rig::new();

@@ -59,7 +59,7 @@ fn policies_stand_on_levels() {
     assert_eq!(*rig.machine.live[&rig.id_of("later").unwrap()].policies, in_force(3));
 }
 
-/// A partition has none of its own. What only looks like a partition is a topic like any other.
+/// A partition has no policies of its own. A topic that only looks like a partition has.
 #[test]
 fn policies_belong_to_whole_topics() {
     let mut rig = Rig::new();
@@ -72,7 +72,8 @@ fn policies_belong_to_whole_topics() {
     assert!(rig.answer(topic("loose-partition-0", |machine, name| machine.policies(name))).is_ok());
 }
 
-/// Each change of a policy read those of all topics again: with 10,000 topics, ten thousand times.
+/// Each policy change reloaded the policies of all topics: with 10,000 topics, ten thousand
+/// reloads.
 #[test]
 fn a_change_touches_the_topics_that_it_is_about() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Schemas, from the admin interface and from clients.
+//! Schemas from the admin interface and from clients.
 
 use super::*;
 use crate::admin::values::{NewSchema, StoredSchema};
@@ -31,7 +31,7 @@ fn stored(version: u64, data: &str) -> StoredSchema {
     }
 }
 
-/// With the versions `a` and `b` of a schema.
+/// A rig with the versions `a` and `b` of a schema.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     assert_eq!(rig.answer(create("t", "JSON", "a")), Ok(0), "before there is a topic");
@@ -94,8 +94,8 @@ fn a_schema_goes_with_its_topic_and_stays_with_its_partitions() {
     assert_eq!(rig.answer(get("parts", None)), Ok(stored(0, "a")));
 }
 
-/// A schema of booleans was called `BOOL`, which Pulsar's tools do not know, and `BOOLEAN`, as they
-/// say, was refused.
+/// A schema of booleans was named `BOOL`, which Pulsar's tools do not know, and their `BOOLEAN` was
+/// refused.
 #[test]
 fn types_are_called_as_in_pulsars_json() {
     let known = [
@@ -200,7 +200,7 @@ fn a_client_stores_a_schema_of_a_topic_that_exists() {
     assert!(rig.machine.state.schemas(&full("none")).is_empty());
 }
 
-/// Bytes have no schema, and who takes what comes brings none.
+/// Raw bytes have no schema, and neither has a consumer that takes the topic's schema.
 #[test]
 fn a_producer_without_a_schema_stores_none() {
     let mut rig = Rig::new();
@@ -217,8 +217,8 @@ fn a_producer_without_a_schema_stores_none() {
     assert!(rig.machine.state.schemas(TOPIC).is_empty());
 }
 
-/// Who may do nothing with a topic does not learn its schema, and who may only read it does not set
-/// one.
+/// A role without permissions on a topic does not learn its schema, and a role that may only read
+/// it cannot set one.
 #[test]
 fn schemas_need_a_permission() {
     use crate::admin::policies::AuthAction;
@@ -245,7 +245,7 @@ fn schemas_need_a_permission() {
     }
 }
 
-/// The policy was taken with 204, and nothing followed.
+/// The policy was answered with 204 and had no effect.
 #[test]
 fn where_schemas_are_enforced_a_producer_without_one_is_refused() {
     let mut rig = Rig::new();

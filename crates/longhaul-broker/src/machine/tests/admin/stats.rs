@@ -1,10 +1,10 @@
-//! Figures of topics.
+//! Statistics of topics.
 
 use super::*;
 use crate::admin::stats as shown;
 use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
 
-/// A message of this form, published by producer 1 of connection 1.
+/// Publishes a message of this form, by producer 1 of connection 1.
 pub(super) fn publish(
     rig: &mut Rig,
     change: impl FnOnce(&mut MessageMetadata),
@@ -27,21 +27,21 @@ fn ack(rig: &mut Rig, consumer_id: u64, entry_id: u64) {
     rig.ask(2, CommandAck { consumer_id, message_id, ..CommandAck::default() });
 }
 
-/// Bytes that the entries take in the log, in order.
+/// Sizes of the entries in the log, in order.
 pub(super) fn sizes(rig: &Rig) -> Vec<u64> {
     rig.kept("t").entries.iter().map(|(_, slot)| u64::from(slot.place.size)).collect()
 }
 
 pub(super) struct Story {
     pub(super) rig: Rig,
-    /// Bytes of the entries as they were published, and in the log.
+    /// Sizes of the entries as published, and in the log.
     pub(super) published: u64,
     pub(super) sizes: Vec<u64>,
 }
 
-/// A message, a batch of three and a message for later are published, 10 ms apart. The shared
-/// consumer of `s` gets the first two, asks for the first again, and acknowledges the second;
-/// `idle` has nobody.
+/// Publishes a message, a batch of three and a delayed message, 10 ms apart. The shared consumer of
+/// `s` gets the first two, requests the first again, and acknowledges the second. Subscription
+/// `idle` has no consumer.
 pub(super) fn story() -> Story {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -154,7 +154,7 @@ fn a_backlog_is_what_nobody_has_acknowledged() {
     assert_eq!(s.earliest_msg_publish_time_in_backlog, 0, "there is none");
 }
 
-/// What is not on disk yet is no backlog: nobody could consume it.
+/// Entries that are not on disk are no backlog: they cannot be consumed yet.
 #[test]
 fn figures_end_where_the_disk_does() {
     let mut rig = Rig::new();
@@ -303,9 +303,8 @@ fn ledgers_and_cursors_are_shown() {
     assert_eq!(internal(&mut rig), expected);
 }
 
-/// The size of a ledger was that of all entries, also of later ledgers, spread over its own: the
-/// sizes did not add up. And a ledger is shown as long as something of it is there, from the first
-/// entry that is.
+/// The size of a ledger was a share of all entries, including those of later ledgers, so the sizes
+/// did not add up. A ledger is shown from its first existing entry, as long as one exists.
 #[test]
 fn ledgers_go_when_they_are_trimmed() {
     let mut rig = Rig::new();
@@ -331,8 +330,8 @@ fn ledgers_go_when_they_are_trimmed() {
     assert_eq!(found.entries_added_counter, 6);
 }
 
-/// Tools look for the cursors that Pulsar has of its own: one says how far compaction has come, one
-/// that duplicates are dropped.
+/// Tools look for Pulsar's internal cursors: one shows the progress of compaction, the other that
+/// duplicates are dropped.
 #[test]
 fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
     let mut rig = Rig::new();
@@ -356,7 +355,7 @@ fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
     assert_eq!(found.compacted_ledger, ledger(0, 2, 20));
 }
 
-/// A number that no tool can show is the largest that it can.
+/// A number beyond the tools' range is shown as the largest possible one.
 #[test]
 fn ids_are_shown_as_far_as_they_go() {
     use crate::machine::stats::shown;

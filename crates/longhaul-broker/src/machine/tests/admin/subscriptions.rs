@@ -1,4 +1,4 @@
-//! Subscriptions: created, deleted, moved.
+//! Creating, deleting and moving subscriptions.
 
 use super::*;
 use crate::admin::values::AdminPosition;
@@ -19,9 +19,9 @@ const fn place(ledger: i64, entry: i64) -> AdminPosition {
     AdminPosition { ledger, entry }
 }
 
-/// With three entries in ledger 0 and two in ledger 1, of which the first is trimmed, and a durable
-/// subscription `s` at the first that is there. The fourth was published 10 s later than those
-/// before.
+/// A rig with three entries in ledger 0 and two in ledger 1, of which the first is trimmed, and a
+/// durable subscription `s` at the first existing entry. The fourth entry was published 10 s after
+/// the third.
 fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
@@ -96,7 +96,7 @@ fn a_subscription_is_created_once() {
     rig.refuses(elsewhere, 404, "namespace nobody/default does not exist");
 }
 
-/// A subscription of this name could be created, and after that neither moved nor deleted.
+/// A subscription of this name could be created, and then neither moved nor deleted.
 #[test]
 fn compaction_has_no_subscription() {
     let mut rig = rig();
@@ -203,7 +203,7 @@ fn entries_are_skipped_as_they_are_open() {
     assert_eq!((rig.mark_of("t", "s"), rig.mark_of("t", "other")), (5, 1));
 }
 
-/// A cursor may stand before the first entry that is still there.
+/// A cursor may be before the first existing entry.
 #[test]
 fn skipping_begins_at_what_is_there() {
     let mut rig = rig();
@@ -232,7 +232,7 @@ fn a_subscription_goes_back_to_a_time() {
     }
 }
 
-/// They were dropped: neither a consumer nor a tool found again what it had noted on a
+/// Properties were dropped: neither a consumer nor a tool could read those it had set on a
 /// subscription.
 #[test]
 fn a_subscription_shows_what_its_creator_noted() {
@@ -275,8 +275,8 @@ fn a_subscription_shows_what_its_creator_noted() {
     assert!(support::refusal(&refused).is_some(), "{refused:?}");
 }
 
-/// Those of a partitioned topic are set on all its partitions, and what a reader said about itself
-/// is nobody's to change.
+/// Properties on a partitioned topic are set on all its partitions; those of a reader cannot be
+/// changed.
 #[test]
 fn the_properties_of_subscriptions_are_set_where_they_are_kept() {
     let noted = |value: &str| BTreeMap::from([("k".to_owned(), value.to_owned())]);

@@ -1,4 +1,4 @@
-//! Topics: created, deleted, unloaded, emptied.
+//! Creating, deleting, unloading and emptying topics.
 
 use super::*;
 use longhaul_wire::messages::CommandCloseProducer;
@@ -7,7 +7,7 @@ fn delete(name: &str, force: bool) -> Ask<()> {
     topic(name, move |machine, name| machine.remove_topic(name, force))
 }
 
-/// The calls that need a topic, and what one without it says.
+/// Calls that need a topic, and their answers without one.
 #[test]
 fn a_topic_that_does_not_exist_has_nothing() {
     let mut rig = Rig::new();
@@ -59,7 +59,7 @@ fn a_name_is_taken_once() {
     }
 }
 
-/// A topic that is there from the beginning has a place for its first entry, and is loaded.
+/// A new topic has a position for its first entry, and is loaded.
 #[test]
 fn a_new_topic_is_empty_and_open() {
     let mut rig = Rig::new();
@@ -89,7 +89,7 @@ fn a_topic_in_use_is_deleted_by_force_alone() {
     assert_eq!(rig.answer(delete("t", false)), DONE, "nobody uses it");
 }
 
-/// What the machine holds of a topic in memory goes with it: entries, figures, alarms, the
+/// Deleting a topic removes everything about it from memory: entries, statistics, due times, the
 /// compacted view and its file.
 #[test]
 fn nothing_is_left_of_a_deleted_topic() {
@@ -121,8 +121,7 @@ fn nothing_is_left_of_a_deleted_topic() {
     assert!(rig.machine.state.topics().next().is_none());
 }
 
-/// A restart needs the file of a compacted view as long as it is not on disk that its topic is
-/// gone.
+/// A restart needs the file of a compacted view until the deletion of its topic is on disk.
 #[test]
 fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
     let mut rig = Rig::new();
@@ -166,8 +165,8 @@ fn truncating_leaves_nothing_whatever_the_retention() {
     assert_eq!(rig.kept("t").bytes, 0);
 }
 
-/// A reader's place is its own: what is acknowledged for the subscriptions of a topic leaves it
-/// alone.
+/// The position of a reader is its own: acknowledging for all subscriptions of a topic does not
+/// change it.
 #[test]
 fn messages_expire_for_all_durable_subscriptions() {
     let mut rig = Rig::new();
