@@ -97,6 +97,8 @@ pub use longhaul_core::task::{
 };
 pub use topics::Priority;
 pub use transport::{PublishError, TransportError, TransportErrorKind};
+#[cfg(feature = "tower")]
+pub use worker::tower;
 pub use worker::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use worker::{
     CheckpointError, DeadLetterPolicy, FencingToken, Levels, Middleware, Next, Predecessor,

@@ -43,6 +43,8 @@ use std::sync::Arc;
 /// after it count for it as for the processor. A payload that the submitter's codec has encoded is
 /// decoded before.
 ///
+/// With the feature `tower`, `longhaul::tower::from_layer` makes one of any tower layer.
+///
 /// What it drops half-way, the processor included, is dropped as any future is: at its next await
 /// point.
 pub trait Middleware: Send + Sync + 'static {
@@ -74,6 +76,7 @@ where
 }
 
 /// What a [`Middleware`] wraps: the next one, or the processor.
+#[derive(Clone)]
 pub struct Next(Arc<dyn ErasedProcessor>);
 
 impl Next {

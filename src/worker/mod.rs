@@ -34,6 +34,8 @@ mod shares;
 mod stats;
 mod task_error;
 mod test_context;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use blocking::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use builder::WorkerBuilder;

@@ -1,13 +1,13 @@
 //! TLS: trusted authorities and our client certificate.
 //!
-//! The cryptography provider is passed explicitly and never taken from the process, where another
-//! library may have installed a different one or none. The host name is always checked; no option
-//! disables that.
+//! The cryptography is that of the provider that the program has installed as the process's default.
+//! If it has installed none, it is ring, behind the feature `ring`. The host name is always checked;
+//! no option disables that.
 
 use super::credentials::read_file;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::VerifierBuilderError;
@@ -133,6 +133,11 @@ pub enum TlsOptionsError {
     /// The client certificate is unusable, or the key does not belong to it.
     #[error("the client certificate cannot be used, or the key is not its own: {0}")]
     Client(rustls::Error),
+    /// The program has installed no provider, and longhaul was built without one.
+    #[error(
+        "TLS has no cryptography: build longhaul with the feature `ring`, or install a provider by `rustls::crypto::CryptoProvider::install_default` at the start of the program"
+    )]
+    NoProvider,
     /// The provider lacks what the TLS library needs.
     #[error(transparent)]
     Library(#[from] rustls::Error),
@@ -145,7 +150,7 @@ impl TlsOptions {
     /// # Errors
     /// A file cannot be read, or it holds no certificate or key.
     pub fn client_config(&self) -> Result<ClientConfig, TlsOptionsError> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = crypto_provider()?;
         let verifier = self.verifier(&provider)?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -208,12 +213,20 @@ fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsOptionsError> {
     read_file(path, PEM_BYTES_MAX).map(String::into_bytes).map_err(file)
 }
 
+/// The provider of the cryptography: the process's default, or ring.
+fn crypto_provider() -> Result<Arc<CryptoProvider>, TlsOptionsError> {
+    let installed = CryptoProvider::get_default().cloned();
+    #[cfg(feature = "ring")]
+    let installed = installed.or_else(|| Some(Arc::new(rustls::crypto::ring::default_provider())));
+    installed.ok_or(TlsOptionsError::NoProvider)
+}
+
 /// A configuration that trusts nobody, for HTTP clients that require one even without TLS.
 ///
 /// # Errors
 /// The provider of the cryptography does not offer the default versions of TLS.
 pub fn without_trust() -> Result<ClientConfig, TlsOptionsError> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(crypto_provider()?)
         .with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }

@@ -164,7 +164,8 @@ impl Broker {
 
     /// Waits until the broker has ended, by itself or because it was stopped.
     ///
-    /// # Errors The reason why it ended by itself.
+    /// # Errors
+    /// The reason why it ended by itself.
     pub async fn ended(&self) -> Result<(), BrokerError> {
         let mut ended = self.ended.clone();
         let outcome = ended.wait_for(Option::is_some).await.map_err(|_| BrokerError::Ended)?;
@@ -179,7 +180,8 @@ impl Broker {
     /// Stops the broker and waits until it has written everything: clients are disconnected, and no
     /// confirmed data is lost.
     ///
-    /// # Errors The reason why it had ended by itself.
+    /// # Errors
+    /// The reason why it had ended by itself.
     pub fn shutdown(mut self) -> Result<(), BrokerError> {
         self.join();
         self.ended.borrow().clone().unwrap_or(Err(BrokerError::Ended))

@@ -127,7 +127,8 @@ impl Unfinished {
     /// Waits until there is room for the message that begins in this buffer. Returns when to
     /// [look](Self::look) whether it makes progress.
     ///
-    /// # Errors There is no room for a long time.
+    /// # Errors
+    /// There is no room for a long time.
     pub(super) async fn wait(&mut self, buffer: &[u8]) -> io::Result<Option<Instant>> {
         if let Some(held) = &mut self.held {
             if buffer.len() >= held.bytes + UNIT_BYTES as usize {
@@ -157,7 +158,8 @@ impl Unfinished {
 
     /// Notes that nothing has arrived since the last call.
     ///
-    /// # Errors The message is late, or blocks other connections.
+    /// # Errors
+    /// The message is late, or blocks other connections.
     pub(super) fn look(&mut self, now: Instant) -> io::Result<()> {
         let Some(held) = &mut self.held else { return Ok(()) };
         if now >= held.complete_by {

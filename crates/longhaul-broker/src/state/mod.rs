@@ -325,7 +325,8 @@ impl BrokerState {
 
     /// Applies a change.
     ///
-    /// # Errors The change contradicts the records before it.
+    /// # Errors
+    /// The change contradicts the records before it.
     pub fn apply(&mut self, change: &StateChange) -> Result<(), StateError> {
         match change {
             StateChange::CreateTopic(details) => self.create_topic(details)?,

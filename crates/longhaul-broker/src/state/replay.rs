@@ -16,7 +16,8 @@ pub(crate) type SetAside = StateError;
 /// may have recorded it: such versions recorded a change before they checked whether it applies.
 /// The state is the same as then, so the running broker refused the change too.
 ///
-/// # Errors A record that cannot be read or comes from a later version, a checkpoint that
+/// # Errors
+/// A record that cannot be read or comes from a later version, a checkpoint that
 /// contradicts itself, and any other change that contradicts the records before it: a record was
 /// lost, or was read differently.
 pub(crate) fn replay(
@@ -71,7 +72,8 @@ fn replay_change(
 
 /// Like [`replay`], for a log that this version has written: nothing is set aside.
 ///
-/// # Errors Those of [`replay`], and changes that would be set aside.
+/// # Errors
+/// Those of [`replay`], and changes that would be set aside.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn replay_own(
     state: &mut BrokerState,

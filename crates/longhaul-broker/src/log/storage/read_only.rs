@@ -20,6 +20,7 @@ pub struct ReadOnlyStorage {
 impl ReadOnlyStorage {
     /// Reads this directory.
     ///
+    /// # Errors
     /// I/O errors, for example if the directory does not exist.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
