@@ -19,6 +19,7 @@ impl Hosts {
     /// Reads a service URL: `http://one:8080,two:8080/path` is two hosts with one scheme and one
     /// path.
     ///
+    /// # Errors
     /// A description, with a cause if there is one.
     pub(super) fn parse(url: &str) -> Result<Self, (&'static str, Option<Cause>)> {
         Ok(Self { bases: bases(url)?, preferred: AtomicUsize::new(0) })
