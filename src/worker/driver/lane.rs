@@ -122,7 +122,7 @@ pub(super) struct PartitionDriver {
     pub(super) ending: BTreeSet<(TaskId, Epoch)>,
     /// Bodies of published outcomes that may have to be published or shown again.
     pub(super) outcome_bodies: WeighedTaskMap<(Epoch, OutcomeBody)>,
-    /// Other facts about attempts whose end must be shown on M. See `remains.rs`.
+    /// Other facts about attempts whose end must be shown on the metadata topic. See `remains.rs`.
     pub(super) remains: WeighedTaskMap<(Epoch, Remains)>,
     /// Last checkpoints of attempts that are about to end, or have ended without an outcome on the
     /// ledger.
@@ -169,7 +169,7 @@ pub(super) struct PartitionDriver {
     pub(super) metadata_follower: Option<AbortHandle>,
     pub(super) letter_keeping: Option<AbortHandle>,
     pub(super) letter_policy: DeadLetterPolicy,
-    /// Requests to the metadata follower for the end of M.
+    /// Requests to the metadata follower for the end of the metadata topic.
     pub(super) metadata_asked: Mailbox<Moment>,
     /// The same for the follower of entries of the Java reference.
     pub(super) legacy_asked: Mailbox<Moment>,
@@ -418,7 +418,7 @@ impl PartitionDriver {
         self.metadata.ended.forget_if(|id| sealed.get(id.entry_id()).is_some());
     }
 
-    /// Has the keeper of M check a task that this ledger entry ended.
+    /// Has the keeper of the metadata topic check a task that this ledger entry ended.
     pub(super) fn watch_end(&mut self, entry: &Entry, now: Moment) {
         let Some(id) = entry.task() else { return };
         let machine = self.core.machine();

@@ -182,8 +182,8 @@ pub(super) struct WorkerDriver {
     gives_up_at: Option<Moment>,
     /// The task that was last found to hold up the end of a drain.
     busy: Option<(LaneId, TaskId)>,
-    /// Entries being published to M. A drain waits for them, because no other worker would publish
-    /// the failure of an attempt again.
+    /// Entries being published to the metadata topic. A drain waits for them, because no other
+    /// worker would publish the failure of an attempt again.
     metadata_in_flight: usize,
     refused: Option<LedgerConfigError>,
     /// Settings for the number of attempts on which other workers differ, as far as they were
