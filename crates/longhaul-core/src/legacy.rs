@@ -4,21 +4,23 @@
 //!
 //! They neither write nor read the ledger, and run what they get at once. Only the metadata topic
 //! shows their work: as an entry without epoch and owner.
-//!
-//! | M shows last, without an owner | this worker |
+//! | last entry on the metadata topic, without an owner | this worker |
 //! |---|---|
-//! | PROCESSING, read no longer ago than twice the keep-alive interval | waits |
+//! | PROCESSING, read at most two keep-alive intervals ago | waits |
 //! | PROCESSING, older: its worker is gone | claims the next attempt |
 //! | FAILED, and attempts are left | claims the next attempt |
-//! | COMPLETED, FAILED without attempts left, PROCESSING of the last attempt, older | claims, and ends the attempt as M shows, without running it |
+//! | COMPLETED | claims, and ends the attempt as shown, without running it |
+//! | FAILED without attempts left | the same |
+//! | PROCESSING of the last attempt, older | the same |
+//! | nothing, or an entry of longhaul | claims as always |
 //! | nothing, or an entry of longhaul | claims as always |
 //!
 //! - **When**: before a claim, and again between the accepted claim and the start of the processor.
 //!   Each time the metadata topic is read up to an end that was requested after the question arose.
 //!   An offer to other workers needs no answer: the worker that takes the offer asks.
 //! - **After the claim** a PROCESSING that has appeared means that the attempt is given back,
-//!   without costing an attempt.
-//! - **Tasks known only from M** are never claimed: a task without a delivery and without a ledger
+//! - **Tasks known only from the metadata topic** are never claimed: a task without a delivery and
+//!   without a ledger entry is left to its worker.
 //!   entry is left to its worker.
 
 use crate::protocol::key::Epoch;
