@@ -288,9 +288,9 @@ impl Trail {
         Self { first: [trace(claim), trace(done)], more: Vec::new(), cancel: false }
     }
 
-    /// The keys that may go next, since the last claim with a base says what they say: those that
-    /// the fold did not accept; when there is none, those of earlier epochs, in any order. What
-    /// leads to the last checkpoint stays: its epoch, and those from the base before it on.
+    /// The keys to remove next because the last claim with a base covers them: those that the fold
+    /// did not accept; if there is none, those of earlier epochs, in any order. The keys that lead
+    /// to the last checkpoint stay: its epoch, and those from the base before it on.
     pub fn superseded(&self, task: TaskId, checkpoint: Option<Epoch>) -> impl Iterator<Item = Key> {
         let bases = || self.traces().filter(|trace| trace.base).map(|trace| trace.epoch);
         let last = bases().max().unwrap_or_default();
