@@ -1,5 +1,5 @@
 //! Works beside workers of the Java reference: follows the metadata topic for their entries, and
-//! ends the tasks that they have ended. The rules are in `worker/legacy.rs`.
+//! ends the tasks that they have ended. The rules are in `longhaul_core::legacy`.
 
 use super::lane::PartitionDriver;
 use super::lanes::LaneId;

@@ -1,5 +1,5 @@
 //! Beside workers of the Java reference: checks the metadata topic before a claim, and again before
-//! a start. The rules are in `worker/legacy.rs`.
+//! a start. The rules are in `legacy.rs`.
 
 use super::{Mode, Partition, PartitionEffect};
 use crate::legacy::{HeldStart, Legacy, LegacyClaimCheck, LegacyEntry};

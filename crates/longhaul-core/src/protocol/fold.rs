@@ -17,7 +17,7 @@
 //!
 //! The rules are strict and complete: there is no "first seen" or "higher epoch wins". One kind of
 //! claim may come after a gap: a claim with a base, which carries the whole known state of the
-//! task, so that the keys before it can be removed (`worker/machine/sealing.rs`). If nothing was
+//! task, so that the keys before it can be removed (`machine/sealing.rs`). If nothing was
 //! removed it is the next claim like any other. Whether an owner is stale or a retry is due is
 //! decided by the claimer and never by the fold, so clocks cannot make two followers disagree.
 

@@ -17,7 +17,7 @@ use longhaul_transport::{
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longer than anything takes in a quiet plan.
+/// Longer than any operation in a quiet plan.
 const SOON: Duration = Duration::from_millis(100);
 const GROUP: &str = "group";
 

@@ -6,7 +6,7 @@
 //! left to choice, for whoever has read it: so a lease may be ended at any time, but not while its
 //! gateway still waits for its claim, for a claim that comes back later than the lease time is not
 //! granted. That silence is judged by what was read, and when, is the partition's:
-//! `worker/partition/leases.rs` and its tests.
+//! `partition/leases.rs` and its tests.
 //!
 //! A holder never forgets its lease. Each that was ever granted may be reported on and renewed at
 //! any gateway, as often as the budgets say.
