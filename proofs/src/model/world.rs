@@ -1,4 +1,4 @@
-//! The world around the machines: the ledger, the broker, and what is on its way.
+//! The world around the machines: the ledger, the broker, and everything in flight.
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
@@ -16,7 +16,7 @@ pub struct World {
     pub log: Part<Vec<Record>>,
     /// The workers.
     pub workers: Vec<Part<Worker>>,
-    /// What workers that crashed or fenced themselves had in flight: it may still land.
+    /// Entries in flight of workers that crashed or fenced themselves: they may still be stored.
     pub ghosts: Vec<Vec<Entry>>,
     /// The entries of the task topic.
     pub messages: Vec<Message>,
@@ -24,35 +24,35 @@ pub struct World {
     pub stored: u8,
     /// The worker that does not step.
     pub frozen: Option<u8>,
-    /// What may still go wrong.
+    /// The remaining faults.
     pub budget: Budget,
     /// The next owner id.
     pub next_owner: u8,
-    /// What happened so far, as far as the invariants need it.
+    /// The history, as far as the invariants need it.
     pub history: Part<Judge>,
 }
 
 /// An entry of the ledger.
 #[derive(Clone, Debug, Hash)]
 pub struct Record {
-    /// What it says.
+    /// The entry.
     pub entry: Entry,
-    /// Compaction has removed it.
+    /// Whether compaction has removed it.
     pub removed: bool,
 }
 
 /// An entry of the task topic.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Message {
-    /// The worker that the broker has delivered it to.
+    /// The worker that has its delivery.
     pub at: Option<u8>,
-    /// It is acknowledged.
+    /// Whether it is acknowledged.
     pub acked: bool,
-    /// It cannot be read any more.
+    /// Whether it can no longer be read.
     pub trimmed: bool,
 }
 
-/// What may still go wrong, as in [`Bounds`].
+/// The remaining faults, as in [`Bounds`].
 #[derive(Clone, Copy, Debug, Hash)]
 #[expect(missing_docs, reason = "each is described at the same field of `Bounds`")]
 pub struct Budget {
@@ -93,11 +93,11 @@ pub struct Worker {
     pub late: u8,
     /// Messages that wait in the client's queue: the worker does not know of them.
     pub queue: u8,
-    /// Tasks whose payload the driver has at hand.
+    /// Tasks whose payload the driver has in memory.
     pub payloads: u8,
-    /// It takes nothing new and ends what runs.
+    /// Whether it takes nothing new and ends running attempts.
     pub draining: bool,
-    /// It is gone.
+    /// Whether it is gone.
     pub left: bool,
 }
 
