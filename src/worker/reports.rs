@@ -266,7 +266,7 @@ impl AttemptReports {
         self.changed.notify_waiters();
     }
 
-    /// Notes that nobody listens any more.
+    /// Notes that the attempt is over for its worker.
     pub(crate) fn end(&self) {
         self.state().over = true;
         self.changed.notify_waiters();

@@ -114,7 +114,7 @@ fn fold(entries: &[LedgerEntry], horizon: EntryId) -> BTreeMap<TaskId, Made> {
             made.body = message.body.clone();
         }
     }
-    // Of several cancel requests for a task only the last is kept, which may lie behind the
+    // A compaction keeps only the last of several cancel requests for a task. It may be after the
     // horizon.
     let later = entries.iter().filter(|message| message.position.entry_id() > horizon);
     for message in later {

@@ -365,7 +365,7 @@ impl System for Binding {
         }
     }
 
-    /// Every task is over, and nobody waits; or every submitter died before its message was
+    /// Whether every task is over and none waits, or every submitter died before its message was
     /// published.
     fn is_goal(&self, state: &State) -> bool {
         let over = |it: &Message| matches!(it.phase, Phase::Shown | Phase::Closed);
@@ -463,7 +463,7 @@ impl Binding {
         let Some((at, entry)) = next else { return };
         party.fold.apply(&entry, position(at));
         if let Some(key) = entry.key().hold() {
-            // Where repeated entries are left out the first one of the message decides.
+            // Without repeated entries, the first one of the message decides.
             let one_tells = self.kind == KeyKind::Idempotency;
             let told = |message, stamp| {
                 if one_tells { task(message) == key.task } else { stamp == key.stamp }

@@ -120,7 +120,7 @@ impl Setting {
             course,
             brisk,
             workers: rng.usize(if crashes || ordered { 2..=4 } else { 1..=4 }),
-            // Where it is known when a task must be taken over, no task may wait for a slot.
+            // In courses with known takeover times, no task may wait for a slot.
             concurrency_max: if known { 16 } else { 4 },
             tasks: if ordered { rng.usize(8..=24) } else { rng.usize(1..=12) },
             partitions: (rng.u8(..4) == 0).then_some(2),

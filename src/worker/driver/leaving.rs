@@ -89,7 +89,7 @@ impl WorkerDriver {
         let goodbyes = timeout(LEAVING_MAX, join(join_all(goodbyes), requests));
         tokio::select! {
             biased;
-            // This resolves also when the handle was dropped: then nobody waits for a stop.
+            // This resolves also when the handle was dropped: then no stop can be requested.
             _ = self.stop_request.wait_for(|stop_request| *stop_request == StopRequest::Stop) => {}
             said = goodbyes => if said.is_err() {
                 tracing::debug!("what nobody needs any more not removed in time: others will do it");

@@ -47,9 +47,9 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, ReportError>>;
 pub(crate) enum LeaseCommand {
     /// Requests leases.
     Lease { wish: LeaseRequestId, request: LeaseRequest, reply: oneshot::Sender<Vec<Lease>> },
-    /// That request now waits only for claims in flight.
+    /// The request now waits only for claims in flight.
     Last(LeaseRequestId),
-    /// That request was given up.
+    /// The request was given up.
     Gone(LeaseRequestId),
     /// Keeps a lease alive.
     KeepAlive { token: LeaseToken, keep: Box<KeepAlive>, reply: Reply<Kept> },

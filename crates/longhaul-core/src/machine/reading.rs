@@ -81,7 +81,8 @@ impl Machine {
             self.note_renewed(id);
         }
         if begun {
-            // Whatever it waited for, it no longer counts as waiting, so that others are delivered.
+            // A task that was new until now no longer counts as waiting, so that others are
+            // delivered.
             self.admitting.let_go(id);
         }
         if over {

@@ -201,7 +201,7 @@ impl Partition {
     }
 
     /// The last heartbeat of a leaving worker: it reports once more up to where it has shown its
-    /// ends, because nobody can ask it later.
+    /// ends, because other workers cannot ask it later.
     pub fn last_heartbeat(&mut self, now: Moment) -> Entry {
         let number = self.silence.send(now);
         self.heartbeat(self.machine.owner(), number, now)

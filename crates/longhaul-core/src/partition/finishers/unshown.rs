@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// They count from their publish on, so that an end that never comes back is not reported as shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Unshown {
-    /// The epoch, and the last end shown before: it lies before this one.
+    /// The epoch, and the position of the last end shown before.
     ends: BTreeMap<TaskId, (Epoch, Option<Position>)>,
     /// In order of the last end shown before.
     order: BTreeSet<(Option<Position>, TaskId)>,

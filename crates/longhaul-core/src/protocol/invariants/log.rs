@@ -321,8 +321,8 @@ impl LogJudge {
         for task in tasks {
             let is_sealed = compacted.sealed.get(task.entry_id()).is_some();
             let log = self.tasks.get(&task).cloned().unwrap_or_default();
-            // Of several cancel requests for a task only the last is kept, which may lie behind the
-            // position read.
+            // A compaction keeps only the last of several cancel requests for a task. It may be
+            // after the position read.
             let bare = |fold: TaskFold| TaskFold { cancel: false, ..fold };
             let left = bare(compacted.folds.get(&task).copied().unwrap_or_default());
             if !is_sealed && !log.has_gap && left != bare(log.fold) {

@@ -15,7 +15,7 @@
 //! | bind | its epoch is above the current one. Of the holder, in the current epoch and a later period: it renews the hold | held by another task: that message has *lost*. Held by the same task: a repetition. Free: *stale*, it decides nothing, and whoever wrote it looks again |
 //! | bind of an [overwriter](Overwriting) | the same | held by a lower task of its lane: it is *behind* that, and decides nothing. Else the same |
 //! | release | the task holds the key in that epoch; or that epoch is above the current one | ignored |
-//! | any of another period | never | it is *late*, and whoever wrote it looks again |
+//! | any of another period | never | it is *late*, and its writer looks again |
 //! | period | its number is above the current one | ignored |
 //! | tombstone | it changes nothing but the list of what is still to be removed | |
 //!
