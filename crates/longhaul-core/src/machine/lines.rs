@@ -9,7 +9,7 @@
 //!
 //! There is one exception: a task may begin before an older one that is not due yet. When its
 //! worker leaves, the next worker receives the older one first. It knows from the younger one's
-//! claim that that one runs.
+//! claim that the younger one runs.
 //!
 //! Only the first claim that runs a task depends on the line. When it was accepted all tasks before
 //! it were over, so any worker may retry it or take it over, like every task. The tasks behind it
