@@ -1,8 +1,8 @@
-//! What happened to the tasks of a ledger, over all workers, and whether it was allowed to.
+//! The history of a ledger's tasks over all workers, and its judgement.
 //!
-//! Whoever drives workers tells a [`Judge`] what each of them read, started, showed, acknowledged
-//! and sealed, and it answers with [`Violation`]s. A judge is a value like any other (it can be
-//! cloned, compared and hashed), because the model carries one in each of its states.
+//! The driver of some workers tells a [`Judge`] what each of them read, started, showed,
+//! acknowledged and sealed; the judge returns [`Violation`]s. A judge is a plain value that can be
+//! cloned, compared and hashed, because the model carries one in each of its states.
 
 use longhaul::TaskId;
 use longhaul_core::protocol::dead_letters::DeadLetterKinds;
@@ -15,12 +15,12 @@ use longhaul_core::protocol::invariants::{
 use longhaul_core::protocol::key::{Epoch, OwnerId};
 use std::collections::BTreeMap;
 
-/// An attempt of a superseded epoch started after the terminal was accepted. Clocks exclude it (a
-/// claim that comes back late is not run), not the order of the log; so the model without clocks
-/// finds it.
+/// An attempt of a superseded epoch started after the terminal was accepted. Clocks exclude this (a
+/// claim that comes back late is not run), the order of the log does not; so the model without
+/// clocks finds it.
 pub const SUPERSEDED_START: &str = "a superseded attempt started after the terminal was accepted";
 
-/// What happened to the tasks of one ledger, over all workers.
+/// The history of the tasks of one ledger, over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Judge {
     max_attempts: u32,
@@ -38,10 +38,10 @@ struct Deeds {
     dead_letter: bool,
     acked: bool,
     sealed: bool,
-    /// Its own number of attempts, as its claims say.
+    /// The task's own maximum of attempts, from its claims.
     max_attempts: Option<u32>,
-    /// It may expire, as its claims say; and the epochs after which it waited for another attempt,
-    /// and did not go on with one.
+    /// Whether it may expire, from its claims; below, the epochs after which it waited for another
+    /// attempt rather than continuing one.
     expires: bool,
     waited: Vec<Epoch>,
 }
@@ -68,25 +68,25 @@ impl Terminal {
 }
 
 impl Judge {
-    /// One of a ledger whose tasks have this many attempts.
+    /// A judge for a ledger whose tasks have this many attempts.
     #[must_use]
     pub fn new(max_attempts: u32) -> Self {
         Self { max_attempts, ..Self::default() }
     }
 
-    /// The same of a queue in which other ends get a dead letter.
+    /// Sets which outcomes get a dead letter.
     #[must_use]
     pub fn with_letters(self, letters: DeadLetterKinds) -> Self {
         Self { letters, ..self }
     }
 
-    /// What was violated so far.
+    /// The violations so far.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Takes what was violated so far.
+    /// Takes the violations so far.
     pub fn take_violations(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.violations)
     }
@@ -109,7 +109,7 @@ impl Judge {
         self.tasks.get(&task)?.shown
     }
 
-    /// A follower accepted an entry and now folds `fold`.
+    /// Handles an entry that a follower accepted, with its fold after it.
     pub fn accepted(&mut self, entry: &Entry, fold: &TaskFold) {
         let Some(task) = entry.task() else { return };
         match entry {
@@ -141,7 +141,7 @@ impl Judge {
         }
     }
 
-    /// A processor starts, its worker folding `fold`.
+    /// Handles the start of a processor, with its worker's fold.
     pub fn started(
         &mut self,
         task: TaskId,
@@ -177,7 +177,7 @@ impl Judge {
         }
     }
 
-    /// The metadata topic shows this phase, published by a worker that folds `fold`.
+    /// Handles a phase shown on the metadata topic by a worker with this fold.
     pub fn view_shown(&mut self, task: TaskId, phase: Phase, fold: &TaskFold) {
         let deeds = self.tasks.entry(task).or_default();
         deeds.shown = Some(phase);
@@ -214,8 +214,8 @@ impl Judge {
         self.judged(task, judgement);
     }
 
-    /// What is wrong when the task's message is acknowledged and a bootstrap of the ledger as it is
-    /// now folds `fresh`.
+    /// The violation if the task's message is acknowledged and a bootstrap of the current ledger
+    /// folds `fresh`.
     #[must_use]
     pub fn bootstrap_shows(&self, task: TaskId, fresh: &TaskFold) -> Option<Violation> {
         let deeds = self.tasks.get(&task)?;
@@ -230,7 +230,7 @@ impl Judge {
         Some(Violation { id: ACK, what, task: Some(task) })
     }
 
-    /// A seal of the task has landed; `fold` is what the log says of it before the seal.
+    /// Handles a stored seal of the task; `fold` is the state on the log before the seal.
     pub fn sealed(&mut self, task: TaskId, fold: &TaskFold) {
         let deeds = self.tasks.entry(task).or_default();
         deeds.sealed = true;
@@ -256,7 +256,7 @@ impl Judge {
         }
     }
 
-    /// What a claim says of its task's limits; and whether it may close it because it has expired.
+    /// Notes the limits in a claim, and checks whether it may close the task as expired.
     fn limited(&mut self, task: TaskId, claim: &Claim) {
         let deeds = self.tasks.entry(task).or_default();
         deeds.max_attempts = claim.limits.max_attempts.or(deeds.max_attempts);

@@ -1,10 +1,10 @@
 //! Two features at a time, over the public API, in simulated time: one seed and two features, one
 //! history. Every fourth seed adds a third feature.
 //!
-//! A queue gets more tasks that have to wait than its fleet has slots, and plain tasks behind them.
-//! The features change what the tasks are, who runs them, and what happens meanwhile. The judges
-//! (`judge.rs`) know what users were promised, and when each processor or holder of a lease really
-//! ran. They know nothing of claims, tickets, lines or keys.
+//! A queue gets more waiting tasks than its fleet has slots, and plain tasks behind them. The
+//! features determine the kinds of tasks, their workers, and the events meanwhile. The judges
+//! (`judge.rs`) know the promises made to users, and when each processor or holder of a lease
+//! really ran. They do not know claims, tickets, lines or keys.
 
 #![expect(
     clippy::expect_used,
@@ -23,61 +23,61 @@ use longhaul::testing::TestEngine;
 use std::collections::BTreeMap;
 use world::World;
 
-/// A feature that is used beside another one.
+/// A feature that is combined with another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
-    /// Two gateways lease the tasks, and holders turn to any of them.
+    /// Two gateways lease the tasks, and holders use any of them.
     Lease,
-    /// Tasks with limit keys, of which one or two may run at a time.
+    /// Tasks have limit keys, of which one or two may run at a time.
     Limit,
     /// The tasks of an order key run one at a time.
     Order,
-    /// Tasks take the place of earlier ones with their dedupe key.
+    /// Tasks replace earlier ones with their dedupe key.
     Overwrite,
-    /// Some tasks are on the level above.
+    /// Some tasks are on the higher level.
     Level,
-    /// Tasks come in batches, from a producer that is not longhaul's.
+    /// Tasks come in batches, from a foreign producer.
     Batch,
-    /// Tasks that are to begin later.
+    /// Tasks are scheduled for later.
     Delay,
-    /// Tasks that wait for others.
+    /// Tasks wait for others.
     After,
-    /// Tasks of types; a holder of leases asks for some types only.
+    /// Tasks have types; a holder of leases requests only some types.
     Type,
     /// Attempts fail.
     Fail,
     /// Clients cancel tasks.
     Cancel,
-    /// An operator deletes waiting tasks, or has them fail.
+    /// An operator deletes waiting tasks, or fails them.
     Delete,
     /// An operator takes running tasks from their workers.
     Release,
-    /// Workers, or gateways, drain, and others take their places.
+    /// Workers, or gateways, drain, and are replaced.
     Drain,
-    /// Workers, or gateways, die, and others take their places.
+    /// Workers, or gateways, die, and are replaced.
     Kill,
-    /// Workers look out for workers of the Java reference.
+    /// Workers run in the mode for Java workers.
     Legacy,
     /// The topics have partitions.
     Partition,
-    /// Tasks with idempotency keys, which clients and other producers submit again.
+    /// Tasks have idempotency keys, and clients and other producers submit them again.
     Idempotent,
-    /// An operator pauses the queue, and lets it go on.
+    /// An operator pauses and resumes the queue.
     Pause,
-    /// A queue of which only so many tasks may run at a time.
+    /// The number of concurrent tasks of the queue is limited.
     Narrow,
-    /// Tasks that have to begin by a time.
+    /// Tasks must begin by a time.
     Expire,
-    /// Attempts keep checkpoints, which the next one finds.
+    /// Attempts store checkpoints for the next one.
     Checkpoint,
     /// Topics are compacted while workers read them.
     Compact,
-    /// The broker restarts, hangs, moves topics, or sends some of its sessions nothing more.
+    /// The broker restarts, hangs, moves topics, or stops sending to some of its sessions.
     Broker,
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Self; 24] = [
         Self::Lease,
         Self::Limit,
@@ -109,13 +109,13 @@ impl Feature {
 /// Two features.
 pub type Pair = [Feature; 2];
 
-/// Whether these can be used together: beside Java workers nothing is leased, and no order is kept.
+/// Whether these can be combined: beside Java workers there are neither leases nor an order.
 fn fit(one: Feature, other: Feature) -> bool {
     let refused = [[Feature::Lease, Feature::Legacy], [Feature::Order, Feature::Legacy]];
     one != other && !refused.contains(&[one.min(other), one.max(other)])
 }
 
-/// Every two features that can be used together.
+/// All pairs of features that can be combined.
 #[must_use]
 pub fn pairs() -> Vec<Pair> {
     let all = Feature::ALL;
@@ -135,14 +135,14 @@ pub fn features(seed: u64, pair: Pair) -> Vec<Feature> {
     features
 }
 
-/// What a history shows.
+/// The result of a history.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The promises that were not kept.
+    /// The broken promises.
     pub violations: Vec<String>,
-    /// How often something happened.
+    /// How often each event happened.
     pub counts: BTreeMap<&'static str, usize>,
-    /// What has happened; empty if nothing was wrong.
+    /// The events; empty if there was no violation.
     pub history: String,
 }
 

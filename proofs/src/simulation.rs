@@ -1,12 +1,11 @@
-//! Whole workers, the production driver included, on the in-memory broker in paused time: one seed,
-//! one history.
+//! Whole workers, including the production driver, on the in-memory broker in paused time: one
+//! seed, one history.
 //!
-//! A run has a restless phase, in which the seed's faults strike (lost connections, unloads,
-//! restarts, outages of one topic, compactions, trimming, late landings, frozen and killed workers,
-//! cut-off ones, partitions that are added), and a quiet one, in which everything must come to its
-//! end. Then the checks look at what the workers did and at all that was ever written. They judge
-//! by a fold of their own (`checkers/fold.rs`), and where nothing goes wrong they know how each
-//! task must end, and when.
+//! A run has a restless phase with the seed's faults (lost connections, unloads, restarts, outages
+//! of one topic, compactions, trimming, late publishes, frozen and killed workers, cut-off ones,
+//! added partitions), and a quiet one, in which everything must come to its end. Then the checks
+//! examine the workers' actions and everything ever written. They judge by a fold of their own
+//! (`checkers/fold.rs`), and where there are no faults they know how each task must end, and when.
 
 #![expect(
     clippy::expect_used,
@@ -48,9 +47,9 @@ use setting::RESTLESS;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// By then, in simulated time after the restless phase, every task must have ended and be
-/// acknowledged. It is below R where that is an hour, so that nothing can hide behind what workers
-/// do when R is over.
+/// Simulated time after the restless phase by which every task must have ended and be acknowledged.
+/// It is below the ledger retention where that is an hour, so that the actions of workers at the
+/// end of the retention cannot hide a defect.
 const QUIET_MAX: Duration = Duration::from_secs(3_000);
 
 /// The subscription of the workers.
@@ -59,7 +58,7 @@ const SUBSCRIPTION: &str = "longhaul";
 /// Runs one seed to its end.
 ///
 /// # Panics
-/// When a runtime cannot be built.
+/// If a runtime cannot be built.
 #[must_use]
 pub fn run(setting: &Setting) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -76,12 +75,12 @@ struct Simulation {
     names: TopicNames,
     rng: fastrand::Rng,
     fleet: Fleet,
-    /// Partitions of the task topic now.
+    /// The current number of partitions of the task topic.
     partitions: Option<u32>,
-    /// The scripts of what was submitted, by number, and when that was.
+    /// The scripts of submitted tasks, by number, and their times of submission.
     submitted: BTreeMap<TaskId, (usize, Moment)>,
     gained: usize,
-    /// What was done last to workers or topics has passed by then.
+    /// When the last disturbance of workers or topics is over.
     passed: Moment,
 }
 
@@ -107,7 +106,7 @@ impl Simulation {
         simulation
     }
 
-    /// Makes the partitions of all topics, those of the task topic last.
+    /// Creates the partitions of all topics, those of the task topic last.
     fn make_partitions(&self) {
         let Self { setting, broker, names, partitions, .. } = self;
         broker.create_topic(&names.metadata, *partitions, false);
@@ -142,7 +141,7 @@ impl Simulation {
         let mut until = quiet + QUIET_MAX;
         while !self.evidence().is_settled() {
             if self.now() >= until {
-                // In a line of a key the pauses between attempts add up.
+                // In the line of a key the pauses between attempts add up.
                 let passed = self.now().since(quiet);
                 if passed > 4 * QUIET_MAX || !self.evidence().waits_for_an_attempt() {
                     break;
@@ -164,8 +163,8 @@ impl Simulation {
         self.broker.clock().now()
     }
 
-    /// One thing happens: a task is submitted or cancelled, a topic grows, or something is done to
-    /// a worker.
+    /// Performs one random action: submits or cancels a task, adds a partition, or disturbs a
+    /// worker.
     async fn act(&mut self) {
         let index = self.rng.usize(..self.fleet.len());
         self.fleet.forget_drained(index);
@@ -173,7 +172,7 @@ impl Simulation {
             return self.grow();
         }
         if self.now() + 5 * self.setting.heartbeat > self.passed {
-            // Whoever misses an entry has time to notice before the next thing happens.
+            // A worker that misses an entry has time to notice before the next action.
             self.fleet.miss_nothing();
         }
         match (self.rng.u8(..10), self.setting.course) {
@@ -194,7 +193,7 @@ impl Simulation {
         }
     }
 
-    /// Something happens to a worker; the first one is spared.
+    /// Disturbs a worker, except the first one.
     async fn harm(&mut self, index: usize) {
         if self.fleet.is_empty_at(index) {
             self.fleet.start(index, &mut self.rng).await;
@@ -210,7 +209,7 @@ impl Simulation {
         }
     }
 
-    /// Whoever reads the metadata topic gets nothing for a while. Nobody decides by it, so that
+    /// Sends readers of the metadata topic nothing for a while. No decision depends on them, so
     /// nothing else may change.
     fn silence_watchers(&mut self) {
         let time = Duration::from_millis(self.rng.u64(1..60_000));
@@ -220,7 +219,7 @@ impl Simulation {
         }
     }
 
-    /// The topics gain a partition.
+    /// Adds a partition to the topics.
     fn grow(&mut self) {
         if let Some(count) = self.partitions.filter(|count| *count < 4) {
             self.partitions = Some(count + 1);
@@ -262,7 +261,8 @@ impl Simulation {
         self.submitted.extend(ids.zip(numbers.into_iter().map(|number| (number, now))));
     }
 
-    /// Asks for the end of a task, as any client could: with a plain message on the ledger.
+    /// Requests the cancellation of a task, as any client could: with a plain message on the
+    /// ledger.
     fn cancel(&mut self) {
         let all: Vec<TaskId> = self.submitted.keys().copied().collect();
         if all.is_empty() || self.rng.bool() {
@@ -277,8 +277,8 @@ impl Simulation {
         self.broker.publish(&at, longhaul_core::ledger::message(&Entry::Cancel(task), b""));
     }
 
-    /// A stranger publishes what nobody may take: the claim of an epoch far ahead, or the end of an
-    /// epoch that it does not own.
+    /// Publishes a stranger's invalid entry: a claim of an epoch far ahead, or the end of an epoch
+    /// that it does not own.
     fn meddle(&mut self) {
         let all: Vec<TaskId> = self.submitted.keys().copied().collect();
         let Some(task) = all.get(self.rng.usize(..all.len().max(1))).copied() else { return };
@@ -304,10 +304,10 @@ impl Simulation {
             lines::shorten(&mut script);
         }
         if self.setting.skewed {
-            // Wall clocks are up to an hour apart, and so would be its start and its time.
+            // Wall clocks differ by up to an hour, and so would its start and its time.
             script.delay = None;
         }
-        // Of a number that was drawn already, as the others are.
+        // Uses a number that was drawn already, like the others.
         let works = script.works.as_millis() as usize;
         if works % 5 == 3 {
             let all: Vec<TaskId> = self.submitted.keys().copied().collect();

@@ -1,4 +1,4 @@
-//! Builds what grants leases.
+//! Builds [`Leases`].
 
 use super::{LEASE_TIME, Leases};
 use crate::config::{ConfigError, WorkerConfig};
@@ -17,7 +17,7 @@ pub struct LeasesBuilder {
     terms: LeaseTerms,
 }
 
-/// Stands where a worker has its processor: the tasks of this one are leased, and none is
+/// Takes the place of a worker's processor: the tasks of this worker are leased, and none is
 /// processed.
 #[derive(Debug)]
 pub(crate) struct Lessor;
@@ -33,23 +33,23 @@ impl TaskProcessor for Lessor {
 
 impl LeasesBuilder {
     pub(crate) fn new(worker: WorkerBuilder<Lessor>) -> Self {
-        // So many leases may be looked after at once; who holds one hears of a cancellation with
-        // the next keep-alive.
+        // Maximum number of leases attended at once; a holder learns of a cancellation with its
+        // next keep-alive.
         let worker = worker.concurrency(LEASES_MAX).cancel_grace(CANCEL_GRACE);
         Self { worker, terms: LeaseTerms::default() }
     }
 
-    /// The silence after which a lease is ended where neither its request nor the task or its queue
-    /// ([`Submission::no_progress_timeout`](crate::Submission::no_progress_timeout)) says it:
+    /// Sets the silence after which a lease is ended if neither its request nor the task or its
+    /// queue ([`Submission::no_progress_timeout`](crate::Submission::no_progress_timeout)) sets it:
     /// between 100 ms and a week. Default 30 s.
     pub const fn lease_time(mut self, time: Duration) -> Self {
         self.terms.lease_time = time;
         self
     }
 
-    /// Whether a task whose lease was silent for too long may be leased again at once, instead of
-    /// after the backoff. That costs it an attempt all the same. Set it alike for all gateways of a
-    /// queue. Default false.
+    /// Sets whether a task whose lease was silent for too long may be leased again at once, instead
+    /// of after the backoff. It counts as an attempt in both cases. Use the same value for all
+    /// gateways of a queue. Default false.
     pub const fn expired_at_once(mut self, at_once: bool) -> Self {
         self.terms.expired_at_once = at_once;
         self
@@ -62,7 +62,7 @@ impl LeasesBuilder {
         self
     }
 
-    /// Which ends get a dead letter.
+    /// Sets which outcomes get a dead letter.
     pub fn dead_letters(mut self, policy: DeadLetterPolicy) -> Self {
         self.worker = self.worker.dead_letters(policy);
         self
@@ -74,7 +74,7 @@ impl LeasesBuilder {
         self
     }
 
-    /// Whether topics may be made and changed before it starts: see
+    /// Sets whether topics may be created and changed before it starts: see
     /// [`WorkerBuilder::set_up_topics`].
     #[cfg(feature = "admin")]
     pub fn set_up_topics(mut self, allowed: bool) -> Self {
@@ -96,8 +96,8 @@ impl LeasesBuilder {
     }
 }
 
-/// The most leases that are looked after at once.
+/// Maximum number of leases attended at once.
 const LEASES_MAX: usize = 100_000;
 
-/// How long the holder of a lease may go on after the cancellation of its task.
+/// How long the holder of a lease may continue after the cancellation of its task.
 const CANCEL_GRACE: Duration = Duration::from_secs(30);

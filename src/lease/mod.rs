@@ -1,7 +1,7 @@
 //! Leases: tasks for workers that do not speak Pulsar.
 //!
 //! A lease is an accepted claim whose owner id belongs to the lease itself: see
-//! `worker/machine/leases.rs`.
+//! `longhaul_core::machine`, `leases.rs`.
 
 mod builder;
 mod terms;
@@ -22,32 +22,30 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
-/// How long an answer about a lease may take: what the log has not confirmed by then may count or
-/// not.
+/// Time limit for an answer about a lease: an action that the log has not confirmed by then may or
+/// may not count.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// The shortest time that a request waits, whatever it says: a task that is there must be delivered
-/// and claimed before it can be leased. A request that waited for none of that got nothing as a
-/// rule, though there were tasks.
+/// Minimum wait of a request: an available task must be delivered and claimed before it can be
+/// leased. Without this wait a request usually got nothing, though there were tasks.
 const LOOK_MIN: Duration = Duration::from_millis(250);
 
-/// How long a request that has waited as long as it may goes on waiting for claims that were
-/// published for it.
+/// How long a request whose wait is over still waits for claims that were published for it.
 const LAST_MAX: Duration = Duration::from_secs(5);
 
-/// The most requests for leases that may wait at once.
+/// Maximum number of waiting requests for leases.
 const WAITING_MAX: u64 = 100_000;
 
-/// The most leases that a request may ask for.
+/// Maximum number of leases in a request.
 pub(crate) const COUNT_MAX: usize = 1_000;
 
-/// The most types of tasks that a request may name.
+/// Maximum number of task types in a request.
 pub(crate) const TYPES_MAX: usize = 16;
 
-/// The longest name of a worker that holds a lease, in bytes.
+/// Maximum length of the name of a worker that holds a lease, in bytes.
 pub(crate) const WORKER_BYTES_MAX: usize = 256;
 
-/// The shortest and the longest silence that a lease may have.
+/// Minimum and maximum lease time.
 pub(crate) const LEASE_TIME: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 3600);
 
@@ -55,11 +53,10 @@ pub(crate) const LEASE_TIME: std::ops::RangeInclusive<Duration> =
 /// gateway.
 ///
 /// Any number of these may work on one queue, in any number of processes, beside workers of any
-/// kind. A lease belongs to none of them: any of them takes its reports, and it outlives the one
-/// that has granted it. A lease that is silent for too long is ended, as a failed attempt, by
-/// whichever is there.
+/// kind. A lease belongs to none of them: each accepts its reports, and it outlives the one that
+/// granted it. A lease that is silent for too long is ended as a failed attempt by any of them.
 ///
-/// Dropping the last clone ends this one at once, as a crash would; the leases live on.
+/// Dropping the last clone ends this one at once, like a crash; its leases live on.
 ///
 /// ```no_run
 /// use longhaul::lease::{LeaseOutcome, LeaseRequest};
@@ -90,7 +87,7 @@ struct SharedLeases {
     waiting: AtomicU64,
 }
 
-/// A request that is given up is of no more use.
+/// Withdraws a request that is given up.
 struct LeaseRequestGuard<'a> {
     shared: &'a SharedLeases,
     wish: LeaseRequestId,
@@ -116,7 +113,7 @@ impl Leases {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Resolves when the ledger was read, so that leases are granted and looked after.
+    /// Resolves when the ledger was read, so that leases are granted and attended.
     pub async fn ready(&self) {
         self.shared.view.ready().await;
     }
@@ -127,7 +124,7 @@ impl Leases {
         self.shared.view.is_ready()
     }
 
-    /// Whether it has ended, by a drain or an error: it grants nothing and takes no report any
+    /// Whether it has ended, by a drain or an error: it grants nothing and accepts no reports any
     /// more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -136,19 +133,19 @@ impl Leases {
         handle.is_ok_and(|handle| handle.as_ref().is_none_or(WorkerHandle::has_ended))
     }
 
-    /// What was counted so far. A lease counts as a task that is run here.
+    /// The counters so far. A lease counts as a task that runs here.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.shared.view.stats()
     }
 
-    /// Up to as many leases as are asked for, as soon as there is one; none when none came in the
-    /// time that the request may wait, which is 250 ms at least: so long it takes to see what is
-    /// there. Dropping the future ends the wait: a lease that was on its way is given back, at no
-    /// attempt.
+    /// Waits for leases and returns as soon as there is at least one, up to the requested number.
+    /// Returns none if none came within the request's wait, which is at least 250 ms, the time
+    /// needed to see the available tasks. Dropping the future ends the wait: a lease in flight is
+    /// given back without counting the attempt.
     ///
     /// # Errors
-    /// When the request is out of its bounds, or too many others wait.
+    /// If the request is out of its bounds, or too many others wait.
     pub async fn lease(&self, request: LeaseRequest) -> Result<Vec<Lease>, LeaseError> {
         request.validate()?;
         let shared = &*self.shared;
@@ -170,7 +167,7 @@ impl Leases {
             Ok(Ok(leases)) => Ok(leases),
             Ok(Err(_)) => Err(LeaseError::Stopped),
             Err(_) => {
-                // From here on nothing is granted to it; what was granted at the last moment is not
+                // From here on nothing is granted to it; a lease granted at the last moment is not
                 // lost.
                 granted.close();
                 Ok(granted.try_recv().unwrap_or_default())
@@ -180,11 +177,10 @@ impl Leases {
         leases
     }
 
-    /// Says that whoever holds the lease is alive, and what it has to tell.
+    /// Reports that the holder of the lease is alive, with its news.
     ///
     /// # Errors
-    /// When the lease is not the task's current one any more, or the log did not confirm it in
-    /// time.
+    /// If the lease is no longer the task's current one, or the log did not confirm it in time.
     pub async fn keep_alive(
         &self,
         token: &LeaseToken,
@@ -198,8 +194,8 @@ impl Leases {
     /// Ends the lease. A success that the same lease has reported before is confirmed again.
     ///
     /// # Errors
-    /// When the lease is not the task's current one any more, what is reported is too large, or the
-    /// log did not confirm it in time.
+    /// If the lease is no longer the task's current one, the report is too large, or the log did
+    /// not confirm it in time.
     pub async fn report(
         &self,
         token: &LeaseToken,
@@ -208,16 +204,16 @@ impl Leases {
         self.ask(|reply| LeaseCommand::Report { token: *token, outcome, reply }).await
     }
 
-    /// The lease that runs this task now, whoever has granted it; `None` if none does.
+    /// The lease that runs this task now, whichever worker granted it; `None` if there is none.
     ///
     /// # Errors
-    /// When the log could not be read up to now in time.
+    /// If the log could not be read up to now in time.
     pub async fn find(&self, task: &TaskId) -> Result<Option<LeaseView>, ReportError> {
         self.ask(|reply| LeaseCommand::Find { task: *task, reply }).await
     }
 
-    /// Grants nothing new, and leaves. The leases live on: whoever is asked about them takes them
-    /// over.
+    /// Grants nothing new, and leaves. The leases live on: a worker that gets a request about one
+    /// takes it over.
     ///
     /// # Errors
     /// The error that had ended it before.

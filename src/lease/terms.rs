@@ -1,4 +1,4 @@
-//! What is asked of leases, and what is answered.
+//! Requests for leases, and their answers.
 
 use super::{COUNT_MAX, LEASE_TIME, LeaseToken, TYPES_MAX, WORKER_BYTES_MAX};
 use crate::client::TaskRef;
@@ -9,10 +9,10 @@ use longhaul_core::task::text::TASK_TYPE_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// The largest checkpoint.
+/// Maximum size of a checkpoint.
 const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
-/// Asks for leases.
+/// A request for leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {
     pub(crate) worker: String,
@@ -23,8 +23,8 @@ pub struct LeaseRequest {
 }
 
 impl LeaseRequest {
-    /// One lease for this worker, which may be called anything: at most 256 bytes without control
-    /// characters. It waits no longer than it takes to look.
+    /// Requests one lease for this worker, with any name of at most 256 bytes without control
+    /// characters. The request has the minimum wait.
     #[must_use]
     pub fn of(worker: impl Into<String>) -> Self {
         Self {
@@ -36,21 +36,21 @@ impl LeaseRequest {
         }
     }
 
-    /// So many leases at most, up to 1,000.
+    /// Sets the maximum number of leases, up to 1,000.
     #[must_use]
     pub fn count(self, count: usize) -> Self {
         Self { count, ..self }
     }
 
-    /// Waits so long for the first one. With zero it still takes as long as granting one takes, up
-    /// to a second.
+    /// Sets how long to wait for the first lease. Even with zero the request takes as long as
+    /// granting a lease, up to 1 s.
     #[must_use]
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// The silence after which these leases are ended, between 100 ms and a week, instead of what
-    /// the task or its queue says
+    /// Sets the silence after which these leases are ended, between 100 ms and a week. It replaces
+    /// the value of the task or its queue
     /// ([`Submission::no_progress_timeout`](crate::Submission::no_progress_timeout)), or else
     /// [`LeasesBuilder::lease_time`](super::LeasesBuilder::lease_time).
     #[must_use]
@@ -58,9 +58,9 @@ impl LeaseRequest {
         Self { lease_time: Some(lease_time), ..self }
     }
 
-    /// Tasks of these types only, 1 to 16 of them: see
+    /// Restricts the request to tasks of these types, 1 to 16 of them: see
     /// [`Submission::task_type`](crate::Submission::task_type). A task without a type is leased
-    /// only to who asks for tasks of any type.
+    /// only to requests without types.
     #[must_use]
     pub fn types(self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { types: Some(types.into_iter().map(Into::into).collect()), ..self }
@@ -88,42 +88,42 @@ impl LeaseRequest {
     }
 }
 
-/// A lease, as it is granted.
+/// A granted lease.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {
-    /// Names it in what follows.
+    /// Its token for reports.
     pub token: LeaseToken,
     /// The task.
     pub task: TaskRef,
-    /// What was submitted, as it is.
+    /// The submitted payload, unchanged.
     pub payload: Bytes,
     /// The properties of the task's message.
     pub properties: BTreeMap<String, String>,
     /// The attempt, from 1.
     pub attempt: u32,
-    /// How many attempts the task has.
+    /// Maximum number of attempts of the task.
     pub max_attempts: u32,
     /// The silence after which the lease is ended.
     pub lease_time: Duration,
-    /// When that will have passed, by the clock of this machine.
+    /// When that time will be over, by the clock of this machine.
     pub expires_at: SystemTime,
-    /// How long the attempt may take in all, whatever is heard of it.
+    /// Time limit for the whole attempt, whatever the holder reports.
     pub budget: Option<Duration>,
-    /// What the attempt before has left for this one.
+    /// The last checkpoint of the previous attempt.
     pub checkpoint: Option<Bytes>,
 }
 
-/// What whoever holds a lease has to say, besides that it is alive.
+/// A keep-alive of the holder of a lease, with its news.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// The silence after which the lease is ended from now on; `None`: as before.
+    /// The silence after which the lease is ended from now on; `None`: unchanged.
     pub lease_time: Option<Duration>,
-    /// How far the work has come.
+    /// The progress of the work.
     pub progress: Option<Progress>,
-    /// What the next attempt is to find, at most 64 KiB.
+    /// A checkpoint for the next attempt, at most 64 KiB.
     pub checkpoint: Option<Bytes>,
-    /// Lines for whoever watches.
+    /// Log lines for watchers.
     pub log: Vec<String>,
 }
 
@@ -140,36 +140,36 @@ impl KeepAlive {
     }
 }
 
-/// The lease goes on.
+/// The answer to a keep-alive: the lease goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kept {
     /// The silence after which it is ended.
     pub lease_time: Duration,
-    /// When that will have passed, by the clock of this machine.
+    /// When that time will be over, by the clock of this machine.
     pub expires_at: SystemTime,
-    /// Somebody has asked for the end of the task: whoever holds the lease should stop, and report
-    /// anything.
+    /// Whether a cancel of the task was requested: then the holder should stop, and report any
+    /// outcome.
     pub cancelled: bool,
-    /// Whether the checkpoint is in the log, if there was one. Checkpoints are written once a
-    /// second, the newest one: one that is not there yet when this is answered, after a quarter of
-    /// the lease time at the latest, comes with the next.
+    /// Whether the checkpoint is in the log, if there was one. The newest checkpoint is written
+    /// once per second: if it is not there when this is answered, after a quarter of the lease time
+    /// at the latest, the next answer covers it.
     pub checkpoint_stored: Option<bool>,
 }
 
-/// A lease that runs.
+/// A running lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseView {
-    /// Names it.
+    /// Its token.
     pub token: LeaseToken,
-    /// Who holds it.
+    /// The name of its holder.
     pub worker: String,
     /// The attempt, from 1.
     pub attempt: u32,
     /// The silence after which it is ended.
     pub lease_time: Duration,
-    /// When that will have passed, as far as is known here.
+    /// When that time will be over, as far as known here.
     pub expires_at: SystemTime,
 }
 
@@ -177,33 +177,33 @@ pub struct LeaseView {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// The worker's name.
+    /// The worker's name is invalid.
     #[error("the name of a worker has 1 to 256 bytes and no control characters")]
     Worker,
-    /// The number of leases.
+    /// The number of leases is out of bounds.
     #[error("{count} leases were asked for: it must be between 1 and {COUNT_MAX}")]
     Count {
-        /// That was asked for.
+        /// The requested number.
         count: usize,
     },
-    /// The types of tasks.
+    /// The task types are invalid.
     #[error(
         "a request names 1 to {TYPES_MAX} types of 1 to {TASK_TYPE_BYTES_MAX} bytes each; one that names none asks for tasks of any type"
     )]
     Types,
-    /// The lease time.
+    /// The lease time is out of bounds.
     #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
     LeaseTime {
-        /// That was asked for.
+        /// The requested lease time.
         time: Duration,
     },
     /// Too many requests wait.
     #[error("{waiting} requests for leases wait already: ask again later")]
     Busy {
-        /// How many.
+        /// Their number.
         waiting: u64,
     },
-    /// Nothing is granted any more.
+    /// Leases are no longer granted here.
     #[error("leases are not granted here any more: ask another gateway")]
     Stopped,
 }

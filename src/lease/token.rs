@@ -1,14 +1,14 @@
-//! What names a lease.
+//! The token of a lease.
 
 use longhaul_core::protocol::key::{Epoch, OwnerId, parse_owner};
 use longhaul_core::task::TaskId;
 use std::fmt;
 use std::str::FromStr;
 
-/// Names a lease: the task, the epoch, which grows with each lease of the task, and the owner id
-/// that belongs to the lease alone.
+/// Identifies a lease: the task, the epoch, which grows with each lease of the task, and the owner
+/// id, which belongs to the lease alone.
 ///
-/// Its text form is `task/epoch/owner`, and can be read back.
+/// Its text form is `task/epoch/owner`, and can be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseToken {
     pub(crate) task: TaskId,
@@ -23,7 +23,7 @@ impl LeaseToken {
         self.task
     }
 
-    /// Grows with each lease of the task, and each claim by a worker.
+    /// The epoch, which grows with each lease of the task, and with each claim by a worker.
     #[must_use]
     pub const fn epoch(&self) -> u32 {
         self.epoch.0
@@ -36,7 +36,7 @@ impl fmt::Display for LeaseToken {
     }
 }
 
-/// The text does not name a lease.
+/// The text is not a lease token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a lease: expected task/epoch/owner, such as 21426:0:-1/3/00000000000000000000000000000000"

@@ -5,8 +5,8 @@ use std::time::Duration;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Waits before sessions are opened again: from 100 ms, doubling to 5 s, less up to a half by
-/// chance.
+/// Waits before sessions are opened again: from 100 ms, doubling to 5 s, reduced by a random part
+/// of up to a half.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -19,14 +19,14 @@ impl Backoff {
         Self { next: BACKOFF_MIN, max: BACKOFF_MAX, rng }
     }
 
-    /// With no wait longer than this.
+    /// Limits each wait.
     pub(crate) const fn up_to(rng: fastrand::Rng, max: Duration) -> Self {
         Self { max, ..Self::new(rng) }
     }
 
-    /// For a worker, whose heartbeats others wait for: after an outage of the broker, who came back
-    /// first once took over the tasks of who still waited for the next try, because that was longer
-    /// than the silence that others bear.
+    /// For a worker, whose heartbeats others wait for. Earlier, after an outage of the broker, the
+    /// first worker back took over the tasks of workers that still waited for the next try, because
+    /// their wait exceeded the silence that others tolerate.
     pub(crate) fn of_worker(rng: fastrand::Rng, heartbeat: Duration) -> Self {
         let max = (heartbeat / 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
         Self::up_to(rng, max)
@@ -36,8 +36,8 @@ impl Backoff {
         self.next = BACKOFF_MIN;
     }
 
-    /// What was open for as long as the longest wait was worth opening: the next wait is short
-    /// again. What can be opened and then fails at once must not be tried at full speed.
+    /// Resets the wait after a session that was open for as long as the longest wait. A session
+    /// that opens and then fails at once must not be retried at full speed.
     pub(crate) fn was_open_for(&mut self, time: Duration) {
         if time >= self.max {
             self.reset();
@@ -55,8 +55,8 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// The wait of one worker must stay below the silence that others bear, which is two
-    /// heartbeats.
+    /// The wait of a worker must stay below the silence that others tolerate, which is 2 heartbeat
+    /// intervals.
     #[test]
     fn a_worker_waits_for_half_a_heartbeat_at_most() {
         for (heartbeat, max) in [
@@ -79,8 +79,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when waits were longer than they should be at most, or could be nothing at
-    /// all. Time is tokio's, which passes at once here.
+    /// Earlier, no test failed when waits were too long, or could be zero. Time is tokio's, which
+    /// passes at once here.
     #[tokio::test(start_paused = true)]
     async fn waits_double_and_are_shortened_by_half_at_most() {
         let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));
@@ -90,7 +90,7 @@ mod tests {
             let begin = clock.now();
             backoff.wait().await;
             let waited = clock.now().since(begin);
-            // A timer may be a millisecond late.
+            // A timer may be 1 ms late.
             let late = Duration::from_millis(1);
             assert!((longest / 2..=longest + late).contains(&waited), "{waited:?} of {longest:?}");
             longest = (2 * longest).min(BACKOFF_MAX);

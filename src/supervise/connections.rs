@@ -1,6 +1,5 @@
-//! Whether the sessions of a worker, or of a client, with the broker are open: publishers,
-//! followers and consumers of all partitions together. The log tells each outage once, and when it
-//! is over.
+//! The state of the sessions of a worker, or of a client, with the broker: publishers, followers
+//! and consumers of all partitions together. Each outage and its end is logged once.
 
 use crate::clock::Clock;
 use crate::telemetry;
@@ -10,26 +9,26 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How a worker stands with its broker.
+/// The state of a worker's connections to its broker.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConnectionState {
     /// Every session is open.
     Connected,
-    /// Something cannot be reached; it is tried again, with growing waits of up to 5 s, until it
-    /// can. Running tasks go on.
+    /// A session cannot be opened; it is retried, with growing waits of up to 5 s, until it can.
+    /// Running tasks go on.
     Reconnecting {
-        /// For how long.
+        /// How long it has lasted.
         elapsed: Duration,
-        /// What went wrong last.
+        /// The last error.
         cause: TransportError,
     },
-    /// The broker refuses something, and will until somebody has changed something: a permission, a
-    /// policy, a topic that was deleted. It is tried again meanwhile, as above.
+    /// The broker refuses a session or an operation until something is changed: a permission, a
+    /// policy, a topic that was deleted. It is retried meanwhile, as above.
     Refused {
-        /// For how long not every session has been open and at work.
+        /// How long not all sessions have been open and working.
         elapsed: Duration,
-        /// What is refused, and why.
+        /// The refusal and its reason.
         cause: TransportError,
     },
 }
@@ -38,7 +37,7 @@ pub enum ConnectionState {
 #[derive(Debug)]
 pub(crate) struct Connections {
     clock: Clock,
-    /// Whose they are, for the log.
+    /// Their owner, for the log.
     of: Option<&'static str>,
     state: Mutex<SessionHealth>,
 }
@@ -46,11 +45,11 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct SessionHealth {
     next: u64,
-    /// Sessions that are not open, and what went wrong with them last.
+    /// Sessions that are not open, with their last errors.
     down: BTreeMap<u64, TransportError>,
-    /// Sessions that can be opened, but in which the broker has refused something ever since.
+    /// Sessions that can be opened, but in which the broker has been refusing an operation.
     refused: BTreeMap<u64, TransportError>,
-    /// What was said last.
+    /// The error that was last logged.
     told: Option<TransportError>,
     since: Moment,
     lost: u64,
@@ -59,7 +58,7 @@ struct SessionHealth {
 }
 
 impl SessionHealth {
-    /// What stands in the way, that which does not pass by itself before all else.
+    /// The current error; one that does not pass by itself comes first.
     fn cause(&self) -> Option<&TransportError> {
         let mut causes = self.down.values().chain(self.refused.values());
         let lasting = causes.clone().find(|cause| cause.kind.is_permanent());
@@ -67,14 +66,14 @@ impl SessionHealth {
     }
 }
 
-/// Whether the two would be told by the same words. Why something cannot be reached changes with
-/// every try.
+/// Whether both would be logged in the same words. The reason why a broker cannot be reached
+/// changes with every try.
 fn is_same(one: &TransportError, other: &TransportError) -> bool {
     let words = |error: &TransportError| (error.address.clone(), error.cause.clone());
     one.kind == other.kind && (!one.kind.is_permanent() || words(one) == words(other))
 }
 
-/// One session, in the hands of the service that keeps it open.
+/// One session, as seen by the service that keeps it open.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     id: u64,
@@ -90,7 +89,7 @@ impl Connections {
         Self { clock: Clock::System, of: Some("client"), state: Mutex::default() }
     }
 
-    /// Those of whom the log tells nothing, because somebody else is told.
+    /// Sessions whose state is not logged, because their user is told otherwise.
     pub(crate) fn untold() -> Self {
         Self { of: None, ..Self::of_client() }
     }
@@ -105,17 +104,17 @@ impl Connections {
         }
     }
 
-    /// Sessions that were open and have been lost.
+    /// Number of open sessions that were lost.
     pub(crate) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
-    /// Consumers and followers to whom the broker sent nothing although it had something.
+    /// Number of consumers and followers that received nothing despite a backlog.
     pub(crate) fn stalled(&self) -> u64 {
         self.lock().stalled
     }
 
-    /// Times that the broker began to refuse something, or refused something else than before.
+    /// Number of times that the broker began to refuse something, or something else than before.
     pub(crate) fn refusals(&self) -> u64 {
         self.lock().refusals
     }
@@ -124,8 +123,7 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and says so when something else stands in the way than before, or nothing
-    /// any more.
+    /// Changes the state, and logs it if the current error has changed or is gone.
     fn change(&self, change: impl FnOnce(&mut SessionHealth)) {
         let mut state = self.lock();
         change(&mut state);
@@ -160,27 +158,27 @@ impl Monitor {
         Self { id: state.next, connections: Arc::clone(connections) }
     }
 
-    /// The session is open.
+    /// Notes that the session is open.
     pub(crate) fn opened(&self) {
         self.connections.change(|state| drop(state.down.remove(&self.id)));
     }
 
-    /// The session, which was open, is over.
+    /// Notes that the session was open and is lost.
     pub(crate) fn lost(&self, cause: &TransportError) {
         self.connections.lock().lost += 1;
         telemetry::reconnects(self.connections.of.unwrap_or("client"));
         self.failed(cause);
     }
 
-    /// In the session, which is open, the broker has refused something. It will when that is tried
-    /// again, too, in this session and the next ones, until it is [`accepted`](Self::accepted).
+    /// Notes a refusal in the open session. The broker will refuse a repetition, too, in this
+    /// session and the next ones, until [`accepted`](Self::accepted) is called.
     pub(crate) fn refused(&self, cause: &TransportError) {
         if cause.kind.is_permanent() {
             self.connections.change(|state| drop(state.refused.insert(self.id, cause.clone())));
         }
     }
 
-    /// What may have been refused before was done.
+    /// Notes that the broker has accepted an operation that it may have refused before.
     pub(crate) fn accepted(&self) {
         let is_known = self.connections.lock().refused.contains_key(&self.id);
         if is_known {
@@ -188,19 +186,18 @@ impl Monitor {
         }
     }
 
-    /// The session, of a consumer or follower, was given up because nothing came although there is
-    /// something.
+    /// Notes that the session, of a consumer or follower, was given up because nothing came despite
+    /// a backlog.
     pub(crate) fn stalled(&self) {
         self.connections.lock().stalled += 1;
     }
 
-    /// The session cannot be opened, or was lost.
+    /// Notes that the session cannot be opened, or was lost.
     pub(crate) fn failed(&self, cause: &TransportError) {
         self.connections.change(|state| drop(state.down.insert(self.id, cause.clone())));
     }
 
-    /// What came of something that is done again and again without a session of its own: this went
-    /// wrong, or nothing.
+    /// Notes the result of a repeated operation without a session of its own: an error, or success.
     pub(crate) fn tell(&self, cause: Option<&TransportError>) {
         match cause {
             None => self.opened(),
@@ -210,8 +207,7 @@ impl Monitor {
 }
 
 impl Drop for Monitor {
-    /// Nobody wants it open any more. If nothing else stands in the way nothing was made good,
-    /// either: that is no news.
+    /// Removes a session that is not wanted any more. This alone is not logged as a recovery.
     fn drop(&mut self) {
         let mut state = self.connections.lock();
         state.down.remove(&self.id);
@@ -249,8 +245,8 @@ mod tests {
         assert_eq!(connections.lost(), 1);
     }
 
-    /// What the broker refused for good looked like an outage, was told at the level of debugging,
-    /// and never counted.
+    /// Earlier, a permanent refusal looked like an outage, was logged at debug level, and was not
+    /// counted.
     #[test]
     fn what_is_refused_for_good_is_told_apart_and_once() {
         let connections = Arc::new(Connections::new(Clock::System));
@@ -273,7 +269,7 @@ mod tests {
         second.opened();
         assert_eq!((state().as_str(), connections.refusals()), ("passes: gone", 2));
         first.opened();
-        // An ack that is refused ends a session, and again in the next one.
+        // A refused ack ends a session, and again in the next one.
         first.refused(&refused("no acks"));
         first.lost(&refused("no acks"));
         first.opened();
@@ -282,8 +278,8 @@ mod tests {
         assert_eq!((state().as_str(), connections.refusals()), ("", 3));
     }
 
-    /// No test noticed when an outage was taken for a refusal, and when a service that had ended
-    /// went on to be refused.
+    /// Earlier, no test failed when an outage counted as a refusal, and when a service that had
+    /// ended still counted as refused.
     #[test]
     fn what_passes_is_not_refused_and_what_has_ended_is_not_either() {
         let connections = Arc::new(Connections::new(Clock::System));
@@ -297,7 +293,7 @@ mod tests {
         assert!(is_connected());
     }
 
-    /// No test noticed when the errors of what has no session were not told.
+    /// Earlier, no test failed when errors without a session were not reported.
     #[test]
     fn what_is_done_again_and_again_tells_what_came_of_it() {
         let connections = Arc::new(Connections::new(Clock::System));
@@ -310,8 +306,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when the refusal of a service that had ended was still held to be told: the
-    /// same one, of the next service, was not.
+    /// Earlier, no test failed when the refusal of a service that had ended still counted as
+    /// logged, so that the same one of the next service was not logged.
     #[test]
     fn the_end_of_a_refused_service_is_forgotten_if_nothing_else_stands_in_the_way() {
         for (others, refusals) in [(0, 2), (1, 1)] {
@@ -347,8 +343,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when an outage lasted since the machine had started, or only since its cause
-    /// had changed.
+    /// Earlier, no test failed when an outage was counted from the start of the machine, or only
+    /// from its last change of cause.
     #[test]
     fn an_outage_lasts_since_the_first_of_its_causes() {
         static CLOCK: Standing = Standing(AtomicU64::new(100));

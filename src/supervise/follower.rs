@@ -1,4 +1,4 @@
-//! A follower that is opened again.
+//! A follower that is reopened after errors.
 
 use super::{Landmark, SessionSupervisor};
 use crate::clock::runtime_now;
@@ -10,30 +10,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long whoever is catching up waits for the next message before it asks again where the topic
-/// ends.
+/// How long a follower that is catching up waits for the next message before it looks up the end of
+/// the topic again.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// A broker may send nothing more although the session is open; consumers have seen it. A follower
-/// that got nothing for this long asks where the topic ends, and is opened anew if it has not read
-/// that far.
+/// A broker may stop sending although the session is open; this was seen with consumers. A follower
+/// without a message for this long looks up the end of the topic, and is reopened if it has not
+/// read that far.
 const PATIENCE_MIN: Duration = Duration::from_secs(60);
-/// The time doubles up to this one whenever that did not help: some topics end with something that
-/// no follower is sent.
+/// The time doubles up to this one whenever reopening did not help: some topics end with an entry
+/// that no follower receives.
 const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
 
-/// Follows one partition, from session to session: each goes on behind the last message of the one
-/// before.
+/// Follows one partition across sessions: each continues behind the last message of the one before.
 pub(crate) struct KeptFollower {
     service: SessionSupervisor,
     follow: Follow,
-    /// By which the topic is known again. One that has taken its place is not followed.
+    /// Identifies the topic; a replacement is not followed.
     landmark: Option<Landmark>,
     follower: Option<Box<dyn Follower>>,
-    /// When to look why nothing comes, and how long that may last the next time.
+    /// When to check the silence; below, the patience until the next check.
     look_at: Instant,
     patience: Duration,
-    /// When last looked, something stood behind the last message that was read.
+    /// Whether the last check found a message behind the last one read.
     is_missing: bool,
 }
 
@@ -44,18 +43,18 @@ impl KeptFollower {
         Self { service, follow, landmark, follower, look_at, patience, is_missing: false }
     }
 
-    /// Nothing comes of a topic that has taken the place of the one in which this stands.
+    /// Makes it ignore a topic that has replaced the one with this landmark.
     pub(crate) fn only_where(mut self, landmark: Option<Landmark>) -> Self {
         self.landmark = landmark;
         self
     }
 
-    /// Whether a message was read: the next session goes on behind it.
+    /// Whether a message was read: the next session continues behind it.
     pub(crate) const fn has_read(&self) -> bool {
         matches!(self.follow.start, Start::After(_))
     }
 
-    /// The last message that was read.
+    /// Position of the last message read.
     pub(crate) const fn read_to(&self) -> Option<Position> {
         match self.follow.start {
             Start::After(position) => Some(position),
@@ -75,8 +74,8 @@ impl KeptFollower {
         Ok(self.follower.insert(open).as_mut())
     }
 
-    /// Opens a session for somebody who has not waited yet, and tries that for a while. Returns the
-    /// last message that stands there.
+    /// Opens a session for a caller that has not waited yet, retrying for a while. Returns the
+    /// position of the topic's last message.
     pub(crate) async fn open_persistently(&mut self) -> Result<Option<Position>, TransportError> {
         let opening = self.opening();
         let opening = || {
@@ -92,7 +91,7 @@ impl KeptFollower {
         Ok(last)
     }
 
-    /// The next session goes on behind this message; at the start, if there is none.
+    /// Makes the next session continue behind this message, or at the start if there is none.
     pub(crate) fn go_on_behind(&mut self, last: Option<Position>) {
         self.follow.start = last.map_or(Start::Earliest, Start::After);
     }
@@ -118,7 +117,7 @@ impl KeptFollower {
         }
     }
 
-    /// The next message. May be dropped and called again without losing one.
+    /// The next message. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
             let look_at = self.look_at;
@@ -137,7 +136,7 @@ impl KeptFollower {
         }
     }
 
-    /// Nothing came for long.
+    /// Checks why nothing has come for long.
     async fn look_after_silence(&mut self) -> Result<(), TransportError> {
         if self.is_missing {
             tracing::info!(topic = %self.service.topic, "no message for a long time although there seems to be one: following again");
@@ -147,13 +146,13 @@ impl KeptFollower {
             self.is_missing = false;
             self.patience = (2 * self.patience).min(PATIENCE_MAX);
         }
-        // Also when there is no answer: the next session follows before it asks.
+        // Set even without an answer: the next session follows before it asks.
         self.look_at = runtime_now() + self.patience;
         let knows_where = self.has_read() || self.follow.start == Start::Earliest;
         if self.follower.is_some() && knows_where {
             self.is_missing = self.last_position().await? > self.read_to();
             if self.is_missing {
-                // What was published just now has time to come.
+                // A message that was just published gets time to arrive.
                 self.look_at = runtime_now() + LOOK_AGAIN_AFTER;
             }
         }
@@ -167,9 +166,9 @@ impl KeptFollower {
         self.look_at = runtime_now() + PATIENCE_MIN;
     }
 
-    /// The next message. Who reads up to an `end`, which the topic had when it was looked up, gets
-    /// `None` when nothing comes for a while: the end was looked up again, for compaction may have
-    /// removed what stood there.
+    /// The next message. With an `end`, which the topic had when it was looked up, returns `None`
+    /// if nothing comes for a while: then the end was looked up again, because compaction may have
+    /// removed the last message.
     pub(crate) async fn next_up_to(
         &mut self,
         end: Option<&mut Option<Position>>,
@@ -184,14 +183,14 @@ impl KeptFollower {
         }
     }
 
-    /// A message more, if it is here already.
+    /// Another message, if it is already here.
     pub(crate) fn more(&mut self) -> Option<Message> {
         let message = self.follower.as_mut()?.more()?;
         self.came(&message);
         Some(message)
     }
 
-    /// The last message of the log, or of the compacted view.
+    /// Position of the last message of the log, or of the compacted view.
     pub(crate) async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
         let last = self.open().await?.last_position().await;
         self.take_note(last)

@@ -1,15 +1,16 @@
 //! Keeps sessions with the broker open, for workers and clients alike.
 //!
-//! A session works until its first error, and another one is opened after a pause. Every error is
-//! returned: whoever asks again gets the next session, so that each caller decides for itself
-//! whether and for how long to go on.
+//! A session works until its first error; then another one is opened after a pause. Every error is
+//! returned: the next call gets the next session, so that each caller decides whether and for how
+//! long to continue.
 //!
-//! - [`SessionSupervisor`]: opens sessions of any kind, and waits between them as long as they fail.
-//! - [`KeptFollower`] goes on behind the last message that it has read, [`KeptPublisher`] with the
-//!   next message.
-//! - [`WholeFollower`] reads a topic to its end first, and says when it is there.
-//! - [`count`] and [`recount`]: how many partitions topics have.
-//! - [`Connections`]: whether all sessions of a worker are open; the log tells each outage once.
+//! - [`SessionSupervisor`]: opens sessions of any kind, and waits between them as long as they
+//!   fail.
+//! - [`KeptFollower`] continues behind the last message that it has read, [`KeptPublisher`] with
+//!   the next message.
+//! - [`WholeFollower`] reads a topic to its end first, and reports when it is there.
+//! - [`count`] and [`recount`]: the number of partitions of topics.
+//! - [`Connections`]: whether all sessions of a worker are open; each outage is logged once.
 
 mod backoff;
 mod connections;

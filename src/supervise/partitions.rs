@@ -1,4 +1,4 @@
-//! How many partitions topics have: counted by whoever starts, and every minute from then on.
+//! Counts the partitions of topics: at the start, and every minute from then on.
 
 use super::{Monitor, persistently};
 use crate::clock::Clock;
@@ -6,10 +6,10 @@ use crate::transport::{Transport, TransportError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the partitions of a topic are counted again.
+/// Interval at which the partitions of a topic are counted again.
 const COUNTED_EVERY: Duration = Duration::from_secs(60);
 
-/// Counts the partitions of a topic; tries again for a while if the broker cannot be reached.
+/// Counts the partitions of a topic; retries for a while if the broker cannot be reached.
 pub(crate) async fn count(
     transport: &Arc<dyn Transport>,
     topic: &str,
@@ -22,7 +22,7 @@ pub(crate) async fn count(
 }
 
 /// Counts the partitions of some topics a minute from now, or at the next minute at which the
-/// broker answers for all of them. Never ends where their number cannot change.
+/// broker answers for all of them. Never ends for topics whose number of partitions cannot change.
 pub(crate) async fn recount<const N: usize>(
     transport: Arc<dyn Transport>,
     clock: Clock,

@@ -1,12 +1,12 @@
-//! A publisher that is opened again.
+//! A publisher that is reopened after errors.
 
 use super::SessionSupervisor;
 use crate::transport::{Batching, OnReceipt, Outgoing, Publisher, TopicSchema, TransportError};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// Publishes to one partition, from session to session. Nothing is handed over twice: what had no
-/// receipt when its session ended is of unknown fate.
+/// Publishes to one partition across sessions. No message is handed over twice: one without a
+/// receipt at the end of its session has an unknown result.
 pub(crate) struct KeptPublisher {
     service: SessionSupervisor,
     batching: Batching,
@@ -40,7 +40,7 @@ impl KeptPublisher {
         error
     }
 
-    /// Waits until a message may be handed over, in the session that is open or in another one.
+    /// Waits until a message may be handed over, in the open session or in another one.
     pub(crate) async fn ready(&mut self) -> Result<(), TransportError> {
         self.open().await?;
         let Some(publisher) = &mut self.publisher else { return Ok(()) };
@@ -48,8 +48,8 @@ impl KeptPublisher {
         ready.inspect_err(|error| self.lost(error))
     }
 
-    /// The same for somebody who has not waited yet: another session is opened at once, and that is
-    /// tried for a while.
+    /// The same for a caller that has not waited yet: another session is opened at once, with
+    /// retries for a while.
     pub(crate) async fn ready_persistently(&mut self) -> Result<(), TransportError> {
         if let Some(publisher) = &mut self.publisher {
             match publisher.ready().await {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the broker is tried to be reached before who waits is told. Long enough for a broker to
+/// How long to try to reach the broker before the caller gets an error. Long enough for a broker to
 /// restart.
 const REACH_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -20,9 +20,9 @@ pub(crate) struct SessionSupervisor {
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) clock: Clock,
     backoff: Backoff,
-    /// Since when the session is open that was opened last.
+    /// Since when the last opened session is open.
     open_since: Option<Moment>,
-    /// The last session, or the last try to open one, is over: the next one waits.
+    /// Whether the last session, or the last try to open one, is over: then the next one waits.
     waits: bool,
 }
 
@@ -38,7 +38,7 @@ impl SessionSupervisor {
         Self { transport, topic, monitor, clock, backoff, open_since: None, waits: false }
     }
 
-    /// One of a client.
+    /// A supervisor for a client.
     pub(crate) fn of_client(
         transport: &Arc<dyn Transport>,
         topic: &TopicPartition,
@@ -71,8 +71,8 @@ impl SessionSupervisor {
         }
     }
 
-    /// Opens a session for somebody who waits for it and has not waited yet: at once, and again for
-    /// a while if the broker cannot be reached.
+    /// Opens a session for a caller that waits for it and has not waited yet: at once, with retries
+    /// for a while if the broker cannot be reached.
     pub(crate) async fn open_persistently<S, F>(
         &mut self,
         opening: impl Fn() -> F,
@@ -95,14 +95,14 @@ impl SessionSupervisor {
         self.open_since = Some(self.clock.now());
     }
 
-    /// The session that was open is lost.
+    /// Notes that the open session is lost.
     pub(crate) fn lost(&mut self, error: &TransportError) {
         tracing::debug!(topic = %self.topic, %error, "session lost");
         self.monitor.lost(error);
         self.ended();
     }
 
-    /// The session that was open is over, which is no outage.
+    /// Notes that the open session is over, which is no outage.
     pub(crate) fn ended(&mut self) {
         if let Some(since) = self.open_since.take() {
             self.backoff.was_open_for(self.clock.now().since(since));
@@ -111,8 +111,8 @@ impl SessionSupervisor {
     }
 }
 
-/// Tries again, with a growing pause, while the broker cannot be reached; gives up after 20 s and
-/// at every other error.
+/// Retries with a growing pause while the broker cannot be reached; gives up after 20 s and at
+/// every other error.
 pub(crate) async fn persistently<T, F>(
     address: &str,
     attempt: impl Fn() -> F,
@@ -138,7 +138,7 @@ where
     result.unwrap_or_else(|_| Err(last.unwrap_or_else(|| no_answer(address))))
 }
 
-/// Nothing came in time, not even an error.
+/// The error if nothing came in time, not even an error.
 pub(crate) fn no_answer(address: &str) -> TransportError {
     TransportError::new(TransportErrorKind::Unreachable, address, "no answer in time")
 }

@@ -1,22 +1,22 @@
-//! A topic that is read whole: from its start to where it ended when that was looked up, and
-//! followed from then on.
+//! A topic that is read whole: from its start to the end looked up at the beginning, and followed
+//! from then on.
 
 use super::KeptFollower;
 use crate::transport::{Message, Position, TransportError};
 
-/// Messages that are handed out together.
+/// Maximum number of messages returned together.
 const AT_ONCE_MAX: usize = 256;
 
-/// What a topic that is read whole has to say.
+/// Events of a topic that is read whole.
 #[derive(Debug)]
 pub(crate) enum TopicReadEvent {
     /// Messages, in order.
     Messages(Vec<Message>),
-    /// All is read that stood there when this began. Once.
+    /// Everything stored at the beginning was read. Comes once.
     ToEnd,
 }
 
-/// See the module's documentation.
+/// Reads a topic to its end and then follows it.
 pub(crate) struct WholeFollower {
     follower: KeptFollower,
     stage: TopicReadStage,
@@ -24,11 +24,11 @@ pub(crate) struct WholeFollower {
 
 #[derive(Clone, Copy, Debug)]
 enum TopicReadStage {
-    /// Where the topic ends is not known.
+    /// The end of the topic is not known.
     Begins,
-    /// It ended here.
+    /// The topic ended here.
     Reads(Option<Position>),
-    /// It was read to its end.
+    /// The topic was read to its end.
     Follows,
 }
 
@@ -37,13 +37,12 @@ impl WholeFollower {
         Self { follower, stage: TopicReadStage::Begins }
     }
 
-    /// Whether a message was read: the next session goes on behind it.
+    /// Whether a message was read: the next session continues behind it.
     pub(crate) const fn has_read(&self) -> bool {
         self.follower.has_read()
     }
 
-    /// What comes next. After an error the next call goes on where this one stopped. May be dropped
-    /// and called again.
+    /// The next event. After an error the next call continues where this one stopped. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<TopicReadEvent, TransportError> {
         loop {
             match &mut self.stage {

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tracing::Span;
 
-/// Processes tasks of one kind by code that blocks its thread: it calculates for long, or waits for
+/// Processes tasks of one kind by code that blocks its thread: a long calculation, or a wait for
 /// something that is not asynchronous.
 ///
 /// [`blocking`] makes it a [`TaskProcessor`], which runs each attempt on a thread of its own
@@ -50,10 +50,10 @@ use tracing::Span;
 /// # }
 /// ```
 ///
-/// A thread cannot be ended from outside, so it should ask [`TaskContext::is_cancelled`] now and
-/// then. One that does not keeps its slot, after its cancellation, until it returns; only
-/// [`Client::cancellation`](crate::Client::cancellation) frees the slot at once. Tokio has 512 such threads by
-/// default (`max_blocking_threads` of its runtime): an attempt that finds none waits for one,
+/// A thread cannot be ended from outside, so it should check [`TaskContext::is_cancelled`] now and
+/// then. A thread that does not keeps its slot after its cancellation until it returns; only
+/// [`Cancellation::kill`](crate::Cancellation::kill) frees the slot at once. Tokio has 512 threads by
+/// default (`max_blocking_threads` of its runtime): an attempt without a free one waits for it,
 /// within its budget.
 pub trait BlockingProcessor: Send + Sync + 'static {
     /// The task, read from the payload: any type that `serde` can deserialize.
@@ -68,13 +68,13 @@ pub trait BlockingProcessor: Send + Sync + 'static {
     fn process(&self, task: Self::Task, context: TaskContext) -> Result<Self::Output, TaskError>;
 }
 
-/// Makes a [`TaskProcessor`] of one that blocks its thread.
+/// Makes a [`TaskProcessor`] from a processor that blocks its thread.
 pub fn blocking<P: BlockingProcessor>(processor: P) -> Blocking<P> {
     Blocking(Arc::new(processor))
 }
 
-/// Makes a processor of a function or closure that blocks its thread: what [`BlockingProcessor`]
-/// says holds for it, too.
+/// Makes a processor from a function or closure that blocks its thread. The documentation of
+/// [`BlockingProcessor`] applies here, too.
 ///
 /// ```no_run
 /// use longhaul::{Client, TaskContext, Text, blocking_fn};
@@ -97,11 +97,11 @@ where
     blocking(BlockingFn { function, task: PhantomData })
 }
 
-/// A processor made of one that blocks its thread: see [`blocking`].
+/// A [`TaskProcessor`] made from one that blocks its thread: see [`blocking`].
 #[derive(Debug)]
 pub struct Blocking<P>(Arc<P>);
 
-/// A processor made of a function by [`blocking_fn`].
+/// A processor made from a function by [`blocking_fn`].
 pub struct BlockingFn<T, F> {
     function: F,
     task: PhantomData<fn(T)>,
@@ -142,17 +142,17 @@ impl<P: BlockingProcessor> TaskProcessor for Blocking<P> {
             let _running = running;
             let _span = span.entered();
             let result = catch_unwind(AssertUnwindSafe(|| processor.process(task, context)));
-            // Where it panicked is known on its thread alone.
+            // The place of the panic is known only on its thread.
             result.unwrap_or_else(|panic| Err(TaskError::panicked(reason_of_panic(&*panic))))
         });
         // An attempt that is over before it has got a thread needs none.
         let _unless_begun = AbortOnDrop(thread.abort_handle());
-        // The runtime shuts down: that is no failure of the task.
+        // The runtime shuts down, which is no failure of the task.
         thread.await.unwrap_or_else(|_| Err(TaskError::snooze(ABORTED_WAIT)))
     }
 }
 
-/// Aborts what it was made of, if that can still be aborted.
+/// Aborts the task of its handle, if that is still possible.
 pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -161,19 +161,19 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// The threads of one attempt that blocking processors run on. More often than not there is none.
+/// The threads on which blocking processors run one attempt. Usually there are none.
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Mutex<Vec<oneshot::Receiver<Infallible>>>);
 
 impl Threads {
-    /// A thread begins: it runs until it drops this.
+    /// Registers a thread, which runs until it drops the returned value.
     pub(super) fn enter(&self) -> oneshot::Sender<Infallible> {
         let (running, ended) = oneshot::channel();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
         running
     }
 
-    /// Resolves when those have ended that run now; `None` if none does.
+    /// Resolves when all current threads have ended; `None` if there are none.
     pub(super) fn ended(&self) -> Option<BoxFuture<'static, ()>> {
         let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain_mut(|thread| thread.try_recv() == Err(oneshot::error::TryRecvError::Empty));
@@ -217,7 +217,8 @@ mod tests {
         assert!(test.context().shared.threads.ended().is_none());
     }
 
-    /// A middleware with a limit of its own, say, drops a processor half-way: its thread goes on.
+    /// For example, a middleware with a limit of its own drops a processor half-way, while its
+    /// thread goes on.
     #[tokio::test]
     async fn a_thread_whose_attempt_was_dropped_is_known_until_it_ends() {
         let (go, gate) = mpsc::channel::<()>();

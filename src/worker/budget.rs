@@ -1,18 +1,17 @@
-//! When the budget of an attempt is used up.
+//! The end of an attempt's budget.
 
 use crate::clock::{Clock, runtime_now};
 use longhaul_core::protocol::moment::Moment;
 use std::time::Duration;
 
-/// When the budget of an attempt is used up.
+/// The time at which the budget of an attempt ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deadline {
-    /// By the clock that goes on while the machine is suspended.
+    /// By a clock that goes on while the machine is suspended.
     Clock {
         clock: Clock,
         at: Moment,
-        /// Timers stand still while the machine is suspended, so the clock is looked at again this
-        /// often.
+        /// Interval at which the clock is checked: timers stop while the machine is suspended.
         look_every: Duration,
     },
     /// By tokio's clock, which the unit test of a processor may pause.
@@ -20,7 +19,7 @@ pub(crate) enum Deadline {
 }
 
 impl Deadline {
-    /// What is left of the budget.
+    /// The rest of the budget.
     pub(crate) fn remaining(&self) -> Duration {
         match self {
             Self::Clock { clock, at, .. } => at.since(clock.now()),
@@ -28,7 +27,7 @@ impl Deadline {
         }
     }
 
-    /// Resolves when nothing is left.
+    /// Resolves when the budget is used up.
     pub(crate) async fn wait(self) {
         match self {
             Self::Clock { look_every, .. } => wait_out(|| self.remaining(), look_every).await,
@@ -51,8 +50,8 @@ async fn wait_out(remaining: impl Fn() -> Duration, look_every: Duration) {
 mod tests {
     use super::*;
 
-    /// A machine that was suspended for an hour once let a budget of a minute run on for a minute
-    /// after it woke up.
+    /// Earlier, a machine that was suspended for an hour let a budget of a minute run on for a
+    /// minute after it woke up.
     #[tokio::test(start_paused = true)]
     async fn a_suspended_machine_does_not_stretch_a_budget() {
         let (seconds, timer) = (Duration::from_secs, longhaul_memory::simulated_clock(0));

@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Builds a worker; see [`Client::worker`](crate::Client::worker). What is not set has the default
-/// of [`WorkerConfig`].
+/// Builds a worker; see [`Client::worker`](crate::Client::worker). Settings that are not set have
+/// the defaults of [`WorkerConfig`].
 ///
 /// ```no_run
 /// use longhaul::{Client, TaskProcessor, WorkerError, WorkerHandle};
@@ -48,7 +48,7 @@ pub struct WorkerBuilder<P> {
     processor: P,
 }
 
-/// All that is said of a worker but its processor.
+/// All settings of a worker except its processor.
 #[derive(Debug)]
 struct WorkerSetup {
     options: ConnectOptions,
@@ -58,11 +58,11 @@ struct WorkerSetup {
     share: Share,
     levels: Option<Levels>,
     others: Vec<(String, Share)>,
-    /// What the client knows of topics, by the full names of task topics.
+    /// The client's topic overrides, by the full names of task topics.
     known_overrides: BTreeMap<String, TopicOverrides>,
     config: WorkerConfig,
     codecs: Codecs,
-    /// Where it starts in a test.
+    /// The test engine in which it starts.
     #[cfg(feature = "testing")]
     engine: Option<EngineRef>,
 }
@@ -77,7 +77,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     ) -> Self {
         let overrides = TopicOverrides::of(&known_overrides, &task_topic);
         let (share, others, config) = (Share::default(), Vec::new(), WorkerConfig::default());
-        // Workers of one client are told apart.
+        // The random digits distinguish the workers of one client.
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
         let setup = WorkerSetup {
@@ -97,14 +97,14 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         Self { setup, processor }
     }
 
-    /// Puts this around each attempt of the worker, and around the middleware that it has.
+    /// Puts this middleware around each attempt of the worker, outside the middleware added before.
     pub fn middleware<M: Middleware>(self, middleware: M) -> WorkerBuilder<With<M>> {
         let Self { setup, processor } = self;
         WorkerBuilder { setup, processor: processor.with(middleware) }
     }
 
-    /// The worker starts in this test engine and not on Pulsar, if there is one, and has its
-    /// settings where none are set.
+    /// Starts the worker in this test engine instead of Pulsar, if there is one, with the engine's
+    /// settings as defaults.
     #[cfg(feature = "testing")]
     pub(crate) fn engine(mut self, engine: Option<EngineRef>) -> Self {
         if engine.is_some() {
@@ -121,16 +121,16 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Topics that belong to the task topic that the worker was made for, and whose names differ
-    /// from the derived ones.
+    /// Sets the names of topics that belong to the worker's task topic and differ from the derived
+    /// ones.
     pub fn topics(mut self, overrides: TopicOverrides) -> Self {
         self.setup.overrides = overrides;
         self
     }
 
-    /// Works on one more task topic, with the same processor, and the same slots for the tasks of
-    /// all topics. Each topic has a ledger, a metadata topic and dead letters of its own;
-    /// [`TaskContext::topic`](crate::TaskContext::topic) says which one a task is from.
+    /// Works on one more task topic, with the same processor, and with slots shared among all
+    /// topics. Each topic has a ledger, a metadata topic and dead letters of its own;
+    /// [`TaskContext::topic`](crate::TaskContext::topic) tells which topic a task is from.
     ///
     /// ```no_run
     /// # use longhaul::{Client, TaskProcessor, WorkerError, WorkerHandle};
@@ -164,7 +164,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 
     /// Works on the levels of the task topic, too: `<T>-high` and `<T>-low`, to which
     /// [`Submission::priority`](crate::Submission::priority) and any producer may submit. With an
-    /// admin URL the worker makes them; otherwise
+    /// admin URL the worker creates them; otherwise
     /// [`Queue::setup_levels`](crate::Queue::setup_levels) does.
     ///
     /// ```no_run
@@ -179,48 +179,48 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// The share of the slots that the topic has which the worker was made for. By default weight
-    /// 1, as each [`also`](Self::also) has.
+    /// Sets the share of the slots of the worker's own topic. Default: weight 1, as for each
+    /// [`also`](Self::also).
     pub fn share(mut self, share: Share) -> Self {
         self.setup.share = share;
         self
     }
 
-    /// What the broker's statistics call the consumers of this worker, such as the name of a host
-    /// or pod; its producers have it among their metadata. By default the client's name and some
+    /// Sets the name of the worker's consumers in the broker's statistics, such as the name of a
+    /// host or pod; its producers have it in their metadata. Default: the client's name and some
     /// random digits.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.setup.options = self.setup.options.name(name);
         self
     }
 
-    /// Which tasks get a dead letter, and how many letters are kept for how long: see
+    /// Sets which tasks get a dead letter, how many letters are kept, and for how long: see
     /// [`DeadLetterPolicy`].
     pub fn dead_letters(mut self, policy: DeadLetterPolicy) -> Self {
         self.setup.config.dead_letters = policy;
         self
     }
 
-    /// What you call this worker: see [`WorkerConfig::label`].
+    /// Sets your label for this worker: see [`WorkerConfig::label`].
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.setup.config.label = label.into();
         self
     }
 
-    /// The subscription that this worker shares with others: its client's, so that both mean the
-    /// same topics.
+    /// Sets the subscription that this worker shares with others: its client's, so that both use
+    /// the same topics.
     pub(crate) fn subscription(mut self, name: impl Into<String>) -> Self {
         self.setup.config.subscription = name.into();
         self
     }
 
-    /// The codecs of its client.
+    /// Sets the codecs: its client's.
     pub(crate) fn codecs(mut self, codecs: Codecs) -> Self {
         self.setup.codecs = codecs;
         self
     }
 
-    /// Leases what it claims.
+    /// Leases the tasks that it claims.
     pub(crate) fn granting_leases(self, terms: LeaseTerms) -> Self {
         self.settings(|config| config.leases = Some(terms))
     }
@@ -231,73 +231,74 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Tasks that run at once.
+    /// Sets the number of tasks that run at once.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.setup.config.concurrency = tasks;
         self
     }
 
-    /// Attempts that a task has.
+    /// Sets the maximum number of attempts of a task.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.setup.config.max_attempts = attempts;
         self
     }
 
-    /// How long an attempt may take at a task whose message does not say it: see
+    /// Sets the time limit for an attempt of a task whose message sets none: see
     /// [`WorkerConfig::max_duration`].
     pub fn max_duration(mut self, limit: Duration) -> Self {
         self.setup.config.max_duration = Some(limit);
         self
     }
 
-    /// How often the worker says that it is alive.
+    /// Sets the heartbeat interval.
     pub fn heartbeat(mut self, every: Duration) -> Self {
         self.setup.config.heartbeat = every;
         self
     }
 
-    /// How often a running task's public entry is renewed.
+    /// Sets the interval at which the metadata entry of a running task is renewed.
     pub fn keep_alive(mut self, every: Duration) -> Self {
         self.setup.config.keep_alive = every;
         self
     }
 
-    /// How long a finished task stays visible on the metadata topic.
+    /// Sets how long a finished task stays visible on the metadata topic.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.setup.config.retention = retention;
         self
     }
 
-    /// How long an idempotency key is remembered at least, from the end of its task; at most three
-    /// times as long. Set it alike for all workers of a queue: the one that is first by rank
-    /// decides. Longer than a message may lie on the task topic: when a message comes whose loss
-    /// was forgotten, it is run. Never less than 10 heartbeats; default 7 days.
+    /// Sets the minimum time for which an idempotency key is remembered after the end of its task;
+    /// the maximum is three times as long. Use the same value for all workers of a queue: the one
+    /// that is first by rank decides. It must be longer than a message may stay on the task topic:
+    /// a message whose loss was forgotten is run when it arrives. At least 10 heartbeat intervals;
+    /// default 7 days.
     pub fn key_retention(mut self, retention: Duration) -> Self {
         self.setup.config.key_retention = retention;
         self
     }
 
-    /// How long a task waits between attempts.
+    /// Sets the pauses between attempts.
     pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
         self.setup.config.backoff = RetryPolicy::exponential(base, max);
         self
     }
 
-    /// How long a task waits between attempts whose message does not say it: these pauses, one
-    /// after the other. They make one attempt more than there are of them, whatever
-    /// [`WorkerBuilder::max_attempts`] says.
+    /// Sets the pauses between attempts of tasks whose messages set none: these, one after the
+    /// other. The number of attempts is one more than the number of pauses, whatever
+    /// [`WorkerBuilder::max_attempts`] is.
     pub fn retry_intervals(mut self, intervals: impl Into<Vec<Duration>>) -> Self {
         self.setup.config.backoff = RetryPolicy::intervals(intervals);
         self
     }
 
-    /// How long a processor may go on after its cancellation.
+    /// Sets how long a processor may continue after its cancellation.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.setup.config.cancel_grace = grace;
         self
     }
 
-    /// How long running tasks may take to end when the worker is drained from outside: see
+    /// Sets how long running tasks may take to end when the worker is drained from outside: see
     /// [`WorkerConfig::drain_limit`].
     pub fn drain_limit(mut self, limit: Duration) -> Self {
         self.setup.config.drain_limit = limit;
@@ -317,24 +318,24 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Whether the worker may make and change topics before it starts, as
+    /// Sets whether the worker may create and change topics before it starts, as
     /// [`Queue::setup_topics`](crate::Queue::setup_topics) does. It needs the client's admin URL
-    /// for that. Default true; otherwise it only says what is at risk.
+    /// for that. Default true; otherwise it only logs the risks.
     #[cfg(feature = "admin")]
     pub fn set_up_topics(mut self, allowed: bool) -> Self {
         self.setup.preflight.set_up(allowed);
         self
     }
 
-    /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
+    /// Starts the worker on a thread of its own. Processors run on the runtime of the caller.
     ///
-    /// If the client knows the admin API, the topics are checked first, and set up where they are
-    /// not as they should be. What cannot be set up is logged with what is at risk. While a cluster
-    /// fails over this takes up to a minute for each of the two.
+    /// If the client has an admin URL, the worker first checks the topics and sets up those that
+    /// are not as they should be. It logs what cannot be set up, with the risk. During a failover
+    /// of a cluster, the check and the set-up take up to a minute each.
     ///
     /// # Errors
-    /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds
-    /// that the subscription is gone although the ledger remembers tasks.
+    /// If a setting or a topic's name is invalid, the broker cannot be reached, or the check finds
+    /// that the subscription is gone although the ledger has tasks.
     pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
         let Self { setup, processor } = self;
         setup.begin(Arc::new(processor)).await
@@ -343,8 +344,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 
 impl WorkerSetup {
     /// A plain function that boxes the future, so that the worker is compiled once, in this crate.
-    /// What an `async fn` awaits is compiled by each crate that polls it: the LLVM IR of the
-    /// example `checkpoint` was 49 MB, and is 14.
+    /// The futures awaited by an `async fn` are compiled in each crate that polls it: the LLVM IR
+    /// of the example `checkpoint` was 49 MB that way, and is 14 MB now.
     fn begin(
         self,
         processor: Arc<dyn ErasedProcessor>,

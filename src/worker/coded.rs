@@ -1,5 +1,5 @@
-//! Attempts at tasks whose payloads are encoded by a codec. Others pass through at the price of one
-//! look at their properties.
+//! Attempts of tasks whose payloads a codec has encoded. For other tasks this costs one check of
+//! their properties.
 
 use super::erased::ErasedProcessor;
 use super::processor::{Coding, TaskContext};
@@ -38,7 +38,7 @@ impl ErasedProcessor for Coded {
 }
 
 impl Coded {
-    /// What the processor is given.
+    /// Decodes the input of the processor.
     fn decode(
         &self,
         payload: &[u8],

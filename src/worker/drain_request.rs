@@ -1,11 +1,10 @@
-//! A request to drain that comes from outside: what the handle and the driver of a worker know of
-//! it together.
+//! A drain request from outside, shared by the handle and the driver of a worker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// See the module's documentation.
+/// State of the drain request.
 #[derive(Debug)]
 pub(crate) struct DrainSignal {
     /// How long running tasks may take to end, in ms.
@@ -20,7 +19,7 @@ impl DrainSignal {
         request
     }
 
-    /// From now on running tasks may take so long. A drain that has begun is not changed.
+    /// Sets how long running tasks may take. A drain that has begun is not changed.
     pub(super) fn limit_to(&self, limit: Duration) {
         let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         self.limit_ms.store(ms, Ordering::Relaxed);
@@ -30,15 +29,15 @@ impl DrainSignal {
         Duration::from_millis(self.limit_ms.load(Ordering::Relaxed))
     }
 
-    /// The worker has read it.
+    /// Notes that the worker has read the request.
     pub(super) fn arrive(&self) {
         self.arrived.send_replace(true);
     }
 
-    /// Resolves when the worker has read it.
+    /// Resolves when the worker has read the request.
     pub(super) async fn arrived(&self) {
         let mut arrived = self.arrived.subscribe();
-        // The sender lives in here.
+        // The sender is part of `self`.
         drop(arrived.wait_for(|arrived| *arrived).await);
     }
 }

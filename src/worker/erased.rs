@@ -27,7 +27,7 @@ impl<P: TaskProcessor> ErasedProcessor for P {
         async move {
             let decoded = P::Task::from_payload(&payload);
             // The task may be meant for a newer version of the processor, which another worker has
-            // already or this one gets next.
+            // or this one will get.
             let task = decoded
                 .map_err(|cause| TaskError::unsuitable(text::undecodable(&cause.to_string())))?;
             drop(payload);

@@ -1,5 +1,5 @@
-//! Runs one attempt: decodes the payload, contains panics, keeps the budget, cancels first kindly
-//! and then by force.
+//! Runs one attempt: decodes the payload, contains panics, enforces the budget, and cancels first
+//! gracefully and then by force.
 //!
 //! The body runs on the user's runtime, everything around it on the worker's own: a body that
 //! blocks its thread cannot stop heartbeats, keep-alives or the clock of its own budget.
@@ -31,13 +31,13 @@ use tracing::{Instrument, Span};
 pub(crate) enum Ending {
     /// With a result.
     Completed(Bytes),
-    /// Without, for this reason.
+    /// Without a result, for this reason.
     Failed(AttemptFailure, String),
-    /// Without: another one follows when these tasks are over.
+    /// Without a result: another attempt follows when these tasks are over.
     After(Box<AfterTasks>),
     /// A client cancelled the task.
     Cancelled,
-    /// It was stopped and nobody waits for an outcome: another worker has taken over.
+    /// It was stopped without an outcome: another worker has taken over.
     Fenced,
     /// The worker shuts down: the attempt is given back.
     Released,
@@ -45,7 +45,7 @@ pub(crate) enum Ending {
     NotBegun,
 }
 
-/// Why an attempt is to end early.
+/// Reason to end an attempt early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
     /// A client cancelled the task.
@@ -70,7 +70,7 @@ impl Ending {
         }
     }
 
-    /// The driver has gone when nobody says why.
+    /// Without a reason, the driver has gone.
     const fn of_halt(halt: Option<Halt>) -> Self {
         match halt {
             Some(Halt::Cancelled) => Self::Cancelled,
@@ -79,7 +79,7 @@ impl Ending {
         }
     }
 
-    /// How it has ended, as metrics call it.
+    /// The name of the ending in metrics.
     pub(super) fn in_a_word(&self) -> &'static str {
         match self {
             Self::Completed(_) => "completed",
@@ -95,7 +95,7 @@ impl Ending {
         }
     }
 
-    /// Why it has failed, if it has.
+    /// The reason of the failure, if it has failed.
     pub(super) fn failure(&self) -> Option<&str> {
         match self {
             Self::Failed(failure, reason) if !matches!(failure, AttemptFailure::Snooze(_)) => {
@@ -111,7 +111,7 @@ impl Ending {
         }
     }
 
-    /// That of the attempt; or that of the task, which is over with it.
+    /// The attempt's budget is used up; or the task's, which ends the task.
     fn over_budget(ends_task: bool) -> Self {
         let failure = if ends_task { AttemptFailure::Fatal } else { AttemptFailure::Retry };
         Self::Failed(failure, text::OVER_BUDGET.to_owned())
@@ -122,36 +122,36 @@ impl Ending {
     }
 }
 
-/// An attempt to be run.
+/// An attempt to run.
 pub(crate) struct Attempt {
-    /// What its processor is given; the checkpoint is still to be read.
+    /// The processor's context; the checkpoint is still to be read.
     pub(crate) shared: AttemptContext,
-    /// Or why it cannot be read.
+    /// The payload, or why it cannot be read.
     pub(crate) payload: Result<Bytes, Arc<str>>,
     /// Reads the last checkpoint, if there is one.
     pub(crate) read: Option<BoxFuture<'static, Option<Bytes>>>,
-    /// Around its body.
+    /// The span around its body.
     pub(crate) span: Span,
-    /// Later than this its body does not begin.
+    /// Its body must not begin later than this.
     pub(crate) begin_by: Deadline,
-    /// The deadline of its processor is that of the task: what it ends is not tried again.
+    /// Whether its deadline is the task's: then no further attempt follows.
     pub(crate) ends_task: bool,
     pub(crate) grace: Duration,
     pub(crate) halt: oneshot::Receiver<Halt>,
 }
 
-/// What [`attend`] tells the driver.
+/// The result that [`attend`] reports to the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptEnd {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
     pub(crate) ending: Ending,
-    /// The body has not ended: it ignores its cancellation and blocks its thread. It keeps its
-    /// slot, unless it was killed.
+    /// Set if the body has not ended: it ignores its cancellation and blocks its thread. It keeps
+    /// its slot, unless it was killed.
     pub(crate) stuck: Option<StuckBody>,
 }
 
-/// Resolves when a body that blocked its thread has ended at last.
+/// Resolves when a body that blocked its thread has ended.
 #[derive(Clone)]
 pub(crate) struct StuckBody(pub(crate) futures::future::Shared<BoxFuture<'static, ()>>);
 
@@ -175,22 +175,22 @@ impl PartialEq for StuckBody {
 
 impl Eq for StuckBody {}
 
-/// After its future was dropped, a body that does not block its thread is gone at the next await
-/// point.
+/// How long to wait for a body after its future was dropped: one that does not block its thread
+/// ends at its next await point.
 const ABORT_WAIT: Duration = Duration::from_millis(500);
 
 /// The longest grace at the deadline of a drain, which gives up 10 s after that.
 const RELEASE_GRACE_MAX: Duration = Duration::from_secs(5);
 
-/// When a task whose body was aborted from outside is tried again.
+/// Delay of the next attempt after a body was aborted from outside.
 pub(super) const ABORTED_WAIT: Duration = Duration::from_secs(10);
 
-/// Runs an attempt to its end. Its body begins when the last checkpoint is there, which may have to
-/// be read first; an attempt that is over by then never begins. Nor does one that was held up until
-/// others may have taken its task over, by that read or because the process stood still: whether
-/// its claim still counts only the ledger knows.
+/// Runs an attempt to its end. Its body begins after the last checkpoint was read, if there is one;
+/// an attempt that is over by then never begins. An attempt that was held up, by that read or by a
+/// suspended process, until others may have taken its task over does not begin either: only the
+/// ledger knows whether its claim is still current.
 ///
-/// A worker may have a hundred thousand of these: what few of them need is boxed.
+/// A worker may have 100,000 of these, so rarely used parts are boxed.
 pub(crate) async fn attend(
     processor: Arc<dyn ErasedProcessor>,
     attempt: Attempt,
@@ -226,24 +226,25 @@ pub(crate) async fn attend(
     let handle = bodies.spawn(
         gate.wrap(
             async move {
-                // Timers may have stood still with the process, so this is asked last.
+                // Checked last, because timers may have stopped with the process.
                 let ending = if begin_by.remaining().is_zero() {
                     Ending::NotBegun
                 } else {
                     body.await.map_or_else(|panic| ending_of_panic(&*panic), Ending::of_result)
                 };
-                // The receiver is gone when the attempt was given up: nobody needs the ending.
+                // The receiver is gone if the attempt was given up; the ending is not needed then.
                 drop(report.send(ending));
             }
             .instrument(span),
         ),
     );
-    // A worker that is stopped takes its bodies along.
+    // The bodies of a worker that is stopped are stopped as well.
     let _abort = AbortOnDrop(handle.abort_handle());
     let forced = tokio::select! {
         biased;
         ending = &mut outcome => {
-            // The runtime of the processors has shut down, say. That is no failure of the task.
+            // For example, the runtime of the processors has shut down, which is no failure of the
+            // task.
             let ending = ending.unwrap_or(Ending::Failed(AttemptFailure::Snooze(ABORTED_WAIT), String::new()));
             let stuck = shared.threads.ended().map(StuckBody::new);
             return AttemptEnd { task, epoch, ending, stuck };
@@ -257,7 +258,7 @@ pub(crate) async fn attend(
     AttemptEnd { task, epoch, ending: forced, stuck }
 }
 
-/// Resolves when an attempt has come to one of its limits, with how it ends then.
+/// Resolves when an attempt has reached one of its limits, with the ending.
 fn limits(shared: &AttemptContext, ends_task: bool) -> BoxFuture<'static, Ending> {
     let deadline = shared.deadline.map(Deadline::wait);
     let over = deadline.map(|over| over.map(move |()| Ending::over_budget(ends_task)));
@@ -277,7 +278,7 @@ fn limits(shared: &AttemptContext, ends_task: bool) -> BoxFuture<'static, Ending
     }
 }
 
-/// Waits for what must be there before a body begins, or says how the attempt ends instead.
+/// Waits for the data that a body needs before it begins, or returns the ending of the attempt.
 async fn wait_for<T>(
     read: impl Future<Output = T>,
     halt: &mut oneshot::Receiver<Halt>,
@@ -293,8 +294,8 @@ async fn wait_for<T>(
     }
 }
 
-/// Lets a body that was cancelled end within its grace, unless it is killed, then ends it by force.
-/// Returns one that does not let itself be ended.
+/// Lets a cancelled body end within its grace, unless it is killed, then ends it by force. Returns
+/// a body that could not be ended.
 async fn stop(
     mut handle: JoinHandle<()>,
     grace: Duration,
@@ -326,8 +327,8 @@ thread_local! {
     static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Remembers where a panic happened, which the panic itself does not say. The hook that was there
-/// goes on as before.
+/// Records the place of a panic, which the panic itself does not contain. The previous hook still
+/// runs.
 fn note_panic_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -344,7 +345,7 @@ pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
     Ending::Failed(AttemptFailure::Retry, reason_of_panic(panic))
 }
 
-/// To be asked on the thread that has panicked.
+/// Must be called on the thread that has panicked.
 pub(super) fn reason_of_panic(panic: &(dyn Any + Send)) -> String {
     let message = panic
         .downcast_ref::<&str>()
@@ -366,7 +367,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
-    /// Notes that its body has begun.
+    /// Records whether its body has begun.
     #[derive(Default)]
     struct Done(AtomicBool);
 
@@ -382,12 +383,12 @@ mod tests {
     }
 
     /// Runs an attempt that may begin within a second; its body is held up behind this gate, and
-    /// its context takes so long.
+    /// reading its context takes this long.
     async fn ending(gate: ProcessGate, reads_for: Duration) -> Ending {
         ending_of(Arc::default(), None, gate, reads_for).await
     }
 
-    /// The same of this processor, with this budget.
+    /// The same for this processor, with this budget.
     async fn ending_of(
         processor: Arc<Done>,
         budget: Option<Duration>,
@@ -425,7 +426,7 @@ mod tests {
         attend(processor, attempt, Handle::current(), gate).await.ending
     }
 
-    /// A worker that had stood still for longer than a budget began the body all the same, and
+    /// Earlier, a worker that had been suspended for longer than a budget began the body and
     /// cancelled it at once.
     #[tokio::test(start_paused = true)]
     async fn a_body_whose_budget_is_used_up_does_not_begin() {
@@ -442,8 +443,8 @@ mod tests {
         }
     }
 
-    /// A process was suspended just before a body began. Two minutes later it began, on a task that
-    /// others had ended and sealed.
+    /// Earlier, a process was suspended just before a body began. Two minutes later it began, for a
+    /// task that others had ended and sealed.
     #[tokio::test(start_paused = true)]
     async fn a_body_that_is_held_up_does_not_begin_later() {
         for (held_up, begins) in [(SECOND / 2, true), (2 * SECOND, false)] {

@@ -1,4 +1,4 @@
-//! Starting a worker, and the handle to it.
+//! Starts a worker, and provides the handle to it.
 
 use super::coded::Coded;
 use super::drain_request::DrainSignal;
@@ -25,10 +25,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The most task topics of one worker.
+/// Maximum number of task topics of one worker.
 const TOPICS_MAX: usize = 10_000;
 
-/// Topics whose partitions are counted at once.
+/// Number of topics whose partitions are counted concurrently.
 const COUNTED_AT_ONCE: usize = 16;
 
 /// Why a worker did not start, or ended.
@@ -41,23 +41,23 @@ pub enum WorkerError {
     /// The broker cannot be reached, or refuses.
     #[error("cannot connect")]
     Connect(#[from] TransportError),
-    /// A topic's name is not one.
+    /// A topic's name is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The ledger's settings keep this worker out.
     #[error("this worker's settings differ from those of its ledger")]
     Refused(#[from] LedgerConfigError),
-    /// The subscription is gone although the ledger remembers tasks: a new one would deliver
-    /// finished tasks again. Nothing was created; the text names the remedy.
+    /// The subscription is gone although the ledger has tasks: a new one would deliver finished
+    /// tasks again. Nothing was created; the text names the remedy.
     #[cfg(feature = "admin")]
     #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
     SubscriptionLost(Box<TopicFinding>),
-    /// A drain gave up waiting for what was still under way 10 s after its deadline: outcomes or
-    /// acks that the broker did not confirm, or a processor that ignores its cancellation. Other
-    /// workers take these tasks over. The task is one of them, if it is known.
+    /// A drain gave up waiting for work in progress 10 s after its deadline: outcomes or acks that
+    /// the broker did not confirm, or a processor that ignores its cancellation. Other workers take
+    /// these tasks over. The task is one of them, if it is known.
     #[error("the drain gave up waiting for what was under way{}", .0.map(|task| format!(", task {task} for one")).unwrap_or_default())]
     DrainGaveUp(Option<TaskId>),
-    /// The worker's own thread could not be started, or ended without a word.
+    /// The worker's own thread could not be started, or ended without a result.
     #[error("the worker's thread failed: {0}")]
     Thread(String),
     /// A part of the worker that publishes, reads or consumes panicked. The worker ends, because it
@@ -78,8 +78,8 @@ impl From<DriverError> for WorkerError {
     }
 }
 
-/// A running worker. Dropping it stops the worker at once, as a crash would: its tasks are taken
-/// over after 2 heartbeat intervals. [`WorkerHandle::drain`] is the graceful way.
+/// A running worker. Dropping it stops the worker at once, like a crash: its tasks are taken over
+/// after 2 heartbeat intervals. [`WorkerHandle::drain`] is the graceful way.
 ///
 /// ```no_run
 /// use longhaul::{WorkerError, WorkerHandle};
@@ -102,7 +102,7 @@ pub struct WorkerHandle {
     drain_request: Arc<DrainSignal>,
 }
 
-/// What a handle shows of its worker.
+/// The state of its worker that a handle shows.
 #[derive(Clone, Debug)]
 pub(crate) struct HandleView {
     stats: Arc<WorkerCounters>,
@@ -131,25 +131,25 @@ impl HandleView {
 }
 
 impl WorkerHandle {
-    /// What it shows, for those who need not stop it.
+    /// The view of the worker, for users that need not stop it.
     pub(crate) fn view(&self) -> HandleView {
         self.view.clone()
     }
 
-    /// Where it is asked for leases.
+    /// The sender for lease requests.
     pub(crate) fn door(&self) -> LeaseSender {
         self.door.clone()
     }
 
     /// Resolves when the worker has read the ledger and takes tasks, or when it has ended: then
-    /// [`join`](Self::join) says why.
+    /// [`join`](Self::join) returns the reason.
     pub async fn ready(&self) {
         self.view.ready().await;
     }
 
-    /// Whether the worker has read the ledger, and every session with the broker is open: what a
-    /// readiness probe asks for. A task that was set aside ([`WorkerStats::violations`]) does not
-    /// change it: the worker goes on with all others.
+    /// Whether the worker has read the ledger, and every session with the broker is open: the
+    /// condition for a readiness probe. A task that was set aside ([`WorkerStats::violations`])
+    /// does not affect it: the worker goes on with all others.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.view.is_ready()
@@ -160,30 +160,30 @@ impl WorkerHandle {
         self.stop_request.is_closed()
     }
 
-    /// How the worker stands with its broker.
+    /// The state of the worker's connections to the broker.
     #[must_use]
     pub fn connection(&self) -> ConnectionState {
         self.view.connections.state()
     }
 
-    /// What the worker has counted so far.
+    /// The worker's counters so far.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.view.stats()
     }
 
-    /// Takes nothing new and lets running tasks end. At `deadline` it cancels what still runs, and
-    /// gives it back without costing it an attempt, as soon as it has ended or the cancel grace is
-    /// over (5 s at most).
+    /// Takes nothing new and lets running tasks end. At `deadline` it cancels the attempts that
+    /// still run, and gives them back without counting them, as soon as they have ended or the
+    /// cancel grace is over (5 s at most).
     ///
     /// # Errors
-    /// When the worker had ended by an error before, or gave up waiting 10 s after the deadline.
+    /// If the worker had ended by an error before, or gave up waiting 10 s after the deadline.
     pub async fn drain(self, deadline: Duration) -> Result<(), WorkerError> {
         self.request_drain(deadline);
         self.join().await
     }
 
-    /// As [`drain`](Self::drain), without waiting for its end.
+    /// Like [`drain`](Self::drain), without waiting for the end.
     pub fn request_drain(&self, deadline: Duration) {
         let deadline = self.view.clock.now() + deadline;
         self.stop_request.send_if_modified(|stop_request| {
@@ -195,11 +195,11 @@ impl WorkerHandle {
         });
     }
 
-    /// Resolves when the worker has read that it is to drain because somebody has asked for it from
-    /// outside: see [`Queue::drain`](crate::Queue::drain). It does so by itself, as
+    /// Resolves when the worker has read a request from outside to drain: see
+    /// [`Queue::drain`](crate::Queue::drain). The worker then drains by itself, as
     /// if [`request_drain`](Self::request_drain) had been called with
     /// [`WorkerConfig::drain_limit`](crate::WorkerConfig::drain_limit), and [`join`](Self::join)
-    /// resolves at its end. This is for those who have to know that it has begun.
+    /// resolves at its end. Use this if you need to know that the drain has begun.
     pub fn told_to_drain(&self) -> impl Future<Output = ()> + Send + use<> {
         let request = Arc::clone(&self.drain_request);
         async move { request.arrived().await }
@@ -216,15 +216,15 @@ impl WorkerHandle {
     /// The error that ended it.
     pub async fn join(self) -> Result<(), WorkerError> {
         let gone = || WorkerError::Thread("it ended without a word".to_owned());
-        // The sender of stop requests must outlive the wait: dropping it is a request to stop.
+        // The sender of stop requests must outlive the wait: dropping it requests a stop.
         let Self { stop_request, ended, .. } = self;
         let result = ended.await.unwrap_or_else(|_| Err(gone()));
         drop(stop_request);
         result
     }
 
-    /// Runs until Ctrl-C or SIGTERM, or until somebody [drains](crate::Queue::drain) the
-    /// worker from outside, then drains; a second signal stops at once.
+    /// Runs until Ctrl-C, SIGTERM, or a request from outside to
+    /// [drain](crate::Queue::drain) the worker, then drains; a second signal stops at once.
     ///
     /// # Errors
     /// The error that ended the worker.
@@ -271,21 +271,21 @@ async fn signal() {
     }
 }
 
-/// What a worker needs to know before it starts.
+/// The input for starting a worker.
 #[derive(Clone)]
 pub struct Plan {
-    /// Its settings, validated.
+    /// Its validated settings.
     pub config: WorkerConfig,
-    /// Its task topics, with what belongs to each, and its share of the slots.
+    /// Its task topics with their companion topics, and each topic's share of the slots.
     pub topics: Vec<(TopicNames, Share)>,
     pub(super) processor: Arc<dyn ErasedProcessor>,
 }
 
 impl Plan {
-    /// A plan for a processor.
+    /// Creates a plan for a processor.
     ///
     /// # Errors
-    /// When a setting is out of its bounds.
+    /// If a setting is out of its bounds.
     #[cfg(any(test, feature = "testing"))]
     pub fn new(
         config: WorkerConfig,
@@ -295,7 +295,7 @@ impl Plan {
         Self::with_codecs(config, topics, Arc::new(processor), Codecs::default())
     }
 
-    /// The same, with codecs for tasks whose payloads are encoded.
+    /// Creates a plan with codecs for tasks with encoded payloads.
     pub(super) fn with_codecs(
         config: WorkerConfig,
         topics: TopicNames,
@@ -308,11 +308,11 @@ impl Plan {
         Ok(Self { config, topics, processor })
     }
 
-    /// The same with one more task topic, whose tasks share the worker's slots.
+    /// Adds a task topic, whose tasks share the worker's slots.
     ///
     /// # Errors
-    /// When one of these names has another use already, or the weight is out of its bounds. Two
-    /// topics may have their dead letters, and their register, in common.
+    /// If one of these names has another use already, or the weight is out of its bounds. Two
+    /// topics may share their dead letters and their register.
     pub fn and(mut self, topics: TopicNames, share: Share) -> Result<Self, WorkerError> {
         if self.topics.len() >= TOPICS_MAX {
             return Err(TopicNameError::TooMany(TOPICS_MAX).into());
@@ -326,7 +326,7 @@ impl Plan {
     /// Sets the share of the first topic.
     ///
     /// # Errors
-    /// When the weight is out of its bounds.
+    /// If the weight is out of its bounds.
     pub fn share(mut self, share: Share) -> Result<Self, WorkerError> {
         share.validate()?;
         if let Some((_, first)) = self.topics.first_mut() {
@@ -346,14 +346,14 @@ impl std::fmt::Debug for Plan {
     }
 }
 
-/// The surroundings of a worker.
+/// The dependencies of a worker.
 #[derive(Debug)]
 pub struct Surroundings {
     /// The broker.
     pub transport: Arc<dyn Transport>,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Chance.
+    /// Random numbers.
     pub rng: fastrand::Rng,
     /// Stops everything in a simulation.
     pub gate: ProcessGate,
@@ -361,11 +361,11 @@ pub struct Surroundings {
     pub bodies: Handle,
 }
 
-/// A worker as a future to be run on the current runtime, and the handle to it. `start` runs it on
-/// a thread of its own; a simulation runs several on one.
+/// Prepares a worker as a future to run on the current runtime, and the handle to it. `start` runs
+/// it on a thread of its own; a simulation runs several on one thread.
 ///
 /// # Errors
-/// When the broker cannot be reached.
+/// If the broker cannot be reached.
 pub async fn prepare(
     plan: Plan,
     around: Surroundings,
@@ -404,13 +404,13 @@ pub async fn prepare(
     let run = async move {
         let _announce = announce;
         let result = driver.run().await.map_err(WorkerError::from);
-        // The handle may have been dropped: then nobody wants to know.
+        // The handle may have been dropped; then the result is not needed.
         drop(end.send(result));
     };
     Ok((Box::pin(run), handle))
 }
 
-/// The task topics with the number of partitions of each.
+/// Counts the partitions of the task topics.
 async fn count_partitions(
     transport: &Arc<dyn Transport>,
     topics: Vec<(TopicNames, Share)>,
@@ -422,8 +422,8 @@ async fn count_partitions(
     stream::iter(topics).map(count).buffered(COUNTED_AT_ONCE).try_collect().await
 }
 
-/// Tells whoever waits until the worker is ready that it has ended, also when it was dropped
-/// half-way.
+/// Announces the end of the worker to tasks that wait until it is ready, even if the worker was
+/// dropped half-way.
 struct AnnounceEnd(Arc<WorkerCounters>);
 
 impl Drop for AnnounceEnd {

@@ -14,7 +14,7 @@ pub(crate) fn of_this_process(name: &str, label: &str) -> WorkerIdentity {
     identity.bounded()
 }
 
-/// The machine's name: what the kernel says, or the environment where there is no such file.
+/// The machine's name from the kernel, or from the environment if there is no such file.
 fn host_name() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let environment =
@@ -27,7 +27,7 @@ fn host_name() -> String {
 mod tests {
     use super::*;
 
-    /// Nobody could tell which process on which machine ran a task: heartbeats and entries named a
+    /// Earlier, the process and machine of a task were unknown: heartbeats and entries named a
     /// random number.
     #[test]
     fn a_worker_says_who_it_is_and_is_read_back() {

@@ -1,25 +1,24 @@
-//! How much a worker may hold of what it does not run: deliveries that wait, and finished tasks
-//! whose end is not written yet. Pure.
+//! Limits the tasks that a worker holds without running them: waiting deliveries, and finished
+//! tasks whose end is not written yet. Pure.
 //!
-//! Nothing else bounds it. Slots bound what runs; but while the ledger, the metadata topic or the
-//! dead letters cannot be written, the task topic goes on delivering, and tasks that were claimed
-//! go on ending.
+//! Nothing else limits them. Slots limit running attempts; but while the ledger, the metadata topic
+//! or the dead letters cannot be written, the task topic goes on delivering, and claimed tasks go
+//! on ending.
 
-/// Tasks held beyond one for each slot: what a fast worker has on its way to the broker.
+/// Number of tasks held beyond one for each slot: what a fast worker has in flight to the broker.
 const TASKS_BEYOND_SLOTS: usize = 1_000;
 
-/// What a delivery is taken for, in bytes, while none is held that tells better.
+/// Assumed size of a delivery, in bytes, while none is held from which to estimate it.
 const DELIVERY_BYTES: usize = 4 * 1024;
 
-/// Tasks that are held and do not run: their payloads, and the results or reasons of those that
-/// have ended.
+/// Tasks that are held and do not run: their payloads, and the results or reasons of ended ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) tasks: usize,
     pub(super) bytes: usize,
 }
 
-/// The ceiling of a worker's [`Load`].
+/// The maximum [`Load`] of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Intake {
     tasks: usize,
@@ -31,7 +30,7 @@ impl Intake {
         Self { tasks: concurrency.saturating_add(TASKS_BEYOND_SLOTS), bytes }
     }
 
-    /// How many deliveries more may come; zero: nothing may be read in, either.
+    /// How many more deliveries may come; at zero, no payload may be read either.
     pub(super) fn room(&self, load: Load) -> usize {
         let each = load.bytes.checked_div(load.tasks).unwrap_or(0).max(DELIVERY_BYTES);
         let by_bytes = self.bytes.saturating_sub(load.bytes).div_ceil(each);

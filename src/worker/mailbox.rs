@@ -1,12 +1,12 @@
-//! A queue between the driver and the services around it. Putting something in never waits, so the
-//! driver cannot be held up by a slow broker; what bounds the queue is how much the driver has
-//! under way: slots, heartbeats, and what `intake.rs` lets it hold.
+//! A queue between the driver and the services around it. Putting an item in never waits, so a slow
+//! broker cannot hold up the driver. The driver's own limits bound the queue: slots, heartbeats,
+//! and the load that `intake.rs` allows.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// Beyond this something is wrong: the newest item is refused.
+/// Maximum number of items: beyond it the newest item is refused, because something is wrong.
 const ITEMS_MAX: usize = 1_000_000;
 
 pub(super) struct Mailbox<T>(Arc<MailboxState<T>>);
@@ -37,14 +37,13 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Puts an item in the place of all that is queued: a question that is not answered yet is of
-    /// no use beside a newer one.
+    /// Replaces all queued items by this one: an unanswered question is useless beside a newer one.
     pub(super) fn put_alone(&self, item: T) {
         self.clear();
         self.put(item);
     }
 
-    /// Takes the first item; waits for one. May be dropped and called again.
+    /// Takes the first item; waits for one. Cancel-safe.
     pub(super) async fn take(&self) -> T {
         loop {
             if let Some(item) = self.pop() {
@@ -66,12 +65,12 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Drops what is queued and for which this does not hold.
+    /// Keeps only the queued items for which `keep` returns true.
     pub(super) fn retain(&self, keep: impl FnMut(&T) -> bool) {
         self.items().retain(keep);
     }
 
-    /// Drops what is queued.
+    /// Drops all queued items.
     pub(super) fn clear(&self) {
         let dropped = std::mem::take(&mut *self.items());
         drop(dropped);

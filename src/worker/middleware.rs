@@ -1,4 +1,4 @@
-//! What a user puts around attempts: timing, logs, limits.
+//! Middleware around attempts: timing, logs, limits.
 
 use super::erased::ErasedProcessor;
 use super::processor::{TaskContext, TaskProcessor};
@@ -7,9 +7,9 @@ use longhaul_core::task::Raw;
 use std::fmt;
 use std::sync::Arc;
 
-/// Wraps attempts, whatever their types: it is given the payload as bytes and gives back the result
-/// as bytes. Between the two it calls [`Next::run`]. What it does before and after, with what it
-/// calls it, and whether it does at all, is its own affair.
+/// Wraps attempts of any types: it takes the payload as bytes and returns the result as bytes.
+/// Between the two it calls [`Next::run`]. It may do anything before and after the call, change the
+/// arguments, or skip the call.
 ///
 /// A type may implement it, and so may an asynchronous function or closure:
 ///
@@ -38,15 +38,15 @@ use std::sync::Arc;
 ///
 /// [`WorkerBuilder::middleware`](crate::WorkerBuilder::middleware) puts it around all processors of
 /// a worker, [`TaskProcessor::with`] around one of them, such as one of a
-/// [`Router`](crate::Router). The one that was added last is the outermost. It is inside the span
+/// [`Router`](crate::Router). The middleware added last is the outermost. It runs inside the span
 /// of the attempt, its panics are failed attempts, and the budget, a cancellation and the grace
-/// after it count for it as for the processor. A payload that the submitter's codec has encoded is
-/// decoded before.
+/// after it apply to it as to the processor. A payload encoded by the submitter's codec is decoded
+/// before.
 ///
 /// With the feature `tower`, `longhaul::tower::from_layer` makes one of any tower layer.
 ///
-/// What it drops half-way, the processor included, is dropped as any future is: at its next await
-/// point.
+/// A future that it drops half-way, including the processor's, ends at its next await point, like
+/// any future.
 pub trait Middleware: Send + Sync + 'static {
     /// Runs one attempt.
     ///
@@ -75,15 +75,15 @@ where
     }
 }
 
-/// What a [`Middleware`] wraps: the next one, or the processor.
+/// The part that a [`Middleware`] wraps: the next middleware, or the processor.
 #[derive(Clone)]
 pub struct Next(Arc<dyn ErasedProcessor>);
 
 impl Next {
-    /// Runs it. An error says what follows by its [`kind`](TaskError::kind).
+    /// Runs it. The [`kind`](TaskError::kind) of an error tells what follows.
     ///
     /// # Errors
-    /// What the processor says; that it cannot decode the payload, with the kind
+    /// The processor's error; that it cannot decode the payload, with the kind
     /// [`Elsewhere`](crate::TaskErrorKind::Elsewhere); or that its result cannot be encoded.
     pub async fn run(&self, payload: Raw, context: TaskContext) -> Result<Raw, TaskError> {
         Arc::clone(&self.0).run(payload.0, context).await.map(Raw)
@@ -134,7 +134,7 @@ mod tests {
     use crate::{TaskErrorKind, TestContext, processor_fn};
     use std::sync::Mutex;
 
-    /// Notes what it sees, under its name.
+    /// Records the calls, under its name.
     #[derive(Clone)]
     struct Noting(&'static str, Arc<Mutex<Vec<String>>>);
 

@@ -1,5 +1,5 @@
-//! The tasks that a task has waited for, as its processor sees them. Nothing is read of them before
-//! it asks.
+//! The tasks that a task has waited for, as its processor sees them. Their data is read only on
+//! request.
 
 use crate::transport::{Follow, Start, TopicPartition, Transport, TransportError};
 use bytes::Bytes;
@@ -8,19 +8,20 @@ use longhaul_core::task::{FromPayload, PayloadError, Position, TaskId, TaskMetad
 use std::fmt;
 use std::sync::Arc;
 
-/// How a task has ended that another one has waited for.
+/// The outcome of a task that another one has waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PredecessorOutcome {
     /// It has its result.
     Completed,
-    /// It failed for good, or its batch says only that some of its tasks have no result.
+    /// It failed for good, or the seal of its batch tells only that some of its tasks have no
+    /// result.
     Failed,
     /// It was cancelled.
     Cancelled,
     /// It was not started in time.
     Expired,
-    /// There is no such task, or it could not be waited for: it waits for this one itself.
+    /// It does not exist, or could not be waited for because it waits for this task itself.
     Missing,
 }
 
@@ -34,21 +35,21 @@ pub struct Predecessor {
     source: ResultSource,
 }
 
-/// Where a result is read from.
+/// The source of a result.
 #[derive(Clone)]
 enum ResultSource {
     /// There is none.
     Nowhere,
-    /// It was given by a test.
+    /// A test supplied it.
     Given(Bytes),
     Broker(Arc<ResultLocation>),
 }
 
-/// Where a result stands.
+/// The location of a result.
 pub(super) struct ResultLocation {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) ledger: TopicPartition,
-    /// The entry that ended the task, while the ledger has it.
+    /// The entry that ended the task, while it is on the ledger.
     pub(super) ended_at: Option<Position>,
     pub(super) metadata: TopicPartition,
 }
@@ -88,36 +89,36 @@ impl Predecessor {
         self.task
     }
 
-    /// As the task that has waited for it names it: its id, or `key:` and its key.
+    /// Its name in the list of the waiting task: its id, or `key:` and its key.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it has ended.
+    /// Its outcome.
     #[must_use]
     pub const fn outcome(&self) -> PredecessorOutcome {
         self.outcome
     }
 
-    /// Reads its result; `None` if it has none, or if that is gone, because its retention is over.
-    /// A result that a codec has encoded is read as it was encoded.
+    /// Reads its result; `None` if it has none, or if its retention is over. A result that a codec
+    /// has encoded is returned in encoded form.
     ///
-    /// It is read from the ledger, or, some time after the task has ended (an hour by default),
+    /// It is read from the ledger, or, some time after the end of the task (an hour by default),
     /// from the metadata topic, which is read through for that.
     ///
     /// # Errors
-    /// When the broker does not answer, or the result is of another type.
+    /// If the broker does not answer, or the result is of another type.
     pub async fn result<T: FromPayload>(&self) -> Result<Option<T>, PredecessorError> {
         let Some(bytes) = self.result_bytes().await? else { return Ok(None) };
         let read = T::from_payload(&bytes);
         read.map(Some).map_err(|error| PredecessorError::Decode(self.name.clone(), error))
     }
 
-    /// As [`result`](Self::result), for the bytes.
+    /// Like [`result`](Self::result), for the bytes.
     ///
     /// # Errors
-    /// When the broker does not answer.
+    /// If the broker does not answer.
     pub async fn result_bytes(&self) -> Result<Option<Bytes>, PredecessorError> {
         match &self.source {
             ResultSource::Nowhere => Ok(None),
@@ -145,7 +146,7 @@ impl ResultLocation {
         }
     }
 
-    /// Reads M through, and keeps of it the last entry of the task.
+    /// Reads the metadata topic through, and keeps the last entry of the task.
     async fn read_metadata(&self, task: TaskId) -> Result<Option<Bytes>, TransportError> {
         let follow = Follow { start: Start::Earliest, compacted: true };
         let mut follower = self.transport.follower(&self.metadata, follow).await?;

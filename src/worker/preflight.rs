@@ -1,10 +1,10 @@
-//! What a worker looks at before it starts, and before anything is created: whether its topics are
-//! as the protocol needs them. What it can set up it sets up.
+//! A worker's check before it starts and creates anything: whether its topics are as the protocol
+//! needs them. It sets up the topics that it can.
 //!
-//! The policies of topics can be read and set through the admin API alone. Where none is
-//! configured, or it does not answer, the worker starts and says what is not known. It refuses to
-//! start in one case: the subscription is gone although the ledger remembers tasks. A new one would
-//! deliver finished tasks again, and what the old one held is known to nobody.
+//! The policies of topics can be read and set only through the admin API. If none is configured, or
+//! it does not answer, the worker starts and logs what is unknown. It refuses to start in one case:
+//! the subscription is gone although the ledger has tasks. A new one would deliver finished tasks
+//! again, and the state of the old one is lost.
 
 use super::handle::WorkerError;
 use crate::config::WorkerConfig;
@@ -21,22 +21,22 @@ use longhaul_session::{ConnectOptions, PulsarTransport};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the admin API may take for all its answers to a check, and then to a set-up; longer
-/// than both go on while a cluster fails over.
+/// Time limit for all answers of the admin API to a check, and then to a set-up; longer than the
+/// check's and the set-up's retries while a cluster fails over.
 const ADMIN_TIME_MAX: Duration = Duration::from_secs(FAILOVER_TIME_MAX.as_secs() + 30);
 /// How long the ledger may be silent before its end is reached.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// What nobody knows of topics that were not checked.
+/// The risk with topics that were not checked.
 const RISK: &str = "if its ledger lacks deduplication, compaction or retention, tasks may run twice or lose their outcomes; \
     `Queue::setup_topics` sees to them";
 
-/// What a worker does about its topics before it starts.
+/// Checks a worker's topics before it starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preflight {
-    /// By which it checks them, if it is known.
+    /// The admin API for the check, if it is configured.
     admin: Option<Admin>,
-    /// Whether it only looks.
+    /// Whether it only checks.
     leaves_alone: bool,
 }
 
@@ -49,13 +49,13 @@ impl Preflight {
         self.admin.as_ref()
     }
 
-    /// Whether it may set topics up.
+    /// Sets whether it may set topics up.
     pub(super) const fn set_up(&mut self, allowed: bool) {
         self.leaves_alone = !allowed;
     }
 
-    /// Checks the topics through the admin API, sets up what it can, and says what is at risk after
-    /// that. Those of a level of a queue get as many partitions as the queue has.
+    /// Checks the topics through the admin API, sets up what it can, and logs the remaining risks.
+    /// Topics of a level of a queue get as many partitions as the queue has.
     ///
     /// # Errors
     /// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
@@ -68,7 +68,7 @@ impl Preflight {
     ) -> Result<(), WorkerError> {
         let topic = &topics.task;
         let Some(admin) = &self.admin else {
-            // Often somebody else has seen to them, and the embedded broker does so by itself: no
+            // Often the topics are already set up, and the embedded broker does it by itself: no
             // reason to warn.
             tracing::info!(
                 topic,
@@ -115,14 +115,14 @@ impl Preflight {
             if remembers_tasks(&transport, &topics.ledger, &lost).await? {
                 return Err(WorkerError::SubscriptionLost(Box::new(finding)));
             }
-            // Another worker is about to make it, or died before it could: it heartbeats first.
+            // Another worker is about to create it, or died before it could: it heartbeats first.
             tracing::debug!(
                 topic = finding.topic,
                 "no subscription yet, and no task in the ledger"
             );
         }
         if can_be_set_up && !self.leaves_alone {
-            // What seems lost was just found never to have delivered anything.
+            // The subscription that seemed lost was just found never to have delivered anything.
             let settings = TopicSettings { replay: true, ..settings.clone() };
             let cause = match timeout(ADMIN_TIME_MAX, setup(admin, topics, &settings)).await {
                 Ok(Ok(report)) => {
@@ -153,7 +153,7 @@ fn tell(finding: &TopicFinding) {
     }
 }
 
-/// Whether one of these partitions of the ledger holds more than heartbeats and settings.
+/// Whether one of these partitions of the ledger contains more than heartbeats and settings.
 async fn remembers_tasks(
     transport: &dyn Transport,
     ledger: &str,
@@ -178,8 +178,8 @@ async fn remembers_tasks(
     Ok(false)
 }
 
-/// Whether somebody has claimed a task. A cancel proves no delivery: it may come before the first
-/// worker.
+/// Whether the message proves that a task was claimed. A cancel proves no delivery: it may come
+/// before the first worker.
 fn is_of_an_attempt(message: &Message) -> bool {
     matches!(ledger::read(message), Ok(Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)))
 }
@@ -192,7 +192,7 @@ fn silent(topic: &TopicPartition) -> TransportError {
     }
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes on one line.
 fn in_full(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

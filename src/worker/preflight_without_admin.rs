@@ -1,11 +1,11 @@
-//! What a worker does about its topics before it starts, without the feature `admin`: nothing.
+//! A worker's check of its topics before it starts, without the feature `admin`: none.
 
 use super::handle::WorkerError;
 use crate::config::WorkerConfig;
 use crate::topics::TopicNames;
 use longhaul_session::ConnectOptions;
 
-/// Topics are taken as they are.
+/// Topics are used as they are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preflight {}
 

@@ -1,4 +1,4 @@
-//! What users write: a processor, and what it is given.
+//! The user's interface: a processor and its context.
 
 use super::blocking::Threads;
 use super::budget::Deadline;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The largest checkpoint.
+/// Maximum size of a checkpoint.
 pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
 /// Processes tasks of one kind.
@@ -60,32 +60,32 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 /// # }
 /// ```
 ///
-/// An attempt may be the second one, because the first failed or its worker died. For a moment two
-/// attempts may overlap, when a worker that was cut off does not know yet that it was replaced:
-/// only one result is ever accepted, and a processor that changes something outside passes
+/// An attempt may be a second one, because the first failed or its worker died. For a moment two
+/// attempts may overlap, when a worker that was cut off does not know yet that it was replaced.
+/// Only one result is ever accepted; a processor that changes something outside must pass
 /// [`TaskContext::fencing_token`] along.
 ///
 /// It runs on the tokio runtime that started the worker. Code that blocks its thread would hold up
-/// other tasks there, though never the worker's heartbeats: it belongs into a
-/// [`BlockingProcessor`](crate::BlockingProcessor).
+/// other tasks there, though never the worker's heartbeats: use a
+/// [`BlockingProcessor`](crate::BlockingProcessor) for it.
 pub trait TaskProcessor: Send + Sync + 'static {
     /// The task, read from the payload: any type that `serde` can deserialize.
     type Task: FromPayload;
     /// The result: any type that `serde` can serialize.
     type Output: ToPayload;
 
-    /// Runs one attempt. An error fails it and another attempt follows, unless the error says
-    /// otherwise. A panic is an error.
+    /// Runs one attempt. An error fails it and another attempt follows, unless the error's kind
+    /// excludes that. A panic is an error.
     ///
-    /// An implementation writes it as
-    /// `async fn process(&self, task: .., context: TaskContext) -> Result<.., TaskError>`.
+    /// An implementation writes it as `async fn process(&self, task: .., context: TaskContext) ->
+    /// Result<.., TaskError>`.
     fn process(
         &self,
         task: Self::Task,
         context: TaskContext,
     ) -> impl Future<Output = Result<Self::Output, TaskError>> + Send;
 
-    /// The same processor with this around each of its attempts.
+    /// Puts middleware around each attempt of this processor.
     fn with<M: Middleware>(self, middleware: M) -> With<M>
     where
         Self: Sized,
@@ -94,7 +94,7 @@ pub trait TaskProcessor: Send + Sync + 'static {
     }
 }
 
-/// What a processor is given besides its task. Cheap to clone. [`TestContext`](crate::TestContext)
+/// The context of an attempt besides its task. Cheap to clone. [`TestContext`](crate::TestContext)
 /// makes one for a unit test.
 ///
 /// ```
@@ -129,14 +129,14 @@ pub trait TaskProcessor: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct TaskContext {
     pub(crate) shared: Arc<AttemptContext>,
-    /// Of a task whose payload a codec has encoded.
+    /// Set for a task whose payload a codec has encoded.
     coding: Option<Arc<Coding>>,
 }
 
-/// How the checkpoints of a task travel.
+/// The encoding of a task's checkpoints.
 pub(super) struct Coding {
     pub(super) codec: Arc<dyn Codec>,
-    /// As the processor gets it.
+    /// The decoded checkpoint for the processor.
     pub(super) last_checkpoint: Option<Bytes>,
 }
 
@@ -151,10 +151,10 @@ pub(crate) struct AttemptContext {
     pub(crate) predecessors: Vec<Predecessor>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) deadline: Option<Deadline>,
-    /// What goes to the driver: it shows progress when it is time to, and publishes a checkpoint
-    /// again and again until it is stored.
+    /// Reports to the driver, which shows progress at intervals, and publishes a checkpoint again
+    /// and again until it is stored.
     pub(crate) reports: Arc<AttemptReports>,
-    /// Where blocking processors run it.
+    /// Threads of blocking processors that run it.
     pub(crate) threads: Threads,
 }
 
@@ -168,14 +168,14 @@ pub enum CheckpointError {
     /// The codec of the task cannot encode it.
     #[error("checkpoint not encoded: {0}")]
     NotEncoded(PayloadError),
-    /// The attempt is over or its worker has stopped, and nobody can tell any more whether it is
+    /// The attempt is over or its worker has stopped, and it is unknown whether the checkpoint is
     /// stored.
     #[error("checkpoint not stored: {0}")]
     NotStored(&'static str),
 }
 
-/// Identifies the attempt to the outside world: a store that remembers the highest epoch it has
-/// seen of a task and refuses lower ones cannot be changed by a worker that was replaced.
+/// Identifies the attempt to the outside world: a store that remembers the highest epoch of a task
+/// and refuses lower ones cannot be changed by a worker that was replaced.
 ///
 /// Its text form is the task's id and the epoch, such as `21426:0:-1/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -197,13 +197,12 @@ impl TaskContext {
         Self { shared, coding: None }
     }
 
-    /// The same, with checkpoints that travel so.
+    /// Adds the encoding of checkpoints.
     pub(super) fn coded(self, coding: Coding) -> Self {
         Self { coding: Some(Arc::new(coding)), ..self }
     }
 
-    /// The name of the codec that its payload was encoded by, by the property `TASK_CODEC` of its
-    /// message.
+    /// The name of the codec of its payload, from the property `TASK_CODEC` of its message.
     #[must_use]
     pub fn codec(&self) -> Option<&str> {
         self.named(text::TASK_CODEC)
@@ -226,7 +225,7 @@ impl TaskContext {
         &self.shared.topic
     }
 
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.shared.attempt
@@ -244,7 +243,7 @@ impl TaskContext {
         &self.shared.properties
     }
 
-    /// What kind of task its submitter calls it, by the property `TASK_TYPE` of its message: see
+    /// The submitter's type of the task, from the property `TASK_TYPE` of its message: see
     /// [`Router`](crate::Router).
     #[must_use]
     pub fn task_type(&self) -> Option<&str> {
@@ -253,8 +252,7 @@ impl TaskContext {
 
     /// The tasks that this one has waited for, in the order of their names: those of the last
     /// [`TaskError::after`], or else those that its submitter has named
-    /// ([`Submission::after`](crate::Submission::after)). Their results are read when you ask for
-    /// them.
+    /// ([`Submission::after`](crate::Submission::after)). Their results are read on request.
     ///
     /// ```
     /// use longhaul::{TaskContext, TaskError};
@@ -281,8 +279,8 @@ impl TaskContext {
     }
 
     /// Resolves when the attempt should end: its budget is used up, the task was cancelled, another
-    /// worker has taken over, or the worker shuts down. What the processor returns after that is
-    /// not used. Its future is dropped when the cancel grace is over.
+    /// worker has taken over, or the worker shuts down. A result after that is not used. The
+    /// processor's future is dropped when the cancel grace is over.
     pub async fn cancelled(&self) {
         self.shared.cancelled.cancelled().await;
     }
@@ -293,39 +291,39 @@ impl TaskContext {
         self.shared.cancelled.is_cancelled()
     }
 
-    /// How much of the attempt's budget is left; `None` if it has none.
+    /// The rest of the attempt's budget; `None` if it has none.
     #[must_use]
     pub fn remaining_budget(&self) -> Option<Duration> {
         self.shared.deadline.map(|deadline| deadline.remaining())
     }
 
-    /// Tells whoever watches how far the task has come. Cheap: at most one report a second is
+    /// Reports the progress of the task to watchers. Cheap: at most one report per second is
     /// published, the newest.
     pub fn progress(&self, done: u64, total: u64, message: impl Into<String>) {
         let progress = Progress { done, total, message: message.into() };
         self.shared.reports.give_progress(progress);
     }
 
-    /// Writes a line for whoever watches the task: entries on the metadata topic carry the newest
-    /// 32 of the attempt ([`TaskMetadata::log`](crate::TaskMetadata::log)), also the one with which
-    /// it ends. A line is cut at 256 bytes. Cheap: as with progress, at most one entry a second is
-    /// published for what is new.
+    /// Writes a log line for watchers of the task: entries on the metadata topic carry the newest
+    /// 32 of the attempt ([`TaskMetadata::log`](crate::TaskMetadata::log)), including the entry
+    /// that ends it. A line is cut at 256 bytes. Cheap: as with progress, at most one entry per
+    /// second is published for new lines.
     pub fn log(&self, line: impl Into<String>) {
         self.shared.reports.give_line(line.into());
     }
 
-    /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint),
-    /// whatever happens to this one. The newest counts: what was given before and is not stored yet
-    /// is dropped.
+    /// Stores bytes for the next attempt, which reads them with
+    /// [`last_checkpoint`](Self::last_checkpoint), whatever happens to this one. The newest counts:
+    /// an earlier one that is not stored yet is dropped.
     ///
-    /// It does not wait for the ledger. The worker publishes at most one checkpoint a second, and
-    /// again until it is stored, so while the ledger is away a processor just goes on, and what it
-    /// gave last is stored when the ledger is back. If the worker dies before, the next attempt
-    /// finds an earlier one. Who must know that it is stored waits with
+    /// It does not wait for the ledger. The worker publishes at most one checkpoint per second, and
+    /// again until it is stored. While the ledger is away a processor just continues, and its last
+    /// checkpoint is stored when the ledger is back. If the worker dies before, the next attempt
+    /// finds an earlier one. To wait until it is stored, call
     /// [`checkpoint_stored`](Self::checkpoint_stored).
     ///
     /// # Errors
-    /// When the bytes are above 64 KiB.
+    /// If the bytes are above 64 KiB.
     #[expect(
         clippy::unused_async,
         reason = "so that it may wait one day, and callers need not change"
@@ -334,10 +332,10 @@ impl TaskContext {
         self.checkpoint_blocking(bytes)
     }
 
-    /// As [`checkpoint`](Self::checkpoint), for code that is not asynchronous.
+    /// Like [`checkpoint`](Self::checkpoint), for code that is not asynchronous.
     ///
     /// # Errors
-    /// When the bytes are above 64 KiB.
+    /// If the bytes are above 64 KiB.
     pub fn checkpoint_blocking(&self, bytes: impl Into<Bytes>) -> Result<(), CheckpointError> {
         let mut bytes = bytes.into();
         if let Some(coding) = &self.coding {
@@ -351,11 +349,11 @@ impl TaskContext {
         Ok(())
     }
 
-    /// Resolves when the newest [`checkpoint`](Self::checkpoint) is stored, or a newer one; at once
-    /// if none was given. As long as the ledger is away it waits.
+    /// Resolves when the newest [`checkpoint`](Self::checkpoint), or a newer one, is stored; at
+    /// once if there was none. While the ledger is away it waits.
     ///
     /// # Errors
-    /// When the worker has stopped, or the attempt is over for it.
+    /// If the worker has stopped, or the attempt is over for it.
     pub async fn checkpoint_stored(&self) -> Result<(), CheckpointError> {
         let gone = |AttemptClosed| {
             CheckpointError::NotStored("the attempt is over, or its worker has stopped")

@@ -6,9 +6,9 @@ use longhaul_core::task::{FromPayload, ToPayload};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Makes a processor of an asynchronous function or closure.
+/// Makes a processor from an asynchronous function or closure.
 ///
-/// A processor with state, or one that is tested on its own, is better a type that implements
+/// For a processor with state, or one with its own tests, prefer a type that implements
 /// [`TaskProcessor`].
 ///
 /// ```no_run
@@ -40,7 +40,7 @@ where
     ProcessorFn { function, task: PhantomData }
 }
 
-/// A processor made of a function by [`processor_fn`].
+/// A processor made from a function by [`processor_fn`].
 pub struct ProcessorFn<T, F> {
     function: F,
     task: PhantomData<fn(T)>,

@@ -1,9 +1,8 @@
-//! What a processor reports while it runs, progress, log lines and checkpoints, and what it learns
-//! of them.
+//! Reports of a running processor (progress, log lines and checkpoints), and their results.
 //!
-//! The newest report counts, of log lines the newest few. The driver is told that there is one,
-//! once until it has used it, and it uses one a second: an attempt that reports without rest is two
-//! events a second, and one that reports nothing costs nothing.
+//! The newest report counts; of log lines, the newest few. The driver is notified once until it has
+//! used a report, and it uses one per second: an attempt that reports without rest costs two events
+//! per second, and one without reports costs nothing.
 
 use super::budget::Deadline;
 use super::driver::LaneId;
@@ -21,38 +20,38 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// What a processor has given to be kept, and its number, from 1; zero: nothing yet.
+/// A processor's checkpoint with its number, from 1; zero: none yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NumberedCheckpoint {
     pub(crate) number: u64,
     pub(crate) bytes: Bytes,
 }
 
-/// So many log lines of an attempt are kept, the newest.
+/// Number of log lines of an attempt that are kept, the newest.
 const LINES_MAX: usize = 32;
 
-/// A longer line is cut, in bytes.
+/// Maximum length of a line in bytes; a longer one is cut.
 const LINE_BYTES_MAX: usize = 256;
 
-/// Who is told of reports.
+/// The receiver of notifications about reports.
 pub(super) enum ReportListener {
-    /// The driver of a worker, that this attempt has reported something.
+    /// The driver of a worker, which learns that this attempt has a new report.
     Driver { lane: LaneId, id: TaskId, epoch: Epoch, driver: Mailbox<WorkerEvent> },
-    /// The unit test of a processor, of each report.
+    /// The unit test of a processor, which gets each report.
     Test(Arc<Recording>),
 }
 
-/// All that the contexts of a unit test were given.
+/// All reports to the contexts of a unit test.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     pub(super) progress: Mutex<Vec<Progress>>,
     pub(super) checkpoints: Mutex<Vec<Bytes>>,
     pub(super) lines: Mutex<Vec<String>>,
-    /// They cancel contexts whose budget is used up, for as long as there are any.
+    /// Timers that cancel contexts whose budget is used up, while there are any.
     pub(super) timers: Mutex<JoinSet<()>>,
 }
 
-/// What is behind a lock that is held for single steps only.
+/// Locks data that is held only for single steps.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -61,14 +60,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Default)]
 pub(crate) struct AttemptReports {
     state: Mutex<ReportState>,
-    /// Rings when something is stored, at a kill, and at the end.
+    /// Notifies when a checkpoint is stored, at a kill, and at the end.
     changed: Notify,
     listener: Option<ReportListener>,
-    /// Of an attempt that must not be silent for long: how long, and when it reported last.
+    /// For an attempt with a limit on silence: the limit, and the time of its last report.
     watched: Option<(SilenceLimit, Mutex<Moment>)>,
 }
 
-/// For how long an attempt may report nothing.
+/// How long an attempt may make no report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SilenceLimit {
     pub(super) clock: Clock,
@@ -81,19 +80,19 @@ pub(super) struct SilenceLimit {
 struct ReportState {
     shown: ProgressReport,
     checkpoint: NumberedCheckpoint,
-    /// The number of the last checkpoint that is known to be stored.
+    /// The number of the last checkpoint known to be stored.
     stored: u64,
     news: PendingReports,
-    /// The attempt is over for its worker.
+    /// Whether the attempt is over for its worker.
     over: bool,
-    /// Its end does not wait for its processor.
+    /// Whether its end does not wait for its processor.
     killed: bool,
 }
 
-/// What has been reported and was not used.
+/// Unused reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PendingReports {
-    /// Progress or log lines.
+    /// Whether there are new progress or log lines.
     pub(crate) shown: bool,
     pub(crate) checkpoint: bool,
 }
@@ -107,14 +106,13 @@ impl AttemptReports {
         Self { listener: Some(listener), ..Self::default() }
     }
 
-    /// The same of an attempt that must not be silent for so long, from now on.
+    /// Adds a limit on silence, which counts from now.
     pub(super) fn watched(self, silence: Option<SilenceLimit>) -> Self {
         let watched = silence.map(|silence| (silence, Mutex::new(silence.clock.now())));
         Self { watched, ..self }
     }
 
-    /// Resolves when the attempt has reported nothing for as long as it may; never if it may for
-    /// ever.
+    /// Resolves when the attempt has been silent for longer than its limit; never without a limit.
     pub(super) async fn silent_for_too_long(&self) {
         let Some((SilenceLimit { clock, limit, look_every }, heard)) = &self.watched else {
             return pending().await;
@@ -184,7 +182,7 @@ impl AttemptReports {
         });
     }
 
-    /// A unit test has stored it at once.
+    /// In a unit test it is stored at once.
     pub(crate) fn give_checkpoint(&self, bytes: Bytes) {
         if let Some(ReportListener::Test(recording)) = &self.listener {
             lock(&recording.checkpoints).push(bytes);
@@ -196,7 +194,7 @@ impl AttemptReports {
         });
     }
 
-    /// Resolves when the newest checkpoint is stored, or a newer one.
+    /// Resolves when the newest checkpoint, or a newer one, is stored.
     pub(crate) async fn stored(&self) -> Result<(), AttemptClosed> {
         let number = self.state().checkpoint.number;
         loop {
@@ -214,12 +212,13 @@ impl AttemptReports {
         }
     }
 
-    /// What is new. It stays so until it is taken: the driver is not told of what comes meanwhile.
+    /// The unused reports. They stay so until they are taken: the driver gets no further
+    /// notification meanwhile.
     pub(crate) fn news(&self) -> PendingReports {
         self.state().news
     }
 
-    /// The newest progress and log lines. They are no news any more.
+    /// Takes the newest progress and log lines.
     pub(crate) fn take_shown(&self) -> ProgressReport {
         let mut state = self.state();
         state.news.shown = false;
@@ -231,7 +230,7 @@ impl AttemptReports {
         self.state().shown.log.clone()
     }
 
-    /// From now on the end of the attempt does not wait for its processor.
+    /// Makes the end of the attempt not wait for its processor from now on.
     pub(crate) fn kill(&self) {
         self.state().killed = true;
         self.changed.notify_waiters();
@@ -252,14 +251,14 @@ impl AttemptReports {
         }
     }
 
-    /// The newest checkpoint, unless it is stored. It is no news any more.
+    /// Takes the newest checkpoint, unless it is stored.
     pub(crate) fn take_unstored(&self) -> Option<NumberedCheckpoint> {
         let mut state = self.state();
         state.news.checkpoint = false;
         (state.checkpoint.number > state.stored).then(|| state.checkpoint.clone())
     }
 
-    /// The checkpoint of this number is stored.
+    /// Notes that the checkpoint with this number is stored.
     pub(crate) fn note_stored(&self, number: u64) {
         let mut state = self.state();
         state.stored = state.stored.max(number);
@@ -267,7 +266,7 @@ impl AttemptReports {
         self.changed.notify_waiters();
     }
 
-    /// Nobody listens any more.
+    /// Notes that the attempt is over for its worker.
     pub(crate) fn end(&self) {
         self.state().over = true;
         self.changed.notify_waiters();
@@ -291,8 +290,8 @@ mod tests {
         (AttemptReports::new(listener), driver)
     }
 
-    /// A processor that reported in a loop kept the worker busy with nothing else: each look of the
-    /// driver made the next report news.
+    /// Earlier, a processor that reported in a loop kept the worker busy with nothing else: each
+    /// look of the driver made the next report a new one.
     #[test]
     fn the_driver_is_told_once_until_it_has_used_a_report() {
         let (reports, driver) = reports();
@@ -357,7 +356,7 @@ mod tests {
         assert_eq!(reports.stored().now_or_never(), None);
         reports.note_stored(2);
         assert_eq!(reports.stored().now_or_never(), Some(Ok(())));
-        // An answer that comes late changes nothing.
+        // A late answer has no effect.
         reports.note_stored(1);
         assert_eq!(reports.take_unstored(), None);
         reports.give_checkpoint(Bytes::from_static(b"3"));

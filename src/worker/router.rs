@@ -1,4 +1,4 @@
-//! Several kinds of tasks on one topic, each with its processor.
+//! Routes several kinds of tasks on one topic to their processors.
 
 use super::erased::ErasedProcessor;
 use super::processor::{TaskContext, TaskProcessor};
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Processes tasks of several types on one topic. Which processor is a task's says the property
-/// `TASK_TYPE` of its message, which [`Submission::task_type`](crate::Submission::task_type) sets
-/// and any Pulsar producer may set.
+/// Processes tasks of several types on one topic. The property `TASK_TYPE` of a task's message
+/// selects the processor; [`Submission::task_type`](crate::Submission::task_type) sets it, and any
+/// Pulsar producer may set it.
 ///
 /// ```no_run
 /// use longhaul::{Client, Router, TaskContext, TaskError, TaskProcessor, Text, processor_fn};
@@ -40,9 +40,10 @@ use std::sync::Arc;
 /// # }
 /// ```
 ///
-/// A task whose type has no processor here may have one at another worker, in a rolling deploy for
-/// example. So it is tried again after a long pause, as a payload is that cannot be decoded; when
-/// no attempt is left it has failed for good, with the type and this worker's types in the reason.
+/// A task whose type has no processor here may have one at another worker, for example during a
+/// rolling deployment. So it is tried again after a long pause, like a task whose payload cannot be
+/// decoded. When no attempt is left it has failed for good, with the type and this worker's types
+/// in the reason.
 #[derive(Clone, Default)]
 pub struct Router {
     routes: BTreeMap<String, Arc<dyn ErasedProcessor>>,
@@ -50,21 +51,21 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router without a route.
+    /// Creates a router without routes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the processor of a type. One that the type had before is replaced.
+    /// Adds the processor of a type. Replaces an earlier one of the type.
     #[must_use]
     pub fn route(mut self, task_type: impl Into<String>, processor: impl TaskProcessor) -> Self {
         self.routes.insert(task_type.into(), Arc::new(processor));
         self
     }
 
-    /// Adds the processor of tasks without a type. Without it they are tried again elsewhere, as
-    /// those of an unknown type are.
+    /// Adds the processor of tasks without a type. Without it they are tried again elsewhere, like
+    /// those of an unknown type.
     #[must_use]
     pub fn untyped(mut self, processor: impl TaskProcessor) -> Self {
         self.untyped = Some(Arc::new(processor));

@@ -1,6 +1,6 @@
-//! A publisher, a follower and a consumer service, each a loop that works from session to session.
-//! The machine is told what it must know: that a consumer session was lost, that the fate of a
-//! publish is unknown.
+//! A publisher, a follower and a consumer service. Each is a loop that works from session to
+//! session. The machine is told what it must know: a lost consumer session, or an unknown result of
+//! a publish.
 
 mod publishing;
 mod whole;
@@ -24,26 +24,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// A subscription may fall silent for good although there is a backlog, after an outage of the
-/// broker's storage for one; subscribing anew heals it. So a consumer that waited this long for a
-/// delivery asks for the backlog, and subscribes anew if there is more than what workers hold or
-/// have begun, as far as the ledger tells. Others may hold the rest, or it is delayed: only the
-/// broker knows.
+/// A subscription may fall silent for good although there is a backlog, for example after an outage
+/// of the broker's storage; subscribing anew heals it. So a consumer that waited this long for a
+/// delivery asks for the backlog, and subscribes anew if the backlog exceeds the tasks that workers
+/// hold or have begun according to the ledger. The rest may be held by others or be delayed; only
+/// the broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// A session that has delivered nothing yet asks sooner: stalls begin when brokers and topics come
-/// back, and it holds nothing that would be delivered again. For ten minutes behind a lost session the
+/// A session without a delivery so far asks sooner: stalls begin when brokers and topics come back,
+/// and the session holds nothing that would be redelivered. For 10 min after a lost session the
 /// next ones ask sooner, too. The time doubles whenever subscribing anew did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
-/// A session that holds much waits so long for each entry at least.
+/// A session that holds many entries waits at least this long for each.
 const PATIENCE_EACH: Duration = Duration::from_millis(10);
 
-/// Messages that are passed on to the driver together, and the bytes after which no further one is
-/// added.
+/// Maximum number of messages passed on to the driver together, and the number of bytes after which
+/// no further one is added.
 const AT_ONCE_MAX: usize = 256;
 const BYTES_AT_ONCE_MAX: usize = 256 * 1024;
 
-/// Passes what a service has to say on to the driver.
+/// Passes the events of a service on to the driver.
 pub(super) struct Sink<T> {
     events: mpsc::Sender<WorkerEvent>,
     wrap: Box<dyn Fn(T) -> WorkerEvent + Send + Sync>,
@@ -65,19 +65,19 @@ impl<T> Sink<T> {
     }
 }
 
-/// What a follower service tells the driver.
+/// Events of a follower service for the driver.
 pub(super) enum FollowerEvent {
     /// Messages, in order.
     Messages(Vec<Message>),
-    /// Where the topic ends, as was asked at this time.
+    /// The end of the topic, as of the request at this time.
     End(Moment, Option<Position>),
-    /// The topic is not there any more, or another one is in its place.
+    /// The topic is gone, or was replaced.
     Gone,
 }
 
-/// A follower service. After an error it goes on behind what it has passed on, in the same topic
-/// where a landmark tells: one that takes its place is another one. When it is asked it looks up
-/// where the topic ends; a question is lost with a session.
+/// A follower service. After an error it continues behind the entries passed on, if a landmark
+/// shows that the topic is the same: a replacement is another topic. On request it looks up the end
+/// of the topic; a request is lost with its session.
 pub(super) async fn follow(
     service: SessionSupervisor,
     follow: Follow,
@@ -111,8 +111,7 @@ pub(super) async fn follow(
     }
 }
 
-/// A message and those behind it that are there already, so many that the driver takes them at one
-/// go.
+/// A message and the available ones behind it, up to the limits for one event.
 fn with_more(
     message: Message,
     count_max: usize,
@@ -130,34 +129,34 @@ fn with_more(
     some
 }
 
-/// What the driver tells the consumer service.
+/// Commands of the driver to the consumer service.
 pub(super) enum ConsumerCommand {
-    /// It wants so many more deliveries from the session of this number.
+    /// Grants this many more deliveries to the session of this number.
     Credit { session: u64, count: usize },
     /// Acknowledge, in this session or a later one, until the broker confirms it.
     Ack(EntryId),
     /// Give back to the broker.
     HandBack(EntryId),
-    /// End the session and begin another one, of the type that is asked for by now.
+    /// End the session and begin another one, of the type that is set by now.
     SubscribeAnew,
-    /// End the session, and begin no other one.
+    /// End the session for good.
     Leave,
 }
 
-/// What the consumer service tells the driver.
+/// Events of the consumer service for the driver.
 pub(super) enum Consumed {
     /// A session is open.
     Opened(u64),
     /// Deliveries.
     Deliveries(Vec<Message>),
-    /// The session ended: what it delivered is void.
+    /// The session ended: its deliveries are void.
     Lost,
     /// The broker has confirmed acks.
     Acked(Vec<EntryId>),
 }
 
-/// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and
-/// not here.
+/// A consumer service. The broker delivers only within the credit, so that tasks wait at the broker
+/// and not here.
 pub(super) async fn consume(
     mut service: SessionSupervisor,
     (subscription, by_key): (String, Arc<AtomicBool>),
@@ -222,8 +221,8 @@ pub(super) async fn consume(
     }
 }
 
-/// The session is over for good. What it held goes to others, so that they acknowledge what ends:
-/// here nothing is left to be done about it.
+/// Ends the session for good. Its tasks go to other workers, which acknowledge them at their end:
+/// nothing is left to do for them here.
 async fn leave(
     session: ConsumerSession,
     commands: &Mailbox<ConsumerCommand>,
@@ -249,34 +248,35 @@ struct ConsumerSession {
     session: u64,
     consumer: Box<dyn Consumer>,
     credit: usize,
-    /// The broker deals by key: what others hold may be in the way of the whole backlog.
+    /// Whether the broker assigns tasks by key: then tasks held by others may block the whole
+    /// backlog.
     by_key: bool,
-    /// How long to wait for the first delivery, and since when the session waits for the next one.
-    /// Whatever else the session does meanwhile does not count.
+    /// How long to wait for the first delivery; below, since when the session has waited for the
+    /// next one. Other work of the session does not interrupt the wait.
     patience: Duration,
     silent_since: Moment,
     has_delivered: bool,
-    /// Until then the session waits for later deliveries no longer than for the first one.
+    /// Until this time the session waits for later deliveries no longer than for the first one.
     is_hasty_until: Moment,
     clock: Clock,
-    /// Entries that are known to be in the hands of some worker. The broker counts them with the
-    /// backlog, and tells only how many the asking consumer holds, not the others.
+    /// Number of entries known to be held by any worker. The broker counts them in the backlog, and
+    /// reports only the number held by the asking consumer.
     open: Arc<AtomicU64>,
     monitor: Arc<Monitor>,
-    /// Entries that were delivered, and neither acknowledged nor given back.
+    /// Entries that were delivered, and neither acknowledged nor handed back.
     held: BTreeSet<EntryId>,
-    /// What the broker has said to acks.
+    /// The broker's answers to acks.
     acks: Mailbox<(EntryId, Acked)>,
     /// Acks without a receipt: repeated in the next session. A second ack does no harm.
     unconfirmed: BTreeSet<EntryId>,
 }
 
-/// Why a session ended.
+/// The reason for the end of a session.
 enum SessionEnd {
     Lost(TransportError),
-    /// The broker has something to deliver, and does not.
+    /// The broker has messages to deliver and does not deliver them.
     Stalled(Backlog),
-    /// Another one is to begin, or none.
+    /// The driver requested another session, or none.
     Anew,
     Left,
     Gone,
@@ -356,7 +356,7 @@ impl ConsumerSession {
                 end?;
             }
             delivery = self.consumer.next(), if self.credit > 0 => {
-                // A client that asks for more by itself may have more than there is credit for.
+                // A client that requests messages by itself may have more than the credit.
                 let count_max = self.credit.min(AT_ONCE_MAX);
                 let some = with_more(delivery?, count_max, || self.consumer.more());
                 self.credit -= some.len();
@@ -373,8 +373,8 @@ impl ConsumerSession {
         Ok(())
     }
 
-    /// To subscribe anew has all that is held delivered again, a million tasks of next month
-    /// perhaps: that must not be what the broker is busy with.
+    /// The time to wait for a delivery. Subscribing anew redelivers everything held, possibly a
+    /// million tasks scheduled for next month, which must not keep the broker busy.
     fn patience(&self) -> Duration {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         let is_patient = self.has_delivered && self.is_hasty_until <= self.clock.now();
@@ -382,7 +382,7 @@ impl ConsumerSession {
         patience.max(PATIENCE_EACH * held)
     }
 
-    /// What the broker has confirmed, up to the first ack that it did not.
+    /// The acks that the broker has confirmed, up to the first failed one.
     fn take_acks(&mut self) -> (Vec<EntryId>, Result<(), TransportError>) {
         let mut acked = Vec::new();
         while let Some((entry, result)) = self.acks.pop() {
@@ -398,10 +398,10 @@ impl ConsumerSession {
         (acked, Ok(()))
     }
 
-    /// Nothing came for long although something was asked for.
+    /// Checks the backlog after a long silence despite open credit.
     async fn look_after_silence(&mut self) -> Result<(), SessionEnd> {
         if self.by_key && !self.held.is_empty() {
-            // To subscribe anew would have its lines dealt again.
+            // Subscribing anew would have its lines assigned again.
             return Ok(());
         }
         let backlog = self.consumer.backlog().await?;

@@ -1,13 +1,13 @@
-//! Who gets the next free slot of a worker that works on several task topics, and how many
-//! deliveries each of them is to have at hand for that. Pure.
+//! Decides which topic of a worker with several task topics gets the next free slot, and how many
+//! deliveries each has in stock for that. Pure.
 //!
-//! Of the topics that want a slot those of the highest precedence come first. Among these come
-//! first those that hold less than their share of the slots: the part that their weight is of the
-//! weights of all that want or hold one. Then the one that has started the fewest tasks for its
-//! weight, where a topic that had nothing to start gains nothing by that.
+//! Among the topics that want a slot those of the highest precedence come first. Among these come
+//! first those that hold less than their share of the slots: the ratio of their weight to the
+//! weights of all that want or hold one. Then comes the topic that has started the fewest tasks for
+//! its weight; a topic that had nothing to start gains nothing by that.
 //!
-//! So a topic without a running task of its own is passed over only a limited number of times,
-//! however long the tasks of the others take, and a topic that is alone has all slots.
+//! So a topic without a running task is passed over only a limited number of times, however long
+//! the tasks of the others take, and a topic that is alone has all slots.
 
 use crate::config::ConfigError;
 use longhaul_core::protocol::moment::Moment;
@@ -15,33 +15,33 @@ use longhaul_core::task::Priority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Deliveries of a topic that wait for a slot or are on their way while all slots are taken, for
-/// each partition: without one there the topic would miss its turn, and two show that more may
-/// come. Topics that share by weight have as many as they may start at once, up to a limit, for
+/// Number of deliveries of a topic, per partition, that wait for a slot or are in flight while all
+/// slots are taken: without one there the topic would miss its turn, and two show that more may
+/// come. Topics that share by weight have as many as they may start at once, up to a limit, because
 /// those that wait in vain are handed back after a second.
 const AT_HAND_MIN: usize = 2;
 const AT_HAND_MAX: usize = 16;
-/// The same for a topic that goes before others and shares with none: one that comes while the
+/// The same for a topic that goes before others and shares with none: a task that arrives while the
 /// broker delivers must not be overtaken.
 const AT_HAND_ABOVE: usize = 4;
 
-/// With more partitions than that in all topics of a precedence only some of them have deliveries
-/// at hand: each would be handed back after a second.
+/// With more partitions than this in all topics of a precedence, only some have deliveries in
+/// stock: each would be handed back after a second.
 const AT_HAND_LANES_MAX: usize = 64;
 
-/// How long the broker may take to deliver what it has. After all credit of a topic was used, lower
-/// ones wait for so long.
+/// How long the broker may take to deliver available messages. After all credit of a topic was
+/// used, lower topics wait this long.
 const SETTLES_WITHIN: Duration = Duration::from_millis(20);
 
 /// One start of a topic with weight 1.
 const STRIDE: u128 = 1 << 32;
 
-/// The greatest weight.
+/// Maximum weight.
 const WEIGHT_MAX: u32 = 10_000;
 
-/// What part of a worker's slots a task topic gets while others want them, too; see
-/// [`WorkerBuilder::also_with`](crate::WorkerBuilder::also_with). What one topic does not need the
-/// others have.
+/// The part of a worker's slots that a task topic gets while others want them, too; see
+/// [`WorkerBuilder::also_with`](crate::WorkerBuilder::also_with). Slots that one topic does not
+/// need go to the others.
 ///
 /// ```
 /// use longhaul::Share;
@@ -66,15 +66,15 @@ impl Default for Share {
 }
 
 impl Share {
-    /// A part of the slots: the weight is compared with those of the other topics of the same
-    /// precedence. From 1 to 10,000.
+    /// A weighted share of the slots: the weight is compared with those of the other topics of the
+    /// same precedence. From 1 to 10,000.
     #[must_use]
     pub const fn weight(weight: u32) -> Self {
         Self { precedence: 0, weight }
     }
 
-    /// Topics of a higher precedence always come first: what they leave is for those below, which
-    /// wait as long as it takes.
+    /// Sets the precedence. Topics of a higher precedence always come first; lower ones get the
+    /// remaining slots, however long they wait.
     #[must_use]
     pub const fn precedence(self, precedence: i32) -> Self {
         Self { precedence, ..self }
@@ -99,15 +99,15 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// High before normal before low: what waits on a lower level waits until nothing waits above
-    /// it.
+    /// High before normal before low: tasks of a lower level wait until no task of a higher one
+    /// waits.
     #[must_use]
     pub const fn strict() -> Self {
         let share = Share::weight(1);
         Self { high: share.precedence(1), normal: share, low: share.precedence(-1) }
     }
 
-    /// By weight: while all three have tasks that wait, each gets its part of the slots, and none
+    /// By weight: while all three have waiting tasks, each gets its part of the slots, and none
     /// waits for ever. From 1 to 10,000.
     #[must_use]
     pub const fn weighted(high: u32, normal: u32, low: u32) -> Self {
@@ -124,17 +124,17 @@ impl Levels {
     }
 }
 
-/// What a topic, or one of its partitions, has of its tasks.
+/// The slots and waiting tasks of a topic or partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Use {
-    /// Slots that it holds.
+    /// Number of slots that it holds.
     pub(super) held: usize,
-    /// Tasks that wait for one.
+    /// Number of tasks that wait for a slot.
     pub(super) waiting: usize,
 }
 
 impl Use {
-    /// Replaces what was counted of one part.
+    /// Replaces the count of one part.
     fn replace(&mut self, before: Self, now: Self) {
         self.held = (self.held + now.held).saturating_sub(before.held);
         self.waiting = (self.waiting + now.waiting).saturating_sub(before.waiting);
@@ -146,7 +146,7 @@ struct TopicShare {
     share: Share,
     uses: Use,
     lanes: usize,
-    /// Its starts so far, by its weight.
+    /// Its starts so far, divided by its weight.
     turn: u128,
 }
 
@@ -157,21 +157,21 @@ struct ShareGroup {
     weights: u64,
     lanes: usize,
     uses: Use,
-    /// Which of them hold slots.
+    /// The topics that hold slots.
     holding: BTreeSet<u16>,
     /// The turn of the topic that was served last.
     clock: u128,
-    /// When the broker has delivered what it had, as far as can be told.
+    /// When the broker is assumed to have delivered all available messages.
     settles_at: Moment,
 }
 
-/// See the module's documentation. Topics have the numbers in which they were added, from 0.
+/// The shares of all topics. Topics are numbered in the order of adding, from 0.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
     slots: usize,
     topics: Vec<TopicShare>,
     groups: BTreeMap<i32, ShareGroup>,
-    /// No topic has deliveries at hand that no slot is free for.
+    /// Whether no topic has deliveries in stock without a free slot.
     on_demand: bool,
 }
 
@@ -180,8 +180,8 @@ impl Shares {
         Self { slots, topics: Vec::new(), groups: BTreeMap::new(), on_demand: false }
     }
 
-    /// The same, but no topic has deliveries at hand that no slot is free for: whoever leases tasks
-    /// holds none that nobody asks for.
+    /// Keeps no deliveries in stock without a free slot: a worker that leases tasks holds none
+    /// without a request.
     pub(super) const fn on_demand(mut self) -> Self {
         self.on_demand = true;
         self
@@ -194,12 +194,12 @@ impl Shares {
         group.weights += u64::from(share.weight);
     }
 
-    /// Whether there is nothing to share.
+    /// Whether there is only one topic.
     pub(super) const fn is_single(&self) -> bool {
         self.topics.len() <= 1
     }
 
-    /// A topic has one partition more.
+    /// Adds a partition to a topic.
     pub(super) fn add_lane(&mut self, topic: u16) {
         if let Some(served) = self.topics.get_mut(usize::from(topic)) {
             served.lanes += 1;
@@ -209,7 +209,7 @@ impl Shares {
         }
     }
 
-    /// A partition of a topic has this of its tasks, and had that before.
+    /// Updates the use of a topic when one of its partitions changes from `before` to `now`.
     pub(super) fn note(&mut self, topic: u16, before: Use, now: Use) {
         let Some(served) = self.topics.get_mut(usize::from(topic)) else { return };
         served.uses.replace(before, now);
@@ -223,7 +223,7 @@ impl Shares {
         }
     }
 
-    /// Which of the topics that want a slot gets the next one.
+    /// The topic that gets the next slot, among those that want one.
     pub(super) fn next(&self, wanting: &BTreeSet<u16>) -> Option<u16> {
         let of = |topic: &u16| self.topics.get(usize::from(*topic)).map(|served| (*topic, served));
         let precedence =
@@ -254,7 +254,7 @@ impl Shares {
         wanting().min_by_key(order).map(|(topic, _)| topic)
     }
 
-    /// A topic has taken so many slots.
+    /// Notes that a topic has taken this many slots.
     pub(super) fn took(&mut self, topic: u16, count: usize) {
         let Some(served) = self.topics.get_mut(usize::from(topic)) else { return };
         let Some(group) = self.groups.get_mut(&served.share.precedence).filter(|_| count > 0)
@@ -265,32 +265,32 @@ impl Shares {
         served.turn = group.clock + STRIDE * count as u128 / u128::from(served.share.weight.max(1));
     }
 
-    /// The broker may have more for a topic than it was given credit for.
+    /// Notes that the broker may have more for a topic than its credit.
     pub(super) fn may_have_more(&mut self, topic: u16, now: Moment) {
         if let Some(group) = self.group_mut(topic) {
             group.settles_at = now + SETTLES_WITHIN;
         }
     }
 
-    /// Whether the topic may take slots now, as far as those above it are concerned.
+    /// Whether the higher topics allow the topic to take slots now.
     pub(super) fn is_open(&self, topic: u16, now: Moment) -> bool {
         let Some(served) = self.topics.get(usize::from(topic)) else { return false };
         self.above(served.share.precedence).all(|group| group.settles_at <= now)
     }
 
-    /// When the next topic may take slots that may not now.
+    /// When the next topic that may not take slots now may do so.
     pub(super) fn opens_at(&self, now: Moment) -> Option<Moment> {
         let lowest = *self.groups.keys().next()?;
         self.above(lowest).map(|group| group.settles_at).filter(|at| *at > now).min()
     }
 
-    /// Whether partitions of the topic have deliveries at hand while all slots are taken.
+    /// Whether partitions of the topic have deliveries in stock while all slots are taken.
     pub(super) fn has_at_hand(&self, topic: u16) -> bool {
         self.at_hand(topic) > 0
     }
 
-    /// How many a partition has: those of topics that go before others do, and those of topics that
-    /// share with others if they are not too many.
+    /// Number of deliveries in stock per partition: topics that go before others have them, and
+    /// topics that share if they are not too many.
     fn at_hand(&self, topic: u16) -> usize {
         let Some(served) = self.topics.get(usize::from(topic)) else { return 0 };
         let Some(group) = self.groups.get(&served.share.precedence) else { return 0 };
@@ -306,7 +306,7 @@ impl Shares {
         if is_lowest { 0 } else { AT_HAND_ABOVE }
     }
 
-    /// How many deliveries a partition of the topic may have on their way, of which so many wait
+    /// Number of deliveries that a partition of the topic may have in flight, given how many wait
     /// here already.
     pub(super) fn credit(
         &self,

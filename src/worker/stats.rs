@@ -1,4 +1,4 @@
-//! What a worker counts.
+//! Counters of a worker.
 
 use super::driver::LaneId;
 use longhaul_core::protocol::entry::Outcome;
@@ -31,7 +31,7 @@ pub(super) struct WorkerCounters {
     registers_lost: AtomicU64,
     violations: AtomicU64,
     refusals: AtomicU64,
-    /// The partitions whose ledger has been read, and that are worked on.
+    /// Partitions whose ledger has been read and that are worked on.
     ready: Mutex<BTreeSet<LaneId>>,
     ended: AtomicBool,
     ignored: Mutex<BTreeMap<IgnoredReason, u64>>,
@@ -40,7 +40,7 @@ pub(super) struct WorkerCounters {
     lags: Mutex<BTreeMap<LaneId, Lag>>,
 }
 
-/// A reading of what a worker counts, all of it since its start, by
+/// A reading of a worker's counters since its start, from
 /// [`WorkerHandle::stats`](crate::WorkerHandle::stats).
 ///
 /// ```no_run
@@ -63,15 +63,15 @@ pub(super) struct WorkerCounters {
 pub struct WorkerStats {
     /// Attempts started.
     pub started: u64,
-    /// Of them, attempts at tasks whose worker had fallen silent.
+    /// Attempts started that took a task over from a silent worker.
     pub takeovers: u64,
-    /// Tasks that this worker has completed: the ledger has accepted it, as of those below. What
-    /// was accepted while the worker was cut off from the ledger, and is read when it starts
-    /// afresh, is not counted.
+    /// Tasks that this worker has completed, counted when the ledger has accepted the outcome; the
+    /// same holds for the outcomes below. Outcomes accepted while the worker was cut off from the
+    /// ledger, and read when it starts again, are not counted.
     pub completed: u64,
     /// Tasks that have failed for good here.
     pub failed: u64,
-    /// Attempts that have failed here, and after which another one follows.
+    /// Attempts that have failed here and are followed by another one.
     pub retried: u64,
     /// Tasks that were cancelled while they ran here.
     pub cancelled: u64,
@@ -83,51 +83,51 @@ pub struct WorkerStats {
     /// Tasks that are held now and do not run: they wait for a slot or their time, or their end is
     /// being written.
     pub waiting: u64,
-    /// How far the worker's reading of the ledger is behind, on the partition where it is the most:
-    /// how long its last heartbeat took to come back from there or, if that is longer, one is on
-    /// its way that has not. It is milliseconds unless the broker or the worker is overloaded, or
-    /// they are cut off from each other. A worker that is far behind claims nothing.
+    /// How far the worker is behind in reading the ledger, on the worst partition: how long its
+    /// last heartbeat took to come back or, if that is longer, how long one has been in flight. A
+    /// few milliseconds, unless the broker or the worker is overloaded, or they are cut off from
+    /// each other. A worker that is far behind claims nothing.
     pub lag: Duration,
-    /// How long attempts took that have ended here: upper bounds, and how many took longer than the
-    /// bound before and not longer than this.
+    /// Durations of attempts that have ended here: upper bounds, and the number of attempts above
+    /// the previous bound and up to this one.
     pub durations: Vec<(Duration, u64)>,
     /// Attempts that were stopped because another worker had taken over.
     pub fenced: u64,
-    /// Times that the worker started afresh because it was cut off from the ledger.
+    /// Times that the worker started again because it was cut off from the ledger.
     pub self_fenced: u64,
     /// Processors that blocked their thread and ignored their cancellation.
     pub stuck: u64,
-    /// Of them, those that were killed and still run, without a slot: see
-    /// [`Client::cancellation`](crate::Client::cancellation).
+    /// Processors among these that were killed and still run, without a slot: see
+    /// [`Cancellation::kill`](crate::Cancellation::kill).
     pub left_behind: u64,
-    /// Ledger entries that nothing could be made of.
+    /// Ledger entries that could not be read.
     pub malformed: u64,
     /// Messages that were skipped because they come from another cluster: tasks, ledger entries,
-    /// entries on the metadata topic.
+    /// metadata entries.
     pub replicated: u64,
     /// Entries on the metadata topic that had to be published again after a zombie's.
     pub repaired: u64,
     /// Sessions with the broker that were lost: publishers, followers, consumers. An unload costs
     /// five per partition.
     pub sessions_lost: u64,
-    /// Times that the broker sent nothing although it had something, and the worker subscribed, or
+    /// Times that the broker stopped sending despite a backlog, and the worker subscribed, or
     /// followed the topic, anew.
     pub stalls: u64,
-    /// Times that the broker began to refuse something for good: see
-    /// [`ConnectionState::Refused`](crate::ops::ConnectionState::Refused); or claims and outcomes one by
-    /// one, in sessions that go on.
+    /// Times that the broker began to refuse a session for good: see
+    /// [`ConnectionState::Refused`](crate::ops::ConnectionState::Refused); or refused claims and
+    /// outcomes one by one, in sessions that go on.
     pub refusals: u64,
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or
-    /// what took its place, from its start.
+    /// its replacement, from its start.
     pub ledgers_lost: u64,
-    /// Times that the register was deleted under the worker, which then read what took its place
-    /// from its start: keys that were bound are forgotten.
+    /// Times that the register was deleted under the worker, which then read its replacement from
+    /// its start: bound keys are forgotten.
     pub registers_lost: u64,
-    /// Tasks that this worker has set aside because its next step about them would have broken an
-    /// invariant of the protocol: the step was not taken, and other workers go on with the task.
-    /// Always zero, unless longhaul has a bug: the log names the invariant.
+    /// Tasks that this worker has set aside because its next step would have broken an invariant of
+    /// the protocol: the step was not taken, and other workers go on with the task. Always zero,
+    /// unless longhaul has a bug: the log names the invariant.
     pub violations: u64,
-    /// Ledger entries that changed nothing, by reason.
+    /// Ledger entries without effect, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
 
@@ -141,8 +141,8 @@ struct OutcomeCounters {
     released: AtomicU64,
 }
 
-/// Counts durations. The first bucket ends at a millisecond, each further one at the double of the
-/// one before; the last one, which ends at 25 days, has all that is longer, too.
+/// Counts durations. The first bucket ends at 1 ms, each further one at twice the previous bound;
+/// the last one, which ends at 25 days, also has all longer durations.
 #[derive(Debug, Default)]
 struct Durations([AtomicU64; 32]);
 
@@ -155,7 +155,7 @@ impl Durations {
         }
     }
 
-    /// Those buckets that have any.
+    /// The buckets that are not empty.
     fn read(&self) -> Vec<(Duration, u64)> {
         let bound = |power: u32| Duration::from_millis(1 << power);
         let counts = self.0.iter().map(|counter| counter.load(Ordering::Relaxed));
@@ -174,7 +174,7 @@ impl WorkerCounters {
     pub(super) fn took_over(&self) {
         count(&self.takeovers);
     }
-    /// The ledger has accepted an outcome of this worker.
+    /// Counts an outcome of this worker that the ledger has accepted.
     pub(super) fn accepted(&self, outcome: &Outcome) {
         let OutcomeCounters { completed, failed, retried, cancelled, released } = &self.outcomes;
         count(match outcome {
@@ -185,12 +185,12 @@ impl WorkerCounters {
             Outcome::Released(_) => released,
         });
     }
-    /// An attempt has ended after so long.
+    /// Counts the duration of an ended attempt.
     pub(super) fn took(&self, time: Duration) {
         self.durations.note(time);
     }
-    /// So many attempts run, and so many tasks are held and do not. Returns whether the first
-    /// number is news.
+    /// Sets the number of running attempts, and of tasks held without running. Returns whether the
+    /// first number has changed.
     pub(super) fn hold(&self, running: usize, waiting: usize) -> bool {
         let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
         self.waiting.store(number(waiting), Ordering::Relaxed);
@@ -206,7 +206,7 @@ impl WorkerCounters {
     pub(super) fn stuck(&self) {
         count(&self.stuck);
     }
-    /// So many that were killed still run.
+    /// Sets the number of killed processors that still run.
     pub(super) fn left_behind(&self, bodies: usize) {
         self.left_behind.store(u64::try_from(bodies).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -235,7 +235,7 @@ impl WorkerCounters {
         self.partitions().insert(lane);
         self.became_ready.notify_waiters();
     }
-    /// How far the reading of a partition's ledger is behind.
+    /// Notes how far this worker is behind in reading a partition's ledger.
     pub(super) fn note_lag(&self, lane: LaneId, lag: Lag) {
         self.lags().insert(lane, lag);
     }
@@ -246,7 +246,7 @@ impl WorkerCounters {
     fn lags(&self) -> MutexGuard<'_, BTreeMap<LaneId, Lag>> {
         self.lags.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// The ledger of the partition is being read from its start again.
+    /// Notes that the ledger of the partition is being read from its start again.
     pub(super) fn not_ready(&self, lane: LaneId) {
         self.partitions().remove(&lane);
     }
@@ -256,7 +256,7 @@ impl WorkerCounters {
     fn are_ready(&self, partitions: u64) -> bool {
         u64::try_from(self.partitions().len()).is_ok_and(|ready| ready >= partitions)
     }
-    /// Nothing more will come: whoever waits need not wait any longer.
+    /// Notes the end of the worker; nothing has to wait for it any longer.
     pub(super) fn ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
         self.became_ready.notify_waiters();
@@ -266,12 +266,14 @@ impl WorkerCounters {
         *ignored.entry(reason).or_default() += 1;
     }
 
-    /// Whether so many partitions have been read and are worked on, by a worker that has not ended.
+    /// Whether this many partitions have been read and are worked on, by a worker that has not
+    /// ended.
     pub(super) fn is_ready(&self, partitions: u64) -> bool {
         !self.ended.load(Ordering::Relaxed) && self.are_ready(partitions)
     }
 
-    /// Resolves when so many partitions have been read and are worked on, or the worker has ended.
+    /// Resolves when this many partitions have been read and are worked on, or the worker has
+    /// ended.
     pub(super) async fn wait_ready(&self, partitions: u64) {
         loop {
             let notified = self.became_ready.notified();
@@ -334,8 +336,8 @@ mod tests {
         assert_eq!(durations.read(), expected.map(|(millis, count)| (bound(millis), count)));
     }
 
-    /// A partition that had fenced itself and was ready again passed for two, and the worker for
-    /// ready while another one was not.
+    /// Earlier, a partition that had fenced itself and was ready again counted twice, so that the
+    /// worker counted as ready while another partition was not.
     #[test]
     fn a_partition_is_ready_once() {
         let stats = WorkerCounters::default();

@@ -1,4 +1,4 @@
-//! Why an attempt has no result: what a processor may answer instead of one.
+//! The errors of a processor: why an attempt has no result.
 
 use crate::client::TaskRef;
 use longhaul_core::protocol::retry::AttemptFailure;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 /// Why an attempt has no result, and what follows.
 ///
-/// The operator `?` turns into one that is tried again: any error type, `anyhow::Error`,
-/// `Box<dyn Error + Send + Sync>`, a `String` and a `&str`. For this it is no [`std::error::Error`]
-/// itself. Its message has all causes, `outer: middle: root`, and stands on the metadata topic and
-/// in the log.
+/// The operator `?` converts these into an error that is tried again: any error type,
+/// `anyhow::Error`, `Box<dyn Error + Send + Sync>`, a `String` and a `&str`. For this reason it is
+/// no [`std::error::Error`] itself. Its message contains all causes, `outer: middle: root`, and
+/// appears on the metadata topic and in the log.
 ///
 /// ```
 /// use longhaul::{TaskError, TaskErrorKind};
@@ -38,7 +38,7 @@ use std::time::Duration;
 pub struct TaskError {
     kind: TaskErrorKind,
     message: String,
-    /// The message is the whole reason: it is not the processor that says it.
+    /// Whether the message is the whole reason, because it does not come from the processor.
     is_reason: bool,
     after: Option<Box<AfterTasks>>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct AfterTasks {
     failed: AfterFailed,
 }
 
-/// What follows an attempt without a result.
+/// The step after an attempt without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskErrorKind {
@@ -58,14 +58,14 @@ pub enum TaskErrorKind {
     Retry,
     /// Another attempt after this delay, if one is left.
     RetryAfter(Duration),
-    /// Another attempt after one of the longest pauses, if one is left: another worker may do
-    /// better by then.
+    /// Another attempt after one of the longest pauses, if one is left: another worker may succeed
+    /// by then.
     Elsewhere,
-    /// Nothing: the task has failed for good.
+    /// None: the task has failed for good.
     Fatal,
-    /// Another attempt after this delay, and this one does not count.
+    /// Another attempt after this delay, without counting this one.
     Snooze(Duration),
-    /// Another attempt when other tasks are over, and this one does not count.
+    /// Another attempt when other tasks are over, without counting this one.
     After,
 }
 
@@ -89,17 +89,17 @@ impl TaskError {
         Self::new(TaskErrorKind::Elsewhere, cause)
     }
 
-    /// The same, with the whole reason in words.
+    /// The same, with the complete reason.
     pub(super) const fn unsuitable(reason: String) -> Self {
         Self { kind: TaskErrorKind::Elsewhere, message: reason, is_reason: true, after: None }
     }
 
-    /// The result has no form as bytes.
+    /// The result cannot be encoded.
     pub(super) fn not_encoded(cause: &PayloadError) -> Self {
         Self::fatal(format!("result could not be encoded: {cause}"))
     }
 
-    /// The processor panicked, with the whole reason in words.
+    /// The processor panicked; with the complete reason.
     pub(super) const fn panicked(reason: String) -> Self {
         Self { kind: TaskErrorKind::Retry, message: reason, is_reason: true, after: None }
     }
@@ -110,22 +110,22 @@ impl TaskError {
         Self::new(TaskErrorKind::Fatal, cause)
     }
 
-    /// Not now: try again after this delay, at least a second, without counting the attempt.
+    /// Not now: try again after this delay, at least 1 s, without counting the attempt.
     ///
-    /// Each round costs two small entries on the ledger, which go after a few more rounds: a task
-    /// that waits for hours had better snooze for minutes than for seconds.
+    /// Each round costs two small entries on the ledger, which are removed after a few more rounds:
+    /// a task that waits for hours should snooze for minutes rather than for seconds.
     #[must_use]
     pub const fn snooze(delay: Duration) -> Self {
         let kind = TaskErrorKind::Snooze(delay);
         Self { kind, message: String::new(), is_reason: false, after: None }
     }
 
-    /// Go on when these tasks are over, without counting the attempt: tasks of the same topic, up
-    /// to 1,000. Meanwhile the task has no slot and no payload in any worker. The next attempt
+    /// Continue when these tasks are over, without counting the attempt: tasks of the same topic,
+    /// up to 1,000. Meanwhile the task has no slot and no payload in any worker. The next attempt
     /// begins from the start, with the last checkpoint, and finds them in
-    /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). It begins also if some of
-    /// them have no result, unless [`after_failed`](Self::after_failed) says otherwise. If all of
-    /// them are over it begins after a second, as after the shortest snooze.
+    /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). It begins even if some of
+    /// them have no result, unless [`after_failed`](Self::after_failed) excludes that. If all of
+    /// them are over already it begins after 1 s, as after the shortest snooze.
     ///
     /// ```
     /// use longhaul::{Client, TaskContext, TaskError, Text};
@@ -156,7 +156,8 @@ impl TaskError {
         Self { kind: TaskErrorKind::After, message: String::new(), is_reason: false, after }
     }
 
-    /// With [`after`](Self::after): what follows when one of the tasks is over without a result.
+    /// With [`after`](Self::after): sets the consequence if one of the tasks is over without a
+    /// result.
     #[must_use]
     pub fn after_failed(mut self, policy: AfterFailed) -> Self {
         if let Some(after) = &mut self.after {
@@ -174,20 +175,20 @@ impl TaskError {
         Self { kind, message: chain(&*cause.into()), is_reason: false, after: None }
     }
 
-    /// What follows.
+    /// The step that follows.
     #[must_use]
     pub const fn kind(&self) -> TaskErrorKind {
         self.kind
     }
 
-    /// The error and its causes, the outermost first. Empty for a snooze, and where other tasks are
-    /// waited for.
+    /// The error and its causes, the outermost first. Empty for a snooze, and if it waits for other
+    /// tasks.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What follows by the protocol, and the reason.
+    /// The failure in terms of the protocol, and the reason.
     pub(super) fn into_failure(self) -> (AttemptFailure, String) {
         let failure = match self.kind {
             TaskErrorKind::Retry => AttemptFailure::Retry,
@@ -195,7 +196,7 @@ impl TaskError {
             TaskErrorKind::Elsewhere => AttemptFailure::RetryLate,
             TaskErrorKind::Fatal => AttemptFailure::Fatal,
             TaskErrorKind::Snooze(delay) => AttemptFailure::Snooze(delay),
-            // That is no failure: whoever asks for one has looked for the tasks before.
+            // This is no failure: the caller has looked for the tasks before.
             TaskErrorKind::After => AttemptFailure::Snooze(Duration::ZERO),
         };
         let Self { message, is_reason, .. } = self;
@@ -204,8 +205,7 @@ impl TaskError {
 }
 
 impl AfterTasks {
-    /// The list of them, or why there is none: tasks of another topic than this one cannot be
-    /// waited for.
+    /// The list of the tasks, or why there is none: tasks of another topic cannot be waited for.
     pub(super) fn list(&self, topic: &str) -> Result<WaitsFor, String> {
         if let Some(task) = self.tasks.iter().find(|task| task.topic != topic) {
             return Err(format!("{task} cannot be waited for: it is a task of another topic"));
@@ -238,10 +238,10 @@ impl fmt::Display for TaskError {
     }
 }
 
-/// An error and its causes. A cause with which the text before it ends is not said again: many
+/// An error and its causes. A cause that the text before it already ends with is not repeated: many
 /// errors print theirs.
 fn chain(error: &(dyn Error + 'static)) -> String {
-    /// Nothing that is further down is told: a chain may be a circle.
+    /// Maximum number of causes: a chain may be a circle.
     const LINKS_MAX: usize = 32;
     let mut text = error.to_string();
     let mut source = error.source();
@@ -275,7 +275,7 @@ mod tests {
         BadField("ten".parse::<u32>().unwrap_err())
     }
 
-    /// What `?` makes of it.
+    /// The result of `?`.
     fn turned<E>(error: E) -> TaskError
     where
         TaskError: From<E>,
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(error.to_string(), message);
     }
 
-    /// The message was that of the outermost error alone: `the order cannot be read` told nobody
+    /// Earlier, the message was only the outermost error's: `the order cannot be read` did not tell
     /// why.
     #[test]
     fn the_message_has_the_whole_chain_of_causes_and_none_of_them_twice() {
@@ -301,8 +301,8 @@ mod tests {
         assert_eq!((fatal.kind(), fatal.message()), (TaskErrorKind::Fatal, chain));
     }
 
-    /// In a processor `?` took types that implement `Error`, so neither `anyhow::Error` nor a boxed
-    /// error, nor a text.
+    /// Earlier, `?` in a processor accepted only types that implement `Error`, so neither
+    /// `anyhow::Error` nor a boxed error, nor a text.
     #[test]
     fn what_an_attempt_may_meet_turns_into_an_error_that_is_tried_again() {
         use anyhow::Context;

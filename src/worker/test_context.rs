@@ -1,4 +1,4 @@
-//! What the unit test of a processor gives it in the place of a worker.
+//! The context for the unit test of a processor, in place of a worker.
 
 use super::blocking::Threads;
 use super::budget::Deadline;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Makes the context of an attempt for the unit test of a processor, and records what the processor
+/// Makes the context of an attempt for the unit test of a processor, and records the processor's
 /// reports.
 ///
-/// Neither a worker nor a broker is behind it. A budget goes by tokio's clock, so a test whose time
-/// is paused does not wait for it.
+/// It uses neither a worker nor a broker. A budget uses tokio's clock, so a test with paused time
+/// does not wait for it.
 ///
 /// ```
 /// use longhaul::{TaskContext, TaskError, TaskProcessor, TestContext};
@@ -100,28 +100,28 @@ impl TestContext {
         Self::default()
     }
 
-    /// The full name of the topic that the task was submitted to.
+    /// Sets the full name of the topic that the task was submitted to.
     #[must_use]
     pub fn topic(mut self, topic: impl Into<String>) -> Self {
         self.topic = topic.into();
         self
     }
 
-    /// The task's id.
+    /// Sets the task's id.
     #[must_use]
     pub fn task_id(mut self, task: TaskId) -> Self {
         self.task = task;
         self
     }
 
-    /// Which attempt it is, from 1.
+    /// Sets the number of the attempt, from 1.
     #[must_use]
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
         self
     }
 
-    /// The task has waited for this one, which has this result.
+    /// Adds a task that this one has waited for, with this result.
     #[must_use]
     pub fn completed(mut self, task: TaskId, result: impl Into<Bytes>) -> Self {
         let outcome = PredecessorOutcome::Completed;
@@ -129,36 +129,36 @@ impl TestContext {
         self
     }
 
-    /// The task has waited for this one, which is over and has no result, or none any more.
+    /// Adds a task that this one has waited for, which is over without a result, or whose result is
+    /// gone.
     #[must_use]
     pub fn over(mut self, task: TaskId, outcome: PredecessorOutcome) -> Self {
         self.predecessors.push(Predecessor::given(task, outcome, None));
         self
     }
 
-    /// The epoch of the fencing token. By default that of a task which was claimed once for each
-    /// attempt.
+    /// Sets the epoch of the fencing token. Default: that of a task with one claim per attempt.
     #[must_use]
     pub fn epoch(mut self, epoch: u32) -> Self {
         self.epoch = Some(epoch);
         self
     }
 
-    /// A property of the task's message.
+    /// Sets a property of the task's message.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.insert(name.into(), value.into());
         self
     }
 
-    /// What an earlier attempt has kept.
+    /// Sets the checkpoint of an earlier attempt.
     #[must_use]
     pub fn last_checkpoint(mut self, bytes: impl Into<Bytes>) -> Self {
         self.last_checkpoint = Some(bytes.into());
         self
     }
 
-    /// How long the attempt may take: then it is cancelled.
+    /// Sets the budget after which the attempt is cancelled.
     #[must_use]
     pub fn budget(mut self, budget: Duration) -> Self {
         self.budget = Some(budget);
@@ -200,26 +200,26 @@ impl TestContext {
         TaskContext::new(Arc::new(shared))
     }
 
-    /// Cancels the attempt, as a client does, or a worker that shuts down.
+    /// Cancels the attempt, like a client, or a worker that shuts down.
     pub fn cancel(&self) {
         self.cancelled.cancel();
     }
 
-    /// All progress that was reported, the oldest first. A worker shows the newest of a second.
+    /// All progress reports, oldest first. A worker shows only the newest per second.
     #[must_use]
     pub fn progress(&self) -> Vec<Progress> {
         lock(&self.recording.progress).clone()
     }
 
-    /// All lines that were logged, the oldest first, as they would be shown. A worker shows the
+    /// All log lines, oldest first, in the form in which they would be shown. A worker shows the
     /// newest 32.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         lock(&self.recording.lines).clone()
     }
 
-    /// All checkpoints that were given, the oldest first; each of them passes for stored. A worker
-    /// stores the newest of a second.
+    /// All checkpoints, oldest first; each of them counts as stored. A worker stores only the
+    /// newest per second.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<Bytes> {
         lock(&self.recording.checkpoints).clone()
@@ -241,7 +241,7 @@ mod tests {
         context.cancelled().await;
         assert_eq!(context.remaining_budget(), Some(Duration::ZERO));
         assert_eq!(TestContext::new().context().remaining_budget(), None);
-        // Longer than there is time.
+        // Longer than any clock's range.
         let endless = TestContext::new().budget(Duration::MAX).context();
         assert!(!endless.is_cancelled());
     }
@@ -265,7 +265,7 @@ mod tests {
         assert!(context.is_cancelled());
     }
 
-    /// A worker uses one report a second. A unit test wants to see each.
+    /// A worker uses one report per second; a unit test must see each.
     #[tokio::test]
     async fn every_report_is_recorded_and_a_checkpoint_passes_for_stored() {
         let test = TestContext::new();

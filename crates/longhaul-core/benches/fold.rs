@@ -1,8 +1,8 @@
-//! Measures entries of the ledger and what is made of them:
-//! `cargo bench -p longhaul-core --bench fold`.
+//! Measures reading, writing and folding of ledger entries: `cargo bench -p longhaul-core --bench
+//! fold`.
 //!
-//! The entries are a claim and an outcome of each task. Each row is measured five times; printed is
-//! the median.
+//! The entries are a claim and an outcome of each task. Each row is measured five times; the median
+//! is printed.
 
 use bytes::Bytes;
 use longhaul_core::ledger;
@@ -93,7 +93,7 @@ fn message(number: u64, outgoing: Outgoing) -> Message {
     }
 }
 
-/// Prints how many nanoseconds one of `count` takes.
+/// Prints the time in ns for one of `count` operations.
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn row(name: &str, count: usize, mut run: impl FnMut()) -> std::io::Result<()> {

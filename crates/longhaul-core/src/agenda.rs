@@ -1,9 +1,9 @@
-//! When to look at which task or attempt again: at most one time for each. Pure.
+//! The times at which to look at tasks or attempts again: at most one time for each. Pure.
 
 use crate::protocol::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The times at which tasks, or attempts, are to be looked at.
+/// The times at which to look at tasks or attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Agenda<K> {
     at: BTreeMap<K, Moment>,
@@ -17,7 +17,7 @@ impl<K> Default for Agenda<K> {
 }
 
 impl<K: Clone + Ord> Agenda<K> {
-    /// Looks at the task at `at`, and not at any time set before.
+    /// Sets the time for the task to `at`, replacing an earlier setting.
     pub fn set(&mut self, id: K, at: Moment) {
         if let Some(before) = self.at.insert(id.clone(), at) {
             self.order.remove(&(before, id.clone()));
@@ -25,14 +25,14 @@ impl<K: Clone + Ord> Agenda<K> {
         self.order.insert((at, id));
     }
 
-    /// Looks at the task at `at`, or earlier if an earlier time is set.
+    /// Sets the time for the task to `at`, unless an earlier time is set.
     pub fn set_by(&mut self, id: K, at: Moment) {
         if self.at.get(&id).is_none_or(|before| at < *before) {
             self.set(id, at);
         }
     }
 
-    /// Forgets when the task is to be looked at.
+    /// Removes the time of the task.
     pub fn remove(&mut self, id: K) {
         if let Some(before) = self.at.remove(&id) {
             self.order.remove(&(before, id));
@@ -44,7 +44,7 @@ impl<K: Clone + Ord> Agenda<K> {
         self.at.contains_key(id)
     }
 
-    /// The next task whose time has come.
+    /// Takes the next task that is due.
     pub fn pop_due(&mut self, now: Moment) -> Option<K> {
         if self.order.first()?.0 > now {
             return None;
@@ -52,19 +52,19 @@ impl<K: Clone + Ord> Agenda<K> {
         self.pop_first()
     }
 
-    /// The task with the earliest time, whether or not it has come.
+    /// Takes the task with the earliest time, due or not.
     pub fn pop_first(&mut self) -> Option<K> {
         let (_, id) = self.order.pop_first()?;
         self.at.remove(&id);
         Some(id)
     }
 
-    /// That task.
+    /// The task with the earliest time.
     pub fn first(&self) -> Option<K> {
         self.order.first().map(|(_, id)| id.clone())
     }
 
-    /// All tasks, the earliest first.
+    /// All tasks, earliest first.
     pub fn iter(&self) -> impl Iterator<Item = K> {
         self.order.iter().map(|(_, id)| id.clone())
     }
@@ -75,7 +75,7 @@ impl<K: Clone + Ord> Agenda<K> {
         self.order.is_empty()
     }
 
-    /// How many times are set.
+    /// Number of times set.
     pub fn len(&self) -> usize {
         self.order.len()
     }

@@ -1,4 +1,4 @@
-//! How a lease ends, and what its holder is told as the ledger is known.
+//! The end of a lease, and the answers to its holder, as far as the ledger is known here.
 
 use crate::machine::Machine;
 use crate::protocol::entry::Outcome;
@@ -8,21 +8,21 @@ use crate::task::{TaskId, TaskOutcome, TaskState};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// How a lease stands, as the ledger is known here.
+/// State of a lease as far as the ledger is known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// It runs.
+    /// The lease runs.
     Runs,
-    /// It does not, for good.
+    /// The lease does not run and never will again.
     Not(ReportError),
     /// The view may be behind.
     Behind,
-    /// The same lease has brought the task to its end.
+    /// The task has succeeded under this lease.
     Succeeded,
 }
 
 impl LeaseState {
-    /// Of the lease with this epoch and owner id.
+    /// The state of the lease with this epoch and owner id.
     #[must_use]
     pub fn of(machine: &Machine, task: TaskId, (epoch, owner): (Epoch, OwnerId)) -> Self {
         let fold = machine.fold(task);
@@ -69,22 +69,22 @@ pub const fn error_of(phase: Phase, current: Epoch, epoch: Epoch) -> ReportError
     ReportError::Ended { state: TaskState::Failed, outcome: Some(outcome) }
 }
 
-/// What a holder has reported, as far as the answer depends on it.
+/// The part of a holder's report that the answer depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportedOutcome {
     /// A result.
     Success,
     /// A failed attempt, or a task that failed for good.
     Failure {
-        /// The task is not tried again.
+        /// Whether the task must not be tried again.
         fatal: bool,
     },
-    /// That it was not done.
+    /// The task was given back undone.
     Release,
 }
 
 impl ReportedOutcome {
-    /// Of this report.
+    /// The outcome in this report.
     #[must_use]
     pub const fn of(outcome: &LeaseOutcome) -> Self {
         match outcome {
@@ -94,8 +94,8 @@ impl ReportedOutcome {
         }
     }
 
-    /// Whether the end that counts is the one that was reported. Another gateway may have been
-    /// faster, with what its holder had said there, or because it had said nothing.
+    /// Whether the end on the ledger confirms the reported one. Another gateway may have been
+    /// faster, with a report that the holder sent there or because of its silence.
     #[must_use]
     pub const fn counts_as(self, end: &Outcome) -> bool {
         match (self, end) {
@@ -103,7 +103,7 @@ impl ReportedOutcome {
             | (Self::Failure { .. }, Outcome::Final)
             | (Self::Failure { fatal: false }, Outcome::Failed(_))
             | (Self::Release, Outcome::Released(_))
-            // Whoever gives up after a cancellation has what it wants.
+            // A holder that gives up after a cancellation has reached its aim.
             | (Self::Failure { .. } | Self::Release, Outcome::Cancelled) => true,
             (
                 Self::Success | Self::Failure { .. } | Self::Release,
@@ -117,23 +117,23 @@ impl ReportedOutcome {
     }
 }
 
-/// How the work under a lease has ended.
+/// The end of the work under a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseOutcome {
-    /// With this result.
+    /// Success with this result.
     Succeeded(Bytes),
-    /// Without one.
+    /// Failure.
     Failed {
-        /// Why.
+        /// The reason.
         message: String,
-        /// The task is not tried again.
+        /// Whether the task must not be tried again.
         fatal: bool,
-        /// When it is tried again, if not by the backoff.
+        /// When to try again, if not by the backoff.
         retry_after: Option<Duration>,
     },
-    /// It was not done, and that costs no attempt.
+    /// The task was not done; that costs no attempt.
     Released {
-        /// When it may be tried again.
+        /// How long to wait before the next attempt.
         after: Duration,
     },
 }
@@ -142,19 +142,19 @@ pub enum LeaseOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// The task.
+    /// There is no such task.
     #[error("no such task, or it was removed long ago")]
     NotFound,
-    /// Somebody else has had the task since.
+    /// The task has had a later claim since.
     #[error("the lease is stale: the task is at epoch {current} by now")]
     StaleLease {
         /// The current epoch.
         current: u32,
     },
-    /// The lease of this epoch is another one.
+    /// Another lease holds this epoch.
     #[error("this lease is not the one that holds the task")]
     NotOwner,
-    /// Nothing was heard of it for too long, or its attempt has ended.
+    /// The lease was silent for too long, or its attempt has ended.
     #[error("the lease has expired, or its attempt has ended")]
     Expired,
     /// The task is over.
@@ -162,21 +162,21 @@ pub enum ReportError {
     Ended {
         /// COMPLETED or FAILED.
         state: TaskState,
-        /// How, if it failed.
+        /// The outcome, if the task failed.
         outcome: Option<TaskOutcome>,
     },
-    /// A result or a checkpoint.
+    /// A result or a checkpoint is too large.
     #[error("{bytes} bytes are too many: at most {max} are taken")]
     TooLarge {
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
-        /// The largest that is taken.
+        /// The largest accepted size in bytes.
         max: usize,
     },
-    /// The lease time.
+    /// The requested lease time is out of range.
     #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
     LeaseTime {
-        /// That was asked for.
+        /// The requested lease time.
         time: Duration,
     },
     /// The log did not answer in time.
@@ -199,8 +199,9 @@ mod tests {
     use crate::protocol::entry::NextAttempt;
     use crate::protocol::invariants::LEASE_END;
 
-    /// Who gave a task back, at no attempt, was told so when its silence had cost it one; and who
-    /// had failed it for good when it was tried again.
+    /// Earlier, a holder that gave a task back was told so even when its silence had cost an
+    /// attempt, and a holder that failed a task for good was told so even when the task was tried
+    /// again.
     #[test]
     fn only_the_end_that_counts_is_confirmed() {
         let (failed, given_back) =

@@ -1,4 +1,4 @@
-//! Ledger entries as messages: the one place in which they are written and read.
+//! Converts ledger entries to messages and back; no other code does.
 
 use crate::protocol::body;
 use crate::protocol::entry::{Entry, EntryError};
@@ -6,11 +6,11 @@ use crate::task::{Properties, TaskId, text_of};
 use bytes::Bytes;
 use longhaul_types::{Message, Outgoing};
 
-/// What a key takes, more often than not.
+/// Usual upper size of a key.
 const KEY_BYTES: usize = 96;
 
-/// The message of an entry. `content` is what its body holds: a result, a failure reason, a
-/// checkpoint, or nothing.
+/// Builds the message of an entry. `content` is the content of its body: a result, a failure
+/// reason, a checkpoint, or nothing.
 #[must_use]
 pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
@@ -24,17 +24,17 @@ pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     message
 }
 
-/// A message of a compacted topic that is read by its keys; `null` says that it is a tombstone.
+/// A message of a compacted topic that is read by its keys; `null` marks a tombstone.
 pub(crate) fn keyed(key: String, properties: Properties, payload: Bytes, null: bool) -> Outgoing {
     debug_assert_eq!(null, payload.is_empty(), "compaction takes an empty body for a tombstone");
     Outgoing { key: Some(key), properties, payload, null, ..Outgoing::default() }
 }
 
-/// On a request to cancel a task: that its processor is not waited for. Who does not know it takes
-/// it for a request to cancel.
+/// Property of a cancel request that does not wait for the processor. A worker that does not know
+/// it treats the entry as a plain cancel request.
 const KILL: &str = "kill";
 
-/// The message that asks for the end of a task, without waiting for its processor.
+/// Builds a cancel request that does not wait for the processor.
 #[must_use]
 pub fn kill(task: TaskId, reason: &str) -> Outgoing {
     let mut message = message(&Entry::Cancel(task), reason.as_bytes());
@@ -42,26 +42,26 @@ pub fn kill(task: TaskId, reason: &str) -> Outgoing {
     message
 }
 
-/// Whether a request to cancel a task is one that does not wait for its processor.
+/// Whether a cancel request is one that does not wait for the processor.
 #[must_use]
 pub fn is_kill(message: &Message) -> bool {
     message.properties.get(KILL).is_some()
 }
 
-/// On an entry that an operator has published: who that was.
+/// Property of an entry published by an operator: the operator's name.
 const OPERATOR: &str = "by";
 
-/// On the same: what was done.
+/// Property of an entry published by an operator: the action.
 const ACTION: &str = "act";
 
-/// The message of an entry by which an operator acts upon a task. Who does not know what it says
-/// besides takes it for a worker's.
+/// Builds the message of an operator's entry for a task. A worker that does not know the properties
+/// treats it as a worker's.
 #[must_use]
 pub fn by_operator(entry: &Entry, reason: &str, operator: &str, action: &'static str) -> Outgoing {
     signed(message(entry, reason.as_bytes()), operator, action)
 }
 
-/// A message that says who has published it as an operator, and what was done.
+/// Adds the operator's name and the action to a message.
 #[must_use]
 pub fn signed(mut message: Outgoing, operator: &str, action: &'static str) -> Outgoing {
     message.properties.insert(OPERATOR, operator);
@@ -69,8 +69,8 @@ pub fn signed(mut message: Outgoing, operator: &str, action: &'static str) -> Ou
     message
 }
 
-/// Who published an entry as an operator, and what was done. Both are said: a renewal of a lease
-/// has the first property as well, and names by it the worker that looks after the lease.
+/// The operator who published an entry, and the action. Both are required: a renewal of a lease
+/// also has the first property, with the name of the worker that attends the lease.
 #[must_use]
 pub fn operator(message: &Message) -> Option<(&str, &str)> {
     let said = |property| message.properties.get(property);
@@ -80,8 +80,8 @@ pub fn operator(message: &Message) -> Option<(&str, &str)> {
 /// Reads an entry.
 ///
 /// # Errors
-/// When the message is not an entry that this version knows, comes from another cluster, or cannot
-/// be read whole: what one worker cannot read, none must act upon.
+/// If this version does not know the entry, or the message comes from another cluster or is
+/// incomplete: no worker may act on an entry that another cannot read.
 pub fn read(message: &Message) -> Result<Entry, EntryError> {
     if message.replicated_from.is_some() {
         return Err(EntryError::Replicated);
@@ -92,8 +92,7 @@ pub fn read(message: &Message) -> Result<Entry, EntryError> {
     Entry::read(message.key.as_deref(), &message.properties, &message.payload, message.null)
 }
 
-/// What the body of an entry's message holds; `None` when it has no body of a form that this
-/// version knows.
+/// The content of an entry's body; `None` if the body has no form that this version knows.
 #[must_use]
 pub fn content(message: &Message) -> Option<Bytes> {
     body::decode(&message.payload)
@@ -112,8 +111,8 @@ mod tests {
         Message { key, properties, payload, null, ..Message::at(position) }
     }
 
-    /// Every renewal of a lease, three in each lease time, stood in the log of actions, as one
-    /// without a name by an owner id, and in the history of its task as an operator's.
+    /// Earlier, every renewal of a lease, three per lease time, appeared in the log of actions
+    /// under an owner id, and in the history of its task as an operator's.
     #[test]
     fn a_renewal_of_a_lease_is_no_action_of_an_operator() {
         let task = TaskId { ledger: 4, entry: 1, partition: -1, batch_index: None };

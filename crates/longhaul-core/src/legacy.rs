@@ -1,24 +1,27 @@
-//! Workers of the Java reference on the same subscription: what they show on M, and what follows
-//! for a claim. Pure. Only in the mode `legacy`; without it no worker reads M before a claim.
+//! Workers of the Java reference on the same subscription: their entries on the metadata topic, and
+//! the consequences for a claim. Pure. Used only in mode `legacy`; without it no worker reads the
+//! metadata topic before a claim.
 //!
-//! They neither write nor read the ledger, and run what they get at once. So M is all that tells of
-//! them: an entry without epoch and owner.
-//!
-//! | M shows last, without an owner | this worker |
+//! They neither write nor read the ledger, and run what they get at once. Only the metadata topic
+//! shows their work: as an entry without epoch and owner.
+//! | last entry on the metadata topic, without an owner | this worker |
 //! |---|---|
-//! | PROCESSING, read no longer ago than twice the keep-alive interval | waits |
+//! | PROCESSING, read at most two keep-alive intervals ago | waits |
 //! | PROCESSING, older: its worker is gone | claims the next attempt |
 //! | FAILED, and attempts are left | claims the next attempt |
-//! | COMPLETED, FAILED without attempts left, PROCESSING of the last attempt, older | claims, and ends the attempt as M shows, without running it |
+//! | COMPLETED | claims, and ends the attempt as shown, without running it |
+//! | FAILED without attempts left | the same |
+//! | PROCESSING of the last attempt, older | the same |
+//! | nothing, or an entry of longhaul | claims as always |
 //! | nothing, or an entry of longhaul | claims as always |
 //!
 //! - **When**: before a claim, and again between the accepted claim and the start of the processor.
-//!   Each time M is read up to an end that was asked for after the question arose. An offer to other
-//!   workers needs no answer: whoever takes it asks.
+//!   Each time the metadata topic is read up to an end that was requested after the question arose.
+//!   An offer to other workers needs no answer: the worker that takes the offer asks.
 //! - **After the claim** a PROCESSING that has appeared means that the attempt is given back,
-//!   without costing an attempt.
-//! - **What M alone tells of** is never claimed: a task that no delivery and no entry of the ledger
-//!   names is left to its worker.
+//! - **Tasks known only from the metadata topic** are never claimed: a task without a delivery and
+//!   without a ledger entry is left to its worker.
+//!   entry is left to its worker.
 
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -26,37 +29,37 @@ use crate::task::{Position, TaskId, TaskState};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An end of M that is not reached after this long is asked for again: compaction may have removed
-/// what stood there, or the question was lost.
+/// Time after which an end of the metadata topic that was not reached is requested again:
+/// compaction may have removed the last entry, or the request was lost.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// An answer that nobody has asked about for so long says nothing any more.
+/// Time after which an unused answer is no longer valid.
 const ANSWER_VALID: Duration = Duration::from_secs(60);
 
-/// The last entry of a task on M, written by a worker of the reference.
+/// The last entry of a task on the metadata topic, written by a worker of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LegacyEntry {
-    /// Where the task stands.
+    /// The state of the task.
     pub state: LegacyState,
-    /// Attempts so far, the running one included.
+    /// Number of attempts so far, including the running one.
     pub attempts: u32,
-    /// Where the entry lies.
+    /// Position of the entry.
     pub at: Position,
 }
 
 /// The states that the reference writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LegacyState {
-    /// It runs, or its worker has died.
+    /// The task runs, or its worker has died.
     Processing,
     /// An attempt has failed.
     Failed,
-    /// It has its result.
+    /// The task has its result.
     Completed,
 }
 
 impl LegacyState {
-    /// The state of an entry; `None` for those that are never written.
+    /// The state of an entry; `None` for states that are never written.
     #[must_use]
     pub const fn of(state: TaskState) -> Option<Self> {
         match state {
@@ -68,54 +71,57 @@ impl LegacyState {
     }
 }
 
-/// How a task has ended without this worker: its attempt ends like this and is not run.
+/// How a task has ended without this worker: its attempt gets this end and is not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LegacyEnd {
-    /// Completed, or failed for good: the entry on M at this place has the result or the reason.
+    /// Completed, or failed for good: the entry on the metadata topic at this position has the
+    /// result or the reason.
     Shown(Position),
     /// The worker of its last attempt is gone.
     NoAttemptLeft,
 }
 
-/// What M says to a claim or a start.
+/// The verdict of the metadata topic on a claim or a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LegacyClaimCheck {
-    /// Nothing against it.
+    /// Nothing prevents it.
     Free,
-    /// Somebody runs the task, as far as can be told until then.
+    /// A worker seems to run the task; check again at this time.
     RunsUntil(Moment),
-    /// M is not read so far yet.
+    /// The metadata topic has not been read far enough.
     NotRead,
 }
 
-/// An attempt whose claim was accepted, and that has not started because M is still being read.
+/// An attempt with an accepted claim that has not started because the metadata topic is still being
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeldStart {
     pub(super) epoch: Epoch,
     pub(super) attempt: u32,
 }
 
-/// See the module's documentation.
+/// The state of the mode `legacy`. See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Legacy {
-    /// How long an entry PROCESSING counts: twice the keep-alive interval.
+    /// How long an entry PROCESSING is valid: twice the keep-alive interval.
     patience: Duration,
-    /// Tasks whose last entry on M is of the reference, with the time at which it was read.
+    /// Tasks whose last entry on the metadata topic is the reference's, with the time at which it
+    /// was read.
     shown: BTreeMap<TaskId, (LegacyEntry, Moment)>,
     read_to: Option<Position>,
-    /// When it was asked last where M ends.
+    /// When the end of the metadata topic was last requested.
     asked: Option<Moment>,
-    /// The end that is being read up to, and when it was asked for.
+    /// The end up to which the metadata topic is being read, and when it was requested.
     told: Option<(Moment, Option<Position>)>,
-    /// All that stood on M at this time was read.
+    /// Everything stored on the metadata topic by this time was read.
     seen: Option<Moment>,
-    /// Tasks for which M must be read on, and up to what stood there at which time.
+    /// Tasks for which the metadata topic must be read further, up to its end as of this time.
     wanted: BTreeMap<TaskId, Moment>,
     pub(super) held: BTreeMap<TaskId, HeldStart>,
 }
 
 impl Legacy {
-    /// Nothing was read.
+    /// Creates a state in which nothing was read.
     pub(super) const fn new(keep_alive: Duration) -> Self {
         Self {
             patience: keep_alive.saturating_mul(2),
@@ -129,8 +135,9 @@ impl Legacy {
         }
     }
 
-    /// An entry of M was read: of this task, if it names one, and by a worker of the reference, if
-    /// there is an entry. Anything else about the task, a tombstone too, takes its place.
+    /// Handles an entry of the metadata topic: for this task, if it names one, and by a worker of
+    /// the reference, if `entry` is there. Any other entry of the task, or a tombstone, replaces
+    /// it.
     pub(super) fn read(
         &mut self,
         at: Position,
@@ -138,7 +145,7 @@ impl Legacy {
         entry: Option<LegacyEntry>,
         now: Moment,
     ) {
-        // A follower that begins again shows what was read, with another time.
+        // A follower that begins again repeats entries, with a later time.
         if self.read_to.is_some_and(|read_to| at <= read_to) {
             return;
         }
@@ -151,7 +158,7 @@ impl Legacy {
         self.arrive();
     }
 
-    /// M ends here, as was asked at this time.
+    /// Handles the end of the metadata topic, as of the request at this time.
     pub(super) fn told(&mut self, asked: Moment, end: Option<Position>) {
         if self.told.is_none_or(|(_, before)| end < before) {
             self.told = Some((asked, end));
@@ -165,14 +172,14 @@ impl Legacy {
         }
     }
 
-    /// The tasks that have waited for M to be read on and need not any more.
+    /// The tasks that no longer have to wait for the metadata topic to be read.
     pub(super) fn answered(&self) -> Vec<TaskId> {
         let Some(seen) = self.seen else { return Vec::new() };
         let answered = self.wanted.iter().filter(|(_, since)| **since <= seen);
         answered.map(|(id, _)| *id).collect()
     }
 
-    /// Whether to ask now where M ends.
+    /// Whether to request the end of the metadata topic now.
     pub(super) fn ask(&mut self, now: Moment) -> bool {
         let patient = self.asked > self.seen
             && self.asked.is_some_and(|asked| now.since(asked) < ASK_AGAIN_AFTER);
@@ -183,12 +190,12 @@ impl Legacy {
         true
     }
 
-    /// Whether a question has no answer yet.
+    /// Whether a question is unanswered.
     fn is_asked(&self) -> bool {
         self.wanted.values().any(|since| Some(*since) > self.seen)
     }
 
-    /// What M says to a claim of the task, or to the start of an attempt.
+    /// The verdict of the metadata topic on a claim of the task, or on the start of an attempt.
     pub(super) fn answer(&mut self, id: TaskId, now: Moment) -> LegacyClaimCheck {
         let since = self.wanted.entry(id).or_insert(now);
         if self.seen.is_some_and(|seen| seen >= *since && now.since(seen) > ANSWER_VALID) {
@@ -209,13 +216,13 @@ impl Legacy {
         }
     }
 
-    /// The task is over, or nobody here asks about it any more.
+    /// Forgets a task that is over or about which nothing here asks any more.
     pub(super) fn forget(&mut self, id: TaskId) {
         self.wanted.remove(&id);
         self.held.remove(&id);
     }
 
-    /// The attempt to claim, where the ledger alone calls for this one, of a task that has so many.
+    /// The attempt number to claim, given the one that the ledger alone calls for and the maximum.
     pub(super) fn attempt(&self, id: TaskId, attempt: u32, max_attempts: u32) -> u32 {
         let Some((entry, _)) = self.shown.get(&id) else { return attempt };
         let next = match entry.state {
@@ -225,7 +232,8 @@ impl Legacy {
         attempt.max(next.min(max_attempts))
     }
 
-    /// How the task, which has so many attempts, has ended as M shows it, if it has.
+    /// The end of the task, which has `max_attempts`, as the metadata topic shows it, if it has
+    /// ended.
     pub(super) fn end(&self, id: TaskId, max_attempts: u32) -> Option<LegacyEnd> {
         let (entry, _) = self.shown.get(&id)?;
         let used_up = entry.attempts >= max_attempts;
@@ -237,12 +245,12 @@ impl Legacy {
         }
     }
 
-    /// When to look at it again, if nothing happens: a question may be lost.
+    /// When to check again, if nothing happens: a request may be lost.
     pub(super) fn timeout(&self) -> Option<Moment> {
         self.asked.filter(|_| self.is_asked()).map(|asked| asked + ASK_AGAIN_AFTER)
     }
 
-    /// The ledger is read again from its start: what waited for an answer asks again.
+    /// Clears the questions when the ledger is read again from its start; they are asked again.
     pub(super) fn fence(&mut self) -> Vec<(TaskId, HeldStart)> {
         self.wanted.clear();
         std::mem::take(&mut self.held).into_iter().collect()
@@ -268,14 +276,14 @@ mod tests {
         LegacyEntry { state, attempts, at: at(1) }
     }
 
-    /// M was read to its end at ten seconds, with this entry as its last.
+    /// The metadata topic, read to its end at ten seconds, with this entry as its last.
     fn with(entry: Option<LegacyEntry>) -> Legacy {
         let mut legacy = Legacy::new(KEEP_ALIVE);
         legacy.read(at(1), Some(ID), entry, seconds(9));
         legacy
     }
 
-    /// The answer when all was read up to now.
+    /// The answer when everything was read up to now.
     fn answer(legacy: &mut Legacy, now: Moment) -> LegacyClaimCheck {
         assert_eq!(legacy.answer(ID, now), LegacyClaimCheck::NotRead);
         assert!(legacy.ask(now) && !legacy.ask(now), "one question at a time");
@@ -321,13 +329,13 @@ mod tests {
             (legacy.attempt(ID, 1, 3), legacy.end(ID, 3)),
             (3, Some(LegacyEnd::NoAttemptLeft))
         );
-        // A task may have a number of its own, which Java workers do not know.
+        // A task may have its own maximum of attempts, which Java workers do not know.
         let legacy = with(Some(entry(LegacyState::Failed, 1)));
         assert_eq!(
             (legacy.attempt(ID, 1, 1), legacy.end(ID, 1)),
             (1, Some(LegacyEnd::Shown(at(1))))
         );
-        // The ledger knows of more attempts.
+        // The ledger has more attempts.
         assert_eq!(with(Some(entry(LegacyState::Failed, 1))).attempt(ID, 3, 3), 3);
     }
 
@@ -339,7 +347,7 @@ mod tests {
         legacy.told(seconds(10), Some(at(2)));
         assert_eq!(legacy.answer(ID, seconds(10)), LegacyClaimCheck::Free);
         assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (1, None));
-        // A follower that begins again from the start brings the older one once more.
+        // A follower that begins again from the start repeats the older one.
         legacy.read(at(1), Some(ID), Some(entry(LegacyState::Processing, 2)), seconds(11));
         assert_eq!(legacy.attempt(ID, 1, 3), 1);
     }
@@ -355,12 +363,12 @@ mod tests {
         legacy.read(at(3), None, None, seconds(11));
         assert_eq!(legacy.answered(), [ID]);
         assert_eq!(legacy.answer(ID, seconds(11)), LegacyClaimCheck::Free);
-        // Before the start it is asked once more.
+        // Before the start the end is requested once more.
         assert_eq!(legacy.answer(ID, seconds(12)), LegacyClaimCheck::NotRead);
         assert!(legacy.ask(seconds(12)));
     }
 
-    /// Compaction may remove what stood at the end, and a question is lost with a session.
+    /// Compaction may remove the last entry, and a request is lost with its session.
     #[test]
     fn a_question_without_an_answer_is_asked_again() {
         let mut legacy = with(None);
@@ -373,7 +381,7 @@ mod tests {
         assert_eq!(legacy.answer(ID, seconds(16)), LegacyClaimCheck::Free);
         assert_eq!(legacy.timeout(), None);
         assert!(!legacy.ask(seconds(60)), "nobody wants to know");
-        // What was answered for nothing an hour ago is asked again.
+        // An unused answer of an hour ago is requested again.
         legacy.answer(ID, seconds(60));
         assert!(legacy.ask(seconds(60)));
         legacy.told(seconds(60), Some(at(1)));

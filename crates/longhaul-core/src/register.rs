@@ -1,14 +1,14 @@
-//! Entries of the register as messages: the one place in which they are written and read.
+//! Converts entries of the register to messages and back; no other code does.
 
 use crate::ledger;
 use crate::protocol::register::{RegisterEntry, RegisterEntryError};
 use crate::task::text_of;
 use longhaul_types::{Message, Outgoing};
 
-/// What a key takes, more often than not.
+/// Usual upper size of a key.
 const KEY_BYTES: usize = 128;
 
-/// The message of an entry.
+/// Builds the message of an entry.
 #[must_use]
 pub fn message(entry: &RegisterEntry) -> Outgoing {
     let null = matches!(entry, RegisterEntry::Tombstone(_));
@@ -26,7 +26,7 @@ pub fn message(entry: &RegisterEntry) -> Outgoing {
 /// Reads an entry.
 ///
 /// # Errors
-/// When the message is not an entry that this version knows, or comes from another cluster.
+/// If this version does not know the entry, or the message comes from another cluster.
 pub fn read(message: &Message) -> Result<RegisterEntry, RegisterEntryError> {
     if message.replicated_from.is_some() {
         return Err(RegisterEntryError::Replicated);

@@ -1,25 +1,25 @@
-//! Which types of tasks are asked for, where leases are: pure.
+//! The types of tasks requested by clients of leases. Pure.
 
 pub use crate::protocol::offer::TaskType;
 use std::collections::BTreeMap;
 
-/// How many leases are asked for that no claim is on its way for.
+/// Number of requested leases without a claim in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WantedLeases {
-    /// Of tasks of any type.
+    /// Requests for tasks of any type.
     pub any: usize,
-    /// Of tasks of certain types; whoever asks for several is counted with each of them.
+    /// Requests by type; a request for several types counts for each of them.
     pub types: BTreeMap<TaskType, usize>,
 }
 
 impl WantedLeases {
-    /// How many tasks of this type are asked for at most.
+    /// Maximum number of requested tasks of this type.
     #[must_use]
     pub fn of(&self, task_type: TaskType) -> usize {
         self.any + self.types.get(&task_type).copied().unwrap_or_default()
     }
 
-    /// So many more, or so many less, are asked for of this type; `None`: of any.
+    /// Changes the number of requests for this type (`None`: any) from `before` to `now`.
     pub fn change(&mut self, task_type: Option<TaskType>, before: usize, now: usize) {
         let changed = |count: usize| (count + now).saturating_sub(before);
         let Some(task_type) = task_type else {
@@ -34,7 +34,7 @@ impl WantedLeases {
         }
     }
 
-    /// A task of this type is claimed, until the next count.
+    /// Counts a claimed task of this type, until the next count.
     pub fn take(&mut self, task_type: TaskType) {
         let of_type = self.types.contains_key(&task_type).then_some(task_type);
         self.change(of_type, 1, 0);

@@ -1,4 +1,4 @@
-//! What will happen, and when. One queue for the whole simulation, so that the order of events is
+//! The planned effects, by time. One queue for the whole simulation, so that the order of events is
 //! total.
 
 use super::log::UnstoredMessage;
@@ -12,15 +12,15 @@ pub(super) type ConnectionId = u64;
 pub(super) type PartitionId = u64;
 pub(super) type AckSender = oneshot::Sender<Result<(), TransportError>>;
 
-/// One attachment of a session to the broker. What an earlier attachment left on its way to the
-/// client is void.
+/// One attachment of a session to the broker. Messages of an earlier attachment in flight to the
+/// client are void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionAttachment {
     pub(super) session: SessionId,
     pub(super) generation: u32,
 }
 
-/// One entry on its way to the broker.
+/// One entry in flight to the broker.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) link: SessionAttachment,
@@ -32,11 +32,11 @@ pub(super) struct Flight {
     pub(super) publish_time_ms: u64,
     /// When the client handed it over.
     pub(super) sent: Moment,
-    /// The broker's answer reaches the client.
+    /// Whether the broker's answer reaches the client.
     pub(super) answered: bool,
 }
 
-/// An ack on its way to the broker.
+/// An ack in flight to the broker.
 #[derive(Debug)]
 pub(super) struct AckFlight {
     pub(super) link: SessionAttachment,
@@ -47,7 +47,7 @@ pub(super) struct AckFlight {
     pub(super) receipt: Option<AckSender>,
 }
 
-/// A fault that the seed decides on.
+/// A fault that is drawn from the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chaos {
     ConnectionLost,
@@ -65,7 +65,7 @@ pub(super) enum Chaos {
     Calm,
 }
 
-/// What is on its way to the broker.
+/// A message to the broker.
 #[derive(Debug)]
 pub(super) enum Up {
     Land(Flight),
@@ -73,7 +73,7 @@ pub(super) enum Up {
     HandBack { link: SessionAttachment, entry: EntryId },
 }
 
-/// What is on its way to a client.
+/// A message to a client.
 #[derive(Debug)]
 pub(super) enum Down {
     Receipt { sequence: u64, answer: Result<EntryId, PublishError> },
@@ -97,9 +97,9 @@ pub(super) enum PlannedEffect {
         link: SessionAttachment,
         error: TransportError,
     },
-    /// The client below connects anew.
+    /// The simulated client reconnects.
     Reattach(SessionAttachment),
-    /// A client object was dropped, and the broker hears of it.
+    /// A client object was dropped, and the broker learns of it.
     Closed(SessionId),
     /// An early second delivery.
     Redeliver {
@@ -112,11 +112,11 @@ pub(super) enum PlannedEffect {
         subscription: Arc<str>,
     },
     Compact(PartitionId),
-    /// The followers of a partition are sent what has come.
+    /// The followers of a partition get new messages.
     Feed(PartitionId),
     /// One session is lost, in a way still to be drawn.
     Lose(SessionAttachment),
-    /// The broker ends the sessions of a client that it has not heard of.
+    /// The broker ends the sessions of a silent client.
     KeepAlive {
         connection: ConnectionId,
         freeze: u32,
@@ -154,12 +154,12 @@ impl Up {
 }
 
 impl PlannedEffect {
-    /// Whether it is on its way to the broker, for any session or for one.
+    /// Whether it is in flight to the broker, for any session or for this one.
     pub(super) fn is_up(&self, from: Option<SessionAttachment>) -> bool {
         matches!(self, Self::Up(up) if from.is_none_or(|from| up.link() == from))
     }
 
-    /// Whether it needs a broker that moves.
+    /// Whether it needs a broker that does not hang.
     pub(super) const fn waits_for_broker(&self) -> bool {
         matches!(
             self,
@@ -173,7 +173,7 @@ impl PlannedEffect {
     }
 }
 
-/// Effects by time; at the same moment in the order of their planning.
+/// Effects by time; those of the same moment in the order of planning.
 #[derive(Debug, Default)]
 pub(super) struct EffectAgenda {
     effects: BTreeMap<(Moment, u64), PlannedEffect>,
@@ -195,7 +195,7 @@ impl EffectAgenda {
         self.effects.pop_first().map(|(_, effect)| effect)
     }
 
-    /// Takes out what matches, in order.
+    /// Removes and returns the matching effects, in order.
     pub(super) fn extract(
         &mut self,
         matches: impl Fn(&PlannedEffect) -> bool,

@@ -23,12 +23,11 @@ const KINDS: [Chaos; 12] = [
     Chaos::BlackHole,
     Chaos::Suspension,
 ];
-/// Between two faults of a kind passes at least this time, whatever the plan says: else time would
-/// stand still.
+/// Minimum time between two faults of a kind, whatever the plan: otherwise time would stand still.
 const EVERY_MIN: Duration = Duration::from_millis(1);
 
 impl MemoryBrokerState {
-    /// From now on this plan holds.
+    /// Sets the plan that applies from now on.
     pub(super) fn set_faults(&mut self, faults: Faults) {
         self.plan += 1;
         self.faults = faults;
@@ -138,7 +137,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// On a process that nothing holds back already.
+    /// Applies the fault to a process without an active fault.
     fn on_any_process(&mut self, fault: impl FnOnce(&mut Self, ConnectionId)) {
         let free = |it: &MemoryConnection| !(it.killed || it.frozen || it.cut);
         let free = self.connections.iter().filter(|(_, connection)| free(connection));

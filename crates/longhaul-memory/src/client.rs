@@ -1,4 +1,4 @@
-//! The client's end: what a worker holds in its hands.
+//! The client side of sessions.
 
 use super::agenda::{ConnectionId, SessionId};
 use super::history::Happening;
@@ -22,15 +22,15 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
-/// What one process sees of a [`MemoryBroker`](super::MemoryBroker). Clones share the fate of the
-/// process.
+/// The connection of one process to a [`MemoryBroker`](super::MemoryBroker). Clones share the fate
+/// of the process.
 #[derive(Clone)]
 pub struct MemoryTransport {
     shared: Arc<SharedBroker>,
     connection: ConnectionId,
     name: Arc<str>,
     pub(super) freezer: Freezer,
-    /// Those who wait for receipts.
+    /// The tasks that wait for receipts.
     tasks: TaskTracker,
 }
 
@@ -59,7 +59,7 @@ impl MemoryTransport {
     }
 
     /// One round trip: `ask` is answered when the broker can be reached. `None` from it means that
-    /// no answer comes for now.
+    /// there is no answer for now.
     async fn request<T>(
         &self,
         mut ask: impl FnMut(&mut MemoryBrokerState) -> Option<Result<T, TransportError>>,
@@ -72,7 +72,7 @@ impl MemoryTransport {
         let answer = async {
             sleep(latency).await;
             loop {
-                // Made before asking, so that no change is missed.
+                // Created before asking, so that no change is missed.
                 let changed = self.shared.signals.changed.notified();
                 if let Some(answer) = self.try_request(&mut ask) {
                     return answer;
@@ -211,7 +211,7 @@ impl Transport for MemoryTransport {
     }
 }
 
-/// A session in the hands of a client. Dropping it tells the broker.
+/// A client's session. Dropping it tells the broker.
 struct Handle {
     transport: MemoryTransport,
     session: SessionId,
@@ -282,7 +282,7 @@ impl Publisher for MemoryPublisher {
     }
 }
 
-/// The time-out counts from the moment of sending, polled or not.
+/// The time-out counts from the moment of sending, whether polled or not.
 fn receipt(
     answer: oneshot::Receiver<Result<Position, PublishError>>,
 ) -> impl Future<Output = Result<Position, PublishError>> {

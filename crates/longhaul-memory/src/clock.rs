@@ -1,5 +1,4 @@
-//! The clocks of simulated machines: tokio's clock, which tests pause and advance, as each of them
-//! shows it.
+//! The clocks of simulated machines, based on tokio's clock, which tests pause and advance.
 
 #![expect(clippy::disallowed_methods, reason = "simulated time is read here")]
 
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A clock that starts now, at zero; the wall clock shows so many ms since the epoch.
+/// A clock that starts now, at zero, with this wall-clock time in ms since the epoch.
 #[must_use]
 pub fn simulated_clock(wall_ms: u64) -> Clock {
     MachineClock::start(wall_ms, Duration::ZERO, 0).clock()
@@ -24,9 +23,9 @@ pub struct MachineClock {
     wall: Duration,
     /// The monotonic clock at the start.
     uptime: Duration,
-    /// By how much both run too fast (or too slow, when negative), in millionths.
+    /// How much too fast both run (too slow if negative), in millionths.
     drift_ppm: i32,
-    /// For how many microseconds the machine has stood still and its monotonic clock with it.
+    /// How long the machine was suspended, with its monotonic clock, in µs.
     stood_still: AtomicU64,
 }
 
@@ -36,19 +35,18 @@ impl MachineClock {
     #[must_use]
     pub fn start(wall_ms: u64, uptime: Duration, drift_ppm: i32) -> &'static Self {
         let (start, wall) = (Instant::now(), Duration::from_millis(wall_ms));
-        // Clocks are copied into whatever reads time. A simulation has a handful of machines.
+        // Clocks are copied to all their readers. A simulation has only a few machines.
         Box::leak(Box::new(Self { start, wall, uptime, drift_ppm, stood_still: AtomicU64::new(0) }))
     }
 
-    /// Reads them.
+    /// The clock of the machine.
     #[must_use]
     pub fn clock(&'static self) -> Clock {
         Clock::Simulated(self)
     }
 
-    /// The machine stands still for so long and its monotonic clock does not notice, as when a
-    /// virtual machine is saved and started again later. Whoever runs on it must be suspended
-    /// meanwhile.
+    /// Suspends the machine for this time without its monotonic clock noticing, as when a virtual
+    /// machine is saved and started again later. The processes on it must be suspended meanwhile.
     pub fn stand_still(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.stood_still.fetch_add(micros, Ordering::Relaxed);
@@ -69,14 +67,14 @@ impl SimulatedClock for MachineClock {
         self.wall + self.shown_since_start()
     }
 
-    /// The inverse of the drift: good to a few millionths of itself, and whoever waits looks at the
-    /// clock again.
+    /// The inverse of the drift: accurate to a few millionths of itself; waiters check the clock
+    /// again.
     fn sleep_for(&self, time: Duration) -> Duration {
         drifted(time, -self.drift_ppm)
     }
 }
 
-/// So much time on a clock that runs too fast by so many millionths.
+/// This time on a clock that runs too fast by this many millionths.
 fn drifted(time: Duration, drift_ppm: i32) -> Duration {
     let part = time.mul_f64(f64::from(drift_ppm.unsigned_abs()) / 1e6);
     if drift_ppm < 0 { time.saturating_sub(part) } else { time + part }

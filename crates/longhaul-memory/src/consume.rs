@@ -1,4 +1,4 @@
-//! From the log to the consumers of a subscription, and their acks back.
+//! Delivers messages from the log to the consumers of a subscription, and their acks back.
 
 use super::agenda::{
     AckFlight, AckSender, Down, PartitionId, PlannedEffect, SessionAttachment, SessionId, Up,
@@ -11,7 +11,7 @@ use super::subscription::MemorySubscription;
 use longhaul_transport::{Backlog, EntryId, Message, TransportError};
 use std::sync::Arc;
 
-/// A session whose ack got lost ends within this time.
+/// A session with a lost ack ends within this time.
 const ACK_LOST_WITHIN: DurationRange = DurationRange::millis(10, 2_000);
 
 impl MemoryBrokerState {
@@ -43,7 +43,7 @@ impl MemoryBrokerState {
         partition.subscriptions.get_mut(subscription)?.take(&partition.log, keeps_keys, has_room)
     }
 
-    /// Puts messages on their way to a client, behind those that are on it already.
+    /// Sends messages to a client, behind those in flight.
     pub(super) fn send_messages(&mut self, id: SessionId, messages: Vec<Message>) {
         let consumer =
             self.sessions.get(&id).is_some_and(|it| matches!(it.role, SessionRole::Consumer(_)));
@@ -90,7 +90,7 @@ impl MemoryBrokerState {
         )
     }
 
-    /// A message that has come, if there is one.
+    /// A message that has arrived, if there is one.
     pub(super) fn take(&mut self, id: SessionId) -> Option<Message> {
         let session = self.sessions.get_mut(&id)?;
         let message = session.inbox.pop_front()?;
@@ -108,7 +108,7 @@ impl MemoryBrokerState {
         Some(message)
     }
 
-    /// The client asks for so many deliveries more.
+    /// Handles the client's request for this many more deliveries.
     pub(super) fn ask_for(&mut self, id: SessionId, count: usize) {
         let session = self.sessions.get_mut(&id);
         if let Some(consuming) = session.and_then(|session| session.consuming()) {
@@ -117,7 +117,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Tells the broker that there is room again. A frozen connection tells it nothing.
+    /// Tells the broker that there is room again. A frozen connection does not.
     pub(super) fn refill(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id).filter(|session| session.attached) else {
             return;
@@ -137,8 +137,8 @@ impl MemoryBrokerState {
         }
     }
 
-    /// What the broker thinks of a consumer and its subscription; no answer while the client is
-    /// without a connection.
+    /// The broker's view of a consumer and its subscription; no answer while the client has no
+    /// connection.
     pub(super) fn backlog(&mut self, id: SessionId) -> Option<Result<Backlog, TransportError>> {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.is_open()) else {
             return Some(Err(lost("consumer", "the session is over")));
@@ -152,7 +152,7 @@ impl MemoryBrokerState {
         Some(Ok(Backlog { entries, permits, blocked: false }))
     }
 
-    /// A client acknowledges an entry. Without an attachment the ack goes nowhere.
+    /// Sends an ack of a client. Without an attachment it is lost.
     pub(super) fn send_ack(&mut self, id: SessionId, entry: EntryId, receipt: AckSender) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let (link, connection, open) = (session.link(id), session.connection, session.is_open());
@@ -179,8 +179,8 @@ impl MemoryBrokerState {
         self.send_up(connection, at, Up::Ack(flight));
     }
 
-    /// The client had it, and even told so perhaps; the broker never will, because the connection
-    /// is about to break.
+    /// Loses an ack: the client sent it, and may even have a receipt; the broker never gets it,
+    /// because the connection is about to break.
     fn lose_ack(&mut self, link: SessionAttachment, entry: EntryId, receipt: AckSender) {
         let EntryId { ledger, entry } = entry;
         let told = self.rng.bool();
@@ -193,7 +193,7 @@ impl MemoryBrokerState {
         self.after(soon, PlannedEffect::Lose(link));
     }
 
-    /// An ack reaches the broker.
+    /// Handles an ack at the broker.
     pub(super) fn take_ack(&mut self, flight: AckFlight) {
         let AckFlight { link, by, partition: id, subscription, entry, receipt } = flight;
         let Some(partition) = self.partitions.get_mut(&id) else { return };
@@ -210,7 +210,7 @@ impl MemoryBrokerState {
                 mark_delete,
             });
             self.store_mark_delete_later(id, &subscription);
-            // Its key may go to another consumer now.
+            // Its key may now go to another consumer.
             self.dispatch(id, &subscription);
         }
         if let Some(receipt) = receipt {
@@ -244,7 +244,7 @@ impl MemoryBrokerState {
         self.partitions.get_mut(&id)?.subscriptions.get_mut(name)
     }
 
-    /// A client gives a delivery back. Without an attachment the broker has it back already.
+    /// Hands a delivery back. Without an attachment the broker has it back already.
     pub(super) fn send_back(
         &mut self,
         id: SessionId,

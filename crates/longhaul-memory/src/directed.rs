@@ -1,5 +1,4 @@
-//! What tests ask of the broker: topics, messages, exactly one fault, and what has become of it
-//! all.
+//! The broker's interface for tests: topics, messages, single faults, and the results.
 //!
 //! Invariant: a method that names a partition panics when there is none, because then the test is
 //! wrong.
@@ -16,33 +15,33 @@ use longhaul_transport::{EntryId, Message, Outgoing, Position, TopicPartition};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name under which the broker publishes for tests.
+/// The name under which tests publish.
 const ANY_PRODUCER: &str = "producer";
 
 /// Topics and messages.
 impl MemoryBroker {
-    /// Creates a topic, or sets its deduplication and adds partitions. `None`: it has none.
+    /// Creates a topic, or sets its deduplication and adds partitions. `None`: no partitions.
     pub fn create_topic(&self, topic: &str, partitions: Option<u32>, deduplication: bool) {
         self.shared.lock().create(topic, partitions, deduplication);
     }
 
-    /// From now on the broker looks after itself: a topic that is asked for and not there is made,
-    /// without partitions, and the function says by its name whether copies of entries are dropped
-    /// there. No topic gets more partitions, nothing is added to the history, and what was trimmed
-    /// is forgotten, so that weeks of simulated time cost little.
+    /// Makes the broker maintain itself from now on. A missing topic is created on demand, without
+    /// partitions; the function decides by its name whether duplicate entries are dropped there. No
+    /// topic gets more partitions, nothing is added to the history, and trimmed messages are
+    /// forgotten, so that weeks of simulated time cost little.
     pub fn look_after_itself(&self, deduplication: fn(&str) -> bool) {
         let mut state = self.shared.lock();
         state.missing_topics = Some(deduplication);
         state.keeps_history = false;
     }
 
-    /// Deletes a topic by force. What happened to clients: [`Loss::ErrorThenSilence`].
+    /// Deletes a topic by force. The effect seen in clients: [`Loss::ErrorThenSilence`].
     pub fn delete_topic(&self, topic: &str, loss: Loss) {
         self.shared.lock().delete(topic, loss);
     }
 
-    /// Deletes a topic by force, and makes it anew, empty, before a client has noticed: what a
-    /// broker does that makes topics by itself.
+    /// Deletes a topic by force, and re-creates it, empty, before a client has noticed, as a broker
+    /// does that creates topics on demand.
     pub fn replace_topic(&self, topic: &str, loss: Loss) {
         self.shared.lock().replace(topic, loss);
     }
@@ -126,62 +125,62 @@ impl MemoryBroker {
 
 /// Faults.
 impl MemoryBroker {
-    /// From now on this plan holds. What lasts already ends in its own time.
+    /// Sets the plan that applies from now on. Active faults end in their own time.
     pub fn set_faults(&self, faults: Faults) {
         self.shared.lock().set_faults(faults);
     }
 
-    /// Unloads a partition: all its sessions end, its ledger rolls, for a moment nobody can open
-    /// it.
+    /// Unloads a partition: all its sessions end, its ledger rolls, and for a moment it cannot be
+    /// opened.
     pub fn unload(&self, at: &TopicPartition, loss: Loss) {
         self.on(at, |state, id| state.unload(id, Some(loss)));
     }
 
-    /// Takes one topic away for so long, with all its partitions: sessions end, and nobody can open
-    /// it meanwhile.
+    /// Takes one topic away for this time, with all its partitions: its sessions end, and it cannot
+    /// be opened meanwhile.
     pub fn take_away(&self, topic: &str, time: Duration, loss: Loss) {
         self.shared.lock().take_away(topic, time, Some(loss));
     }
 
-    /// Takes the broker down for so long; data are kept, and acks above the stored mark-delete
-    /// position if wanted.
+    /// Takes the broker down for this time. Data are kept; acks above the stored mark-delete
+    /// position are kept unless `forget_acks` is set.
     pub fn restart(&self, down: Duration, forget_acks: bool, loss: Loss) {
         self.shared.lock().restart(down, forget_acks, Some(loss));
     }
 
-    /// The broker does nothing for so long; whoever asks waits.
+    /// Makes the broker hang for this time; all requests wait.
     pub fn hang(&self, time: Duration) {
         self.shared.lock().hang(time);
     }
 
-    /// Nothing is stored on the partition for so long.
+    /// Stores nothing on the partition for this time.
     pub fn stall_publishes(&self, at: &TopicPartition, time: Duration) {
         self.on(at, |state, id| state.stall_publishes(id, time));
     }
 
-    /// Followers of the partition are sent nothing for so long, and are not told.
+    /// Sends the followers of the partition nothing for this time, without an error.
     pub fn silence_followers(&self, at: &TopicPartition, time: Duration) {
         self.on(at, |state, id| state.silence_followers(id, time));
     }
 
-    /// The partition's followers of now are sent nothing any more, and are not told; those that are
-    /// opened anew are.
+    /// Sends the current followers of the partition nothing any more, without an error; reopened
+    /// ones get everything.
     pub fn stall_followers(&self, at: &TopicPartition) {
         self.on(at, MemoryBrokerState::stall_followers);
     }
 
-    /// Takes everybody's permission for the partition away, or gives it back. What is open there
-    /// ends.
+    /// Removes all clients' permission for the partition, or restores it. Open sessions end.
     pub fn forbid(&self, at: &TopicPartition, forbidden: bool) {
         self.on(at, |state, id| state.forbid(id, forbidden));
     }
 
-    /// The subscription dispatches nothing, whatever its backlog, until a consumer subscribes anew.
+    /// Makes the subscription dispatch nothing, whatever its backlog, until a consumer subscribes
+    /// anew.
     pub fn stall_subscription(&self, at: &TopicPartition, subscription: &str) {
         self.on(at, |state, id| state.stall_subscription(id, subscription));
     }
 
-    /// Delivers an entry again to the next consumer, while the one that holds it lives on.
+    /// Redelivers an entry to the next consumer, while its holder is still alive.
     pub fn redeliver(&self, at: &TopicPartition, subscription: &str, entry: EntryId) {
         self.on(at, |state, id| state.redeliver_early(id, subscription, entry));
     }
@@ -191,7 +190,7 @@ impl MemoryBroker {
         self.on(at, |state, id| state.compact(id, Some(usize::MAX)));
     }
 
-    /// Compacts up to an entry, that one included.
+    /// Compacts up to and including an entry.
     pub fn compact_to(&self, at: &TopicPartition, entry: EntryId) {
         self.on(at, |state, id| {
             let upto = state.partitions.get(&id).map(|it| it.log.index_behind(entry));
@@ -199,54 +198,53 @@ impl MemoryBroker {
         });
     }
 
-    /// Drops what all subscriptions have acknowledged.
+    /// Drops the entries that all subscriptions have acknowledged.
     pub fn trim(&self, at: &TopicPartition) {
         self.on(at, MemoryBrokerState::trim);
     }
 
     /// Drops everything up to an entry, acknowledged or not, as retention does. Followers skip it
-    /// without a word.
+    /// silently.
     pub fn trim_to(&self, at: &TopicPartition, entry: EntryId) {
         self.with(at, |partition| partition.log.trim(entry));
     }
 
-    /// Decides what becomes of the next entry that a client publishes there; several calls queue
-    /// up.
+    /// Sets the fate of the next entry that a client publishes there; several calls queue up.
     pub fn next_publish(&self, at: &TopicPartition, fate: PublishFate) {
         self.with(at, |partition| partition.next_fates.push_back(fate));
     }
 
-    /// The next so many requests about the partition fail: opening, fetching, asking for positions.
+    /// Makes the next requests about the partition fail: opening, fetching, asking for positions.
     pub fn fail_requests(&self, at: &TopicPartition, count: u32) {
         self.with(at, |partition| partition.next_errors += count);
     }
 
-    /// The next so many acks are forgotten, and their sessions end soon after.
+    /// Forgets the next acks, and ends their sessions soon after.
     pub fn lose_acks(&self, at: &TopicPartition, count: u32) {
         self.with(at, |partition| partition.next_lost_acks += count);
     }
 }
 
-/// What has become of it.
+/// Results.
 impl MemoryBroker {
-    /// Everything that happened so far.
+    /// Everything that has happened so far.
     #[must_use]
     pub fn history(&self) -> SimulationHistory {
         self.shared.lock().history.clone()
     }
 
-    /// Looks at what happened so far without a copy of it. `look` must not call the broker.
+    /// Inspects the history without copying it. `look` must not call the broker.
     pub fn look_at_history<T>(&self, look: impl FnOnce(&SimulationHistory) -> T) -> T {
         look(&self.shared.lock().history)
     }
 
-    /// Everything ever stored on a partition, trimmed and compacted messages too.
+    /// Everything ever stored on a partition, including trimmed and compacted messages.
     #[must_use]
     pub fn full_log(&self, at: &TopicPartition) -> Vec<Message> {
         self.with(at, |partition| partition.log.all().to_vec())
     }
 
-    /// What a new reader would see from the earliest message on.
+    /// The messages that a new reader would get from the earliest one on.
     #[must_use]
     pub fn view(&self, at: &TopicPartition, compacted: bool) -> Vec<Message> {
         self.with(at, |partition| partition.log.read(None, compacted, usize::MAX))
@@ -260,7 +258,7 @@ impl MemoryBroker {
         })
     }
 
-    /// The entries of a partition that nobody has acknowledged.
+    /// The unacknowledged entries of a partition.
     #[must_use]
     pub fn backlog(&self, at: &TopicPartition, subscription: &str) -> Vec<EntryId> {
         self.with(at, |partition| {
@@ -313,14 +311,14 @@ impl UnstoredMessage {
 
 /// Faults of one process and its connections.
 impl MemoryTransport {
-    /// Black hole: nothing comes through in either direction, and nobody is told. What is under way
-    /// to the broker arrives. The broker ends the sessions after its keep-alive.
+    /// Starts a black hole: nothing gets through in either direction, without an error. Messages in
+    /// flight to the broker arrive. The broker ends the sessions after its keep-alive.
     pub fn freeze(&self) {
         self.lock().freeze(self.connection(), "frozen");
     }
 
-    /// A black hole that ends so much later. False: there is one already, or the process is
-    /// stopped, and nothing changes.
+    /// Starts a black hole that ends after this time. Returns false, without an effect, if there is
+    /// one already or the process is stopped.
     pub fn freeze_for(&self, time: Duration) -> bool {
         self.lock().freeze_for(self.connection(), time)
     }
@@ -340,13 +338,13 @@ impl MemoryTransport {
         self.lock().resume(self.connection());
     }
 
-    /// SIGSTOP, and SIGCONT so much later. False: it is stopped or in a black hole already, and
-    /// nothing changes.
+    /// SIGSTOP, followed by SIGCONT after this time. Returns false, without an effect, if it is
+    /// stopped or in a black hole already.
     pub fn suspend_for(&self, time: Duration) -> bool {
         self.lock().suspend_for(self.connection(), time)
     }
 
-    /// Cuts the network: all sessions end, and nothing can be opened until [`Self::restore`].
+    /// Cuts the network: all sessions end, and none can be opened until [`Self::restore`].
     pub fn cut(&self, loss: Loss) {
         self.lock().cut(self.connection(), Some(loss));
     }
@@ -356,18 +354,18 @@ impl MemoryTransport {
         self.lock().restore(self.connection());
     }
 
-    /// SIGKILL: the sessions end for good. What is under way lands, or not. A new process connects
-    /// anew.
+    /// SIGKILL: the sessions end for good. Messages in flight may or may not be stored. A new
+    /// process must connect.
     pub fn kill(&self) {
         self.lock().kill(self.connection());
     }
 
-    /// The next message that is published to the partition and for which this holds, given all that
-    /// was ever stored there, does not come to its followers, and nobody is told: a broker that
-    /// trims what a slow reader has not read does that, or a client that loses its place.
+    /// Withholds the next matching message that is published to the partition from its followers,
+    /// without an error; `matches` also gets everything ever stored there. A broker that trims
+    /// unread messages of a slow reader has this effect, or a client that loses its position.
     ///
     /// # Panics
-    /// When there is no such partition.
+    /// If there is no such partition.
     pub fn miss(&self, at: &TopicPartition, matches: fn(&[Message], &Message) -> bool) {
         let mut state = self.lock();
         let partition = state.find(at).unwrap_or_else(|| panic!("no partition {at}"));
@@ -376,7 +374,7 @@ impl MemoryTransport {
         }
     }
 
-    /// What was said to [`MemoryTransport::miss`] and has not happened will not happen.
+    /// Cancels a pending [`MemoryTransport::miss`].
     pub fn miss_nothing(&self) {
         if let Some(connection) = self.lock().connections.get_mut(&self.connection()) {
             connection.missing = None;

@@ -1,7 +1,7 @@
-//! What goes wrong, how often and for how long. All of it is off until asked for.
+//! The possible faults, their rates and durations. All are off by default.
 //!
-//! Two ways lead to a fault: a rate in [`Faults`], drawn from the seed, and a method of the broker
-//! or of a transport, for tests that want exactly one. Both end in the same code.
+//! A fault has two sources: a rate in [`Faults`], drawn from the seed, and a method of the broker
+//! or of a transport, for tests that need exactly one. Both use the same code.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct DurationRange {
 }
 
 impl DurationRange {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self::millis(0, 0);
 
     /// From `min` to `max` milliseconds.
@@ -30,7 +30,7 @@ impl DurationRange {
         Self { min: Duration::from_secs(min), max: Duration::from_secs(max) }
     }
 
-    /// Draws one, in whole microseconds.
+    /// Draws a duration, in whole microseconds.
     pub(super) fn draw(self, rng: &mut fastrand::Rng) -> Duration {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let (min, max) = (micros(self.min), micros(self.max));
@@ -38,58 +38,58 @@ impl DurationRange {
     }
 }
 
-/// How a client learns that its session is over. The broker knows at once, and delivers again what
-/// was pending.
+/// How a client learns that its session is over. The broker knows at once, and redelivers the
+/// pending messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// An error, again at every further call.
     Error,
-    /// One error, then silence for ever: whoever asks a second time waits in vain.
+    /// One error, then silence for ever: a second call waits without end.
     ErrorThenSilence,
-    /// Nothing for so long, then an error: the client below clings to a dead address.
+    /// Silence for this time, then an error: the client clings to a dead address.
     SilenceThenError(Duration),
-    /// Nothing for so long, then it goes on without a word: the client below has connected anew. A
-    /// follower reads from its start again, a publisher resends what has no receipt, a consumer has
-    /// a new session and nothing of the old one.
+    /// Silence for this time, then the session continues without an error: the client has
+    /// reconnected. A follower reads from its start again, a publisher resends entries without a
+    /// receipt, a consumer has a new session without the old deliveries.
     Replay(Duration),
-    /// Nothing, for ever. No transport may do that; a watchdog is all that helps.
+    /// Silence for ever. No transport may do this; only a watchdog helps.
     Silence,
 }
 
-/// Which sessions of a process a fault is for.
+/// The sessions of a process that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sessions {
     /// All of them.
     All,
-    /// Those that publish.
+    /// Publishers.
     Publishers,
-    /// Those that consume tasks.
+    /// Consumers of tasks.
     Consumers,
-    /// Those that follow a topic.
+    /// Followers of a topic.
     Followers,
 }
 
-/// What becomes of one entry that is published.
+/// The fate of one published entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishFate {
-    /// It is stored, and the receipt says where.
+    /// It is stored, and the receipt has its position.
     Stored,
-    /// It is never stored; the receipt says that nobody knows.
+    /// It is never stored; the receipt reports an unknown result.
     Lost,
-    /// It is stored; the receipt says that nobody knows.
+    /// It is stored; the receipt reports an unknown result.
     ReceiptLost,
-    /// The session ends at once; the entry lands so much later all the same.
+    /// The session ends at once; the entry is stored after this time anyway.
     Late(Duration),
-    /// The client sends it again so much later, though it had its receipt.
+    /// The client sends it again after this time, though it had its receipt.
     Resent(Duration),
-    /// The first receipt gets lost; the client sends it again so much later, and that receipt
+    /// The first receipt is lost; the client sends it again after this time, and that receipt
     /// counts.
     ResentForReceipt(Duration),
     /// The broker refuses it.
     Refused,
 }
 
-/// How many times each [`Loss`] is drawn, relative to the others.
+/// The weights of the kinds of [`Loss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Losses {
     /// Weight of [`Loss::Error`].
@@ -100,78 +100,78 @@ pub struct Losses {
     pub silence_then_error: u32,
     /// Weight of [`Loss::Replay`], for followers.
     pub replay: u32,
-    /// Weight of [`Loss::Replay`], for consumers and publishers: other clients do it, the seam
-    /// forbids it.
+    /// Weight of [`Loss::Replay`], for consumers and publishers: other clients do this, the
+    /// transport interface forbids it.
     pub hidden_reconnect: u32,
     /// How long a silence lasts.
     pub silence: DurationRange,
 }
 
-/// A fault that comes now and then.
+/// A recurring fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Every {
     /// Time from one to the next.
     pub every: DurationRange,
-    /// How long each lasts; without meaning for what is over at once.
+    /// How long each lasts; ignored for instantaneous faults.
     pub lasts: DurationRange,
 }
 
 /// The fault plan of a broker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// From handing a message over to its being stored.
+    /// Time from handing a message over to its storage.
     pub publish_delay: DurationRange,
-    /// From its being stored to the receipt.
+    /// Time from the storage to the receipt.
     pub receipt_delay: DurationRange,
-    /// From its being stored to a follower's having it.
+    /// Time from the storage to the arrival at a follower.
     pub read_back_delay: DurationRange,
-    /// From the broker's choice of a consumer to that consumer's having it.
+    /// Time from the broker's choice of a consumer to the arrival there.
     pub dispatch_delay: DurationRange,
-    /// From an ack to its taking effect, and from there to its receipt.
+    /// Time from an ack to its effect, and from there to its receipt.
     pub ack_delay: DurationRange,
-    /// One round trip: opening a session, reading a message, asking for a position.
+    /// Time of one round trip: opening a session, reading a message, asking for a position.
     pub request_delay: DurationRange,
-    /// How long a broker keeps the sessions of a client that has gone silent.
+    /// How long a broker keeps the sessions of a silent client.
     pub keep_alive: DurationRange,
-    /// From a move of the mark-delete position to its being stored.
+    /// Time from a move of the mark-delete position to its storage.
     pub mark_delete_delay: DurationRange,
 
-    /// Rate of entries that are never stored, with unknown fate.
+    /// Rate of entries that are never stored, with an unknown result.
     pub publish_lost: f64,
-    /// Rate of entries that are stored, with unknown fate.
+    /// Rate of entries that are stored, with an unknown result.
     pub receipt_lost: f64,
-    /// Rate of entries that land after their session is gone.
+    /// Rate of entries that are stored after their session is gone.
     pub publish_late: f64,
-    /// How late such an entry lands.
+    /// How late such an entry is stored.
     pub publish_late_by: DurationRange,
     /// Rate of entries that the client sends twice.
     pub resend: f64,
-    /// When it sends the second copy.
+    /// Delay of the second copy.
     pub resend_after: DurationRange,
     /// Rate of entries that the broker refuses.
     pub publish_refused: f64,
-    /// Chance of whatever is under way to be lost when its session ends; once one is lost, so is
-    /// all behind it.
+    /// Probability that a message in flight is lost when its session ends; all messages behind a
+    /// lost one are lost, too.
     pub orphan_dropped: f64,
-    /// Rate of acks that are accepted and forgotten, their receipt included or not; the session is
+    /// Rate of acks that are accepted and forgotten, with or without their receipt; the session is
     /// lost soon after.
     pub ack_lost: f64,
     /// Rate of requests that fail.
     pub request_error: f64,
     /// Rate of deliveries that arrive twice at the same consumer.
     pub delivered_twice: f64,
-    /// Rate of deliveries that go to the next consumer as well, while the first one still lives.
+    /// Rate of deliveries that go to the next consumer as well, while the first one is still alive.
     pub redelivered_early: f64,
-    /// How long after the first delivery that happens.
+    /// Delay of the second delivery.
     pub redelivered_after: DurationRange,
-    /// Chance that a compaction overtakes a compacted reader in its bootstrap.
+    /// Probability that a compaction overtakes a compacted reader in its bootstrap.
     pub compaction_in_bootstrap: f64,
-    /// A Key_Shared subscription deals each message to any consumer. No broker may do that.
+    /// Whether a Key_Shared subscription assigns each message to any consumer. No broker may do
+    /// this.
     pub keys_dealt_to_any: bool,
 
-    /// Deliveries that the client below asks for by itself and keeps in a queue of this length, as
-    /// third-party clients do. Zero: only what was asked for is delivered, and the rest of its
-    /// batch.
+    /// Length of the queue of deliveries that the client requests by itself, as third-party clients
+    /// do. Zero: only requested messages are delivered, and the rest of their batch.
     pub prefetch: usize,
     /// How sessions end.
     pub losses: Losses,
@@ -179,33 +179,32 @@ pub struct Faults {
     pub connection_lost: Option<Every>,
     /// One partition is unloaded: its sessions end, its ledger rolls.
     pub unload: Option<Every>,
-    /// The broker restarts: all sessions end, all ledgers roll, nobody can connect meanwhile.
+    /// The broker restarts: all sessions end, all ledgers roll, and no client can connect
+    /// meanwhile.
     pub restart: Option<Every>,
-    /// Chance that a restart forgets the acks above the stored mark-delete position.
+    /// Probability that a restart forgets the acks above the stored mark-delete position.
     pub restart_forgets_acks: f64,
-    /// The broker hangs: nothing moves, and nothing fails at first.
+    /// The broker hangs: nothing moves, and at first nothing fails.
     pub hang: Option<Every>,
     /// No partition stores anything, as when bookies are missing.
     pub publish_stall: Option<Every>,
-    /// One topic is away, with all its partitions: its sessions end, and nobody can open it
+    /// One topic is away, with all its partitions: its sessions end, and it cannot be opened
     /// meanwhile.
     pub topic_outage: Option<Every>,
     /// One partition is compacted, up to any position.
     pub compaction: Option<Every>,
-    /// One partition loses its acknowledged messages; one without subscriptions what was compacted,
-    /// and then is found in the compacted view only.
+    /// One partition loses its acknowledged messages; one without subscriptions loses the compacted
+    /// part, which is then only in the compacted view.
     pub trim: Option<Every>,
-    /// One subscription dispatches nothing any more, until a consumer subscribes anew.
+    /// One subscription dispatches nothing until a consumer subscribes anew.
     pub subscription_stall: Option<Every>,
     /// One process is cut off: its sessions end, and it cannot connect meanwhile.
     pub cut: Option<Every>,
-    /// One process is behind a black hole: it runs on, and nothing comes through in either
-    /// direction.
+    /// One process is in a black hole: it runs on, and nothing gets through in either direction.
     pub black_hole: Option<Every>,
-    /// One process is stopped, with its connections, and goes on later.
+    /// One process is stopped, with its connections, and continues later.
     pub suspension: Option<Every>,
-    /// From then on, counted from the moment the plan was set, nothing goes wrong any more; delays
-    /// stay.
+    /// Time after setting the plan from which on there are no more faults; delays remain.
     pub until: Option<Duration>,
 }
 
@@ -216,7 +215,7 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Nothing goes wrong, and everything takes a millisecond.
+    /// No faults, and a delay of 1 ms for everything.
     #[must_use]
     pub const fn quiet() -> Self {
         const BRIEF: DurationRange = DurationRange::millis(1, 1);
@@ -270,7 +269,7 @@ impl Faults {
         }
     }
 
-    /// Everything that a transport may do goes wrong, often, in the figures seen on real Pulsar.
+    /// Every fault that a transport may have, often, with durations seen on real Pulsar.
     #[must_use]
     pub const fn rough() -> Self {
         const fn every(every: DurationRange, lasts: DurationRange) -> Option<Every> {
@@ -323,7 +322,7 @@ impl Faults {
         }
     }
 
-    /// The same delays, and nothing that goes wrong.
+    /// The same delays without faults.
     #[must_use]
     pub const fn calm(&self) -> Self {
         Self {

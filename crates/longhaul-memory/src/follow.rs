@@ -1,4 +1,4 @@
-//! From the log to a follower, through the compacted view or past it.
+//! Sends messages from the log to a follower, through the compacted view or past it.
 
 use super::agenda::{ConnectionId, PartitionId, SessionId};
 use super::history::Happening;
@@ -7,8 +7,8 @@ use longhaul_transport::{Message, Position, Start, TransportError};
 use std::sync::Arc;
 
 impl MemoryBrokerState {
-    /// Sends a follower what it has room for. What is on its way is not touched by a later
-    /// compaction; what is not yet, is.
+    /// Sends a follower the messages for which it has room. A later compaction affects only
+    /// messages that are not in flight.
     pub(super) fn feed(&mut self, id: SessionId) {
         let now = self.now();
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
@@ -30,7 +30,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Sends all followers of a partition what they have room for.
+    /// Sends all followers of a partition the messages for which they have room.
     pub(super) fn feed_all(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get(&id) else { return };
         let followers: Vec<SessionId> = partition.followers.iter().copied().collect();
@@ -39,7 +39,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Leaves out what is not to come through, if it has just been published.
+    /// Leaves out the message to be withheld, if it has just been published.
     fn miss_one(&mut self, id: ConnectionId, at: PartitionId, messages: &mut Vec<Message>) {
         let Some(log) = self.partitions.get(&at).map(|partition| partition.log.all()) else {
             return;
@@ -57,8 +57,8 @@ impl MemoryBrokerState {
         self.happened(Happening::Missed { by, partition, position });
     }
 
-    /// Puts a follower to its start: also after a reconnect, because the client below knows no
-    /// better.
+    /// Moves a follower to its start, also after a reconnect, because the client has no better
+    /// position.
     pub(super) fn rewind(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let partition = session.partition;
@@ -72,8 +72,7 @@ impl MemoryBrokerState {
         partition.followers.insert(id);
     }
 
-    /// The last position of what a follower reads; no answer while the client below is without a
-    /// connection.
+    /// The last position for a follower; no answer while the client has no connection.
     pub(super) fn last_position(
         &mut self,
         id: SessionId,

@@ -1,4 +1,4 @@
-//! Freezes a process that is simulated: what SIGSTOP is to a real one.
+//! Freezes a simulated process, as SIGSTOP freezes a real one.
 //!
 //! Invariant: no wake-up is lost. Whoever is woken behind a closed gate is woken again when it
 //! opens, in the same order.
@@ -14,12 +14,12 @@ pub struct Freezer(Arc<Mutex<Frozen>>);
 #[derive(Debug, Default)]
 struct Frozen {
     is_frozen: bool,
-    /// Who was woken while frozen, in that order.
+    /// Wakers that were woken while frozen, in order.
     waiting: Vec<Waker>,
 }
 
 impl Freezer {
-    /// One of a process that runs.
+    /// Creates the freezer of a running process.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -31,12 +31,12 @@ impl Freezer {
         ProcessGate::held_by(Arc::new(self.clone()))
     }
 
-    /// Stops whatever is behind the gate, between two of its steps.
+    /// Stops everything behind the gate, between two of its steps.
     pub fn freeze(&self) {
         self.lock().is_frozen = true;
     }
 
-    /// Lets everything go on.
+    /// Lets everything continue.
     pub fn thaw(&self) {
         let waiting = {
             let mut frozen = self.lock();
@@ -78,7 +78,7 @@ mod tests {
     use tokio::task::JoinSet;
     use tokio::time::sleep;
 
-    /// Counts one up every second, behind the gate.
+    /// Increments a counter every second, behind the gate.
     fn ticker(gate: &ProcessGate, tasks: &mut JoinSet<()>) -> Arc<AtomicU32> {
         let count = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&count);

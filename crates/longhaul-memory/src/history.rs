@@ -1,24 +1,24 @@
-//! What happened, in order: for the checkers, and to compare two runs of one seed byte by byte.
+//! The events in order, for the checkers, and for comparing two runs of one seed byte by byte.
 
 use longhaul_transport::{EntryId, Position, moment::Moment};
 use std::fmt;
 use std::sync::Arc;
 
-/// Something that happened, and when.
+/// An event and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulationEvent {
-    /// When, since the start of the simulation.
+    /// Time since the start of the simulation.
     pub at: Moment,
-    /// What.
+    /// The event.
     pub what: Happening,
 }
 
-/// What can happen. Partitions and connections go by their names.
+/// An event. Partitions and connections are given by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// A client sends an entry, which may be stored or not.
     Sent {
-        /// Who.
+        /// The sender.
         by: Arc<str>,
         /// The partition.
         partition: Arc<str>,
@@ -27,83 +27,82 @@ pub enum Happening {
     },
     /// An entry was stored.
     Stored {
-        /// Who published it.
+        /// The publisher.
         by: Arc<str>,
         /// The partition.
         partition: Arc<str>,
-        /// Where it lies.
+        /// Its position.
         entry: EntryId,
-        /// The messages it holds.
+        /// The number of its messages.
         messages: usize,
         /// Key of the first one.
         key: Option<String>,
         /// When the client handed it over.
         sent: Moment,
     },
-    /// A client wants to follow a partition.
+    /// A client opens a follower of a partition.
     Followed {
-        /// Who.
+        /// The client.
         by: Arc<str>,
         /// The partition.
         partition: Arc<str>,
-        /// From the first message that is still there.
+        /// Whether it begins at the first message that is still there.
         from_start: bool,
     },
-    /// A client wants to read one message.
+    /// A client reads one message.
     Fetched {
-        /// Who.
+        /// The client.
         by: Arc<str>,
         /// The partition.
         partition: Arc<str>,
-        /// Where the message lies, or lay.
+        /// The position of the message.
         position: Position,
     },
-    /// It could not be read.
+    /// A message could not be read.
     Unread {
-        /// By whom.
+        /// The client.
         by: Arc<str>,
         /// The partition.
         partition: Arc<str>,
-        /// Where the message lies, or lay.
+        /// The position of the message.
         position: Position,
     },
-    /// What a client follows did not come to it, and it was not told.
+    /// A message was withheld from a follower without an error.
     Missed {
-        /// Who.
+        /// The client.
         by: Arc<str>,
         /// The partition.
         partition: Arc<str>,
-        /// Where the message lies.
+        /// The position of the message.
         position: Position,
     },
-    /// A client took a message: a delivery when `subscription` is there, else something that it
-    /// followed.
+    /// A client took a message: a delivery if `subscription` is set, else a followed message.
     Received {
-        /// Who took it.
+        /// The client.
         by: Arc<str>,
-        /// The session it came by.
+        /// The session.
         session: u64,
         /// The partition.
         partition: Arc<str>,
-        /// Where it lies.
+        /// The position of the message.
         position: Position,
-        /// The subscription it was delivered for.
+        /// The subscription of the delivery.
         subscription: Option<Arc<str>>,
     },
-    /// The broker took an ack.
+    /// The broker accepted an ack.
     Acked {
-        /// Who sent it.
+        /// The client.
         by: Arc<str>,
         /// The partition.
         partition: Arc<str>,
         /// The entry.
         entry: EntryId,
-        /// For which subscription.
+        /// The subscription.
         subscription: Arc<str>,
-        /// The mark-delete position since then.
+        /// The mark-delete position after it.
         mark_delete: Option<EntryId>,
     },
-    /// Anything else, in words.
+    /// Any other event, as text.
     Note(String),
 }
 
@@ -116,7 +115,7 @@ impl SimulationHistory {
         self.0.push(SimulationEvent { at, what });
     }
 
-    /// All of it, in order.
+    /// All events, in order.
     #[must_use]
     pub fn events(&self) -> &[SimulationEvent] {
         &self.0
@@ -127,7 +126,7 @@ impl SimulationHistory {
         self.0.iter().map(SimulationEvent::to_string)
     }
 
-    /// How many events have this in their line.
+    /// Number of events whose line contains this text.
     #[must_use]
     pub fn count(&self, text: &str) -> usize {
         self.lines().filter(|line| line.contains(text)).count()

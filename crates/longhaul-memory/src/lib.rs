@@ -1,14 +1,14 @@
 //! A Pulsar in memory, for deterministic simulation. One seed, one history, byte for byte.
 //!
-//! [`MemoryBroker`] is the broker; [`MemoryTransport`] is what one process sees of it, and
-//! implements [`Transport`](longhaul_transport::Transport). [`MachineClock`] is the time of a
+//! [`MemoryBroker`] is the broker; [`MemoryTransport`] is the connection of one process, and
+//! implements [`Transport`](longhaul_transport::Transport). [`MachineClock`] is the clock of a
 //! machine, [`Freezer`] stops a process. Faults come from a plan ([`Faults`], drawn from the seed)
-//! or from a method, one at a time. Everything that happens stands in a [`SimulationHistory`]; the log of
-//! every partition is kept whole, for checkers.
+//! or from a method, one at a time. A [`SimulationHistory`] records all events; the log of every
+//! partition is kept whole, for checkers.
 //!
-//! It must run on tokio's current-thread runtime with paused time, and whatever runs above it must
-//! be deterministic too: no hash map iteration, no thread, no `select!` without `biased`, because
-//! that draws from the runtime's own random numbers.
+//! It must run on tokio's current-thread runtime with paused time, and the code above it must be
+//! deterministic too: no hash map iteration, no thread, no `select!` without `biased`, because that
+//! draws from the runtime's own random numbers.
 //!
 //! ```text
 //! client ── offer ──▶ batch ──▶ agenda ──▶ log ──▶ agenda ──▶ inbox ── next ──▶ client
@@ -24,7 +24,7 @@
 //!   life again, unless the fault is [`Loss::Replay`], which is what clients do that reconnect by
 //!   themselves.
 //!
-//! What a third-party client was seen to do on Pulsar 4.0.7, and the fault that does it here:
+//! Behaviour of third-party clients on Pulsar 4.0.7, and the corresponding fault:
 //!
 //! - Unload: a reader is silent for 0.2 s or 5 s, then replays. Here: [`MemoryBroker::unload`],
 //!   [`Loss::Replay`].
@@ -40,8 +40,8 @@
 //! - Reader silent while others read and publish. Here: [`MemoryBroker::silence_followers`],
 //!   [`MemoryBroker::stall_followers`].
 //! - Subscription silent with a backlog. Here: [`MemoryBroker::stall_subscription`].
-//! - A publish fails after 10 s, and lands or not. Here: [`PublishFate::Lost`], [`PublishFate::ReceiptLost`],
-//!   [`PublishFate::Late`].
+//! - A publish fails after 10 s, and may or may not be stored. Here: [`PublishFate::Lost`],
+//!   [`PublishFate::ReceiptLost`], [`PublishFate::Late`].
 //! - The client resends by itself. Here: [`PublishFate::Resent`], [`PublishFate::ResentForReceipt`],
 //!   [`Loss::Replay`] on a publisher.
 //! - Acks queued and lost with the connection. Here: [`Faults::ack_lost`],
@@ -87,7 +87,7 @@ use tokio::task::JoinSet;
 /// The wall clock at the start of every simulation, in ms since the epoch.
 const WALL_MS_AT_START: u64 = 1_800_000_000_000;
 
-/// A broker. Clones are handles to the same one; it goes with the last of them and of its
+/// A broker. Clones are handles to the same one; it is dropped with the last of them and of its
 /// transports.
 #[derive(Clone)]
 pub struct MemoryBroker {
@@ -98,7 +98,7 @@ struct SharedBroker {
     state: Mutex<MemoryBrokerState>,
     clock: Clock,
     signals: Arc<PumpSignals>,
-    /// The task that performs what is due.
+    /// The task that performs the effects that are due.
     pump: Mutex<JoinSet<()>>,
 }
 
@@ -129,7 +129,7 @@ impl MemoryBroker {
         self.connect_with_clock(name, self.shared.clock)
     }
 
-    /// Connects a process that has its own idea of time: its clock gives the publish times.
+    /// Connects a process with a clock of its own, which gives the publish times.
     #[must_use]
     pub fn connect_with_clock(&self, name: &str, clock: Clock) -> MemoryTransport {
         let freezer = Freezer::new();
@@ -150,11 +150,11 @@ impl SharedBroker {
     }
 }
 
-/// Performs effects when they are due, for as long as anybody knows the broker.
+/// Performs effects when they are due, as long as there is a handle to the broker.
 async fn pump_effects(shared: Weak<SharedBroker>, signals: Arc<PumpSignals>, clock: Clock) {
     loop {
         let Some(next) = shared.upgrade().map(|shared| shared.lock().run_due()) else { return };
-        // Without anything planned, only a wake-up matters; the far future stands for never.
+        // Without planned effects only a wake-up matters; the far future stands for never.
         let far = || Moment(std::time::Duration::from_secs(u64::from(u32::MAX)));
         let sleep = clock.sleep_until(next.unwrap_or_else(far));
         tokio::select! {

@@ -1,4 +1,4 @@
-//! How sessions begin and end, as the broker and the client each see it.
+//! The beginning and end of sessions, on the broker's and the client's side.
 
 use super::agenda::{ConnectionId, PartitionId, PlannedEffect, SessionAttachment, SessionId};
 use super::faults::Loss;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long the client below waits between two tries to connect anew.
+/// Pause of the simulated client between two tries to reconnect.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Whether a request gets through.
@@ -25,7 +25,7 @@ pub(super) enum Reachability {
 }
 
 impl MemoryBrokerState {
-    /// Whether a process can talk to the broker now.
+    /// Whether a process can reach the broker now.
     pub(super) fn reach(&self, connection: ConnectionId) -> Reachability {
         let Some(connection) = self.connections.get(&connection) else {
             return Reachability::No(lost("connection", "there is none"));
@@ -41,7 +41,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// The partition that a request names.
+    /// The partition of a request.
     pub(super) fn reach_partition(
         &mut self,
         at: &TopicPartition,
@@ -104,7 +104,7 @@ impl MemoryBrokerState {
         id
     }
 
-    /// The broker learns of a session, for the first time or anew.
+    /// Registers a session at the broker, for the first time or again.
     fn attach(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.attached = true;
@@ -146,7 +146,7 @@ impl MemoryBrokerState {
         self.signals.changed.notify_waiters();
     }
 
-    /// Makes sure that there is a durable subscription; a new one starts at the earliest message.
+    /// Ensures that there is a durable subscription; a new one starts at the earliest message.
     pub(super) fn subscribe(&mut self, id: PartitionId, name: &str) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         if !partition.subscriptions.contains_key(name) {
@@ -168,7 +168,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Whether a consumer of this type may join the subscription: all that are there have the same
+    /// Whether a consumer of this type may join the subscription: all its consumers have the same
     /// type.
     pub(super) fn admit(
         &self,
@@ -184,7 +184,7 @@ impl MemoryBrokerState {
         Err(lost("consumer", "the subscription has consumers of another type"))
     }
 
-    /// Ends a session at the broker, and lets the client find out in a certain way.
+    /// Ends a session at the broker; `loss` sets how the client learns of it.
     pub(super) fn lose(&mut self, id: SessionId, loss: Loss, cause: &str) {
         self.lose_with(id, loss, TransportErrorKind::Unreachable, cause);
     }
@@ -220,8 +220,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// The broker forgets a session. Receipts, deliveries and answers that are under way never
-    /// arrive.
+    /// Removes a session from the broker. Receipts, deliveries and answers in flight never arrive.
     fn detach(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
             return;
@@ -245,7 +244,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// The broker ends a session whose client cannot be told.
+    /// Ends a session whose client cannot be told.
     pub(super) fn give_up_session(&mut self, id: SessionId) {
         self.detach(id);
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -253,7 +252,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Drops what is under way from a point on: a broken connection keeps the order.
+    /// Drops messages in flight from a random point on: a broken connection keeps the order.
     fn drop_orphans(&mut self, link: SessionAttachment) {
         let mut gone = false;
         let rate = self.faults.orphan_dropped;
@@ -267,7 +266,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// The client learns that its session is over.
+    /// Tells the client that its session is over.
     fn fail(&mut self, id: SessionId, verdict: SessionStatus) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.verdict = verdict;
@@ -287,7 +286,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// The client below tries to connect anew, without a word to anyone.
+    /// Reconnects the simulated client, without an error to the caller.
     pub(super) fn reattach(&mut self, link: SessionAttachment) {
         let id = link.session;
         let Some(session) = self.sessions.get(&id) else { return };

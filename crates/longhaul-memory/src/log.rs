@@ -1,4 +1,5 @@
-//! The log of one partition: what was published, what is still there, and the compacted view. Pure.
+//! The log of one partition: all published messages, the remaining ones, and the compacted view.
+//! Pure.
 //!
 //! Everything ever published is kept for the checkers, by index; trimming and compaction move
 //! bounds, until [`PartitionLog::forget`]. Invariant: positions only grow, also over unloads and
@@ -25,9 +26,9 @@ pub(super) struct PartitionLog {
     messages: Vec<Message>,
     /// Index of the first message that was not trimmed.
     trimmed: usize,
-    /// The compacted view covers so many messages from the start of the log.
+    /// Number of messages from the start of the log that the compacted view covers.
     horizon: usize,
-    /// What the compacted view holds, as indexes into `messages`.
+    /// The contents of the compacted view, as indexes into `messages`.
     survivors: Vec<usize>,
     ledger: u64,
     next_entry: u64,
@@ -49,7 +50,7 @@ impl PartitionLog {
         let id = EntryId { ledger: self.ledger, entry: self.next_entry };
         self.next_entry += 1;
         let size = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
-        // A batch has the key of its first message, as with Pulsar's client for Java.
+        // A batch has the key of its first message, as with Pulsar's Java client.
         let first = bodies.first().and_then(|body| body.key.clone());
         let of_batch = first.map_or(OrderKey::None, |key| OrderKey::Other(key.into()));
         for (index, body) in (0_u32..).zip(bodies) {
@@ -70,7 +71,7 @@ impl PartitionLog {
         id
     }
 
-    /// From now on entries go to another ledger.
+    /// Starts another ledger for new entries.
     pub(super) fn roll(&mut self, ledger: u64) {
         self.ledger = ledger;
         self.next_entry = 0;
@@ -86,7 +87,7 @@ impl PartitionLog {
         self.messages.last().map(|message| message.position)
     }
 
-    /// Up to `limit` messages behind `after`, in the compacted view or in what is left of the whole
+    /// Up to `limit` messages behind `after`, in the compacted view or in the rest of the whole
     /// log.
     pub(super) fn read(
         &self,
@@ -126,21 +127,21 @@ impl PartitionLog {
         self.messages.get(from).map(|message| message.position.entry_id())
     }
 
-    /// The messages of an entry; none when it was trimmed.
+    /// The messages of an entry; none if it was trimmed.
     pub(super) fn entry(&self, id: EntryId) -> &[Message] {
         let start = self.messages.partition_point(|message| message.position.entry_id() < id);
         let range = start.max(self.trimmed)..self.index_behind(id);
         self.messages.get(range).unwrap_or_default()
     }
 
-    /// Drops everything at or below an entry, and says how many messages that were.
+    /// Drops everything at or below an entry. Returns the number of messages dropped.
     pub(super) fn trim(&mut self, upto: EntryId) -> usize {
         let before = self.trimmed;
         self.trimmed = before.max(self.index_behind(upto));
         self.trimmed - before
     }
 
-    /// Removes what nobody can read any more from memory; the last message stays, for its place.
+    /// Removes unreadable messages from memory; the last message stays, for its position.
     pub(super) fn forget(&mut self) {
         let last = self.messages.len().saturating_sub(1);
         let below = self.trimmed.min(last);
@@ -159,14 +160,14 @@ impl PartitionLog {
         (self.horizon, self.messages.len())
     }
 
-    /// The index behind the entry that holds a position.
+    /// The index behind the entry that contains a position.
     pub(super) fn index_behind(&self, entry: EntryId) -> usize {
         self.messages.partition_point(|message| message.position.entry_id() <= entry)
     }
 
-    /// Compacts up to an index, as Pulsar does: the last message of every key is kept, unless its
-    /// payload is empty, which is what a broker takes for a tombstone, whatever flags it carries;
-    /// what has no key vanishes. The horizon never goes back, and never splits an entry.
+    /// Compacts up to an index, as Pulsar does. The last message of every key is kept, unless its
+    /// payload is empty: a broker treats that as a tombstone, whatever its flags. Messages without
+    /// a key are removed. The horizon never goes back, and never splits an entry.
     pub(super) fn compact(&mut self, upto: usize) {
         let last =
             upto.min(self.messages.len()).checked_sub(1).and_then(|last| self.messages.get(last));
@@ -187,7 +188,7 @@ impl PartitionLog {
         self.horizon = upto;
     }
 
-    /// The survivors and the tail that a reader sees from an index on.
+    /// The survivors and the rest that a reader sees from an index on.
     fn view(&self, from: usize, compacted: bool) -> (&[usize], &[Message]) {
         let tail = if compacted { from.max(self.horizon) } else { from };
         let tail = self.messages.get(tail.max(self.trimmed)..).unwrap_or_default();
@@ -203,7 +204,7 @@ impl PartitionLog {
     }
 }
 
-/// The place of a message in an entry.
+/// The position of a message in an entry.
 pub(super) const fn position(id: EntryId, batch_index: Option<u32>) -> Position {
     Position { ledger: id.ledger, entry: id.entry, batch_index }
 }

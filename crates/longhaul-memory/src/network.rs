@@ -1,4 +1,4 @@
-//! What happens between one process and the broker: cut, frozen, killed.
+//! Faults between one process and the broker: cut, frozen, killed.
 
 use super::Freezer;
 use super::agenda::{ConnectionId, PlannedEffect, SessionId};
@@ -28,8 +28,8 @@ impl MemoryBrokerState {
         id
     }
 
-    /// Nothing comes through any more, in either direction. What is under way to the broker
-    /// arrives; after a while the broker ends the sessions.
+    /// Blocks all traffic in both directions. Messages in flight to the broker arrive; after a
+    /// while the broker ends the sessions.
     pub(super) fn freeze(&mut self, id: ConnectionId, what: &str) -> Option<u32> {
         let connection = self.connections.get_mut(&id)?;
         if connection.frozen || connection.killed {
@@ -56,14 +56,14 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Everything comes through again: first what waited, then the news that sessions are over.
+    /// Unblocks the traffic: first the waiting messages, then the news of ended sessions.
     pub(super) fn thaw(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id).filter(|it| it.frozen) else { return };
         connection.frozen = false;
         let held = std::mem::take(&mut connection.held);
         let name = Arc::clone(&connection.name);
         self.note(format!("{name} is back"));
-        // Should the broker hang, they wait for it again, in front of what came later.
+        // If the broker hangs, they wait for it again, in front of later ones.
         let later = std::mem::take(&mut self.hung);
         for effect in held {
             self.release(effect);
@@ -81,8 +81,7 @@ impl MemoryBrokerState {
         self.signals.changed.notify_waiters();
     }
 
-    /// Lets go of what waited for the thaw. What was meant for a session that the broker has ended
-    /// meanwhile is lost.
+    /// Releases an effect that waited for the thaw. It is lost if the broker has ended its session.
     fn release(&mut self, effect: PlannedEffect) {
         let PlannedEffect::Up(up) = effect else {
             self.perform(effect);
@@ -109,13 +108,13 @@ impl MemoryBrokerState {
         Some(freeze)
     }
 
-    /// False: it is frozen already, for as long as was said then.
+    /// Returns false if it is frozen already; the earlier duration then applies.
     pub(super) fn freeze_for(&mut self, connection: ConnectionId, time: Duration) -> bool {
         let freeze = self.freeze(connection, "in a black hole");
         self.resume_in(connection, freeze, time)
     }
 
-    /// False: it is frozen already, for as long as was said then.
+    /// Returns false if it is frozen already; the earlier duration then applies.
     pub(super) fn suspend_for(&mut self, connection: ConnectionId, time: Duration) -> bool {
         let freeze = self.suspend(connection);
         self.resume_in(connection, freeze, time)
@@ -128,7 +127,7 @@ impl MemoryBrokerState {
         freeze.is_some()
     }
 
-    /// What was killed does not come back.
+    /// A killed process does not come back.
     pub(super) fn resume(&mut self, id: ConnectionId) {
         self.thaw(id);
         if let Some(connection) = self.connections.get(&id).filter(|it| !it.killed) {
@@ -160,8 +159,8 @@ impl MemoryBrokerState {
         self.signals.changed.notify_waiters();
     }
 
-    /// The process is gone: nothing behind its gate takes another step, and the broker hears of it
-    /// at once. What is under way lands, or not.
+    /// Kills the process: nothing behind its gate runs on, and the broker learns of it at once.
+    /// Messages in flight may or may not be stored.
     pub(super) fn kill(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.killed = true;

@@ -1,5 +1,4 @@
-//! What happens to the broker and its topics: unloaded, restarted, hung, deleted, compacted,
-//! trimmed.
+//! Events of the broker and its topics: unload, restart, hang, deletion, compaction, trimming.
 
 use super::agenda::{PartitionId, PlannedEffect};
 use super::faults::Loss;
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 /// How long a topic is unavailable after an unload: seen on Pulsar 4.0.7.
 const UNLOAD_TIME: Duration = Duration::from_millis(150);
-/// A client gives a hung broker up after this time.
+/// Time after which a client gives up a hung broker.
 const CLIENT_KEEP_ALIVE: Duration = Duration::from_secs(45);
 
 impl MemoryBrokerState {
@@ -30,12 +29,12 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Deletes a topic with all its data. Clients get an error that says so.
+    /// Deletes a topic with all its data. Clients get a corresponding error.
     pub(super) fn delete(&mut self, topic: &str, loss: Loss) {
         self.remove(topic, loss, TransportErrorKind::NotFound, "the topic was deleted");
     }
 
-    /// Deletes a topic with all its data and makes it anew, before a client has noticed.
+    /// Deletes a topic with all its data and re-creates it, before a client has noticed.
     pub(super) fn replace(&mut self, topic: &str, loss: Loss) {
         let Some(MemoryTopic { partitions, deduplication }) = self.topics.get(topic) else {
             return;
@@ -75,7 +74,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// A topic is away for a while, all of it. What is under way to it is stored when it is back.
+    /// Takes a whole topic away for a while. Messages in flight to it are stored when it is back.
     pub(super) fn take_away(&mut self, topic: &str, time: Duration, loss: Option<Loss>) {
         self.note(format!("{topic} is away for {time:?}"));
         let until = self.now() + time;
@@ -93,7 +92,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// The broker goes down and comes back, with all its data but perhaps not with all acks.
+    /// Restarts the broker, with all its data but possibly not all acks.
     pub(super) fn restart(&mut self, down: Duration, forget_acks: bool, loss: Option<Loss>) {
         if self.outage != BrokerOutage::None {
             return;
@@ -104,8 +103,8 @@ impl MemoryBrokerState {
             let loss = loss.unwrap_or_else(|| self.draw_loss(session));
             self.lose(session, loss, "the broker went down");
         }
-        // What was not lost just now arrived just before; what is to land much later waits for the
-        // broker.
+        // Messages that were not lost arrived just before; those planned for much later wait for
+        // the broker.
         let soon = self.now() + self.faults.publish_delay.max.max(self.faults.ack_delay.max);
         for (at, effect) in self.agenda.extract(|effect| effect.is_up(None)) {
             if at <= soon { self.perform(effect) } else { self.at(at, effect) }
@@ -121,7 +120,7 @@ impl MemoryBrokerState {
         self.begin_outage(BrokerOutage::Refuses, down);
     }
 
-    /// Nothing moves for a while. Clients notice only when it takes long.
+    /// Stops all traffic for a while. Clients notice only if it takes long.
     pub(super) fn hang(&mut self, time: Duration) {
         if self.outage != BrokerOutage::None {
             return;
@@ -161,7 +160,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Nothing is stored for a while; what arrives is stored then.
+    /// Stores nothing for a while; arriving messages are stored afterwards.
     pub(super) fn stall_publishes(&mut self, id: PartitionId, time: Duration) {
         let until = self.now() + time;
         let Some(partition) = self.partitions.get_mut(&id) else { return };
@@ -170,7 +169,7 @@ impl MemoryBrokerState {
         self.note(format!("nothing is stored on {name} for {time:?}"));
     }
 
-    /// Followers are sent nothing for a while, and nobody tells them.
+    /// Sends followers nothing for a while, without an error.
     pub(super) fn silence_followers(&mut self, id: PartitionId, time: Duration) {
         let until = self.now() + time;
         let Some(partition) = self.partitions.get_mut(&id) else { return };
@@ -180,7 +179,7 @@ impl MemoryBrokerState {
         self.at(until, PlannedEffect::Feed(id));
     }
 
-    /// The followers that are open are sent nothing any more, and nobody tells them.
+    /// Sends the open followers nothing any more, without an error.
     pub(super) fn stall_followers(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get(&id) else { return };
         let (name, followers) = (Arc::clone(&partition.name), partition.followers.clone());
@@ -193,7 +192,7 @@ impl MemoryBrokerState {
         self.note(format!("followers of {name} fall silent"));
     }
 
-    /// Nobody may do anything with the partition any more, or everybody may again.
+    /// Forbids all clients to use the partition, or allows it again.
     pub(super) fn forbid(&mut self, id: PartitionId, forbidden: bool) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.forbidden = forbidden;
@@ -205,7 +204,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Nothing is dispatched until a consumer joins.
+    /// Dispatches nothing until a consumer joins.
     pub(super) fn stall_subscription(&mut self, id: PartitionId, subscription: &str) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         if let Some(it) = partition.subscriptions.get_mut(subscription) {
@@ -215,7 +214,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Compacts up to an index, or to one that is drawn.
+    /// Compacts up to an index, or to a drawn one.
     pub(super) fn compact(&mut self, id: PartitionId, upto: Option<usize>) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let (from, to) = partition.log.horizons();
@@ -230,9 +229,9 @@ impl MemoryBrokerState {
         self.compact(id, None);
     }
 
-    /// Drops what all subscriptions have acknowledged. Of a partition without subscriptions goes
-    /// what was compacted: the compacted view holds it, and a broker trims no further than its
-    /// cursor.
+    /// Drops the entries that all subscriptions have acknowledged. A partition without
+    /// subscriptions loses its compacted part, which the compacted view keeps: a broker trims no
+    /// further than its cursor.
     pub(super) fn trim(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let positions = partition.subscriptions.values().map(|it| it.mark_delete);

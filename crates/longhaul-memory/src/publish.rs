@@ -1,4 +1,4 @@
-//! From a publisher to the log: batches, fates, deduplication, receipts.
+//! Moves messages from a publisher to the log: batches, fates, deduplication, receipts.
 
 use super::agenda::{Down, Flight, PartitionId, PlannedEffect, SessionId, Up};
 use super::faults::{Loss, PublishFate};
@@ -17,7 +17,7 @@ use tokio::sync::{Notify, oneshot};
 const BATCH_TIME: Duration = Duration::from_millis(1);
 /// How long a client waits for the broker's answer.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest message that the broker takes: Pulsar's default.
+/// Maximum size of a message: Pulsar's default.
 pub(super) const MESSAGE_MAX: usize = 5 * 1024 * 1024;
 
 /// Whether a publisher may hand over a message.
@@ -41,13 +41,13 @@ impl MemoryBrokerState {
         if self.has_room(id) { PublishCapacity::Left(bell) } else { PublishCapacity::Full(bell) }
     }
 
-    /// The same, without asking for an error: some are told once.
+    /// The same without consuming an error, because some are reported once.
     pub(super) fn has_room(&mut self, id: SessionId) -> bool {
         let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
         session.and_then(|session| session.publishing()).is_some_and(|queue| !queue.is_full())
     }
 
-    /// Takes a message into the client's queue, or says why it is not open.
+    /// Takes a message into the client's queue; an error if the session is not open.
     pub(super) fn offer(
         &mut self,
         id: SessionId,
@@ -163,7 +163,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Sends an entry whose session is attached; else it waits for the session to be attached
+    /// Sends an entry of an attached session; otherwise it waits for the session to be attached
     /// again, or to fail.
     pub(super) fn transmit(
         &mut self,
@@ -179,7 +179,7 @@ impl MemoryBrokerState {
             return;
         };
         let connection = session.connection;
-        // A resend does not hold up what follows it.
+        // A resend does not delay later messages.
         let at = if after.is_zero() { session.outbound_at(at) } else { at + after };
         self.send_up(connection, at, Up::Land(flight));
     }
@@ -205,7 +205,7 @@ impl MemoryBrokerState {
         })
     }
 
-    /// An entry reaches the broker.
+    /// Handles an entry at the broker.
     pub(super) fn land(&mut self, flight: Flight) {
         let deduplicated = self.is_deduplicated(flight.partition);
         let now = self.now();
@@ -219,7 +219,7 @@ impl MemoryBrokerState {
             return;
         }
         let Flight { link, sequence, answered, .. } = flight;
-        // One above the highest sequence that was stored.
+        // One above the highest stored sequence.
         let next = partition.sequences.entry(link.session).or_default();
         let repeated = sequence < *next;
         *next = (*next).max(sequence + 1);
@@ -243,7 +243,7 @@ impl MemoryBrokerState {
         topic.and_then(|topic| self.topics.get(topic)).is_some_and(|topic| topic.deduplication)
     }
 
-    /// Appends an entry and wakes those who wait for it. Who sent it, and when.
+    /// Appends an entry and wakes its waiters; `by` and `sent` are its sender and time.
     pub(super) fn store(
         &mut self,
         id: PartitionId,
@@ -273,7 +273,7 @@ impl MemoryBrokerState {
         entry
     }
 
-    /// The broker's answer reaches the client.
+    /// Passes the broker's answer to the client.
     pub(super) fn answer(
         &mut self,
         id: SessionId,

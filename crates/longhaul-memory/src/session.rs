@@ -1,4 +1,4 @@
-//! What a client has open: connections and the sessions on them.
+//! A client's connections and the sessions on them.
 
 use super::Freezer;
 use super::agenda::{
@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
-/// Publishes that a client queues before it lets its caller wait.
+/// Maximum number of queued publishes before the caller has to wait.
 pub(super) const PUBLISH_QUEUE_MAX: usize = 1_000;
-/// Messages of one batch.
+/// Maximum number of messages in a batch.
 pub(super) const BATCH_MAX: usize = 1_000;
-/// Messages on their way to a follower or in its queue. Small, so that compactions happen while it
-/// reads.
+/// Maximum number of messages in flight to a follower or in its queue. Small, so that compactions
+/// happen while it reads.
 pub(super) const FOLLOWER_QUEUE: usize = 32;
 
 /// The network between one process and the broker.
@@ -27,21 +27,21 @@ pub(super) struct MemoryConnection {
     pub(super) name: Arc<str>,
     pub(super) clock: Clock,
     pub(super) freezer: Freezer,
-    /// Nobody can connect, until it is restored.
+    /// Whether connecting is impossible until the connection is restored.
     pub(super) cut: bool,
-    /// The process is gone.
+    /// Whether the process is gone.
     pub(super) killed: bool,
-    /// Nothing comes through, in either direction.
+    /// Whether traffic is blocked in both directions.
     pub(super) frozen: bool,
-    /// Numbers the freezes, so that what was planned for one of them does not touch the next.
+    /// Numbers the freezes, so that effects planned for one do not affect the next.
     pub(super) freeze: u32,
-    /// What waits on either side until the thaw.
+    /// Effects that wait on either side until the thaw.
     pub(super) held: Vec<PlannedEffect>,
-    /// What is not to come through, once.
+    /// The message to withhold, once.
     pub(super) missing: Option<Missing>,
 }
 
-/// The next message of a partition for which this holds, given all that was ever stored there.
+/// The next matching message of a partition; `matches` also gets everything ever stored there.
 #[derive(Debug)]
 pub(super) struct Missing {
     pub(super) partition: PartitionId,
@@ -53,32 +53,32 @@ pub(super) struct MemorySession {
     pub(super) connection: ConnectionId,
     pub(super) by: Arc<str>,
     pub(super) partition: PartitionId,
-    /// The broker knows the session.
+    /// Whether the broker knows the session.
     pub(super) attached: bool,
-    /// The broker has ended the session while the client was frozen; the client learns of it at the
-    /// thaw.
+    /// Whether the broker has ended the session while the client was frozen; the client learns of
+    /// it at the thaw.
     pub(super) given_up: bool,
     /// Numbers the attachments and detachments.
     pub(super) generation: u32,
     pub(super) verdict: SessionStatus,
     pub(super) inbox: VecDeque<Message>,
-    /// Messages on their way here.
+    /// Number of messages in flight to the client.
     pub(super) coming: usize,
-    /// When the last of what is on its way to the broker arrives: nothing overtakes it.
+    /// Arrival time of the last message in flight to the broker: nothing overtakes it.
     pub(super) outbound: Moment,
-    /// The same, on the way to the client.
+    /// The same for messages to the client.
     pub(super) inbound: Moment,
-    /// Rings when there is something new for the one who waits.
+    /// Notifies the waiting caller of news.
     pub(super) bell: Arc<Notify>,
     pub(super) role: SessionRole,
 }
 
-/// What the client knows about the end of its session.
+/// The client's knowledge about the end of its session.
 #[derive(Clone, Debug)]
 pub(super) enum SessionStatus {
     Open,
     Failed(TransportError),
-    /// The error is told once.
+    /// The error is reported once.
     FailedOnce(TransportError),
     Silent,
 }
@@ -95,7 +95,7 @@ pub(super) struct Publishing {
     pub(super) batching: Batching,
     pub(super) sequence: u64,
     pub(super) batch: Vec<(UnstoredMessage, ReceiptSender)>,
-    /// What was sent and not yet answered, by sequence.
+    /// Unanswered entries, by sequence.
     pub(super) in_flight: BTreeMap<u64, InFlightEntry>,
 }
 
@@ -114,11 +114,10 @@ pub(super) struct InFlightEntry {
 pub(super) struct Consuming {
     pub(super) subscription: Arc<str>,
     pub(super) subscription_type: SubscriptionType,
-    /// Receipts of acks that went nowhere: the round trip that stands for a receipt succeeds after
-    /// a reconnect.
+    /// Receipts of lost acks: the round trip that replaces a receipt succeeds after a reconnect.
     pub(super) receipts: Vec<AckSender>,
-    /// Deliveries that were asked for and have not come; below zero when the rest of a batch came
-    /// with the last one.
+    /// Number of requested deliveries that have not come; negative if the rest of a batch came with
+    /// the last one.
     pub(super) permits: i64,
     /// See [`Faults::prefetch`](super::faults::Faults::prefetch).
     pub(super) prefetch: usize,
@@ -127,13 +126,13 @@ pub(super) struct Consuming {
 #[derive(Debug)]
 pub(super) struct FollowerState {
     pub(super) follow: Follow,
-    /// The last message that was sent to the follower.
+    /// The last message sent to the follower.
     pub(super) cursor: Option<Position>,
-    /// It is sent nothing any more, and is not told.
+    /// Whether it is sent nothing any more, without an error.
     pub(super) stalled: bool,
 }
 
-/// What a client finds when it asks for its next message.
+/// The result of asking for the next message.
 #[derive(Debug)]
 pub(super) enum NextMessage {
     Message(Box<Message>),
@@ -167,8 +166,8 @@ impl MemorySession {
         }
     }
 
-    /// What the broker may send: what was asked for, or, where a client asks by itself, the free
-    /// places in its queue.
+    /// Number of messages that the broker may send: the requested ones or, for a client that
+    /// requests by itself, the free places in its queue.
     pub(super) fn room(&self) -> usize {
         let queue = match &self.role {
             SessionRole::Consumer(it) if it.prefetch == 0 => {
@@ -181,7 +180,7 @@ impl MemorySession {
         queue.saturating_sub(self.inbox.len() + self.coming)
     }
 
-    /// The error of a session that is over; an error that is told once turns into silence.
+    /// The error of a session that is over; an error that is reported once turns into silence.
     pub(super) fn error(&mut self) -> Option<TransportError> {
         match &self.verdict {
             SessionStatus::Open | SessionStatus::Silent => None,
@@ -199,13 +198,13 @@ impl MemorySession {
         matches!(self.verdict, SessionStatus::Open)
     }
 
-    /// The moment at which something for the broker arrives, behind all that was sent before.
+    /// Arrival time of a message to the broker, behind all earlier ones.
     pub(super) fn outbound_at(&mut self, at: Moment) -> Moment {
         self.outbound = self.outbound.max(at);
         self.outbound
     }
 
-    /// The moment at which something for the client arrives.
+    /// Arrival time of a message to the client.
     pub(super) fn inbound_at(&mut self, at: Moment) -> Moment {
         self.inbound = self.inbound.max(at);
         self.inbound
@@ -218,7 +217,7 @@ impl Publishing {
         self.batch.len() + in_flight >= PUBLISH_QUEUE_MAX
     }
 
-    /// Nobody will answer any more.
+    /// Fails all pending publishes, because no answer will come.
     pub(super) fn abandon(&mut self, cause: &str) {
         let in_flight = std::mem::take(&mut self.in_flight).into_values();
         let sent = in_flight.flat_map(|entry| entry.receipts);
@@ -230,7 +229,7 @@ impl Publishing {
 }
 
 impl InFlightEntry {
-    /// Tells everybody whose message was in the entry.
+    /// Answers all publishers of messages in the entry.
     pub(super) fn answer(self, batched: bool, answer: &Result<EntryId, PublishError>) {
         for (index, receipt) in (0_u32..).zip(self.receipts) {
             let place = |id: &EntryId| super::log::position(*id, batched.then_some(index));

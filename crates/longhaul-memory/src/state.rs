@@ -1,4 +1,4 @@
-//! Everything the broker knows, behind one lock that is never held across an await.
+//! The state of the broker, behind one lock that is never held across an await.
 //!
 //! Each effect is performed by the function of the same name in the file of its role: `publish`,
 //! `consume`, `follow`, `lifecycle`, `chaos`.
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Ledgers are numbered from here, for all partitions together, as in Pulsar.
+/// The first ledger id; ledgers are numbered for all partitions together, as in Pulsar.
 const FIRST_LEDGER: u64 = 10;
 
 #[derive(Debug)]
@@ -27,13 +27,13 @@ pub(super) struct MemoryBrokerState {
     pub(super) clock: Clock,
     pub(super) rng: fastrand::Rng,
     pub(super) faults: Faults,
-    /// Numbers the fault plans, so that what an earlier one had planned does not happen.
+    /// Numbers the fault plans, so that faults planned by an earlier one do not happen.
     pub(super) plan: u32,
     pub(super) history: SimulationHistory,
-    /// Whether anything more is added to the history.
+    /// Whether events are still added to the history.
     pub(super) keeps_history: bool,
     pub(super) agenda: EffectAgenda,
-    /// The pump sleeps until then; `None` when nothing is planned.
+    /// The time until which the pump sleeps; `None` if nothing is planned.
     asleep_until: Option<Moment>,
     pub(super) signals: Arc<PumpSignals>,
     pub(super) topics: BTreeMap<String, MemoryTopic>,
@@ -43,10 +43,10 @@ pub(super) struct MemoryBrokerState {
     pub(super) outage: BrokerOutage,
     /// Numbers the outages.
     pub(super) outages: u32,
-    /// What waits until the broker moves again.
+    /// Effects that wait until the broker moves again.
     pub(super) hung: Vec<PlannedEffect>,
-    /// A topic that is not there is made when it is asked for, and the function says by its name
-    /// whether copies are dropped there.
+    /// Set if missing topics are created on demand; the function decides by the name whether
+    /// duplicates are dropped there.
     pub(super) missing_topics: Option<fn(&str) -> bool>,
     next_ledger: u64,
     next_id: u64,
@@ -56,16 +56,16 @@ pub(super) struct MemoryBrokerState {
 pub(super) struct PumpSignals {
     /// Wakes the pump.
     pub(super) wake: Notify,
-    /// The broker or a connection can perhaps be reached again.
+    /// Notifies that the broker or a connection may be reachable again.
     pub(super) changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BrokerOutage {
     None,
-    /// Nobody listens.
+    /// The broker is down.
     Refuses,
-    /// Nothing moves.
+    /// The broker hangs.
     Hangs,
 }
 
@@ -85,15 +85,15 @@ pub(super) struct MemoryPartition {
     pub(super) followers: BTreeSet<SessionId>,
     /// The highest sequence of each publisher session.
     pub(super) sequences: BTreeMap<SessionId, u64>,
-    /// Entries whose delivery ends the session, because no client can read them.
+    /// Entries whose delivery ends the session, because no client can decode them.
     pub(super) undecodable: BTreeSet<EntryId>,
     pub(super) unavailable_until: Moment,
     pub(super) stalled_until: Moment,
-    /// Until then followers are sent nothing.
+    /// The time until which followers are sent nothing.
     pub(super) silent_until: Moment,
-    /// Nobody may open it.
+    /// Whether opening is forbidden.
     pub(super) forbidden: bool,
-    /// What a test wants to happen to the next entries, requests and acks.
+    /// Fates that a test has set for the next entries, requests and acks.
     pub(super) next_fates: VecDeque<PublishFate>,
     pub(super) next_errors: u32,
     pub(super) next_lost_acks: u32,
@@ -159,9 +159,9 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Performs all that is due, and says when the next is.
+    /// Performs everything that is due. Returns the time of the next effect.
     pub(super) fn run_due(&mut self) -> Option<Moment> {
-        // Whatever is planned from here on is seen by this very loop: nobody needs waking.
+        // This loop sees effects planned from here on, so no wake-up is needed.
         self.asleep_until = Some(Moment::default());
         let now = self.now();
         while let Some(effect) = self.agenda.pop_due(now) {
@@ -211,8 +211,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Something reaches a client, unless its session is another by now or its connection is
-    /// frozen.
+    /// Passes a message to a client, unless its session has changed or its connection is frozen.
     fn come_down(&mut self, link: SessionAttachment, down: Down) {
         let Some(session) = self.sessions.get(&link.session) else { return };
         if session.link(link.session) != link {
@@ -230,7 +229,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Sends something to the broker, at a moment, or as soon as the connection thaws.
+    /// Sends a message to the broker at this moment, or as soon as the connection thaws.
     pub(super) fn send_up(&mut self, connection: ConnectionId, at: Moment, up: Up) {
         let effect = PlannedEffect::Up(up);
         match self.connections.get_mut(&connection) {
@@ -239,7 +238,7 @@ impl MemoryBrokerState {
         }
     }
 
-    /// Sends something to a client, behind what was sent before.
+    /// Sends a message to a client, behind earlier ones.
     pub(super) fn send_down(&mut self, link: SessionAttachment, delay: Duration, down: Down) {
         let at = self.now() + delay;
         let session = self.sessions.get_mut(&link.session);
@@ -299,7 +298,7 @@ impl MemoryPartition {
         }
     }
 
-    /// Takes one of what a test has planned.
+    /// Takes one of the planned faults of a test.
     pub(super) const fn take_one(planned: &mut u32) -> bool {
         let any = *planned > 0;
         *planned = planned.saturating_sub(1);
@@ -312,7 +311,7 @@ pub(super) fn error(kind: TransportErrorKind, at: &str, cause: &str) -> Transpor
     TransportError { kind, address: format!("memory: {at}"), cause: cause.to_owned() }
 }
 
-/// The connection is gone.
+/// The error for a lost connection.
 pub(super) fn lost(at: &str, cause: &str) -> TransportError {
     error(TransportErrorKind::Unreachable, at, cause)
 }

@@ -1,5 +1,5 @@
-//! A durable Shared or Key_Shared subscription: who gets what, what is acknowledged, and what of
-//! that is stored. Pure.
+//! A durable Shared or Key_Shared subscription: assignment of entries, acks, and the stored
+//! position. Pure.
 
 use super::log::PartitionLog;
 use longhaul_transport::{EntryId, SubscriptionType};
@@ -7,39 +7,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// So many entries are read ahead whose consumers cannot have them yet.
+/// Maximum number of entries read ahead whose consumers cannot have them yet.
 const AHEAD_MAX: usize = 1_000;
 
 #[derive(Debug)]
 pub(super) struct MemorySubscription {
     pub(super) name: Arc<str>,
-    /// Everything at or below is acknowledged, says the broker.
+    /// Everything at or below is acknowledged, according to the broker.
     pub(super) mark_delete: Option<EntryId>,
-    /// The position as it would be found after a restart.
+    /// The position that a restart would find.
     pub(super) stored: Option<EntryId>,
-    /// Storing the position is under way.
+    /// Whether the position is being stored.
     pub(super) storing: bool,
-    /// Dispatches nothing until a consumer joins: what a missing bookie did to Pulsar 4.0.7.
+    /// Whether it dispatches nothing until a consumer joins: the effect of a missing bookie on
+    /// Pulsar 4.0.7.
     pub(super) stalled: bool,
-    /// Acknowledged above the mark-delete position.
+    /// Acknowledged entries above the mark-delete position.
     acked: BTreeSet<EntryId>,
-    /// The last entry that was read from the log for dispatch.
+    /// The last entry read from the log for dispatch.
     cursor: Option<EntryId>,
-    /// To be delivered again, before anything new; or read, and to be delivered when the consumer
-    /// of its key may have it.
+    /// Entries to redeliver before new ones, and entries that were read and wait for the consumer
+    /// of their key.
     again: BTreeSet<EntryId>,
-    /// Who holds what.
+    /// Entry → the session that holds it.
     pending: BTreeMap<EntryId, u64>,
-    /// How the consumers share it.
+    /// The type of the subscription.
     subscription_type: SubscriptionType,
-    /// The consumer sessions in the order of their joining.
+    /// The consumer sessions in the order of joining.
     consumers: Vec<u64>,
-    /// Whose turn it is.
+    /// The index of the next consumer.
     turn: usize,
 }
 
 impl MemorySubscription {
-    /// At the earliest message.
+    /// Creates a subscription at the earliest message.
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: Arc::from(name),
@@ -62,8 +63,8 @@ impl MemorySubscription {
         self.consumers.is_empty() || self.subscription_type == subscription_type
     }
 
-    /// A client that comes back by itself after others have joined that share it in another way is
-    /// given nothing.
+    /// Adds a consumer. A client that reconnects after consumers of another type have joined gets
+    /// nothing.
     pub(super) fn join(&mut self, session: u64, subscription_type: SubscriptionType) {
         if self.admits(subscription_type) {
             self.subscription_type = subscription_type;
@@ -72,7 +73,7 @@ impl MemorySubscription {
         }
     }
 
-    /// The session is over: what it held is delivered again. Says what that was.
+    /// Removes a session: its entries are redelivered. Returns them.
     pub(super) fn leave(&mut self, session: u64) -> Vec<EntryId> {
         self.consumers.retain(|consumer| *consumer != session);
         let held = self.pending.iter().filter(|(_, holder)| **holder == session);
@@ -107,7 +108,7 @@ impl MemorySubscription {
     }
 
     /// The next entry whose consumer has room, in order for each key: a key belongs to one
-    /// consumer, and moves to another one only when nobody else holds entries of it.
+    /// consumer, and moves to another one only when no other consumer holds entries of it.
     fn take_by_key(
         &mut self,
         log: &PartitionLog,
@@ -153,7 +154,7 @@ impl MemorySubscription {
         }
     }
 
-    /// Few keys change their consumer when one joins or leaves.
+    /// The consumer of a key. Few keys change their consumer when one joins or leaves.
     fn owner_of(&self, key: &[u8]) -> Option<u64> {
         let weight = |session: &u64| {
             let mut hasher = DefaultHasher::new();
@@ -163,7 +164,7 @@ impl MemorySubscription {
         self.consumers.iter().copied().max_by_key(weight)
     }
 
-    /// Whoever holds the entry has lost it. False when nobody held it.
+    /// Makes an entry redeliverable. Returns false if no consumer held it.
     pub(super) fn deliver_again(&mut self, entry: EntryId) -> bool {
         let held = self.pending.remove(&entry).is_some();
         if held {
@@ -172,12 +173,12 @@ impl MemorySubscription {
         held
     }
 
-    /// Who holds the entry.
+    /// The session that holds the entry.
     pub(super) fn holder(&self, entry: EntryId) -> Option<u64> {
         self.pending.get(&entry).copied()
     }
 
-    /// Acknowledges an entry, whoever holds it.
+    /// Acknowledges an entry, whichever session holds it.
     pub(super) fn ack(&mut self, entry: EntryId, log: &PartitionLog) {
         self.pending.remove(&entry);
         self.again.remove(&entry);
@@ -191,7 +192,7 @@ impl MemorySubscription {
         self.mark_delete.is_some_and(|upto| entry <= upto) || self.acked.contains(&entry)
     }
 
-    /// Moves the mark-delete position over what is acknowledged or no longer there.
+    /// Moves the mark-delete position over acknowledged and removed entries.
     pub(super) fn advance(&mut self, log: &PartitionLog) {
         while let Some(next) = log.entry_after(self.mark_delete) {
             if !self.acked.contains(&next) {
@@ -204,7 +205,7 @@ impl MemorySubscription {
         }
     }
 
-    /// Entries that are not acknowledged.
+    /// Number of unacknowledged entries.
     pub(super) fn backlog(&self, log: &PartitionLog) -> usize {
         let mut after = self.mark_delete;
         let entries = std::iter::from_fn(|| {
@@ -214,8 +215,7 @@ impl MemorySubscription {
         entries.filter(|entry| !self.is_acked(*entry)).count()
     }
 
-    /// What a restart does when acks above the stored position were only in memory. All sessions
-    /// have left before.
+    /// Applies a restart that loses acks above the stored position. All sessions have left before.
     pub(super) fn forget_unstored(&mut self) {
         self.mark_delete = self.stored;
         self.acked.clear();

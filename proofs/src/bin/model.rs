@@ -128,7 +128,7 @@ fn leases(name: &str) -> anyhow::Result<(LeasedBounds, &'static str)> {
     LeasedBounds::find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))
 }
 
-/// The scenarios of tasks that take the place of others.
+/// The scenarios of tasks that replace others.
 fn overwriting(name: &str) -> Option<(Binding, &'static str)> {
     let kind = KeyKind::Dedupe;
     let two = Binding { kind, overwriters: 1, eager: true, ..Binding::default() };

@@ -1,5 +1,5 @@
-//! C-01: what compaction has left of a ledger makes of each task what the whole ledger makes of it.
-//! Where compaction has lost the last entry of a key, that is said, and nothing more of its task.
+//! C-01: the compacted ledger gives each task the same state as the whole ledger. If compaction has
+//! lost the last entry of a key, only that loss is reported for its task.
 
 use super::fold::State;
 use super::{History, LedgerEntry, Violation};
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The compacted view of the ledger, read before the whole of it.
 #[derive(Clone, Debug)]
 pub struct Compacted {
-    /// The last entry that there was when the compaction began: all up to it has been compacted.
+    /// The last entry at the beginning of the compaction: everything up to it was compacted.
     pub horizon: EntryId,
-    /// What a reader of the view gets, in log order.
+    /// The entries that a reader of the view gets, in log order.
     pub ledger: Vec<LedgerEntry>,
 }
 
-/// What a reader makes of a task: its state, whether its end was asked for, and the body of the
+/// The state that a reader computes for a task, whether a cancel was requested, and the body of the
 /// last entry that counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Made {
@@ -38,7 +38,7 @@ pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> 
     let tasks = tasks.difference(&spoiled).copied();
     let same = |task: &TaskId| {
         match sealed.get(task.entry_id()) {
-            // Its keys may be gone, or some of them. A seal is true only of a task that has ended.
+            // Some or all of its keys may be gone. A seal is valid only for a task that has ended.
             Some(_) => expected.get(task).is_some_and(|made| made.state.end().is_some()),
             None => expected.get(task) == found.get(task),
         }
@@ -54,7 +54,7 @@ pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> 
     lost.chain(told).collect()
 }
 
-/// The last entries of their keys, up to the horizon, that are missing from the view: that is no
+/// The last entries of their keys, up to the horizon, that are missing from the view: this is not
 /// compaction, whatever the keys mean. Those of sealed tasks may be gone.
 fn lost<'a>(
     history: &'a History,
@@ -78,8 +78,7 @@ fn lost<'a>(
     lost
 }
 
-/// What the seals say that a reader of the view gets, whether they stand before the horizon or
-/// behind it.
+/// The entries sealed by the seals that a reader of the view gets, before the horizon or behind it.
 fn sealed(view: &[LedgerEntry]) -> EntrySet {
     let mut all = EntrySet::default();
     for message in view {
@@ -90,7 +89,7 @@ fn sealed(view: &[LedgerEntry]) -> EntrySet {
     all
 }
 
-/// How many entries of the ledger compaction has taken out of the view, up to its horizon.
+/// Number of ledger entries that compaction has removed from the view, up to its horizon.
 pub(super) fn removed(history: &History, compacted: &Compacted) -> usize {
     let count = |entries: &[LedgerEntry]| until(entries, compacted.horizon).count();
     count(&history.ledger).saturating_sub(count(&compacted.ledger))
@@ -115,7 +114,7 @@ fn fold(entries: &[LedgerEntry], horizon: EntryId) -> BTreeMap<TaskId, Made> {
             made.body = message.body.clone();
         }
     }
-    // Of several requests for the same end only the last is kept, and that may lie behind the
+    // A compaction keeps only the last of several cancel requests for a task. It may be after the
     // horizon.
     let later = entries.iter().filter(|message| message.position.entry_id() > horizon);
     for message in later {

@@ -1,5 +1,6 @@
-//! The ledger's rules once more, written from the protocol's table and not from the library: a
-//! checker that shared the library's fold would share its mistakes. `table.rs` compares the two.
+//! A second implementation of the ledger's rules, written from the protocol's table and not from
+//! the library: a checker that shared the library's fold would share its mistakes. `table.rs`
+//! compares the two.
 
 use longhaul_core::protocol::entry::{
     AttemptCause, Claim, ClaimKind, Done, Entry, NextAttempt, Offer, Outcome,
@@ -7,21 +8,21 @@ use longhaul_core::protocol::entry::{
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
 
-/// Where a task stands.
+/// The phase of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stand {
-    /// Nobody has claimed it.
+    /// It was never claimed.
     #[default]
     New,
     /// An attempt runs.
     Running,
-    /// For its next attempt, until then.
+    /// It waits for its next attempt.
     Waiting(NextAttempt),
     /// It is over.
     Ended(End),
 }
 
-/// How a task ended.
+/// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// With a result.
@@ -34,7 +35,7 @@ pub enum End {
     Expired,
 }
 
-/// What the entries of one task, in log order, make of it.
+/// The state of one task, from its entries in log order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The current epoch.
@@ -43,14 +44,14 @@ pub struct State {
     pub attempt: u32,
     /// Its owner.
     pub owner: OwnerId,
-    /// Where the task stands.
+    /// The phase of the task.
     pub stand: Stand,
-    /// Somebody asked for its end.
+    /// Whether a cancel was requested.
     pub cancel: bool,
 }
 
 impl State {
-    /// Takes the next entry. Returns whether it counts.
+    /// Applies the next entry. Returns whether it counts.
     pub fn take(&mut self, entry: &Entry) -> bool {
         match entry {
             Entry::Claim(claim) => self.take_claim(claim),
@@ -65,7 +66,7 @@ impl State {
         }
     }
 
-    /// How it ended, if it did.
+    /// The outcome, if the task has ended.
     pub const fn end(&self) -> Option<End> {
         match self.stand {
             Stand::Ended(end) => Some(end),
@@ -75,7 +76,7 @@ impl State {
 
     fn take_claim(&mut self, claim: &Claim) -> bool {
         let next = Some(claim.key.epoch.0) == self.epoch.checked_add(1);
-        // What stands before a claim with a base need not be there.
+        // Entries before a claim with a base may be missing.
         let based = claim.base.is_some() && claim.key.epoch.0 > self.epoch;
         if self.end().is_some() || !(next || based) {
             return false;
@@ -122,8 +123,8 @@ impl State {
         self.stand == Stand::Running && self.epoch == epoch && self.owner == owner
     }
 
-    /// The same in the words of the library, for its invariants to be asked. Neither fold is told
-    /// of seals here: they are checked by themselves.
+    /// The same state in the library's types, for checks of its invariants. Neither fold handles
+    /// seals here: they are checked separately.
     pub fn in_library_words(&self) -> TaskFold {
         let (phase, next_attempt) = match self.stand {
             Stand::New => (Phase::New, NextAttempt::default()),
@@ -138,8 +139,8 @@ impl State {
         TaskFold { epoch: Epoch(epoch), attempt, owner, phase, cancel, next_attempt }
     }
 
-    /// Whether the library has come to the same. When the next attempt is due means something only
-    /// while it is waited for.
+    /// Whether the library has the same state. The time of the next attempt matters only while the
+    /// task waits for it.
     pub fn agrees_with(&self, fold: &TaskFold) -> bool {
         let mut own = self.in_library_words();
         if own.phase != Phase::Retry {

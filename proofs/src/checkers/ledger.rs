@@ -1,4 +1,4 @@
-//! Checks the ledger, and what was really run at the places of the log where its claims stand.
+//! Checks the ledger, and the attempts that were really run at the positions of their claims.
 
 use super::fold::{End, Stand, State};
 use super::{History, LedgerEntry, Report, Run, Violation, broken};
@@ -10,7 +10,7 @@ use longhaul_core::protocol::invariants::inside_own_claim;
 use longhaul_core::protocol::key::{Epoch, OwnerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of one task while the ledger is read.
+/// The state of one task while the ledger is read.
 #[derive(Default)]
 struct Followed {
     own: State,
@@ -22,9 +22,9 @@ struct Followed {
 struct Reading<'a> {
     known: BTreeSet<TaskId>,
     followed: BTreeMap<TaskId, Followed>,
-    /// What the invariants need to know of the past, over all workers.
+    /// The history over all workers that the invariants need.
     past: Judge,
-    /// What was run and whose claim has not been read, by task and epoch.
+    /// Attempts that were run and whose claim has not been read, by task and epoch.
     runs: BTreeMap<(TaskId, u32), Vec<&'a Run>>,
     max_attempts: u32,
     report: &'a mut Report,
@@ -94,8 +94,8 @@ impl Reading<'_> {
         }
     }
 
-    /// What was run under this claim began after it was accepted; the own fold says what there was
-    /// then.
+    /// Checks that the attempts under this claim began after it was accepted, by the checkers' own
+    /// fold.
     fn start_runs(&mut self, task: TaskId, claim: &Claim, fold: &TaskFold) {
         let (epoch, owner) = (claim.key.epoch, claim.key.owner);
         for run in self.runs.remove(&(task, epoch.0)).unwrap_or_default() {
@@ -103,7 +103,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Takes note of an accepted entry; `before` is the state it met.
+    /// Notes an accepted entry; `before` is the state before it.
     fn note(&mut self, entry: &Entry, before: &TaskFold) {
         match entry {
             Entry::Claim(claim) => self.note_claim(claim, before),
@@ -133,7 +133,7 @@ impl Reading<'_> {
         let report = self.report;
         report.violations.extend(self.past.take_violations().into_iter().map(Violation::Broken));
         for ((task, epoch), runs) in self.runs {
-            // No accepted claim stands for it: whoever ran it had none.
+            // There is no accepted claim for it: its worker ran it without one.
             let (nothing, nobody) = (TaskFold::default(), (Epoch(epoch), OwnerId::default()));
             let outside = |run: &Run| {
                 inside_own_claim(&nothing, nobody, run.attempt, self.max_attempts).err()

@@ -1,5 +1,5 @@
-//! What the library's own judge of logs says of ledger and metadata topic: the one that
-//! `Queue::verify` asks.
+//! The findings of the library's own judge of ledger and metadata topic, which `Queue::verify`
+//! uses.
 
 use super::{History, LedgerEntry, Report, ViewEntry, Violation};
 use longhaul::TaskId;
@@ -53,7 +53,7 @@ fn entry(shown: &ViewEntry, task: TaskId) -> Option<MetadataEntry> {
     })
 }
 
-/// In the words of the checkers, where they have their own.
+/// Converts a finding to the checkers' own kind, if there is one.
 fn told(finding: &EntryViolation, epoch: Option<u32>) -> Violation {
     let violation = finding.violation;
     match (violation.what, violation.task, epoch) {

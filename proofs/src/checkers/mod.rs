@@ -1,8 +1,8 @@
-//! What must hold of a run, whatever was done to it: a pure judgement over the whole ledger, the
-//! whole metadata topic, and what the workers wrote down of the attempts they really ran.
+//! The conditions that every run must meet: a pure judgement over the whole ledger, the whole
+//! metadata topic, and the workers' records of the attempts that they really ran.
 //!
-//! The rules are the library's invariants, each under its number
-//! (`longhaul_core::protocol::invariants`). What they are asked of is a fold of the checkers' own
+//! The rules are the library's invariants, each with its number
+//! (`longhaul_core::protocol::invariants`). They are applied to a fold of the checkers' own
 //! (`fold.rs`), so that no mistake of the library's fold can hide.
 
 mod compacted;
@@ -23,54 +23,54 @@ use longhaul_core::protocol::key::OwnerId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything that a run has left behind.
+/// The data of a finished run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// The tasks on the task topic.
     pub tasks: Vec<TaskId>,
     /// The ledger, uncompacted, in log order.
     pub ledger: Vec<LedgerEntry>,
-    /// What a reader of the compacted ledger gets; `None` if nobody looked.
+    /// The entries that a reader of the compacted ledger gets; `None` if it was not read.
     pub compacted: Option<Compacted>,
     /// The metadata topic, uncompacted, in log order.
     pub view: Vec<ViewEntry>,
-    /// What the workers ran.
+    /// The attempts that the workers ran.
     pub runs: Vec<Run>,
-    /// Attempts that a task has.
+    /// Maximum attempts of a task.
     pub max_attempts: u32,
-    /// Messages that the subscription has not acknowledged.
+    /// Number of messages that the subscription has not acknowledged.
     pub backlog: u64,
 }
 
 /// A message of the ledger.
 #[derive(Clone, Debug)]
 pub struct LedgerEntry {
-    /// Where it lies.
+    /// Its position.
     pub position: Position,
     /// Its key.
     pub key: String,
-    /// What it says, or why nothing can be made of it.
+    /// The entry, or why it cannot be read.
     pub entry: Result<Entry, String>,
     /// Its body.
     pub body: Bytes,
-    /// When it was published, by its producer's wall clock.
+    /// Publish time, by its producer's wall clock.
     pub publish_time_ms: u64,
 }
 
 /// A message of the metadata topic.
 #[derive(Clone, Debug)]
 pub struct ViewEntry {
-    /// Where it lies.
+    /// Its position.
     pub position: Position,
     /// Its key.
     pub key: String,
-    /// The epoch it speaks of.
+    /// The epoch of the entry.
     pub epoch: Option<u32>,
-    /// Who published it.
+    /// The publisher.
     pub owner: Option<OwnerId>,
-    /// What it says; `None` for a tombstone or what cannot be read.
+    /// The entry; `None` for a tombstone or an unreadable one.
     pub metadata: Option<TaskMetadata>,
-    /// When it was published, by its producer's wall clock.
+    /// Publish time, by its producer's wall clock.
     pub publish_time_ms: u64,
 }
 
@@ -89,28 +89,28 @@ pub struct Run {
     pub started_us: u64,
     /// When it was told to stop.
     pub cancelled_us: Option<u64>,
-    /// When it ended or was dropped; `None` when it died with its process.
+    /// When it ended or was dropped; `None` if it died with its process.
     pub ended_us: Option<u64>,
 }
 
-/// What must not be.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// An invariant that one look or the task's history can judge does not hold.
+    /// An invariant that is checked on a state or on the task's history.
     Broken(ids::Violation),
     /// The task never ended.
     Lost(TaskId),
-    /// A task is in the ledger that is not on the task topic.
+    /// A task on the ledger is not on the task topic.
     Unheard(TaskId),
     /// The library's fold and the checker's differ after the entry at this position.
     FoldsDiffer(TaskId, Position),
-    /// The compacted ledger makes something else of the task.
+    /// The compacted ledger gives the task another state.
     CompactionDiffers(TaskId, String),
     /// The compacted ledger lacks this entry, the last one of its key.
     CompactionLost(Position),
     /// A message of the ledger is no entry.
     Malformed(Position, String),
-    /// The last entry on the metadata topic is not what the ledger says.
+    /// The last entry on the metadata topic differs from the ledger.
     ViewDiffers(TaskId, String),
     /// The metadata topic showed an end that the ledger never had.
     ViewAhead(TaskId, u32),
@@ -121,7 +121,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The number of the invariant.
+    /// The invariant's number.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         match self {
@@ -144,17 +144,17 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What an invariant says of a task.
+/// The violation of an invariant by a task.
 const fn broken(Breach { id, what }: Breach, task: TaskId) -> Violation {
     Violation::Broken(ids::Violation { id, what, task: Some(task) })
 }
 
-/// What the checkers found, and a few figures by the way.
+/// The findings of the checkers, and some figures.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Seals on the ledger.
     pub seals: usize,
-    /// Empty if all is well.
+    /// Empty if there are no violations.
     pub violations: Vec<Violation>,
     /// Tasks that completed.
     pub completed: usize,
@@ -162,8 +162,8 @@ pub struct Report {
     pub failed: usize,
     /// Accepted claims that run an attempt.
     pub claims: usize,
-    /// Accepted claims beyond the first of their task, after neither a failure nor a release:
-    /// somebody fell silent.
+    /// Accepted claims beyond the first of their task, after neither a failure nor a release: an
+    /// owner fell silent.
     pub takeovers: usize,
     /// Claims that ran with a base.
     pub bases: usize,
@@ -173,15 +173,15 @@ pub struct Report {
     pub attempt_max: u32,
     /// The highest epoch of any task.
     pub epoch_max: u32,
-    /// Ledger entries that changed nothing, by reason.
+    /// Ledger entries without effect, by reason.
     pub ignored: BTreeMap<String, usize>,
-    /// Entries that compaction took out of the ledger's view, if anybody looked.
+    /// Number of entries that compaction removed from the ledger's view, if it was read.
     pub compacted_away: Option<usize>,
     /// Entries on the metadata topic that came after one of a higher epoch: a zombie's.
     pub late_on_view: usize,
     /// Pairs of attempts of one task that ran at the same time.
     pub overlaps: usize,
-    /// How each task stands in the end.
+    /// The final state of each task.
     pub folds: BTreeMap<TaskId, TaskFold>,
 }
 
@@ -191,7 +191,7 @@ pub fn check(history: &History) -> Report {
     check_by(history, TaskFold::apply)
 }
 
-/// Judges by any fold, so that tests can plant a broken one.
+/// Judges by any fold, so that tests can use a broken one.
 fn check_by(history: &History, fold: impl Fn(&mut TaskFold, &Entry) -> Verdict) -> Report {
     let mut report = Report::default();
     ledger::check(history, fold, &mut report);

@@ -1,5 +1,5 @@
-//! C-29, judged from the logs alone: what order the tasks of a key began in, by the checkers' own
-//! fold. Nothing of how workers keep the order is used here.
+//! C-29, judged from the logs alone: the order in which the tasks of a key began, by the checkers'
+//! own fold. It does not use the workers' implementation of the order.
 
 use super::fold::{Stand, State};
 use super::{History, Run};
@@ -8,30 +8,30 @@ use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::invariants::ORDER;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A task, as its message says.
+/// A task, from its message.
 #[derive(Clone, Debug)]
 pub struct Submitted {
     /// The key of its message, or of its batch; without one it has no order.
     pub key: Option<Vec<u8>>,
-    /// From when on it has a place in the order, where that is not at once.
+    /// When it gets its place in the order, if not at once.
     pub from_ms: Option<u64>,
 }
 
-/// What was judged, so that a run in which nothing could go wrong is known as one.
+/// The number of comparisons, to recognize a run in which nothing could go wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Pairs of tasks of one key of which the second began, and the first had to be over.
+    /// Pairs of tasks of one key in which the second one began and the first one had to be over.
     pub pairs: usize,
-    /// Those of them whose first task was taken over or tried again before it was over.
+    /// Pairs among these whose first task was taken over or retried before it was over.
     pub troubled: usize,
-    /// Pairs whose first task had no place yet, so that the second was free to begin.
+    /// Pairs whose first task had no place yet, so that the second one was free to begin.
     pub exempt: usize,
-    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind
-    /// them that went on.
+    /// Tasks that began when they were due, in a line that was assigned anew, while one behind them
+    /// was running.
     pub beside: usize,
 }
 
-/// Reads the ledger of one partition in its order.
+/// Reads the ledger of one partition in order.
 #[derive(Debug, Default)]
 pub struct OrderJudge {
     tasks: BTreeMap<TaskId, Submitted>,
@@ -54,9 +54,9 @@ impl OrderJudge {
         Self { tasks, ..judge }
     }
 
-    /// The next entry, and when its publisher decided on it, in ms of the clock by which tasks have
-    /// their places. `dealt_anew`: whether the task may have been dealt to its claimer after others
-    /// had been dealt it, which is asked of those that were to start later.
+    /// Handles the next entry. `decided_ms` is the time of its publisher's decision, in ms of the
+    /// clock by which tasks have their places. `dealt_anew` tells, for a scheduled task, whether
+    /// the claimer may have received it after other tasks.
     pub fn read(
         &mut self,
         entry: &Entry,
@@ -69,7 +69,7 @@ impl OrderJudge {
         let state = self.states.entry(task).or_default();
         let before = *state;
         state.take(entry);
-        // One that is parked begins when it goes on.
+        // A parked task begins when it continues.
         let begins = !has_begun(&before) && has_begun(state) && state.end().is_none();
         if begins {
             self.begun(task, decided_ms, dealt_anew);
@@ -98,8 +98,8 @@ impl OrderJudge {
                 "{ORDER}: task {task} began before {first} of the same key was over: {stand:?}"
             ));
         }
-        // Only one that was to wait for its time may have been overtaken, and whoever has overtaken
-        // it must be over now.
+        // Only a scheduled task may have been overtaken, and a task that has overtaken it must be
+        // over now.
         for last in line.range(task..).skip(1) {
             let state = self.states.get(last).copied().unwrap_or_default();
             if has_begun(&state) && state.end().is_none() && may_be_beside {
@@ -113,7 +113,7 @@ impl OrderJudge {
         }
     }
 
-    /// What was found, and what was compared.
+    /// The findings, and the number of comparisons.
     pub fn end(self) -> (Vec<String>, Compared) {
         (self.found, self.compared)
     }
@@ -127,10 +127,9 @@ fn has_begun(state: &State) -> bool {
     }
 }
 
-/// Processors of one key that ran at the same time, by what the workers wrote down. Those of epochs
-/// that others have taken over do not count: until such a zombie reads that it was replaced it goes
-/// on. Nor do tasks that were to start later, which may begin beside others when their line is
-/// dealt anew.
+/// Processors of one key that ran at the same time, by the workers' records. Epochs that were taken
+/// over do not count, because a zombie goes on until it reads that it was replaced. Nor do
+/// scheduled tasks, which may begin beside others when their line is assigned anew.
 pub fn overlapping(tasks: &BTreeMap<TaskId, Submitted>, history: &History) -> Vec<String> {
     let mut last: BTreeMap<TaskId, u32> = BTreeMap::new();
     for run in &history.runs {
@@ -196,7 +195,7 @@ mod tests {
         done(entry, 1, Outcome::Completed)
     }
 
-    /// Of 1, 2 and 3 with one key, 4 with another and 5 without; 1 has its place from 100 ms on.
+    /// Tasks 1, 2 and 3 with one key, 4 with another and 5 without; 1 has its place from 100 ms on.
     fn judged(delayed: bool, anew: bool, entries: &[(Entry, u64)]) -> (usize, Compared) {
         let of = |key: &[u8], from_ms| Submitted { key: Some(key.to_vec()), from_ms };
         let tasks = [
@@ -235,7 +234,7 @@ mod tests {
             1,
             0,
         );
-        // A claim that comes to nothing begins nothing.
+        // A claim without effect begins nothing.
         check(&[run(1), claim(2, 2, ClaimKind::Run), over(1), run(2)], 0, 1, 0);
     }
 

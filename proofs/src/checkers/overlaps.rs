@@ -1,11 +1,11 @@
-//! Attempts of one task that ran at the same time. Nothing forbids them: they are counted.
+//! Counts attempts of one task that ran at the same time. They are not forbidden.
 
 use super::Run;
 use longhaul::TaskId;
 use std::collections::BTreeMap;
 
-/// Pairs of attempts of one task that ran at the same time. What died with its process has no end
-/// and is left out.
+/// Number of pairs of attempts of one task that ran at the same time. An attempt that died with its
+/// process has no end and is left out.
 pub(super) fn count(runs: &[Run]) -> usize {
     let mut by_task: BTreeMap<TaskId, Vec<(u64, u64)>> = BTreeMap::new();
     for run in runs {

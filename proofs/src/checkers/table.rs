@@ -1,5 +1,5 @@
-//! The library's fold against the checkers' own: every state that a task can be in, and every two
-//! entries after it.
+//! Compares the library's fold with the checkers' own: every state of a task, and every two entries
+//! after it.
 
 use super::fold::State;
 use longhaul::TaskId;
@@ -13,7 +13,7 @@ use longhaul_core::protocol::offer::TaskType;
 use std::time::Duration;
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
-/// Who holds the last epoch of every state that is tried.
+/// The owner of the last epoch in every tested state.
 const OWNER: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
 const LATER: NextAttempt = NextAttempt::new(5_000, 3_000);
@@ -40,7 +40,7 @@ fn claims() -> [ClaimKind; 6] {
     ]
 }
 
-/// Both folds, fed with the same.
+/// Both folds, with the same input.
 #[derive(Clone, Copy, Default)]
 struct Both {
     library: TaskFold,
@@ -80,15 +80,15 @@ const fn done(outcome: Outcome, epoch: u32, owner: OwnerId, attempt: u32) -> Ent
     Entry::Done(Done { key: key(epoch, owner), attempt, outcome, writer: None })
 }
 
-/// The ways to every state: new, running, waiting after a failure or a release, ended in each way;
-/// cancelled or not.
+/// The entries that lead to every state: new, running, waiting after a failure or a release, and
+/// each outcome; cancelled or not.
 fn ways() -> Vec<Vec<Entry>> {
     let run = |epoch, owner| claim(ClaimKind::Run, epoch, owner, epoch);
     let running = vec![run(1, OTHER), run(2, OTHER), run(3, OWNER)];
     let with = |entry| running.iter().cloned().chain([entry]).collect::<Vec<_>>();
     let mut ways = vec![Vec::new(), running.clone()];
     ways.extend(OUTCOMES.map(|outcome| with(done(outcome, 3, OWNER, 3))));
-    // A closing claim leaves the attempt where it is.
+    // A closing claim does not change the attempt.
     ways.extend(claims()[1..].iter().map(|kind| with(claim(*kind, 4, OWNER, 3))));
     let cancelled = |way: &Vec<Entry>| way.iter().cloned().chain([Entry::Cancel(TASK)]).collect();
     let cancelled: Vec<Vec<Entry>> = ways.iter().map(cancelled).collect();
@@ -96,8 +96,8 @@ fn ways() -> Vec<Vec<Entry>> {
     ways
 }
 
-/// Everything that can be read next: all kinds, in epochs -1, 0, +1, +2, by the owner or another,
-/// in attempts -1, 0, +1, +2.
+/// All possible next entries: all kinds, in epochs -1, 0, +1, +2, by the owner or another one, in
+/// attempts -1, 0, +1, +2.
 fn probes(at: &State) -> Vec<Entry> {
     let around = |value: u32| [value.checked_sub(1), Some(value), Some(value + 1), Some(value + 2)];
     let mut probes = of_no_task();
@@ -138,8 +138,8 @@ fn of_no_task() -> Vec<Entry> {
     all
 }
 
-/// A fold that took any higher epoch, and one that took another owner's outcome, passed model,
-/// simulation and chaos: all of them judged by that same fold.
+/// Earlier, a fold that accepted any higher epoch, and one that accepted another owner's outcome,
+/// passed model, simulation and chaos, because all of them judged by that same fold.
 #[test]
 fn the_library_folds_as_the_protocol_says() {
     let mut tried = 0_u64;

@@ -11,7 +11,7 @@ const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: N
 const FIRST: OwnerId = OwnerId(1);
 const SECOND: OwnerId = OwnerId(2);
 
-/// Puts entries one after the other, each under a serial of its own.
+/// Appends entries, each with a serial of its own.
 #[derive(Default)]
 struct Story {
     history: History,
@@ -93,7 +93,7 @@ fn metadata(state: TaskState, attempts: u32, result: Option<&str>) -> TaskMetada
     metadata
 }
 
-/// What an invariant says of the task.
+/// The violation of an invariant by the task.
 const fn of(id: &'static str, what: &'static str) -> Violation {
     broken(Breach { id, what }, TASK)
 }
@@ -224,7 +224,8 @@ fn an_attempt_run_again_that_was_not_given_back_is_found() {
     story.finds(&[outside(), again]);
 }
 
-/// Nobody looked at it: a worker that had read the request and ran the task all the same passed.
+/// Earlier, this was not checked: a worker that had read the cancel request and ran the task anyway
+/// passed.
 #[test]
 fn a_run_of_a_task_that_was_cancelled_before_is_found() {
     Story::new()
@@ -309,7 +310,7 @@ fn overlapping_attempts_are_counted() {
     assert_eq!(check(&story.history).overlaps, 1);
 }
 
-/// What is left of a history's ledger without the entries at these places.
+/// A history's ledger without the entries at these positions.
 fn without(story: &Story, gone: &[u64]) -> Compacted {
     let whole = &story.history.ledger;
     let left = whole.iter().filter(|message| !gone.contains(&message.position.entry));
@@ -317,8 +318,8 @@ fn without(story: &Story, gone: &[u64]) -> Compacted {
     Compacted { horizon, ledger: left.cloned().collect() }
 }
 
-/// Compaction once took every entry without a body for a tombstone, and no checker looked at what
-/// it had left.
+/// Earlier, compaction treated every entry without a body as a tombstone, and no checker examined
+/// the result.
 #[test]
 fn what_compaction_lost_is_found() {
     let heartbeat = |number| {
@@ -349,13 +350,13 @@ fn what_compaction_lost_is_found() {
             "{gone}: {found:?}"
         );
     }
-    // An outcome of which only the result is gone.
+    // An outcome without its result.
     let mut compacted = without(&story, &[]);
     compacted.ledger[4].body = Bytes::new();
     story.history.compacted = Some(compacted);
     let found = check(&story.history).violations;
     assert!(matches!(found[..], [Violation::CompactionDiffers(TASK, _)]), "{found:?}");
-    // All of it, on purpose: a seal stands for it, and without that it is lost.
+    // All of its entries, on purpose: a seal replaces them; without it they are lost.
     let mut entries = EntrySet::default();
     entries.push_entry(TASK.entry_id(), BatchOutcome::Completed);
     let (key, counts) = (SealKey { owner: FIRST, serial: 9 }, EndedCounts::default());
@@ -368,7 +369,7 @@ fn what_compaction_lost_is_found() {
     assert!(found.len() == 4 && found.iter().all(is_lost), "{found:?}");
 }
 
-/// A seal is true only of what has ended before it.
+/// A seal is valid only for tasks that ended before it.
 #[test]
 fn a_seal_of_a_running_task_is_found() {
     let mut entries = EntrySet::default();

@@ -1,5 +1,5 @@
-//! For each rule a sequence of deeds that breaks it, and the same sequence without the one that
-//! does.
+//! For each rule a sequence of actions that breaks it, and the same sequence without the offending
+//! one.
 
 use super::*;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, NextAttempt};
@@ -36,8 +36,8 @@ fn over(phase: Phase) -> TaskFold {
     fold(phase, 1, A, 1)
 }
 
-/// A judge to whom it was told that the task has ended like this; it has been shown, and
-/// acknowledged, if so said.
+/// A judge with a task that has ended with this outcome, and that was shown and acknowledged if the
+/// arguments are set.
 fn ended(phase: Phase, shown: bool, acked: bool) -> Judge {
     let mut judge = Judge::new(2);
     let outcome = if phase == Phase::Final { Outcome::Final } else { Outcome::Completed };
@@ -60,7 +60,7 @@ impl Judge {
         }
     }
 
-    /// The numbers of what was violated since the last time.
+    /// The numbers of the violations since the last call.
     fn ids(&mut self) -> Vec<&'static str> {
         let found = self.take_violations();
         assert!(found.iter().all(|it| it.task == Some(TASK)), "{found:?}");
@@ -77,7 +77,7 @@ fn an_epoch_has_one_owner() {
         judge.accepted(&claim(epoch, owner), &running(epoch, 1));
         assert_eq!(judge.ids(), expected, "{epoch} {owner}");
     }
-    // The order in which two workers were read makes no other judge.
+    // The order in which two workers were read does not matter.
     let told = |epochs: [u32; 2]| {
         let mut judge = Judge::new(2);
         for epoch in epochs {
@@ -134,7 +134,7 @@ fn an_attempt_starts_again_only_when_it_was_given_back() {
     next.started(TASK, (Epoch(2), A), 1, &running(2, 1));
     assert_eq!(next.ids(), [START], "the attempt");
     let mut released = started();
-    // What another epoch gives back is not this attempt.
+    // A release of another epoch does not affect this attempt.
     released.accepted(
         &done(7, Outcome::Released(NextAttempt::default())),
         &fold(Phase::Retry, 1, A, 0),
@@ -223,7 +223,7 @@ fn an_ack_is_the_last_of_all() {
     let mut buried = ended(Phase::Final, true, false);
     buried.acked(TASK);
     assert_eq!(buried.ids(), [""; 0]);
-    // Only a view of a failure that had no letter leads here; that is a violation of its own.
+    // Only a shown failure without a letter leads here, which is a violation of its own.
     let mut unburied = ended(Phase::Final, false, false);
     unburied.view_shown(TASK, Phase::Final, &over(Phase::Final));
     unburied.acked(TASK);

@@ -1,10 +1,10 @@
 //! Keys: submitters and workers with one key, and a register. The fold and the decisions of
-//! submitters and workers are the real ones; what the ledger says of tasks is taken for granted,
-//! and known to everybody at once.
+//! submitters and workers are the real ones; the state of tasks on the ledger is assumed to be
+//! known to all at once.
 //!
-//! A submitter publishes its message first and binds it to the key then. A worker binds what nobody
-//! has bound, and closes what has lost. A task that is over releases a dedupe key before its end is
-//! shown.
+//! A submitter publishes its message first and binds it to the key afterwards. A worker binds
+//! unbound messages, and closes those that have lost. A finished task releases a dedupe key before
+//! its end is shown.
 
 mod moves;
 mod overwriting;
@@ -30,36 +30,37 @@ pub enum BindingFault {
     SharedKey,
     /// The end of a task is shown before its key is released.
     ShownFirst,
-    /// An entry says the period in which it lands, whatever its writer has read.
+    /// An entry carries the period in which it is stored, whatever its writer has read.
     GuessedPeriod,
-    /// What was accepted is removed before what was rejected, or in any order.
+    /// Accepted entries are removed before rejected ones, or in any order.
     AnyOrder,
-    /// Binds of overwriters do not say that they are.
+    /// Binds of overwriters are not marked as such.
     Unsaid,
     /// A task makes room as soon as it is asked to, and its key is free although it runs.
     FreedAtOnce,
 }
 
-/// The system.
+/// The modelled system.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    /// What the key is for.
+    /// The kind of the key.
     pub kind: KeyKind,
-    /// Submitters from the start.
+    /// Number of submitters at the start.
     pub submitters: u8,
-    /// So many of them, the last ones, submit overwriters.
+    /// Number of submitters of overwriters, the last ones.
     pub overwriters: u8,
-    /// Workers.
+    /// Number of workers.
     pub workers: u8,
-    /// Workers do not wait for the submitter to bind its key.
+    /// Whether workers do not wait for the submitter to bind its key.
     pub eager: bool,
-    /// Crashes of submitters and workers.
+    /// Maximum number of crashes of submitters and workers.
     pub crash: u8,
-    /// Compactions of the register.
+    /// Maximum number of compactions of the register.
     pub compact: u8,
-    /// Periods that begin.
+    /// Maximum number of periods that begin.
     pub periods: u8,
-    /// Two messages are over from the start: one has run, and the other one has lost against it.
+    /// Whether two messages are over from the start: one has run, and the other has lost against
+    /// it.
     pub aged: bool,
     /// The broken rule.
     pub fault: BindingFault,
@@ -101,7 +102,7 @@ enum Phase {
     Running,
     Ended,
     Shown,
-    /// Another one held the key.
+    /// Another message held the key.
     Closed,
 }
 
@@ -110,9 +111,9 @@ struct Message {
     phase: Phase,
     /// The messages whose ends were shown when this one was submitted, as bits.
     after: u8,
-    /// It takes the place of an earlier one.
+    /// Whether it replaces an earlier one.
     overwrites: bool,
-    /// In which period it ended.
+    /// The period in which it ended.
     ended: Option<Period>,
 }
 
@@ -123,10 +124,10 @@ struct Party {
     cursor: usize,
     out: Vec<RegisterEntry>,
     serial: u64,
-    /// Submitter: its task message is in flight.
+    /// Submitter: whether its task message is in flight.
     submitting: bool,
-    /// Submitter: the message that it published, and in which period it had read the register to
-    /// be.
+    /// Submitter: the message that it published; below, the period up to which it had read the
+    /// register then.
     own: Option<u8>,
     since: Period,
     /// Binds and releases that were not read back, by message.
@@ -138,11 +139,11 @@ struct Party {
 /// A step of the party with this number.
 #[derive(Clone, Copy, Debug)]
 pub enum Move {
-    /// The submitter does what it decides.
+    /// The submitter takes its next step.
     Submit(usize),
-    /// Its task message lands.
+    /// Its task message is stored.
     MessageLands(usize),
-    /// The worker does what it decides about a new message.
+    /// The worker takes its next step for a new message.
     Look(usize, u8),
     /// The task of a message ends.
     End(u8),
@@ -154,7 +155,7 @@ pub enum Move {
     Release(usize, u8),
     /// The worker shows the end of a task.
     Show(usize, u8),
-    /// The first entry in flight lands.
+    /// The first entry in flight is stored.
     Land(usize),
     /// The party reads the next entry of the register.
     Read(usize),
@@ -164,7 +165,7 @@ pub enum Move {
     Renew(usize, u8),
     /// The worker begins a period.
     Period(usize),
-    /// The worker removes one of what may be removed.
+    /// The worker removes one of the removable entries.
     Remove(usize, u8),
     /// The register is compacted up to here.
     Compact(usize),
@@ -185,8 +186,8 @@ impl Binding {
         }
     }
 
-    /// Of an idempotency key all entries but the first of each message change nothing, and need not
-    /// be kept apart.
+    /// For an idempotency key, only the first entry of each message matters; the others need not be
+    /// distinguished.
     fn append(self, state: &mut State, entry: RegisterEntry) {
         let plain = self.fault == BindingFault::None && self.periods == 0;
         let stays = self.kind == KeyKind::Idempotency && plain;
@@ -245,7 +246,7 @@ impl System for Binding {
             if party.dead {
                 continue;
             }
-            // What is read after the answer changes nothing.
+            // Entries after the answer change nothing.
             if party.cursor < state.register.len() && !party.answered {
                 into.push(Move::Read(index));
             }
@@ -338,8 +339,8 @@ impl System for Binding {
         state
     }
 
-    /// A follower of the compacted register says of the messages that are not over what one of the
-    /// whole register says.
+    /// Checks that the compacted register and the whole one agree about the messages that are not
+    /// over.
     fn check(&self, state: &State, violations: &mut Vec<Violation>) {
         let (mut full, mut compacted) = (Register::default(), Register::default());
         for (at, (entry, removed)) in state.register.iter().enumerate() {
@@ -364,7 +365,8 @@ impl System for Binding {
         }
     }
 
-    /// Every task is over, and nobody waits; or every submitter died before its message was out.
+    /// Whether every task is over and none waits, or every submitter died before its message was
+    /// published.
     fn is_goal(&self, state: &State) -> bool {
         let over = |it: &Message| matches!(it.phase, Phase::Shown | Phase::Closed);
         let submitters = state.parties.iter().take(usize::from(self.submitters));
@@ -392,7 +394,7 @@ impl Binding {
                 party.submitting = true;
                 party.since = party.fold.keys().period();
             }
-            // It tells its caller that nobody knows.
+            // It reports an unknown result to its caller.
             Submitting::Bind(_) if !party.fold.keys().remembers(party.since) => party.dead = true,
             Submitting::Bind(own) => self.put_hold(state, index, small(own.id.entry), false),
             Submitting::Answer(winner) => {
@@ -412,7 +414,7 @@ impl Binding {
     fn look(self, state: &mut State, index: usize, message: u8, violations: &mut Vec<Violation>) {
         let keys = state.parties[index].fold.keys();
         match keys.admission(&self.name(), task(message)) {
-            // Whoever keeps the keys goes on.
+            // The worker that keeps the keys goes on.
             Admission::Behind(_) => {}
             Admission::Bind => self.put_hold(state, index, message, false),
             Admission::Holds => {
@@ -452,7 +454,7 @@ impl Binding {
         let party = &mut state.parties[index];
         party.cursor = next.as_ref().map_or(state.register.len(), |(at, _)| at + 1);
         if party.cursor == state.register.len() {
-            // What it has written may have been removed before it came there.
+            // Its entry may have been removed before it got there.
             let on_its_way = |stamp: &Stamp| {
                 party.out.iter().any(|it| it.key().hold().is_some_and(|key| key.stamp == *stamp))
             };
@@ -461,7 +463,7 @@ impl Binding {
         let Some((at, entry)) = next else { return };
         party.fold.apply(&entry, position(at));
         if let Some(key) = entry.key().hold() {
-            // Where repeated entries are left out the first one of the message tells.
+            // Without repeated entries, the first one of the message decides.
             let one_tells = self.kind == KeyKind::Idempotency;
             let told = |message, stamp| {
                 if one_tells { task(message) == key.task } else { stamp == key.stamp }

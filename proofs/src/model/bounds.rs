@@ -1,4 +1,4 @@
-//! What a scenario's world may do, and how often.
+//! The bounds of a scenario's world.
 
 use super::tamper::Fault;
 use longhaul_core::protocol::dead_letters::DeadLetterKinds;
@@ -11,94 +11,93 @@ use longhaul_core::protocol::limits::Limits;
     reason = "each switches one independent part of the world"
 )]
 pub struct Bounds {
-    /// Workers at the same time.
+    /// Number of concurrent workers.
     pub workers: u8,
-    /// Tasks.
+    /// Number of tasks.
     pub tasks: u8,
-    /// Attempts that a task has.
+    /// Maximum attempts of a task.
     pub attempts: u8,
-    /// Attempts may fail.
+    /// Whether attempts may fail.
     pub fail: bool,
-    /// Workers without a delivery claim, too.
+    /// Whether workers without a delivery claim, too.
     pub adopt: bool,
-    /// Nobody takes over a claim that its live owner still waits for: what the protocol gets from
-    /// its clocks.
+    /// Whether no worker takes over a claim that its live owner still waits for, as the protocol's
+    /// clocks ensure.
     pub timely: bool,
-    /// All tasks came in one batch.
+    /// Whether all tasks came in one batch.
     pub batch: bool,
-    /// The body of task 0 never ends, and the goal does not ask for it.
+    /// Whether the body of task 0 never ends; the goal does not require its end.
     pub hang: bool,
     /// Task 1 waits until task 0 is over.
     pub park: bool,
-    /// Nobody asks the broker for anything: no message is delivered.
+    /// Whether nothing is requested from the broker, so that no message is delivered.
     pub unasked: bool,
-    /// All tasks have one order key: the subscription is Key_Shared.
+    /// Whether all tasks have one order key: then the subscription is Key_Shared.
     pub ordered: bool,
-    /// Crashes; a worker starts again at once, under a new owner id.
+    /// Number of crashes; a worker restarts at once, under a new owner id.
     pub crash: u8,
-    /// Compactions, each up to any position.
+    /// Number of compactions, each up to any position.
     pub compact: u8,
-    /// Deliveries that the broker takes away without the worker's knowledge.
+    /// Number of deliveries that the broker takes away without the worker's knowledge.
     pub redeliver: u8,
-    /// Consumer sessions that end, to the worker's knowledge.
+    /// Number of consumer sessions that end, to the worker's knowledge.
     pub session: u8,
-    /// Live owners that are taken for stale.
+    /// Number of live owners that are treated as stale.
     pub spurious: u8,
-    /// Publishes that fail, with their fate unknown or all in flight lost.
+    /// Number of publishes that fail, with an unknown result or with all in flight lost.
     pub giveup: u8,
-    /// Requests to cancel a task.
+    /// Number of cancel requests.
     pub cancel: u8,
-    /// Actions of operators upon a task.
+    /// Number of operators' actions on a task.
     pub operate: u8,
-    /// Tasks that expired get a dead letter, too.
+    /// Whether expired tasks get a dead letter, too.
     pub letters: bool,
-    /// Tasks that whoever holds them offers to anybody: workers that do not want them decide so for
-    /// reasons of their own.
+    /// Number of tasks that their holders offer to all workers, for any reason.
     pub offers: u8,
-    /// Workers that stop stepping, keeping their deliveries.
+    /// Number of workers that stop stepping while they keep their deliveries.
     pub freeze: u8,
-    /// Frozen workers that go on.
+    /// Number of frozen workers that continue.
     pub thaw: u8,
-    /// The broker notices that a worker is frozen.
+    /// Whether the broker notices that a worker is frozen.
     pub brokerto: bool,
-    /// Tasks expire, at any time that a worker's clock may show, and have their own number of
-    /// attempts: workers give one less.
+    /// Whether tasks expire, at any time that a worker's clock may show, and have their own maximum
+    /// of attempts: the workers' maximum is one less.
     pub expires: bool,
-    /// Workers that drain and leave.
+    /// Number of workers that drain and leave.
     pub drain: u8,
-    /// Self-fences at any time, as after a long outage.
+    /// Number of self-fences at any time, as after a long outage.
     pub fences: u8,
-    /// Finished tasks are sealed, and their keys leave the ledger.
+    /// Whether finished tasks are sealed, and their keys removed from the ledger.
     pub seal: bool,
-    /// From so many keys of a task on its next claim has a base, and its older keys go; 0: none
-    /// has.
+    /// Number of keys of a task from which on its next claim has a base, and its older keys are
+    /// removed; 0: never.
     pub keys: u8,
-    /// Tombstones are published one at a time, in any order that the rules allow; else all that may
-    /// go at once.
+    /// Whether tombstones are published one at a time, in any allowed order; otherwise all
+    /// removable ones at once.
     pub single: bool,
-    /// Unions of seals that are published.
+    /// Number of published unions of seals.
     pub merges: u8,
-    /// The broker stores its mark-delete position only now and then.
+    /// Whether the broker stores its mark-delete position only now and then.
     pub marked: bool,
-    /// Broker restarts that forget the acks above the stored mark-delete position.
+    /// Number of broker restarts that forget the acks above the stored mark-delete position.
     pub forgets: u8,
-    /// Reading the payload takes time, and acknowledged messages are trimmed.
+    /// Whether reading the payload takes time, and acknowledged messages are trimmed.
     pub fetch: bool,
-    /// Deliveries wait in a queue before the worker knows of them.
+    /// Whether deliveries wait in a queue before the worker knows of them.
     pub queue: bool,
-    /// Steps after the first key of a sealed task has gone that nothing needs: troubles of all that
-    /// the other budgets allow, and seals of what is sealed. See
+    /// Number of optional steps after the first key of a sealed task was removed: faults of all
+    /// kinds that the other budgets allow, and repeated seals. See
     /// [`Move::counts_after`](super::Move::counts_after).
     pub after: u8,
-    /// What takes time on the way to an ack: nothing (0), the ack (1), the view and the dead letter
-    /// as well (2).
+    /// Which steps before an ack take time: none (0), the ack (1), the view and the dead letter as
+    /// well (2).
     pub receipts: u8,
-    /// Overlap of bodies: not looked at (0), looked at (1), looked at while owners end their own
-    /// bodies in time (2).
+    /// Overlap of bodies: not checked (0), checked (1), checked while owners end their own bodies
+    /// in time (2).
     pub lease: u8,
-    /// The rule that is broken.
+    /// The broken rule.
     pub fault: Fault,
-    /// States that are visited at most.
+    /// Maximum number of visited states.
     pub cap: usize,
 }
 
@@ -106,11 +105,11 @@ pub struct Bounds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField(pub String);
 
-/// Reads `name=value,…`, and has each field set; `None` says that there is no such field, or that
-/// it takes no such value.
+/// Reads `name=value,…`, and sets each field; `None` from `set` means an unknown field or an
+/// invalid value.
 ///
 /// # Errors
-/// Names the first part that is not `field=value`, or could not be set.
+/// The first part that is not `field=value`, or could not be set.
 pub(super) fn each_field(
     text: &str,
     mut set: impl FnMut(&str, &str) -> Option<()>,
@@ -124,13 +123,13 @@ pub(super) fn each_field(
 }
 
 impl Bounds {
-    /// How many tasks came in the batch of each task's message, as that says.
+    /// The batch size in each task's message.
     #[must_use]
     pub fn batch_size(&self) -> Option<u32> {
         self.batch.then_some(u32::from(self.tasks))
     }
 
-    /// What each task's message allows it.
+    /// The limits in each task's message.
     #[must_use]
     pub fn limits(&self) -> Limits {
         if !self.expires {
@@ -140,13 +139,13 @@ impl Bounds {
         Limits { max_attempts, expires_at_ms: Some(1), ..Limits::NONE }
     }
 
-    /// Which ends get a dead letter.
+    /// Which outcomes get a dead letter.
     #[must_use]
     pub const fn letters(&self) -> DeadLetterKinds {
         DeadLetterKinds { failed: true, expired: self.letters }
     }
 
-    /// How many attempts workers give a task that does not say it.
+    /// The workers' maximum of attempts for a task without its own.
     #[must_use]
     pub fn workers_attempts(&self) -> u32 {
         u32::from(self.attempts) - u32::from(self.expires)
@@ -155,7 +154,7 @@ impl Bounds {
     /// Changes fields by a text such as `crash=0,thaw=1,fault=LateClaimRun`.
     ///
     /// # Errors
-    /// Names the first part that is not `field=number`.
+    /// The first part that is not `field=number`.
     pub fn set(mut self, text: &str) -> Result<Self, UnknownField> {
         each_field(text, |name, value| {
             if name == "fault" {

@@ -1,4 +1,4 @@
-//! What must hold in every state of the world, and when everything is done.
+//! The conditions for every state of the world, and the goal.
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
@@ -13,8 +13,7 @@ use longhaul_core::protocol::invariants::{
 };
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 
-/// Tells a history something, and takes what it objects to. A part that stays as it was keeps its
-/// place in memory.
+/// Tells a history an event, and takes its violations. An unchanged part keeps its place in memory.
 pub(super) fn tell_history(
     history: &mut Part<Judge>,
     violations: &mut Vec<Violation>,
@@ -28,14 +27,14 @@ pub(super) fn tell_history(
     }
 }
 
-/// The tasks of one key begin in their order: what the ledger has accepted says so.
+/// Checks that the tasks of one key begin in order, from the entries that the ledger accepted.
 fn check_order(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
     let mut judge = OrderJudge::default();
     (0..bounds.tasks).for_each(|task| judge.add(task_id(bounds, task), b"key"));
     violations.extend(world.log.iter().filter_map(|record| judge.read(&record.entry)));
 }
 
-/// Adds what a state violates.
+/// Adds the violations of a state.
 pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
     if bounds.ordered {
         check_order(bounds, world, violations);
@@ -90,7 +89,7 @@ pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Everything is done: acknowledged and, where tasks are sealed, sealed and swept.
+/// Whether everything is done: acknowledged and, where tasks are sealed, sealed and swept.
 pub fn is_goal(bounds: &Bounds, world: &World) -> bool {
     (0..bounds.tasks).all(|task| {
         if bounds.hang && task == 0 {
@@ -101,8 +100,8 @@ pub fn is_goal(bounds: &Bounds, world: &World) -> bool {
         if message.acked {
             return !bounds.seal || is_swept(world, id);
         }
-        // A new task in a frozen worker's hands waits for the broker; where the broker never looks,
-        // it waits for ever.
+        // A new task held by a frozen worker waits for the broker; if the broker never notices, it
+        // waits for ever.
         let waits = !bounds.brokerto && world.frozen.is_some() && message.at == world.frozen;
         waits && world.fold(id, false).phase == Phase::New
     })
@@ -122,7 +121,7 @@ fn is_swept(world: &World, id: TaskId) -> bool {
     world.fold(id, false).phase == Phase::Sealed && (0..world.log.len()).filter(of_task).all(gone)
 }
 
-/// A body of the task runs exactly where the machine says so.
+/// Whether a body of the task runs exactly if the machine's stage requires it.
 pub(super) fn is_body(machine: &Machine, id: TaskId, epochs: impl Iterator<Item = Epoch>) -> bool {
     let due = match machine.task(id).map(|known| known.stage) {
         Some(Stage::Running(run)) if run.ended.is_none() => Some(run.epoch),
@@ -131,8 +130,8 @@ pub(super) fn is_body(machine: &Machine, id: TaskId, epochs: impl Iterator<Item 
     epochs.eq(due)
 }
 
-/// The ledger was seen to show a claim of this process as running, and nothing here runs or awaits
-/// it, nor is its outcome among what was published.
+/// Whether the ledger shows a claim of this process as running while nothing here runs or awaits
+/// it, and its outcome was not published.
 pub(super) fn has_orphan<'a>(
     machine: &Machine,
     id: TaskId,
@@ -153,7 +152,8 @@ pub(super) fn has_orphan<'a>(
     }
 }
 
-/// Nobody sees to a delivery that can be acknowledged, so that the mark-delete position never
+/// Whether a worker leaves a delivery alone that can be acknowledged, so that the mark-delete
+/// position never passes it.
 /// passes it.
 fn rests(worker: &Worker, id: TaskId) -> bool {
     let Some(known) = worker.machine.task(id) else { return false };

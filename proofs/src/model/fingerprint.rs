@@ -1,6 +1,6 @@
-//! Fingerprints of states: 128 bits, so that two different states of a search meet about never (at
-//! ten million states the odds are 10⁻²⁵), and parts that carry theirs, so that a step rehashes
-//! only what it changed.
+//! Fingerprints of states: 128 bits, so that two different states of a search practically never
+//! collide (with ten million states the odds are 10⁻²⁵), and parts that carry their fingerprints,
+//! so that a step rehashes only the changed parts.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -85,7 +85,7 @@ impl Hasher for Fingerprint {
     }
 }
 
-/// A part of a state, shared by the states that have it in common.
+/// A part of a state, shared by all states that contain it.
 #[derive(Clone, Debug)]
 pub struct Part<T>(Rc<(u128, T)>);
 

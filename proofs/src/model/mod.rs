@@ -1,25 +1,25 @@
 //! An explicit-state model of the task protocol around the production machine.
 //!
 //! Each state holds the ledger, the broker's side of the task topic and some workers; each worker
-//! is the very [`Machine`](longhaul_core::machine::Machine) that production drives. Time is
-//! replaced by choice: whoever might be judged stale, late or due is, in some branch. A
-//! breadth-first search visits every state that the bounds of a scenario allow and asks the
+//! is the same [`Machine`](longhaul_core::machine::Machine) that production drives. Time is
+//! replaced by choice: every possible judgement of stale, late or due is made in some branch. A
+//! breadth-first search visits every state that the bounds of a scenario allow and checks the
 //! invariants of `longhaul_core::protocol::invariants`; the first trace to a violation is a
 //! shortest one.
 //!
-//! Choice is more general than clocks wherever it must not matter who is thought to be dead, and
-//! that is nearly everywhere. Where clocks do matter a scenario takes for granted what they give:
-//! `timely`, that nobody takes over a claim whose live owner still waits for it. The judgement
-//! itself, and that assumption, are the [`timed`] family's: its workers are whole partitions,
-//! production's clocks included.
+//! Choice is more general than clocks wherever the judgement of dead owners must not matter, which
+//! is nearly everywhere. Where clocks do matter a scenario assumes their effect: with `timely`, no
+//! worker takes over a claim whose live owner still waits for it. The judgement itself, and that
+//! assumption, are covered by the [`timed`] family: its workers are whole partitions, including
+//! production's clocks.
 //!
-//! After a task was sealed and its first key has gone, a search would go on for most of its states
-//! with what nothing needs any more. How many troubles may still come then, and seals of what is
-//! sealed, is the bound [`Bounds::after`]; all else that can happen does, compactions and readers
-//! that lag included.
+//! After a task was sealed and its first key was removed, most further states of a search would
+//! differ only in irrelevant details. The bound [`Bounds::after`] limits the faults and repeated
+//! seals after that point; everything else still happens, including compactions and lagging
+//! readers.
 //!
-//! The model is worth something only if it finds what is wrong; so [`Fault`] breaks one rule at a
-//! time, by tampering around the machine, and `tests/pure/model.rs` asks that each is found.
+//! The model is useful only if it finds defects; so [`Fault`] breaks one rule at a time, by
+//! tampering around the machine, and `tests/pure/model.rs` requires that each is found.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! Which steps are possible in a state of the world.
+//! The possible steps in a state of the world.
 
 use super::bounds::Bounds;
 use super::tamper::Fault;
@@ -11,7 +11,7 @@ use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::offer::{Offer, TaskType};
 use longhaul_core::protocol::operator::OperatorAction;
 
-/// A step. Numbers are of workers, tasks, messages, and indexes of lists.
+/// A step. Numbers are those of workers, tasks and messages, and indexes of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named by what they number")]
 pub enum Move {
@@ -29,27 +29,27 @@ pub enum Move {
     Take { worker: u8, task: u8, live_owner: bool },
     /// A worker closes the task because its wall clock says that it has expired.
     Expire { worker: u8, task: u8 },
-    /// A worker that holds the task offers it to anybody.
+    /// A worker that holds the task offers it to all workers.
     Offer { worker: u8, task: u8 },
     /// A body ends.
     Finish { worker: u8, body: u8, end: End },
-    /// The first publish in flight lands.
+    /// The first publish in flight is stored.
     Land { worker: u8 },
-    /// It lands, and its copy follows.
+    /// It is stored, followed by its copy.
     LandTwice { worker: u8 },
-    /// A publish of a dead incarnation lands.
+    /// A publish of a dead incarnation is stored.
     GhostLand { ghost: u8 },
     /// All publishes in flight are lost, and the worker knows.
     ConnectionLost { worker: u8 },
-    /// The last publish of this task is reported as failed, whatever becomes of it.
+    /// The last publish of this task is reported as failed, whatever its real result.
     GiveUp { worker: u8, task: u8 },
-    /// The process dies; this many of its publishes in flight may still land.
+    /// The process dies; this many of its publishes in flight may still be stored.
     Crash { worker: u8, landing: u8 },
     /// The ledger is compacted up to here.
     Compact { end: u8 },
     /// The process stops.
     Freeze { worker: u8 },
-    /// It goes on.
+    /// The process continues.
     Thaw,
     /// The broker ends the session of the frozen worker.
     BrokerTimeout { message: u8 },
@@ -63,18 +63,18 @@ pub enum Move {
     BrokerRestart,
     /// Work in flight is done.
     Effect { worker: u8, index: u8 },
-    /// A worker closes a terminal task out of courtesy.
+    /// A worker closes a terminal task that it did not end.
     Close { worker: u8, task: u8 },
     /// A worker seals these messages.
     Seal { worker: u8, messages: u8 },
     /// A worker publishes the union of the seals.
     Merge { worker: u8 },
-    /// A worker publishes the tombstones of all keys that may go, or only of the one of this number
-    /// among them.
+    /// A worker publishes the tombstones of all removable keys, or only of the one with this
+    /// number.
     Sweep { worker: u8, only: Option<u8> },
-    /// Somebody cancels a task.
+    /// A client cancels a task.
     Cancel { task: u8 },
-    /// An operator acts upon a task.
+    /// An operator acts on a task.
     Operate { task: u8, action: OperatorAction },
     /// A worker is told to drain.
     Drain { worker: u8 },
@@ -82,20 +82,20 @@ pub enum Move {
     Leave { worker: u8 },
 }
 
-/// How a body ends.
+/// The end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// With a result.
     Completed,
     /// Without one; the last attempt fails for good.
     Failed,
-    /// Because it was told so.
+    /// Cancelled.
     Cancelled,
     /// By a drain.
     Released,
 }
 
-/// All steps that are possible.
+/// All possible steps.
 pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     all_moves(bounds, world, into);
     if world.budget.after == 0 && world.is_swept() {
@@ -104,9 +104,8 @@ pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
 }
 
 impl Move {
-    /// Nothing needs this step after the first key of a sealed task has gone: something goes wrong
-    /// or is asked for, or a worker closes or seals once more what is sealed. These are the steps
-    /// that [`Bounds::after`] counts.
+    /// Whether this step is optional after the first key of a sealed task was removed: a fault, a
+    /// request, or closing or sealing again something sealed. [`Bounds::after`] counts these steps.
     #[must_use]
     pub fn counts_after(self, bounds: &Bounds, world: &World) -> bool {
         let sealed = |task| world.fold(task_id(bounds, task), false).phase == Phase::Sealed;
@@ -153,7 +152,7 @@ impl Move {
 fn all_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     broker_moves(bounds, world, into);
     for (ghost, entries) in world.ghosts.iter().enumerate() {
-        // What a takeover gets from its clocks an operator does not: see `operate-untimely`.
+        // An operator does not have the timing of a takeover: see `operate-untimely`.
         if bounds.timely && entries.first().is_some_and(|it| is_early(bounds, world, it)) {
             continue;
         }
@@ -184,8 +183,8 @@ fn all_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
 }
 
-/// A Key_Shared subscription deals the messages of a key in order, and to a worker only while
-/// nobody else holds any of them.
+/// A Key_Shared subscription delivers the messages of a key in order, and to a worker only while no
+/// other holds any of them.
 fn may_deal(bounds: &Bounds, world: &World, index: usize, to: u8) -> bool {
     if bounds.fault == Fault::KeyDealtTwice {
         return true;
@@ -243,7 +242,7 @@ fn broker_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
 }
 
-/// Compactions that newly remove something.
+/// Compactions that remove something new.
 fn compactions<'a>(bounds: &'a Bounds, world: &'a World) -> impl Iterator<Item = Move> + 'a {
     let key = |index: usize| bounds.fault.compaction_key(&world.log[index].entry);
     let removes = move |last: usize| {
@@ -312,15 +311,15 @@ fn ends(bounds: &Bounds, world: &World, worker: &Worker, index: usize) -> Vec<En
         return ends;
     }
     ends.push(End::Completed);
-    // Under lease semantics an owner that might look stale has ended its body with a failure.
+    // With lease semantics an owner that might look stale has ended its body with a failure.
     if bounds.fail || (bounds.lease == 2 && world.budget.spurious > 0) {
         ends.push(End::Failed);
     }
     ends
 }
 
-/// Something of the task is not finished here. What waits for the other tasks of a batch is:
-/// whoever drains need not stay.
+/// Whether the task has unfinished work here. Waiting for the other tasks of a batch does not
+/// count: a draining worker need not stay for it.
 fn in_flight(task: &Task) -> bool {
     match task.stage {
         Stage::Idle
@@ -376,7 +375,7 @@ fn task_moves(
     }
 }
 
-/// What the machine decides, and whether it needs a live owner to be taken for stale.
+/// The machine's decision, and whether it requires a live owner to be treated as stale.
 #[must_use]
 pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Decision, bool) {
     let id = task_id(bounds, task);
@@ -402,8 +401,8 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
     (worker.machine.decide(id, due, closes), live_owner)
 }
 
-/// The claim by which a worker closes a task that has expired, where its limits allow that: by
-/// which clock they do is its own affair.
+/// The claim by which a worker closes an expired task, if the task's limits allow it; the time is
+/// arbitrary.
 pub(super) fn expires(bounds: &Bounds, worker: &Worker, task: u8) -> Option<NextClaim> {
     let id = task_id(bounds, task);
     let known = worker.machine.task(id).filter(|known| known.held || bounds.adopt)?;
@@ -414,8 +413,8 @@ pub(super) fn expires(bounds: &Bounds, worker: &Worker, task: u8) -> Option<Next
     }
 }
 
-/// The claim by which a worker offers a task that it holds and that may begin: whether it wants it
-/// is its own affair.
+/// The claim by which a worker offers a held task that may begin; whether it wants the task is
+/// arbitrary.
 pub(super) fn offers(bounds: &Bounds, worker: &Worker, task: u8) -> Option<NextClaim> {
     let id = task_id(bounds, task);
     let known = worker.machine.task(id).filter(|known| known.held)?;
@@ -442,20 +441,20 @@ pub fn is_over(bounds: &Bounds, worker: &Worker) -> bool {
     }
 }
 
-/// Nobody claimed the task yet, and this worker has no delivery of it.
+/// Whether the task is unclaimed, and this worker has no delivery of it.
 pub(super) fn is_seen_only(task: &Task) -> bool {
     task.fold.phase == Phase::New && !task.held && task.stage == Stage::Idle
 }
 
-/// An operator's claim that would land before a live owner has read its own.
+/// Whether an operator's claim would be stored before a live owner has read its own.
 fn is_early(bounds: &Bounds, world: &World, entry: &Entry) -> bool {
     let Some(task) = operating::acts_on(entry) else { return false };
     let fold = world.fold(task, true);
     fold.phase == Phase::Running && unstarted(bounds, world, &fold, task_number(task))
 }
 
-/// The live owner has published this claim and waits for it. With lease semantics, also: it would
-/// have ended its body by now.
+/// Whether the live owner has published this claim and waits for it; with lease semantics, also
+/// whether it would have ended its body by now.
 fn unstarted(bounds: &Bounds, world: &World, fold: &TaskFold, task: u8) -> bool {
     let id = task_id(bounds, task);
     world.workers.iter().enumerate().any(|(index, worker)| {
@@ -483,7 +482,7 @@ mod tests {
     use super::super::step::step;
     use super::*;
 
-    /// A search in which nobody can offer anything finds nothing, either.
+    /// A search without any offers would find nothing, either.
     #[test]
     fn who_has_no_delivery_claims_what_was_offered() {
         let bounds = find("offer:crash=0").map(|scenario| scenario.bounds).unwrap();

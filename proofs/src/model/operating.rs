@@ -1,6 +1,5 @@
-//! Operators: they act upon tasks by claims of their own, read the ledger when they like, and die
-//! when they like. So each action is what somebody gone may still publish: it lands at any time, in
-//! part, or never.
+//! Operators act on tasks by claims of their own, read the ledger at any time, and die at any time.
+//! So each action is modelled as publishes of a dead writer: stored at any time, in part, or never.
 
 use super::bounds::Bounds;
 use super::moves::Move;
@@ -31,7 +30,7 @@ pub(super) fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
 }
 
-/// The task that an operator's claim is of.
+/// The task of an operator's claim.
 pub(super) fn acts_on(entry: &Entry) -> Option<TaskId> {
     match entry {
         Entry::Claim(claim) if claim.key.owner >= OwnerId(OPERATORS) => Some(claim.key.task),
@@ -40,14 +39,14 @@ pub(super) fn acts_on(entry: &Entry) -> Option<TaskId> {
 }
 
 impl Settle<'_> {
-    /// An operator has read the ledger, and publishes what its action takes.
+    /// An operator has read the ledger, and publishes the entries of its action.
     pub(super) fn operate(&mut self, task: u8, action: OperatorAction) {
         let owner = OwnerId(OPERATORS + u128::from(self.world.budget.operate));
         self.world.budget.operate -= 1;
         let id = task_id(self.bounds, task);
         let seen = self.world.fold(id, true);
         let Ok(claim) = action.claim(&seen, None) else { return };
-        // The serial says what was seen.
+        // The serial encodes the epoch that it has seen.
         let key = |serial| OnceKey { task: id, epoch: claim.epoch, owner, serial };
         let batch_size = self.bounds.batch_size();
         let plain = Claim::plain(key(u64::from(seen.epoch.0)), claim.attempt, claim.kind);
@@ -65,7 +64,7 @@ impl Settle<'_> {
         self.world.ghosts.sort_by_key(|entries| entries.first().map(Entry::key));
     }
 
-    /// C-25: what lands of an operator ends the epoch that it has seen, or changes nothing.
+    /// C-25: a stored entry of an operator ends the epoch that it has seen, or has no effect.
     pub(super) fn land_of_operator(&mut self, entry: Entry) -> Entry {
         let Entry::Claim(claim) = &entry else { return entry };
         if claim.key.owner < OwnerId(OPERATORS) {

@@ -1,5 +1,5 @@
-//! The scenarios, by name: the wide bounds of the command line. `tests/pure/model.rs` narrows those
-//! that a test run has no time for.
+//! The scenarios, by name, with the wide bounds of the command line. `tests/pure/model.rs` narrows
+//! those that take too long for a test run.
 
 use super::bounds::{Bounds, UnknownField};
 use super::tamper::Fault;
@@ -11,14 +11,14 @@ pub struct Scenario {
     pub name: &'static str,
     /// Its bounds.
     pub bounds: Bounds,
-    /// What it is about.
+    /// Its description.
     pub about: &'static str,
 }
 
-/// States that a search visits unless told otherwise.
+/// Default maximum of visited states.
 const CAP: usize = 25_000_000;
 
-/// Two workers, one task, one of everything that usually goes wrong, and no adoption.
+/// Two workers, one task, one of each usual fault, and no adoption.
 const BASE: Bounds = Bounds {
     workers: 2,
     tasks: 1,
@@ -66,18 +66,18 @@ const ADOPT: Bounds = Bounds { adopt: true, ..BASE };
 const FREEZE: Bounds = Bounds { freeze: 1, thaw: 1, crash: 0, redeliver: 0, spurious: 0, ..ADOPT };
 const MARKED: Bounds =
     Bounds { marked: true, forgets: 1, crash: 0, spurious: 0, fail: false, receipts: 1, ..ADOPT };
-/// No rule about R, mark-delete positions or the age of anything keeps these: acks are forgotten,
-/// deliveries come again.
+/// These hold without any rule about ledger retention, mark-delete positions or ages: acks are
+/// forgotten, deliveries repeated.
 const SEAL: Bounds = Bounds { seal: true, compact: 2, receipts: 0, ..MARKED };
 /// Two tasks, any ranges.
 const SEAL_2T: Bounds = Bounds { tasks: 2, attempts: 1, redeliver: 0, compact: 1, ..SEAL };
 const KEEP: Bounds = Bounds { fences: 1, crash: 0, redeliver: 0, fail: false, ..ADOPT };
 const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED };
 
-/// Operators act upon tasks.
+/// Operators act on tasks.
 const OPERATE: Bounds = Bounds { operate: 1, redeliver: 0, ..ADOPT };
 
-/// Nobody asks for tasks: they end only because somebody asks for their end.
+/// No tasks are requested: they end only by a cancel request.
 const UNASKED: Bounds =
     Bounds { unasked: true, cancel: 1, crash: 0, redeliver: 0, spurious: 0, fail: false, ..ADOPT };
 
@@ -85,7 +85,7 @@ const UNASKED: Bounds =
 const OFFER: Bounds =
     Bounds { offers: 1, redeliver: 0, fail: false, crash: 0, spurious: 0, ..ADOPT };
 
-/// Every claim but the first has a base, and what is older goes.
+/// Every claim but the first has a base, and older keys are removed.
 const KEYS: Bounds = Bounds { keys: 1, compact: 2, ..ADOPT };
 
 /// The second of two tasks waits for the first.
@@ -484,7 +484,7 @@ const fn named(name: &'static str, bounds: Bounds, about: &'static str) -> Scena
 /// Finds a scenario by `name` or `name:field=value,…`.
 ///
 /// # Errors
-/// When there is no such scenario or field.
+/// If there is no such scenario or field.
 pub fn find(text: &str) -> Result<Scenario, UnknownField> {
     let (name, fields) = text.split_once(':').unwrap_or((text, ""));
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);

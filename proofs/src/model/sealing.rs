@@ -1,5 +1,5 @@
-//! Seals in the model: any worker seals what it may, at any time; tombstones go one by one, in
-//! every order that the rules allow.
+//! Seals in the model: any worker seals what it may, at any time; tombstones are published one by
+//! one, in every order that the rules allow.
 
 use super::bounds::Bounds;
 use super::moves::Move;
@@ -14,7 +14,7 @@ use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::key::{Key, SealKey};
 use longhaul_core::protocol::seal::{EndedCounts, Seal};
 
-/// The steps about seals that are possible.
+/// The possible steps about seals.
 pub fn moves(
     bounds: &Bounds,
     world: &World,
@@ -45,7 +45,7 @@ pub fn moves(
     }
 }
 
-/// Whether the worker may seal a message, by the rules or, where one is broken, without it.
+/// Whether the worker may seal a message, by the rules, or without the broken one.
 fn may_seal(bounds: &Bounds, worker: &Worker, message: u8) -> bool {
     let entry = entry_id(message);
     let mut tasks = members(bounds, message).map(|task| task_id(bounds, task));
@@ -67,8 +67,7 @@ fn may_seal(bounds: &Bounds, worker: &Worker, message: u8) -> bool {
     }
 }
 
-/// The keys of which the worker may publish a tombstone, by the rules or, where one is broken,
-/// without it.
+/// The keys that the worker may tombstone, by the rules, or without the broken one.
 fn sweepable(bounds: &Bounds, world: &World, worker: &Worker) -> Vec<Key> {
     let machine = &worker.machine;
     match bounds.fault {
@@ -116,8 +115,8 @@ fn is_gone(world: &World, worker: &Worker, key: Key) -> bool {
     world.log.iter().any(|record| record.entry == tombstone) || worker.out.contains(&tombstone)
 }
 
-/// The keys that the worker has read, of tasks that run under a later claim: `wanted` is told
-/// whether the key is of an earlier epoch than that claim, and whether it is that of the claim.
+/// The keys that the worker has read of tasks running under a later claim. `wanted` gets whether
+/// the key belongs to an earlier epoch than that claim, and whether it is the claim's own.
 fn old_keys(world: &World, worker: &Worker, wanted: impl Fn(bool, bool) -> bool) -> Vec<Key> {
     let wanted = |entry: &Entry| {
         let (Key::Once(key), false) = (entry.key(), matches!(entry, Entry::Tombstone(_))) else {
@@ -134,7 +133,7 @@ fn old_keys(world: &World, worker: &Worker, wanted: impl Fn(bool, bool) -> bool)
 }
 
 impl Settle<'_> {
-    /// The keys that a broken worker tombstones together with the claim that is to supersede them.
+    /// The keys that a broken worker tombstones together with the claim that supersedes them.
     pub(super) fn superseded_early(&self, worker: &Worker, entry: &Entry) -> Vec<Key> {
         match entry {
             Entry::Claim(claim)
@@ -148,7 +147,7 @@ impl Settle<'_> {
         }
     }
 
-    /// The history is told of a seal that lands.
+    /// Tells the history of a stored seal.
     pub(super) fn seal_lands(&mut self, seal: &Seal) {
         for message in 0..small(self.world.messages.len()) {
             if seal.entries.get(entry_id(message)).is_none() {

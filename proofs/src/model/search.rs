@@ -1,41 +1,41 @@
-//! Breadth-first search of a system's states. The first violation of each kind that it meets has a
-//! shortest trace. When the whole space was visited, backward reachability says whether the goal
-//! can be reached from every state.
+//! Breadth-first search of a system's states. The first violation of each kind has a shortest
+//! trace. After a complete search, backward reachability determines whether the goal can be reached
+//! from every state.
 
 use longhaul_core::protocol::invariants::{PROGRESS, Violation};
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// What can be searched.
+/// A system that can be searched.
 pub trait System {
     /// A state.
     type State: Clone;
     /// A step.
     type Move: Copy + Debug;
 
-    /// Where it begins.
+    /// The initial state.
     fn initial(&self) -> Self::State;
-    /// The steps that are possible.
+    /// The possible steps.
     fn moves(&self, state: &Self::State, moves: &mut Vec<Self::Move>);
-    /// The state after a step. Adds what the step itself violates.
+    /// The state after a step. Adds the violations of the step itself.
     fn step(
         &self,
         state: &Self::State,
         step: Self::Move,
         violations: &mut Vec<Violation>,
     ) -> Self::State;
-    /// Adds what a state violates.
+    /// Adds the violations of a state.
     fn check(&self, state: &Self::State, violations: &mut Vec<Violation>);
     /// Whether everything is done.
     fn is_goal(&self, state: &Self::State) -> bool;
     /// Equal for equal states.
     fn fingerprint(&self, state: &Self::State) -> u128;
-    /// For a person.
+    /// A description for people.
     fn show(&self, state: &Self::State) -> String;
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// States visited.
@@ -44,7 +44,7 @@ pub struct Report {
     pub transitions: u64,
     /// Length of the longest shortest path.
     pub depth: usize,
-    /// No state was left out.
+    /// Whether no state was left out.
     pub complete: bool,
     /// States in which everything is done.
     pub goals: usize,
@@ -57,11 +57,11 @@ pub struct Report {
 pub struct Found {
     /// The first one.
     pub violation: Violation,
-    /// How many steps, or states, violate it.
+    /// Number of steps, or states, that violate it.
     pub count: u64,
     /// The shortest way to it.
     pub trace: Vec<String>,
-    /// The states along that way, when they were asked for.
+    /// The states along that way, if they were requested.
     pub states: Vec<String>,
 }
 
@@ -110,19 +110,19 @@ impl fmt::Display for Report {
     }
 }
 
-/// How far a search goes, and how much it tells.
+/// The limits and outputs of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// States that are visited at most.
+    /// Maximum number of visited states.
     pub cap: usize,
-    /// Numbers of invariants: a search that has seen each of them violated is over.
+    /// Numbers of invariants: the search ends when each of them was violated.
     pub until: &'a [&'a str],
-    /// Describe the states of each trace.
+    /// Whether to describe the states of each trace.
     pub states: bool,
 }
 
 impl Options<'_> {
-    /// A search of so many states at most, for whatever is violated.
+    /// A search of at most this many states, for any violations.
     #[must_use]
     pub const fn up_to(cap: usize) -> Self {
         Self { cap, until: &[], states: false }
@@ -154,7 +154,7 @@ struct Search<'a, S: System> {
     complete: bool,
 }
 
-/// A violation, by its last step or by its state.
+/// A violation by its last step or by its state.
 struct Raw<M> {
     violation: Violation,
     from: u32,
@@ -228,7 +228,7 @@ impl<'a, S: System> Search<'a, S> {
         }
     }
 
-    /// Whether all that was looked for was violated.
+    /// Whether all violations looked for were found.
     fn is_found(&self) -> bool {
         let is_violated = |id: &&str| self.violations.iter().any(|raw| raw.violation.id == *id);
         !self.options.until.is_empty() && self.options.until.iter().all(is_violated)
@@ -287,7 +287,7 @@ impl<'a, S: System> Search<'a, S> {
         }
     }
 
-    /// Only parents are kept, not steps; so the way is walked again.
+    /// Replays the way to a violation, because only parents are stored, not steps.
     fn retrace(&self, raw: &Raw<S::Move>) -> Found {
         let mut path = vec![raw.from];
         while let Some(parent) = path.last().and_then(|id| self.parents.get(*id as usize)) {

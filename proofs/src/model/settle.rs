@@ -1,4 +1,4 @@
-//! What the machines ask for is done: at once, or, where the scenario is about it, later.
+//! Performs the actions of the machines: at once, or later if the scenario requires it.
 
 use super::bounds::Bounds;
 use super::check::tell_history;
@@ -15,7 +15,7 @@ use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::invariants::{ADOPTION, AFTER, KEYS, Violation, may_claim};
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 
-/// Effects of the way to an ack take time from these settings of `receipts` on.
+/// Values of `receipts` from which on these effects take time.
 const ACK_TAKES_TIME: u8 = 1;
 const ALL_TAKES_TIME: u8 = 2;
 
@@ -28,7 +28,7 @@ pub struct Settle<'a> {
 }
 
 impl Settle<'_> {
-    /// Lets a worker step, and does what its machine asks for.
+    /// Lets a worker step, and performs its machine's actions.
     pub(super) fn worker(&mut self, number: u8, act: impl FnOnce(&mut Self, &mut Worker)) {
         let index = usize::from(number);
         let mut worker = Worker::clone(&self.world.workers[index]);
@@ -39,17 +39,17 @@ impl Settle<'_> {
         self.world.workers[index] = Part::new(worker);
     }
 
-    /// Tells the history something, and takes what it objects to.
+    /// Tells the history an event, and takes its violations.
     pub(super) fn history(&mut self, tell: impl FnOnce(&mut Judge)) {
         tell_history(&mut self.world.history, self.violations, tell);
     }
 
-    /// An entry lands.
+    /// Appends an entry to the ledger.
     pub(super) fn append(&mut self, entry: Entry) {
         if let Entry::Tombstone(key) = entry
             && self.world.is_gone(key)
         {
-            // It changes nothing: who missed the first one may publish its own.
+            // It changes nothing: a worker that missed the first one may publish its own.
             return;
         }
         if let Entry::Seal(seal) = &entry {
@@ -112,14 +112,14 @@ impl Settle<'_> {
         }
     }
 
-    /// Does work that the machine asked for, and tells it.
+    /// Performs an action of the machine, and reports the result to it.
     pub(super) fn perform(&mut self, worker: &mut Worker, effect: Effect) {
         let bounds = self.bounds;
         if let Effect::DeadLetter(task) | Effect::View(task) = effect
             && worker.machine.is_sealed(task_id(bounds, task))
         {
-            // Another worker has closed it meanwhile. What is on its way here says the same, and
-            // nobody waits for it.
+            // Another worker has closed it meanwhile. The one in flight here is equal, and nothing
+            // waits for it.
             return;
         }
         match effect {
@@ -140,8 +140,8 @@ impl Settle<'_> {
                 let message = message_of(bounds, task);
                 let payload = worker.machine.task(id).is_some_and(|known| known.payload);
                 let trimmed = self.world.messages[usize::from(message)].trimmed;
-                // Payload gone and the mark-delete position past it: it was acknowledged, so it has
-                // its dead letter.
+                // The payload is gone and the mark-delete position is behind it: it was
+                // acknowledged, so it has its dead letter.
                 let has_it = trimmed && !payload && message < self.world.stored;
                 if !has_it {
                     self.history(|history| history.dead_letter_stored(id));
@@ -177,13 +177,13 @@ impl Settle<'_> {
         worker.out.extend(early.into_iter().map(Entry::Tombstone));
     }
 
-    /// What was published so far and may lie in the ledger now or later.
+    /// The entries published so far that are or may be on the ledger.
     fn published<'a>(&'a self, worker: &'a Worker) -> impl Iterator<Item = &'a Entry> {
         let landed = self.world.log.iter().map(|record| &record.entry);
         landed.chain(&worker.out).chain(self.world.ghosts.iter().flatten())
     }
 
-    /// Breaks the rule that is to be broken, where it is about a publish.
+    /// Breaks the rule if it concerns a publish.
     fn tampered(&mut self, worker: &mut Worker, mut entry: Entry) -> Entry {
         match (self.bounds.fault, &mut entry) {
             (Fault::StartBeforeReadBack, Entry::Claim(claim)) if claim.kind == ClaimKind::Run => {
@@ -212,7 +212,7 @@ impl Settle<'_> {
         self.bounds.fault.tampered(entry)
     }
 
-    /// Judged by what the worker has at hand, not by what its machine was told.
+    /// Checks a claim by the worker's real state, not by the state of its machine.
     fn check_claim(&mut self, worker: &Worker, claim: &Claim) {
         let id = claim.key.task;
         let Some(known) = worker.machine.task(id) else { return };
@@ -247,7 +247,7 @@ impl Settle<'_> {
     }
 }
 
-/// Tombstones have the key of what they remove.
+/// A tombstone has the key that it removes.
 fn is_same_key(one: &Entry, other: &Entry) -> bool {
     let tombstone = |entry: &Entry| matches!(entry, Entry::Tombstone(_));
     matches!(one.key(), Key::Once(_) | Key::Seal(_))

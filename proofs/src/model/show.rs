@@ -1,4 +1,4 @@
-//! States in a form for persons.
+//! Descriptions of states for people.
 
 use super::bounds::Bounds;
 use super::world::{Worker, World, task_id};

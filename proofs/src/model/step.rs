@@ -1,4 +1,4 @@
-//! What a step does to the world.
+//! The effects of steps on the world.
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
@@ -208,7 +208,7 @@ impl Settle<'_> {
             state.out.clear();
             state.effects.clear();
             (state.late, state.queue) = (0, 0);
-            // The payload of an attempt that is kept stays at hand.
+            // The payload of a kept attempt stays in memory.
             for task in 0..after.bounds.tasks {
                 let known = state.machine.task(task_id(after.bounds, task));
                 if !known.is_some_and(|known| known.payload) {
@@ -221,7 +221,7 @@ impl Settle<'_> {
         });
     }
 
-    /// What a dead incarnation had in flight may still land, in order.
+    /// Entries in flight of a dead incarnation may still be stored, in order.
     fn haunt(&mut self, mut out: Vec<Entry>, landing: u8) {
         out.truncate(usize::from(landing));
         if !out.is_empty() {
@@ -357,7 +357,7 @@ impl Settle<'_> {
         if decision == Decision::ReadPayload {
             worker.machine.read_payload(id);
             if self.bounds.fetch {
-                // The claim follows when the payload is there and all conditions were looked at
+                // The claim follows after the payload was read and all conditions were checked
                 // again.
                 return;
             }
@@ -435,7 +435,7 @@ fn last_publish(worker: &Worker, id: longhaul::TaskId) -> Option<OnceKey> {
     }
 }
 
-/// Where an ack of the broker is told to a machine.
+/// Passes the broker's ack to the machine.
 pub(super) fn acknowledge(after: &mut Settle<'_>, worker: &mut Worker, message: u8) {
     let entry = &mut after.world.messages[usize::from(message)];
     let first = !std::mem::replace(&mut entry.acked, true);
@@ -449,7 +449,7 @@ pub(super) fn acknowledge(after: &mut Settle<'_>, worker: &mut Worker, message: 
     worker.machine.acked(entry_id(message));
 }
 
-/// Effects that are under way twice are one.
+/// Adds an effect in flight, once.
 pub(super) fn begin(worker: &mut Worker, effect: Effect) {
     if !worker.effects.contains(&effect) {
         worker.effects.push(effect);

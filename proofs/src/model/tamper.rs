@@ -1,5 +1,5 @@
-//! One rule broken at a time. The production code has no switches for it: the harness around it
-//! lies, forgets or hurries.
+//! Breaks one rule at a time. The production code has no switches for this; the harness around it
+//! does it.
 
 use longhaul_core::protocol::entry::{Claim, Entry, Outcome};
 use longhaul_core::protocol::key::{Key, OnceKey};
@@ -12,7 +12,7 @@ pub enum Fault {
     None,
     /// A body starts when its claim is published, not when it was read back.
     StartBeforeReadBack,
-    /// Compaction takes all entries of an owner's epoch for one: their keys lack the serial.
+    /// Compaction treats all entries of an owner's epoch as one: their keys lack the serial.
     KeyReused,
     /// A RELEASED outcome is never published.
     NoRelease,
@@ -30,25 +30,26 @@ pub enum Fault {
     SealOverHole,
     /// A task is sealed before its dead letter, its view and its ack.
     SealUnclosed,
-    /// A union leaves out a task, and its seals go all the same.
+    /// A union leaves out a task, and its seals are removed anyway.
     MergeForgets,
-    /// Seals go as soon as their union is published, before it was read back.
+    /// Seals are removed as soon as their union is published, before it was read back.
     OldSealsFirst,
-    /// A seal goes if any other covers it, an earlier one included.
+    /// A seal is removed if any other covers it, including an earlier one.
     SealsCoverEachOther,
-    /// A task's superseded keys go in any order, those among them that the log rejected included.
+    /// A task's superseded keys are removed in any order, including those that the log rejected.
     SupersededInAnyOrder,
-    /// A task's superseded keys go though the claim that superseded them has no base.
+    /// A task's superseded keys are removed although the claim that superseded them has no base.
     NoBase,
-    /// The claim with the base goes, too.
+    /// The claim with the base is removed, too.
     BaseGoes,
-    /// A task's older keys go when a claim with a base is published, not when it was read back.
+    /// A task's older keys are removed when a claim with a base is published, not when it was read
+    /// back.
     BaseUnread,
     /// The dead letter is published after the ack.
     DeadLetterAfterAck,
     /// The client sends an entry twice, and the broker keeps both copies.
     Resend,
-    /// An outcome that is published again goes out under the key that it had before.
+    /// An outcome is published again under its earlier key.
     KeyUsedAgain,
     /// The view shows an outcome when it is published, not when it was accepted.
     ViewBeforeAccepted,
@@ -58,21 +59,21 @@ pub enum Fault {
     CancelIgnored,
     /// A new task is claimed by a worker that knows of it and holds no delivery.
     NewWithoutDelivery,
-    /// Nobody notes how many tasks came with one whose message was read.
+    /// The batch size from a message that was read is not noted.
     BatchUnknown,
     /// An adopter claims before it has read the payload.
     ClaimBeforePayload,
-    /// A parked task is due when the one that it waits for was claimed, not when it is over.
+    /// A parked task is due when its dependency was claimed, not when it is over.
     ParkedUntilClaimed,
-    /// A parked task does not take a sealed one for over.
+    /// A parked task does not treat a sealed one as over.
     SealNotOver,
-    /// Nobody stands in the line of its key.
+    /// Tasks are not put into the lines of their keys.
     NoLine,
     /// A task that waits for its next attempt leaves its line.
     RetryLeavesLine,
     /// The broker deals tasks of a key to a worker while another one holds earlier ones.
     KeyDealtTwice,
-    /// An operator's claim counts though the epoch that it saw is over.
+    /// An operator's claim counts although the epoch that it saw is over.
     StaleActionCounts,
 }
 
@@ -119,7 +120,7 @@ impl Fault {
         all.find(|fault| format!("{fault:?}") == name)
     }
 
-    /// Whether tombstones are published one at a time, and not as the machine would.
+    /// Whether tombstones are published one at a time, unlike the machine does it.
     #[must_use]
     pub const fn sweeps_on_its_own(self) -> bool {
         matches!(
@@ -141,7 +142,7 @@ impl Fault {
         }
     }
 
-    /// What is published in place of this entry.
+    /// The entry published in place of this one.
     #[must_use]
     pub fn tampered(self, entry: Entry) -> Entry {
         match (self, entry) {
@@ -150,7 +151,7 @@ impl Fault {
         }
     }
 
-    /// Whether this publish gets lost.
+    /// Whether this publish is lost.
     #[must_use]
     pub const fn swallows(self, entry: &Entry) -> bool {
         match (self, entry) {

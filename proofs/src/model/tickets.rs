@@ -1,9 +1,10 @@
-//! Limits over all workers: workers that take tickets at one gate of slots, begin their tasks when
-//! these are granted, and die. The fold is the real one; that a dead worker is known to be silent
-//! is taken for granted, and that claims decide who runs a task: here each worker has its own.
+//! Limits over all workers: workers take tickets at one gate of slots, begin their tasks when the
+//! tickets are granted, and die. The fold is the real one. Two facts are assumed: a dead worker is
+//! known to be silent, and claims decide which worker runs a task; here each worker has its own
+//! task.
 //!
-//! A worker that dies starts again under another id, and reads the register from its start, as it
-//! is compacted by then. What it held is given back by whoever sees it.
+//! A worker that dies restarts under another id, and reads the register from its start, as it is
+//! compacted by then. Its tickets are given back by the first worker that sees it.
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
@@ -22,26 +23,27 @@ pub enum LimitFault {
     /// None.
     #[default]
     None,
-    /// A worker begins when it has published its ticket, if few enough stand by what it has read.
+    /// A worker begins when it has published its ticket, if there are few enough by what it has
+    /// read.
     LocalCount,
-    /// A ticket that was given back counts on.
+    /// A returned ticket still counts.
     ReturnedCounts,
-    /// The ticket of a worker that lives is given back while its task runs.
+    /// The ticket of a live worker is given back while its task runs.
     ReturnedEarly,
 }
 
-/// The system.
+/// The modelled system.
 #[derive(Clone, Copy, Debug)]
 pub struct Limited {
-    /// Workers, each with one task.
+    /// Number of workers, each with one task.
     pub workers: u8,
-    /// So many may run at once; the settings say one less at first, if they change.
+    /// Maximum number of concurrent tasks; the settings begin with one less if they change.
     pub limit: u32,
-    /// The limit is raised to that from one less.
+    /// Whether the limit is raised to that from one less.
     pub raised: bool,
-    /// Crashes of workers.
+    /// Maximum number of crashes of workers.
     pub crash: u8,
-    /// Compactions of the register.
+    /// Maximum number of compactions of the register.
     pub compact: u8,
     /// The broken rule.
     pub fault: LimitFault,
@@ -75,7 +77,7 @@ enum Task {
 struct Worker {
     fold: Register,
     cursor: usize,
-    /// It takes part when it has read the register up to here.
+    /// It takes part once it has read the register up to here.
     ready_at: usize,
     /// How often it has died.
     lives: u8,
@@ -83,7 +85,7 @@ struct Worker {
     serial: u64,
     task: Task,
     ticket: Option<Ticket>,
-    /// What it has given back.
+    /// The tickets that it has given back.
     returned: Vec<Ticket>,
 }
 
@@ -96,13 +98,13 @@ pub enum Move {
     Begin(usize),
     /// Its task ends.
     End(usize),
-    /// It gives back the ticket of this worker's task that it sees first.
+    /// It gives back the first unneeded ticket of this worker's task.
     GiveBack(usize, u8),
-    /// Its first entry in flight lands.
+    /// Its first entry in flight is stored.
     Land(usize),
     /// It reads the next entry of the register.
     Read(usize),
-    /// It dies, and starts again.
+    /// It dies and restarts.
     Crash(usize),
     /// The limit is raised.
     Raise,
@@ -115,7 +117,7 @@ impl Limited {
         if self.raised { self.limit - 1 } else { self.limit }
     }
 
-    /// What stands at the end of the log.
+    /// The limit at the end of the log.
     fn stands(self, state: &State) -> u32 {
         let is_document =
             |(entry, _): &&(RegisterEntry, bool)| matches!(entry, RegisterEntry::Document(_));
@@ -133,9 +135,9 @@ impl Limited {
         matches!(gates.standing(ticket), TicketGrant::From(_))
     }
 
-    /// The tickets that a worker gives back because they are of no use: those of the dead if it is
-    /// the first by rank, and others that it still sees standing when it has read that they were
-    /// given back, or rather has missed that. No more than twice each.
+    /// The tickets that a worker gives back because they are not needed: those of dead workers if
+    /// it is the first by rank, and others that it still sees after they were given back, because
+    /// it missed the tombstone. At most twice each.
     fn useless(self, state: &State, index: usize) -> impl Iterator<Item = &Ticket> {
         let seer = &state.workers[index];
         let to_end = seer.cursor == state.register.len();

@@ -1,32 +1,32 @@
-//! Random walks: what lies deeper than a breadth-first search of a large scenario comes. Seeded, so
-//! that a find can be repeated.
+//! Random walks, which reach states deeper than a breadth-first search of a large scenario. Seeded,
+//! so that a finding can be repeated.
 
 use super::search::{Found, System};
 use longhaul_core::protocol::invariants::{PROGRESS, Violation};
 
-/// How walks are taken.
+/// The parameters of walks.
 #[derive(Clone, Copy, Debug)]
 pub struct Walks {
-    /// The same seed takes the same walks.
+    /// The same seed gives the same walks.
     pub seed: u64,
-    /// How many.
+    /// Number of walks.
     pub count: u32,
-    /// Steps of each, at most.
+    /// Maximum number of steps of each.
     pub length: usize,
 }
 
-/// What walks found, and how far they came.
+/// The result of walks.
 #[derive(Clone, Debug, Default)]
 pub struct Walked {
     /// Steps taken.
     pub steps: u64,
-    /// Walks that came to a state in which everything is done.
+    /// Number of walks that reached a state in which everything is done.
     pub goals: u32,
     /// The first violation, with the way to it.
     pub found: Option<Found>,
 }
 
-/// Walks until something is violated.
+/// Walks until there is a violation.
 pub fn walk<S: System>(system: &S, walks: Walks) -> Walked {
     let mut walked = Walked::default();
     let mut random = Random(walks.seed);

@@ -1,4 +1,4 @@
-//! The world around the machines: the ledger, the broker, and what is on its way.
+//! The world around the machines: the ledger, the broker, and everything in flight.
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
@@ -16,7 +16,7 @@ pub struct World {
     pub log: Part<Vec<Record>>,
     /// The workers.
     pub workers: Vec<Part<Worker>>,
-    /// What workers that crashed or fenced themselves had in flight: it may still land.
+    /// Entries in flight of workers that crashed or fenced themselves: they may still be stored.
     pub ghosts: Vec<Vec<Entry>>,
     /// The entries of the task topic.
     pub messages: Vec<Message>,
@@ -24,35 +24,35 @@ pub struct World {
     pub stored: u8,
     /// The worker that does not step.
     pub frozen: Option<u8>,
-    /// What may still go wrong.
+    /// The remaining faults.
     pub budget: Budget,
     /// The next owner id.
     pub next_owner: u8,
-    /// What happened so far, as far as the invariants need it.
+    /// The history, as far as the invariants need it.
     pub history: Part<Judge>,
 }
 
 /// An entry of the ledger.
 #[derive(Clone, Debug, Hash)]
 pub struct Record {
-    /// What it says.
+    /// The entry.
     pub entry: Entry,
-    /// Compaction has removed it.
+    /// Whether compaction has removed it.
     pub removed: bool,
 }
 
 /// An entry of the task topic.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Message {
-    /// The worker that the broker has delivered it to.
+    /// The worker that has its delivery.
     pub at: Option<u8>,
-    /// It is acknowledged.
+    /// Whether it is acknowledged.
     pub acked: bool,
-    /// It cannot be read any more.
+    /// Whether it can no longer be read.
     pub trimmed: bool,
 }
 
-/// What may still go wrong, as in [`Bounds`].
+/// The remaining faults, as in [`Bounds`].
 #[derive(Clone, Copy, Debug, Hash)]
 #[expect(missing_docs, reason = "each is described at the same field of `Bounds`")]
 pub struct Budget {
@@ -93,11 +93,11 @@ pub struct Worker {
     pub late: u8,
     /// Messages that wait in the client's queue: the worker does not know of them.
     pub queue: u8,
-    /// Tasks whose payload the driver has at hand.
+    /// Tasks whose payload the driver has in memory.
     pub payloads: u8,
-    /// It takes nothing new and ends what runs.
+    /// Whether it takes nothing new and ends running attempts.
     pub draining: bool,
-    /// It is gone.
+    /// Whether it is gone.
     pub left: bool,
 }
 
@@ -108,7 +108,7 @@ pub struct Body {
     pub task: u8,
     /// The epoch.
     pub epoch: Epoch,
-    /// It was told that the task is cancelled.
+    /// Whether the body was told that the task is cancelled.
     pub cancelled: bool,
 }
 
@@ -119,17 +119,17 @@ pub enum Effect {
     Payload(u8),
     /// Publishing the dead letter of a task.
     DeadLetter(u8),
-    /// The same, long after the receipt was pretended.
+    /// Publishing the dead letter, long after its receipt was faked.
     LateDeadLetter(u8),
     /// Showing the outcome of a task.
     View(u8),
-    /// The same, long after the receipt was pretended.
+    /// Showing the outcome, long after its receipt was faked.
     LateView(u8),
     /// Acknowledging a message.
     Ack(u8),
 }
 
-/// The partition that everything happens on.
+/// The partition of all tasks.
 const PARTITION: i32 = 0;
 
 impl Worker {
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Whether the claim of this task in flight is late.
+    /// Whether this task's claim in flight is late.
     #[must_use]
     pub const fn is_late(&self, task: u8) -> bool {
         self.late >> task & 1 == 1
@@ -210,15 +210,15 @@ impl World {
         self.frozen.map(usize::from) != Some(worker) && !self.workers[worker].left
     }
 
-    /// Whether the heartbeats of an owner go on.
+    /// Whether the owner keeps sending heartbeats.
     #[must_use]
     pub fn is_alive(&self, owner: OwnerId) -> bool {
         let of = |worker: &Worker| worker.machine.owners_alive().contains(&owner);
         self.workers.iter().enumerate().any(|(index, worker)| self.steps(index) && of(worker))
     }
 
-    /// What a follower makes of the task's entries; without those that compaction removed, or with
-    /// them.
+    /// A follower's fold of the task's entries. `compacted`: without the entries that compaction
+    /// removed.
     #[must_use]
     pub fn fold(&self, task: TaskId, compacted: bool) -> TaskFold {
         let mut fold = TaskFold::default();
@@ -234,7 +234,7 @@ impl World {
         fold
     }
 
-    /// The record that a reader at `cursor` comes to next.
+    /// The next record for a reader at `cursor`.
     #[must_use]
     pub fn next_record(&self, cursor: u8) -> Option<usize> {
         let from = usize::from(cursor);
@@ -242,7 +242,7 @@ impl World {
         rest.enumerate().find(|(_, record)| !record.removed).map(|(offset, _)| from + offset)
     }
 
-    /// How many messages are acknowledged without a gap.
+    /// The number of acknowledged messages before the first unacknowledged one.
     #[must_use]
     pub fn mark_delete(&self) -> usize {
         self.messages.iter().take_while(|message| message.acked).count()
@@ -255,7 +255,7 @@ impl World {
         last.is_some_and(|record| matches!(record.entry, Entry::Tombstone(_)))
     }
 
-    /// A key of a sealed task has gone.
+    /// Whether a key of a sealed task was tombstoned.
     #[must_use]
     pub fn is_swept(&self) -> bool {
         self.log.iter().any(|record| matches!(record.entry, Entry::Tombstone(_)))
@@ -293,20 +293,20 @@ pub const fn message_of(bounds: &Bounds, task: u8) -> u8 {
     if bounds.batch { 0 } else { task }
 }
 
-/// What the broker acknowledges.
+/// The entry id by which the broker acknowledges a message.
 #[must_use]
 pub fn entry_id(message: u8) -> EntryId {
     EntryId { ledger: 0, entry: u64::from(message) }
 }
 
-/// Where a record lies.
+/// The position of a record in the ledger.
 #[must_use]
 pub fn position(index: usize) -> Position {
     Position { ledger: 0, entry: index as u64, batch_index: None }
 }
 
-/// The worlds are small: anything beyond a byte is a mistake in the scenario, which the assertion
-/// reports.
+/// Converts a number to `u8`. The worlds are small, so a larger number is a mistake in the
+/// scenario.
 ///
 /// # Panics
 /// When the number does not fit.

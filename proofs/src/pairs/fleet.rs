@@ -1,4 +1,4 @@
-//! Who works: two workers, or two gateways and the holders of their leases.
+//! The fleet: two workers, or two gateways and the holders of their leases.
 
 use super::Feature;
 use super::notes::{Notes, Working};
@@ -16,7 +16,7 @@ use std::time::Duration;
 const LEASE_TIME: Duration = Duration::from_secs(15);
 /// How long a request for a lease waits.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long a worker that drains may go on with what it runs.
+/// How long a draining worker may go on with its running tasks.
 const DRAIN: Duration = Duration::from_secs(3);
 const REPORTS_MAX: usize = 6;
 
@@ -31,7 +31,7 @@ pub(super) struct Fleet {
     notes: Notes,
     members: RefCell<Vec<Member>>,
     started: Cell<usize>,
-    /// Requests for leases that are open.
+    /// Open requests for leases.
     asking: Cell<usize>,
     pub(super) over: Cell<bool>,
 }
@@ -52,7 +52,7 @@ impl Fleet {
         (config.concurrency, config.max_attempts, config.heartbeat) = (SLOTS, ATTEMPTS, H);
         config.cancel_grace = Duration::from_secs(1);
         if self.features.contains(&Feature::Compact) {
-            // So that keys and tasks are forgotten while the history goes on.
+            // So that keys and tasks are forgotten during the history.
             config.key_retention = 20 * SECOND;
             (config.ledger_retention, config.self_fence) = (24 * H, 5 * H);
         }
@@ -103,7 +103,7 @@ impl Fleet {
         self.members.borrow_mut().push(member);
     }
 
-    /// Another one takes the place of one, which dies, or leaves in order.
+    /// Replaces a member, which dies or leaves in order.
     pub(super) async fn replace(&self, index: usize, dies: bool) {
         let next = self.start().await;
         let last = std::mem::replace(&mut self.members.borrow_mut()[index], next);
@@ -117,12 +117,12 @@ impl Fleet {
             Member::Worker { handle, .. } => handle.drain(DRAIN).await,
             Member::Gateway(leases) => leases.drain(DRAIN).await,
         };
-        // It may be unable to read what becomes of its tasks.
+        // The member may be unable to read the fate of its tasks.
         assert!(drained.is_ok() || self.features.contains(&Feature::Broker), "{drained:?}");
         self.notes.disturb();
     }
 
-    /// Slots in which nothing runs, of workers that are to stay.
+    /// Free slots of the workers that are to stay.
     pub(super) fn free_slots(&self) -> usize {
         if self.leases() {
             return self.asking.get();
@@ -152,7 +152,8 @@ impl Fleet {
             let request = LeaseRequest::of(&name).wait(WAIT);
             let typed = self.features.contains(&Feature::Type) && rng.bool();
             let request = if typed { request.types([TYPES[rng.usize(..2)]]) } else { request };
-            // Whoever asks for some types has no use for the others.
+            // A request for certain types cannot take other tasks, so it does not count as a free
+            // slot.
             let asks = usize::from(!typed);
             self.asking.set(self.asking.get() + asks);
             let leased = gateway.lease(request).await;
@@ -163,7 +164,7 @@ impl Fleet {
                         self.work(&lease, &mut rng).await;
                     }
                 }
-                // It drains, or is gone.
+                // The gateway drains or is gone.
                 Err(_) => tokio::time::sleep(SECOND / 10).await,
             }
         }
@@ -210,7 +211,7 @@ impl Fleet {
         self.report(lease, outcome, rng).await;
     }
 
-    /// Says how the work has ended until that is answered, to any gateway.
+    /// Reports how the work has ended, to any gateway, until one answers.
     async fn report(&self, lease: &Lease, outcome: LeaseOutcome, rng: &mut fastrand::Rng) {
         for _ in 0..REPORTS_MAX {
             let Some(gateway) = self.any_gateway(rng) else { return };

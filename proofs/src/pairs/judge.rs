@@ -1,5 +1,5 @@
-//! What users were promised, judged by when processors and holders really ran, by what the metadata
-//! topic shows, and by what the broker has.
+//! Checks the promises to users against the real runs of processors and holders, the entries of the
+//! metadata topic, and the broker's state.
 
 use super::Feature;
 use super::notes::{Act, Done, Run};
@@ -11,16 +11,16 @@ use longhaul_core::ledger;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A worker starts what it has claimed within a heartbeat interval, while it may not be able to read
-/// what was asked for meanwhile.
+/// The most time between a request and its effect. A worker starts a task within a heartbeat
+/// interval of its claim, and meanwhile may be unable to read later requests.
 fn soon(world: &World<'_>) -> Duration {
     if world.has(Feature::Broker) { SOON + H } else { SOON }
 }
 
-/// How much later than another one a message may land whose writer could not have read that one.
+/// The longest time between two messages whose writers could not have read each other's.
 const AT_ONCE_MS: u64 = 50;
 
-/// What the metadata topics show of each task, with the stamp of the entry.
+/// The entries of the metadata topics on each task, with their time stamps.
 type Shown = BTreeMap<TaskId, Vec<(u64, TaskMetadata)>>;
 
 pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
@@ -35,20 +35,20 @@ pub(super) fn judge(world: &World<'_>, found: &mut Vec<String>) {
     check_expiry(world, &done, found);
 }
 
-/// Until when an attempt holds what it was given: an operator takes that from it at once, and its
-/// holder may hear of it later; a lease is over in time.
+/// The end of the time for which an attempt holds its task. An operator's act ends it at once,
+/// although the holder may learn of it later; a lease ends in time.
 fn until(done: &Done, run: &Run) -> Duration {
     let end = run.end.into_iter().chain(run.lease_ends).min().unwrap_or(Duration::MAX);
     let Some(placed) = done.placed.get(&run.number) else { return end };
     let taken = done.acts.iter().filter(|(task, act, at)| {
         *task == placed.id() && *act != Act::Cancel && (run.begin..end).contains(at)
     });
-    // The answer to the operator comes after the entry.
+    // The operator is answered after the entry is stored.
     taken.map(|(.., at)| at.saturating_sub(SOON)).min().unwrap_or(end).max(run.begin)
 }
 
-/// Each task ends once, as its script says unless somebody wanted otherwise, on the ledger as on
-/// the metadata topic, and is acknowledged.
+/// Checks that each task ends once, on the ledger as on the metadata topic, and is acknowledged. It
+/// ends as its script says, unless a client or an operator intervened.
 fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<String>) {
     let states = states(world);
     for placed in done.placed.values() {
@@ -62,11 +62,11 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
         if ends.iter().any(|(_, it)| (it.state, it.outcome) != (last.state, last.outcome)) {
             found.push(format!("task {id} ended in more than one way: {ends:?}"));
         }
-        // A batch of which one task was ended before it was delivered is delivered later.
+        // If one task of a batch ended before its delivery, the batch is delivered later.
         let comes_again = world.has(Feature::Batch)
             || world.has(Feature::Broker)
             || done.disturbed.len() > MEMBERS;
-        // Of two workers that show an end at once none can know of the other.
+        // Two workers that show an end at the same time cannot know of each other.
         let again = ends.iter().any(|(later_ms, _)| *later_ms > at_ms + AT_ONCE_MS);
         if again && !comes_again {
             found.push(format!("the end of task {id} was shown {} times", ends.len()));
@@ -100,7 +100,7 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
         // A release costs an attempt, and so does the death of a worker.
         let loses = world.has(Feature::Release) || world.has(Feature::Kill);
         let succeeds = |run: &Run| run.number == placed.number && run.returned && script.fails == 0;
-        // What comes in the grace of a drain is given back all the same.
+        // A result within the grace of a drain is given back all the same.
         let ran = !loses && !world.has(Feature::Drain) && done.runs.iter().any(succeeds);
         let superseded = script.dedupe.is_some() && end == Some(End::Cancelled) && !ran;
         let as_told = end == Some(expected)
@@ -121,7 +121,7 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
     }
 }
 
-/// A task under the idempotency key of another one is not run, and names that one.
+/// Checks that a task under the idempotency key of another one does not run, and names that one.
 fn check_duplicate(
     done: &Done,
     placed: &Placed,
@@ -162,7 +162,7 @@ fn check_act(
         found.push(format!("task {id} began after {act:?} at {at:?}"));
     }
     let returned = runs().filter(|run| run.returned).filter_map(|run| run.end).min();
-    // A worker that cannot read its ledger does not hear of the request.
+    // A worker that cannot read its ledger does not learn of the request.
     let unheard = |returned| act == Act::Cancel && done.may_not_hear(at + soon(world), returned);
     let was_done = returned.is_some_and(|it| it < at + soon(world) || unheard(it));
     let wanted = match act {
@@ -182,12 +182,12 @@ fn check_act(
     }
 }
 
-/// Whether it held at this time what it was given.
+/// Whether the run held its task at this time.
 fn is_at_work(done: &Done, run: &Run, at: Duration) -> bool {
     run.begin <= at && at < until(done, run)
 }
 
-/// No more tasks of a limit key run at a time than its limit says, and no more of the queue.
+/// Checks the limits: those of the limit keys and that of the queue.
 fn check_limits(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     for (limit, (key, max)) in LIMITS.into_iter().enumerate() {
         let of_key = |run: &&Run| done.scripts[run.number].limit == Some(limit);
@@ -209,7 +209,7 @@ fn check_limit(done: &Done, (of, max): (&str, u32), runs: &[&Run], found: &mut V
     }
 }
 
-/// Nothing begins while the queue is paused.
+/// Checks that nothing begins while the queue is paused.
 fn check_pauses(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     for (begin, end) in &done.pauses {
         let paused = *begin + soon(world)..end.unwrap_or(Duration::MAX);
@@ -219,7 +219,7 @@ fn check_pauses(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     }
 }
 
-/// No task runs twice at a time, and no two tasks of one order key or one dedupe key do.
+/// Checks that no task runs twice at a time, nor two tasks of one order key or dedupe key.
 fn check_one_at_a_time(done: &Done, found: &mut Vec<String>) {
     for (index, run) in done.runs.iter().enumerate() {
         let script = &done.scripts[run.number];
@@ -247,7 +247,7 @@ fn check_one_at_a_time(done: &Done, found: &mut Vec<String>) {
     }
 }
 
-/// Tasks of one order key begin in the order in which they were submitted, unless they were to
+/// Checks that tasks of one order key begin in the order of their submits, unless they were to
 /// begin later.
 fn check_order(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     if !world.has(Feature::Order) {
@@ -278,7 +278,7 @@ fn check_order(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     }
 }
 
-/// The last overwriter of a key is run.
+/// Checks that the last overwriter of a key runs.
 fn check_overwriters(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<String>) {
     for key in KEYS {
         let of_key = |placed: &&Placed| done.scripts[placed.number].dedupe == Some(key);
@@ -288,7 +288,7 @@ fn check_overwriters(world: &World<'_>, done: &Done, shown: &Shown, found: &mut 
         let acted = done.acts.iter().any(|(task, ..)| *task == last.id());
         let ended = shown.get(&last.id()).and_then(|all| all.last());
         let superseded = ended.is_some_and(|(_, it)| it.outcome == Some(TaskOutcome::Cancelled));
-        // A task replaces only earlier tasks of its own level and partition: elsewhere it loses.
+        // A task replaces only earlier tasks of its own level and partition. Elsewhere it loses.
         let same_partition = |it: &Placed| it.id().partition == last.id().partition;
         let of_one_lane =
             !world.has(Feature::Level) && done.placed.values().filter(of_key).all(same_partition);
@@ -298,8 +298,9 @@ fn check_overwriters(world: &World<'_>, done: &Done, shown: &Shown, found: &mut 
     }
 }
 
-/// A task begins when those that it waits for are over: the metadata topic shows it soon, or, where
-/// whoever was to show it has died, they were run to an end and never again.
+/// Checks that a task begins only when those that it waits for are over. Either the metadata topic
+/// shows their end soon after, or their last run had ended by then. The second case occurs when the
+/// worker that was to show the end has died.
 fn check_waits(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<String>) {
     let end_of = |task: TaskId| {
         let all = shown.get(&task)?;
@@ -323,7 +324,7 @@ fn check_waits(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<St
     }
 }
 
-/// No task begins when it has expired. One that goes on elsewhere does.
+/// Checks that no task begins after it has expired. Tasks that an earlier attempt began are exempt.
 fn check_expiry(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     let goes_on = [Feature::Kill, Feature::Drain, Feature::Release];
     if goes_on.into_iter().any(|feature| world.has(feature)) {
@@ -339,7 +340,7 @@ fn check_expiry(world: &World<'_>, done: &Done, found: &mut Vec<String>) {
     }
 }
 
-/// What the ledgers say, by the checkers' own fold.
+/// The tasks' states on the ledgers, by the checkers' own fold.
 fn states(world: &World<'_>) -> BTreeMap<TaskId, State> {
     let mut states: BTreeMap<TaskId, State> = BTreeMap::new();
     for topic in world.topics() {

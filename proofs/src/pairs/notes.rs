@@ -1,4 +1,4 @@
-//! What processors and holders of leases have done, and what was done to tasks.
+//! What processors and holders of leases have done, and acts of clients and operators on tasks.
 
 use super::script::{Placed, Script};
 use bytes::Bytes;
@@ -13,20 +13,20 @@ use std::time::Duration;
 /// A processor, or a holder of a lease, at work on a task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Of the task's script.
+    /// The number of the task's script.
     pub(super) number: usize,
-    /// The worker that runs it; `None`: the holder of a lease does.
+    /// The worker that runs it. `None`: the holder of a lease does.
     pub(super) worker: Option<usize>,
     pub(super) begin: Duration,
     pub(super) end: Option<Duration>,
-    /// When its lease is over, as its holder knows. A holder that no gateway answers goes on, and
+    /// When its lease is over, as the holder knows. A holder that no gateway answers goes on, and
     /// others may begin then.
     pub(super) lease_ends: Option<Duration>,
-    /// The work came to its own end.
+    /// Whether the work came to its own end.
     pub(super) returned: bool,
 }
 
-/// What a client or an operator has done to a task.
+/// An act of a client or an operator on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Cancel,
@@ -35,31 +35,31 @@ pub(super) enum Act {
     Release,
 }
 
-/// Something that went wrong with the broker.
+/// A trouble of the broker.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) begin: Duration,
-    /// Until when it may be felt.
+    /// The time until which its effects may last.
     pub(super) end: Duration,
-    /// Workers may read no ledger meanwhile.
+    /// Whether workers may be unable to read a ledger meanwhile.
     pub(super) stops_ledger: bool,
 }
 
-/// What has happened in a history.
+/// Everything that has happened in a history.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) scripts: Vec<Script>,
     pub(super) placed: BTreeMap<usize, Placed>,
     pub(super) runs: Vec<Run>,
     pub(super) acts: Vec<(TaskId, Act, Duration)>,
-    /// The last checkpoint of each script that was said to be stored, and the last one given.
+    /// The last checkpoint of each script that was confirmed as stored, and the last one given.
     stored: BTreeMap<usize, u64>,
     given: u64,
-    /// Tasks to which something may have been done or not.
+    /// Tasks with an unanswered request, whose effect is unknown.
     pub(super) unsure: BTreeSet<TaskId>,
-    /// When the queue was paused, as was answered, and when it was to go on.
+    /// When the queue was paused, as answered, and when the request to resume began.
     pub(super) pauses: Vec<(Duration, Option<Duration>)>,
-    /// When the broker failed, and until when that may be felt.
+    /// Failures of the broker, and how long their effects may last.
     pub(super) troubles: Vec<Trouble>,
     /// When workers or gateways came, left or died.
     pub(super) disturbed: Vec<Duration>,
@@ -67,7 +67,7 @@ pub(super) struct Done {
     pub(super) violations: Vec<String>,
 }
 
-/// The same, for all who have something to note.
+/// The same, shared by everything that takes notes.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
     clock: Clock,
@@ -80,7 +80,7 @@ impl Notes {
         Self { clock, start: clock.now(), done: Arc::default() }
     }
 
-    /// Since the history began.
+    /// The time since the history began.
     pub(super) fn now(&self) -> Duration {
         self.clock.now().since(self.start)
     }
@@ -103,7 +103,7 @@ impl Notes {
         });
     }
 
-    /// The broker has not answered.
+    /// Notes that the broker has not answered a request about the task.
     pub(super) fn unsure(&self, task: TaskId) {
         self.lock().unsure.insert(task);
     }
@@ -114,7 +114,7 @@ impl Notes {
         self.count("paused");
     }
 
-    /// An attempt found this checkpoint of an earlier one.
+    /// Notes the checkpoint of an earlier attempt that an attempt found.
     pub(super) fn found_checkpoint(&self, number: usize, found: Option<&Bytes>) {
         let found = found.and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse().ok());
         let mut done = self.lock();
@@ -127,7 +127,7 @@ impl Notes {
         }
     }
 
-    /// A checkpoint that no other attempt has given.
+    /// A new checkpoint, unique over all attempts.
     pub(super) fn next_checkpoint(&self) -> u64 {
         let mut done = self.lock();
         done.given += 1;
@@ -164,7 +164,7 @@ impl Notes {
         self.lock().disturbed.push(now);
     }
 
-    /// Work begins, and ends at the latest when what is returned is dropped.
+    /// Notes that work begins. It ends at the latest when the returned value is dropped.
     pub(super) fn begin(&self, number: usize, worker: Option<usize>) -> (Script, Working) {
         let begin = self.now();
         let mut done = self.lock();
@@ -176,18 +176,18 @@ impl Notes {
 }
 
 impl Done {
-    /// The scripts that are being worked on.
+    /// The runs that have not ended.
     pub(super) fn running(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(|run| run.end.is_none())
     }
 
-    /// Whether the broker's failures may be felt in this time.
+    /// Whether the broker's failures may have effects in this time.
     pub(super) fn is_troubled(&self, time: &Range<Duration>) -> bool {
         self.troubles.iter().any(|it| it.begin < time.end && time.start < it.end)
     }
 
-    /// Whether a trouble that had begun by then, and may be felt up to the end, keeps workers from
-    /// reading a ledger.
+    /// Whether a trouble that had begun by `begun_by`, and may last beyond `end`, keeps workers
+    /// from reading a ledger.
     pub(super) fn may_not_hear(&self, begun_by: Duration, end: Duration) -> bool {
         let stops = |it: &Trouble| it.stops_ledger && it.begin < begun_by && end < it.end;
         self.troubles.iter().any(stops)
@@ -198,19 +198,19 @@ impl Done {
     }
 }
 
-/// Work that goes on.
+/// Work under way.
 pub(super) struct Working {
     notes: Notes,
     run: usize,
 }
 
 impl Working {
-    /// The lease that it has lasts until then.
+    /// Notes that the lease of this work lasts until `end`.
     pub(super) fn lasts_until(&self, end: Duration) {
         self.notes.lock().runs[self.run].lease_ends = Some(end);
     }
 
-    /// It has come to its own end.
+    /// Notes that the work has come to its own end.
     pub(super) fn returned(&self) {
         let now = self.notes.now();
         let mut done = self.notes.lock();

@@ -1,10 +1,10 @@
-//! What tasks are like.
+//! Scripts of tasks.
 
 use super::Feature;
 use longhaul::{Priority, TaskId, TaskRef};
 use std::time::Duration;
 
-/// The limit keys, with the tasks that may run at a time.
+/// The limit keys and their task limits.
 pub(super) const LIMITS: [(&str, u32); 2] = [("one", 1), ("two", 2)];
 /// Order keys and dedupe keys.
 pub(super) const KEYS: [&str; 2] = ["red", "green"];
@@ -12,29 +12,29 @@ pub(super) const TYPES: [&str; 2] = ["a", "b"];
 /// Attempts of a task.
 pub(super) const ATTEMPTS: u32 = 3;
 
-/// What a task is like.
+/// The features and the behaviour of a task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
-    /// It has none of the features that make a task wait.
+    /// Whether the task has no feature that makes it wait.
     pub(super) plain: bool,
     /// An index into `LIMITS`.
     pub(super) limit: Option<usize>,
     pub(super) order: Option<&'static str>,
     pub(super) dedupe: Option<&'static str>,
     pub(super) idempotency: Option<String>,
-    /// Its message is that of a task which stands already: it is never run.
+    /// Whether its message repeats that of an existing task: it never runs.
     pub(super) duplicate: bool,
     pub(super) task_type: Option<&'static str>,
     pub(super) high: bool,
     pub(super) delay: Option<Duration>,
-    /// No attempt begins later, in wall-clock ms.
+    /// The wall-clock time in ms after which no attempt begins.
     pub(super) expires_ms: Option<u64>,
     pub(super) checkpoints: bool,
     /// The tasks that it waits for.
     pub(super) after: Vec<TaskRef>,
-    /// The attempts that fail before one succeeds.
+    /// The number of attempts that fail before one succeeds.
     pub(super) fails: u32,
-    /// How long an attempt takes.
+    /// The duration of an attempt.
     pub(super) works: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Script {
         Self { plain: true, works, task_type, ..Self::default() }
     }
 
-    /// A task with these features, drawn at this time. `others` may be waited for.
+    /// A task with these features, drawn at this time. It may wait for `others`.
     pub(super) fn draw(
         features: &[Feature],
         (now_ms, others): (u64, &[TaskRef]),
@@ -87,15 +87,15 @@ impl Script {
             }
         }
         if features.contains(&Feature::Lease) {
-            // Long enough for several gateways to hear of it.
+            // Long enough for several gateways to read about it.
             script.works += Duration::from_millis(rng.u64(..6_000));
         }
         if script.dedupe.is_some() {
-            // The holder of a key runs while others want its place, and its order is that of the
-            // key.
+            // The holder of a key runs while other tasks are to replace it, and its order key is
+            // the dedupe key.
             script.works += Duration::from_secs(rng.u64(..10));
             script.order = script.order.and(script.dedupe);
-            // Beside it a dedupe key would be ignored.
+            // With an idempotency key the dedupe key would be ignored.
             script.idempotency = None;
         }
         script

@@ -1,4 +1,4 @@
-//! What clients, operators and the broker do to a queue at work.
+//! Acts of clients and operators, and troubles of the broker, while a queue works.
 
 use super::notes::{Act, Done};
 use super::world::{SECOND, SUBSCRIPTION, TOPIC, World, register};
@@ -7,9 +7,9 @@ use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
 use std::time::Duration;
 
-/// How long a history may show the effects of a trouble. A worker opens a follower anew when it was
-/// sent nothing for one minute, and a consumer that holds something after ten minutes. Such a minute
-/// may begin half a minute after the trouble, with the last message that still came.
+/// How long a history may show the effects of a trouble. A worker reopens a follower that received
+/// nothing for one minute, and a consumer that holds something after ten minutes. The minute may
+/// begin half a minute after the trouble, with the last message that still came.
 const SILENT: Duration = Duration::from_secs(120);
 const STALLED: Duration = Duration::from_secs(720);
 
@@ -37,7 +37,7 @@ impl World<'_> {
         match done {
             Ok(_) => self.notes.act(task.id, if fails { Act::Fail } else { Act::Delete }),
             Err(_) if self.is_troubled() => self.notes.unsure(task.id),
-            // It has begun meanwhile, or is over.
+            // The task has begun meanwhile, or is over.
             Err(_) => {}
         }
     }
@@ -54,7 +54,7 @@ impl World<'_> {
         }
     }
 
-    /// What is asked of the broker now may be done although there is no answer.
+    /// Whether a request to the broker may now take effect without an answer.
     fn is_troubled(&self) -> bool {
         let now = self.notes.now();
         self.notes.lock().is_troubled(&(now..now + SECOND))
@@ -71,7 +71,7 @@ impl World<'_> {
 
     pub(super) async fn resume(&self) {
         if self.notes.is_paused() {
-            // What begins now begins rightly.
+            // Tasks may begin from now on.
             self.notes.resume();
             self.set_paused(false).await;
         }
@@ -92,7 +92,7 @@ impl World<'_> {
         }
     }
 
-    /// Something goes wrong with the broker, and is over before a worker counts as silent.
+    /// A trouble of the broker. It is over before a worker counts as silent.
     pub(super) async fn trouble(&self) {
         let time = Duration::from_millis(self.draw(100..8_000));
         let losses = [Loss::Error, Loss::SilenceThenError(time), Loss::Replay(time)];
@@ -134,7 +134,7 @@ impl World<'_> {
         tokio::time::sleep(time + SECOND).await;
     }
 
-    /// A broker compacts and trims topics when it wants to.
+    /// Compacts and trims topics at random, as a broker may at any time.
     pub(super) fn compact(&self) {
         for at in self.partitions_of(&["-ledger", "-metadata"]) {
             if self.draw(0..2) == 0 {
@@ -152,7 +152,7 @@ impl World<'_> {
         all.swap_remove(number)
     }
 
-    /// The register, and the partitions of topics with these ends to their names.
+    /// The register, and the partitions of the topics with these suffixes.
     fn partitions_of(&self, names: &[&str]) -> Vec<TopicPartition> {
         let mut all: Vec<TopicPartition> = Vec::new();
         for topic in self.topics() {

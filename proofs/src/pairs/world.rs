@@ -1,4 +1,4 @@
-//! What happens in a history.
+//! The course of a history.
 
 use super::fleet::Fleet;
 use super::notes::{Done, Notes};
@@ -21,36 +21,36 @@ pub(super) const H: Duration = Duration::from_secs(5);
 pub(super) const SLOTS: usize = 4;
 pub(super) const MEMBERS: usize = 2;
 pub(super) const PARTITIONS: u32 = 3;
-/// The tasks of a narrow queue that may run at a time.
+/// The task limit of a narrow queue.
 pub(super) const NARROW: u32 = 5;
 const HOLDERS: usize = 8;
 
-/// The tasks with the features that come first: ten times the slots of a worker.
+/// Tasks with the features that are submitted first: ten times the slots of a worker.
 const FIRST: usize = 40;
-/// The tasks with the features that follow, and the plain ones.
+/// Tasks with the features that are submitted later, and plain tasks.
 const LATER: usize = 30;
 const PLAIN: usize = 40;
 const BATCH: usize = 10;
-/// How often the client tries again what the broker did not answer.
+/// Tries of the client at a request that the broker did not answer.
 const TRIES_MAX: usize = 60;
 
-/// All tasks must be over by then, after the last was submitted.
+/// All tasks must be over within this time after the last submit.
 const QUIET_MAX: Duration = Duration::from_secs(900);
 
-/// How often the fleet is looked at.
+/// The interval between looks at the fleet.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A plain task may wait for this long while a slot is free. A full worker hands a task back after
 /// a second; if the broker delivers the task there again, the worker offers it after another
 /// second.
 const IDLE_MAX: Duration = Duration::from_secs(3);
-/// So long after a worker came, left or died nothing is asked of the fleet: its tasks are delivered
-/// anew.
+/// After a worker came, left or died, the fleet is not checked for this long, because its tasks are
+/// delivered anew.
 const SETTLES: Duration = Duration::from_secs(15);
 
 /// The time between a request and its effect: pauses of workers, the grace of a processor.
 pub(super) const SOON: Duration = Duration::from_secs(2);
 
-/// The most violations that are reported of one history.
+/// The most violations that are reported for one history.
 const VIOLATIONS_MAX: usize = 5;
 
 pub(super) struct World<'a> {
@@ -112,7 +112,7 @@ impl<'a> World<'a> {
     }
 
     async fn happen(&self) {
-        // Both workers know of each other.
+        // Until both workers know each other.
         tokio::time::sleep(SETTLES).await;
         self.submit_first().await;
         let (mut later, mut plain) = (LATER, PLAIN);
@@ -131,7 +131,7 @@ impl<'a> World<'a> {
         while self.notes.now() - last < QUIET_MAX && !self.is_over() {
             tokio::time::sleep(H).await;
         }
-        // What operators and seals have left is seen to.
+        // Until the requests of operators and the seals are dealt with.
         tokio::time::sleep(3 * H).await;
     }
 
@@ -193,13 +193,14 @@ impl<'a> World<'a> {
         for _ in 0..TRIES_MAX {
             let Ok(task) = self.submission(&script, number).send().await else {
                 tokio::time::sleep(SECOND).await;
-                // Nobody knows whether that is stored. Without a key it is another task if it is.
+                // The message may be stored. Without a key, a stored copy would be a separate task,
+                // so the next try gets a new number.
                 if script.idempotency.is_none() {
                     number = self.note(script.clone());
                 }
                 continue;
             };
-            // With a dedupe key the answer may be another task, which stands already.
+            // With a dedupe key the answer may be another task, which exists already.
             let known = self.notes.lock().placed.values().any(|placed| placed.id() == task.id);
             if known {
                 return self.notes.count("answered with another task");
@@ -213,8 +214,8 @@ impl<'a> World<'a> {
         panic!("the task cannot be submitted");
     }
 
-    /// The same, once more: by a client, which is told of the task that stands, or by a producer
-    /// that knows of nothing.
+    /// Submits the same task once more: through a client, which is told of the existing task, or
+    /// through a plain producer, which is told nothing.
     async fn submit_again(&self, number: usize) {
         let (script, first) = {
             let done = self.notes.lock();
@@ -223,7 +224,7 @@ impl<'a> World<'a> {
         if self.draw(0..2) == 0 {
             match self.submission(&script, number).send().await {
                 Ok(again) if again.id == first.id => self.notes.count("told of the same task"),
-                // It does not answer.
+                // The broker does not answer.
                 Err(_) if self.has(Feature::Broker) => {}
                 other => {
                     let what = format!("task {}: a client was told {other:?}", first.id);
@@ -237,7 +238,7 @@ impl<'a> World<'a> {
         self.notes.count("duplicates");
     }
 
-    /// Tasks that a producer puts into one message, all of one level and one key.
+    /// Submits a batch as one message: the tasks have one level and one key.
     fn submit_batch(&self) {
         let first = self.task();
         let scripts: Vec<Script> = (0..BATCH)
@@ -255,8 +256,8 @@ impl<'a> World<'a> {
         self.notes.count("batches");
     }
 
-    /// Publishes them as a producer of another language does, in one message or as a batch, to the
-    /// partition that Java's hash of the key names.
+    /// Publishes the scripts as a producer in another language does, in one message or as a batch,
+    /// to the partition that Java's hash of the key selects.
     fn publish_as_others(&self, scripts: &[Script]) {
         let first = &scripts[0];
         let level = if first.high { "-high" } else { "" };
@@ -294,7 +295,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Something that clients, operators or platforms do, now and then.
+    /// Occasionally does something that clients, operators or platforms do.
     async fn act(&self) {
         for feature in self.features.iter().copied() {
             let is_rare = matches!(feature, Feature::Drain | Feature::Kill | Feature::Broker);
@@ -333,7 +334,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A task of those with features, as this says.
+    /// A random task with features that fulfils the condition.
     pub(super) fn any(&self, is: impl Fn(&Done, usize) -> bool) -> Option<TaskRef> {
         let done = self.notes.lock();
         let untouched = |id: TaskId| !done.acts.iter().any(|(task, ..)| *task == id);
@@ -360,13 +361,13 @@ impl<'a> World<'a> {
         partitions.map(move |partition| TopicPartition { topic: topic.clone(), partition })
     }
 
-    /// All that was ever published on a topic, partition by partition.
+    /// All messages ever published on a topic, partition by partition.
     pub(super) fn log(&self, topic: &str) -> Vec<Message> {
         self.partitions(topic).flat_map(|at| self.broker().full_log(&at)).collect()
     }
 
-    /// What the metadata topics show of the tasks last, with when that was stored, in ms since the
-    /// epoch.
+    /// The last entries of the tasks on the metadata topics, each with its time of storing in ms
+    /// since the epoch.
     pub(super) fn shown(&self) -> BTreeMap<TaskId, Vec<(u64, TaskMetadata)>> {
         let mut shown: BTreeMap<TaskId, Vec<_>> = BTreeMap::new();
         for topic in self.topics() {
@@ -381,7 +382,7 @@ impl<'a> World<'a> {
         shown
     }
 
-    /// A time that the broker has stamped, from the beginning of the history.
+    /// The time from the beginning of the history to a time stamp of the broker.
     pub(super) fn since_start(&self, stamp_ms: u64) -> Duration {
         let ago = Duration::from_millis(self.engine.now_ms().saturating_sub(stamp_ms));
         self.engine.time_passed().saturating_sub(ago)
@@ -401,9 +402,9 @@ impl<'a> World<'a> {
         self.broker().is_acked(&at, SUBSCRIPTION, placed.id().entry_id())
     }
 
-    /// Looks whether a worker has nothing to do while a plain task waits.
+    /// Checks that no worker has a free slot while a plain task waits.
     async fn watch(&self) {
-        // The plain tasks that wait, and since when a slot has been free beside each.
+        // The waiting plain tasks, and since when a slot has been free beside each.
         let mut since: BTreeMap<TaskId, Duration> = BTreeMap::new();
         while !self.fleet.over.get() {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -423,12 +424,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The tasks that may run at once, and do not, although nothing has happened to the fleet.
+    /// The plain tasks that could run at once and do not, although nothing has happened to the
+    /// fleet.
     fn plain_tasks_that_wait(&self, now: Duration) -> BTreeSet<TaskId> {
         let done = self.notes.lock();
         let disturbed = done.disturbed.last().is_some_and(|last| now < *last + SETTLES)
             || done.is_troubled(&(now..now + LOOK_EVERY));
-        // What was dealt by its key stays where it is, and a narrow queue may have no room.
+        // Tasks dealt by their keys stay with their workers, and a narrow queue may have no room.
         let waits_rightly = self.has(Feature::Order) || self.has(Feature::Narrow);
         let paused =
             done.pauses.last().is_some_and(|(_, end)| end.is_none_or(|it| now < it + SOON));
@@ -440,7 +442,7 @@ impl<'a> World<'a> {
         done.placed.values().filter(waits).map(Placed::id).collect()
     }
 
-    /// What stands on the ledgers and the register, what was run, and what was done, by time.
+    /// The ledgers, the register, the runs and the acts, by time.
     fn history(&self, done: &Done) -> String {
         let mut lines: Vec<(Duration, String)> = Vec::new();
         let ledgers = self.topics().flat_map(|topic| self.log(&format!("{topic}-ledger")));

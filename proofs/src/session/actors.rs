@@ -1,4 +1,4 @@
-//! Who uses connections, and what they promised to do with them.
+//! The users of connections, and their promises.
 
 use super::world::{Purpose, World};
 use longhaul::{EntryId, Position};
@@ -10,11 +10,11 @@ use longhaul_session::machine::call::{
 use longhaul_transport::{Batching, Message};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Messages of the largest batch in a history: that many may come beyond what a reader has room
+/// Messages of the largest batch in a history. A reader may get this many more than it has room
 /// for.
 const BATCH_MAX: usize = 64;
 
-/// Somebody.
+/// A user of connections.
 #[derive(Debug)]
 pub(super) enum Actor {
     Publisher(Publisher),
@@ -22,7 +22,7 @@ pub(super) enum Actor {
     Reader(Reader),
 }
 
-/// What somebody has open.
+/// The state of an actor's producer or consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
@@ -32,7 +32,7 @@ enum State {
     Open(u64, u64),
 }
 
-/// Publishes so many messages, each once.
+/// Publishes a number of messages, each once.
 #[derive(Debug)]
 pub(super) struct Publisher {
     client: usize,
@@ -41,32 +41,32 @@ pub(super) struct Publisher {
     state: State,
 }
 
-/// Consumes the subscription that everybody shares, and acknowledges everything in the end.
+/// Consumes the shared subscription, and finally acknowledges everything.
 #[derive(Debug)]
 pub(super) struct Worker {
     client: usize,
     topic: usize,
     state: State,
-    /// Of the consumer that is open: messages asked for, and delivered.
+    /// The messages that the open consumer has requested, and those delivered to it.
     requested: u64,
     delivered: u64,
     held: BTreeSet<EntryId>,
 }
 
-/// Reads a topic from its beginning, and goes on where it was.
+/// Reads a topic from its beginning, and continues where it was.
 #[derive(Debug)]
 pub(super) struct Reader {
     client: usize,
     topic: usize,
     window: u32,
-    /// Reads the compacted view, where there is one.
+    /// Whether it reads the compacted view, if there is one.
     compacted: bool,
     state: State,
     begin: Option<Position>,
     seen: Vec<Position>,
-    /// Bytes of messages that wait to be taken.
+    /// Bytes of each message that waits to be taken.
     queue: VecDeque<usize>,
-    /// Taken, and not told.
+    /// Messages and bytes taken and not yet reported.
     untold: (usize, usize),
 }
 
@@ -87,7 +87,7 @@ impl Actor {
         }
     }
 
-    /// Something was opened, or not. Says whether it is still wanted.
+    /// Handles the answer to an open. Returns whether the actor still waits for it.
     pub(super) fn opened(&mut self, token: u64, handle: Option<(u64, u64)>) -> bool {
         let is_wanted = *self.state() == State::Opening(token);
         if is_wanted {
@@ -96,7 +96,7 @@ impl Actor {
         is_wanted
     }
 
-    /// What was open is over.
+    /// Handles the end of the producer or consumer.
     pub(super) fn ended(&mut self) {
         *self.state() = State::Closed;
         if let Self::Worker(it) = self {
@@ -120,7 +120,7 @@ impl Actor {
         }
     }
 
-    /// Closes what is open, or will be.
+    /// Closes the open producer or consumer, or one that is being opened.
     pub(super) fn leave(&mut self, world: &mut World) {
         if let Self::Reader(it) = self {
             world.ledger.figures.compacted_out += it.taken_away(world).unwrap_or_default();
@@ -290,14 +290,14 @@ impl Reader {
         }
     }
 
-    /// How much compactions have taken away before it came there; `None` while it has not seen all
-    /// else.
+    /// The messages that compactions removed before the reader came to them. `None` while it has
+    /// not seen all others.
     fn taken_away(&self, world: &World) -> Option<u64> {
         let topic = (self.topic, &world.journal);
         world.ledger.taken_away(topic, self.begin, self.compacted, &self.seen)
     }
 
-    /// The last message that it has seen, or where it began.
+    /// The last message seen, or the place where the reader began.
     fn last(&self) -> Option<Position> {
         self.seen.last().copied().or(self.begin)
     }
@@ -334,7 +334,7 @@ impl Reader {
         self.state = State::Opening(token);
     }
 
-    /// Begins anew, at a message that it has seen or at the beginning.
+    /// Starts again at a message that was seen, or at the beginning.
     fn move_on(&mut self, world: &mut World) {
         let place = world.random.choice(&self.seen).copied();
         self.begin = if world.random.u8(0..3) == 0 { None } else { place };
@@ -351,7 +351,7 @@ impl Reader {
         self.tell(world, conn, id, self.window as usize / 4);
     }
 
-    /// Tells what was taken, if it is more than so much.
+    /// Reports the taken messages if there are more than `more_than`.
     fn tell(&mut self, world: &mut World, conn: u64, id: u64, more_than: usize) {
         if self.untold.0 > more_than {
             let (count, bytes) = std::mem::take(&mut self.untold);

@@ -1,4 +1,4 @@
-//! What was asked for, what came of it, and what lies on the broker's disk.
+//! The requests, their results, and the content of the broker's disk.
 
 use super::Figures;
 use bytes::{Bytes, BytesMut};
@@ -11,7 +11,7 @@ use longhaul_wire::messages::{Command, KeyValue};
 use longhaul_wire::payload::Payload;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of a producer or consumer: its connection and its number there.
+/// A producer or consumer: its connection and its number there.
 pub(super) type Handle = (u64, u64);
 
 /// A message that was handed over.
@@ -25,18 +25,18 @@ struct Publish {
     is_sent: bool,
 }
 
-/// So many keys there are: messages share them, so that a compaction has something to do.
+/// The number of message keys. Messages share them, so that a compaction removes something.
 const KEYS: usize = 11;
 
-/// Everything that was promised. Messages are known by their number, which is a property.
+/// All promises of the broker. A message is identified by its number, which is a property.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) seed: u64,
     topics: Vec<String>,
     publishes: Vec<Publish>,
-    /// Where each message was seen first.
+    /// The first known position of each message.
     places: BTreeMap<usize, Position>,
-    /// Topic and subscription of the consumers that clients have asked for.
+    /// Topic and subscription of the consumers that clients have requested.
     subscriptions: BTreeMap<Handle, (String, String)>,
     /// Entries whose acks are confirmed, by topic.
     acked: BTreeSet<(String, EntryId)>,
@@ -85,7 +85,7 @@ impl Ledger {
         (message, number as u64)
     }
 
-    /// A publish is settled.
+    /// Records the fate of a publish.
     pub(super) fn settle(&mut self, number: u64, fate: Result<Position, PublishError>) {
         let seed = self.seed;
         match &fate {
@@ -112,7 +112,7 @@ impl Ledger {
         self.acked.insert((self.topics[topic].clone(), entry));
     }
 
-    /// A message was delivered: it must be what was published, where it was before.
+    /// Checks a delivered message: it equals the published one, at the same position as before.
     pub(super) fn check_delivery(&mut self, topic: usize, message: &Message) -> usize {
         let seed = self.seed;
         assert!(message.undecodable.is_none(), "seed {seed}: undecodable: {message:?}");
@@ -128,7 +128,7 @@ impl Ledger {
         number
     }
 
-    /// Looks at what a client sends: no message may ever be sent twice.
+    /// Checks the client's output: no message may be sent twice.
     pub(super) fn watch_up(&mut self, conn: u64, tap: &mut BytesMut) {
         while let Ok(Some(frame)) = frame::decode(tap, usize::MAX / 2) {
             match (frame.command, frame.payload) {
@@ -149,8 +149,7 @@ impl Ledger {
         }
     }
 
-    /// Looks at what the broker sends: what is acknowledged, and confirmed to be, never comes
-    /// again.
+    /// Checks the broker's output: an entry whose ack was confirmed is never delivered again.
     pub(super) fn watch_down(&self, conn: u64, tap: &mut BytesMut) {
         while let Ok(Some(frame)) = frame::decode(tap, usize::MAX / 2) {
             let Command::Message(message) = frame.command else { continue };
@@ -167,7 +166,7 @@ impl Ledger {
         }
     }
 
-    /// What is stored on a topic, in order: the place and the number of each message.
+    /// The messages stored on a topic, in order: position and number of each.
     fn stored(&self, topic: usize, journal: &Journal) -> Vec<(Position, usize)> {
         let entries = journal.get(&self.topics[topic]).map(Vec::as_slice).unwrap_or_default();
         let messages = entries.iter().flat_map(|it| {
@@ -177,9 +176,9 @@ impl Ledger {
         messages.collect()
     }
 
-    /// What a reader that began behind a place has not seen of all that is stored there: nothing,
-    /// or what a compaction may have taken away from one that reads compacted, which is what has no
-    /// body or is not the last of its key. `None` while it has not seen all else.
+    /// The number of messages that a compaction has taken away from a reader that began after
+    /// `behind`. Only a compacted reader may miss messages: those without a body, and those that
+    /// are not the last of their key. `None` while the reader has not seen all others.
     pub(super) fn taken_away(
         &self,
         (topic, journal): (usize, &Journal),
@@ -206,7 +205,7 @@ impl Ledger {
         seen.next().is_none().then_some(gone)
     }
 
-    /// Compares every fate with the disk.
+    /// Checks every fate against the disk.
     pub(super) fn check(&mut self, journal: &Journal) {
         let seed = self.seed;
         let mut stored: BTreeMap<usize, (usize, Position)> = BTreeMap::new();
@@ -239,7 +238,7 @@ impl Ledger {
                 Some(Err(_)) => self.figures.unknown_stored += u64::from(found.is_some()),
                 None => panic!("seed {seed}: nothing became of message {number}"),
             }
-            // What a producer has stored is a beginning of what it was given, in that order.
+            // A producer's stored messages are a beginning of the ones it was given, in that order.
             let place = found.map(|it| it.1);
             let (before, at) =
                 last.insert(publish.producer, (number, place)).unwrap_or((number, place));
@@ -250,7 +249,7 @@ impl Ledger {
     }
 }
 
-/// What a message carries.
+/// The body of a message.
 fn body(number: usize, bytes: usize) -> Bytes {
     let seed = number.to_le_bytes();
     (0..bytes).map(|at| seed[at % 2]).collect::<Vec<u8>>().into()

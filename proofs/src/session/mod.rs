@@ -1,16 +1,15 @@
-//! The session's machine and the embedded broker's core, both pure, with a network between them
-//! that does what networks do: one seed, one history.
+//! The session's machine and the embedded broker's core, both pure, with a simulated network
+//! between them. One seed gives one history.
 //!
 //! - `network`: a connection's two streams. They are slow, are cut at any byte, or lose everything
-//!   without a word.
-//! - `world`: connections, the broker, the time, and what goes wrong with them.
+//!   without notice.
+//! - `world`: connections, the broker, the time, and faults.
 //! - `actors`: publishers, consumers and readers, which do what a worker's do, in any order.
-//! - `ledger`: what was asked for and what came of it, compared with what lies on the broker's
-//!   disk.
+//! - `ledger`: the requests and their results, compared with the broker's disk.
 //!
 //! A run has a rough phase, in which the seed's faults strike, and a calm one, in which everything
-//! must come to its end: then every token has come back, every message that is stored has been
-//! delivered and acknowledged, every reader has seen all, and nothing is left open at the broker.
+//! must come to its end: every token has come back, every stored message has been delivered and
+//! acknowledged, every reader has seen all, and nothing is left open at the broker.
 
 #![expect(
     clippy::expect_used,
@@ -27,7 +26,7 @@ mod world;
 pub use network::Direction;
 use world::World;
 
-/// What happened in a run, or in several.
+/// The figures of one run or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Messages that were handed to a producer.
@@ -58,14 +57,14 @@ pub struct Figures {
     pub restarts: u64,
     /// Compactions asked for.
     pub compactions: u64,
-    /// Messages that a compaction had taken away before a reader came to them.
+    /// Messages that a compaction had removed before a reader came to them.
     pub compacted_out: u64,
-    /// Bytes of the first connection to the broker, and from it.
+    /// Bytes of the first connection: to the broker, and from it.
     pub first_connection: (u64, u64),
 }
 
 impl Figures {
-    /// Adds those of another run.
+    /// Adds the figures of another run.
     pub fn add(&mut self, other: &Self) {
         self.published += other.published;
         self.receipts += other.receipts;
@@ -85,27 +84,27 @@ impl Figures {
     }
 }
 
-/// How a run goes.
+/// The plan of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Everything is drawn from it.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Steps of the rough phase.
     pub steps: u32,
-    /// Whether things go wrong by chance.
+    /// Whether random faults occur.
     pub faults: bool,
-    /// The first connection is cut when so many bytes have passed in this direction.
+    /// The first connection is cut when this many bytes have passed in this direction.
     pub cut: Option<(Direction, u64)>,
 }
 
 impl Plan {
-    /// A history with everything in it.
+    /// A history with all faults.
     #[must_use]
     pub const fn rough(seed: u64) -> Self {
         Self { seed, steps: 1_500, faults: true, cut: None }
     }
 
-    /// A short history over a network without faults, but for one cut.
+    /// A short history over a network without faults, except for one cut.
     #[must_use]
     pub const fn cut(seed: u64, cut: Option<(Direction, u64)>) -> Self {
         Self { seed, steps: 250, faults: false, cut }
@@ -115,7 +114,7 @@ impl Plan {
 /// Runs a history.
 ///
 /// # Panics
-/// When a promise is broken; the message names the seed.
+/// When a promise is broken. The message names the seed.
 #[must_use]
 pub fn run(plan: Plan) -> Figures {
     let mut world = World::new(plan);

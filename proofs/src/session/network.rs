@@ -11,28 +11,28 @@ pub enum Direction {
     Down,
 }
 
-/// One stream: bytes on their way, in order.
+/// One stream: bytes in flight, in order.
 #[derive(Debug)]
 pub(super) struct Pipe {
     bytes: BytesMut,
-    /// What is under way at most: whoever sends more waits.
+    /// The most bytes in flight. A sender of more waits.
     capacity: usize,
-    /// All that has arrived.
+    /// The number of bytes that have arrived.
     passed: u64,
-    /// Nothing arrives any more, and nobody is told.
+    /// Whether nothing arrives any more, without a notice to either side.
     is_deaf: bool,
-    /// Nothing is sent any more: the other side learns it behind the last byte.
+    /// Whether nothing is sent any more. The other side learns it after the last byte.
     is_ended: bool,
-    /// The stream breaks when so many bytes have arrived.
+    /// The number of arrived bytes at which the stream breaks.
     pub(super) cut_at: Option<u64>,
 }
 
-/// What comes out of a stream.
+/// The output of a stream.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Bytes(BytesMut),
     End,
-    /// Where the stream was to be cut, it is.
+    /// The stream has reached its cut.
     Cut,
     Nothing,
 }
@@ -49,7 +49,7 @@ impl Pipe {
         }
     }
 
-    /// Takes from what waits to be sent, up to `max` bytes. Says whether it took something.
+    /// Takes up to `max` bytes from `from`. Returns whether it took any.
     pub(super) fn send(&mut self, from: &mut BytesMut, max: usize) -> bool {
         let count = self.capacity.saturating_sub(self.bytes.len()).min(max).min(from.len());
         if count == 0 || self.is_ended {
@@ -62,7 +62,7 @@ impl Pipe {
         true
     }
 
-    /// What arrives next, up to `max` bytes.
+    /// Returns the next arrival, of up to `max` bytes.
     pub(super) fn arrive(&mut self, max: usize) -> Arrival {
         if self.is_deaf {
             return Arrival::Nothing;
@@ -79,19 +79,19 @@ impl Pipe {
         if self.is_ended { Arrival::End } else { Arrival::Nothing }
     }
 
-    /// What is under way still arrives, and then the end.
+    /// Ends the stream after the bytes in flight.
     pub(super) const fn end(&mut self) {
         self.is_ended = true;
     }
 
-    /// Of what is under way only a part arrives, and then the end.
+    /// Ends the stream after the first `kept` of the bytes in flight.
     pub(super) fn break_off(&mut self, kept: usize) {
         self.bytes.truncate(kept);
         self.is_ended = true;
         self.cut_at = None;
     }
 
-    /// Nothing arrives any more.
+    /// Drops the bytes in flight and all later ones.
     pub(super) fn go_deaf(&mut self) {
         self.bytes.advance(self.bytes.len());
         self.is_deaf = true;

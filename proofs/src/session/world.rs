@@ -1,4 +1,4 @@
-//! Connections, the broker, the time, and what goes wrong with them.
+//! Connections, the broker, the time, and faults.
 
 mod moving;
 
@@ -22,48 +22,48 @@ use std::time::Duration;
 
 /// The wall clock when a history begins.
 const EPOCH_MS: u64 = 1_700_000_000_000;
-/// When a broker asks a silent client for a sign of life; after twice that the client is gone.
+/// Silence after which the broker pings a client. After twice that time it drops the client.
 const BROKER_KEEP_ALIVE_MS: u64 = 30_000;
-/// How long the calm phase may take, in simulated time: two dead connections in a row, and their
-/// questions.
+/// The longest calm phase in simulated time. It suffices for two dead connections in a row and
+/// their pings.
 const CALM_MS_MAX: u64 = 600_000;
-/// Connections of a client, as a transport has them for tasks and for records.
+/// Connections of a client. A transport has one for tasks and one for records.
 const SLOTS: usize = 2;
-/// What a machine may have encoded and not written: its own limit, and the frame that goes beyond
-/// it.
+/// The most bytes that a machine may have encoded and not written: its own limit and the frame that
+/// exceeds it.
 const OUT_BYTES_MAX: usize = 512 * 1024;
 
 /// One connection, both ends.
 struct Conn {
     machine: ConnectionMachine<u64, u64>,
-    /// The client has closed it, or has been told that it is over.
+    /// Whether the client has closed the connection or has been told that it is over.
     is_left: bool,
     inbox: BytesMut,
     outbox: BytesMut,
     up: Pipe,
     down: Pipe,
-    /// The broker has it.
+    /// Whether the broker serves the connection.
     is_served: bool,
     served: BytesMut,
     heard: u64,
     is_asked: bool,
-    /// Bytes that move at a time.
+    /// The number of bytes that move at a time.
     pace: usize,
     taps: (BytesMut, BytesMut),
 }
 
-/// What an answer is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// An actor opens something.
     Open(usize),
     /// An entry of a topic is acknowledged.
     Ack(usize, EntryId),
-    /// Somebody is curious.
+    /// A question without consequences.
     Question,
 }
 
-/// Everything there is.
+/// The whole world.
 pub(super) struct World {
     plan: Plan,
     pub(super) random: Rng,
@@ -77,9 +77,9 @@ pub(super) struct World {
     slots: Vec<[Option<u64>; SLOTS]>,
     next: u64,
     pending: BTreeMap<u64, Purpose>,
-    /// Whose producer or consumer it is.
+    /// The actor that owns each producer or consumer.
     owners: BTreeMap<Handle, usize>,
-    /// Consumers that their owners have closed, until the machine says so.
+    /// Consumers that their owners have closed, until the machine confirms it.
     leaving: BTreeSet<Handle>,
     actors: Vec<Option<Actor>>,
     pub(super) topics: Vec<String>,
@@ -103,7 +103,7 @@ impl World {
         let topics: Vec<String> =
             (0..2).map(|index| format!("persistent://public/default/topic-{index}")).collect();
         for topic in &topics {
-            // One subscription is never read, so that nothing is trimmed under the readers.
+            // One subscription is never read, so that nothing is trimmed before readers get there.
             broker.create(topic, &["kept", "s"]);
         }
         broker.write(&mut journal).expect("a disk that works");
@@ -159,7 +159,7 @@ impl World {
         self.random.u32(0..of) == 0
     }
 
-    /// Random steps, in which things go wrong.
+    /// Performs random steps with faults.
     pub(super) fn rough(&mut self) {
         for _ in 0..self.plan.steps {
             match self.random.u8(0..100) {
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// No more faults: everything comes to its end.
+    /// Performs steps without faults until everything has come to its end.
     pub(super) fn calm(&mut self) {
         self.is_calm = true;
         let began = self.now;
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Everybody leaves, and nothing is left behind.
+    /// Closes all actors, and checks that nothing is left behind.
     pub(super) fn settle(&mut self) {
         let seed = self.plan.seed;
         for index in 0..self.actors.len() {
@@ -211,8 +211,7 @@ impl World {
         }
         assert!(self.pending.is_empty(), "seed {seed}: nobody answered {:?}", self.pending);
         self.ledger.check(&self.journal);
-        // What goes over a connection that is deaf, or of which only the broker knows, is none of
-        // ours any more.
+        // Connections that are deaf, or that only the broker knows, no longer count.
         let lost = self.conns.iter().filter(|(_, it)| it.is_left || it.up.is_deaf());
         let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
         lost.into_iter().for_each(|number| self.broker.disconnect(number));
@@ -241,7 +240,7 @@ impl World {
         topics.iter().all(|topic| self.look(topic).1 == 0)
     }
 
-    /// Everything moves that can. Says whether something did.
+    /// Moves everything that can move. Returns whether anything did.
     fn turn(&mut self) -> bool {
         let mut moved = self.move_everything(usize::MAX);
         self.advance_broker();
@@ -251,12 +250,13 @@ impl World {
         moved | self.move_everything(usize::MAX)
     }
 
-    /// Nothing moves before something is due.
+    /// Lets time pass to the next due time, when nothing moves.
     fn wait(&mut self, began: u64) {
         let due = self.conns.values().filter(|it| !it.is_left);
         let due = due.filter_map(|it| it.machine.timeout()).min();
         let due = due.map(|at| u64::try_from(at.since(self.moment()).as_millis()).expect("soon"));
-        // The broker's own dates, and those of its connections, come once a second at the latest.
+        // The broker's own deadlines, and those of its connections, are checked at least once a
+        // second.
         self.pass(due.unwrap_or(1_000).clamp(1, 1_000));
         let (seed, took) = (self.plan.seed, self.now - began);
         assert!(
@@ -274,9 +274,9 @@ impl World {
         self.drain_all();
     }
 
-    // What actors do with connections.
+    // Operations of actors on connections.
 
-    /// A connection of a client, and a new one where there is none.
+    /// The open connection of a client in this slot, or a new one.
     pub(super) fn conn(&mut self, client: usize, slot: usize) -> u64 {
         let known = self.slots[client][slot].filter(|conn| {
             self.conns.get(conn).is_some_and(|it| !it.is_left && it.machine.end().is_none())
@@ -328,7 +328,7 @@ impl World {
         conn.machine.handle(call, now);
     }
 
-    /// Asks something; the token of its answer.
+    /// Sends a request. Returns the token of its answer.
     pub(super) fn ask(&mut self, conn: u64, question: BrokerRequest, purpose: Purpose) -> u64 {
         let token = self.token(purpose);
         self.call(conn, ConnectionCall::Ask(question, token));
@@ -341,7 +341,7 @@ impl World {
         self.next
     }
 
-    /// An actor closes what it has open.
+    /// Closes a producer or consumer of an actor.
     pub(super) fn close(&mut self, conn: u64, id: u64, is_producer: bool) {
         self.owners.remove(&(conn, id));
         if is_producer {
@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    // What comes out of the machines.
+    // Outputs of the machines.
 
     fn drain_all(&mut self) {
         let conns: Vec<u64> = self.conns.keys().copied().collect();
@@ -369,8 +369,8 @@ impl World {
         if conn.machine.end().is_none() || conn.is_left {
             return;
         }
-        // As the driver does: what was not written is dropped, the other side learns of the end
-        // behind what was.
+        // Like the driver: unwritten bytes are dropped, and the other side learns of the end after
+        // the written ones.
         conn.is_left = true;
         conn.outbox.clear();
         if self.random.bool() {

@@ -1,4 +1,4 @@
-//! What must hold after a run, by the numbers of `longhaul_core::protocol::invariants`.
+//! The checks after a run, by the numbers of `longhaul_core::protocol::invariants`.
 
 use super::fleet::Fleet;
 use super::ledger::{Logged, Owners, Story, Times, Told, times};
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a run left behind.
+/// The evidence of a run.
 pub(super) struct Evidence<'a> {
     pub(super) setting: &'a Setting,
     pub(super) broker: &'a MemoryBroker,
@@ -32,7 +32,7 @@ pub(super) struct Evidence<'a> {
     pub(super) fleet: &'a Fleet,
 }
 
-/// What the ledger says, over all partitions.
+/// The content of the ledger, over all partitions.
 pub(super) struct Book {
     pub(super) times: Times,
     pub(super) stories: BTreeMap<TaskId, Story>,
@@ -40,9 +40,9 @@ pub(super) struct Book {
     pub(super) owners: BTreeMap<i32, Owners>,
     /// By partition.
     pub(super) logs: BTreeMap<i32, BTreeMap<Position, Logged>>,
-    /// Heartbeat keys that are still there, by the name of the owner's process.
+    /// The processes whose heartbeat keys are still on the ledger.
     pub(super) heartbeats: BTreeSet<Arc<str>>,
-    /// When an owner has said goodbye.
+    /// When each owner tombstoned its own heartbeat key.
     pub(super) left: BTreeMap<OwnerId, Moment>,
     found: Vec<String>,
 }
@@ -68,7 +68,7 @@ impl Evidence<'_> {
         Book { times, stories, owners, logs, heartbeats, left, found }
     }
 
-    /// All violations as text, and how often things happened.
+    /// All violations as text, and the counters.
     pub(super) fn judge(&self) -> (Vec<String>, Totals) {
         let mut book = self.book();
         let mut found = std::mem::take(&mut book.found);
@@ -92,15 +92,15 @@ impl Evidence<'_> {
         (found, totals)
     }
 
-    /// This time by a right wall clock.
+    /// The moment at which a right wall clock shows this time.
     pub(super) fn at_ms(&self, ms: u64) -> Moment {
         let clock = self.broker.clock();
         let began_ms = clock.wall_ms() - as_millis(clock.now().0);
         Moment(Duration::from_millis(ms.saturating_sub(began_ms)))
     }
 
-    /// All tasks are acknowledged, the metadata topic says of each what the ledger says, and where
-    /// R is short they have left both.
+    /// Whether all tasks are acknowledged and the metadata topic agrees with the ledger on each. In
+    /// brisk runs, whether all tasks have left both.
     pub(super) fn is_settled(&self) -> bool {
         if !self.is_over() {
             return false;
@@ -109,12 +109,12 @@ impl Evidence<'_> {
         view::agrees(self, &book) && (!self.setting.brisk || book.stories.values().all(left))
     }
 
-    /// All tasks are acknowledged.
+    /// Whether all tasks are acknowledged.
     fn is_over(&self) -> bool {
         self.partitions.iter().all(|partition| {
             let place = at(&self.names.task, *partition);
-            // A restart may forget the ack of a message that was trimmed meanwhile: it cannot come
-            // again.
+            // A restart may forget the ack of a message that was trimmed meanwhile. That message
+            // cannot be delivered again.
             let there = self.broker.view(&place, false);
             let there: BTreeSet<EntryId> = there.iter().map(|it| it.position.entry_id()).collect();
             let backlog = self.broker.backlog(&place, SUBSCRIPTION);
@@ -122,7 +122,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// A task waits for its next attempt, the time of which is ahead.
+    /// Whether a task waits for its next attempt, whose time has not come.
     pub(super) fn waits_for_an_attempt(&self) -> bool {
         let now = self.broker.clock().now();
         self.book().stories.values().any(|story| story.waits_until().is_some_and(|at| at > now))
@@ -151,8 +151,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// A bootstrap of the ledger as it is now folds the same; of a sealed task it knows that it is
-    /// over.
+    /// Checks that a bootstrap from the ledger as it is now gives the same folds. Of a sealed task
+    /// it knows only that it is over.
     fn check_compacted(&self, book: &Book, found: &mut Vec<String>) {
         let mut folds: BTreeMap<TaskId, State> = BTreeMap::new();
         let mut sealed: BTreeMap<i32, EntrySet> = BTreeMap::new();
@@ -223,8 +223,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Tasks end as their scripts say. Where workers die, attempts are lost; where nothing goes
-    /// wrong, none is.
+    /// Checks that tasks end as their scripts say. Attempts may be lost where workers die, but not
+    /// in runs without faults.
     fn check_fates(&self, book: &Book, found: &mut Vec<String>) {
         let done = self.fleet.deeds.lock();
         for (id, (number, _)) in self.submitted {
@@ -241,8 +241,8 @@ impl Evidence<'_> {
             }
             let Some(script) = done.scripts.get(*number) else { continue };
             let expected = script.fate(self.setting.max_attempts);
-            // Whoever began anew may have lost attempts, but no attempt succeeds that is to fail.
-            // The clock that a budget goes by may stand still.
+            // A worker that began afresh may have lost attempts, but an attempt that is to fail
+            // never succeeds. The clock of a budget may stand still.
             let stands_still = self.setting.course == Course::Cuts && script.budget.is_some();
             let sooner = fate.end == End::Completed && fate.attempts < expected.attempts;
             let too_good = sooner && !stands_still;
@@ -311,14 +311,14 @@ impl Evidence<'_> {
         totals
     }
 
-    /// The longest time that the script of a task may take.
+    /// The script of a task.
     pub(super) fn script(&self, task: TaskId) -> Option<Script> {
         let (number, _) = self.submitted.get(&task)?;
         self.fleet.deeds.lock().scripts.get(*number).cloned()
     }
 }
 
-/// Nothing of the task is in the ledger any more, but for the seal that names it.
+/// Whether the ledger has no entry of the task any more, except for the seal that names it.
 fn left(story: &Story) -> bool {
     story.keys.is_empty() && story.checkpoint_keys.is_empty()
 }

@@ -1,5 +1,5 @@
-//! Cuts: workers are cut off for a while, or their machines stand still, or something does not come
-//! to them. One thing at a time.
+//! Cuts: workers are cut off for a while, their machines stand still, or they miss an entry. One
+//! trouble at a time.
 
 use super::Simulation;
 use super::fleet::Stop;
@@ -9,17 +9,17 @@ use longhaul_memory::Loss;
 use longhaul_transport::{Message, TopicPartition};
 use std::time::Duration;
 
-/// Nothing is done to anybody but that a few reads of the task topic fail.
+/// The only trouble is that a few reads of the task topic fail.
 const UNREADABLE: u8 = 6;
 
 impl Simulation {
-    /// One worker, or all of them, lose touch. Some work is cancelled at once, so that they learn
-    /// of it when they begin afresh.
+    /// Cuts off one worker or all of them. Sometimes cancels a running task at once, so that
+    /// workers learn of it when they begin afresh.
     pub(super) fn cut_off(&mut self, index: usize) {
         let (heartbeat, fence) = (self.setting.heartbeat, self.setting.self_fence);
         let longest = 2 * fence + 12 * heartbeat;
         let time = Duration::from_millis(self.rng.u64(1..longest.as_millis() as u64));
-        // Until then everybody has found back.
+        // By then all workers have recovered.
         self.passed = self.now() + time + 10 * heartbeat;
         let kind = self.rng.u8(..8);
         if kind != UNREADABLE {
@@ -57,16 +57,16 @@ impl Simulation {
     }
 }
 
-/// The outcome of an owner that will be heard of again. Whoever misses the claim of another worker
-/// may run what that one runs, and who misses the last word of an owner may take over what it
-/// finished: the protocol rests on a log that is read whole, and a reader notices that it has not
-/// only when the owner tells how much there is.
+/// Whether the message is an outcome of an owner that will publish again. A worker that misses
+/// another one's claim may run the same task, and a worker that misses an owner's last entry may
+/// take over a finished task. The protocol relies on a log that is read whole. A reader notices a
+/// gap only when the owner says how many entries it has published.
 fn is_outcome(log: &[Message], message: &Message) -> bool {
     let Ok(Entry::Done(done)) = ledger::read(message) else { return false };
     let last = log.iter().rev().find_map(|message| match ledger::read(message) {
         Ok(Entry::Heartbeat(beat)) if beat.owner == done.key.owner => Some(beat),
         _ => None,
     });
-    // A process that began afresh numbers the heartbeats of its new id alone.
+    // A process that began afresh numbers only the heartbeats of its new id.
     last.is_some_and(|beat| beat.number > 0)
 }

@@ -1,5 +1,6 @@
-//! What workers have read, and what they did of it: no late claim runs, who is cancelled stops, who
-//! has missed something or stood still begins afresh, and nothing of before comes through that.
+//! The reads of workers and their consequences. No late claim runs; a worker stops a cancelled
+//! processor; a worker that has missed something or stood still begins afresh, and nothing from
+//! before survives that.
 
 use super::checks::{Book, Evidence, at};
 use super::ledger::Logged;
@@ -18,24 +19,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is handed over goes out within a millisecond; a broker that is sound takes no longer for
-/// anything.
+/// A sent entry leaves within a millisecond, and a sound broker takes no longer for any operation.
 const BRIEFLY: Duration = Duration::from_millis(20);
-/// A processor that is stopped is given so long.
+/// The time given to a stopped processor.
 const STOPPED_WITHIN: Duration = Duration::from_secs(2);
-/// Reads of one task by one worker in a second: what cannot be read is tried ever more rarely.
+/// The most reads of one task by one worker in a second: unreadable messages are retried with
+/// growing pauses.
 const READS_PER_SECOND_MAX: usize = 12;
 
-/// What one worker has read of the ledger of one partition.
+/// The reads of one worker on one partition of the ledger.
 #[derive(Default)]
 pub(super) struct Reading {
-    /// In the order in which it came.
+    /// The entries read, in order.
     pub(super) read: Vec<(Moment, Position)>,
-    /// When it asked for all of it from the start.
+    /// The times at which it asked for all entries from the start.
     starts: Vec<Moment>,
-    /// Nothing has come since the last of them: until something does a failed request is repeated.
+    /// Whether nothing has come since the last start. Until then a failed request is repeated.
     waits: bool,
-    /// What did not come.
+    /// The entries that did not come.
     missed: Vec<(Moment, Position)>,
 }
 
@@ -52,7 +53,7 @@ impl Reading {
     }
 }
 
-/// By the name of the worker, and partition.
+/// The reads by worker name and partition.
 pub(super) type Readings = BTreeMap<(Arc<str>, i32), Reading>;
 
 pub(super) fn check(
@@ -107,7 +108,7 @@ pub(super) fn readings(evidence: &Evidence<'_>) -> Readings {
     readings
 }
 
-/// A payload that cannot be read is tried again, ever more rarely.
+/// Checks that reads of an unreadable payload are retried with growing pauses.
 fn check_reads(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     let mut reads: BTreeMap<(Arc<str>, Arc<str>, Position), Vec<Moment>> = BTreeMap::new();
     evidence.broker.look_at_history(|history| {
@@ -129,8 +130,8 @@ fn check_reads(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// A claim that its worker reads back more than H after it was sent is not run, and no processor
-/// begins later than that.
+/// Checks that a claim does not run if its worker reads it back more than one heartbeat interval
+/// after sending it, and that no processor begins later than that.
 fn check_late(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -166,7 +167,7 @@ fn check_late(
     }
 }
 
-/// One worker and one partition of the ledger.
+/// One worker on one partition of the ledger.
 struct One<'a> {
     evidence: &'a Evidence<'a>,
     worker: &'a Arc<str>,
@@ -180,7 +181,7 @@ impl One<'_> {
         self.log.iter().filter(|(_, logged)| *logged.stored.by == **self.worker)
     }
 
-    /// The owner ids of the worker, and when each was used first.
+    /// The owner ids of the worker, and the first use of each.
     fn owners(&self) -> BTreeMap<OwnerId, Moment> {
         let mut owners = BTreeMap::new();
         for (_, logged) in self.own() {
@@ -191,14 +192,14 @@ impl One<'_> {
         owners
     }
 
-    /// The owner id that it went by at a moment.
+    /// The worker's owner id at a moment.
     fn owner_at(owners: &BTreeMap<OwnerId, Moment>, at: Moment) -> Option<OwnerId> {
         let known = owners.iter().filter(|(_, since)| **since <= at);
         known.max_by_key(|(_, since)| **since).map(|(owner, _)| *owner)
     }
 
-    /// When it read the ledger to its end: its own heartbeat came back, which was sent after a
-    /// moment, under the id of that time.
+    /// The first time after `after` at which the worker had read the ledger to its end: its own
+    /// heartbeat, sent after `after` under its current id, came back.
     fn whole_after(&self, owners: &BTreeMap<OwnerId, Moment>, after: Moment) -> Option<Moment> {
         let reads = self.reading.read.iter().filter(|(at, _)| *at >= after);
         let whole = |(at, position): &&(Moment, Position)| {
@@ -210,13 +211,13 @@ impl One<'_> {
         reads.filter_map(|read| whole(&read)).next()
     }
 
-    /// When it began afresh, the last time before a moment.
+    /// The last time before a moment at which the worker began afresh.
     fn fresh_before(&self, before: Moment) -> Option<Moment> {
         self.reading.starts.iter().copied().rfind(|at| *at + BRIEFLY < before)
     }
 
-    /// What waits to be published when a worker begins afresh is dropped: nothing goes out under an
-    /// id of before but what is still its own by the ledger as it reads it again.
+    /// Checks that a worker that begins afresh drops its waiting publishes. Under an old id it
+    /// publishes only for tasks that it still owns by the ledger as read again.
     fn check_queue(&self, found: &mut Vec<String>, totals: &mut Totals) {
         let owners = self.owners();
         for (position, logged) in self.own() {
@@ -245,7 +246,7 @@ impl One<'_> {
         }
     }
 
-    /// Whether something was done to the worker in this time.
+    /// Whether the worker had a trouble in this time.
     fn was_troubled(&self, from: Moment, to: Moment) -> bool {
         self.evidence.fleet.troubles.iter().any(|trouble| {
             let over = trouble.until.is_some_and(|until| until <= from);
@@ -253,8 +254,8 @@ impl One<'_> {
         })
     }
 
-    /// Who knows that a task was cancelled stops its processor, also when it learned of that as it
-    /// began afresh.
+    /// Checks that a worker that knows of a cancel stops the processor, also if it learned of the
+    /// cancel when it began afresh.
     fn check_stops(&self, book: &Book, found: &mut Vec<String>, totals: &mut Totals) {
         let owners = self.owners();
         let deeds = self.evidence.fleet.deeds.lock();
@@ -282,8 +283,8 @@ impl One<'_> {
         }
     }
 
-    /// When the worker, running since a moment, must have known what stands here: a heartbeat of
-    /// its own from behind it came back.
+    /// The time at which the worker, running since `since`, must have known the entry at
+    /// `position`: its own heartbeat from after the entry came back.
     fn knew(
         &self,
         owners: &BTreeMap<OwnerId, Moment>,
@@ -303,13 +304,14 @@ impl One<'_> {
         known.filter_map(knows).next()
     }
 
-    /// Whoever has missed an entry begins afresh when its owner has told how many there are.
+    /// Checks that a worker that has missed an entry begins afresh when the owner has said how many
+    /// there are.
     fn check_missed(&self, found: &mut Vec<String>) {
         let heartbeat = self.evidence.setting.heartbeat;
         for (at, position) in &self.reading.missed {
             let Some(missed) = self.log.get(position) else { continue };
             let sent = missed.stored.sent;
-            // It counts its owner's entries from a heartbeat on that it has read when it was ready.
+            // The worker counts an owner's entries from a heartbeat that it read when it was ready.
             let ready = self.fresh_before(*at).is_some_and(|fresh| fresh + 4 * heartbeat < sent);
             let of_owner = |logged: &Logged| {
                 logged.owner == missed.owner && matches!(logged.entry, Entry::Heartbeat(_))
@@ -318,8 +320,8 @@ impl One<'_> {
                 let stored = &logged.stored;
                 of_owner(logged) && stored.at + 3 * heartbeat > sent && stored.at + BRIEFLY < sent
             });
-            // What is on its way at a heartbeat may have been read already, and makes up for one
-            // that has not.
+            // An entry in flight at a heartbeat may have been read already, and offsets one that
+            // was not.
             let sure = |logged: &Logged| matches!(&logged.entry, Entry::Heartbeat(beat) if beat.underway == Some(0));
             let told = self.reading.read.iter().find(|(read, place)| {
                 let logged = self.log.get(place).filter(|it| of_owner(it) && sure(it));
@@ -335,8 +337,8 @@ impl One<'_> {
         }
     }
 
-    /// Whoever has stood still for long, its clock included, begins afresh when others' clocks
-    /// tell.
+    /// Checks that a worker whose machine and clock stood still for long begins afresh when it
+    /// reads others' uptimes.
     fn check_standstills(&self, found: &mut Vec<String>, totals: &mut Totals) {
         let setting = &self.evidence.setting;
         let noticed = stretched(setting.self_fence + 2 * setting.heartbeat);
@@ -350,7 +352,7 @@ impl One<'_> {
             }
             let ready = self.fresh_before(trouble.at);
             let ready = ready.is_some_and(|fresh| fresh + 7 * setting.heartbeat < trouble.at);
-            // Another one is heard before and after.
+            // Another worker is read before and after.
             let heard = |from: Moment, to: Moment| {
                 let mut reads =
                     self.reading.read.iter().filter(move |(at, _)| *at >= from && *at < to);
@@ -366,8 +368,8 @@ impl One<'_> {
                 heard(trouble.at - 6 * setting.heartbeat, trouble.at - 4 * setting.heartbeat);
             let after = heard(until - BRIEFLY, until + 4 * setting.heartbeat);
             let (Some((_, one, by)), Some((at, other, _))) = (before, after) else { continue };
-            // Whoever has stood still itself leads by less since then, which is known only when all
-            // that is compared is from after it.
+            // Another worker that stood still itself leads by less since then. That is known only
+            // if all compared heartbeats are from after its standstill.
             let told = !self.evidence.fleet.troubles.iter().any(|it| {
                 let recent = trouble.at - 10 * setting.heartbeat;
                 *it.worker == *by

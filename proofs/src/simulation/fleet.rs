@@ -1,4 +1,4 @@
-//! The workers of a run, and what is done to them.
+//! The workers of a run, and their troubles.
 
 use super::report::Totals;
 use super::script::{Actor, Deeds};
@@ -13,33 +13,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Wall clocks are wrong by up to this much, either way.
+/// Wall clocks are wrong by up to this time, in either direction.
 pub(super) const SKEW_MAX: Duration = Duration::from_secs(3600);
-/// Clocks run too fast or too slow by up to so many millionths.
+/// Clocks run too fast or too slow by up to this many millionths.
 pub(super) const DRIFT_PPM_MAX: i32 = 20_000;
 
-/// What was done to a worker.
+/// A trouble of a worker.
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
-    /// Its name.
+    /// The worker's name.
     pub(super) worker: String,
     pub(super) at: Moment,
-    /// `None`: for good.
+    /// The end. `None`: for good.
     pub(super) until: Option<Moment>,
-    /// It was asked to leave, and gives back what it runs.
+    /// Whether the worker was asked to leave, and gives back its running tasks.
     pub(super) drained: bool,
-    /// Its machine stood still, its clock included.
+    /// Whether its machine stood still, including its clock.
     pub(super) stood_still: bool,
 }
 
-/// What stops a worker.
+/// Ways to stop a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Nothing comes through to it or from it.
+    /// The worker has no connection.
     BlackHole,
-    /// It does not run.
+    /// The worker does not run.
     Suspended,
-    /// Nor does its clock.
+    /// The worker does not run, and its clock stands still.
     StandsStill,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Fleet {
     /// Counts the workers ever started, for their names.
     started: usize,
     pub(super) troubles: Vec<Trouble>,
-    /// Of workers that have gone.
+    /// The counters of workers that have gone.
     gone: Totals,
-    /// Times in which something was away, or somebody.
+    /// Times in which a topic or a worker was away.
     pub(super) disturbed: Vec<(Moment, Moment)>,
     /// Workers that have drained, and when that was known.
     pub(super) left: Vec<(String, Moment)>,
@@ -127,7 +127,7 @@ impl Fleet {
             gate: gate.clone(),
             bodies: tokio::runtime::Handle::current(),
         };
-        // While the broker is away nobody can start: it is tried again later.
+        // No worker can start while the broker is away: it is tried again later.
         let Ok((run, handle)) = prepare(plan, around).await else { return };
         let mut services = JoinSet::new();
         services.spawn(gate.wrap(run));
@@ -135,7 +135,7 @@ impl Fleet {
         self.places[index].worker = Some(worker);
     }
 
-    /// A worker that has drained has left; another one can take its place.
+    /// Removes a worker that has drained, so that another one can take its place.
     pub(super) fn forget_drained(&mut self, index: usize) {
         let place = &mut self.places[index];
         if let Some(worker) = &mut place.worker
@@ -186,7 +186,7 @@ impl Fleet {
         }
     }
 
-    /// Something is done to all workers.
+    /// Notes a trouble of all workers.
     pub(super) fn trouble_all(&mut self, time: Duration) {
         let until = Some(self.broker.clock().now() + time);
         let names =
@@ -196,7 +196,7 @@ impl Fleet {
         }
     }
 
-    /// The next message of this partition for which this holds does not come to a worker.
+    /// The next message of this partition for which this holds does not reach the worker.
     pub(super) fn miss(
         &self,
         index: usize,
@@ -208,7 +208,7 @@ impl Fleet {
         }
     }
 
-    /// From now on everything comes to everybody.
+    /// From now on every message reaches every worker.
     pub(super) fn miss_nothing(&self) {
         for worker in self.places.iter().filter_map(|place| place.worker.as_ref()) {
             worker.transport.miss_nothing();
@@ -220,7 +220,7 @@ impl Fleet {
         self.troubles.push(Trouble { worker, at, until, drained, stood_still: false });
     }
 
-    /// What all workers have counted.
+    /// The counters of all workers.
     pub(super) fn totals(&self) -> Totals {
         let mut totals = self.gone;
         for worker in self.places.iter().filter_map(|place| place.worker.as_ref()) {
@@ -239,7 +239,7 @@ fn add(totals: &mut Totals, worker: &Worker) {
     totals.sessions_lost += count(stats.sessions_lost);
 }
 
-/// The clock of another machine: only where clocks are skewed are they wrong.
+/// The clock of another machine. It is wrong only in skewed runs.
 fn another_clock(clock: Clock, skewed: bool, rng: &mut fastrand::Rng) -> &'static MachineClock {
     const UP_FOR_MIN_MS: u64 = 3_600_000;
     let uptime = Duration::from_millis(rng.u64(UP_FOR_MIN_MS..1_000_000_000));

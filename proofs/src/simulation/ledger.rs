@@ -1,5 +1,5 @@
-//! What the ledger says of each task, by the fold of the checkers and with the times at which its
-//! entries were stored.
+//! The ledger's content on each task, by the checkers' fold and with the times at which entries
+//! were stored.
 
 use crate::checkers::fold::{End, Stand, State};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub(super) struct Fate {
     pub(super) attempts: u32,
 }
 
-/// When and by whom an entry was stored, and when that one had handed it over.
+/// When an entry was stored, by which process, and when that process had sent it.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) at: Moment,
@@ -40,14 +40,14 @@ pub(super) struct Logged {
     pub(super) entry: Entry,
 }
 
-/// When everything was stored, by the names of partitions.
+/// When each entry was stored, by partition name.
 pub(super) type Times = BTreeMap<(Arc<str>, EntryId), Stored>;
 
-/// When each owner published, and the name of its process.
+/// For each owner, the name of its process and the times of its publishes.
 pub(super) type Owners = BTreeMap<OwnerId, (Arc<str>, Vec<Moment>)>;
 
-/// Whoever publishes what is no worker's: claims of an epoch that is not the next one, and outcomes
-/// of what it does not own.
+/// The publisher of entries that no worker writes: claims of an epoch that is not the next one, and
+/// outcomes of tasks that it does not own.
 pub(super) const STRANGER: OwnerId = OwnerId(0x57a7);
 
 /// Reads the times from the history.
@@ -76,18 +76,18 @@ pub(super) fn times(broker: &MemoryBroker) -> Times {
 pub(super) struct Claimed {
     pub(super) position: Position,
     pub(super) at: Moment,
-    /// When it was handed over.
+    /// When the claim was sent.
     pub(super) sent: Moment,
     pub(super) by: Arc<str>,
     pub(super) epoch: u32,
-    /// Of one that runs.
+    /// The attempt, if the claim runs one.
     pub(super) attempt: Option<u32>,
-    /// The state that it met, since when, and where the entry lies that made it. A cancellation or
-    /// a checkpoint makes no other state.
+    /// The state before the claim, since when it held, and the position of the entry that made it.
+    /// A cancellation or a checkpoint does not change the state.
     pub(super) before: State,
     pub(super) since: Moment,
     pub(super) met: Option<Position>,
-    /// The last checkpoint that was accepted before it.
+    /// The last checkpoint accepted before it.
     pub(super) checkpoint: Option<Bytes>,
 }
 
@@ -96,46 +96,47 @@ pub(super) struct Claimed {
 pub(super) struct Story {
     pub(super) state: State,
     library: TaskFold,
-    /// When the entry was stored that made its state, and where.
+    /// When the entry that made the state was stored, and where.
     since: (Moment, Option<Position>),
     pub(super) claims: Vec<Claimed>,
     /// Epochs whose attempt was given back.
     pub(super) released: BTreeSet<u32>,
-    /// A worker has missed an outcome. The next heartbeat of its owner tells the worker so. Until
-    /// then it may count an attempt that was given back; and if the owner is silent from then on,
-    /// it takes a task over that has ended, by a claim that only it accepts.
+    /// Whether a worker has missed an outcome. The next heartbeat of its owner tells the worker so.
+    /// Until then the worker may count an attempt that was given back. If the owner is silent from
+    /// then on, the worker takes over a task that has ended, by a claim that only it accepts.
     pub(super) miscounted: bool,
-    /// Claims that came to nothing because the epoch was taken: epoch and time.
+    /// Claims that failed because the epoch was taken: epoch and time.
     pub(super) lost_claims: Vec<(u32, Moment)>,
-    /// Failed attempts that are to be tried again: epoch, time, delay in ms.
+    /// Failed attempts that will be retried: epoch, time, delay in ms.
     pub(super) failures: Vec<(u32, Moment, u64)>,
     pub(super) checkpoints: usize,
     checkpoint: Option<(OnceKey, Bytes)>,
-    /// Checkpoints that a later one has made useless, since then.
+    /// Checkpoints made useless by a later one, and since when.
     superseded: BTreeMap<Key, Moment>,
-    /// The longest time for which the key of one stayed.
+    /// The longest time for which the key of a useless checkpoint remained.
     pub(super) useless_for: Duration,
-    /// When it ended, in which epoch, and what its body says.
+    /// When the task ended, in which epoch, and the body of the entry.
     pub(super) ended: Option<(Moment, u32, Bytes)>,
-    /// When its end was asked for first, and last.
+    /// When its cancel was requested first, and last.
     pub(super) cancelled: Option<Moment>,
     pub(super) cancelled_last: Option<Moment>,
     /// Keys of its claims, outcomes and cancellation that have not been tombstoned.
     pub(super) keys: BTreeSet<Key>,
-    /// The same of its checkpoints.
+    /// Keys of its checkpoints that have not been tombstoned.
     pub(super) checkpoint_keys: BTreeSet<Key>,
-    /// Those of its keys that the fold did not accept, and that stand before its seal.
+    /// Its keys before its seal that the fold did not accept.
     rejected: BTreeSet<Key>,
-    /// The epochs whose claim has a base and is still there, each with the keys that were not
-    /// accepted before it and are still there. Whoever lags sweeps by an earlier one than the last.
+    /// The epochs whose claim has a base and is still there. Each has the keys that were not
+    /// accepted before it and are still there. A worker that lags sweeps by an earlier base than
+    /// the last.
     bases: BTreeMap<Epoch, (Key, BTreeSet<Key>)>,
-    /// Its keys that went because of that.
+    /// The number of its keys that were removed because of a base.
     pub(super) superseded_keys: usize,
     /// When a seal first named it.
     pub(super) sealed: Option<Moment>,
 }
 
-/// What did not come to a follower of this partition.
+/// The positions that a follower of this partition missed.
 fn missed_on(history: &SimulationHistory, name: &str) -> BTreeSet<Position> {
     let missed = |event: &SimulationEvent| {
         let Happening::Missed { partition, position, .. } = &event.what else { return None };
@@ -145,7 +146,7 @@ fn missed_on(history: &SimulationHistory, name: &str) -> BTreeSet<Position> {
 }
 
 impl Story {
-    /// When its next attempt is due, if it waits for one: whatever the clock of its worker shows.
+    /// When its next attempt is due, if it waits for one, whatever its worker's clock shows.
     pub(super) fn waits_until(&self) -> Option<Moment> {
         let Stand::Waiting(next) = self.state.stand else { return None };
         Some(self.since.0 + Duration::from_millis(next.delay_ms))
@@ -156,25 +157,25 @@ impl Story {
     }
 }
 
-/// What the ledger of one partition says.
+/// The content of one partition of the ledger.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) stories: BTreeMap<TaskId, Story>,
     pub(super) owners: Owners,
     /// Heartbeat keys that have not been tombstoned.
     pub(super) heartbeats: BTreeSet<OwnerId>,
-    /// When an owner itself has tombstoned its heartbeat key.
+    /// When each owner tombstoned its own heartbeat key.
     pub(super) left: BTreeMap<OwnerId, Moment>,
-    /// Seals on it.
+    /// The number of seals on the partition.
     pub(super) seals: usize,
-    /// All that stands on it, but for tombstones.
+    /// All entries on the partition, except for tombstones.
     pub(super) log: BTreeMap<Position, Logged>,
     keys: ids::KeysUsed,
     pub(super) found: Vec<String>,
 }
 
 impl Told {
-    /// Folds all that was ever stored on a partition of the ledger.
+    /// Folds all entries ever stored on a partition of the ledger.
     pub(super) fn of(broker: &MemoryBroker, at: &TopicPartition, times: &Times) -> Self {
         let name: Arc<str> = Arc::from(at.to_string());
         let mut told = Self::default();
@@ -247,8 +248,8 @@ impl Told {
 }
 
 impl Told {
-    /// All tasks that a seal names are over, and known: a range covers no entry that was not
-    /// folded.
+    /// Checks that all tasks named by a seal are over and known: a range covers no entry that was
+    /// not folded.
     fn seal(&mut self, seal: &Seal, at: Moment) {
         self.seals += 1;
         let mut known = BTreeSet::new();
@@ -274,7 +275,7 @@ impl Told {
 }
 
 impl Story {
-    /// A tombstone of one of its keys was stored; says what is wrong about it: the order of
+    /// Handles a tombstone of one of its keys. Returns what is wrong about it: the order of
     /// tombstones is what makes them safe.
     fn swept(&mut self, id: TaskId, key: &Key, at: Moment) -> Option<String> {
         if let Some(since) = self.superseded.remove(key) {
@@ -295,8 +296,8 @@ impl Story {
         Some(format!("{}: task {id}: {what}: {key:?}", ids::SEAL))
     }
 
-    /// A tombstone of a key of a task that is not sealed was stored: a claim with a base must have
-    /// made it superfluous.
+    /// Handles a tombstone of a key of an unsealed task. A claim with a base must have made the key
+    /// superfluous.
     fn superseded(&mut self, id: TaskId, key: &Key, rejected: bool) -> Option<String> {
         if rejected && !self.bases.is_empty() {
             for (_, before) in self.bases.values_mut() {
@@ -319,7 +320,7 @@ impl Story {
         Some(format!("{}: task {id}: {what}: {key:?}", ids::SEAL))
     }
 
-    /// Takes the next entry; says what is wrong about it.
+    /// Applies the next entry. Returns what is wrong about it.
     fn take(
         &mut self,
         id: TaskId,
@@ -402,8 +403,8 @@ impl Story {
             },
             Entry::Checkpoint(key) => {
                 self.checkpoints += 1;
-                // In an epoch the serial tells: what was given up for lost may land behind what was
-                // published after it.
+                // Within an epoch the serial decides: an entry that was given up may land after one
+                // that was published later.
                 let order = |key: &OnceKey| (key.epoch, key.serial);
                 let older = match &self.checkpoint {
                     Some((kept, _)) if order(kept) > order(key) => Some(*key),
@@ -429,8 +430,8 @@ impl Story {
     }
 }
 
-/// The longest time for which nothing of an owner was stored, up to a moment, by what was stored
-/// before.
+/// The longest time up to `until` for which no entry of an owner was stored, by the times of its
+/// earlier entries.
 pub(super) fn longest_silence(published: &[Moment], until: Moment) -> Duration {
     let times = published.iter().copied().filter(|at| *at <= until).chain([until]);
     let times: Vec<Moment> = times.collect();

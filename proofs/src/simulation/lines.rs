@@ -1,5 +1,5 @@
-//! Queues with an order: how their tasks get keys, and what must hold of each key, by the ledger
-//! and by when processors began.
+//! Queues with an order: the keys of their tasks, and the checks of each key against the ledger and
+//! the starts of processors.
 
 use super::checks::{Book, Evidence, at};
 use super::script::{Script, Start};
@@ -21,19 +21,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Keys of a queue with an order. Few, so that lines are long.
+/// Keys of a queue with an order. They are few, so that lines are long.
 const KEYS: [&str; 3] = ["red", "green", "blue"];
-/// How many of 16 tasks have no key, and so no order.
+/// The number of tasks in 16 that have no key, and so no order.
 const WITHOUT: u8 = 2;
 
-/// Attempts of a task in a line take a tenth of the time, and its payload can be read, or not even
-/// its bytes can: what makes a line longer than the run leaves nothing to judge.
+/// Attempts of a task in a line take a tenth of the time, and its payload is either readable or
+/// damaged: a line that is longer than the run leaves nothing to check.
 const BRIEFER: u32 = 10;
 
-/// What lies between a worker's look at its clock and the entry that it publishes.
+/// The most time between a worker's look at its clock and the entry that it publishes.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The register says that the queue has an order.
+/// Writes to the register that the queue has an order.
 pub(super) fn settle(broker: &MemoryBroker, topic: &str) {
     let (name, stamp) = (DocumentName::queue_settings(), Stamp { writer: OwnerId(77), serial: 1 });
     let key = DocumentKey { name, version: 1, stamp };
@@ -46,7 +46,7 @@ pub(super) fn draw_key(rng: &mut fastrand::Rng) -> Option<&'static str> {
     if rng.u8(..16) < WITHOUT { None } else { rng.choice(KEYS) }
 }
 
-/// The partition to which a producer sends what has this key.
+/// The partition to which a producer sends messages with this key.
 pub(super) fn partition_of(key: &str, partitions: &[i32]) -> i32 {
     let sum: usize = key.bytes().map(usize::from).sum();
     partitions[sum % partitions.len()]
@@ -59,7 +59,7 @@ pub(super) fn shorten(script: &mut Script) {
     script.budget = None;
 }
 
-/// The pairs of tasks that were compared.
+/// Returns the counts of compared pairs of tasks.
 pub(super) fn check(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -102,14 +102,14 @@ pub(super) fn check(
     compared
 }
 
-/// A worker was dealt an entry.
+/// A delivery of an entry to a worker.
 struct Dealt {
     at: Moment,
     by: Arc<str>,
     session: u64,
 }
 
-/// What each entry of the task topic was dealt to, in order.
+/// The deliveries of each entry of the task topic, in order.
 type Deals = BTreeMap<EntryId, Vec<Dealt>>;
 
 fn dealt(evidence: &Evidence<'_>, topic: &TopicPartition) -> Deals {
@@ -129,7 +129,7 @@ fn dealt(evidence: &Evidence<'_>, topic: &TopicPartition) -> Deals {
     dealt
 }
 
-/// When each worker sent something about an epoch of a task, whatever became of that.
+/// The times at which each worker sent an entry on an epoch of a task, whatever its fate.
 type Sends = BTreeMap<(Arc<str>, TaskId, u32), Vec<Moment>>;
 
 fn sends(evidence: &Evidence<'_>, ledger: &TopicPartition) -> Sends {
@@ -148,7 +148,7 @@ fn sends(evidence: &Evidence<'_>, ledger: &TopicPartition) -> Sends {
     sends
 }
 
-/// When workers took it that tasks had begun.
+/// The times from which workers treated tasks as begun.
 struct Begun<'a> {
     evidence: &'a Evidence<'a>,
     dealt: &'a Deals,
@@ -156,10 +156,10 @@ struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// As [`decided_ms`], of who has sent the claim of this epoch. A claim of which nothing was
-    /// heard may be stored yet, so for the worker that sent it the task has begun: it claims it
-    /// again, whoever's time has come meanwhile. What was sent before the task was dealt to it the
-    /// last time counts no more.
+    /// Like [`decided_ms`], for the worker that sent the claim of this epoch. A claim whose fate is
+    /// unknown may still be stored, so its worker treats the task as begun. It claims the task
+    /// again, even if the time of another one has come meanwhile. Entries sent before the task was
+    /// last dealt to the worker do not count.
     fn decided_ms(&self, worker: &str, (task, epoch): (TaskId, u32), sent: Moment) -> u64 {
         let dealt = self.dealt.get(&task.entry_id()).into_iter().flatten();
         let dealt = dealt.filter(|dealt| *dealt.by == *worker && dealt.at <= sent);
@@ -170,7 +170,7 @@ impl Begun<'_> {
     }
 }
 
-/// By the messages, as they stand on the task topic.
+/// The tasks of the order checks, from the messages on the task topic.
 fn submitted(evidence: &Evidence<'_>, topic: &TopicPartition) -> BTreeMap<TaskId, Submitted> {
     let log = evidence.broker.full_log(topic).into_iter();
     let tasks = log.filter_map(|message| {
@@ -183,7 +183,8 @@ fn submitted(evidence: &Evidence<'_>, topic: &TopicPartition) -> BTreeMap<TaskId
     tasks.collect()
 }
 
-/// What the clock of a worker showed at the latest when it decided on what it sent then.
+/// The latest time that a worker's clock showed when it decided on the entry that it sent at
+/// `sent`.
 fn decided_ms(evidence: &Evidence<'_>, worker: &str, sent: Moment) -> u64 {
     let still = evidence.fleet.troubles.iter().filter(|trouble| trouble.stood_still);
     let still = still.filter(|trouble| *trouble.worker == *worker && trouble.at <= sent);
@@ -193,8 +194,8 @@ fn decided_ms(evidence: &Evidence<'_>, worker: &str, sent: Moment) -> u64 {
     as_millis(sent.0.saturating_sub(still + SOON))
 }
 
-/// No processor begins before the tasks are over that come first: whoever has read the ledger up to
-/// the claim has read their ends.
+/// Checks that no processor begins before the earlier tasks of its key are over: a worker that has
+/// read the ledger up to the claim has read their ends.
 fn check_starts(
     begun: &Begun<'_>,
     book: &Book,

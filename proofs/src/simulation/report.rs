@@ -1,31 +1,31 @@
-//! What came of runs.
+//! Results of runs.
 
 use longhaul_core::protocol::invariants::REFUSED;
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// All that happened, a line each.
+    /// The history, one line for each event.
     pub history: String,
-    /// What must not have happened.
+    /// The violations.
     pub violations: Vec<String>,
-    /// Simulated time until everything had ended.
+    /// Simulated time until every task had ended.
     pub took: Duration,
-    /// How often things happened.
+    /// The counters.
     pub totals: Totals,
 }
 
 macro_rules! totals {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// How often things happened: a run in which nothing does proves nothing.
+        /// Counters: a run in which nothing happens proves nothing.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[doc = $doc])+ pub $name: usize,)+
-            /// The longest time from the death or the silence of a worker to the takeover of what
-            /// it ran, where it is measured, in multiples of H.
+            /// The longest measured time from the death or the silence of a worker to the takeover
+            /// of its task, in multiples of the heartbeat interval.
             pub takeover_max: Heartbeats,
         }
 
@@ -55,32 +55,32 @@ totals! {
     starts,
     /// Tasks that expired.
     expired,
-    /// Tasks that did not start before their time.
+    /// Tasks with a start time in the future.
     delayed,
     /// Attempts at tasks that had waited for others.
     waited,
     /// Tasks taken from an owner that had not ended its epoch.
     takeovers,
-    /// Those of them for which it was measured how long they took.
+    /// Takeovers whose duration was measured.
     measured,
     /// Times that a worker started afresh because it was cut off from the ledger.
     self_fences,
     /// Tasks that left the ledger.
     sealed,
-    /// Keys of tasks that are not over which left the ledger, since a later claim has a base.
+    /// Keys of unfinished tasks that left the ledger because a later claim has a base.
     superseded,
     /// Tasks that left the metadata topic.
     shown_no_more,
-    /// Entries of zombies on the metadata topic that were followed by the ledger's word.
+    /// Entries of zombies on the metadata topic that were followed by the true state.
     repairs,
     /// Compactions of any topic.
     compactions,
-    /// Messages that compaction had made redundant and the broker dropped, or that were
-    /// acknowledged.
+    /// Messages that the broker dropped because compaction had made them redundant, or because they
+    /// were acknowledged.
     trims,
-    /// Deliveries of what had been delivered before.
+    /// Repeated deliveries.
     redeliveries,
-    /// Attempts given back: by a drain, by a claim that came back late, or put off by their
+    /// Attempts given back: by a drain, by a claim that came back late, or by a snooze of their
     /// processor.
     releases,
     /// Checkpoints accepted.
@@ -91,51 +91,50 @@ totals! {
     cancelled,
     /// Tasks that failed for good.
     failed,
-    /// Claims that came to nothing because another one was first.
+    /// Claims that failed because another one was first.
     lost_claims,
-    /// Of them those of workers who took their turns, while the broker was sound, at the same
-    /// moment as another one.
+    /// Lost claims of takeovers at the same moment, while the broker was sound.
     at_once,
-    /// Waits above the first ceiling of the backoff: it grows.
+    /// Waits above the first ceiling of the backoff: they show that it grows.
     long_backoffs,
-    /// Steps that workers did not take because an invariant forbade them: each is a mistake of
-    /// theirs.
+    /// Steps that workers did not take because an invariant forbade them. Each is a bug of the
+    /// worker.
     refused,
     /// Sessions that ended.
     sessions_lost,
-    /// Retries that a worker without a delivery took.
+    /// Retries taken by a worker without a delivery.
     retries_adopted,
     /// Attempts that were not started because their claim came back too late.
     late_claims,
     /// Attempts that were stopped because their task was cancelled.
     stopped,
-    /// Outcomes that waited for a ledger from before a self-fence until it was read again.
+    /// Outcomes that were kept from before a self-fence until the ledger was read again.
     kept_outcomes,
-    /// Entries that did not come to a follower.
+    /// Entries that did not reach a follower.
     missed,
-    /// Machines that stood still for longer than may go unnoticed.
+    /// Machines that stood still for longer than workers may ignore.
     standstills,
     /// Outages of a single topic.
     topic_outages,
-    /// Partitions that topics have gained.
+    /// Partitions added to topics.
     partitions_gained,
-    /// Pairs of tasks of one key of which the second began, and the first had to be over.
+    /// Pairs of tasks of one key whose second task began, so that the first had to be over.
     order_pairs,
-    /// Those of them whose first task was taken over or tried again before.
+    /// Order pairs whose first task was taken over or tried again before.
     order_troubled,
-    /// Pairs whose first task was to wait for its time, and was overtaken.
+    /// Pairs whose first task had a later start time and was overtaken.
     order_exempt,
-    /// Tasks that began when their time had come, in a line that was dealt anew, beside one behind
-    /// them that went on.
+    /// Tasks that began at their start time in a line that was dealt anew, while a later task went
+    /// on.
     order_beside,
 }
 
-/// A time in thousandths of H.
+/// A time in thousandths of the heartbeat interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Heartbeats(pub u64);
 
 impl Heartbeats {
-    /// So much time, in units of H.
+    /// Converts a time to units of the heartbeat interval.
     #[must_use]
     pub fn of(time: Duration, heartbeat: Duration) -> Self {
         let thousandths = time.as_nanos() * 1_000 / heartbeat.as_nanos().max(1);
@@ -144,7 +143,7 @@ impl Heartbeats {
 }
 
 impl Totals {
-    /// What the workers' own guards have to say, beside what was found.
+    /// The violations that the workers' own guards prevented.
     pub(super) fn refusals(&self) -> Option<String> {
         (self.refused > 0).then(|| format!("{REFUSED}, {} times: see the log", self.refused))
     }
@@ -164,7 +163,7 @@ impl fmt::Display for Totals {
 mod tests {
     use super::*;
 
-    /// A guard that held a worker back from a mistake would hide it.
+    /// A guard that keeps a worker from a mistake would hide it.
     #[test]
     fn a_refused_step_is_a_violation() {
         assert_eq!(Totals::default().refusals(), None);

@@ -1,4 +1,4 @@
-//! Retries: when the next attempt of a task may be claimed, and when it must be.
+//! Retries: the earliest and latest claim of the next attempt of a task.
 
 use super::checks::{Book, Evidence, at};
 use super::fences::Readings;
@@ -32,7 +32,7 @@ pub(super) fn check(
     }
 }
 
-/// When each entry of the task topic came to whom.
+/// The deliveries of each entry of the task topic: time and worker.
 pub(super) type Deliveries = BTreeMap<(Arc<str>, EntryId), Vec<(Moment, Arc<str>)>>;
 
 pub(super) fn deliveries(evidence: &Evidence<'_>) -> Deliveries {
@@ -50,8 +50,8 @@ pub(super) fn deliveries(evidence: &Evidence<'_>) -> Deliveries {
     deliveries
 }
 
-/// A retry is claimed when it is due, and not before, also by whoever has just read the ledger from
-/// its start. Where wall clocks are wrong that one cannot know better.
+/// Checks that a retry is not claimed before it is due, also not by a worker that has just read the
+/// ledger from its start. Does not apply with wrong wall clocks, by which such a worker goes.
 fn check_due(
     evidence: &Evidence<'_>,
     readings: &Readings,
@@ -74,8 +74,8 @@ fn check_due(
     }
 }
 
-/// A retry is claimed soon after it is due, unless something was away just then; also when its
-/// payload could not be read at first.
+/// Checks that a retry is claimed soon after it is due, also if its payload could not be read at
+/// first. Does not apply if something was away just then.
 fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
     let setting = evidence.setting;
     if setting.skewed {
@@ -83,11 +83,11 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
     }
     let slots = SLOT * (u32::try_from(setting.workers).unwrap_or(u32::MAX) + 1);
     for claim in &story.claims {
-        // Each worker counts the delay from when it reads the outcome, which may have been on its
-        // way for as long as the ledger was away.
+        // Each worker counts the delay from reading the outcome, which may have been in flight for
+        // as long as the ledger was away.
         let Stand::Waiting(next) = claim.before.stand else { continue };
         if next.after == AttemptCause::Others {
-            // `waits.rs` says when that may be.
+            // `waits.rs` checks these.
             continue;
         }
         let due = claim.since + Duration::from_millis(next.delay_ms) + stood_still(evidence, claim);
@@ -103,7 +103,7 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
     }
 }
 
-/// How long the clock by which a worker waited for a claim has stood still meanwhile.
+/// The time for which the claiming worker's clock stood still during its wait.
 fn stood_still(evidence: &Evidence<'_>, claim: &Claimed) -> Duration {
     let still = evidence.fleet.troubles.iter().filter(|it| it.stood_still);
     let meanwhile =
@@ -111,9 +111,9 @@ fn stood_still(evidence: &Evidence<'_>, claim: &Claimed) -> Duration {
     still.filter(meanwhile).map(|it| it.until.map_or(Duration::ZERO, |end| end.since(it.at))).sum()
 }
 
-/// How long a claim may have waited since its task was due because reads of the payload failed:
-/// each time twice as long as before, until one succeeds. How many fail in a row is nobody's
-/// choice: what one cut has left over the next one adds to.
+/// The wait of a claim, after its task was due, because of failed reads of the payload: each time
+/// twice as long as before, until one succeeds. The number of failures in a row is unlimited: the
+/// next cut adds to what the last one left over.
 fn reads_that_failed(
     evidence: &Evidence<'_>,
     id: TaskId,
@@ -148,9 +148,9 @@ fn reads_that_failed(
     })
 }
 
-/// Whether a claim was sent before its worker had read the outcome that made the state which it
-/// met. By what that one knew it took over a running task, whose owner must have been silent: no
-/// clock decides which of the two the ledger takes first.
+/// Whether a claim was sent before its worker had read the outcome that led to the state before the
+/// claim. The worker then took over a running task of a silent owner, by its knowledge. No clock
+/// decides which of the two entries the ledger accepts first.
 pub(super) fn is_blind(readings: &Readings, id: TaskId, claim: &Claimed) -> bool {
     let Some(met) = claim.met.filter(|_| matches!(claim.before.stand, Stand::Waiting(_))) else {
         return false;
@@ -160,14 +160,14 @@ pub(super) fn is_blind(readings: &Readings, id: TaskId, claim: &Claimed) -> bool
     !reading.is_some_and(|reading| reading.read.iter().any(had_read))
 }
 
-/// When the state that a claim met was due, by right wall clocks.
+/// The due time of the state before a claim, by right wall clocks.
 fn due(evidence: &Evidence<'_>, claim: &Claimed) -> Moment {
     let Stand::Waiting(next) = claim.before.stand else { return Moment::default() };
     (claim.since + Duration::from_millis(next.delay_ms)).min(evidence.at_ms(next.at_ms))
 }
 
-/// Whoever takes a retry without a delivery waits longer than all who have one, and then for its
-/// turn. A task that was offered is taken at once.
+/// Checks that a worker that adopts a retry without a delivery waits longer than workers with one,
+/// and then for its slot. An offered task is taken at once.
 pub(super) fn check_adopters(
     evidence: &Evidence<'_>,
     (delivered, readings): (&Deliveries, &Readings),
@@ -207,7 +207,7 @@ fn is_adopted(
     claim.attempt.is_some() && waits && !held && last.is_none_or(|last| last.by != claim.by)
 }
 
-/// How many retries were adopted.
+/// The number of adopted retries.
 pub(super) fn adopted(evidence: &Evidence<'_>, book: &Book) -> usize {
     let delivered = deliveries(evidence);
     let count = |(id, story): (&TaskId, &Story)| {
@@ -216,8 +216,8 @@ pub(super) fn adopted(evidence: &Evidence<'_>, book: &Book) -> usize {
     book.stories.iter().map(count).sum()
 }
 
-/// A retry waits as long as was drawn for it, and no longer than its ceiling; that of a payload
-/// which nobody can read waits long.
+/// Checks that a retry waits for its drawn delay, up to the ceiling. A retry of an unreadable
+/// payload waits long.
 fn check_backoff(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
     for (epoch, failed, delay) in &story.failures {
         let delay = Duration::from_millis(*delay);
@@ -228,7 +228,7 @@ fn check_backoff(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut
             found.push(format!("task {id} waits for {delay:?} after attempt {attempt}"));
         }
         let next = story.claims.iter().find(|claim| claim.epoch == epoch + 1);
-        // Who has just taken up a partition counts by the wall clock.
+        // A worker that has just taken up a partition goes by the wall clock.
         let known = !(evidence.setting.skewed && evidence.setting.grows);
         let early = |claim: &&Claimed| {
             known && claim.attempt.is_some() && claim.at.since(*failed) + SLOT < shrunk(delay)
@@ -244,7 +244,7 @@ fn attempt_of(story: &Story, epoch: u32) -> u32 {
     claim.and_then(|claim| claim.attempt).unwrap_or_default()
 }
 
-/// Waits after a later attempt that are longer than any after the first may be.
+/// The number of waits after a later attempt that exceed the ceiling after the first one.
 pub(super) fn long_backoffs(evidence: &Evidence<'_>, id: TaskId, story: &Story) -> usize {
     let first = RetryPolicy::default().ceiling(1);
     let long = |(epoch, _, delay): &&(u32, Moment, u64)| {

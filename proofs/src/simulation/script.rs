@@ -1,5 +1,4 @@
-//! What tasks do: each follows a script that was drawn when it was submitted, so that it is known
-//! how it must end.
+//! Scripts of tasks. Each is drawn at the submit, so that it is known how the task must end.
 
 use super::ledger::Fate;
 use crate::checkers::fold::End;
@@ -21,32 +20,32 @@ pub(super) enum Step {
     Fatal,
 }
 
-/// What a task does.
+/// The behaviour of a task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
-    /// How long each attempt works.
+    /// The duration of each attempt.
     pub(super) works: Duration,
     /// How the first attempts end; the one after them succeeds.
     pub(super) steps: Vec<Step>,
-    /// So many runs are put off before anything else happens.
+    /// The number of runs that are snoozed before anything else happens.
     pub(super) snoozes: u32,
-    /// How long each is put off.
+    /// The duration of each snooze.
     pub(super) snooze: Duration,
-    /// Checkpoints of each attempt; every other one is empty.
+    /// Checkpoints of each attempt. Every other one is empty.
     pub(super) checkpoints: u32,
-    /// The budget of each attempt.
+    /// The time budget of each attempt.
     pub(super) budget: Option<Duration>,
-    /// Its own number of attempts.
+    /// The task's own number of attempts.
     pub(super) attempts: Option<u32>,
-    /// It is not to start before so long after it was submitted.
+    /// The delay of its start after the submit.
     pub(super) delay: Option<Duration>,
-    /// It expires so long after it was submitted.
+    /// The time after the submit at which it expires.
     pub(super) expires: Option<Duration>,
-    /// It waits for these, however they end.
+    /// The tasks that it waits for, however they end.
     pub(super) after: BTreeSet<TaskId>,
-    /// The payload is no text.
+    /// Whether the payload is not valid text.
     pub(super) broken: bool,
-    /// Not even the bytes of the payload can be read.
+    /// Whether even the bytes of the payload cannot be read.
     pub(super) damaged: bool,
 }
 
@@ -59,7 +58,7 @@ impl Script {
             2 => Step::FailFor(Duration::from_millis(rng.u64(..30_000))),
             _ => Step::Fail,
         });
-        // Of a number that was drawn already: what else the seeds lead to stays as it was.
+        // Derived from a number already drawn, so that the other draws of each seed stay the same.
         let attempts = (works % 4 == 0).then_some(1 + u32::from(works % 28 > 8) * 5);
         let delay = (works % 7 == 1).then(|| Duration::from_millis(works % 40_000));
         let expires = (works % 9 == 2).then(|| Duration::from_millis(1_000 + works % 50_000));
@@ -75,7 +74,7 @@ impl Script {
                 script.snoozes = rng.u32(1..=2);
                 script.snooze = Duration::from_millis(rng.u64(..10_000));
                 if rng.u8(..4) == 0 {
-                    // So often that its older keys leave the ledger while it lives.
+                    // So many snoozes that its older keys leave the ledger while it lives.
                     script.snoozes = rng.u32(10..=25);
                     script.snooze /= 5;
                     script.works /= 30;
@@ -89,7 +88,7 @@ impl Script {
         script
     }
 
-    /// The properties of the task's message, if it is submitted at this wall-clock time.
+    /// The properties of the task's message for a submit at this wall-clock time.
     pub(super) fn properties(&self, wall_ms: u64) -> BTreeMap<String, String> {
         let text = |it: Duration| format!("PT{}.{:03}S", it.as_secs(), it.subsec_millis());
         let expires = self.expires.map(|it| (wall_ms + as_millis(it)).to_string());
@@ -106,12 +105,12 @@ impl Script {
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
-    /// How many attempts it has, with workers that give so many.
+    /// Its number of attempts, with workers whose default is `by_default`.
     pub(super) fn max_attempts(&self, by_default: u32) -> u32 {
         self.attempts.unwrap_or(by_default)
     }
 
-    /// How the task ends when nothing goes wrong and nobody cancels it.
+    /// How the task ends without faults and cancels.
     pub(super) fn fate(&self, by_default: u32) -> Fate {
         let max_attempts = self.max_attempts(by_default);
         let all_fail = self.budget.is_some_and(|budget| budget < self.length());
@@ -119,7 +118,7 @@ impl Script {
         let failures = u32::try_from(fatal.unwrap_or(self.steps.len())).unwrap_or(u32::MAX);
         match () {
             () if self.damaged => Fate { end: End::Final, attempts: 1 },
-            // A worker of another version might read it.
+            // A worker of another version might be able to read it.
             () if self.broken => Fate { end: End::Final, attempts: max_attempts },
             () if all_fail => Fate { end: End::Final, attempts: max_attempts },
             () if failures >= max_attempts => Fate { end: End::Final, attempts: max_attempts },
@@ -128,13 +127,13 @@ impl Script {
         }
     }
 
-    /// Whether an attempt says itself when the next one is due.
+    /// Whether an attempt sets the delay of the next one itself.
     pub(super) fn chooses_delay(&self, attempt: u32) -> bool {
         let step = self.steps.get((attempt as usize).saturating_sub(1));
         !self.broken && matches!(step, Some(Step::FailFor(_)))
     }
 
-    /// How long it may wait after an attempt that does not say so itself: at least, and at most.
+    /// The shortest and longest wait after an attempt that does not set the delay itself.
     pub(super) fn backoff(&self, attempt: u32) -> (Duration, Duration) {
         let policy = RetryPolicy::default();
         if self.broken {
@@ -144,19 +143,19 @@ impl Script {
         }
     }
 
-    /// Whether the budget decides by a hair.
+    /// Whether the budget is close to the duration of an attempt, so that either result is
+    /// possible.
     pub(super) fn is_close(&self) -> bool {
         let near = |budget: Duration| budget.abs_diff(self.length()) < Duration::from_secs(6);
         self.budget.is_some_and(near)
     }
 
-    /// How long an attempt takes by itself.
+    /// The duration of an attempt.
     const fn length(&self) -> Duration {
         self.works
     }
 
-    /// The longest time that all attempts and what lies between them take, when none of them waits
-    /// for a slot.
+    /// The longest time for all attempts and the waits between them, without waits for a slot.
     pub(super) fn longest(&self, by_default: u32) -> Duration {
         let max_attempts = self.max_attempts(by_default);
         // A checkpoint waits until a second has passed since the last one.
@@ -170,7 +169,7 @@ impl Script {
     }
 }
 
-/// A processor started.
+/// A start of a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) task: TaskId,
@@ -181,7 +180,7 @@ pub(super) struct Start {
     pub(super) checkpoint: Option<Bytes>,
 }
 
-/// A processor came to its end, and was not stopped.
+/// The end of a processor that was not stopped.
 #[derive(Clone, Debug)]
 pub(super) struct Returned {
     pub(super) task: TaskId,
@@ -189,7 +188,7 @@ pub(super) struct Returned {
     pub(super) at: Moment,
 }
 
-/// The scripts of all tasks, and what the processors of all workers have done.
+/// The scripts of all tasks, and the deeds of the processors of all workers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deeds(Arc<Mutex<Done>>);
 
@@ -202,7 +201,7 @@ pub(super) struct Done {
 }
 
 impl Deeds {
-    /// The tasks that are being worked on.
+    /// The tasks with a running processor.
     pub(super) fn running(&self) -> Vec<TaskId> {
         let done = self.lock();
         let over = |it: &&Start| {
@@ -219,14 +218,14 @@ impl Deeds {
     }
 }
 
-/// Does what the script says.
+/// A processor that follows the script.
 pub(super) struct Actor {
     pub(super) deeds: Deeds,
     pub(super) clock: Clock,
 }
 
 impl Actor {
-    /// Takes note of a start. Returns the script, and whether the run is put off.
+    /// Notes a start. Returns the script, and whether the run is snoozed.
     fn start(&self, number: usize, context: &TaskContext) -> (Script, bool) {
         let (task, epoch) = (context.task_id(), context.fencing_token().epoch);
         let checkpoint = context.last_checkpoint().cloned();
@@ -254,7 +253,7 @@ impl TaskProcessor for Actor {
             context.progress(u64::from(step), u64::from(script.checkpoints), "on the way");
             let bytes =
                 if step % 2 == 0 { format!("{}.{step}", token.epoch) } else { String::new() };
-            // Without a ledger there is none, and the work goes on.
+            // Without a ledger the checkpoint fails, and the work goes on.
             context.checkpoint(bytes).await.ok();
         }
         tokio::time::sleep(script.works / (script.checkpoints + 1)).await;
@@ -268,13 +267,13 @@ impl TaskProcessor for Actor {
             Some(Step::Fail) => Err(TaskError::retry("as told")),
             Some(Step::FailFor(delay)) => Err(TaskError::retry_after(*delay, "as told")),
             Some(Step::Fatal) => Err(TaskError::fatal("as told")),
-            // Without the hook, which would print each of them.
+            // Without the panic hook, which would print each panic.
             Some(Step::Panic) => std::panic::resume_unwind(Box::new("as told")),
         }
     }
 }
 
-/// What a task that succeeds results in.
+/// The result of a task that succeeds.
 pub(super) fn result(task: TaskId, epoch: u32) -> String {
     format!("{task} {epoch}")
 }

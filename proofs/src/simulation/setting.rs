@@ -1,90 +1,92 @@
-//! What a run is made of, drawn from its seed.
+//! The settings of a run, drawn from its seed.
 
 use longhaul::WorkerConfig;
 use longhaul_memory::{DurationRange, Every, Faults, Losses};
 use std::time::Duration;
 
-/// How long things happen, in simulated time.
+/// The time in which faults occur, in simulated time.
 pub(super) const RESTLESS: Duration = Duration::from_secs(300);
 
-/// What goes wrong in a run.
+/// The course of a run: its kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
-    /// Nothing: whatever a worker does by mistake shows.
+    /// No faults: every mistake of a worker shows.
     Calm,
-    /// Workers die, leave and are frozen, one at a time and never the first of them; the broker is
+    /// Workers die, leave and are frozen, one at a time and never the first one; the broker is
     /// sound. So it is known whose tasks may be taken over, and when they must be.
     Crashes,
-    /// Workers are cut off, from one topic or from everything, their machines stand still, they
-    /// miss entries: one thing at a time and at times longer than G, while the broker is sound and
-    /// nobody dies. So it is known who must begin afresh, and what must not come through that.
+    /// Workers are cut off, from one topic or from everything, their machines stand still, or they
+    /// miss entries. One trouble at a time, and sometimes for longer than the self-fence time; the
+    /// broker is sound and no worker dies. So it is known which workers must begin afresh, and what
+    /// must not survive that.
     Cuts,
-    /// Everything at once, the broker included.
+    /// All faults at once, including those of the broker.
     Rough,
 }
 
-/// Whether the tasks of a key are run in order.
+/// Whether the tasks of a key run in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The queue has no order, and its tasks have no keys.
     None,
-    /// They are to be.
+    /// The queue has an order, and its tasks have keys.
     Keys,
-    /// A planted fault: they are to be, and the queue's settings do not say so. Workers take tasks
-    /// as they come.
+    /// A planted fault: the tasks have keys, but the queue's settings do not have an order. Workers
+    /// take tasks as they come.
     Unsaid,
-    /// A planted fault: they are to be, and the broker deals each message to any consumer.
+    /// A planted fault: the queue has an order, but the broker deals each message to any consumer.
     DealtToAny,
 }
 
-/// What one run is made of, all drawn from its seed.
+/// The settings of one run, all drawn from its seed.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The seed.
     pub seed: u64,
-    /// What goes wrong.
+    /// The kinds of faults.
     pub course: Course,
     /// Workers at a time.
     pub workers: usize,
-    /// Tasks that a worker runs at once, at most.
+    /// The most tasks that a worker runs at once.
     pub concurrency_max: usize,
     /// Tasks submitted.
     pub tasks: usize,
     /// Partitions of the task topic.
     pub partitions: Option<u32>,
-    /// It gains partitions on the way.
+    /// Whether the topic gains partitions during the run.
     pub grows: bool,
-    /// Some tasks come in batches.
+    /// Whether some tasks come in batches.
     pub batches: bool,
     /// Whether the queue has an order.
     pub order: Order,
-    /// Attempts that a task has.
+    /// Attempts of a task.
     pub max_attempts: u32,
-    /// What goes wrong with the broker and the connections to it.
+    /// Faults of the broker and of the connections to it.
     pub faults: Faults,
-    /// Workers are killed, drained and started again.
+    /// Whether workers are killed, drained and started again.
     pub kills: bool,
-    /// H, R, G and the retention on the metadata topic are short: cuts and freezes are longer than
-    /// all of them.
+    /// Whether the heartbeat interval, the ledger retention, the self-fence time and the retention
+    /// on the metadata topic are short: cuts and freezes are longer than all of them.
     pub brisk: bool,
-    /// H.
+    /// The heartbeat interval.
     pub heartbeat: Duration,
-    /// G.
+    /// The self-fence time.
     pub self_fence: Duration,
-    /// R.
+    /// The ledger retention.
     pub ledger_retention: Duration,
     /// How long the metadata topic shows a finished task.
     pub retention: Duration,
-    /// Each machine has a wall clock of its own, and a clock that runs too fast or too slow by up
-    /// to two hundredths.
+    /// Whether each machine has a wall clock of its own, and a clock that runs too fast or too slow
+    /// by up to 2 %.
     pub skewed: bool,
-    /// The broker drops what a client sends twice on the ledger, as the protocol needs it.
+    /// Whether the broker drops duplicates of a client on the ledger, as the protocol needs.
     pub deduplication: bool,
 }
 
 impl Setting {
-    /// The setting of a seed: a fifth of them calm, a fifth with crashes, a fifth with cuts, the
-    /// others rough; every other one brisk, and all with cuts; a quarter of each with an order.
+    /// The setting of a seed. A fifth of the seeds are calm, a fifth have crashes, a fifth have
+    /// cuts, and the others are rough. Every other one is brisk, and so are all with cuts. A
+    /// quarter of each has an order.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -118,7 +120,7 @@ impl Setting {
             course,
             brisk,
             workers: rng.usize(if crashes || ordered { 2..=4 } else { 1..=4 }),
-            // Where it is known when something must happen nobody must wait for a slot.
+            // In courses with known takeover times, no task may wait for a slot.
             concurrency_max: if known { 16 } else { 4 },
             tasks: if ordered { rng.usize(8..=24) } else { rng.usize(1..=12) },
             partitions: (rng.u8(..4) == 0).then_some(2),
@@ -137,7 +139,7 @@ impl Setting {
         }
     }
 
-    /// The settings of a worker that runs so many tasks at once.
+    /// The settings of a worker with this concurrency.
     pub(super) fn config(&self, concurrency: usize) -> WorkerConfig {
         let mut config = WorkerConfig::default();
         config.concurrency = concurrency;
@@ -151,9 +153,9 @@ impl Setting {
     }
 }
 
-/// The protocol asks that R is far above the time for which a broker or a network may hold an entry
-/// back, and a mark-delete position that the broker has reported unstored. Processes may be cut off
-/// and frozen as long as before.
+/// Faults with short durations. The protocol needs a ledger retention far above the time for which
+/// a broker or a network may hold back an entry, or a broker may keep a reported mark-delete
+/// position unstored. Processes may be cut off and frozen as long as before.
 fn shortened(faults: &Faults) -> Faults {
     const SHORT: DurationRange = DurationRange::millis(100, 3_000);
     let shorter = |every: Option<Every>| every.map(|it| Every { lasts: SHORT, ..it });
@@ -167,7 +169,7 @@ fn shortened(faults: &Faults) -> Faults {
         restart: shorter(faults.restart),
         hang: shorter(faults.hang),
         publish_stall: shorter(faults.publish_stall),
-        // A tombstone that is refused is not tried again, and here all must leave.
+        // A refused tombstone is not tried again, and in these runs all keys must be removed.
         publish_refused: 0.0,
         ..faults.clone()
     }

@@ -1,5 +1,5 @@
-//! What tasks' messages say about when they run: none starts before its time, none is claimed after
-//! it has expired, and none expires that had begun.
+//! Start times and expiry in tasks' messages: no task starts before its time, none is claimed after
+//! it has expired, and none that had begun expires.
 
 use super::checks::{Book, Evidence};
 use super::fleet::SKEW_MAX;
@@ -13,11 +13,11 @@ use longhaul_core::protocol::invariants as ids;
 use longhaul_transport::moment::Moment;
 use std::time::Duration;
 
-/// What lies between a look at the clock and an entry.
+/// The most time between a look at the clock and an entry.
 const SOON: Duration = Duration::from_secs(1);
 
 pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
-    // A machine that stands still, and a process that is frozen, do late what was right when they
+    // A machine that stood still, and a process that was frozen, do late what was right when they
     // looked.
     let timely = matches!(evidence.setting.course, Course::Calm | Course::Crashes);
     let skew = if evidence.setting.skewed { SKEW_MAX } else { Duration::ZERO };
@@ -58,7 +58,7 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
     }
 }
 
-/// When a worker may take a moment for come, at the earliest, and must at the latest.
+/// The earliest and latest time at which a worker may see a moment as past.
 fn window(at: Moment, skew: Duration) -> (Moment, Moment) {
     (Moment(at.0.saturating_sub(skew + SOON)), at + skew + SOON)
 }
@@ -72,7 +72,7 @@ fn may_expire(claim: &Claimed) -> bool {
     }
 }
 
-/// Whether the task waited for its time, and for that alone.
+/// Whether the task waited only for its start time.
 pub(super) fn was_delayed(evidence: &Evidence<'_>, id: TaskId, story: &Story) -> bool {
     let script = evidence.script(id).unwrap_or_default();
     let submitted = evidence.submitted.get(&id).map(|(_, at)| *at).unwrap_or_default();

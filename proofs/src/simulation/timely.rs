@@ -1,5 +1,5 @@
-//! When things may happen, and when they must: takeovers, self-fences, and the end of tasks where
-//! nothing goes wrong. Retries: `retries.rs`.
+//! Earliest and latest times: takeovers, self-fences, and the end of tasks in runs without faults.
+//! Retries: `retries.rs`.
 
 use super::checks::{Book, Evidence, at};
 use super::fences::Readings;
@@ -17,12 +17,12 @@ use longhaul_transport::moment::Moment;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// More than anything takes where the broker is sound.
+/// Longer than any operation takes while the broker is sound.
 pub(super) const SOON: Duration = Duration::from_secs(1);
-/// A claim that was on its way may be stored so much later, where the broker is not sound.
+/// The longest delay of a claim in flight while the broker is not sound.
 const ON_THE_WAY: Duration = Duration::from_secs(130);
 
-/// Says how many takeovers were measured, and the longest of them.
+/// Returns the number of measured takeovers and the longest of them.
 pub(super) fn check(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -62,7 +62,7 @@ pub(super) fn check(
     (0, Heartbeats::default())
 }
 
-/// A duration as the fastest clock sees it, counted on the slowest.
+/// A duration counted on the slowest clock, as the fastest clock sees it.
 pub(super) fn shrunk(time: Duration) -> Duration {
     time.mul_f64(1.0 - 2.0 * f64::from(DRIFT_PPM_MAX) / 1e6)
 }
@@ -71,9 +71,9 @@ pub(super) fn stretched(time: Duration) -> Duration {
     time.mul_f64(1.0 + 2.0 * f64::from(DRIFT_PPM_MAX) / 1e6)
 }
 
-/// Why a takeover should not have been. The owner must have been silent on the ledger for 2 H, and
-/// where it is known what was done to the workers, that must be the reason. An owner that left is
-/// not waited for: a claim of it may still have been on its way.
+/// The reason why a takeover was wrong, if it was. The owner must have been silent on the ledger
+/// for 2 heartbeat intervals; in courses with known troubles, one of them must be the cause. For an
+/// owner that left there is no wait, but a claim of it may have been in flight.
 fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) -> Option<String> {
     let owner = claim.before.owner;
     if book.left.get(&owner).is_some_and(|at| *at <= claim.at) {
@@ -90,7 +90,7 @@ fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) 
     }
     let harmed = |trouble: &Trouble| {
         let until = trouble.until.unwrap_or(claim.at).min(claim.at);
-        // Its last word may have been a heartbeat that was sent up to H before.
+        // The owner's last heartbeat may have been sent up to one heartbeat interval before.
         let silence = until.since(trouble.at) + stretched(evidence.setting.heartbeat) + SOON;
         *trouble.worker == **name && trouble.at <= claim.at && silence >= patience
     };
@@ -99,9 +99,9 @@ fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) 
     (!founded).then(|| format!("nothing was done to {name}"))
 }
 
-/// How many claims came to nothing since another worker took the task over just before. Of the
-/// workers without a delivery one at a time tries that, and each waits for those before it; but who
-/// has heard of the owner at other times may come to the same moment once in a while.
+/// The number of claims that failed because another worker had just taken the task over. Workers
+/// without a delivery try a takeover one at a time, each waiting for those before it. Workers that
+/// last read of the owner at different times may occasionally try at the same moment.
 pub(super) fn at_once(story: &Story) -> usize {
     let rivals = |claim: &Claimed| {
         let near = |at: Moment| at.since(claim.at) < SLOT / 2 && at >= claim.at;
@@ -111,8 +111,8 @@ pub(super) fn at_once(story: &Story) -> usize {
     story.takeovers().map(rivals).sum()
 }
 
-/// Nobody claims a new task that was not delivered to it, unless to close it because it was
-/// cancelled: an empty fold proves nothing.
+/// Checks that a worker claims a new task only if it was delivered to it. Closing a cancelled task
+/// is exempt: an empty fold proves nothing.
 fn check_delivered(
     evidence: &Evidence<'_>,
     delivered: &Deliveries,
@@ -133,15 +133,15 @@ fn check_delivered(
     }
 }
 
-/// Nobody fences itself who was not cut off for G.
+/// Checks that a worker fences itself only if it was cut off for the self-fence time.
 fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     let fences = evidence.fleet.totals().self_fences;
     let long = |trouble: &&Trouble| {
         let time = trouble.until.map_or(Duration::ZERO, |until| until.since(trouble.at));
-        // The view was up to H old before.
+        // The view was up to one heartbeat interval old before.
         time + stretched(evidence.setting.heartbeat) + SOON >= shrunk(evidence.setting.self_fence)
     };
-    // Each partition of the ledger fences itself, and once more when the first heartbeat that comes
+    // Each partition of the ledger fences itself, and once more if the first heartbeat that comes
     // back had waited for the thaw.
     let long = evidence.fleet.troubles.iter().filter(long).count();
     let missed = evidence.broker.look_at_history(|history| {
@@ -155,12 +155,12 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// Where nothing goes wrong a task takes as long as its script, and as long as it waits for others.
+/// Checks that, without faults, a task takes as long as its script and its waits for others.
 fn check_ends(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
     let max = evidence.setting.max_attempts;
     let longest = |task: &TaskId| evidence.script(*task).unwrap_or_default().longest(max);
-    // With one slot for all of them, they run one after the other; a partition that was added is
-    // seen within a minute.
+    // With one slot for all tasks, they run one after the other. A new partition is found within a
+    // minute.
     let work: Duration = evidence.submitted.keys().map(longest).sum();
     let bound = stretched(work) + Duration::from_secs(90);
     for (id, (_, submitted)) in evidence.submitted {
@@ -174,8 +174,8 @@ fn check_ends(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
     }
 }
 
-/// The key of a checkpoint goes soon after there is a later one: a task that runs for days leaves
-/// no pile of them.
+/// Checks that the key of a checkpoint is removed soon after a later one is stored: a task that
+/// runs for days must not collect them.
 fn check_useless(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
     let soon = stretched(evidence.setting.ledger_retention / 4) + SOON;
     for (id, story) in book.stories.iter().filter(|(_, it)| it.useless_for > soon) {
@@ -187,7 +187,7 @@ fn check_useless(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) 
     }
 }
 
-/// Whoever has drained has said goodbye.
+/// Checks that a drained worker has tombstoned its heartbeat keys.
 fn check_goodbyes(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
     for (worker, _) in &evidence.fleet.left {
         let troubles = evidence.fleet.troubles.iter().filter(|it| it.worker == *worker);
@@ -199,8 +199,9 @@ fn check_goodbyes(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>)
     }
 }
 
-/// C-17: when a worker dies or falls silent, what it runs is taken over within 2 H and a few slots:
-/// the first worker, to which nothing happens, has read of it and has a slot.
+/// C-17: when a worker dies or falls silent, its running tasks are taken over within 2 heartbeat
+/// intervals and a few slots. The first worker, which has no trouble, has read of them and has a
+/// free slot.
 fn measure(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) -> (usize, Heartbeats) {
     let heartbeat = evidence.setting.heartbeat;
     let slots = SLOT * (u32::try_from(evidence.setting.workers).unwrap_or(u32::MAX) + 1);

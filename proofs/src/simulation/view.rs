@@ -1,6 +1,6 @@
-//! What people see: the metadata topic says what the ledger says before a task is acknowledged and
-//! when all is over, says once how a task ended unless that may be lost, and removes nothing before
-//! its time; and who failed for good has a dead letter.
+//! The views for people. The metadata topic agrees with the ledger before a task is acknowledged
+//! and when all is over. It shows the end of a task once, unless the first entry may be lost, and
+//! removes nothing early. A task that failed for good has a dead letter.
 
 use super::SUBSCRIPTION;
 use super::checks::{Book, Evidence, at};
@@ -16,17 +16,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long it takes to read what an entry is made of, where the broker is sound.
+/// The time to read the parts of an entry while the broker is sound.
 const READS: Duration = Duration::from_millis(100);
 
 /// An entry on the metadata topic.
 struct Shown {
     stored: Stored,
-    /// `None`: it left.
+    /// The entry. `None`: a tombstone.
     what: Option<(TaskMetadata, Option<u32>)>,
 }
 
-/// By task, in log order.
+/// The entries by task, in log order.
 fn shown(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Vec<Shown>> {
     let mut shown: BTreeMap<TaskId, Vec<Shown>> = BTreeMap::new();
     for (message, stored) in entries(evidence, book, &evidence.names.metadata, &evidence.partitions)
@@ -40,7 +40,7 @@ fn shown(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Vec<Shown>> {
     shown
 }
 
-/// All messages of a topic, and when and by whom they were stored.
+/// All messages of a topic, with their times and writers.
 fn entries(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -63,7 +63,7 @@ fn entries(
     all
 }
 
-/// Whether an entry says how the task ended.
+/// Whether an entry shows how the task ended.
 fn says(shown: &Shown, story: &Story) -> bool {
     let (Some((metadata, shown_epoch)), Some((_, epoch, body)), Some(end)) =
         (&shown.what, &story.ended, story.state.end())
@@ -88,13 +88,13 @@ fn says(shown: &Shown, story: &Story) -> bool {
         && text == body
 }
 
-/// Whether the metadata topic is in order about a task that has ended: the last entry says how, or
-/// the task has left after one that did.
+/// Whether the metadata topic is right about an ended task: the last entry shows the end, or a
+/// tombstone follows one that did.
 fn is_in_order(evidence: &Evidence<'_>, entries: &[Shown], story: &Story) -> bool {
     let said = entries.iter().any(|it| says(it, story));
     match entries.last() {
-        // What lands there after the ledger has forgotten the task stays: R is far above the time
-        // that a publish takes.
+        // An entry that lands after the ledger has forgotten the task stays: the ledger retention
+        // is far longer than a publish takes.
         Some(last) if story.sealed.is_some_and(|sealed| last.stored.at > sealed) => said,
         Some(Shown { what: None, .. }) => said && evidence.setting.brisk,
         Some(last) => says(last, story) && !evidence.setting.brisk,
@@ -102,8 +102,8 @@ fn is_in_order(evidence: &Evidence<'_>, entries: &[Shown], story: &Story) -> boo
     }
 }
 
-/// The metadata topic is in order: it shows how each task ended, and where the retention is short
-/// shows it no more.
+/// Whether the metadata topic shows how each task ended and, where the retention is short, has
+/// removed it.
 pub(super) fn agrees(evidence: &Evidence<'_>, book: &Book) -> bool {
     let shown = shown(evidence, book);
     book.stories.iter().all(|(id, story)| {
@@ -175,9 +175,9 @@ impl Shown {
     }
 }
 
-/// How a task ended is shown once, unless the first entry may be lost: who ended it had been silent
-/// for 2 H. Asked where the broker is sound, so that each entry is stored, and who is heard is
-/// heard by all.
+/// Checks that the end of a task is shown once, unless the first entry may be lost: the worker that
+/// ended the task had been silent for 2 heartbeat intervals. Applies where the broker is sound, so
+/// that every entry is stored and reaches all readers.
 fn shown_too_often(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -192,11 +192,11 @@ fn shown_too_often(
     let [first, again] = again else { return None };
     let owner = story.state.owner;
     let heard = book.owners.values().filter_map(|owners| owners.get(&owner)).flat_map(|it| &it.1);
-    // Before it is shown again the body and the payload are read. An owner that is heard of
-    // meanwhile comes too late.
+    // The body and the payload are read before the end is shown again. A sign of life of the owner
+    // in between comes too late.
     let before = again.stored.sent;
     let last = heard.copied().filter(|at| *at + READS <= before).max().unwrap_or_default();
-    // Its clock may be fast by two hundredths, and so may be that of who listens.
+    // The owner's clock and the reader's clock may each be fast by 2 %.
     let silence = before.since(last).mul_f64(1.05);
     let may_be_lost = setting.course == Course::Crashes && silence >= 2 * setting.heartbeat;
     let (one, other) = (&first.stored.by, &again.stored.by);
@@ -205,9 +205,9 @@ fn shown_too_often(
     })
 }
 
-/// A task leaves the metadata topic when its retention is over, counted from when its entry was
-/// written: it may have been on its way for long. Not asked where wall clocks are wrong: of two
-/// that are ahead each takes the other's word.
+/// Checks that a task leaves the metadata topic only after its retention, counted from the writing
+/// of its entry, which may have been in flight for long. Does not apply with wrong wall clocks: two
+/// workers that are ahead confirm each other.
 fn removed_too_soon(evidence: &Evidence<'_>, entries: &[Shown]) -> Option<String> {
     if evidence.setting.skewed {
         return None;
@@ -222,7 +222,7 @@ fn removed_too_soon(evidence: &Evidence<'_>, entries: &[Shown]) -> Option<String
     (stood < retention).then(|| format!("its end left the metadata topic after {stood:?}"))
 }
 
-/// When the first dead letter of each task was stored.
+/// The time when the first dead letter of each task was stored.
 fn letters(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Moment> {
     let mut letters = BTreeMap::new();
     for (message, stored) in entries(evidence, book, &evidence.names.dead_letters, &[-1]) {
@@ -233,7 +233,7 @@ fn letters(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Moment> {
     letters
 }
 
-/// When each entry of the task topic was acknowledged first.
+/// The time of the first ack of each entry of the task topic.
 fn acks(evidence: &Evidence<'_>) -> BTreeMap<(Arc<str>, EntryId), Moment> {
     let mut acks = BTreeMap::new();
     evidence.broker.look_at_history(|history| {
@@ -248,7 +248,7 @@ fn acks(evidence: &Evidence<'_>) -> BTreeMap<(Arc<str>, EntryId), Moment> {
     acks
 }
 
-/// How many tasks have left the metadata topic.
+/// The number of tasks that have left the metadata topic.
 pub(super) fn gone(evidence: &Evidence<'_>) -> usize {
     let mut gone = BTreeSet::new();
     for partition in &evidence.partitions {

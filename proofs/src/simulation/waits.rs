@@ -1,5 +1,5 @@
-//! Tasks that wait for others: none starts before those that its message names are over, by what
-//! the ledger says of them and when that was stored.
+//! Tasks that wait for others: none starts before the tasks that its message names are over, by the
+//! ledger and the times of its entries.
 
 use super::checks::{Book, Evidence};
 use super::script::Start;
@@ -24,7 +24,7 @@ pub(super) fn check(
     }
 }
 
-/// How many attempts there were at tasks that had waited for others.
+/// The number of attempts at tasks that had waited for others.
 pub(super) fn count(evidence: &Evidence<'_>, starts: &[Start]) -> usize {
     let waited = |start: &&Start| !evidence.script(start.task).unwrap_or_default().after.is_empty();
     starts.iter().filter(waited).count()

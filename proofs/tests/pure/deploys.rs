@@ -1,4 +1,4 @@
-//! Deploys under load: worker after worker is drained while another one takes its place, in
+//! Deploys under load: one worker after the other is drained while a new one replaces it, in
 //! simulated time.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const WORKERS: usize = 4;
 const TASKS: usize = 240;
 
-/// What was run, over all workers.
+/// The runs of all workers.
 #[derive(Clone, Default)]
 struct Runs(Arc<Mutex<BTreeMap<TaskId, Run>>>);
 
@@ -32,7 +32,7 @@ impl Runs {
     }
 }
 
-/// A run has ended, however it has.
+/// Notes the end of a run, whatever its result.
 struct Ended(Runs, TaskId);
 
 impl Drop for Ended {
@@ -41,7 +41,7 @@ impl Drop for Ended {
     }
 }
 
-/// Works for as many seconds as its task says.
+/// Works for the number of seconds in its task.
 struct Sleeper(Runs);
 
 impl TaskProcessor for Sleeper {
@@ -64,7 +64,7 @@ impl TaskProcessor for Sleeper {
     }
 }
 
-/// Replaces every worker twice, with so much patience for what runs, while tasks come all the time.
+/// Replaces every worker twice, with this drain deadline, while tasks are submitted all the time.
 fn deploy(patience: Duration) -> (Runs, TestEngine, Vec<TaskRef>) {
     let engine = TestEngine::new();
     engine.create_partitioned("tasks", 3);
@@ -93,8 +93,8 @@ fn deploy(patience: Duration) -> (Runs, TestEngine, Vec<TaskRef>) {
     (runs, engine, tasks)
 }
 
-/// What all of them have in common: the first attempt is the only one, and nothing ran twice at a
-/// time.
+/// Checks that each task had only first attempts, and that none ran twice at a time. Returns the
+/// number of starts.
 fn check(runs: &Runs, tasks: &[TaskRef]) -> usize {
     let runs = runs.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(runs.len(), tasks.len());

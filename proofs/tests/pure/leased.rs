@@ -1,5 +1,5 @@
-//! Leases: the invariants hold however gateways, holders and the log behave, and a broken rule is
-//! found.
+//! Leases: the invariants hold for any behaviour of gateways, holders and the log, and broken rules
+//! are found.
 
 use super::searches;
 use proofs::model::{LeaseFault, Leased, LeasedBounds, Walks, walk};
@@ -7,26 +7,27 @@ use proofs::model::{LeaseFault, Leased, LeasedBounds, Walks, walk};
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 400_000;
 
-/// How far the searches go that are too large to be complete.
+/// The cap of searches that are too large to be complete.
 const CAP: usize = 60_000;
 
 fn bounds(text: &str) -> LeasedBounds {
     LeasedBounds::find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).0
 }
 
-/// All invariants hold in the whole scenario, and from everywhere the end can be reached.
+/// Asserts that all invariants hold in the whole scenario, and that the end can be reached from
+/// every state.
 #[track_caller]
 fn holds(text: &str) {
     searches::holds(text, &Leased(bounds(text)), COMPLETE_MAX);
 }
 
-/// Nothing is violated near the start of the scenario.
+/// Asserts that there is no violation near the start of the scenario.
 #[track_caller]
 fn holds_at_first(text: &str) {
     searches::holds_at_first(text, &Leased(bounds(text)), CAP);
 }
 
-/// A broken rule violates this invariant in this scenario, and perhaps more.
+/// Asserts that a broken rule violates this invariant in this scenario, and perhaps more.
 #[track_caller]
 fn finds(fault: LeaseFault, text: &str, id: &str) {
     let followed = bounds(text);
@@ -71,7 +72,7 @@ fn a_ledger_with_leases_is_compacted() {
     holds_at_first("leased-compact");
 }
 
-/// Deeper than the searches come, with three gateways.
+/// Random walks go deeper than the searches, with three gateways.
 #[test]
 fn random_walks_of_leases_violate_nothing() {
     let walked = walk(&Leased(bounds("leased-all")), Walks { seed: 1, count: 2_000, length: 400 });
@@ -79,7 +80,8 @@ fn random_walks_of_leases_violate_nothing() {
     assert_eq!(walked.goals, 2_000, "some walks do not come to the end");
 }
 
-/// A search that finds nothing wrong where one rule is broken would say nothing where none is.
+/// Proof that the searches find broken rules. Otherwise a search without a violation would prove
+/// nothing.
 #[test]
 fn what_is_wrong_with_leases_is_found() {
     for (fault, text, id) in [

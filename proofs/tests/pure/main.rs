@@ -1,7 +1,6 @@
-//! Everything that needs no broker, in one program, such as the model and the simulations.
+//! All tests that need no broker, in one program, such as the model and the simulations.
 //!
-//! A suite runs alone by the name of its module:
-//! `cargo test -p proofs --test pure -- model::`.
+//! A suite runs alone by the name of its module: `cargo test -p proofs --test pure -- model::`.
 
 mod deploys;
 mod leased;

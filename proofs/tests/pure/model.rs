@@ -1,8 +1,8 @@
-//! The model: where the rules are followed the invariants hold, and a broken rule is found.
+//! The model: the invariants hold where the rules are followed, and broken rules are found.
 //!
 //! With `LONGHAUL_TEST_LONG=1`, as in CI, each scenario is searched completely, so that progress
-//! (C-08) is decided as well, but for those that are named as capped. Without it the searches end
-//! near the start. `cargo run -p proofs --bin model -- all` searches wider bounds.
+//! (C-08) is decided as well, except for those named as capped. Without it the searches end near
+//! the start. `cargo run -p proofs --bin model -- all` searches wider bounds.
 
 use super::searches;
 use longhaul_core::protocol::register::KeyKind;
@@ -16,17 +16,18 @@ use proofs::model::{
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 3_000_000;
 
-/// How far the searches go that are too large to be complete.
+/// The cap of searches that are too large to be complete.
 const CAP: usize = 400_000;
 
-/// As far as faults need that show after a few steps.
+/// The cap for faults that show after a few steps.
 const NEAR: usize = 60_000;
 
 fn bounds(text: &str) -> Bounds {
     find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).bounds
 }
 
-/// All invariants hold in the whole scenario, and from everywhere the end can be reached.
+/// Asserts that all invariants hold in the whole scenario, and that the end can be reached from
+/// every state.
 #[track_caller]
 fn holds(scenarios: &[&str]) {
     for text in scenarios {
@@ -34,7 +35,7 @@ fn holds(scenarios: &[&str]) {
     }
 }
 
-/// Nothing is violated near the start of the scenario.
+/// Asserts that there is no violation near the start of the scenario.
 #[track_caller]
 fn holds_at_first(scenarios: &[&str]) {
     for text in scenarios {
@@ -42,7 +43,7 @@ fn holds_at_first(scenarios: &[&str]) {
     }
 }
 
-/// Exactly these invariants are violated.
+/// Asserts that exactly these invariants are violated.
 #[track_caller]
 fn violates(text: &str, ids: &[&str]) -> Report {
     let report = explore(&Model(bounds(text)), Options::up_to(COMPLETE_MAX));
@@ -50,7 +51,7 @@ fn violates(text: &str, ids: &[&str]) -> Report {
     report
 }
 
-/// A broken rule violates these invariants in this scenario, and perhaps more.
+/// Asserts that a broken rule violates these invariants in this scenario, and perhaps more.
 #[track_caller]
 fn finds(fault: Fault, text: &str, ids: &[&str], cap: usize) {
     let followed = bounds(text);
@@ -69,15 +70,15 @@ fn anybody_claims() {
     holds_at_first(&["adopt"]);
 }
 
-/// Workers whose wall clocks differ take tasks for expired at any time, while others claim, fail or
-/// give them back.
+/// Workers with different wall clocks treat tasks as expired at any time, while others claim, fail
+/// or give them back.
 #[test]
 fn tasks_expire() {
     holds(&["expire", "expire-crash:redeliver=0,compact=0,fail=0"]);
 }
 
-/// Operators delete, fail and release tasks, with a ledger that they have read at any time before,
-/// and die in between.
+/// Operators delete, fail and release tasks by a ledger state from any earlier time, and die in
+/// between.
 #[test]
 fn operators_act() {
     holds(&["operate:compact=0,fail=0,crash=0,spurious=0"]);
@@ -94,8 +95,8 @@ fn operators_act() {
     finds(Fault::StaleActionCounts, "operate", &["C-25"], NEAR / 3);
 }
 
-/// An operator does not wait until a claim that was accepted before has been read back: that
-/// attempt may start, and is stopped when its worker reads on. Nothing else may start.
+/// An operator does not wait until an earlier accepted claim has been read back. The attempt of
+/// that claim may start, and is stopped when its worker reads on. No other attempt may start.
 #[test]
 fn an_operator_may_be_faster_than_the_start_of_an_attempt() {
     let report = violates("operate-untimely:compact=0,fail=0,crash=0,spurious=0", &["C-05"]);
@@ -103,8 +104,8 @@ fn an_operator_may_be_faster_than_the_start_of_an_attempt() {
     assert_eq!(what, [SUPERSEDED_START], "{report}");
 }
 
-/// An expired task gets its dead letter before it is shown and acknowledged, where the queue says
-/// so.
+/// An expired task gets its dead letter before it is shown and acknowledged, if the queue is set to
+/// this.
 #[test]
 fn expired_tasks_get_dead_letters() {
     holds_at_first(&["dlq-expired"]);
@@ -121,7 +122,7 @@ fn tasks_are_cancelled() {
     holds(&["once-cancel:spurious=0,fail=0", "once-cancel2:crash=0,fail=0", "freeze-cancel"]);
 }
 
-/// No message is delivered, and no task starts: those end whose end was asked for.
+/// No message is delivered and no task starts: tasks with a cancel request end.
 #[test]
 fn tasks_that_nobody_asks_for_are_cancelled() {
     holds(&["unasked", "unasked:crash=1", "unasked:giveup=1", "unasked:freeze=1,thaw=1"]);
@@ -129,7 +130,7 @@ fn tasks_that_nobody_asks_for_are_cancelled() {
     holds_at_first(&["unasked:operate=1,letters=1", "unasked:seal=1,marked=1,compact=2"]);
 }
 
-/// Without clocks a start may come after its successor's end; nothing else may.
+/// Without clocks a start may come after its successor's end. No other violation is allowed.
 #[test]
 fn pauses_have_any_length() {
     for text in ["adopt-untimely:crash=0", "once:crash=0"] {
@@ -150,7 +151,8 @@ fn one_of_three_workers_freezes() {
     holds(&["freeze-thaw-3w"]);
 }
 
-/// Why adoption is needed: nobody else can go on with what a frozen worker holds.
+/// The reason for adoption: without it, no other worker can continue the tasks that a frozen worker
+/// holds.
 #[test]
 fn without_adoption_a_frozen_owner_blocks_its_task() {
     let report = violates("freeze-noadopt", &["C-08"]);
@@ -162,7 +164,7 @@ fn payloads_take_time() {
     holds(&["fetch-first"]);
 }
 
-/// What `isolation = continue` accepts and `isolation = lease` excludes.
+/// `isolation = continue` accepts this, and `isolation = lease` excludes it.
 #[test]
 fn bodies_overlap_unless_owners_end_theirs_in_time() {
     violates("lease-off", &["C-19"]);
@@ -181,7 +183,7 @@ fn tasks_come_in_batches() {
     holds_at_first(&["batch-crash"]);
 }
 
-/// Nothing in these scenarios depends on a clock, on an ack or on the age of anything.
+/// These scenarios do not depend on any clock, ack or age.
 #[test]
 fn tasks_are_sealed() {
     holds(&["seal:compact=1,redeliver=0,forgets=0,attempts=1"]);
@@ -189,7 +191,7 @@ fn tasks_are_sealed() {
     holds_at_first(&["seal", "seal-live", "seal-3w", "seal-queue", "seal-single"]);
 }
 
-/// What is wider than the two small ones is searched near its start only.
+/// The wider scenarios are searched only near their start.
 #[test]
 fn a_base_makes_older_keys_superfluous() {
     holds(&[
@@ -266,16 +268,16 @@ fn final_failures_have_dead_letters() {
     holds_at_first(&["dlq-crash", "dlq-freeze"]);
 }
 
-/// A task that waits for another one never starts before that is over, and always can end.
+/// A task that waits for another one never starts before that one is over, and can always end.
 #[test]
 fn tasks_wait_for_others() {
     holds(&["park:compact=0", "park-crash:workers=1", "park-seal:workers=1"]);
     holds_at_first(&["park-crash", "park-live", "park-giveup", "park-keep", "park-seal-crash"]);
 }
 
-/// Whoever holds a task may offer it at any time: it still runs once, and always can end. Two
-/// workers and two tasks of one key on a Key_Shared subscription: the second begins when the first
-/// is over, whoever has run that, and both end.
+/// A holder may offer its task at any time: the task still runs once and can always end. Two
+/// workers and two tasks of one key on a Key_Shared subscription: the second task begins when the
+/// first is over, on whichever worker, and both end.
 #[test]
 fn tasks_of_a_key_are_run_in_order() {
     holds(&[
@@ -312,7 +314,7 @@ fn a_parked_task_that_does_not_wait_for_the_end_is_found() {
     finds(Fault::ParkedUntilClaimed, "park", &["C-24"], CAP);
 }
 
-/// What a task waits for may have left nothing behind but a seal.
+/// The awaited task may have left nothing but a seal.
 #[test]
 fn a_parked_task_that_a_seal_does_not_wake_is_found() {
     let bounds = Bounds { fault: Fault::SealNotOver, ..bounds("park-seal:workers=1") };
@@ -320,7 +322,7 @@ fn a_parked_task_that_a_seal_does_not_wake_is_found() {
     assert_eq!(report.violated(), ["C-08"], "{report}");
 }
 
-/// Deeper than the searches come: all that can go wrong does, in any order.
+/// Random walks go deeper than the searches, with all faults in any order.
 #[test]
 fn random_walks_violate_nothing() {
     for (text, seed) in [("everything", 1), ("everything-batch", 2)] {
@@ -331,8 +333,8 @@ fn random_walks_violate_nothing() {
     }
 }
 
-/// C-12. With a crash of a submitter or worker, and workers that do not wait for submitters, the
-/// search is capped.
+/// C-12. With a crash of a submitter or worker, and with workers that do not wait for submitters,
+/// the search is capped.
 #[test]
 fn idempotency_keys_are_bound_once() {
     searches::holds("idempotency keys", &Binding::default(), COMPLETE_MAX);
@@ -340,8 +342,8 @@ fn idempotency_keys_are_bound_once() {
     searches::holds_at_first("idempotency keys with a crash", &crash, CAP);
 }
 
-/// Each submit is answered with a task that runs or has run, no two tasks of a key run at once, and
-/// none is lost to one that was shown to be over before it was submitted.
+/// Each submit is answered with a task that runs or has run. No two tasks of a key run at once, and
+/// no task loses to one that was shown as over before the submit.
 #[test]
 fn dedupe_keys_are_bound_released_and_bound_again() {
     let binding = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
@@ -379,8 +381,8 @@ fn faults_about_overwriters_are_found() {
     }
 }
 
-/// Two messages of the key are over at the start. What is said of them is renewed by nobody,
-/// forgotten and removed, while a submitter reads it or submits the next one.
+/// Two messages of the key are over at the start. Their holds are not renewed; they are forgotten
+/// and removed while a submitter reads them or submits the next message.
 const fn aged(kind: KeyKind) -> Binding {
     let fault = BindingFault::None;
     let (submitters, workers, crash) = (1, 1, 0);
@@ -432,8 +434,8 @@ fn faults_about_keys_are_found() {
     searches::finds("an end shown before its release", &shown, &followed, &["C-12"], CAP);
 }
 
-/// No more tasks run at once than the limit says, whoever dies and whatever is compacted, and all
-/// of them come to their end.
+/// No more tasks run at once than the limit says, whichever workers die and whatever is compacted,
+/// and all of them end.
 #[test]
 fn limits_hold_over_workers_that_die() {
     let two = Limited::default();
@@ -494,7 +496,8 @@ fn broken_rules_of_bases_and_dead_letters_are_found() {
     finds(Fault::DeadLetterAfterAck, "dlq-crash", &["C-21"], CAP);
 }
 
-/// Nobody had ever planted a fault for five of the invariants: they might have been blind.
+/// Regression: no fault had been planted for five of the invariants, so their checks might have
+/// been blind.
 #[test]
 fn broken_rules_of_the_view_and_of_deliveries_are_found() {
     finds(Fault::KeyUsedAgain, "adopt-giveup:fail=0", &["C-01", "C-02"], NEAR);

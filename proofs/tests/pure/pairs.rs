@@ -1,16 +1,17 @@
 //! Two features at a time: see `proofs::pairs`. One seed of each pair, or four in the long form.
 //!
-//! `LONGHAUL_PAIRS_SEED=N LONGHAUL_PAIRS_RUNS=K cargo test -p proofs --test pure pairs` runs K seeds
-//! of each pair from N on; `LONGHAUL_PAIRS_OF=Lease,Limit` only pairs with these, or exactly
-//! these features if they are more than two, and writes the histories of those that fail to files.
+//! `LONGHAUL_PAIRS_SEED=N LONGHAUL_PAIRS_RUNS=K cargo test -p proofs --test pure pairs` runs K
+//! seeds of each pair from N on. `LONGHAUL_PAIRS_OF=Lease,Limit` restricts the run to pairs with
+//! these features, or to exactly these features if there are more than two. It also writes the
+//! histories that fail to files.
 
 use proofs::pairs::{Feature, Pair, Report, features, pairs, run};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What must have happened in a run of one seed of each pair or more. About half of what was
-/// counted when this was written.
+/// Minimum counts in a run of at least one seed of each pair. About half of the numbers counted
+/// when this was written.
 const FLOORS: [(&str, usize); 14] = [
     ("answered with another task", 15),
     ("batches", 30),
@@ -28,10 +29,12 @@ const FLOORS: [(&str, usize); 14] = [
     ("broken", 50),
 ];
 
-/// Histories that have found a defect which the first seeds do not find: a request that waited for
-/// the lease of a cancelled task; a queue that stood still with limits, order and delays; a worker
-/// that took tasks over before it had read the limits and the pause of its queue; workers that never
-/// claimed what they had all tickets for, because something without any stood before it.
+/// Histories that found a defect that the first seeds do not find:
+///
+/// - a request waited for the lease of a cancelled task,
+/// - a queue with limits, order and delays stood still,
+/// - a worker took tasks over before it had read the limits and the pause of its queue,
+/// - workers never claimed tasks with all tickets because a task without a ticket was before them.
 const FOUND: [(u64, &[Feature]); 5] = [
     (116, &[Feature::Lease, Feature::Cancel]),
     (15, &[Feature::Limit, Feature::Order, Feature::Delay]),
@@ -44,7 +47,7 @@ fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The features that are asked for; empty: all pairs.
+/// The requested features. Empty: all pairs.
 fn asked_for() -> Vec<Feature> {
     let names = std::env::var("LONGHAUL_PAIRS_OF").unwrap_or_default();
     let named = |name: &str| {
@@ -54,7 +57,7 @@ fn asked_for() -> Vec<Feature> {
     names.split(',').filter(|name| !name.is_empty()).map(named).collect()
 }
 
-/// The histories of this seed that are asked for.
+/// The requested histories of this seed.
 fn of_seed(seed: u64, asked_for: &[Feature]) -> Vec<(u64, Vec<Feature>)> {
     if asked_for.len() > 2 {
         return vec![(seed, asked_for.to_vec())];

@@ -1,10 +1,10 @@
-//! The session's machine against the embedded broker's core: seeds with everything in them, and a
-//! cut at every byte. And against a broker that keeps to no rule: what the fuzz target `session`
-//! checks, on random scripts and on what the fuzzer has found.
+//! Tests the session's machine against the embedded broker's core, with random histories and with a
+//! cut at every byte. Also tests it against a broker that follows no rule: the checks of the fuzz
+//! target `session`, on random scripts and on the fuzzer's findings.
 //!
-//! `LONGHAUL_SESSION_SEEDS` asks for more seeds, `LONGHAUL_SESSION_SEED` for one;
-//! `LONGHAUL_SESSION_SCRIPTS` asks for more scripts, `LONGHAUL_SESSION_SCRIPT` for one. By default
-//! there are fewer of both than in the long form, `LONGHAUL_TEST_LONG=1`.
+//! `LONGHAUL_SESSION_SEEDS` sets the number of seeds, `LONGHAUL_SESSION_SEED` selects one;
+//! `LONGHAUL_SESSION_SCRIPTS` sets the number of scripts, `LONGHAUL_SESSION_SCRIPT` selects one. By
+//! default there are fewer of both than in the long form, `LONGHAUL_TEST_LONG=1`.
 
 #![allow(clippy::print_stdout, reason = "the figures are for whoever runs it by hand")]
 #![allow(
@@ -27,10 +27,10 @@ use std::env::var;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-/// Failed histories that are named.
+/// The most failed histories that are listed.
 const FAILURES_MAX: usize = 8;
 
-/// Runs histories; those that fail are named together.
+/// Runs histories, and lists those that fail.
 #[track_caller]
 fn run_all(plans: impl IntoIterator<Item = Plan>) -> Figures {
     let (mut figures, mut failed) = (Figures::default(), Vec::new());
@@ -66,8 +66,8 @@ fn a_seed_leads_to_one_history() {
     }
 }
 
-/// A connection that ends behind any byte, on either side. `LONGHAUL_SESSION_CUTS=all` tries each
-/// of some 55,000 places, the long form one in seven, and the short one one in 67.
+/// A connection that ends after any byte, in either direction. `LONGHAUL_SESSION_CUTS=all` tries
+/// each of about 55,000 places, the long form one in 7, and the short form one in 67.
 #[test]
 fn a_cut_at_any_byte_breaks_no_promise() {
     let step = match var("LONGHAUL_SESSION_CUTS") {
@@ -87,7 +87,7 @@ fn a_cut_at_any_byte_breaks_no_promise() {
     assert!(figures.unknown > 0);
 }
 
-/// A script of any bytes.
+/// A script of random bytes.
 fn script(seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let count = random.usize(20..500);

@@ -32,8 +32,8 @@ fn check(seed: u64) -> Result<Report, String> {
     Err(told)
 }
 
-/// What must have happened in a run of so many seeds or more, each: a run in which nothing happens
-/// proves nothing. About half of what was counted when this was written.
+/// Minimum counts in a run of at least 600 seeds: a run in which nothing happens proves nothing.
+/// About half of the numbers counted when this was written.
 const FLOORS: [(&str, usize); 30] = [
     ("takeovers", 150),
     ("measured", 20),
@@ -75,7 +75,7 @@ fn every_seed_ends_well() {
         0 => proofs::shorter(RUNS),
         _ => 1,
     });
-    // Whoever has seen a few knows enough, and a run that fails may take long.
+    // A few failures suffice, and a run that fails may take long.
     let (next, failed) = (AtomicU64::new(first), AtomicUsize::new(0));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (totals, failures) = std::thread::scope(|scope| {
@@ -129,8 +129,8 @@ fn one_seed_gives_one_history() {
     assert_ne!(other, run(&Setting::of(17)).history);
 }
 
-/// The checks can fail. A client that resends stores a write-once key twice, unless the broker
-/// drops the copy.
+/// Proof that the checks can fail: a client that resends stores a write-once key twice, unless the
+/// broker drops the copy.
 #[test]
 fn a_ledger_without_deduplication_is_noticed() {
     let mut found = (0..200)
@@ -138,16 +138,16 @@ fn a_ledger_without_deduplication_is_noticed() {
     assert!(found.any(|what| what.starts_with("C-02")), "{RESEND}: nobody noticed");
 }
 
-/// The judge of order can find something, and soon: a worker that runs the tasks of a key as they
-/// come, where nothing else goes wrong; and a broker that deals the tasks of a key to any consumer,
+/// Proof that the checks of order can fail, and soon: on a worker that runs the tasks of a key as
+/// they come, without other faults; and on a broker that deals the tasks of a key to any consumer,
 /// so that each worker keeps an order of its own.
 #[test]
 fn an_order_that_is_not_kept_is_found() {
     let ordered = (0..160).filter(|seed| Setting::of(*seed).order == Order::Keys);
     let ordered: Vec<u64> = ordered.collect();
     assert_eq!(ordered.len(), 40);
-    // Where the broker deals a key to any worker the claims say what has begun, which keeps the order
-    // more often than not: that takes more seeds.
+    // Where the broker deals a key to any worker, the claims show which tasks have begun. That
+    // keeps the order in most cases, so more seeds are needed.
     for (order, seeds) in [(Order::Unsaid, 20), (Order::DealtToAny, 40)] {
         let finds = |seed: &&u64| {
             let report = run(&Setting { order, ..Setting::of(**seed) });
@@ -161,7 +161,7 @@ fn an_order_that_is_not_kept_is_found() {
     }
 }
 
-/// Whoever runs a calm seed knows how many attempts there are: none is lost, none is too many.
+/// The number of attempts in a calm seed is known: none is lost, and there is none too many.
 #[test]
 fn calm_runs_take_nothing_over() {
     for seed in (0..100).filter(|seed| Setting::of(*seed).course == Course::Calm) {

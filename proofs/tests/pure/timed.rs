@@ -1,5 +1,5 @@
-//! The model with time: workers are whole partitions with their clocks, and a broken rule about
-//! time is found.
+//! The model with time: workers are whole partitions with their clocks. Tests that broken rules
+//! about time are found.
 
 use super::searches;
 use proofs::model::{TimeFault, Timed, TimedBounds, find_timed};
@@ -7,26 +7,27 @@ use proofs::model::{TimeFault, Timed, TimedBounds, find_timed};
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 1_000_000;
 
-/// How far the searches go that are too large to be complete.
+/// The cap of searches that are too large to be complete.
 const CAP: usize = 100_000;
 
 fn bounds(text: &str) -> TimedBounds {
     find_timed(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).0
 }
 
-/// All invariants hold in the whole scenario, and from everywhere the end comes in time.
+/// Asserts that all invariants hold in the whole scenario, and that the end comes in time from
+/// every state.
 #[track_caller]
 fn holds(text: &str) {
     searches::holds(text, &Timed(bounds(text)), COMPLETE_MAX);
 }
 
-/// Nothing is violated near the start of the scenario.
+/// Asserts that there is no violation near the start of the scenario.
 #[track_caller]
 fn holds_at_first(text: &str) {
     searches::holds_at_first(text, &Timed(bounds(text)), CAP);
 }
 
-/// A broken rule violates this invariant in this scenario, and perhaps more.
+/// Asserts that a broken rule violates this invariant in this scenario, and perhaps more.
 #[track_caller]
 fn finds(fault: TimeFault, text: &str, id: &str, cap: usize) {
     let followed = bounds(text);
@@ -74,15 +75,15 @@ fn a_task_is_sealed_in_time() {
     holds_at_first("timed-seal");
 }
 
-/// A reader that lost an entry always notices in the end. It did not: an outcome that was on its
-/// way stood in for the claim that was lost, and was not missed by the next heartbeat.
+/// A reader that lost an entry always notices in the end. Regression: an outcome in flight stood in
+/// for the lost claim, so the next heartbeat did not show the loss.
 #[test]
 fn a_reader_that_lost_an_entry_notices() {
     holds("timed-lose");
 }
 
-/// A worker whose clock stood still notices when it reads what has piled up. It did not: each
-/// heartbeat was compared with the last one.
+/// A worker whose clock stood still notices when it reads the waiting entries. Regression: each
+/// heartbeat was compared only with the one before it.
 #[test]
 fn a_worker_whose_clock_stood_still_notices() {
     holds_at_first("timed-stand");

@@ -1,6 +1,5 @@
-//! Lets dead letters go that have had their time. Done by the worker that keeps the metadata topic
-//! of the queue's first partition, and by nobody if there is no limit. Two that do it at once do no
-//! harm.
+//! Removes dead letters after their retention. Done by the worker that keeps the metadata topic of
+//! the queue's first partition, if there is a limit. Two workers doing it at once do no harm.
 
 use super::DeadLetterPolicy;
 use super::ring::{RetainedLetter, Ring};
@@ -17,18 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The time is looked at again after so long, whatever a clock does meanwhile.
+/// Interval at which the time is checked again, whatever a clock does meanwhile.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// After an error.
+/// Pause after an error.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What the service works with: a session each to read, to publish and to acknowledge.
+/// The dependencies of the service: a session each to read, to publish and to acknowledge.
 pub(in crate::worker) struct LetterKeeping {
     pub(in crate::worker) policy: DeadLetterPolicy,
     pub(in crate::worker) reading: SessionSupervisor,
     pub(in crate::worker) publishing: SessionSupervisor,
-    /// Who says that a letter went.
+    /// The name in the mark of a removed letter.
     pub(in crate::worker) name: String,
 }
 

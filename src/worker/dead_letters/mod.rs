@@ -1,4 +1,4 @@
-//! Which tasks get a dead letter, and how many letters are kept for how long.
+//! Which tasks get a dead letter, how many letters are kept, and for how long.
 
 mod keeping;
 mod ring;
@@ -9,10 +9,10 @@ use longhaul_core::protocol::dead_letters::DeadLetterKinds;
 use longhaul_core::settings::DeadLetterSettings;
 use std::time::Duration;
 
-/// What becomes of the dead letters of a queue. All workers of a queue should say the same.
+/// The policy for the dead letters of a queue. Use the same one for all workers of a queue.
 ///
-/// By default a task that failed for good gets a dead letter, one that expired gets none, and
-/// letters are kept until somebody has handled them.
+/// By default a task that failed for good gets a dead letter, an expired one gets none, and letters
+/// are kept until a person has handled them.
 ///
 /// ```
 /// use longhaul::DeadLetterPolicy;
@@ -25,14 +25,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetterPolicy {
-    /// Whether there are dead letters at all. Without them what a failed task leaves is its entry
-    /// on the metadata topic, for its retention.
+    /// Whether there are dead letters at all. Without them only the metadata entry of a failed task
+    /// remains, for its retention.
     pub enabled: bool,
-    /// Whether a task that expired gets one, too.
+    /// Whether an expired task gets one, too.
     pub expired: bool,
-    /// How many letters are kept: the oldest go when there are more. Default: as many as there are.
+    /// Maximum number of letters: beyond it the oldest are removed. Default: no limit.
     pub max_size: Option<usize>,
-    /// How long a letter is kept. Default: until somebody has handled it.
+    /// How long a letter is kept. Default: until a person has handled it.
     pub retention: Option<Duration>,
 }
 
@@ -43,40 +43,40 @@ impl Default for DeadLetterPolicy {
 }
 
 impl DeadLetterPolicy {
-    /// The defaults.
+    /// The default policy.
     #[must_use]
     pub const fn new() -> Self {
         Self { enabled: true, expired: false, max_size: None, retention: None }
     }
 
-    /// No dead letters.
+    /// A policy without dead letters.
     #[must_use]
     pub const fn off() -> Self {
         Self { enabled: false, ..Self::new() }
     }
 
-    /// Whether a task that expired gets one, too.
+    /// Sets whether an expired task gets one, too.
     #[must_use]
     pub const fn expired(mut self, expired: bool) -> Self {
         self.expired = expired;
         self
     }
 
-    /// How many letters are kept, at least one.
+    /// Sets the maximum number of letters, at least one.
     #[must_use]
     pub const fn max_size(mut self, letters: usize) -> Self {
         self.max_size = Some(if letters == 0 { 1 } else { letters });
         self
     }
 
-    /// How long a letter is kept.
+    /// Sets how long a letter is kept.
     #[must_use]
     pub const fn retention(mut self, time: Duration) -> Self {
         self.retention = Some(time);
         self
     }
 
-    /// What the settings of a queue make of it: what they say applies before what the worker says.
+    /// Merges the settings of a queue into the policy; they take precedence.
     pub(super) fn within(&self, queue: &DeadLetterSettings) -> Self {
         let size = queue.max_size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
         Self {
@@ -87,12 +87,12 @@ impl DeadLetterPolicy {
         }
     }
 
-    /// Which ends get one.
+    /// The outcomes that get a dead letter.
     pub(crate) const fn letters(&self) -> DeadLetterKinds {
         DeadLetterKinds { failed: self.enabled, expired: self.enabled && self.expired }
     }
 
-    /// Whether letters go by themselves.
+    /// Whether letters are removed automatically.
     pub(super) const fn has_limits(&self) -> bool {
         self.enabled && (self.max_size.is_some() || self.retention.is_some())
     }

@@ -1,11 +1,11 @@
-//! Which dead letters have had their time. Pure: letters and marks go in, in the order of the log.
+//! Decides which dead letters are due for removal. Pure: it takes letters and marks in log order.
 
 use super::DeadLetterPolicy;
 use longhaul_core::task::{Position, TaskId};
 use std::collections::{BTreeMap, HashMap};
 
-/// So many letters are known at once where there is no limit in number: behind them nothing is read
-/// until the oldest have gone.
+/// Maximum number of known letters without a limit on their number: further ones are read only
+/// after the oldest have been removed.
 const KNOWN_MAX: usize = 100_000;
 
 /// A letter that is kept.
@@ -16,7 +16,7 @@ pub(super) struct RetainedLetter {
     published_ms: u64,
 }
 
-/// See the module's documentation. It knows of each letter where it lies, and nothing more.
+/// The kept letters with their positions. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Ring {
     policy: DeadLetterPolicy,
@@ -29,28 +29,27 @@ impl Ring {
         Self { policy, kept: BTreeMap::new(), of_task: HashMap::new() }
     }
 
-    /// A letter was read.
+    /// Adds a letter.
     pub(super) fn put(&mut self, task: TaskId, at: Position, published_ms: u64) {
         self.handled(task);
         self.kept.insert(at, RetainedLetter { task, at, published_ms });
         self.of_task.insert(task, at);
     }
 
-    /// The letters of this task were handled: its mark was read, or written.
+    /// Removes the letters of a task that were handled: its mark was read or written.
     pub(super) fn handled(&mut self, task: TaskId) {
         if let Some(at) = self.of_task.remove(&task) {
             self.kept.remove(&at);
         }
     }
 
-    /// Whether nothing more should be read for now.
+    /// Whether to pause reading.
     pub(super) fn is_full(&self) -> bool {
         let max = self.policy.max_size.map_or(KNOWN_MAX, |max| max.saturating_mul(2).max(1_000));
         self.kept.len() >= max
     }
 
-    /// The oldest letter, if it has had its time at this one, and why. `read_on` says that more are
-    /// to be read than are here.
+    /// The oldest letter, if it is due for removal now, and the reason.
     pub(super) fn next_to_go(&self, now_ms: u64) -> Option<(RetainedLetter, &'static str)> {
         let (_, oldest) = self.kept.first_key_value()?;
         if self.policy.max_size.is_some_and(|max| self.kept.len() > max) {
@@ -60,7 +59,7 @@ impl Ring {
         (due_ms <= now_ms).then_some((*oldest, "it was kept as long as it may be"))
     }
 
-    /// When the oldest letter has had its time, in ms since the epoch.
+    /// When the oldest letter is due for removal, in ms since the epoch.
     pub(super) fn due_ms(&self) -> Option<u64> {
         let retention = u64::try_from(self.policy.retention?.as_millis()).unwrap_or(u64::MAX);
         let (_, oldest) = self.kept.first_key_value()?;
@@ -93,7 +92,7 @@ mod tests {
         }
         assert_eq!(goes(&ring, u64::MAX), Some(0));
         ring.handled(id(0));
-        // Somebody has replayed another one: there is room for one more.
+        // Another letter was replayed: there is room for one more.
         ring.handled(id(2));
         assert_eq!(goes(&ring, u64::MAX), None);
         assert_eq!(ring.due_ms(), None);
@@ -112,7 +111,7 @@ mod tests {
         );
     }
 
-    /// A letter that was stored twice is one, as old as the last.
+    /// A letter that was stored twice counts once, with the age of the last one.
     #[test]
     fn a_letter_that_was_stored_twice_counts_once() {
         let mut ring = Ring::new(DeadLetterPolicy::new().max_size(2));

@@ -33,8 +33,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 impl Environment {
-    /// Reads a checkpoint for as long as the attempt may begin: one that began from zero because
-    /// one read failed would do again what was done.
+    /// Reads a checkpoint, retrying for as long as the attempt may begin. An attempt that started
+    /// without it after one failed read would repeat finished work.
     fn read_checkpoint(
         &mut self,
         ledger: TopicPartition,
@@ -48,7 +48,7 @@ impl Environment {
 type Panic = Box<dyn Any + Send>;
 
 impl WorkerDriver {
-    /// Starts an attempt, or what looks after one that others have begun (`fresh` false).
+    /// Starts an attempt, or the attendant of a lease that another worker granted (`fresh` false).
     pub(super) fn start(
         &mut self,
         id: LaneId,
@@ -73,7 +73,7 @@ impl WorkerDriver {
         }
         lane.measure_start(attempt, published_ms, self.env.clock);
         let (halt, halted) = oneshot::channel();
-        // A lease has its lease time instead.
+        // A lease has its lease time instead of a budget.
         let watched = terms.as_deref().filter(|_| self.leasing.is_none());
         let reports = self.env.reports((id, task_id, epoch), watched);
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
@@ -125,7 +125,7 @@ impl WorkerDriver {
         let processor = attendant.unwrap_or_else(|| Arc::clone(&self.processor));
         let bodies = self.env.bodies.clone();
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
-        // Its end must be told whatever happens, for it has a slot.
+        // The end must be reported in any case, because the attempt occupies a slot.
         let run = run.catch_unwind().map(move |ended| (id, end_of(ended, (task_id, epoch), kept)));
         self.attempts.spawn(self.env.gate.wrap(run));
     }
@@ -140,13 +140,13 @@ impl WorkerDriver {
         }
     }
 
-    /// All attempts that run here, and their lanes.
+    /// All running attempts and their lanes.
     pub(super) fn running_attempts(&self) -> Vec<(LaneId, (TaskId, Epoch))> {
         let all = self.lanes.range(..);
         all.flat_map(|(id, lane)| lane.running.keys().map(|key| (*id, *key))).collect()
     }
 
-    /// The deadline of a drain has come.
+    /// Gives back all running attempts, at the deadline of a drain.
     pub(super) fn release_running(&mut self) {
         for (id, (task, epoch)) in self.running_attempts() {
             self.halt(id, task, epoch, Halt::Released);
@@ -157,7 +157,8 @@ impl WorkerDriver {
         let now = self.env.clock.now();
         let AttemptEnd { task, epoch, ending, stuck } = ended;
         self.forget_attendant((id, task, epoch));
-        // It may have been cancelled before the lease was granted: whoever waited for it waits on.
+        // The attempt may have been cancelled before the lease was granted: the request for a lease
+        // waits for another task.
         self.unbind_claim(id, task);
         let wall_ms = self.env.clock.wall_ms();
         let sample = self.env.rng.u32(..);
@@ -166,7 +167,8 @@ impl WorkerDriver {
         lane.running_bytes -= running.payload_bytes;
         lane.metadata.running.ended((task, epoch));
         let took = now.since(running.started_at);
-        // It may have failed before it was told, or have begun at another gateway.
+        // The attempt may have failed before it learned of the cancel, or have begun at another
+        // gateway.
         let cancelled =
             matches!(ending, Ending::Failed(..)) && lane.core.machine().fold(task).cancel;
         let ending = if cancelled { Ending::Cancelled } else { ending };
@@ -200,8 +202,8 @@ impl WorkerDriver {
             }
             lane.core.handle_finished(task, epoch, outcome);
             if !lane.is_shown(running.payload_bytes) {
-                // A large one would wait for the outcome and for the metadata topic, while the next
-                // task has its slot.
+                // A large payload would stay until the outcome and the metadata entry are stored,
+                // while the next task already has the slot.
                 lane.core.handle_payload_spent(task);
             }
         }
@@ -217,7 +219,7 @@ impl WorkerDriver {
 }
 
 impl Environment {
-    /// What the processor of this attempt reports, and how long it may report nothing.
+    /// The channel for reports of this attempt, with the limit on time without a report.
     fn reports(
         &self,
         (lane, id, epoch): (LaneId, TaskId, Epoch),
@@ -231,7 +233,7 @@ impl Environment {
     }
 }
 
-/// How an attempt has ended, whatever its processor has done.
+/// The end of an attempt, including a panic outside its processor.
 fn end_of(
     ended: Result<AttemptEnd, Panic>,
     at: (TaskId, Epoch),
@@ -246,8 +248,8 @@ fn end_of(
 }
 
 impl WorkerConfig {
-    /// When the budget of an attempt that has run for so long is used up; and whether that of its
-    /// task is then, too, which was claimed first at this wall-clock time.
+    /// When the budget of an attempt ends, `used` having been spent already; and whether the budget
+    /// of the task (first claimed at `created_ms`, wall clock) ends then, too.
     fn deadline(
         &self,
         terms: Option<&Terms>,
@@ -267,7 +269,8 @@ impl WorkerConfig {
         (deadline, total.is_some() && left == total)
     }
 
-    /// The outcome of this attempt of so many, and its body; `None` when nobody waits for one.
+    /// The outcome of attempt number `attempt` of at most `max`, and its body; `None` if the
+    /// attempt needs no outcome.
     pub(super) fn judge(
         &self,
         ending: Ending,

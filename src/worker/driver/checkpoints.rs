@@ -1,14 +1,14 @@
-//! Publishes checkpoints of running attempts: the newest one, at most one a second for each attempt.
+//! Publishes checkpoints of running attempts: the newest one, at most one per second and attempt.
 //!
-//! A checkpoint is stored when the worker has read its entry back and the log has accepted it. An
+//! A checkpoint is stored once the worker has read its entry back and the log has accepted it. An
 //! entry behind the end of its attempt is ignored, whatever its receipt says. Until a checkpoint is
 //! stored the newest one is published again, each time under a fresh key.
 //!
 //! Invariants:
-//! - At most one checkpoint of an attempt is under way, apart from the one that is published before
+//! - At most one checkpoint of an attempt is in flight, apart from the one that is published before
 //!   its outcome.
-//! - A try ends: its checkpoint is read back, its publish fails, its timer ends, or the worker reads
-//!   an own heartbeat that is stored behind it.
+//! - A try ends: its checkpoint is read back, its publish fails, its timer ends, or the worker
+//!   reads an own heartbeat that is stored behind it.
 
 use super::lane::PartitionDriver;
 use super::lanes::LaneId;
@@ -23,26 +23,26 @@ use longhaul_core::task::{Position, TaskId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// At most one checkpoint per task is published in this time.
+/// Shortest interval between two checkpoints of a task.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
 /// The checkpoints of one attempt.
 pub(super) struct Checkpoints {
     pub(super) reports: Arc<AttemptReports>,
-    /// When one was published last, or could not be.
+    /// When a checkpoint was last published, or failed to be.
     published_at: Option<Moment>,
     under_way: Option<Try>,
 }
 
 /// One try to store a checkpoint.
 struct Try {
-    /// Its number on this lane, so that a late receipt is told from that of a later try.
+    /// The number of the try on this lane; distinguishes a late receipt from that of a later try.
     number: u64,
     /// The key of its entry; `None` while it is too early to publish.
     key: Option<OnceKey>,
     /// The number of the checkpoint among those of its attempt.
     checkpoint: u64,
-    /// Where its entry is stored, if the receipt came before the entry.
+    /// Position of the stored entry, if the receipt arrived before the entry.
     stored_at: Option<Position>,
 }
 
@@ -59,7 +59,7 @@ impl Drop for Checkpoints {
 }
 
 impl WorkerDriver {
-    /// Publishes the newest checkpoint of an attempt as soon as it may be.
+    /// Publishes the newest checkpoint of an attempt as soon as the interval allows it.
     pub(super) fn publish_checkpoint(&mut self, id: LaneId, task: TaskId, epoch: Epoch) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -96,8 +96,8 @@ impl WorkerDriver {
                     OnReceipt::new(move |published| answers.put(tried(published.ok())));
                 lane.publish(&Entry::Checkpoint(key), &given.bytes, None, on_receipt);
             }
-            // Too early. Or after a self-fence nobody knows yet whether the attempt is still this
-            // worker's.
+            // Too early; or, after a self-fence, it is unknown whether the attempt still belongs to
+            // this worker.
             None => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(if wait.is_zero() { CHECKPOINT_EVERY } else { wait }).await;
                 tried(None)
@@ -105,7 +105,8 @@ impl WorkerDriver {
         }
     }
 
-    /// A try has its receipt, or its checkpoint may not be stored, or its timer has ended.
+    /// Handles the end of a try: its receipt arrived, its checkpoint may not be stored, or its
+    /// timer ended.
     pub(super) fn handle_checkpoint_tried(
         &mut self,
         id: LaneId,
@@ -125,7 +126,7 @@ impl WorkerDriver {
         }
     }
 
-    /// The worker has read an entry of the ledger.
+    /// Handles a ledger entry that the worker has read.
     pub(super) fn follow_checkpoints(&mut self, id: LaneId, read: &Inbound, accepted: bool) {
         if let Entry::Checkpoint(key) = read.entry
             && accepted
@@ -150,8 +151,9 @@ impl WorkerDriver {
         }
     }
 
-    /// The ledger is read up to here. A checkpoint that is stored before and was not read back is
-    /// lost: a broker without a retention may delete an entry before a reader has it.
+    /// Finds lost checkpoints. The ledger is read up to `read_to`; a checkpoint stored before that
+    /// and not read back is lost. A broker without retention may delete an entry before a reader
+    /// gets it.
     fn look_for_lost_checkpoints(&mut self, id: LaneId, read_to: Position) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let lost = lane.running.iter_mut().filter_map(|(attempt, running)| {
@@ -165,8 +167,8 @@ impl WorkerDriver {
 }
 
 impl PartitionDriver {
-    /// An attempt has ended, and another one may follow: what it gave last stands on the ledger
-    /// before its outcome does.
+    /// Keeps the last checkpoint of an ended attempt if another attempt may follow: it must be on
+    /// the ledger before the outcome.
     pub(super) fn keep_last_checkpoint(
         &mut self,
         (task, epoch): (TaskId, Epoch),
@@ -179,9 +181,9 @@ impl PartitionDriver {
         }
     }
 
-    /// The outcome of an attempt is about to be published, for the first time or again: what it
-    /// gave last goes before it, under a fresh key. Nobody waits for the receipt: when it is lost
-    /// so is, more often than not, that of the outcome, and both are published again.
+    /// Publishes the last checkpoint of an attempt under a fresh key, before its outcome is
+    /// published for the first time or again. It waits for no receipt: if the checkpoint is lost,
+    /// the outcome is usually lost as well, and both are published again.
     pub(super) fn publish_last_checkpoint(&mut self, OnceKey { task, epoch, .. }: OnceKey) {
         let last = self.last_checkpoints.get(task).filter(|(given_in, _)| *given_in == epoch);
         let Some(bytes) = last.map(|(_, bytes)| bytes.clone()) else { return };

@@ -1,4 +1,4 @@
-//! How a lane consumes its task topic, and what it does where the queue has an order.
+//! How a lane consumes its task topic, also where the queue has an order.
 
 use super::lane::{PartitionDriver, TaskPayload};
 use super::{Environment, WorkerEvent};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 
 impl PartitionDriver {
-    /// Starts the consumer service; false if one runs.
+    /// Starts the consumer service. Returns false if one is running.
     pub(super) fn start_consuming(
         &mut self,
         env: &mut Environment,
@@ -36,7 +36,7 @@ impl PartitionDriver {
         true
     }
 
-    /// The next session has another type of subscription; one that is open ends.
+    /// Gives the next session the other type of subscription, and ends an open session.
     pub(super) fn subscribe_anew(&self, by_key: bool) {
         self.by_key.store(by_key, Ordering::Relaxed);
         if self.consumer_service.is_some() {
@@ -44,7 +44,8 @@ impl PartitionDriver {
         }
     }
 
-    /// Ends the consumer session; the broker delivers what it held to others, or again.
+    /// Ends the consumer session. The broker redelivers its unacknowledged messages, to this worker
+    /// or others.
     pub(super) fn stop_consuming(&mut self) {
         if let Some(service) = self.consumer_service.take() {
             service.abort();
@@ -56,14 +57,14 @@ impl PartitionDriver {
         self.consumer = Mailbox::new();
     }
 
-    /// The order key of a task's message, where it matters.
+    /// The order key of a task's message, if the queue has an order.
     pub(super) fn order_key_of(&self, message: &Message) -> Option<Bytes> {
         let key = message.order_key().filter(|_| self.core.keeps_order());
         key.map(Bytes::copy_from_slice)
     }
 
-    /// What a message carries. Its order key is told as a property, whoever has published it: so it
-    /// goes with the task to its dead letter, and back.
+    /// The payload and properties of a message. The order key is added as a property for every
+    /// producer, so that it is kept in a dead letter and in its replay.
     pub(super) fn payload_of(&self, message: Message) -> TaskPayload {
         let key = self.order_key_of(&message);
         let mut payload = TaskPayload::from(message);
@@ -73,9 +74,8 @@ impl PartitionDriver {
         payload
     }
 
-    /// The queue has an order from now on, or none any more. A consumer that is open subscribes
-    /// anew: the broker takes no consumers of two types, so this one waits until the others have
-    /// done so, too.
+    /// Starts or stops keeping an order. An open consumer subscribes anew. The broker refuses
+    /// consumers of two types, so this one waits until the others have switched, too.
     pub(super) fn change_order(&mut self, by_key: bool) {
         if by_key && self.config.legacy {
             let topic = &self.topics.task;
@@ -90,8 +90,9 @@ impl PartitionDriver {
         }
     }
 
-    /// In a drain the lines go to other workers, which show the ends of what still runs here, and
-    /// acknowledge them: as long as this worker consumes the broker gives its keys to nobody else.
+    /// Leaves the subscription in a drain, so that the lines go to other workers. They show and
+    /// acknowledge the ends of tasks that still run here. While this worker consumes, the broker
+    /// gives its keys to no other.
     pub(super) fn leave_line(&mut self) {
         if self.core.keeps_order() && !std::mem::replace(&mut self.has_left, true) {
             self.consumer.put(ConsumerCommand::Leave);

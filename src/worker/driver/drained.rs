@@ -1,6 +1,6 @@
-//! A worker that is drained from outside: a drain request on the register of one of its queues has
-//! the effect of a request of its own handle. When the worker has drained it removes the request,
-//! which is for no other process.
+//! Draining from outside the process: a drain request on the register of one of the worker's queues
+//! acts like a request of its own handle. After draining, the worker removes the request, which
+//! concerns no other process.
 
 use super::{StopRequest, WorkerDriver};
 use crate::transport::OnReceipt;
@@ -8,14 +8,15 @@ use futures::future::join_all;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName, RegisterEntry, RegisterKey};
 
 impl WorkerDriver {
-    /// The name of the document that has this worker drain; `None` if it does not say who it is.
+    /// The name of the document that requests a drain of this worker; `None` if the worker has no
+    /// instance name.
     fn request_name(&self) -> Option<DocumentName> {
         let instance = self.config.identity.instance.as_str();
         DocumentName::new(DocumentKind::Drain, instance).ok()
     }
 
-    /// Drains, if a register says so. Once only: neither a second request, nor its removal, changes
-    /// a drain that has begun.
+    /// Begins a drain if a register has a request for it. A second request, or the removal of the
+    /// first, does not change a drain that has begun.
     pub(super) fn take_up_drain_request(&mut self, queue: usize) {
         let Some(name) = self.request_name() else { return };
         let Some(read) = self.queues.get(queue) else { return };
@@ -34,7 +35,7 @@ impl WorkerDriver {
         self.env.drain_request.arrive();
     }
 
-    /// What is asked of the worker by its handle and from outside: the earlier deadline counts.
+    /// The stop request from the handle or from outside; of two deadlines the earlier one counts.
     pub(super) fn asked(&self) -> StopRequest {
         match (*self.stop_request.borrow(), self.told_to_drain) {
             (StopRequest::None, Some(deadline)) => StopRequest::Drain(deadline),
@@ -43,8 +44,8 @@ impl WorkerDriver {
         }
     }
 
-    /// Removes the drain requests to this worker: no other process obeys them. What gets lost here
-    /// is removed when the next worker of the queue is drained.
+    /// Removes the drain requests for this worker; no other process obeys them. A removal that is
+    /// lost is done when the next worker of the queue is drained.
     pub(super) fn remove_drain_requests(&mut self) -> impl Future<Output = ()> + use<> {
         let name = self.request_name();
         let Self { queues, env, services, .. } = self;

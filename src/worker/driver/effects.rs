@@ -115,8 +115,8 @@ impl WorkerDriver {
         }
     }
 
-    /// An invariant forbade a step. It is said once for each task, for nothing more is done about
-    /// that.
+    /// Logs a step that an invariant forbade, once per task: the worker does nothing more about
+    /// that task.
     fn set_aside(&mut self, id: LaneId, violation: Violation, epoch: Epoch) {
         let Violation { id: invariant, what, task } = violation;
         let told = task.map(|task| task.to_string()).unwrap_or_default();
@@ -151,7 +151,7 @@ impl WorkerDriver {
         let content = self.content(id, entry, holder);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if matches!(entry, Entry::Checkpoint(_)) {
-            // `checkpoints.rs` publishes it: it has the bytes.
+            // `checkpoints.rs` publishes it, because it holds the bytes.
             return;
         }
         if let Entry::Done(done) = entry {
@@ -170,12 +170,12 @@ impl WorkerDriver {
         lane.publish(entry, &content, expires, on_receipt);
     }
 
-    /// The content of an entry; `holder` is that of the claim of a lease.
+    /// The content of an entry; `holder` is the content for the claim of a lease.
     fn content(&self, id: LaneId, entry: &Entry, holder: Bytes) -> Bytes {
         let Some(lane) = self.lanes.get(&id) else { return Bytes::new() };
         match entry {
             Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder,
-            // The worker that shows the end reads the reason back: another claim of that epoch,
+            // The worker that shows the end reads the reason back: another claim of the same epoch,
             // with another reason, may have won.
             Entry::Claim(claim) => {
                 let lost_to = lane.core.machine().lost_to(claim.key.task);
@@ -200,7 +200,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Why a task is closed whose key this other task holds.
+    /// Why a task is closed when another task holds its key.
     fn lost_reason(&self, id: LaneId, task: TaskId, holder: QueueTask) -> String {
         let apart = self.queue_task(id, holder.id) != Some(holder);
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
@@ -212,8 +212,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Publishes tombstones among the other entries of the ledger, and says whether all of them are
-    /// stored.
+    /// Publishes tombstones to the ledger and reports whether all of them were stored.
     fn tombstone(&mut self, id: LaneId, keys: &[Key]) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let generation = lane.generation;
@@ -225,8 +224,8 @@ impl WorkerDriver {
                 let Some(fate) = all.note(published.into()) else { return };
                 let stored = fate == PublishResult::Stored;
                 let event = WorkerEvent::Tombstoned { lane: id, generation, fate };
-                // What is missing is published again. What fails at once must not be tried at full
-                // speed.
+                // Missing tombstones are published again, after a pause if publishing failed at
+                // once.
                 answers.put(if stored { event } else { WorkerEvent::Later(Box::new(event)) });
             });
             lane.publish(&Entry::Tombstone(*key), b"", expires, on_receipt);
@@ -273,8 +272,8 @@ impl WorkerDriver {
 }
 
 impl WorkerDriver {
-    /// The end of a task was asked for whose message cannot be found. It is said once, however many
-    /// such requests there are.
+    /// Warns about a cancel request for a task whose message cannot be found. Logged once per
+    /// worker.
     fn tell_of_orphan(&mut self, id: LaneId, task: TaskId) {
         let Some(lane) = self.lanes.get(&id) else { return };
         if std::mem::replace(&mut self.orphans_told, true) {
@@ -287,7 +286,7 @@ impl WorkerDriver {
     }
 }
 
-/// What became of messages that belong together.
+/// Collects the results of messages that belong together.
 struct AllStored(Mutex<(usize, PublishResult)>);
 
 impl AllStored {
@@ -295,8 +294,8 @@ impl AllStored {
         Self(Mutex::new((count, PublishResult::Stored)))
     }
 
-    /// Notes the fate of one of them. Returns what is to be said of all, with the last one: the
-    /// first refusal, if there is one.
+    /// Notes the result of one message. With the last one, returns the result for all: the first
+    /// refusal, if there is one.
     fn note(&self, fate: PublishResult) -> Option<PublishResult> {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, all) = &mut *noted;
@@ -309,7 +308,7 @@ impl AllStored {
 }
 
 impl PartitionDriver {
-    /// The reason that a claim gives which closes its task.
+    /// The reason in a claim that closes its task.
     fn closing_reason(&self, claim: &Claim) -> Bytes {
         match self.core.closing_reason(claim.key.task, claim.kind) {
             Some(reason) => Bytes::copy_from_slice(reason.as_bytes()),
@@ -317,8 +316,8 @@ impl PartitionDriver {
         }
     }
 
-    /// Replaces the result that the ledger takes in no message by the reason why; false if it was
-    /// not a result.
+    /// Replaces a result that the ledger refused in any message by the reason. Returns false if the
+    /// body was not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
         match self.outcome_bodies.get(key.task) {
             Some((epoch, body @ OutcomeBody::Result(_))) if *epoch == key.epoch => {
@@ -354,8 +353,8 @@ impl Environment {
     }
 }
 
-/// Reads until the broker answers, for as long as the worker lives: only its word says that a
-/// message is gone.
+/// Reads until the broker answers, for as long as the worker lives: only the broker's answer proves
+/// that a message is gone.
 pub(super) async fn fetch_at_last(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
@@ -370,7 +369,7 @@ pub(super) async fn fetch_at_last(
     }
 }
 
-/// The outcome of an attempt that had begun when its worker was stopped: it does not count.
+/// The outcome of an attempt that was stopped with its worker; it does not count as an attempt.
 pub(super) const fn released() -> Outcome {
     Outcome::Released(NextAttempt::AFTER_DRAIN)
 }

@@ -1,4 +1,4 @@
-//! What can happen to a worker.
+//! The events of a worker.
 
 use super::growth::PartitionCounts;
 use super::lanes::LaneId;
@@ -11,7 +11,7 @@ use longhaul_core::metadata::Showing;
 use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_core::task::{Position, TaskId};
 
-/// Everything that can happen.
+/// An event of a worker.
 pub(in crate::worker) enum WorkerEvent {
     Ledger {
         lane: LaneId,
@@ -49,7 +49,7 @@ pub(in crate::worker) enum WorkerEvent {
         epoch: Epoch,
         /// The number of the try.
         number: u64,
-        /// Where the checkpoint is stored, if its receipt says so.
+        /// Position of the stored checkpoint, if its receipt arrived.
         stored_at: Option<Position>,
     },
     Payload {
@@ -115,7 +115,7 @@ pub(in crate::worker) enum WorkerEvent {
         id: TaskId,
         epoch: Epoch,
     },
-    /// About the queue with this number.
+    /// An event of the queue with this number.
     Queue {
         queue: usize,
         event: QueueEvent,
@@ -127,19 +127,19 @@ pub(in crate::worker) enum WorkerEvent {
     },
     /// The partitions of the task topic with this number were counted.
     Partitions(u16, PartitionCounts),
-    /// About leases.
+    /// A lease event.
     Lease(LeaseEvent),
-    /// After a pause.
+    /// An event to handle after a pause.
     Later(Box<Self>),
 }
 
-/// What became of a publish.
+/// Result of a publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::worker) enum PublishResult {
     Stored,
-    /// It may be stored or not.
+    /// The message may or may not be stored.
     Unknown,
-    /// It is not stored and never will be as it is, for this reason.
+    /// The message was refused for this reason; the same message would be refused again.
     Refused(String),
 }
 
@@ -149,8 +149,8 @@ impl From<Published> for PublishResult {
             Ok(_) => Self::Stored,
             Err(PublishError::Refused(cause)) => Self::Refused(cause),
             Err(cause @ PublishError::TooLarge { .. }) => Self::Refused(cause.to_string()),
-            // What was not stored is not tried again by itself, either: by now it may be too late,
-            // or not wanted any more.
+            // A message that was not stored is not retried here either: by now it may be late or
+            // unwanted.
             Err(_) => Self::Unknown,
         }
     }

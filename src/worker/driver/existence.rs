@@ -1,4 +1,4 @@
-//! Searches for the messages of tasks that others wait for.
+//! Searches for the messages of tasks that other tasks wait for.
 
 use super::queue_effects::QueueEvent;
 use super::{Environment, WorkerDriver, WorkerEvent};
@@ -8,15 +8,15 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use longhaul_core::protocol::register::QueueTask;
 use std::collections::BTreeMap;
 
-/// Whether there is a message with the id of a task, once the broker has answered.
+/// Whether a message with the id of a task exists, once the broker has answered.
 type Search = Shared<BoxFuture<'static, bool>>;
 
-/// The searches under way. However many tasks wait for one, its message is asked for once at a
-/// time: a worker that is cut off would ask for it without end.
+/// The searches in progress. Each message is requested once at a time, however many tasks wait for
+/// it; otherwise a worker without a connection would request it without end.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
     under_way: BTreeMap<QueueTask, WeakShared<BoxFuture<'static, bool>>>,
-    /// At this size the searches that are over are removed.
+    /// Finished searches are removed at this size.
     tidy_at: usize,
 }
 
@@ -41,7 +41,7 @@ impl Searches {
 }
 
 impl WorkerDriver {
-    /// Asks the topic for the messages of these tasks, on behalf of a task that waits for them.
+    /// Searches the topic for the messages of these tasks, on behalf of a task that waits for them.
     pub(super) fn look_for(&mut self, number: usize, task: QueueTask, named: Vec<QueueTask>) {
         let Self { queues, lanes, env, .. } = self;
         let Some(queue) = queues.get_mut(number) else { return };

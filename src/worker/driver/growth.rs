@@ -1,34 +1,34 @@
-//! Whether partitions that the task topic has gained can be worked on, and what to tell the
-//! operator.
+//! Decides whether the worker can work on partitions that the task topic has gained, and what to
+//! tell the operator.
 
 use crate::topics::TopicNames;
 
-/// Partitions of the task topic and of its ledger; `None` where a topic is not a partitioned one.
+/// Number of partitions of the task topic and of its ledger; `None` for a topic without partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::worker) struct PartitionCounts {
     pub(in crate::worker) task: Option<u32>,
     pub(in crate::worker) ledger: Option<u32>,
 }
 
-/// What is not as it should be about the partitions.
+/// A problem with the number of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartitionMismatch {
-    /// The ledger has fewer, and the broker makes none beyond its number.
+    /// The ledger has fewer partitions, and the broker creates none beyond their number.
     NotCovered { task: u32, ledger: u32 },
-    /// The ledger is no partitioned topic: the broker makes one topic per partition, without
+    /// The ledger is not a partitioned topic: the broker creates one topic per partition, without
     /// policies.
     NotSetUp { task: u32 },
 }
 
-/// Remembers what was said, so that it is said once per change.
+/// Remembers what was logged, so that each change is logged once.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Growth {
     said: Option<PartitionMismatch>,
 }
 
 impl Growth {
-    /// The number of partitions to work on, of which `open` are worked on already. Whoever grows T
-    /// grows C and M first.
+    /// The number of partitions to work on; `open` of them are open already. The ledger and the
+    /// metadata topic must be extended before the task topic.
     pub(in crate::worker) fn judge(
         &mut self,
         counts: PartitionCounts,
@@ -40,7 +40,7 @@ impl Growth {
         let trouble = match counts.ledger {
             Some(ledger) if ledger < task => Some(PartitionMismatch::NotCovered { task, ledger }),
             None if grown => Some(PartitionMismatch::NotSetUp { task }),
-            // What was said of the same number still holds.
+            // The last message about the same number still applies.
             None => self.said,
             Some(_) => None,
         };
@@ -48,8 +48,8 @@ impl Growth {
             self.said = trouble;
             trouble.inspect(|trouble| trouble.tell(topics));
         }
-        // A new worker would work on all of them, too, where the broker makes the topics as they
-        // are needed.
+        // A new worker would also work on all of them, where the broker creates the topics on
+        // demand.
         Some(counts.ledger.map_or(task, |ledger| ledger.min(task)))
     }
 }
@@ -78,7 +78,8 @@ impl PartitionMismatch {
 mod tests {
     use super::*;
 
-    /// The number to work on, and what was said last, after each count; two partitions are open.
+    /// Checks the number to work on and what was logged last, after each count; two partitions are
+    /// open.
     #[track_caller]
     fn check(
         counts: &[(Option<u32>, Option<u32>)],

@@ -1,4 +1,4 @@
-//! A map from tasks to what is kept of them, that knows how many bytes that is.
+//! A map from tasks to values that tracks the total size of the values in bytes.
 
 use super::lane::TaskPayload;
 use bytes::Bytes;
@@ -8,9 +8,9 @@ use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Has a size.
+/// A value with a size.
 pub(super) trait Weigh {
-    /// In bytes, without what every value has.
+    /// The size in bytes, without the part that every value has.
     fn weight(&self) -> usize;
 }
 
@@ -33,7 +33,7 @@ impl Weigh for (Epoch, OutcomeBody) {
     }
 }
 
-/// See the module's documentation.
+/// A map from tasks to values that tracks their total size.
 #[derive(Debug)]
 pub(super) struct WeighedTaskMap<V> {
     values: BTreeMap<TaskId, V>,
@@ -59,7 +59,7 @@ impl<V: Weigh> WeighedTaskMap<V> {
         Some(value)
     }
 
-    /// Drops what is kept of these tasks.
+    /// Drops the values of these tasks.
     pub(super) fn forget(&mut self, ids: RangeInclusive<TaskId>) {
         let known: Vec<TaskId> = self.values.range(ids).map(|(id, _)| *id).collect();
         for id in known {
@@ -75,7 +75,7 @@ impl<V: Weigh> WeighedTaskMap<V> {
         self.values.contains_key(&id)
     }
 
-    /// Keeps only what `keep` says.
+    /// Keeps only the values for which `keep` returns true.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(TaskId, &V) -> bool) {
         let bytes = &mut self.bytes;
         self.values.retain(|id, value| {

@@ -1,4 +1,4 @@
-//! Who holds the leases of a lane, and who has held those that have ended, until that is shown.
+//! The holders of the leases of a lane, and of ended leases until their end is shown.
 
 use super::lane::PartitionDriver;
 use crate::transport::Message;
@@ -11,28 +11,28 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of so many leases that have ended it is known who held them. Whoever has ended one shows that at
-/// once; the others know the name only for the case that this one dies before.
+/// Maximum number of ended leases whose holder is remembered. The worker that ended a lease shows
+/// its end at once; the others need the name only if that worker dies first.
 const ENDED_MAX: usize = 10_000;
 
-/// See the module's documentation.
+/// The holders of leases of a lane.
 #[derive(Debug, Default)]
 pub(super) struct LeaseHolders {
     running: BTreeMap<TaskId, RunningLease>,
     ended: EndedHolders,
 }
 
-/// The names of those who have held leases that have ended.
+/// The names of the holders of ended leases.
 #[derive(Debug, Default)]
 struct EndedHolders {
-    /// With their places in the order of the ends.
+    /// The position in the order of ends, and the holder's name.
     workers: BTreeMap<TaskId, (u64, Arc<str>)>,
     order: BTreeMap<u64, TaskId>,
     next: u64,
 }
 
 impl EndedHolders {
-    /// Adds one. Of too many the one goes that ended first.
+    /// Adds an ended lease. Beyond the maximum, removes the one that ended first.
     fn insert(&mut self, task: TaskId, worker: Arc<str>) {
         self.remove(task);
         self.workers.insert(task, (self.next, worker));
@@ -52,7 +52,7 @@ impl EndedHolders {
     }
 }
 
-/// Who holds a lease.
+/// A running lease and its holder.
 #[derive(Debug)]
 struct RunningLease {
     /// The worker's name.
@@ -72,18 +72,18 @@ impl LeaseHolders {
         self.ended.insert(task, worker);
     }
 
-    /// Who has held the lease of this task is shown.
+    /// Forgets the holder of an ended lease; the end is shown.
     pub(super) fn forget_ended(&mut self, task: TaskId) {
         self.ended.remove(task);
     }
 
-    /// The task runs otherwise.
+    /// Forgets the lease of a task that now runs without one.
     fn forget(&mut self, task: TaskId) {
         self.running.remove(&task);
         self.ended.remove(task);
     }
 
-    /// These are sealed: nothing more is shown of them.
+    /// Forgets sealed tasks; nothing more is shown for them.
     pub(super) fn forget_all(&mut self, tasks: RangeInclusive<TaskId>) {
         let sealed: Vec<TaskId> = self.ended.workers.range(tasks).map(|(task, _)| *task).collect();
         for task in sealed {
@@ -93,7 +93,7 @@ impl LeaseHolders {
 }
 
 impl PartitionDriver {
-    /// Who holds the lease of this task.
+    /// The holder of the task's lease.
     pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
         self.holders
             .running
@@ -101,15 +101,15 @@ impl PartitionDriver {
             .map_or_else(|| Arc::from(""), |holder| Arc::clone(&holder.worker))
     }
 
-    /// How long the lease of this task has run already, by the wall clocks: whoever takes it over
-    /// goes on with what is left of its budget.
+    /// How long the lease of this task has run, by the wall clocks. A worker that takes it over
+    /// continues with the rest of its budget.
     pub(super) fn leased_for(&self, task: TaskId, wall_ms: u64) -> Duration {
         let claimed_ms =
             self.holders.running.get(&task).map_or(wall_ms, |holder| holder.claimed_ms);
         Duration::from_millis(wall_ms.saturating_sub(claimed_ms))
     }
 
-    /// What entries of the task say of who works on it, or did so last, if it is leased.
+    /// The worker that entries of a leased task show: its current or its last holder.
     pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
         let LeaseHolders { running, ended } = &self.holders;
         let ended = || ended.workers.get(&task).map(|(_, worker)| worker);
@@ -117,8 +117,8 @@ impl PartitionDriver {
         Some(WorkerIdentity::named(worker.as_ref()).shown_json())
     }
 
-    /// An accepted claim says who holds a lease, and an outcome that nobody does any more. What
-    /// runs no attempt changes nothing of who had the last one.
+    /// Notes the holder of an accepted claim of a lease, and its end at an outcome. An entry that
+    /// runs no attempt leaves the last holder unchanged.
     pub(super) fn note_holder(&mut self, entry: &Entry, message: &Message) {
         match entry {
             Entry::Claim(Claim { key, lease_ms: Some(_), .. }) => {
@@ -141,7 +141,7 @@ impl PartitionDriver {
         }
     }
 
-    /// The metadata topic shows the task so.
+    /// Forgets the holder once the metadata topic shows the end of the task.
     pub(super) fn note_shown_end(&mut self, task: TaskId, shown: &ShownEntry) {
         let epoch = self.core.machine().fold(task).epoch;
         if shown.terminal && shown.epoch == Some(epoch.0) {
@@ -158,7 +158,7 @@ mod tests {
         TaskId { ledger: 1, entry, partition: -1, batch_index: None }
     }
 
-    /// A gateway that shows none of these ends has no other use for the names.
+    /// A gateway that shows none of these ends needs the names for nothing else.
     #[test]
     fn the_names_of_ended_leases_are_bounded_and_those_of_running_ones_kept() {
         let mut holders = LeaseHolders::default();
@@ -182,7 +182,7 @@ mod tests {
         assert!(holders.ended.order.is_empty());
     }
 
-    /// Whoever does not read the metadata topic keeps names until there are too many. The lease of
+    /// A worker that does not read the metadata topic keeps names up to the maximum. The lease of
     /// an old task may end last.
     #[test]
     fn of_ended_leases_those_are_forgotten_first_that_ended_first() {

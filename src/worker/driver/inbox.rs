@@ -1,5 +1,4 @@
-//! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata
-//! topic.
+//! Handles input from the three topics: ledger entries, deliveries, metadata entries.
 
 use super::WorkerDriver;
 use super::lanes::LaneId;
@@ -37,13 +36,13 @@ impl WorkerDriver {
     fn handle_entry(&mut self, id: LaneId, generation: u64, message: &Message, now: Moment) {
         let wall_ms = self.env.clock.wall_ms();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        // The entry before may have ended what was followed.
+        // The previous entry may have ended this follower.
         if lane.generation != generation {
             return;
         }
         match ledger::read(message) {
-            // Nothing of another partition's task may start here: its end would be looked for
-            // there.
+            // Refuse an entry of another partition's task: its end would be looked for on that
+            // partition.
             Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.partition()) => {
                 tracing::debug!(position = ?message.position, "the entry is of a task of another partition");
                 self.stats.malformed();
@@ -69,7 +68,7 @@ impl WorkerDriver {
                 }
                 if let Some(Verdict::Accepted) = verdict {
                     let machine = lane.core.machine();
-                    // What is read again after a self-fence was counted.
+                    // Outcomes read again after a self-fence were already counted.
                     if let Entry::Done(done) = &inbound.entry
                         && machine.is_ready()
                         && machine.speaks_for(done.key.owner)
@@ -110,8 +109,8 @@ impl WorkerDriver {
         }
     }
 
-    /// What was read of the ledger means nothing any more, and what takes its place is the truth
-    /// for whoever starts after that.
+    /// Discards the state read from a deleted or replaced ledger. The new ledger is authoritative
+    /// for every worker that starts from now on.
     fn handle_ledger_deleted(&mut self, id: LaneId, generation: u64) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.generation == generation {
@@ -155,7 +154,7 @@ impl WorkerDriver {
     fn handle_delivery(&mut self, id: LaneId, message: Message, now: Moment) {
         let defaults = self.defaults_of(id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        // A self-fence ends the session, and with it what it has delivered.
+        // A self-fence ends the session and discards its deliveries.
         if lane.session.is_none() {
             return;
         }
@@ -179,8 +178,8 @@ impl WorkerDriver {
         {
             return self.skim(id);
         }
-        // The session holds the rest of a batch already. No other worker gets these tasks while one
-        // of them runs here, unless this worker takes them in and offers them.
+        // The session already holds the rest of the batch. Other workers cannot get these tasks
+        // while one of them runs here, unless this worker takes them in and offers them.
         lane.skim = rest_of_batch(task, batch_size);
         if lane.skim > 0 {
             self.skimming.insert(id);
@@ -243,14 +242,13 @@ impl WorkerDriver {
     }
 }
 
-/// How many tasks come behind this one in its message.
+/// Number of tasks behind this one in its message.
 fn rest_of_batch(task: TaskId, batch_size: Option<u32>) -> usize {
     let rest = task.batch_index.zip(batch_size).map(|(at, size)| size.saturating_sub(at + 1));
     rest.and_then(|rest| usize::try_from(rest).ok()).unwrap_or(0)
 }
 
-/// Whether a message was published in another cluster. The ids of tasks there mean other tasks
-/// here.
+/// Whether a message was published in another cluster. Task ids from there denote other tasks here.
 const fn is_replica(message: &Message) -> bool {
     message.replicated_from.is_some()
 }

@@ -1,5 +1,5 @@
-//! One partition of the task topic, with its partitions of ledger and metadata topic, as the driver
-//! sees it: the pure core, and the services around it.
+//! One partition of the task topic with its partitions of ledger and metadata topic: the pure core
+//! and the services around it.
 
 use super::checkpoints::Checkpoints;
 use super::held::WeighedTaskMap;
@@ -41,8 +41,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Payloads up to this size are copied out of the buffer that they came in: a task may hold its
-/// payload for hours, and would hold what came beside it as well.
+/// Payloads up to this size are copied out of their receive buffer. A task may hold its payload for
+/// hours, and would keep the whole buffer alive.
 const COPIED_BYTES_MAX: usize = 4 * 1024;
 
 /// The payload of a task, and the properties of its message.
@@ -50,22 +50,22 @@ const COPIED_BYTES_MAX: usize = 4 * 1024;
 pub(super) struct TaskPayload {
     pub(super) bytes: Bytes,
     pub(super) properties: BTreeMap<String, String>,
-    /// What they say about how the task is to be run, if anything.
+    /// The terms in the properties, if there are any.
     pub(super) terms: Option<Arc<Terms>>,
-    /// Why the bytes cannot be read, where they cannot.
+    /// Why the payload cannot be decoded, if it cannot.
     pub(super) undecodable: Option<Arc<str>>,
-    /// When it was published, in ms by the clock of who did.
+    /// Publish time, in ms by the publisher's clock.
     pub(super) published_ms: u64,
 }
 
 impl TaskPayload {
-    /// Whether this is what was submitted, and not what stands for a payload that is gone or was
-    /// left out.
+    /// Whether this is the submitted payload, as opposed to a placeholder for one that is gone or
+    /// was left out.
     pub(super) const fn is_there(&self) -> bool {
         self.published_ms != 0
     }
 
-    /// What they allow the task as a whole, if they say anything of that.
+    /// The limits in the terms that apply to the task as a whole.
     pub(super) fn limits(&self) -> Option<Limits> {
         let terms = self.terms.as_deref()?;
         let limits = Limits {
@@ -93,16 +93,16 @@ impl From<Message> for TaskPayload {
 
 /// A running attempt.
 pub(super) struct RunningAttempt {
-    /// Ends it early; taken when used.
+    /// Ends the attempt early; taken when used.
     pub(super) halt: Option<oneshot::Sender<Halt>>,
     pub(super) attempt: u32,
-    /// It has begun here. Otherwise it is a lease that was granted before.
+    /// Whether the attempt began in this worker. Otherwise it is a lease that was granted earlier.
     pub(super) fresh: bool,
     pub(super) payload_bytes: usize,
     pub(super) started_at: Moment,
     pub(super) checkpoints: Checkpoints,
     pub(super) span: spans::OpenSpan,
-    /// Of its task.
+    /// The terms of the task.
     pub(super) terms: Option<Arc<Terms>>,
 }
 
@@ -114,76 +114,76 @@ pub(super) struct PartitionDriver {
     pub(super) payloads: WeighedTaskMap<TaskPayload>,
     pub(super) config: Arc<WorkerConfig>,
     pub(super) running: BTreeMap<(TaskId, Epoch), RunningAttempt>,
-    /// Of their payloads.
+    /// Bytes of the payloads of running attempts.
     pub(super) running_bytes: usize,
-    /// Who holds the leases that run, and has held others.
+    /// Holders of the running leases and of earlier ones.
     pub(super) holders: LeaseHolders,
-    /// Leases that have been silent for too long, and whose tasks are being read.
+    /// Leases that were silent for too long and whose task messages are being read.
     pub(super) ending: BTreeSet<(TaskId, Epoch)>,
-    /// Bodies of outcomes that were published and may have to be published or shown again.
+    /// Bodies of published outcomes that may have to be published or shown again.
     pub(super) outcome_bodies: WeighedTaskMap<(Epoch, OutcomeBody)>,
-    /// What else is known of attempts whose end is to be shown. See `remains.rs`.
+    /// Other facts about attempts whose end must be shown on the metadata topic. See `remains.rs`.
     pub(super) remains: WeighedTaskMap<(Epoch, Remains)>,
-    /// What attempts gave last that are about to end, or have ended and whose outcome is not on the
+    /// Last checkpoints of attempts that are about to end, or have ended without an outcome on the
     /// ledger.
     pub(super) last_checkpoints: WeighedTaskMap<(Epoch, Bytes)>,
-    /// How often a checkpoint was tried.
+    /// Number of attempts to publish a checkpoint.
     pub(super) checkpoint_tries: u64,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) metadata_publishes: Mailbox<Publish>,
-    /// What became of publishes, for the driver.
+    /// Mailbox of the driver for the results of publishes.
     answers: Mailbox<WorkerEvent>,
     dead_letters: Option<Mailbox<Publish>>,
-    /// What the ledger has refused.
+    /// Refusals by the ledger.
     pub(super) refusals: Refusals,
-    /// What the topic for dead letters refuses.
+    /// Refusals by the dead-letter topic.
     pub(super) refused_letters: Refusals,
     pub(super) consumer: Mailbox<ConsumerCommand>,
-    /// What the consumer service must know of others' tasks: see [`Partition::open_entries`].
+    /// Open entries of other owners' tasks, for the consumer service: see
+    /// [`Partition::open_entries`].
     pub(super) open_entries: Arc<AtomicU64>,
-    /// The open consumer session, and how many deliveries it may still bring.
+    /// The open consumer session, and below it the number of deliveries that it may still bring.
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
-    /// So many more it may bring because those before came too early and took no slot: see
+    /// Extra deliveries requested because the last ones were early and took no slot: see
     /// [`Driver::skim`](super::Driver::skim).
     pub(super) skim: usize,
-    /// What it held when it was counted last, for the sum of all lanes.
+    /// The load of this lane at the last count, as included in the sum of all lanes.
     counted: Load,
-    /// The slots that it held, and the tasks that waited for one, when it was looked at last.
+    /// Slots held and tasks waiting for a slot at the last look.
     uses: Use,
-    /// Counts the followers of the ledger, so that what an ended one left in the queue is told from
-    /// the new one's.
+    /// Numbers the followers of the ledger, to tell queued events of an ended follower from those
+    /// of the current one.
     pub(super) generation: u64,
-    /// Counts the consumer services, for the same reason.
+    /// Numbers the consumer services, for the same reason.
     pub(super) service: u64,
-    /// The settings that stand on the ledger: with them it is known again.
+    /// The settings stored on the ledger; they identify it after a reconnect.
     pub(super) landmark: Landmark,
-    /// When an own heartbeat came back last, whatever the owner id, if that is measured.
+    /// When this worker's heartbeat was last read back, under any owner id, if that is measured.
     pub(super) heartbeat_read_at: Option<Moment>,
-    /// The last entry of this session that was dropped because it comes from another cluster, and
-    /// whether that was ever told.
+    /// The last entry of this session that was dropped because it was replicated from another
+    /// cluster; below it, whether that was logged.
     pub(super) replica: Option<EntryId>,
     has_told_of_replicas: bool,
     follower: Option<AbortHandle>,
     pub(super) metadata_follower: Option<AbortHandle>,
     pub(super) letter_keeping: Option<AbortHandle>,
     pub(super) letter_policy: DeadLetterPolicy,
-    /// Questions for it: where M ends.
+    /// Requests to the metadata follower for the end of the metadata topic.
     pub(super) metadata_asked: Mailbox<Moment>,
-    /// The same of the follower that looks for entries of the Java reference.
+    /// The same for the follower of entries of the Java reference.
     pub(super) legacy_asked: Mailbox<Moment>,
-    /// The type of the subscription, for the consumer service: it is asked whenever a session
-    /// begins.
+    /// The type of the subscription; the consumer service reads it at the start of each session.
     pub(super) by_key: Arc<AtomicBool>,
-    /// It has left the subscription for good.
+    /// The lane has left the subscription for good.
     pub(super) has_left: bool,
     pub(super) consumer_service: Option<AbortHandle>,
 }
 
-/// The partitions that belong together.
+/// Partitions of the topics that belong together.
 #[derive(Clone, Debug)]
 pub(super) struct LaneTopics {
-    /// Of the task topic, without the partition.
+    /// Name of the task topic without the partition.
     pub(super) name: Arc<str>,
     pub(super) task: TopicPartition,
     pub(super) metadata: TopicPartition,
@@ -200,7 +200,8 @@ impl LaneTopics {
             task: of(&topics.task, partition),
             metadata: of(&topics.metadata, partition),
             ledger: of(&topics.ledger, partition),
-            // Dead letters are few and belong to people: one topic, as Pulsar's convention has it.
+            // One dead-letter topic for all partitions, by Pulsar's convention: dead letters are
+            // few, and people read them.
             dead_letters: of(&topics.dead_letters, -1),
             subscription: subscription.to_owned(),
         }
@@ -208,8 +209,8 @@ impl LaneTopics {
 }
 
 impl PartitionDriver {
-    /// A task that was submitted in another cluster runs there. Here it is acknowledged, once for
-    /// all messages of its entry.
+    /// Acknowledges a task that was submitted in another cluster; it runs there. Acknowledges once
+    /// for all messages of the entry.
     pub(super) fn drop_replica(&mut self, message: &Message, now: Moment) {
         let entry = message.position.entry_id();
         if !std::mem::replace(&mut self.has_told_of_replicas, true) {
@@ -226,7 +227,7 @@ impl PartitionDriver {
         }
     }
 
-    /// Opens a lane: it follows the ledger, and consumes when the core is ready.
+    /// Opens a lane. It follows the ledger, and consumes once the core is ready.
     pub(super) fn open(
         env: &mut Environment,
         services: &mut JoinSet<()>,
@@ -239,7 +240,7 @@ impl PartitionDriver {
         let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
         let mut core = if config.legacy { core.beside_legacy(config.keep_alive) } else { core };
         core.set_letters(config.dead_letters.letters());
-        // What the queue says is not known before its register is read.
+        // The limits of the queue are unknown until its register has been read.
         core.limit_claims(ClaimLimits { paused: true, ..ClaimLimits::default() }, env.clock.now());
         if config.leases.is_some() {
             core.grant_leases(env.rng.u64(..));
@@ -251,7 +252,7 @@ impl PartitionDriver {
         let publishing = publish(service, Batching::On, TopicSchema::None, ledger.clone());
         services.spawn(env.gate.wrap(publishing));
         let (service, schema) = (env.service(&topics.metadata), TopicSchema::TaskMetadata);
-        // In a compacted view the clients of C++ and Python show what was removed from a batch as
+        // In a compacted view, the C++ and Python clients show messages removed from a batch as
         // messages without key and value.
         let publishing = publish(service, Batching::Off, schema, metadata_publishes.clone());
         services.spawn(env.gate.wrap(publishing));
@@ -310,12 +311,12 @@ impl PartitionDriver {
         self.id
     }
 
-    /// The partition of the task topic, or -1.
+    /// The partition of the task topic; -1 without partitions.
     pub(super) const fn partition(&self) -> i32 {
         self.topics.task.partition
     }
 
-    /// Follows the ledger from its start; a follower that was there is dropped.
+    /// Follows the ledger from its start; drops the previous follower.
     pub(super) fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         self.generation += 1;
         let (lane, generation) = (self.id(), self.generation);
@@ -346,8 +347,8 @@ impl PartitionDriver {
         services.spawn(env.gate.wrap(following))
     }
 
-    /// Drops the body of the task's outcome, up to 1 MiB, and its last checkpoint, if this entry of
-    /// the ledger has superseded them: nobody would ask again.
+    /// Drops the body of the task's outcome (up to 1 MiB) and its last checkpoint if this ledger
+    /// entry has superseded them; nothing needs them any more.
     pub(super) fn drop_superseded(&mut self, entry: &Entry) {
         let Some(id) = entry.task() else { return };
         let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
@@ -360,14 +361,14 @@ impl PartitionDriver {
         }
     }
 
-    /// The attempt's outcome is of no more use.
+    /// Drops the outcome and the last checkpoint of an attempt; they are no longer needed.
     pub(super) fn forget_outcome(&mut self, id: TaskId) {
         self.drop_outcome(id);
         self.last_checkpoints.remove(id);
     }
 
-    /// After a self-fence: only the outcomes of attempts that are kept are published again, and
-    /// only their payloads are needed.
+    /// After a self-fence, keeps only the data of attempts that go on: their outcomes may be
+    /// published again, and their payloads are needed.
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
         self.outcome_bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
@@ -376,7 +377,7 @@ impl PartitionDriver {
         self.payloads.retain(|id, _| machine.task(id).is_some_and(|task| task.payload));
     }
 
-    /// What is held here and does not run.
+    /// Tasks and bytes held here that do not run.
     pub(super) fn load(&self) -> Load {
         let payloads = self.payloads.bytes().saturating_sub(self.running_bytes);
         let ended = self.outcome_bodies.bytes() + self.remains.bytes();
@@ -384,27 +385,27 @@ impl PartitionDriver {
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
     }
 
-    /// The sum of all lanes' loads with what this one holds now in the place of what it held when
-    /// it was counted last.
+    /// Returns the sum of all lanes' loads, with this lane's load at the last count replaced by its
+    /// current load.
     pub(super) fn counted_anew(&mut self, sum: Load) -> Load {
         let load = self.load();
         sum - std::mem::replace(&mut self.counted, load) + load
     }
 
-    /// What it has of its tasks, before and now.
+    /// The slots and waiting tasks of this lane, before and now.
     pub(super) fn used_anew(&mut self) -> (Use, Use) {
         let uses = Use { held: self.core.held_slots(), waiting: self.core.waiting() };
         (std::mem::replace(&mut self.uses, uses), uses)
     }
 
-    /// When to look at it, if nothing happens to it.
+    /// When to look at the lane next, if nothing happens to it.
     pub(super) fn timeout(&self) -> Moment {
         let ready = self.core.machine().is_ready();
         let next = self.core.timeout();
         self.metadata.timeout(ready).map_or(next, |at| at.min(next))
     }
 
-    /// A seal was read: what is kept here of its tasks is of no more use.
+    /// Drops everything kept for the tasks of a seal that was read.
     pub(super) fn forget_sealed(&mut self, sealed: &EntrySet, now: Moment) {
         for range in sealed.ranges() {
             self.outcome_bodies.forget(range.tasks());
@@ -417,7 +418,7 @@ impl PartitionDriver {
         self.metadata.ended.forget_if(|id| sealed.get(id.entry_id()).is_some());
     }
 
-    /// Lets the keeper of M look at a task that this entry of the ledger has ended.
+    /// Has the keeper of the metadata topic check a task that this ledger entry ended.
     pub(super) fn watch_end(&mut self, entry: &Entry, now: Moment) {
         let Some(id) = entry.task() else { return };
         let machine = self.core.machine();
@@ -426,7 +427,7 @@ impl PartitionDriver {
         self.watch_end_from_outside(entry, now);
     }
 
-    /// Has what becomes of a publish told to the driver, as this event.
+    /// Sends the result of a publish to the driver as this event.
     pub(super) fn tell(
         &self,
         event: impl FnOnce(PublishResult) -> WorkerEvent + Send + 'static,
@@ -435,8 +436,8 @@ impl PartitionDriver {
         OnReceipt::new(move |published| answers.put(event(published.into())))
     }
 
-    /// The same, but a refusal is told after a pause: what is published in its place may be refused
-    /// as well, and so on.
+    /// Like [`tell`](Self::tell), but reports a refusal after a pause: the replacement may be
+    /// refused as well, again and again.
     pub(super) fn tell_with_pause(
         &self,
         event: impl FnOnce(PublishResult) -> WorkerEvent + Send + 'static,
@@ -447,7 +448,7 @@ impl PartitionDriver {
         })
     }
 
-    /// Publishes to the ledger, unless it has to wait longer than until `expires`.
+    /// Publishes to the ledger, unless the entry would have to wait past `expires`.
     pub(super) fn publish(
         &self,
         entry: &Entry,
@@ -458,12 +459,12 @@ impl PartitionDriver {
         self.ledger.put(Publish { message: ledger::message(entry, content), on_receipt, expires });
     }
 
-    /// Publishes to the metadata topic, unless it has to wait longer than until `expires`.
+    /// Publishes to the metadata topic, unless the entry would have to wait past `expires`.
     pub(super) fn show(&self, message: Outgoing, expires: Option<Moment>, on_receipt: OnReceipt) {
         self.metadata_publishes.put(Publish { message, on_receipt, expires });
     }
 
-    /// Publishes a dead letter; the topic is made when the first one comes.
+    /// Publishes a dead letter; the first one creates the topic.
     pub(super) fn publish_dead_letter(
         &mut self,
         env: &mut Environment,
@@ -482,8 +483,8 @@ impl PartitionDriver {
         mailbox.put(Publish { message, on_receipt, expires: None });
     }
 
-    /// Draws the next owner id. Two workers that draw the same one would take each other's claims
-    /// for their own, so it comes from the operating system; in a simulation from the seed.
+    /// Draws the next owner id: from the operating system, or from the seed in a simulation. Two
+    /// workers with the same id would take each other's claims for their own.
     pub(super) fn draw_owner(env: &mut Environment) -> OwnerId {
         match env.clock {
             Clock::System => OwnerId(system_random()),

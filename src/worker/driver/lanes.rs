@@ -1,10 +1,10 @@
-//! The lanes of a worker, and which of them are to be looked at: those that something has happened
-//! to, and those whose time has come. The others are left alone, so that an event costs a worker on
-//! a hundred partitions no more than one on a single partition.
+//! The lanes of a worker, and the set of lanes to look at: those that something has happened to,
+//! and those whose deadline has passed. The others are left alone, so that an event costs a worker
+//! with a hundred partitions no more than a worker with one.
 //!
 //! Invariants:
-//! - Whoever gets a lane to change it, marks it: its effects are performed before the next event is
-//!   handled, and it is looked at in the same turn.
+//! - Mutable access to a lane marks it: its effects are performed before the next event is handled,
+//!   and it is looked at in the same turn.
 //! - A lane that is not marked has no effects, and is looked at when its next time comes, at the
 //!   latest.
 
@@ -17,18 +17,17 @@ use longhaul_core::protocol::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
-/// Names a lane of a worker. What is kept or told of a lane names it like this: a worker may have
-/// lanes on several topics.
+/// Identifies a lane of a worker. A worker may have lanes on several topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::worker) struct LaneId {
-    /// Which of the worker's task topics.
+    /// Number of the task topic in the worker.
     pub(in crate::worker) topic: u16,
     partition: i32,
 }
 
 impl LaneId {
     /// The lane of this partition of the task topic with this number; the partition is -1 on a
-    /// topic that has none.
+    /// topic without partitions.
     pub(in crate::worker) const fn new(topic: u16, partition: i32) -> Self {
         Self { topic, partition }
     }
@@ -39,24 +38,24 @@ impl LaneId {
     }
 }
 
-/// See the module's documentation.
+/// The lanes of a worker. See the module's documentation.
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: BTreeMap<LaneId, PartitionDriver>,
-    /// Something has happened to them since their effects were performed.
+    /// Lanes that something has happened to since their effects were performed.
     fresh: Vec<LaneId>,
-    /// Something has happened to them since they were looked at.
+    /// Lanes that something has happened to since they were looked at.
     marked: BTreeSet<LaneId>,
-    /// When to look at which lane that nothing happens to.
+    /// When to look at each lane that nothing happens to.
     alarms: Agenda<LaneId>,
-    /// Lanes with tasks that wait for a free slot, and the one of them that was looked at last.
+    /// Lanes with tasks that wait for a free slot; below, the lane that was served last.
     waiting: BTreeSet<LaneId>,
     served: LaneId,
-    /// What all lanes hold that does not run, as of the last look at each.
+    /// Everything that all lanes hold and that does not run, as of the last look at each.
     load: Load,
-    /// How many tickets each lane has asked for, as of the last look at it: mostly none.
+    /// Number of requested tickets per lane, as of the last look at it. Most lanes have none.
     asked: BTreeMap<LaneId, usize>,
-    /// How often a lane was looked at.
+    /// Number of looks at lanes.
     #[cfg(test)]
     pub(super) looks: usize,
 }
@@ -71,7 +70,7 @@ impl Lanes {
         self.lanes.get(id)
     }
 
-    /// To change it.
+    /// Mutable access to a lane; marks it.
     pub(super) fn get_mut(&mut self, id: &LaneId) -> Option<&mut PartitionDriver> {
         let lane = self.lanes.get_mut(id)?;
         if self.fresh.last() != Some(id) {
@@ -84,7 +83,7 @@ impl Lanes {
         self.lanes.len()
     }
 
-    /// How many there are of this topic.
+    /// Number of lanes of this topic.
     pub(super) fn count_of(&self, topic: u16) -> usize {
         self.lanes.range(LaneId::all_of(topic)).count()
     }
@@ -101,7 +100,7 @@ impl Lanes {
         self.lanes.values()
     }
 
-    /// To change all of them.
+    /// Mutable access to all lanes; marks all of them.
     pub(super) fn values_mut(&mut self) -> btree_map::ValuesMut<'_, LaneId, PartitionDriver> {
         self.fresh.clear();
         self.fresh.extend(self.lanes.keys());
@@ -115,27 +114,27 @@ impl Lanes {
         self.lanes.range(range)
     }
 
-    /// What all lanes hold that does not run.
+    /// Everything that all lanes hold and that does not run.
     pub(super) const fn load(&self) -> Load {
         self.load
     }
 
-    /// How many tickets have been asked for, as of the last look at each lane.
+    /// Number of requested tickets of all lanes, as of the last look at each.
     pub(super) fn asked(&self) -> usize {
         self.asked.values().sum()
     }
 
-    /// The same without this lane.
+    /// Number of requested tickets of all other lanes.
     pub(super) fn asked_beside(&self, id: LaneId) -> usize {
         self.asked() - self.asked.get(&id).copied().unwrap_or_default()
     }
 
-    /// When a lane is to be looked at next, if nothing happens.
+    /// When to look at a lane next, if nothing happens.
     pub(super) fn timeout(&self) -> Option<Moment> {
         self.alarms.next()
     }
 
-    /// A lane whose effects are to be performed.
+    /// Takes a lane whose effects must be performed.
     pub(super) fn next_fresh(&mut self) -> Option<LaneId> {
         let id = self.fresh.pop()?;
         self.marked.insert(id);
@@ -146,7 +145,7 @@ impl Lanes {
         self.lanes.get_mut(&id)?.core.poll_effect()
     }
 
-    /// The lanes that are to be looked at.
+    /// Takes the lanes to look at.
     pub(super) fn take_due(&mut self, now: Moment) -> BTreeSet<LaneId> {
         let mut due = std::mem::take(&mut self.marked);
         while let Some(id) = self.alarms.pop_due(now) {
@@ -155,7 +154,7 @@ impl Lanes {
         due
     }
 
-    /// Brings the load in line with what has happened to the marked lanes.
+    /// Updates the load of the marked lanes.
     pub(super) fn count_load(&mut self) {
         for id in &self.marked {
             if let Some(lane) = self.lanes.get_mut(id) {
@@ -164,17 +163,17 @@ impl Lanes {
         }
     }
 
-    /// How many lanes have tasks that wait for a free slot.
+    /// Number of lanes with tasks that wait for a free slot.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Which they are.
+    /// The lanes with tasks that wait for a free slot.
     pub(super) const fn waiting_lanes(&self) -> &BTreeSet<LaneId> {
         &self.waiting
     }
 
-    /// The next of them, in turns.
+    /// The next waiting lane, round robin.
     pub(super) fn next_waiting(&mut self) -> Option<LaneId> {
         let behind = (Bound::Excluded(self.served), Bound::Unbounded);
         let next = self.waiting.range(behind).next().or_else(|| self.waiting.first());
@@ -182,13 +181,13 @@ impl Lanes {
         next.copied()
     }
 
-    /// The lane to look at. [`Lanes::looked_at`] is to follow.
+    /// The lane to look at. The caller must call [`Lanes::looked_at`] afterwards.
     pub(super) fn look_at(&mut self, id: LaneId) -> Option<&mut PartitionDriver> {
         self.lanes.get_mut(&id)
     }
 
-    /// Nothing is left to be done about a lane now. Returns what it had of its tasks before, and
-    /// now.
+    /// Unmarks a lane after a look at it and sets its next alarm. Returns its use of slots before
+    /// and now.
     pub(super) fn looked_at(&mut self, id: LaneId) -> Option<(Use, Use)> {
         let lane = self.lanes.get_mut(&id)?;
         self.fresh.retain(|fresh| *fresh != id);

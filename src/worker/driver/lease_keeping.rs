@@ -1,5 +1,5 @@
-//! Leases that others have granted: how they stand, taking them over when this worker is asked
-//! about them, and ending those that have been silent for too long.
+//! Leases that other workers granted: looks up their state, takes them over on a request about
+//! them, and ends those that were silent for too long.
 
 use super::lane::{PartitionDriver, TaskPayload};
 use super::lanes::LaneId;
@@ -19,26 +19,26 @@ use longhaul_core::protocol::retry::AttemptFailure;
 use longhaul_core::task::{TaskId, text};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Messages of tasks of a partition whose leases are over that are read at once. A broker that is
-/// away keeps them from being read for as long as it is.
+/// Maximum number of tasks per partition whose messages are read at once because their leases are
+/// over. While the broker is away no read ends.
 const ENDING_AT_ONCE_MAX: usize = 64;
 
-/// How often it is looked at again whether a view is complete.
+/// Interval between checks whether a view is complete.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// How a lease stands, as far as is known here.
+/// State of a lease as far as this worker knows.
 pub(super) enum LeaseLookup {
-    /// It runs, on this lane.
+    /// The lease runs on this lane.
     Runs(LaneId),
-    /// It does not, for good.
+    /// The lease does not run and never will again.
     Not(ReportError),
     /// The view may be behind.
     Behind,
-    /// The same lease has brought the task to its end.
+    /// The task has succeeded under this lease.
     Succeeded,
 }
 
-/// What has come of looking whether a view is complete.
+/// Result of checking whether a view is complete.
 enum Looked {
     Whole,
     NotYet,
@@ -75,12 +75,12 @@ impl WorkerDriver {
             Looked::Whole => Ok(found),
             Looked::InVain => Err(ReportError::Unavailable),
         };
-        // Nobody may wait any more.
+        // The requester may have gone.
         drop(reply.send(found));
     }
 
-    /// How a lease stands. What has been silent for too long is over, though its end is not written
-    /// yet.
+    /// Looks up the state of a lease. A lease that was silent for too long counts as over, even
+    /// before its end is in the log.
     pub(super) fn standing(
         &mut self,
         token: &LeaseToken,
@@ -106,8 +106,8 @@ impl WorkerDriver {
         }
     }
 
-    /// The lane that knows the task. Topics of one queue have ledgers of their own, so that ids of
-    /// tasks are apart.
+    /// The lane that knows the task. Topics of one queue have separate ledgers, so their task ids
+    /// differ.
     fn lane_that_knows(&self, task: TaskId) -> Option<LaneId> {
         let mut lanes = self.lanes.range(..);
         let knows = |lane: &PartitionDriver| {
@@ -116,8 +116,8 @@ impl WorkerDriver {
         lanes.find(|(_, lane)| knows(lane)).map(|(id, _)| *id)
     }
 
-    /// Whether the view of all lanes of the task's partition is complete since it was asked; else
-    /// one more heartbeat tells.
+    /// Checks whether the views of all lanes of the task's partition are complete since the
+    /// request. If not, sends one more heartbeat to find out.
     fn look(&mut self, task: TaskId, until: Moment, now: Moment) -> Looked {
         let asked_at = until - LOOK_MAX;
         let mut looked = Looked::Whole;
@@ -141,8 +141,8 @@ impl WorkerDriver {
         }));
     }
 
-    /// Nobody here looks after this lease: reads its task, and takes it over. Where something
-    /// stands against that it is asked again: the lease may be about to end.
+    /// Takes over a lease without an attendant here: reads its task first. Repeats the request if
+    /// the lease cannot be taken over now, because it may be about to end.
     pub(super) fn begin_attending(
         &mut self,
         (id, task): (LaneId, TaskId),
@@ -162,13 +162,14 @@ impl WorkerDriver {
         }
     }
 
-    /// Whether this worker is asked about the lease of a task that it does not look after.
+    /// Whether a request concerns the lease of a task that has no attendant here.
     pub(super) fn is_asked_about(&self, id: LaneId, task: TaskId) -> bool {
         let asked = |leasing: &Leasing| leasing.attending.contains_key(&(id, task));
         self.leasing.as_ref().is_some_and(asked)
     }
 
-    /// The message of a task was read, or is gone, about whose lease this worker is asked.
+    /// Starts an attendant for a lease that a request concerns, after its task's message was read
+    /// or found to be gone.
     pub(super) fn attend_lease(&mut self, id: LaneId, task: TaskId, payload: Option<TaskPayload>) {
         let Some(leasing) = &mut self.leasing else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -190,14 +191,14 @@ impl WorkerDriver {
         }
     }
 
-    /// A lease has been silent for too long, and it is this worker's turn to end it. Its message
-    /// says how often the task is tried.
+    /// Ends a lease that was silent for too long; this worker is the one to do it. Reads the
+    /// message first for the task's maximum of attempts.
     pub(super) fn handle_lease_over(&mut self, id: LaneId, task: TaskId, epoch: Epoch) {
         let key = (id, task, epoch);
         if let Some(leasing) = &self.leasing
             && let Some(attendant) = leasing.desk.attendants.get(&key)
         {
-            // It has ended by itself if it does not listen.
+            // An attendant that does not listen has ended by itself.
             return drop(attendant.try_send(LeaseNotice::Silent));
         }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -254,7 +255,8 @@ impl WorkerDriver {
         told.ends(outcome, &reason, took, Some(&worker));
     }
 
-    /// A drain begins: leases are in the log, and others look after them.
+    /// Lets go of all leases when a drain begins: they are in the log, and other workers look after
+    /// them.
     pub(super) fn let_go_of_leases(&mut self, now: Moment) {
         if self.leasing.is_none() {
             return;

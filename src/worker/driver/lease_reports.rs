@@ -1,5 +1,5 @@
-//! What holders say of their leases, and how they are answered: a keep-alive when it was read back,
-//! an end when the log has accepted it and the metadata topic shows it.
+//! Handles messages from holders of leases. A keep-alive is answered once it was read back; an end
+//! is answered once the log has accepted it and the metadata topic shows it.
 
 use super::lanes::LaneId;
 use super::lease_keeping::LeaseLookup;
@@ -17,15 +17,15 @@ use longhaul_core::task::{Position, TaskState};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// An answer waits so long until the metadata topic shows what it tells.
+/// How long an answer waits for the metadata topic to show its fact.
 const SHOWN_MAX: Duration = Duration::from_secs(1);
 
-/// Renewals of one partition that are stored and not read back. Beyond this the ledger cannot be
-/// read, and holders are told so.
+/// Maximum number of renewals of one partition that are stored and not read back. Beyond it the
+/// ledger counts as unreadable, and holders get an error.
 const UNREAD_MAX: usize = 10_000;
 
 impl WorkerDriver {
-    /// The holder of a lease has something to say.
+    /// Handles a message from the holder of a lease.
     pub(super) fn handle_told(&mut self, asked: LeaseCommand, until: Moment, now: Moment) {
         let Some(token) = asked.token() else { return };
         match self.standing(&token, until, now) {
@@ -68,8 +68,8 @@ impl WorkerDriver {
         }
     }
 
-    /// That the holder is alive must be in the log before it is told that its lease goes on: others
-    /// would end it.
+    /// Publishes a renewal. It must be in the log before the holder gets the answer; otherwise
+    /// other workers would end the lease.
     fn renew_lease(
         &mut self,
         key: LeaseKey,
@@ -95,8 +95,8 @@ impl WorkerDriver {
         lane.publish(&entry, b"", Some(now + self.config.heartbeat), on_receipt);
     }
 
-    /// A renewal is stored, or may not be. Whether its lease had ended before it says what stands
-    /// on the ledger up to there.
+    /// Handles the receipt of a renewal, or its absence. The ledger up to that position tells
+    /// whether the lease had ended before.
     pub(super) fn handle_renewed(&mut self, stored: Option<Position>, renewed: Renewed) {
         let Renewed { key: (id, ..), .. } = renewed;
         let Some(at) = stored else {
@@ -113,7 +113,7 @@ impl WorkerDriver {
         }
     }
 
-    /// The ledger was read to here.
+    /// Answers the renewals up to this position; the ledger was read that far.
     pub(super) fn answer_renewals(&mut self, id: LaneId, read_to: Position) {
         while let Some(leasing) = &mut self.leasing
             && let Some(unread) = leasing.unread.get_mut(&id)
@@ -133,11 +133,11 @@ impl WorkerDriver {
             (LeaseLookup::Succeeded, _) => {
                 ReportError::Ended { state: TaskState::Completed, outcome: None }
             }
-            // Who is not listening any more has answered by that: the question is dropped.
+            // An attendant that no longer listens has answered by that; the request is dropped.
             (LeaseLookup::Runs(_) | LeaseLookup::Behind, Some(attendant)) => {
                 return drop(attendant.try_send(LeaseNotice::Kept { keep, reply }));
             }
-            // Others look after it by now.
+            // Another worker attends the lease by now.
             (LeaseLookup::Runs(_) | LeaseLookup::Behind, None) => ReportError::Unavailable,
         };
         drop(reply.send(Err(error)));
@@ -156,14 +156,14 @@ impl WorkerDriver {
         let Some(attendant) = leasing.desk.attendants.get(&key) else {
             return drop(reply.send(Err(ReportError::Expired)));
         };
-        // Its end may be on its way already: what the log says then is the answer.
+        // The end may be on its way already; then the log gives the answer.
         if let Err(TrySendError::Full(_)) = attendant.try_send(LeaseNotice::Ended(outcome)) {
             return drop(reply.send(Err(ReportError::Unavailable)));
         }
         leasing.reporters.entry(key).or_default().push((reported, reply));
     }
 
-    /// An entry of a task was read: whoever waits for the end of its lease is told.
+    /// Answers the requests that wait for the end of a lease, when an entry of its task was read.
     pub(super) fn answer_reporters(&mut self, id: LaneId, entry: &Entry, verdict: Option<Verdict>) {
         let Some(leasing) = &mut self.leasing else { return };
         let Some(task) = entry.task().filter(|_| verdict == Some(Verdict::Accepted)) else {
@@ -203,7 +203,8 @@ impl WorkerDriver {
         }));
     }
 
-    /// The metadata topic shows what has become of the epoch, or has had its time.
+    /// Sends the answers that waited for the metadata topic to show the end of the epoch, or whose
+    /// wait is over.
     pub(super) fn answer_shown(&mut self, key: LeaseKey) {
         if let Some(leasing) = &mut self.leasing {
             send_all(leasing.unshown.remove(&key).unwrap_or_default());
@@ -213,7 +214,7 @@ impl WorkerDriver {
 
 fn send_all(answers: Vec<ReportReply>) {
     for (answer, reply) in answers {
-        // Nobody may wait any more.
+        // The requester may have gone.
         drop(reply.send(answer));
     }
 }

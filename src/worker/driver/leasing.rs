@@ -1,6 +1,6 @@
-//! Leases what the worker claims: binds claims to requests, and hands leases out. What holders say
-//! of them is in `lease_reports.rs`, leases that others have granted and those that have been
-//! silent for too long are in `lease_keeping.rs`.
+//! Leases what the worker claims: binds claims to requests and grants leases. `lease_reports.rs`
+//! handles messages of holders; `lease_keeping.rs` handles leases that others granted or that were
+//! silent for too long.
 
 use super::WorkerDriver;
 use super::lane::TaskPayload;
@@ -23,30 +23,29 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What an attendant may be told before it has listened.
+/// Capacity of an attendant's channel.
 const TOLD_MAX: usize = 64;
 
-/// Whoever asks about a lease that this worker does not see waits so long until its view is
-/// complete.
+/// How long a request about a lease that this worker does not see waits for a complete view.
 pub(super) const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// An answer, and who gets it.
+/// An answer and its recipient.
 pub(super) type ReportReply = (Result<(), ReportError>, Reply<()>);
 
-/// What a driver has that leases what it claims.
+/// State of a driver that leases what it claims.
 pub(super) struct Leasing {
     pub(super) desk: LeaseQueue,
     pub(super) terms: LeaseTerms,
-    /// Somebody has asked for some types only, ever: before that no task's type is of interest.
+    /// Whether any request ever named task types. Before that, types are not tracked.
     typed: bool,
-    /// Who waits to hear that the end of a lease counts, and what it has reported.
+    /// Requests that wait for the end of a lease to be accepted, with the reported outcome.
     pub(super) reporters: HashMap<LeaseKey, Vec<(ReportedOutcome, Reply<()>)>>,
-    /// Renewals that are stored and not read back.
+    /// Renewals that are stored and not yet read back.
     pub(super) unread: HashMap<LaneId, BTreeMap<Position, Renewed>>,
-    /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may
-    /// look there.
+    /// Answers that wait until the metadata topic shows their fact, because the recipient may look
+    /// there.
     pub(super) unshown: HashMap<LeaseKey, Vec<ReportReply>>,
-    /// What is asked of leases whose tasks are being read, to look after them here.
+    /// Requests about leases whose tasks are being read, so that they can be attended here.
     pub(super) attending: HashMap<(LaneId, TaskId), Vec<LeaseCommand>>,
 }
 
@@ -65,12 +64,12 @@ impl Leasing {
 }
 
 impl WorkerDriver {
-    /// Whether the lease of this attempt is looked after here.
+    /// Whether this worker attends the lease of this attempt.
     pub(super) fn attends(&self, key: &LeaseKey) -> bool {
         self.leasing.as_ref().is_some_and(|leasing| leasing.desk.attendants.contains_key(key))
     }
 
-    /// So many tasks are asked for.
+    /// Sets the number of free slots to the number of requested tasks.
     pub(super) fn set_free_slots(&mut self) {
         if let Some(leasing) = &self.leasing {
             self.slots.set_free(leasing.desk.free());
@@ -78,9 +77,9 @@ impl WorkerDriver {
         }
     }
 
-    /// The claim that is to be published asks for a lease: says for whom. Returns the worker's
-    /// name, which is the claim's body; `None` if nobody asks for such a task any more, so that it
-    /// is not to be published.
+    /// Binds a claim that is about to be published to a request for a lease. Returns the worker's
+    /// name, which is the claim's body; `None` if no request for such a task is left, so that the
+    /// claim must not be published.
     pub(super) fn bind_claim(&mut self, id: LaneId, claim: &mut Claim) -> Option<Bytes> {
         let leasing = self.leasing.as_mut().filter(|_| claim.lease_ms.is_some());
         let Some(leasing) = leasing else { return Some(Bytes::new()) };
@@ -96,9 +95,9 @@ impl WorkerDriver {
         Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
     }
 
-    /// A task came, or its message was read. A worker notes its type, because an offer to other
-    /// workers says the type. A gateway that was never asked for types keeps tasks for the next
-    /// request, and offers only those that it cannot hand back.
+    /// Notes the type of a task that was delivered or read. A worker notes it because an offer to
+    /// other workers carries the type. A gateway without requests for types keeps tasks for the
+    /// next request, and offers only those that it cannot hand back.
     pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let typed = |leasing: &Leasing| leasing.typed || lane.core.keeps_order();
@@ -110,7 +109,7 @@ impl WorkerDriver {
         }
     }
 
-    /// The first request for some types only came: notes the types of the tasks that are here.
+    /// Notes the types of all tasks held here, at the first request that names types.
     fn note_types(&mut self) {
         for lane in self.lanes.values_mut() {
             for (task, payload) in lane.payloads.iter() {
@@ -119,7 +118,7 @@ impl WorkerDriver {
         }
     }
 
-    /// A claim is not published: the task waits until somebody asks for it.
+    /// Withdraws a claim that was not published: the task waits for the next request.
     pub(super) fn withdraw_claim(&mut self, id: LaneId, key: OnceKey) {
         let now = self.env.clock.now();
         if let Some(lane) = self.lanes.get_mut(&id) {
@@ -127,7 +126,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Nothing is on its way any more for this task.
+    /// Unbinds the task from its request; no claim of it is in flight any more.
     pub(super) fn unbind_claim(&mut self, id: LaneId, task: TaskId) {
         if let Some(leasing) = &mut self.leasing {
             leasing.desk.unbind((id, task));
@@ -135,7 +134,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Who looks after the lease of this attempt; `None` if this worker processes its tasks itself.
+    /// The attendant of this attempt's lease; `None` if this worker processes its tasks itself.
     pub(super) fn attendant(
         &mut self,
         (id, task, epoch): LeaseKey,
@@ -168,7 +167,7 @@ impl WorkerDriver {
         }))
     }
 
-    /// The attempt has ended here, or is let go of.
+    /// Forgets the attendant of an attempt that has ended here or was let go of.
     pub(super) fn forget_attendant(&mut self, key: LeaseKey) {
         if let Some(leasing) = &mut self.leasing {
             leasing.desk.attendants.remove(&key);
@@ -208,35 +207,35 @@ impl WorkerDriver {
         }
     }
 
-    /// Somebody asks for tasks: those that wait here may go.
+    /// Lets waiting tasks go, when a request for tasks arrives.
     fn wake(&mut self) {
         self.set_free_slots();
         self.without_credit.extend(self.lanes.keys());
     }
 
-    /// The attendant has begun: the lease goes to whoever asked for it.
+    /// Grants the lease to the request that it is bound to, once its attendant has begun.
     fn grant(&mut self, key: LeaseKey, lease: Lease) {
         let Some(leasing) = &mut self.leasing else { return };
         let (id, task, epoch) = key;
         let attempt = lease.attempt;
         if leasing.desk.grant((id, task), lease) {
-            // Not the lease itself: whoever has that may report.
+            // The log must not contain the lease token: its bearer may report an outcome.
             tracing::debug!(task = %task, %epoch, attempt, "lease granted");
         } else if let Some(attendant) = leasing.desk.attendants.get(&key) {
-            // It has ended by itself if it does not listen.
+            // An attendant that does not listen has ended by itself.
             drop(attendant.try_send(LeaseNotice::Unwanted));
         }
     }
 }
 
 impl TaskPayload {
-    /// What type of task it is.
+    /// The task type.
     fn task_type(&self) -> TaskType {
         TaskType::of(self.properties.get(text::TASK_TYPE).map(String::as_str))
     }
 }
 
-/// What a claim or a renewal says of a lease time.
+/// A lease time as a claim or a renewal carries it.
 pub(super) fn lease_ms(time: Duration) -> LeaseMs {
     u32::try_from(time.as_millis()).ok().and_then(LeaseMs::new).unwrap_or(LeaseMs::MAX)
 }

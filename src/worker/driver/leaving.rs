@@ -1,4 +1,4 @@
-//! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
+//! The end of a worker: takes nothing new, gives back what does not end in time, and leaves.
 
 use super::lanes::LaneId;
 use super::{StopRequest, WorkerDriver};
@@ -12,11 +12,12 @@ use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the end of a drain waits for what is under way.
+/// How long the end of a drain waits for work in progress.
 const LEAVING_MAX: Duration = Duration::from_secs(10);
 
 impl WorkerDriver {
-    /// Takes nothing new; at the deadline gives back what still runs. Says when to look again.
+    /// Takes nothing new, and gives back running attempts at the deadline. Returns when to look
+    /// again.
     pub(super) fn drain(&mut self, deadline: Moment, now: Moment) -> Moment {
         #[cfg(feature = "schedules")]
         for queue in &mut self.queues {
@@ -36,7 +37,7 @@ impl WorkerDriver {
         *self.gives_up_at.get_or_insert(now + LEAVING_MAX)
     }
 
-    /// What was under way at the deadline has not come to its end.
+    /// Whether the wait for work in progress after the deadline has ended without success.
     pub(super) fn has_given_up(&self, now: Moment) -> bool {
         let given_up = self.gives_up_at.is_some_and(|until| now >= until);
         if given_up {
@@ -45,11 +46,10 @@ impl WorkerDriver {
         given_up
     }
 
-    /// Nothing of this worker is on its way any more.
+    /// Whether no work of this worker is in progress.
     ///
-    /// Asked at every turn of the loop, and the ledger may know a hundred thousand finished tasks:
-    /// so the search begins where it found something last, and goes round only when that has come
-    /// to rest.
+    /// This runs at every turn of the loop, and the ledger may know 100,000 finished tasks. So the
+    /// search begins at the task that it found last, and goes round only after that one has ended.
     pub(super) fn is_quiet(&mut self) -> bool {
         if self.metadata_in_flight > 0 || self.lanes.values().any(|lane| lane.core.has_processors())
         {
@@ -68,8 +68,8 @@ impl WorkerDriver {
         })
     }
 
-    /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the worker
-    /// is to stop at once.
+    /// Publishes last heartbeats and tombstones for the heartbeat keys, which are no longer needed.
+    /// Limited in time, and ended by a request to stop at once.
     pub(super) async fn leave(&mut self) {
         let now = self.env.clock.now();
         let requests = self.remove_drain_requests();
@@ -89,7 +89,7 @@ impl WorkerDriver {
         let goodbyes = timeout(LEAVING_MAX, join(join_all(goodbyes), requests));
         tokio::select! {
             biased;
-            // It resolves, too, when the handle is gone: then nobody waits.
+            // This resolves also when the handle was dropped: then no stop can be requested.
             _ = self.stop_request.wait_for(|stop_request| *stop_request == StopRequest::Stop) => {}
             said = goodbyes => if said.is_err() {
                 tracing::debug!("what nobody needs any more not removed in time: others will do it");

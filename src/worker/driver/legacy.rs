@@ -1,5 +1,5 @@
-//! Beside workers of the Java reference: follows M for the entries that they write, and ends what
-//! they have ended. The rules are in `worker/legacy.rs`.
+//! Works beside workers of the Java reference: follows the metadata topic for their entries, and
+//! ends the tasks that they have ended. The rules are in `longhaul_core::legacy`.
 
 use super::lane::PartitionDriver;
 use super::lanes::LaneId;
@@ -16,7 +16,7 @@ use longhaul_core::task::{ShownMetadata, TaskId, TaskMetadata, TaskState, epoch_
 use tokio::task::JoinSet;
 
 impl PartitionDriver {
-    /// Follows M from its start, for as long as the worker lives.
+    /// Follows the metadata topic from its start, for as long as the worker lives.
     pub(super) fn follow_legacy(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         let lane = self.id();
         let sink =
@@ -43,7 +43,8 @@ impl WorkerDriver {
         }
     }
 
-    /// An attempt of this worker ends as a worker of the reference has shown, and was never run.
+    /// Ends an attempt that was never run, as a worker of the reference has shown the end of the
+    /// task.
     pub(super) fn end_as_shown(&mut self, id: LaneId, task: TaskId, epoch: Epoch, end: LegacyEnd) {
         match end {
             LegacyEnd::NoAttemptLeft => {
@@ -60,7 +61,7 @@ impl WorkerDriver {
         }
     }
 
-    /// The entry that shows how the task has ended was read.
+    /// Handles the entry that shows the end of the task, which was read from the metadata topic.
     pub(super) fn handle_shown_end(
         &mut self,
         id: LaneId,
@@ -107,7 +108,7 @@ impl WorkerDriver {
     }
 }
 
-/// The entry, if a worker of the reference wrote it: it has no epoch.
+/// The entry, if a worker of the reference wrote it: then it has no epoch.
 fn entry_of(message: &Message) -> Option<LegacyEntry> {
     if message.null || epoch_of(&message.properties).is_some() {
         return None;

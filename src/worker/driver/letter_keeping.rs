@@ -1,5 +1,5 @@
-//! Dead letters that have had their time go: by the worker that keeps the metadata topic of the
-//! queue's first partition.
+//! Removes dead letters after their retention. The worker that keeps the metadata topic of the
+//! queue's first partition does this.
 
 use super::Environment;
 use super::lane::{PartitionDriver, TaskPayload};
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
 impl PartitionDriver {
-    /// A dead letter that was refused is published again: without the payload, which lies on T for
-    /// a while, then without the properties of the task. What is left is small, and is published
-    /// until it is stored: a dead letter that is missing is worse than a task that waits for it.
-    /// Returns whether that is to be told.
+    /// Makes a refused dead letter smaller and publishes it again: first without the payload, which
+    /// stays on the task topic for a while, then without the task's properties. The rest is small
+    /// and is published until it is stored: a missing dead letter is worse than a task that waits
+    /// for one. Returns whether to log it.
     pub(super) fn make_dead_letter_smaller(
         &mut self,
         id: TaskId,
@@ -30,7 +30,7 @@ impl PartitionDriver {
         !is_smallest || self.refused_letters.is_news(cause, now)
     }
 
-    /// Another policy applies from now on. Letters that are on their way stay.
+    /// Applies another policy from now on. Letters in flight are not affected.
     pub(super) fn change_letters(
         &mut self,
         policy: DeadLetterPolicy,
@@ -48,7 +48,7 @@ impl PartitionDriver {
         }
     }
 
-    /// This worker keeps the metadata topic from now on.
+    /// Starts keeping dead letters when this worker becomes the keeper of the metadata topic.
     pub(super) fn keep_letters(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         let policy = &self.letter_policy;
         if !policy.has_limits() || self.topics.task.partition > 0 {
@@ -67,7 +67,7 @@ impl PartitionDriver {
         }
     }
 
-    /// Another worker does.
+    /// Stops keeping dead letters; another worker does it now.
     pub(super) fn leave_letters(&mut self) {
         if let Some(keeping) = self.letter_keeping.take() {
             keeping.abort();

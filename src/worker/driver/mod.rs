@@ -1,6 +1,6 @@
-//! The driver: one loop that owns the state of a worker, turns everything that happens into an
-//! [`WorkerEvent`], hands it to the pure cores, and performs their effects. It knows no rule of the
-//! protocol.
+//! The driver: one loop that owns the state of a worker. It turns each occurrence into a
+//! [`WorkerEvent`], passes the event to the pure cores, and performs their effects. It contains no
+//! rule of the protocol.
 
 mod attempts;
 mod checkpoints;
@@ -75,37 +75,38 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Events that services may queue before they wait for the driver: some carry hundreds of messages.
+/// Capacity of the event channel; a service waits when it is full. An event can carry hundreds of
+/// messages.
 pub(super) const EVENTS_MAX: usize = 64;
 
-/// Events handled before the clock is looked at again.
+/// Events handled before the driver reads the clock again.
 const EVENTS_AT_ONCE_MAX: usize = 256;
 
-/// What the driver works with.
+/// The driver's dependencies.
 pub(super) struct Environment {
     /// The broker.
     pub(super) transport: Arc<dyn Transport>,
-    /// Time.
+    /// The clock.
     pub(super) clock: Clock,
-    /// Chance: owner ids, jitter.
+    /// Random numbers: owner ids, jitter.
     pub(super) rng: fastrand::Rng,
     /// Stops everything in a simulation.
     pub(super) gate: ProcessGate,
-    /// The runtime of the processors.
+    /// The runtime that runs the processors.
     pub(super) bodies: Handle,
     pub(super) events: mpsc::Sender<WorkerEvent>,
-    /// What became of what was published.
+    /// Results of publishes.
     pub(super) answers: Mailbox<WorkerEvent>,
-    /// How the services stand with the broker.
+    /// Connection state of each service.
     pub(super) connections: Arc<Connections>,
-    /// How long a wait before the next try may be follows from it.
+    /// The heartbeat interval H; it bounds the pauses between retries.
     pub(super) heartbeat: Duration,
-    /// Whether the worker was told to drain from outside.
+    /// Drain request from outside the worker's handle.
     pub(super) drain_request: Arc<DrainSignal>,
 }
 
 impl Environment {
-    /// What a service on this topic works with.
+    /// A supervisor for a service on this topic.
     fn service(&mut self, topic: &TopicPartition) -> SessionSupervisor {
         let monitor = Monitor::new(&self.connections);
         let backoff = Backoff::of_worker(self.rng.fork(), self.heartbeat);
@@ -119,12 +120,12 @@ impl Environment {
     }
 }
 
-/// What a handle asks for.
+/// A stop request from the handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopRequest {
-    /// Go on.
+    /// Keep running.
     None,
-    /// Take nothing new; give back what still runs at this time.
+    /// Take nothing new; give back everything that still runs at this time.
     Drain(Moment),
     /// Stop now.
     Stop,
@@ -137,10 +138,10 @@ pub(super) enum DriverError {
     /// The ledger's settings keep this worker out.
     #[error(transparent)]
     Refused(#[from] LedgerConfigError),
-    /// A drain gave up waiting for what was under way.
+    /// A drain gave up waiting for work in progress.
     #[error("a drain gave up waiting")]
     GaveUp(Option<TaskId>),
-    /// A publisher, a follower or a consumer has panicked. Nobody does its work any more.
+    /// A publisher, a follower or a consumer panicked. Its work is no longer done.
     #[error("a service of the worker panicked: {0}")]
     Service(String),
 }
@@ -151,48 +152,49 @@ pub(super) struct WorkerDriver {
     config: Arc<WorkerConfig>,
     topics: Vec<TaskTopic>,
     processor: Arc<dyn ErasedProcessor>,
-    /// It leases what it claims.
+    /// Present if the worker leases the tasks that it claims.
     leasing: Option<leasing::Leasing>,
-    /// What entries of running tasks say of this worker.
+    /// The worker's identity as entries of running tasks show it (JSON).
     shown_worker: String,
     lanes: Lanes,
     queues: Vec<OwnQueue>,
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
-    /// Lanes whose last deliveries came before their time.
+    /// Lanes whose last deliveries came before their scheduled time.
     skimming: BTreeSet<LaneId>,
     slots: Slots,
     stuck: StuckBodies,
-    /// Between the topics.
+    /// How the worker's slots are shared among its task topics.
     shares: Shares,
     intake: Intake,
     services: JoinSet<()>,
     attempts: JoinSet<(LaneId, AttemptEnd)>,
-    /// What will turn into one event each: receipts, reads.
+    /// Futures that each end in one event: receipts, reads.
     pending: FuturesUnordered<BoxFuture<'static, WorkerEvent>>,
     events: mpsc::Receiver<WorkerEvent>,
     stop_request: watch::Receiver<StopRequest>,
-    /// Somebody has told the worker from outside to drain: by when.
+    /// The deadline of a drain that was requested from outside the handle.
     told_to_drain: Option<Moment>,
     stats: Arc<WorkerCounters>,
-    /// When a delivery is looked at although no slot is free.
+    /// When to request a delivery although no slot is free.
     probe_at: Moment,
-    /// The deadline of a drain has come: when to give up waiting for what is under way.
+    /// When to stop waiting for work in progress, after the deadline of a drain has passed.
     gives_up_at: Option<Moment>,
-    /// The task that was found last to stand against the end of a drain.
+    /// The task that was last found to hold up the end of a drain.
     busy: Option<(LaneId, TaskId)>,
-    /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of
-    /// an attempt again.
+    /// Entries being published to the metadata topic. A drain waits for them, because no other
+    /// worker would publish the failure of an attempt again.
     metadata_in_flight: usize,
     refused: Option<LedgerConfigError>,
-    /// Numbers of attempts that other workers go by, as far as they were told.
+    /// Settings for the number of attempts on which other workers differ, as far as they were
+    /// logged.
     other_attempts: Vec<u32>,
-    /// It was said that the end of tasks was asked for that are not there.
+    /// Whether the warning about cancel requests for unknown tasks was logged.
     orphans_told: bool,
 }
 
 impl WorkerDriver {
-    /// A driver for these task topics and their partitions, if they have any.
+    /// Creates a driver for these task topics, with the number of partitions of each if it has any.
     pub(super) fn new(
         mut env: Environment,
         events: mpsc::Receiver<WorkerEvent>,
@@ -247,7 +249,7 @@ impl WorkerDriver {
         driver
     }
 
-    /// Works until it is told to stop, has drained, or is refused.
+    /// Runs until the worker is told to stop, has drained, or is refused.
     pub(super) async fn run(mut self) -> Result<(), DriverError> {
         loop {
             if let Some(end) = self.turn().await {
@@ -256,11 +258,11 @@ impl WorkerDriver {
         }
     }
 
-    /// Does what is due, then waits for the next event and handles it. Says how the worker has
-    /// ended, when it has.
+    /// Does everything that is due, then waits for the next event and handles it. Returns the
+    /// result once the worker has ended.
     async fn turn(&mut self) -> Option<Result<(), DriverError>> {
-        // What other threads have to say may never end, and all else of this worker runs on the
-        // same one.
+        // Other threads can keep sending events without end, and the rest of this worker runs on
+        // this thread.
         tokio::task::consume_budget().await;
         self.pump();
         if let Some(refused) = self.refused.take() {
@@ -292,7 +294,7 @@ impl WorkerDriver {
             biased;
             changed = self.stop_request.changed() => if changed.is_err() { return Some(Ok(())) },
             Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.handle_attempt_end(lane, ended) },
-            // Services that are replaced are aborted. None ends by itself.
+            // A replaced service is aborted. None ends by itself.
             Some(Err(ended)) = self.services.join_next() => if ended.is_panic() {
                 return Some(Err(DriverError::Service(ended.to_string())));
             },
@@ -305,13 +307,14 @@ impl WorkerDriver {
         None
     }
 
-    /// Handles what has happened meanwhile, too, so that all of it is looked at together: each turn
-    /// has its price. The effects of an event are performed before the next one.
+    /// Handles the events that have arrived meanwhile, so that one turn looks at all of them
+    /// together: each turn has a fixed cost. The effects of an event are performed before the next
+    /// event.
     fn handle_more(&mut self) {
         for number in 0..EVENTS_AT_ONCE_MAX {
             self.perform_effects();
             if let Some(ended) = self.attempts.try_join_next() {
-                // Attempts are never aborted, and contain their panics.
+                // Attempts are never aborted, and they contain their panics.
                 if let Ok((lane, ended)) = ended {
                     self.handle_attempt_end(lane, ended);
                 }
@@ -323,7 +326,7 @@ impl WorkerDriver {
         }
     }
 
-    /// The next event that is there already, of those that wait in two queues.
+    /// The next event that is already in one of the two queues.
     fn next_event(&mut self, answers_first: bool) -> Option<WorkerEvent> {
         let answer = if answers_first { self.env.answers.pop() } else { None };
         answer.or_else(|| self.events.try_recv().ok()).or_else(|| self.env.answers.pop())
@@ -399,14 +402,14 @@ impl WorkerDriver {
         now: Moment,
     ) {
         self.note_fate(id, fate, now);
-        // Before a self-fence it was another batch.
+        // The tombstones of an earlier generation, before a self-fence, were another batch.
         let lane = self.lanes.get_mut(&id).filter(|lane| lane.generation == generation);
         if let Some(lane) = lane {
             lane.core.handle_tombstoned(*fate == PublishResult::Stored, now);
         }
     }
 
-    /// A claim or an outcome has its receipt, or will have none.
+    /// Handles the result of publishing a claim or an outcome.
     fn handle_receipt(&mut self, id: LaneId, key: OnceKey, fate: PublishResult, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match fate {

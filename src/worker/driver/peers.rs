@@ -1,23 +1,22 @@
-//! Workers of one ledger that go by different numbers of attempts: how many a task has then depends
-//! on who claimed it last. Nothing is refused for that, for a rolling deploy may want just this;
-//! but somebody should know.
+//! Detects workers of one ledger with different settings for the number of attempts: the last
+//! claimer's setting then applies to a task. This is logged but not refused, because a rolling
+//! deployment may intend it.
 
 use super::WorkerDriver;
 use super::lanes::LaneId;
 use longhaul_core::protocol::entry::Heartbeat;
 
-/// The most different numbers that are told. A fleet has two while it changes.
+/// Maximum number of different settings that are logged. A fleet has two during a change.
 const TOLD_MAX: usize = 8;
 
 impl WorkerDriver {
-    /// A heartbeat was read: what its sender says of its settings is compared, and each difference
-    /// told once.
+    /// Compares the settings in a heartbeat with this worker's own and logs each difference once.
     pub(super) fn compare(&mut self, id: LaneId, heartbeat: &Heartbeat) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let machine = lane.core.machine();
         let (own, ours) = (machine.owner(), self.config.attempts());
         let Some(theirs) = heartbeat.max_attempts.filter(|theirs| *theirs != ours) else { return };
-        // What is read at the start may be the last word of a worker that is gone.
+        // A heartbeat read at the start may be the last one of a worker that is gone.
         let is_known = !machine.is_ready() || self.other_attempts.contains(&theirs);
         if is_known || self.other_attempts.len() >= TOLD_MAX {
             return;

@@ -1,4 +1,4 @@
-//! What a processor is given of the tasks that its own has waited for.
+//! The predecessors of a task as its processor sees them.
 
 use super::WorkerDriver;
 use super::lane::PartitionDriver;
@@ -11,7 +11,7 @@ use longhaul_core::task::{Position, TaskId};
 use std::sync::Arc;
 
 impl WorkerDriver {
-    /// What the processor of a task is given of those that it has waited for.
+    /// The tasks that this task has waited for, with their outcomes, for its processor.
     pub(super) fn predecessors(&self, id: LaneId, task: TaskId) -> Vec<Predecessor> {
         let queue = self.queue_of(id).zip(self.queue_task(id, task));
         let waiting = queue.and_then(|(queue, task)| queue.core.dependencies().get(task));
@@ -32,7 +32,7 @@ impl WorkerDriver {
 }
 
 impl PartitionDriver {
-    /// How a task has ended, and where its end lies on the ledger.
+    /// The outcome of a task, and the position of its end on the ledger.
     fn as_predecessor(&self, id: TaskId) -> (PredecessorOutcome, Option<Position>) {
         let machine = self.core.machine();
         let outcome = match machine.fold(id).phase {

@@ -1,5 +1,5 @@
-//! Performs the effects that the state machines return and tells them the time, until nothing is
-//! left to do; gives the broker credit for deliveries.
+//! Performs the effects that the state machines return and passes them the time, until nothing is
+//! left to do. Also gives the broker credit for deliveries.
 
 use super::WorkerDriver;
 use super::lanes::LaneId;
@@ -10,16 +10,16 @@ use longhaul_core::protocol::moment::Moment;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// With no slot free, one delivery per partition and second is still looked at: what a client's
-/// prefetch holds can then be handed back to idle workers, and finished tasks that come again are
-/// acknowledged.
+/// How often the worker requests one delivery per partition although no slot is free. It can then
+/// hand back the deliveries that a client has prefetched, for idle workers, and acknowledge
+/// finished tasks that are redelivered.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// So many deliveries are asked for beyond the free slots while all that come are too early.
+/// Upper limit of deliveries requested beyond the free slots while all deliveries are early.
 const SKIM_MAX: usize = 256;
 
 impl WorkerDriver {
-    /// When something is due, if nothing happens.
+    /// The earliest deadline; the driver wakes up at it.
     pub(super) fn timeout(&self) -> Moment {
         let next = self.lanes.timeout().unwrap_or(self.probe_at);
         let probe = if self.slots.free() == 0 { self.probe_at } else { next };
@@ -28,15 +28,15 @@ impl WorkerDriver {
         self.shares_again_at().unwrap_or(next).min(probe).min(next).min(queues)
     }
 
-    /// Performs the effects of what has happened. What comes next may be about the same task, so
-    /// this is done after each event.
+    /// Performs the effects of what has happened. It runs after each event, because the next event
+    /// may concern the same task.
     pub(super) fn perform_effects(&mut self) {
         while let Some(id) = self.lanes.next_fresh() {
             self.perform_effects_of(id);
         }
     }
 
-    /// Returns whether there were any.
+    /// Returns whether there were any effects.
     fn perform_effects_of(&mut self, id: LaneId) -> bool {
         let mut any = false;
         while let Some(effect) = self.lanes.poll_effect(id) {
@@ -46,7 +46,7 @@ impl WorkerDriver {
         any
     }
 
-    /// Looks at the lanes that something has happened to or whose time has come.
+    /// Runs the lanes that something has happened to or whose deadline has passed.
     pub(super) fn pump(&mut self) {
         let now = self.env.clock.now();
         self.run_queues(now);
@@ -59,8 +59,8 @@ impl WorkerDriver {
             self.look_at_due(now);
         } else {
             if self.leasing.is_some() {
-                // Whoever leases has asked for nothing before somebody asks for a task: what lies
-                // on a higher topic comes first all the same.
+                // A leasing worker has no open requests for deliveries until a client asks for a
+                // task. Topics of higher priority must still be asked first.
                 self.give_credits(false, now);
             }
             self.share_slots(now);
@@ -78,7 +78,7 @@ impl WorkerDriver {
         }
     }
 
-    /// How many slots there are, and are used.
+    /// Reports the number of slots and of slots in use.
     pub(super) fn measure_slots(&self) {
         let queue = self.topics.first().map(TaskTopic::name).unwrap_or_default();
         telemetry::slots(queue, self.config.concurrency, self.attempts.len());
@@ -89,7 +89,7 @@ impl WorkerDriver {
             self.look_at(id, now);
             self.without_credit.insert(id);
         }
-        // A slot that one of them has given back may be what others wait for.
+        // A slot that one lane has freed may be used by a lane that waits for one.
         for _ in 0..self.lanes.waiting() {
             if self.slots.may_read()
                 && let Some(id) = self.lanes.next_waiting()
@@ -118,9 +118,10 @@ impl WorkerDriver {
         }
     }
 
-    /// A delivery came before its time. Behind it there may be a million more, and ready tasks
-    /// behind those: the more come in a row, the more are asked for at once. The first ready one
-    /// ends that, so that no worker gets many more of them than it has slots for.
+    /// Requests more deliveries after one that came before its scheduled time: up to a million
+    /// early ones may lie before the first task that is ready. The request grows with each early
+    /// delivery in a row. The first ready task ends this, so that no worker gets many more of them
+    /// than it has slots.
     pub(super) fn skim(&mut self, id: LaneId) {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.skim = (2 * lane.skim + 1).min(SKIM_MAX);
@@ -128,20 +129,21 @@ impl WorkerDriver {
         }
     }
 
-    /// How many deliveries more may come, of all that is held already.
+    /// How many more deliveries the worker may take, given what it already holds.
     fn room(&self) -> usize {
         self.intake.room(self.lanes.load())
     }
 
-    /// Gives credit to the lanes that have asked for it. Those that get none ask again as soon as a
-    /// slot is free.
+    /// Gives credit to the lanes that have asked for it. A lane that gets none asks again as soon
+    /// as a slot is free.
     fn give_credits(&mut self, probe: bool, now: Moment) {
         let room = self.room();
-        // Whoever leases tasks takes none that nobody asks for: another gateway may be asked.
+        // A leasing worker takes no task without a request for it: the request may be at another
+        // gateway.
         let probe = probe && self.leasing.is_none();
         let none = self.slots.free().min(room) == 0 && !probe;
         if none && self.shares.is_single() {
-            // What comes too early needs no slot.
+            // An early delivery needs no slot.
             for id in self.skimming.clone() {
                 self.give_credit(id, room, probe, now);
             }
@@ -156,9 +158,9 @@ impl WorkerDriver {
         }
     }
 
-    /// Lets the broker deliver as much as there are free slots and the ceiling of what is held
-    /// allows; nothing while nothing may be claimed, for others can have it. Returns whether the
-    /// lane has no credit then although it may have some later.
+    /// Lets the broker deliver as many tasks as the free slots and the limit of held bytes allow.
+    /// Gives no credit while the lane may claim nothing, because other workers can take the tasks.
+    /// Returns whether the lane is without credit now but may get some later.
     fn give_credit(&mut self, id: LaneId, room: usize, probe: bool, now: Moment) -> bool {
         let (lanes, asked) = (self.lanes.len().max(1), self.lanes.asked());
         let Some(lane) = self.lanes.look_at(id) else { return false };

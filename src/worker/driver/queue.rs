@@ -1,10 +1,10 @@
-//! The queues of a worker: each has a register, which is followed from its start once, whatever the
-//! number of topics and partitions, and a pure [`QueueCore`] that decides by it. The worker takes no
-//! tasks before it has read the register to its end.
+//! The queues of a worker. Each has a register, which is followed from its start once, whatever the
+//! number of topics and partitions, and a pure [`QueueCore`] that decides by it. The worker takes
+//! no tasks before it has read the register to its end.
 //!
-//! A register that is deleted is followed from the start of the one that takes its place. What it
-//! said of keys is forgotten: a key that was bound is free, and a second task may run with it.
-//! Tasks that were claimed go on, for what the ledger says of them stands.
+//! After a register is deleted, the worker follows its replacement from the start and forgets the
+//! keys of the old one: a key that was bound is free, and a second task may run with it. Claimed
+//! tasks go on, because their state on the ledger is unaffected.
 
 use super::existence::Searches;
 use super::lane::{PartitionDriver, TaskPayload};
@@ -30,31 +30,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// A queue, with the services around it.
+/// A queue with the services around it.
 pub(super) struct OwnQueue {
     pub(super) core: QueueCore,
     register: TopicPartition,
-    /// Its place among the worker's.
+    /// The number of the queue in the worker.
     number: usize,
-    /// The worker's topics of the queue, by their levels.
+    /// The worker's topics of the queue, by level.
     topics: BTreeMap<Priority, u16>,
-    /// Counts the followers, so that what an ended one left in the queue of events is told from the
-    /// new one's.
+    /// Numbers the followers, to tell queued events of an ended follower from those of the current
+    /// one.
     generation: u64,
     landmark: Landmark,
     follower: Option<AbortHandle>,
     publishes: Option<Mailbox<Publish>>,
-    /// The messages of tasks that others wait for.
+    /// Searches for the messages of tasks that others wait for.
     pub(super) searches: Searches,
-    /// Effects are performed: what one of them adds comes behind the others.
+    /// Whether effects are being performed; effects that one of them adds are queued behind the
+    /// others.
     performing: bool,
-    /// Publishers of the tasks of schedules, opened by the first one.
+    /// Publishers of the tasks of schedules; the first such task opens them.
     #[cfg(feature = "schedules")]
     pub(super) firings: BTreeMap<LaneId, Mailbox<Publish>>,
 }
 
 impl OwnQueue {
-    /// Follows the register from its start.
+    /// Opens a queue and follows its register from the start.
     fn open(
         env: &mut Environment,
         services: &mut JoinSet<()>,
@@ -84,7 +85,7 @@ impl OwnQueue {
         &self.register
     }
 
-    /// The worker works on this topic of the queue.
+    /// Adds a topic of the queue that the worker works on.
     pub(super) fn add_topic(&mut self, level: Priority, topic: u16, name: &str) {
         self.topics.insert(level, topic);
         self.core.add_topic(level, name);
@@ -112,7 +113,7 @@ impl OwnQueue {
         }
     }
 
-    /// Publishes an entry. The first one opens the publisher: most workers never need it.
+    /// Publishes an entry. The first one opens the publisher, which most workers never need.
     pub(super) fn publish(
         &mut self,
         env: &mut Environment,
@@ -156,9 +157,9 @@ impl Partitions for LanesOfQueue<'_> {
 }
 
 impl WorkerDriver {
-    /// Opens the queue of this register, unless another level of it is open already. Returns its
-    /// number. Topics that share a register, and are no levels of one queue, have a core each: a
-    /// core names its tasks by their levels.
+    /// Opens the queue of this register, unless another level of it is open already, and returns
+    /// its number. Topics that share a register without being levels of one queue have a core each,
+    /// because a core names its tasks by their levels.
     pub(super) fn open_queue(&mut self, register: &str, level: Priority) -> usize {
         let is_it = |queue: &OwnQueue| {
             queue.register.topic == register && !queue.topics.contains_key(&level)
@@ -177,7 +178,7 @@ impl WorkerDriver {
         })
     }
 
-    /// The queue of a lane, to look at.
+    /// The queue of a lane.
     pub(super) fn queue_of(&self, lane: LaneId) -> Option<&OwnQueue> {
         self.queues.get(self.topics.get(usize::from(lane.topic))?.queue)
     }
@@ -187,7 +188,7 @@ impl WorkerDriver {
         self.topics.get(usize::from(lane.topic)).map(|topic| topic.queue_task(id))
     }
 
-    /// Has a queue do something, and performs the effects of that.
+    /// Calls a method of a queue and performs the effects.
     pub(super) fn on_queue<T>(
         &mut self,
         number: usize,
@@ -207,7 +208,7 @@ impl WorkerDriver {
         Some(done)
     }
 
-    /// The same for the queue of a lane, on the lane's level.
+    /// Does the same for the queue of a lane, with the lane's level.
     fn on_queue_of_lane<T>(
         &mut self,
         lane: LaneId,
@@ -218,7 +219,7 @@ impl WorkerDriver {
         self.on_queue(topic.queue, |queue, context| act(queue, level, context))
     }
 
-    /// The same for the queue of a lane's task.
+    /// Does the same for the queue of a lane's task.
     pub(super) fn on_queue_of<T>(
         &mut self,
         lane: LaneId,
@@ -230,7 +231,7 @@ impl WorkerDriver {
         })
     }
 
-    /// Looks at the queues whose time has come.
+    /// Runs the queues whose deadline has passed.
     pub(super) fn run_queues(&mut self, now: Moment) {
         for number in 0..self.queues.len() {
             let timeout = self.queues.get(number).and_then(|queue| queue.core.timeout());
@@ -240,7 +241,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Tells the queue of a lane what the message of a task says, if its message is here.
+    /// Passes the facts in a task's message to the queue of the lane, if the message is here.
     pub(super) fn tell_queue(&mut self, lane: LaneId, task: TaskId) {
         let payload = self.lanes.get(&lane).and_then(|lane| lane.payloads.get(task));
         let Some(payload) = payload.filter(|payload| !payload.properties.is_empty()) else {
@@ -252,12 +253,12 @@ impl WorkerDriver {
         });
     }
 
-    /// A lane has read its ledger: its tasks count from now on.
+    /// Tells the queue that a lane has read its ledger: its tasks count from now on.
     pub(super) fn tell_queue_of_ready(&mut self, lane: LaneId) {
         self.on_queue_of_lane(lane, QueueCore::handle_ready);
     }
 
-    /// An entry of a lane's ledger was accepted.
+    /// Passes an accepted entry of a lane's ledger to the queue.
     pub(super) fn tell_queue_of_entry(
         &mut self,
         lane: LaneId,
@@ -271,7 +272,7 @@ impl WorkerDriver {
         });
     }
 
-    /// The tasks of these entries are over for good.
+    /// Tells the queue that the tasks of these entries are over for good.
     pub(super) fn tell_queue_of_seal(&mut self, lane: LaneId, sealed: &EntrySet) {
         self.on_queue_of_lane(lane, |queue, level, context| {
             queue.handle_sealed(level, sealed, context);
@@ -285,7 +286,8 @@ impl WorkerDriver {
         Some(self.queue_of(lane)?.core.dependencies().content(task, claim.kind))
     }
 
-    /// This worker keeps the metadata topic of the lane from now on, and the keys of its tasks.
+    /// Rechecks the keys of the lane's tasks when this worker becomes the keeper of its metadata
+    /// topic.
     pub(super) fn recheck_overwriters(&mut self, lane: LaneId) {
         self.on_queue_of_lane(lane, |queue, _, context| queue.recheck_overwriters(context));
     }
@@ -297,7 +299,7 @@ impl WorkerDriver {
         Some(self.queue_of(lane)?.core.dependencies().shown(task))
     }
 
-    /// Whether the end of a task is shown later: the release of its key comes first.
+    /// Whether the end of a task is shown later, because its key must be released first.
     pub(super) fn releases_first(&mut self, lane: LaneId, task: TaskId, kind: Showing) -> bool {
         let releases = self.on_queue_of(lane, task, |queue, task, context| {
             queue.releases_first(task, kind, context)
@@ -354,7 +356,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Has the lanes of a queue take tasks, as far as they have read their ledgers.
+    /// Starts consuming on the lanes of a queue that have read their ledgers.
     pub(super) fn take_tasks_of_queue(&mut self, number: usize) {
         let is_ready = |lane: &PartitionDriver| lane.core.machine().is_ready();
         for id in self.lanes_of_queue(number) {
@@ -364,7 +366,7 @@ impl WorkerDriver {
         }
     }
 
-    /// A lane has read its ledger: it takes tasks as soon as the register is read, too.
+    /// Starts consuming on a lane that has read its ledger, once the register is read, too.
     pub(super) fn take_tasks(&mut self, id: LaneId) {
         if self.queue_of(id).is_none_or(|queue| !queue.core.is_read()) {
             return;
@@ -384,14 +386,14 @@ impl WorkerDriver {
         self.lanes.keys().filter(is_of_queue).collect()
     }
 
-    /// The settings of a queue are other ones.
+    /// Applies changed settings of a queue to its lanes.
     pub(super) fn apply_settings_of_queue(&mut self, number: usize) {
         for id in self.lanes_of_queue(number) {
             self.apply_settings(id);
         }
     }
 
-    /// Tells a lane what limits its claims, and which dead letters are kept.
+    /// Passes the limits on claims and the policy for dead letters to a lane.
     fn apply_settings(&mut self, id: LaneId) {
         let Some(settings) = self.queue_of(id).map(|queue| queue.core.settings()) else { return };
         let (claims, dead_letters) = (settings.claims, settings.dead_letters);
@@ -406,31 +408,31 @@ impl WorkerDriver {
         }
     }
 
-    /// What the queue says of tasks whose messages do not say it.
+    /// The queue's default terms for tasks whose messages do not set them.
     pub(super) fn defaults_of(&self, id: LaneId) -> Option<Arc<QueueSettings>> {
         self.queue_of(id)?.core.settings().defaults.clone()
     }
 }
 
 impl TaskPayload {
-    /// What the message says to the queue.
+    /// The facts in the message that concern the queue.
     pub(super) fn facts(&self) -> TaskFacts {
         TaskFacts::read(&self.properties)
     }
 
-    /// The payload, if its digest is that of what was submitted.
+    /// The payload, if its digest equals that of the submitted bytes.
     fn plain_bytes(&self) -> Option<Bytes> {
         let is_plain =
             self.undecodable.is_none() && !self.properties.contains_key(text::TASK_CODEC);
         is_plain.then(|| self.bytes.clone())
     }
 
-    /// The key of the limits that the task is under. A key that is not valid does not count.
+    /// The limit key of the task. An invalid key is ignored.
     pub(super) fn limit_key(&self) -> Option<&str> {
         queue::limit_key_of(&self.properties)
     }
 
-    /// Completes what the task's message says.
+    /// Completes the task's terms by the queue's defaults.
     pub(super) fn complete_terms(&mut self, defaults: Option<&QueueSettings>) {
         if let Some(defaults) = defaults {
             let own = self.terms.as_deref().cloned().unwrap_or_default();
@@ -438,7 +440,7 @@ impl TaskPayload {
         }
     }
 
-    /// Why the message's request to overwrite cannot be used.
+    /// Why the message's request to overwrite cannot be honoured.
     pub(super) fn overwrite_problem(&self) -> Option<&'static str> {
         self.properties.get(text::OVERWRITE)?;
         self.facts().overwrite_problem(&self.properties)

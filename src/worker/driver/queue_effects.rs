@@ -1,4 +1,4 @@
-//! Performs the effects of the queues, and tells the queues what came of that.
+//! Performs the effects of the queues and reports their results to the queues.
 
 use super::lanes::LaneId;
 use super::queue::OwnQueue;
@@ -12,19 +12,19 @@ use longhaul_core::queue::ScheduledSubmission;
 use longhaul_core::queue::{Intent, QueueEffect, Remark};
 use longhaul_core::task::TaskId;
 
-/// What came of an effect of a queue.
+/// Result of an effect of a queue.
 pub(in crate::worker) enum QueueEvent {
     /// An entry of the register may not be stored.
     NotStored(Intent),
-    /// The message of the first task was read, which makes room for the second one, or is gone: how
-    /// many tasks its entry has.
+    /// The message of the first task, which the second one overwrites, was read or is gone; with
+    /// the number of tasks in its entry.
     OverwrittenRead { tasks: (QueueTask, QueueTask), batch_size: Option<u32> },
-    /// As of then, the topic has no messages of the `gone` tasks, for which this one waits.
+    /// At this time the topic has no messages of the `gone` tasks, for which this task waits.
     Looked { task: QueueTask, gone: Vec<TaskId>, at: Moment },
-    /// The task of a schedule has its id, if it is stored.
+    /// The id of a schedule's task, if the task is stored.
     #[cfg(feature = "schedules")]
     Fired { firing: Box<ScheduledSubmission>, task: Option<TaskId> },
-    /// Whether the request to end a task is stored, which is in the way of a schedule.
+    /// Whether the cancel request for a task that blocks a schedule is stored.
     #[cfg(feature = "schedules")]
     Cancelled { schedule: Box<str>, task: QueueTask, stored: bool },
 }
@@ -82,7 +82,7 @@ impl WorkerDriver {
         self.queues.get(number)?.lane_of(task)
     }
 
-    /// The queue is told that an entry may not be stored.
+    /// Reports to the queue if the entry may not be stored.
     fn not_stored(&self, queue: usize, intent: Option<Intent>) -> OnReceipt {
         let Some(intent) = intent else { return OnReceipt::ignored() };
         let answers = self.env.answers.clone();

@@ -1,23 +1,23 @@
-//! What the ledger refuses, entry by entry, in sessions that go on: a claim that is refused is
-//! tried again each second, and nobody would know why nothing runs; seals and tombstones that are
-//! refused let the ledger grow. It is said when it begins and when the cause changes.
+//! Tracks refusals by the ledger, entry by entry, in sessions that go on. A refused claim is
+//! retried every second, and without a log line the reason would stay hidden; refused seals and
+//! tombstones let the ledger grow. A refusal is logged when it begins and when its cause changes.
 
 use super::lanes::LaneId;
 use super::{PublishResult, WorkerDriver};
 use longhaul_core::protocol::moment::Moment;
 use std::time::Duration;
 
-/// After so long without one the next refusal is news again, whatever its cause.
+/// After this time without a refusal, the next one is logged again, whatever its cause.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The last refusal, and when it was.
+/// The last refusal and its time.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     last: Option<(String, Moment)>,
 }
 
 impl Refusals {
-    /// An entry was refused. Returns whether that is to be told.
+    /// Notes a refusal. Returns whether to log it.
     pub(super) fn is_news(&mut self, cause: &str, now: Moment) -> bool {
         let known = |(last, at): &(String, Moment)| last == cause && now.since(*at) < QUIET;
         let news = !self.last.as_ref().is_some_and(known);
@@ -27,7 +27,7 @@ impl Refusals {
 }
 
 impl WorkerDriver {
-    /// An entry of the ledger was stored or not.
+    /// Notes whether a ledger entry was stored.
     pub(super) fn note_fate(&mut self, id: LaneId, fate: &PublishResult, now: Moment) {
         let (Some(lane), PublishResult::Refused(cause)) = (self.lanes.get_mut(&id), fate) else {
             return;

@@ -1,6 +1,6 @@
-//! What is kept of an attempt that has ended, besides its outcome, until its end is shown: its log
-//! lines, and what the properties of its task's message say, if the payload does not stay because
-//! it is too large to be shown. Most attempts leave nothing.
+//! Data of an ended attempt that is kept, besides its outcome, until its end is shown: its log
+//! lines, and the properties of the task's message if the payload is too large to be shown and is
+//! dropped. Most attempts leave nothing.
 
 use super::held::Weigh;
 use super::lane::{PartitionDriver, RunningAttempt, TaskPayload};
@@ -8,11 +8,11 @@ use bytes::Bytes;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::{TaskId, TaskMetadata};
 
-/// See the module's documentation.
+/// Data of an ended attempt. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Remains {
     log: Vec<String>,
-    /// Without its bytes.
+    /// The payload without its bytes.
     payload: Option<TaskPayload>,
 }
 
@@ -24,7 +24,7 @@ impl Weigh for (Epoch, Remains) {
 }
 
 impl PartitionDriver {
-    /// An attempt has ended, and its end will be shown.
+    /// Keeps the remains of an ended attempt whose end will be shown.
     pub(super) fn keep_remains(&mut self, (task, epoch): (TaskId, Epoch), ran: &RunningAttempt) {
         let log = ran.checkpoints.reports.log();
         let is_large = !self.is_shown(ran.payload_bytes);
@@ -38,7 +38,7 @@ impl PartitionDriver {
         }
     }
 
-    /// Completes the entry with which an attempt ends by what is left of it.
+    /// Completes the metadata entry of an ended attempt by its remains.
     pub(super) fn add_remains(&self, (task, epoch): (TaskId, Epoch), metadata: &mut TaskMetadata) {
         let remains = self.remains.get(task).filter(|(kept, _)| *kept == epoch);
         let Some((_, Remains { log, payload })) = remains else { return };
@@ -50,7 +50,7 @@ impl PartitionDriver {
         }
     }
 
-    /// What was published of the task's end is of no more use.
+    /// Drops the outcome and remains of a task; they are no longer needed.
     pub(super) fn drop_outcome(&mut self, id: TaskId) {
         self.outcome_bodies.remove(id);
         self.remains.remove(id);

@@ -1,6 +1,6 @@
-//! What entries on M say besides what the ledger tells: what the submitter calls the task, what is
-//! wrong with the properties of its message, and in plain words what the reference's reason of a
-//! failure means.
+//! Additions to entries on the metadata topic beyond the ledger's facts: the submitter's name of
+//! the task, problems with the properties of its message, and a plain explanation of the
+//! reference's failure reasons.
 
 use super::lane::{PartitionDriver, TaskPayload};
 use crate::config::WorkerConfig;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 impl TaskPayload {
-    /// A property as an entry shows it. If it is too long, the entry has a warning in its place.
+    /// A property as an entry shows it. A value that is too long is replaced by a warning.
     fn shown(
         &self,
         metadata: &mut TaskMetadata,
@@ -29,7 +29,7 @@ impl TaskPayload {
 }
 
 impl PartitionDriver {
-    /// Completes an entry by what is known of the task's message.
+    /// Completes an entry by the known facts about the task's message.
     pub(super) fn annotate(&self, id: TaskId, metadata: &mut TaskMetadata) {
         metadata.duplicate_of =
             metadata.failure_reason.as_deref().and_then(text::holder_of).map(str::to_owned);
@@ -45,7 +45,7 @@ impl PartitionDriver {
         }
     }
 
-    /// Completes an entry by what the properties of the task's message say.
+    /// Completes an entry by the properties of the task's message.
     pub(super) fn annotate_by(&self, payload: &TaskPayload, metadata: &mut TaskMetadata) {
         for property in [text::IDEMPOTENCY_KEY, text::DEDUPE_KEY] {
             if let Some(key) = payload.properties.get(property)
@@ -80,7 +80,7 @@ impl PartitionDriver {
         metadata.task_type = shown(metadata, text::TASK_TYPE, text::TASK_TYPE_BYTES_MAX);
     }
 
-    /// Why an attempt failed, for the log: nothing if it has a result.
+    /// The failure reason for the log; empty if the attempt has a result.
     pub(super) fn plain_reason<'a>(
         &self,
         id: TaskId,
@@ -93,7 +93,7 @@ impl PartitionDriver {
         detail.map_or(Cow::Borrowed(reason), Cow::Owned)
     }
 
-    /// What the reason of a failure at this wall-clock time means, where its text does not say.
+    /// Explains the failure reason at this wall-clock time, where its text is not enough.
     pub(super) fn detail(
         &self,
         id: TaskId,
@@ -113,7 +113,7 @@ impl PartitionDriver {
         }
     }
 
-    /// Whose budget was used up at this wall-clock time: that of the attempt, or that of the task.
+    /// Describes the budget used up at this wall-clock time: the attempt's or the task's.
     fn over_budget(&self, terms: Option<&Terms>, task: &Task, at_ms: u64) -> String {
         let limit = self.config.limit(terms);
         let total = terms.and_then(|terms| terms.max_total_duration).filter(|total| {
@@ -128,12 +128,12 @@ impl PartitionDriver {
 }
 
 impl WorkerConfig {
-    /// How long an attempt of a task with these terms may take.
+    /// The time limit for an attempt of a task with these terms.
     pub(super) fn limit(&self, terms: Option<&Terms>) -> Option<Duration> {
         terms.and_then(|terms| terms.max_duration).or(self.max_duration)
     }
 
-    /// Says in the log which properties of a task cannot be used.
+    /// Logs the properties of a task that cannot be used.
     pub(super) fn tell_problems(&self, task: TaskId, terms: &Terms) {
         for problem in &terms.problems {
             let warning = self.ignored(problem);
@@ -141,7 +141,7 @@ impl WorkerConfig {
         }
     }
 
-    /// What is said of a property that cannot be used.
+    /// The warning about a property that cannot be used.
     pub(super) fn ignored(&self, problem: &PropertyProblem) -> String {
         let PropertyProblem { property, cause } = problem;
         let applies: Cow<'_, str> = match *property {

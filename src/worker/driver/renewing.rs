@@ -1,4 +1,5 @@
-//! Publishes the entries of running attempts on M. When, says `metadata/running.rs`.
+//! Publishes the entries of running attempts on the metadata topic. `metadata/running.rs` decides
+//! when.
 
 use super::lanes::LaneId;
 use super::{PublishResult, Showing, WorkerDriver, WorkerEvent};
@@ -11,7 +12,7 @@ use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::TaskId;
 
 impl WorkerDriver {
-    /// Publishes the entries of the attempts whose time has come.
+    /// Publishes the entries of the attempts that are due.
     pub(super) fn renew(&mut self, id: LaneId, now: Moment) {
         while let Some((task, epoch)) =
             self.lanes.get_mut(&id).and_then(|lane| lane.metadata.running.poll(now))
@@ -20,7 +21,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Shows on M that the attempt runs.
+    /// Shows on the metadata topic that the attempt runs.
     fn show_processing(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch) {
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -28,7 +29,8 @@ impl WorkerDriver {
         let machine = lane.core.machine();
         let task = machine.task(task_id).filter(|_| machine.works_on(task_id, epoch));
         let Some(task) = task else {
-            // The ledger is being read again and will say whether it is still this worker's.
+            // The ledger is being read again and will tell whether the attempt still belongs to
+            // this worker.
             return lane.metadata.running.put_off((task_id, epoch), now);
         };
         let shown = running.checkpoints.reports.take_shown();
@@ -42,8 +44,8 @@ impl WorkerDriver {
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
         }
-        // It rests on the heartbeats of now: as long as others bear a silence it must not land
-        // later than that.
+        // The entry relies on the current heartbeats: it must not be stored later than the silence
+        // that other workers tolerate.
         let expires = Some(now + self.config.heartbeat);
         let kind = Showing::Processing;
         let shown =
@@ -56,7 +58,7 @@ impl WorkerDriver {
         self.metadata_in_flight += 1;
     }
 
-    /// An attempt has reported something.
+    /// Handles a report of an attempt.
     pub(super) fn handle_reported(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
@@ -71,7 +73,7 @@ impl WorkerDriver {
 }
 
 impl PublishResult {
-    /// As far as the rules of M are concerned.
+    /// The result in terms of the rules of the metadata topic.
     pub(super) const fn answer(&self) -> longhaul_core::metadata::ended::ShowingResult {
         use longhaul_core::metadata::ended::ShowingResult;
         match self {

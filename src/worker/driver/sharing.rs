@@ -1,4 +1,4 @@
-//! Shares the worker's slots among its task topics. Who is next, says `shares.rs`.
+//! Shares the worker's slots among its task topics. `shares.rs` decides which topic is next.
 
 use super::WorkerDriver;
 use super::lanes::LaneId;
@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 impl WorkerDriver {
-    /// Looks at the lanes that are due, which take no slot by that, and then offers what is free to
-    /// one topic after the other.
+    /// Looks at the lanes that are due, without giving them slots, and then offers the free slots
+    /// to one topic after the other.
     pub(super) fn share_slots(&mut self, now: Moment) {
         self.slots.set_quota(Some(0));
         for id in self.lanes.take_due(now) {
@@ -27,14 +27,14 @@ impl WorkerDriver {
             let taken = quota - self.slots.quota().unwrap_or_default();
             self.slots.set_quota(None);
             self.shares.took(id.topic, taken);
-            // Who takes none now cannot, as long as it has not read on, for example.
+            // A lane that takes none now cannot take any, for example before it has read on.
             if taken == 0 || !self.lanes.waiting_lanes().contains(&id) {
                 wanting.remove(&id);
             }
         }
     }
 
-    /// The lane that a slot is offered to, and whether no other topic wants one.
+    /// The lane that gets the next offer of a slot, and whether no other topic wants one.
     fn next_to_serve(&mut self, wanting: &BTreeSet<LaneId>) -> Option<(LaneId, bool)> {
         let topics: BTreeSet<u16> = wanting.iter().map(|id| id.topic).collect();
         let topic = self.shares.next(&topics)?;
@@ -47,8 +47,8 @@ impl WorkerDriver {
         Some((next, topics.len() == 1))
     }
 
-    /// When topics may take slots that may not now, because the broker may have more for those
-    /// above them.
+    /// When lower topics may take slots that are reserved now because the broker may have more
+    /// tasks for higher topics.
     pub(super) fn shares_again_at(&self) -> Option<Moment> {
         if self.shares.is_single() || self.slots.free() == 0 {
             return None;

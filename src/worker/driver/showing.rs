@@ -1,5 +1,5 @@
-//! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that
-//! topic. What is shown when: `metadata/`.
+//! Publishes ends on the metadata topic and dead letters, and keeps that topic. `metadata/` decides
+//! what is shown and when.
 
 use super::lane::{PartitionDriver, TaskPayload};
 use super::lanes::LaneId;
@@ -20,22 +20,24 @@ use longhaul_core::task::{Position, TaskId};
 use std::borrow::Cow;
 use tokio::task::JoinSet;
 
-/// The body of an outcome that is read from the ledger.
+/// A read of an outcome's body from the ledger.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct BodyReading {
-    /// Where the entry lies that made the state.
+    /// Position of the entry that made the state.
     pub(super) at: Position,
-    /// What it is for: the dead letter, or else M.
+    /// Whether the read is for the dead letter; otherwise it is for the metadata topic.
     pub(super) dead_letter: bool,
-    /// How often it was not there.
+    /// Number of reads that found nothing.
     pub(super) tries: u32,
 }
 
 impl WorkerDriver {
-    /// Shows the end of a task on M unless M has it. Asked again after every read.
+    /// Shows the end of a task on the metadata topic unless it is there. Called again after every
+    /// read.
     pub(super) fn show_end_unless_shown(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        // What is half read says nothing of an end; the end is looked for again once it is read.
+        // A partly read metadata topic proves nothing about an end; this is checked again once it
+        // is read.
         if !lane.core.machine().is_ready() {
             return;
         }
@@ -48,9 +50,9 @@ impl WorkerDriver {
         }
     }
 
-    /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome
-    /// that another worker published from the ledger, the payload of a task that another worker ran
-    /// from T.
+    /// Shows the end of an attempt on the metadata topic. Reads missing parts first: the body of
+    /// another worker's outcome from the ledger, the payload of a task that another worker ran from
+    /// the task topic.
     pub(super) fn publish_end(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         if self.releases_first(id, task_id, kind) {
             return;
@@ -122,7 +124,8 @@ impl WorkerDriver {
         let (after, given_up) =
             lane.metadata.ended.after(task_id, kind, fate.answer(), fold.phase, rests);
         if given_up {
-            // The task must not hang on what M shows; it is tried again later.
+            // A task must not be blocked by what the metadata topic shows; the entry is retried
+            // later.
             lane.metadata.keeper.missed(task_id, now);
         }
         if kind == Showing::Processing {
@@ -190,8 +193,8 @@ impl WorkerDriver {
         self.pending.push(Box::pin(async move {
             let message = read.await;
             if message.is_none() {
-                // Asked for again by whoever handles the event, as long as the task is known; not
-                // in a tight loop, and ever less often.
+                // The handler of the event asks again, as long as the task is known, with growing
+                // pauses.
                 tokio::time::sleep(wait_for_body(tries)).await;
             }
             let reading = BodyReading { at, dead_letter, tries };
@@ -229,9 +232,9 @@ impl WorkerDriver {
         }
     }
 
-    /// Publishes the dead letter of a task that failed for good. Its payload is read again if it
-    /// was dropped; if it is gone, the dead letter goes out without it, for a missing one would be
-    /// worse.
+    /// Publishes the dead letter of a task that failed for good. Reads the payload again if it was
+    /// dropped. If the payload is gone, the dead letter is published without it: a missing one
+    /// would be worse.
     pub(super) fn dead_letter(&mut self, id: LaneId, task_id: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id).map(Cow::into_owned) else { return };
@@ -268,7 +271,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Reads the payload first. A broker that does not answer has not said that it is gone.
+    /// Reads the payload first. A broker that does not answer has not confirmed that it is gone.
     fn dead_letter_without_payload(&mut self, id: LaneId, task_id: TaskId) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let read = self.env.fetch_at_last(lane.topics.task.clone(), task_id.position());
@@ -277,7 +280,8 @@ impl WorkerDriver {
         }));
     }
 
-    /// The payload of a task that failed for good was read for its dead letter, or is gone.
+    /// Handles the payload read for the dead letter of a task that failed for good; `None` if it is
+    /// gone.
     pub(super) fn handle_letter_payload(
         &mut self,
         id: LaneId,
@@ -319,11 +323,11 @@ impl WorkerDriver {
         }
     }
 
-    /// Keeps M in order, if this worker is to do so.
+    /// Keeps the metadata topic in order if this worker is its keeper.
     pub(super) fn keep_metadata(&mut self, id: LaneId, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.follow_metadata(&mut self.env, &mut self.services) {
-            // Nobody may have looked after these, or after its keys, before.
+            // Possibly no worker looked after these, or after their keys, before.
             lane.look_at_ended_from_outside(now, self.env.clock.wall_ms());
             self.recheck_overwriters(id);
         }
@@ -340,12 +344,12 @@ impl WorkerDriver {
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
                 Some(Chore::Repair(task, Lack::Missing)) if core.is_ended_from_outside(task) => {
-                    // Dead letter, entry and ack are this worker's alone: looked at again later.
+                    // Dead letter, entry and ack are this worker's alone; checked again later.
                     lane.core.close_own(task);
                     lane.metadata.keeper.missed(task, now);
                 }
                 Some(Chore::Repair(task, _)) if lane.lacks_letter(task) => {
-                    // Looked at again after a while: whoever closes it shows the end, too.
+                    // Checked again after a while: the worker that closes it shows the end, too.
                     lane.core.close_left_behind(task);
                     lane.metadata.keeper.missed(task, now);
                 }
@@ -362,18 +366,20 @@ impl WorkerDriver {
         }
     }
 
-    /// A zombie's entry covered an end on M whose keys are gone: shows that end again.
+    /// Shows an end on the metadata topic again that a zombie's late entry covered and whose keys
+    /// are gone.
     fn restore(&mut self, id: LaneId, task: TaskId, at: Position) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        // As long as it takes: what cannot be read just now is not gone.
+        // Retries without a limit: a failed read does not prove that the entry is gone.
         let read = self.env.fetch_at_last(lane.topics.metadata.clone(), at);
         self.pending.push(Box::pin(async move {
             WorkerEvent::Restore { lane: id, id: task, message: read.await }
         }));
     }
 
-    /// What can be read no more leaves M: an entry that says for ever that a finished task runs
-    /// would be worse than none.
+    /// Handles the entry read for a restore. If it can no longer be read, the task is removed from
+    /// the metadata topic: an entry that shows a finished task as running for ever would be worse
+    /// than none.
     pub(super) fn handle_restore(&mut self, id: LaneId, task: TaskId, message: Option<Message>) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         self.stats.repaired();
@@ -383,7 +389,7 @@ impl WorkerDriver {
         tracing::warn!(%task, "a late entry has covered how a sealed task ended on the metadata topic: showing it again");
         let message = Outgoing { key, properties, payload, ..Outgoing::default() };
         lane.show(message, None, OnReceipt::ignored());
-        // Looked at again after a while: that may have been lost.
+        // Checked again after a while, because the publish may have been lost.
         lane.metadata.keeper.missed(task, self.env.clock.now());
     }
 
@@ -397,7 +403,8 @@ impl WorkerDriver {
 }
 
 impl PartitionDriver {
-    /// Follows M while this worker is the first by rank; returns whether it has become the first.
+    /// Follows the metadata topic while this worker is the first by rank. Returns whether it has
+    /// just become the first.
     fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) -> bool {
         match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
             None => false,
@@ -425,26 +432,27 @@ impl PartitionDriver {
         }
     }
 
-    /// Publishes the tombstone of a task on M.
+    /// Publishes the tombstone of a task on the metadata topic.
     fn remove_from_metadata(&self, task: TaskId) {
         let lane = self.id();
         let on_receipt = self.tell(move |fate| {
             let stored = fate == PublishResult::Stored;
             let event = WorkerEvent::Removed { lane, id: task, fate };
-            // It is tried again. What fails at once must not keep this worker from all else.
+            // It is retried, after a pause if publishing failed at once.
             if stored { event } else { WorkerEvent::Later(Box::new(event)) }
         });
         let key = Some(task.to_string());
         self.show(Outgoing { key, null: true, ..Outgoing::default() }, None, on_receipt);
     }
 
-    /// The payload of a task, if it is at hand and may be shown.
+    /// The payload of a task, if it is held here and may be shown.
     pub(super) fn payload(&self, id: TaskId) -> Option<&Bytes> {
         let payload = self.payloads.get(id).filter(|_| !self.metadata.ended.is_bare(id));
         payload.map(|payload| &payload.bytes).filter(|bytes| self.is_shown(bytes.len()))
     }
 
-    /// Drops a payload; one that M does not show is not read again for an own end.
+    /// Drops a payload. One that is too large for the metadata topic is not read again for an own
+    /// end.
     pub(super) fn drop_payload(&mut self, id: TaskId) {
         let dropped = self.payloads.remove(id);
         let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
@@ -455,33 +463,34 @@ impl PartitionDriver {
         }
     }
 
-    /// Whether a payload of this size goes to M.
+    /// Whether a payload of this size is shown on the metadata topic.
     pub(super) fn is_shown(&self, payload_bytes: usize) -> bool {
         payload_bytes <= self.config.shown_task_bytes_max
     }
 
-    /// Whether what was read to show the end of a task is still of use. While the ledger is read
-    /// anew nothing is shown, and whatever is still to be shown then is looked for again: what came
-    /// meanwhile would stay here, for nobody would drop it.
+    /// Whether data read to show the end of a task is still needed. Nothing is shown while the
+    /// ledger is being read again, and the missing ends are found again afterwards; data kept
+    /// meanwhile would never be dropped.
     fn may_need_to_show(&self, id: TaskId) -> bool {
         let machine = self.core.machine();
         let is_over = machine.fold(id).phase.is_terminal();
         machine.is_ready() && is_over && !machine.is_sealed(id) && !machine.is_aside(id)
     }
 
-    /// What this worker itself has to say about the end of a task, if that is how it ended.
+    /// The body of this worker's own outcome, if that outcome ended the task.
     fn own_body(&self, id: TaskId, phase: Phase, epoch: Epoch) -> Option<&OutcomeBody> {
         let (at, body) = self.outcome_bodies.get(id)?;
         (*at == epoch && body.fits(phase)).then_some(body)
     }
 
-    /// Whether the task failed for good and M lacks that: its dead letter comes first.
+    /// Whether the task failed for good and the metadata topic does not show it: its dead letter
+    /// comes first.
     fn lacks_letter(&self, id: TaskId) -> bool {
         let shown = self.metadata.keeper.has_shown_any_end(id);
         self.core.machine().wants_letter(id) && !self.core.has_letter(id) && !shown
     }
 
-    /// The end of the task is on M: what was needed for that can go.
+    /// Drops the data that was needed to show the end of a task; the end is on the metadata topic.
     fn forget_shown(&mut self, id: TaskId) {
         self.drop_outcome(id);
         self.payloads.remove(id);

@@ -1,9 +1,9 @@
-//! Bodies that do not end: they block their thread and ignore their cancellation.
+//! Bodies of attempts that do not end: they block their thread and ignore their cancellation.
 //!
-//! One that was cancelled keeps its slot, so that a worker never runs more than its slots allow.
-//! One that was killed is left behind: its slot is free, and it goes on beside the others. There
-//! are never more of those than the worker has slots; the next one keeps its slot until one of them
-//! has ended.
+//! A cancelled one keeps its slot, so that a worker never runs more bodies than it has slots. A
+//! killed one is left behind: its slot is free, and it goes on beside the others. At most as many
+//! are left behind as the worker has slots; the next one keeps its slot until one of them has
+//! ended.
 
 use super::lanes::LaneId;
 use super::{WorkerDriver, WorkerEvent};
@@ -12,20 +12,20 @@ use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An attempt of a worker.
+/// Identifies an attempt of a worker.
 type AttemptKey = (LaneId, TaskId, Epoch);
 
 /// The bodies of a worker that do not end.
 #[derive(Debug, Default)]
 pub(super) struct StuckBodies {
-    /// Those that keep their slots, and whether they were killed.
+    /// Bodies that keep their slots, and whether they were killed.
     in_slots: BTreeMap<AttemptKey, bool>,
-    /// Those that were left behind.
+    /// Bodies that were left behind.
     left_behind: BTreeSet<AttemptKey>,
 }
 
 impl WorkerDriver {
-    /// The attempt is over and its body is not.
+    /// Notes an attempt that is over while its body goes on.
     pub(super) fn note_stuck(&mut self, place: AttemptKey, body: StuckBody, killed: bool) {
         let (lane, id, epoch) = place;
         self.stats.stuck();
@@ -41,7 +41,7 @@ impl WorkerDriver {
         }
     }
 
-    /// A client wants the end of a task without waiting for its processor.
+    /// Kills the attempts of a task: a client wants its end without waiting for its processor.
     pub(super) fn kill(&mut self, lane_id: LaneId, task: TaskId) {
         let Some(lane) = self.lanes.get(&lane_id) else { return };
         let (first, last) = (Epoch(0), Epoch(u32::MAX));
@@ -74,7 +74,7 @@ impl WorkerDriver {
         }
     }
 
-    /// A body has ended at last.
+    /// Handles the end of a body.
     pub(super) fn handle_processor_gone(&mut self, place: AttemptKey) {
         let (id, task, epoch) = place;
         let now = self.env.clock.now();

@@ -1,5 +1,5 @@
-//! The task topics of a worker: each has lanes of its own, by its partitions, with ledger and
-//! metadata topic of its own. They share the worker's slots.
+//! The task topics of a worker. Each has lanes by its partitions, and a ledger and a metadata topic
+//! of its own. They share the worker's slots.
 
 use super::growth::{Growth, PartitionCounts};
 use super::lane::{LaneTopics, PartitionDriver};
@@ -12,23 +12,23 @@ use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::{Priority, TaskId};
 use std::sync::Arc;
 
-/// One of the task topics. Its number is its place among them.
+/// A task topic. Its number is its index in the worker's list.
 pub(super) struct TaskTopic {
     names: TopicNames,
     growth: Growth,
-    /// Which of the worker's queues it belongs to.
+    /// The number of the worker's queue that it belongs to.
     pub(super) queue: usize,
-    /// Its lane that a slot was offered to last.
+    /// The lane that was last offered a slot.
     pub(super) served: Option<LaneId>,
 }
 
 impl TaskTopic {
-    /// How the register names a task of this topic.
+    /// The name of a task of this topic in the register.
     pub(super) const fn queue_task(&self, id: TaskId) -> QueueTask {
         QueueTask { level: self.names.priority, id }
     }
 
-    /// Which level of its queue it is.
+    /// The level of the topic in its queue.
     pub(super) const fn level(&self) -> Priority {
         self.names.priority
     }
@@ -40,7 +40,7 @@ impl TaskTopic {
 }
 
 impl WorkerDriver {
-    /// Works on one more topic, with so many partitions.
+    /// Adds a topic with this number of partitions.
     pub(super) fn add_topic(&mut self, names: TopicNames, share: Share, partitions: Option<u32>) {
         let Ok(topic) = u16::try_from(self.topics.len()) else { return };
         let queue = self.open_queue(&names.register, names.priority);
@@ -53,7 +53,7 @@ impl WorkerDriver {
         self.recount_partitions(topic);
     }
 
-    /// The partitions of a topic were counted again.
+    /// Opens lanes for new partitions of a topic after a count.
     pub(super) fn handle_partitions(&mut self, topic: u16, counts: PartitionCounts) {
         let open = self.lanes.count_of(topic);
         let Some(TaskTopic { names, growth, .. }) = self.topics.get_mut(usize::from(topic)) else {
@@ -64,7 +64,7 @@ impl WorkerDriver {
         self.recount_partitions(topic);
     }
 
-    /// Counts the partitions of a topic again, in a while.
+    /// Counts the partitions of a topic again after a while.
     fn recount_partitions(&self, topic: u16) {
         let Some(TaskTopic { names, .. }) = self.topics.get(usize::from(topic)) else { return };
         let (transport, clock) = (Arc::clone(&self.env.transport), self.env.clock);

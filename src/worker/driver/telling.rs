@@ -1,4 +1,4 @@
-//! What the log says of attempts, and what is counted of them.
+//! Log lines and metrics of attempts.
 
 use super::lane::PartitionDriver;
 use crate::clock::Clock;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::display;
 
-/// An attempt, as the log names it.
+/// An attempt, with the fields of its log lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttemptLog<'a> {
     pub(super) topic: &'a TopicPartition,
@@ -28,7 +28,7 @@ pub(super) struct AttemptLog<'a> {
 }
 
 impl PartitionDriver {
-    /// An attempt starts now at a task that was published then.
+    /// Measures how long a task waited, at the start of its first attempt.
     pub(super) fn measure_start(&self, attempt: u32, published_ms: u64, clock: Clock) {
         if telemetry::ENABLED && attempt == 1 {
             let waited = Duration::from_millis(clock.wall_ms().saturating_sub(published_ms));
@@ -36,8 +36,8 @@ impl PartitionDriver {
         }
     }
 
-    /// The ledger has accepted an entry: it may be the end of a task by this worker. What is read
-    /// again after a self-fence was counted.
+    /// Counts the end of a task by this worker when the ledger has accepted its entry. Entries read
+    /// again after a self-fence were already counted.
     pub(super) fn measure_accepted(&self, entry: &Entry) {
         if !telemetry::ENABLED {
             return;
@@ -67,8 +67,8 @@ impl PartitionDriver {
         }
     }
 
-    /// For how long nothing was read of the owner whose task this entry takes over, if it is an own
-    /// claim that does, once it is accepted. To be asked before.
+    /// How long the owner whose task this entry takes over has been silent, if the entry is an own
+    /// claim that takes over and is accepted. Call it before the entry is applied.
     pub(super) fn silence_before(&self, entry: &Entry, now: Moment) -> Option<Duration> {
         let Entry::Claim(Claim { key, kind: ClaimKind::Run, .. }) = entry else { return None };
         let machine = self.core.machine();
@@ -80,12 +80,12 @@ impl PartitionDriver {
         self.core.silent_since(fold.owner).filter(|_| runs).map(|since| now.since(since))
     }
 
-    /// This worker has taken a task over from one that was silent for so long.
+    /// Measures a takeover from a worker that was silent for this time.
     pub(super) fn measure_takeover(&self, silent: Duration) {
         telemetry::took_over(&self.topics.task.topic, silent);
     }
 
-    /// A heartbeat was read.
+    /// Measures the time since this worker's last heartbeat was read.
     pub(super) fn measure_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment) {
         if telemetry::ENABLED
             && heartbeat.owner == self.core.machine().owner()
@@ -95,7 +95,7 @@ impl PartitionDriver {
         }
     }
 
-    /// An entry had no effect.
+    /// Counts an entry without effect.
     pub(super) fn measure_ignored(&self, entry: &Entry, reason: IgnoredReason) {
         if !telemetry::ENABLED {
             return;
@@ -115,7 +115,7 @@ impl PartitionDriver {
 }
 
 impl AttemptLog<'_> {
-    /// Around the processor, so that its own lines carry it.
+    /// The span around the processor, so that its own log lines carry it.
     pub(super) fn span(&self, subscription: &str, properties: &BTreeMap<String, String>) -> Span {
         let Self { topic, id, epoch, attempt } = *self;
         spans::attempt(topic, id, epoch, attempt, subscription, properties)
@@ -133,9 +133,9 @@ impl AttemptLog<'_> {
         }
     }
 
-    /// Logs how an attempt ended. The outcome counts when the ledger has accepted it. The line of
-    /// an attempt under a lease also has the fields of document 001 (docs/dialects.md); `holder` is
-    /// the name of the lease's holder.
+    /// Logs the end of an attempt. The outcome is final once the ledger has accepted it. The line
+    /// of an attempt under a lease also has the fields of document 001 (docs/dialects.md); `holder`
+    /// is the name of the lease's holder.
     pub(super) fn ends(
         &self,
         outcome: Outcome,

@@ -1,4 +1,4 @@
-//! One driver on the broker in memory, in paused time, taken turn by turn.
+//! One driver on the in-memory broker, in paused time, turn by turn.
 
 mod compacting;
 
@@ -59,7 +59,7 @@ mod versions;
 mod visits;
 mod year;
 
-/// What processors have to say.
+/// The notes of processors.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -92,14 +92,14 @@ struct Bench {
     names: TopicNames,
     driver: WorkerDriver,
     stop_request: watch::Sender<StopRequest>,
-    /// How the driver has ended.
+    /// Whether the driver has ended.
     ended: bool,
     end: Option<Result<(), DriverError>>,
     turns: usize,
 }
 
 impl Bench {
-    /// A worker on a topic of so many partitions, that runs this.
+    /// A worker on a topic with this number of partitions, with this processor.
     fn new<F>(
         config: WorkerConfig,
         partitions: Option<u32>,
@@ -123,7 +123,7 @@ impl Bench {
         bench
     }
 
-    /// A worker of this name on topics that are there.
+    /// A worker of this name on existing topics.
     fn on<F>(
         broker: MemoryBroker,
         name: &'static str,
@@ -146,7 +146,7 @@ impl Bench {
             drain_request,
             transport: Arc::new(transport.clone()),
             clock: broker.clock(),
-            // Its owner id comes from it: no two workers may have the same.
+            // The owner id is drawn from it, so no two workers may have the same.
             rng: fastrand::Rng::with_seed(name.bytes().map(u64::from).sum()),
             gate: ProcessGate::open(),
             bodies: Handle::current(),
@@ -193,13 +193,13 @@ impl Bench {
         TaskId::new(self.broker.publish(&self.at(&self.names.task, -1), message), -1)
     }
 
-    /// Writes to the ledger what another worker or a client would.
+    /// Writes an entry of another worker or a client to the ledger.
     fn write(&self, entry: &Entry) {
         self.broker.publish(&self.ledger(), ledger::message(entry, b""));
     }
 
-    /// As `run_for`, for hours: only a worker that does something each second for nothing takes as
-    /// many turns.
+    /// Like `run_for`, for hours. A worker exceeds the turns only if it does something needless
+    /// each second.
     async fn run_long(&mut self, time: Duration) {
         for _ in 0..time.as_secs() / 600 {
             self.turns = 0;
@@ -207,7 +207,7 @@ impl Bench {
         }
     }
 
-    /// Lets the worker work for so long, or until it has ended. Returns how long that took.
+    /// Lets the worker run for this time, or until it has ended. Returns the elapsed time.
     async fn run_for(&mut self, time: Duration) -> Duration {
         let clock = self.broker.clock();
         let start = clock.now();
@@ -228,7 +228,7 @@ impl Bench {
         clock.now().since(start)
     }
 
-    /// What was shown of tasks, with the time.
+    /// The entries of the metadata topic, with their times.
     fn shown(&self) -> Vec<(u64, TaskMetadata)> {
         let log = self.broker.full_log(&self.at(&self.names.metadata, -1));
         let read = |message: &Message| serde_json::from_slice(&message.payload).ok();
@@ -238,8 +238,8 @@ impl Bench {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The first attempt leaves a checkpoint and fails, the second one says what it finds and waits for
-/// its end.
+/// The first attempt stores a checkpoint and fails. The second one notes the checkpoint that it
+/// finds and waits for its end.
 fn with_checkpoint(config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -260,7 +260,7 @@ fn with_checkpoint(config: WorkerConfig) -> (Bench, Diary) {
     (bench, diary)
 }
 
-/// One read that failed once made an attempt begin from zero.
+/// Regression: a single failed read made an attempt begin from zero.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_outlives_reads_that_fail() {
     let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
@@ -271,8 +271,8 @@ async fn a_checkpoint_outlives_reads_that_fail() {
     assert_eq!(diary.lines(), ["Some(\"half\") false"]);
 }
 
-/// While its checkpoint was read an attempt could not be halted: it began, long after it was
-/// cancelled.
+/// Regression: an attempt could not be halted while its checkpoint was read, and began long after
+/// it was cancelled.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_over_before_its_body_begins_never_runs() {
     let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
@@ -288,7 +288,7 @@ async fn an_attempt_that_is_over_before_its_body_begins_never_runs() {
     assert_eq!(shown.last().and_then(|(_, shown)| shown.outcome), Some(TaskOutcome::Cancelled));
 }
 
-/// The budget once began to count when the checkpoint had been read, and what was left of it
+/// Regression: the budget began to count when the checkpoint had been read, and its remainder
 /// counted from before.
 #[tokio::test(start_paused = true)]
 async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
@@ -305,8 +305,8 @@ async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
     assert!((5000..5100).contains(&took), "{took} ms");
 }
 
-/// In a namespace that is replicated, a task came to the workers of each cluster under an id of its
-/// own, and ran once in each.
+/// Regression: in a replicated namespace, a task reached the workers of each cluster under a
+/// different id, and ran once in each.
 #[tokio::test(start_paused = true)]
 async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
     for run_replicated in [false, true] {
@@ -335,8 +335,8 @@ async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
     }
 }
 
-/// A ledger that is replicated by mistake says of this cluster's tasks what happened to those of
-/// another one.
+/// A ledger that is replicated by mistake has entries of another cluster for this cluster's task
+/// ids.
 #[tokio::test(start_paused = true)]
 async fn entries_from_another_cluster_say_nothing_of_our_tasks() {
     let mut bench =
@@ -350,7 +350,7 @@ async fn entries_from_another_cluster_say_nothing_of_our_tasks() {
     assert_eq!(bench.driver.stats.read().replicated, 1);
 }
 
-/// A processor that reports once a second, for as long as this.
+/// A processor that reports once a second, for this number of seconds.
 async fn report(context: TaskContext, seconds: u64) -> Result<Text, TaskError> {
     for done in 1..=seconds {
         tokio::time::sleep(SECOND).await;
@@ -364,8 +364,9 @@ fn brisk() -> WorkerConfig {
     WorkerConfig { heartbeat, self_fence, keep_alive, ..WorkerConfig::default() }
 }
 
-/// After a self-fence, until the ledger had been read again, the loop waited for the keep-alive of
-/// an attempt that nothing could show yet: for a time in the past, with all the power of a core.
+/// Regression: after a self-fence, until the ledger had been read again, the loop waited for the
+/// keep-alive of an attempt that could not be shown yet. Its time was in the past, so the loop used
+/// a whole core.
 #[tokio::test(start_paused = true)]
 async fn a_self_fence_makes_no_busy_loop() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
@@ -384,8 +385,8 @@ async fn a_self_fence_makes_no_busy_loop() {
     assert!(bench.broker.clock().wall_ms() - at <= 2000 && last.progress.is_some(), "{last:?}");
 }
 
-/// Progress woke nobody: it was shown when the loop happened to turn, with the next heartbeat for
-/// one.
+/// Regression: progress did not wake the loop, and was shown only at its next turn, such as the
+/// next heartbeat.
 #[tokio::test(start_paused = true)]
 async fn progress_is_shown_within_a_second() {
     let config = WorkerConfig { heartbeat: 20 * SECOND, ..WorkerConfig::default() };
@@ -399,8 +400,8 @@ async fn progress_is_shown_within_a_second() {
     assert!(late.len() > 15 && late.iter().all(|late| *late < 1000), "{late:?}");
 }
 
-/// While M took nothing, each report of progress put one more entry with the whole task into its
-/// queue, and so did each that failed.
+/// Regression: while the metadata topic could not be written, each report of progress, and each
+/// failed one, added an entry with the whole task to its queue.
 #[tokio::test(start_paused = true)]
 async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
@@ -422,8 +423,8 @@ async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
     assert!(newest.done > 60, "{newest:?}");
 }
 
-/// At every turn of a drain all known tasks were looked at, a hundred thousand finished ones too;
-/// now the search begins where it found something last, and must not miss what lies before that.
+/// Regression: at every turn of a drain all known tasks were searched, including a hundred thousand
+/// finished ones. Now the search begins where it last found a task, and must not miss earlier ones.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_every_task_that_is_on_its_way() {
     let mut bench = Bench::new(brisk(), Some(3), |context| report(context, 1));
@@ -448,8 +449,8 @@ async fn a_drain_waits_for_every_task_that_is_on_its_way() {
     }
 }
 
-/// The result of an attempt that another worker took over while its outcome was on its way stayed
-/// for ever.
+/// Regression: the result of an attempt that another worker took over while its outcome was in
+/// flight was kept forever.
 #[tokio::test(start_paused = true)]
 async fn a_superseded_outcome_is_dropped() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 5));
@@ -466,7 +467,7 @@ async fn a_superseded_outcome_is_dropped() {
     assert!(bench.driver.lanes[-1].outcome_bodies.len() == 0);
 }
 
-/// A retry that was not yet shown when the worker fenced itself left its reason behind.
+/// Regression: a retry that was not yet shown when the worker fenced itself left its reason behind.
 #[tokio::test(start_paused = true)]
 async fn a_self_fence_drops_what_is_not_shown_any_more() {
     let mut bench = Bench::new(brisk(), None, |context| async move {
@@ -484,7 +485,8 @@ async fn a_self_fence_drops_what_is_not_shown_any_more() {
     assert!(bench.driver.lanes[-1].outcome_bodies.len() == 0);
 }
 
-/// After a drain the metadata topic said for as long as nobody took the task that it ran.
+/// Regression: after a drain the metadata topic showed the task as running until another worker
+/// took it.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| async move {
@@ -508,8 +510,8 @@ async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
     assert_eq!(fold.next_attempt, NextAttempt::AFTER_DRAIN);
 }
 
-/// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its
-/// user loses patience.
+/// An idle worker with this number of partitions loses its broker at the end of a drain, and is
+/// told to stop after `patience`. Returns the time until it has ended.
 async fn leave(partitions: u32, patience: Duration) -> Duration {
     let mut bench =
         Bench::new(WorkerConfig::default(), Some(partitions), |context| report(context, 1));
@@ -527,8 +529,8 @@ async fn leave(partitions: u32, patience: Duration) -> Duration {
     took
 }
 
-/// Goodbyes were said one after the other, up to 10 s for each partition, and a request to stop was
-/// not heard meanwhile.
+/// Regression: heartbeat keys were removed one after the other, up to 10 s for each partition, and
+/// a stop request had no effect meanwhile.
 #[tokio::test(start_paused = true)]
 async fn goodbyes_are_said_at_once_and_not_when_told_to_stop() {
     let took = leave(20, 600 * SECOND).await;

@@ -1,5 +1,5 @@
-//! Looks after a lease while it runs: it stands where a worker has the body of an attempt, so that
-//! progress, checkpoints, budgets and the rest of an attempt are those of any other one.
+//! The attendant of a running lease. It takes the place of an attempt's body in a worker, so that
+//! progress, checkpoints, budgets and all else work like in any other attempt.
 
 use super::{LeaseEvent, LeaseKey, Reply};
 use crate::client::TaskRef;
@@ -20,35 +20,35 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// An answer waits for its checkpoint to be stored, but no longer than this part of the lease time:
-/// whoever sends one keep-alive after the other must not lose the lease by waiting.
+/// Maximum wait for a checkpoint to be stored before an answer, as a part of the lease time: a
+/// holder that sends one keep-alive after the other must not lose the lease by waiting.
 const STORING_PART: u32 = 4;
 
-/// What the attendant of a lease is told.
+/// A notice to the attendant of a lease.
 pub(in crate::worker) enum LeaseNotice {
-    /// Its holder is alive, and that is in the log.
+    /// The holder is alive, and that is in the log.
     Kept { keep: Box<KeepAlive>, reply: Reply<Kept> },
-    /// Its holder has ended it.
+    /// The holder has ended it.
     Ended(LeaseOutcome),
-    /// Its holder has been silent for too long, as the log shows.
+    /// The holder has been silent for too long, as the log shows.
     Silent,
-    /// Nobody waits for it any more.
+    /// No request waits for it any more.
     Unwanted,
 }
 
-/// See the module's documentation.
+/// The attendant of a lease.
 pub(in crate::worker) struct LeaseSupervisor {
     pub(in crate::worker) key: LeaseKey,
     pub(in crate::worker) token: LeaseToken,
     pub(in crate::worker) worker: Arc<str>,
     pub(in crate::worker) max_attempts: u32,
     pub(in crate::worker) lease_time: Duration,
-    /// What was leased to somebody who fell silent may be leased again at once.
+    /// Whether a lease that ended in silence may be granted again at once.
     pub(in crate::worker) expired_at_once: bool,
-    /// It begins with this worker. Otherwise somebody holds it already.
+    /// Whether it was granted by this worker. Otherwise it has a holder already.
     pub(in crate::worker) fresh: bool,
-    /// The task was cancelled before this gateway took the lease over, which may not have been told
-    /// to its holder: what is left of the grace that the holder has.
+    /// Set if the task was cancelled before this gateway took the lease over, of which the holder
+    /// may not know: the rest of the holder's grace.
     pub(in crate::worker) cancelled: Option<Duration>,
     pub(in crate::worker) clock: Clock,
     pub(in crate::worker) told: Mutex<Option<mpsc::Receiver<LeaseNotice>>>,
@@ -93,7 +93,7 @@ impl LeaseSupervisor {
                     Some(LeaseNotice::Ended(_)) if self.cancelled.is_some() => return Err(cancelled()),
                     Some(LeaseNotice::Ended(outcome)) => return result_of(outcome),
                     Some(LeaseNotice::Silent) => return Err(self.silent(lease_time)),
-                    // Nobody asks any more, or others look after it.
+                    // No request waits any more, or another worker attends it.
                     Some(LeaseNotice::Unwanted) | None => return Err(TaskError::snooze(Duration::ZERO)),
                 },
                 () = &mut grace => return Err(cancelled()),
@@ -117,7 +117,7 @@ impl LeaseSupervisor {
         }
     }
 
-    /// Passes on what the holder has to say, and answers.
+    /// Passes on a keep-alive of the holder, and answers it.
     async fn keep(
         &self,
         keep: KeepAlive,
@@ -143,7 +143,7 @@ impl LeaseSupervisor {
             checkpoint_stored = Some(matches!(stored, Ok(Ok(()))));
         }
         let cancelled = context.is_cancelled() || self.cancelled.is_some();
-        // Nobody may wait any more.
+        // The requester may have gone.
         drop(reply.send(Ok(Kept { lease_time, expires_at, cancelled, checkpoint_stored })));
     }
 
@@ -164,7 +164,7 @@ impl LeaseSupervisor {
     }
 }
 
-/// An attempt of a cancelled task that fails ends the task as cancelled.
+/// A failed attempt of a cancelled task ends the task as cancelled.
 fn cancelled() -> TaskError {
     TaskError::retry(text::CANCELLED)
 }

@@ -1,10 +1,10 @@
-//! Who waits for leases, and which claim is for whom. Pure but for the channels by which it
-//! answers.
+//! The requests for leases, and the assignment of claims to requests. Pure except for the channels
+//! for answers.
 //!
-//! Who has waited longest comes first. A claim is bound to a request when it is published; when it
-//! is granted the lease goes there, and when nothing comes of it the request waits on. A request is
-//! answered as soon as it has a lease and no claim for it is on its way: so one that asks for many
-//! gets what is there, and does not wait for more.
+//! The request that has waited longest comes first. A claim is bound to a request when it is
+//! published. When it is granted the lease goes to that request; if the claim has no effect the
+//! request waits on. A request is answered as soon as it has a lease and no claim for it is in
+//! flight: a request for many leases gets the available ones without waiting for more.
 
 use super::{Lease, LeaseKey, LeaseNotice, LeaseRequest, LeaseRequestId};
 use crate::worker::driver::LaneId;
@@ -18,50 +18,50 @@ use tokio::sync::{mpsc, oneshot};
 /// A task on a lane.
 type LaneTask = (LaneId, TaskId);
 
-/// See the module's documentation.
+/// The requests for leases and the claims for them. See the module's documentation.
 #[derive(Default)]
 pub(in crate::worker) struct LeaseQueue {
     wishes: BTreeMap<LeaseRequestId, PendingLeaseRequest>,
-    /// Those of them that ask for more than claims are on their way for, and for any type.
+    /// Requests for any type with more requested leases than claims in flight.
     open: BTreeSet<LeaseRequestId>,
-    /// The same of those that ask for some types only, by type.
+    /// Requests for certain types with more requested leases than claims in flight, by type.
     typed: BTreeMap<TaskType, BTreeSet<LeaseRequestId>>,
-    /// How many leases they ask for in all, and of which types.
+    /// Total number of open leases in requests; below, by type.
     free: usize,
     wanted: WantedLeases,
-    /// Claims on their way, and for whom.
+    /// Claims in flight, and their requests.
     bound: HashMap<LaneTask, Bound>,
-    /// Who looks after the leases of this worker.
+    /// The attendants of this worker's leases.
     pub(in crate::worker) attendants: HashMap<LeaseKey, mpsc::Sender<LeaseNotice>>,
 }
 
-/// Whom a claim is for.
+/// The request of a claim.
 #[derive(Clone, Debug)]
 pub(in crate::worker) struct Bound {
     wish: LeaseRequestId,
-    /// The worker's name.
+    /// The requesting worker's name.
     pub(in crate::worker) worker: Arc<str>,
-    /// The silence after which its lease is ended, where the request says it.
+    /// The silence after which its lease is ended, if the request sets it.
     pub(in crate::worker) lease_time: Option<Duration>,
 }
 
 struct PendingLeaseRequest {
     worker: Arc<str>,
     lease_time: Option<Duration>,
-    /// None: it asks for any.
+    /// Empty: any type.
     types: Box<[TaskType]>,
-    /// So many more it asks for.
+    /// Number of leases still to be claimed for it.
     open: usize,
-    /// Claims for it on their way.
+    /// Number of its claims in flight.
     bound: usize,
-    /// It waits for these alone.
+    /// Whether it waits only for these.
     last: bool,
     granted: Vec<Lease>,
     reply: oneshot::Sender<Vec<Lease>>,
 }
 
 impl LeaseQueue {
-    /// Somebody asks.
+    /// Adds a request.
     pub(in crate::worker) fn ask(
         &mut self,
         id: LeaseRequestId,
@@ -79,7 +79,7 @@ impl LeaseQueue {
         self.set_open(id, count);
     }
 
-    /// It asks for so many leases that no claim is on its way for.
+    /// Sets the number of leases without a claim for the request.
     fn set_open(&mut self, id: LeaseRequestId, open: usize) {
         let Some(wish) = self.wishes.get_mut(&id) else { return };
         let before = std::mem::replace(&mut wish.open, open);
@@ -98,8 +98,8 @@ impl LeaseQueue {
         }
     }
 
-    /// It has waited as long as it may: for claims on their way it waits on, and is answered at
-    /// once where there are none.
+    /// Handles the end of a request's wait: it still waits for claims in flight, and is answered at
+    /// once if there are none.
     pub(in crate::worker) fn last(&mut self, id: LeaseRequestId) {
         self.set_open(id, 0);
         let Some(wish) = self.wishes.get_mut(&id) else { return };
@@ -109,24 +109,24 @@ impl LeaseQueue {
         }
     }
 
-    /// Nobody waits for it any more. What is on its way for it is given back when it comes.
+    /// Removes a request that was given up. Leases in flight for it are given back when they come.
     pub(in crate::worker) fn gone(&mut self, id: LeaseRequestId) {
         self.set_open(id, 0);
         self.wishes.remove(&id);
     }
 
-    /// How many leases are asked for that no claim is on its way for.
+    /// Number of requested leases without a claim in flight.
     pub(in crate::worker) const fn free(&self) -> usize {
         self.free
     }
 
-    /// The same by type, while somebody asks for some types only.
+    /// The same by type, if any request names types.
     pub(in crate::worker) fn wanted(&self) -> Option<&WantedLeases> {
         (!self.wanted.types.is_empty()).then_some(&self.wanted)
     }
 
-    /// A claim of a task of this type is published: for whoever has waited longest of those that
-    /// ask for such a one. `None`: nobody does.
+    /// Binds a published claim of a task of this type to the matching request that has waited
+    /// longest. `None`: there is none.
     pub(in crate::worker) fn bind(
         &mut self,
         of: LaneTask,
@@ -144,7 +144,7 @@ impl LeaseQueue {
         Some(bound)
     }
 
-    /// Nothing came of the claim.
+    /// Unbinds a claim without effect.
     pub(in crate::worker) fn unbind(&mut self, of: LaneTask) {
         let Some(Bound { wish: id, .. }) = self.bound.remove(&of) else { return };
         let Some(wish) = self.wishes.get_mut(&id) else { return };
@@ -158,7 +158,7 @@ impl LeaseQueue {
         }
     }
 
-    /// The lease is there. False if nobody waits for it any more.
+    /// Grants a lease to the request of its claim. Returns false if the request was given up.
     pub(in crate::worker) fn grant(&mut self, of: LaneTask, lease: Lease) -> bool {
         let Some(Bound { wish: id, .. }) = self.bound.remove(&of) else { return false };
         let Some(wish) = self.wishes.get_mut(&id).filter(|wish| !wish.reply.is_closed()) else {
@@ -173,11 +173,11 @@ impl LeaseQueue {
         self.answer(id)
     }
 
-    /// False if the one lease that it was given finds nobody.
+    /// Answers a request. Returns false if its receiver is gone.
     fn answer(&mut self, id: LeaseRequestId) -> bool {
         self.set_open(id, 0);
         let Some(wish) = self.wishes.remove(&id) else { return false };
-        // Whoever has just given up holds leases that it does not know of: they end in silence.
+        // A request that was just given up holds leases unknown to it: they end in silence.
         wish.reply.send(wish.granted).is_ok()
     }
 }

@@ -1,5 +1,5 @@
-//! What a worker needs that leases what it claims: whoever asks (`desk.rs`), who looks after a
-//! lease while it runs (`attendant.rs`), and what holders are told (`answers.rs`).
+//! The parts of a worker that leases what it claims: the requests (`desk.rs`), the attendants of
+//! running leases (`attendant.rs`), and the answers to holders (`driver/lease_reports.rs`).
 
 mod attendant;
 mod desk;
@@ -19,12 +19,12 @@ use std::fmt;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How leases are granted where nothing else is said.
+/// The default terms of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTerms {
     /// The silence after which a lease is ended.
     pub(crate) lease_time: Duration,
-    /// What was leased to somebody who fell silent may be leased again at once.
+    /// Whether a lease that ended in silence may be granted again at once.
     pub(crate) expired_at_once: bool,
 }
 
@@ -38,28 +38,28 @@ impl Default for LeaseTerms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LeaseRequestId(pub(crate) u64);
 
-/// An attempt that is leased.
+/// A leased attempt.
 pub(super) type LeaseKey = (LaneId, TaskId, Epoch);
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ReportError>>;
 
-/// What is asked of a worker that grants leases.
+/// A request to a worker that grants leases.
 pub(crate) enum LeaseCommand {
-    /// For leases.
+    /// Requests leases.
     Lease { wish: LeaseRequestId, request: LeaseRequest, reply: oneshot::Sender<Vec<Lease>> },
-    /// That one waits for no more than what is on its way for it.
+    /// The request now waits only for claims in flight.
     Last(LeaseRequestId),
-    /// That one is not waited for any more.
+    /// The request was given up.
     Gone(LeaseRequestId),
-    /// To note that a lease is alive.
+    /// Keeps a lease alive.
     KeepAlive { token: LeaseToken, keep: Box<KeepAlive>, reply: Reply<Kept> },
-    /// To end one.
+    /// Ends a lease.
     Report { token: LeaseToken, outcome: LeaseOutcome, reply: Reply<()> },
-    /// Who holds a task.
+    /// Looks up the lease of a task.
     Find { task: TaskId, reply: Reply<Option<LeaseView>> },
 }
 
-/// A renewal of a lease, and who waits for what becomes of it.
+/// A renewal of a lease, and the channel for its result.
 pub(in crate::worker) struct Renewed {
     pub(in crate::worker) key: LeaseKey,
     pub(in crate::worker) token: LeaseToken,
@@ -67,24 +67,24 @@ pub(in crate::worker) struct Renewed {
     pub(in crate::worker) reply: Reply<Kept>,
 }
 
-/// What a worker that grants leases tells itself.
+/// An internal event of a worker that grants leases.
 pub(in crate::worker) enum LeaseEvent {
-    /// Somebody has asked.
+    /// A request arrived.
     Asked(LeaseCommand),
-    /// The same again, because the view of the ledger was not complete.
+    /// A request is repeated, because the view of the ledger was not complete.
     AskedAgain(LeaseCommand, longhaul_core::protocol::moment::Moment),
-    /// The attendant of a lease has begun, and this is the lease.
+    /// The attendant of a lease has begun; with the lease.
     Begun(LeaseKey, Box<Lease>),
-    /// Where the renewal is stored that this was asked with, if it is.
+    /// The position of the stored renewal for this request, if it is stored.
     Renewed(Option<Position>, Renewed),
-    /// The metadata topic has had its time to show how this ended.
+    /// The wait for the metadata topic to show this end is over.
     Shown(LeaseKey),
-    /// The message of a task whose lease has been silent for too long was read, or is gone.
+    /// The message of a task whose lease was silent for too long was read, or is gone.
     Over { key: LeaseKey, message: Box<Option<crate::transport::Message>> },
 }
 
 impl LeaseCommand {
-    /// The lease that it is about.
+    /// The lease of the request.
     pub(super) const fn token(&self) -> Option<LeaseToken> {
         match self {
             Self::KeepAlive { token, .. } | Self::Report { token, .. } => Some(*token),
@@ -92,9 +92,9 @@ impl LeaseCommand {
         }
     }
 
-    /// Answers that there is nothing to be done.
+    /// Answers with this error.
     pub(super) fn refuse(self, error: ReportError) {
-        // Nobody may wait any more.
+        // The requester may have gone.
         match self {
             Self::KeepAlive { reply, .. } => drop(reply.send(Err(error))),
             Self::Report { reply, .. } => drop(reply.send(Err(error))),
@@ -104,7 +104,7 @@ impl LeaseCommand {
     }
 }
 
-/// Where a worker that grants leases is asked.
+/// The address for requests to a worker that grants leases.
 #[derive(Clone)]
 pub(crate) struct LeaseSender(Mailbox<WorkerEvent>);
 

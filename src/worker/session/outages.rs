@@ -1,4 +1,4 @@
-//! The services through outages, on the broker in memory.
+//! The services during outages, on the broker in memory.
 
 use super::publishing::publish_until_lost;
 use super::*;
@@ -38,8 +38,8 @@ fn service(
     (service, connections)
 }
 
-/// Consumes. Returns what the driver would get, the mailbox by which it would answer, and what is
-/// known of the session.
+/// Starts a consumer service. Returns the driver's end of its channels, and the state of the
+/// session.
 fn consuming(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
@@ -74,8 +74,8 @@ fn publishing(
     connections
 }
 
-/// Follows. Returns what the driver would get, what the follower is asked through, and what is
-/// known of the session.
+/// Starts a follower service. Returns the driver's events, the mailbox for requests, and the state
+/// of the session.
 fn following(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
@@ -93,7 +93,7 @@ fn following(
     (events, asked, connections)
 }
 
-/// What the follower says next.
+/// The follower's next event.
 async fn followed(events: &mut mpsc::Receiver<WorkerEvent>) -> Option<FollowerEvent> {
     match tokio::time::timeout(MINUTE, events.recv()).await {
         Ok(Some(WorkerEvent::Ledger { followed, .. })) => Some(followed),
@@ -101,15 +101,15 @@ async fn followed(events: &mut mpsc::Receiver<WorkerEvent>) -> Option<FollowerEv
     }
 }
 
-/// What the consumer says next. In simulated time a wait without a limit would be one for ever.
+/// The consumer's next event. In simulated time a wait without a limit would never end.
 async fn consumed(events: &mut mpsc::Receiver<WorkerEvent>) -> Consumed {
     let event = tokio::time::timeout(Duration::from_secs(3_600), events.recv()).await;
     let Ok(Some(WorkerEvent::Consumed { event, .. })) = event else { panic!("it says nothing") };
     event
 }
 
-/// What was to be published during an outage used to go out after it, claims that nobody may run
-/// any more among it, had the check been left out: no test noticed.
+/// Without this check, entries queued during an outage would be published after it, including
+/// claims that must not run any more; no other test covered it.
 #[tokio::test(start_paused = true)]
 async fn what_has_expired_is_not_handed_over_after_an_outage() {
     let (broker, transport) = broker();
@@ -137,8 +137,8 @@ async fn what_has_expired_is_not_handed_over_after_an_outage() {
     assert_eq!(keys, ["outcome", "heartbeat"]);
 }
 
-/// An ack whose session ended before its receipt was lost for good, had it not been repeated: no
-/// test noticed, because the entry comes again, to whoever.
+/// Without a repetition, an ack whose session ended before its receipt would be lost; no other test
+/// covered it, because the entry is redelivered to some worker.
 #[tokio::test(start_paused = true)]
 async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
     let (broker, transport) = broker();
@@ -148,7 +148,7 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
     broker.lose_acks(&at(), 1);
     let mut told = Vec::new();
     while !told.contains(&"acked") {
-        // Simulated time: without a limit the test would wait for ever.
+        // In simulated time the test would wait for ever without a limit.
         let event = tokio::time::timeout(Duration::from_secs(60), events.recv()).await;
         let Ok(Some(WorkerEvent::Consumed { event, .. })) = event else { panic!("only {told:?}") };
         told.push(match event {
@@ -170,8 +170,8 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
     assert!(broker.is_acked(&at(), GROUP, entry));
 }
 
-/// What can be opened and then fails at once was tried at full speed, had any session made the next
-/// wait short: no test noticed.
+/// A session that opens and then fails at once must not be retried at full speed; no other test
+/// covered the growing waits.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
     let (broker, transport) = broker();
@@ -187,12 +187,12 @@ async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
             opened += 1;
         }
     }
-    // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s
-    // after the other.
+    // Waits that double from 100 ms to 5 s, reduced by up to a half each, and then waits of 2.5 s
+    // to 5 s.
     assert!((12..=32).contains(&opened), "opened {opened} times in a minute");
 }
 
-/// What is counted, and told whoever asks how the worker stands.
+/// Lost and stalled sessions are counted, and appear in the worker's connection state.
 #[tokio::test(start_paused = true)]
 async fn a_lost_session_is_counted_and_a_stalled_one_apart_from_it() {
     let (broker, transport) = broker();
@@ -210,7 +210,7 @@ async fn a_lost_session_is_counted_and_a_stalled_one_apart_from_it() {
     commands.put(ConsumerCommand::Credit { session, count: 2 });
     broker.publish(&at(), Outgoing::default());
     assert!(matches!(consumed(&mut events).await, Consumed::Deliveries(_)));
-    // Behind a failure it is not patient, also when one session after the other falls silent.
+    // After a failure it is impatient, even if one session after the other falls silent.
     for stalls in 1..=2 {
         broker.stall_subscription(&at(), GROUP);
         broker.publish(&at(), Outgoing::default());
@@ -225,7 +225,7 @@ async fn a_lost_session_is_counted_and_a_stalled_one_apart_from_it() {
     }
 }
 
-/// The waits that had grown in one outage would have been those of the next one.
+/// The grown waits of one outage must not apply to the next one.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_was_open_for_long_is_opened_again_at_once() {
     let (broker, transport) = broker();
@@ -239,12 +239,12 @@ async fn a_session_that_was_open_for_long_is_opened_again_at_once() {
     let lost = broker.clock().now();
     assert!(matches!(consumed(&mut events).await, Consumed::Lost));
     assert!(matches!(consumed(&mut events).await, Consumed::Opened(_)));
-    // The last wait in the outage was one of 2.5 s to 5 s.
+    // The last wait in the outage was 2.5 s to 5 s.
     let waited = broker.clock().now().since(lost);
     assert!(waited < Duration::from_secs(1), "{waited:?}");
 }
 
-/// A worker that could not open anything looked connected, had nobody told of it: no test noticed.
+/// A worker that cannot open its sessions must not look connected; no other test covered it.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_opened_is_told() {
     let (broker, transport) = broker();
@@ -266,8 +266,8 @@ async fn what_cannot_be_opened_is_told() {
     }
 }
 
-/// The waits that had grown in one outage would have been those of the next one, for who publishes
-/// or follows: no test noticed.
+/// The grown waits of one outage must not apply to the next one, for publishers and followers
+/// either; no other test covered it.
 #[tokio::test(start_paused = true)]
 async fn publishers_and_followers_that_were_open_for_long_are_opened_again_at_once() {
     let (broker, transport) = broker();
@@ -277,7 +277,7 @@ async fn publishers_and_followers_that_were_open_for_long_are_opened_again_at_on
     let publisher = publishing(&broker, &transport, &mut services);
     tokio::time::sleep(2 * MINUTE).await;
     transport.lose(Sessions::All, Loss::Error);
-    // The last wait in the outage was one of 2.5 s to 5 s.
+    // The last wait in the outage was 2.5 s to 5 s.
     tokio::time::sleep(SECOND).await;
     for part in [follower, publisher] {
         assert_eq!(part.lost(), 1);
@@ -285,7 +285,7 @@ async fn publishers_and_followers_that_were_open_for_long_are_opened_again_at_on
     }
 }
 
-/// A follower that could not be opened was tried at full speed, had it not waited: no test noticed.
+/// A follower that cannot be opened must not be retried at full speed; no other test covered it.
 #[tokio::test(start_paused = true)]
 async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
     let (broker, transport) = broker();
@@ -297,13 +297,13 @@ async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
     let tries = broker.look_at_history(|history| {
         history.events().iter().filter(|event| is_try(&event.what)).count()
     });
-    // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s
-    // after the other.
+    // Waits that double from 100 ms to 5 s, reduced by up to a half each, and then waits of 2.5 s
+    // to 5 s.
     assert!((12..=32).contains(&tries), "{tries} tries in a minute");
 }
 
-/// Who follows a topic that was deleted goes on behind what it has read, and would take what comes
-/// later for all there is.
+/// A follower of a deleted topic continues behind the last entry read, and would treat later
+/// entries as the whole topic.
 #[tokio::test(start_paused = true)]
 async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens() {
     let (broker, transport) = broker();
@@ -320,7 +320,7 @@ async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens()
     assert!(end.is_ok(), "it goes on for nobody");
 }
 
-/// Who repairs the metadata topic must know whether it has read all that stands there.
+/// The keeper of the metadata topic must know whether it has read the topic to its end.
 #[tokio::test(start_paused = true)]
 async fn a_follower_says_where_its_topic_ends_when_it_is_asked() {
     let (broker, transport) = broker();
@@ -340,8 +340,8 @@ async fn a_follower_says_where_its_topic_ends_when_it_is_asked() {
     assert_eq!((at, end), (Moment(MINUTE), messages.last().map(|last| last.position)));
 }
 
-/// A follower whom the broker sent nothing more, over a connection that was open, waited for ever:
-/// of a register, or of the metadata topic. That of a ledger waited until its worker gave up.
+/// Earlier, a follower of a register or of the metadata topic that received nothing more over an
+/// open connection waited for ever; that of a ledger waited until its worker gave up.
 #[tokio::test(start_paused = true)]
 async fn a_follower_that_falls_silent_is_opened_anew() {
     let (broker, transport) = broker();
@@ -350,7 +350,7 @@ async fn a_follower_that_falls_silent_is_opened_anew() {
     for round in 1..=2 {
         broker.publish(&at(), Outgoing::default());
         assert!(matches!(followed(&mut events).await, Some(FollowerEvent::Messages(_))));
-        // Nothing is there: silence is no sign.
+        // The topic is empty: silence is no sign.
         tokio::time::sleep(5 * MINUTE).await;
         assert_eq!(connections.stalled(), round - 1);
         broker.stall_followers(&at());
@@ -362,7 +362,7 @@ async fn a_follower_that_falls_silent_is_opened_anew() {
     }
 }
 
-/// Who has read nothing of a topic that is not there yet waits for it.
+/// A follower that has read nothing of a topic that does not exist yet waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_is_not_there_yet_has_not_gone() {
     let (broker, transport) = broker();
@@ -373,7 +373,7 @@ async fn a_topic_that_is_not_there_yet_has_not_gone() {
     assert!(!matches!(follower.state(), ConnectionState::Connected));
 }
 
-/// What expires at this very moment may go out: it expires later than that.
+/// An entry that expires at this very moment is still published: it expires after it.
 #[tokio::test(start_paused = true)]
 async fn what_expires_now_is_still_handed_over() {
     let (broker, transport) = broker();

@@ -1,4 +1,4 @@
-//! Publishes what the driver puts into a mailbox.
+//! Publishes the messages that the driver puts into a mailbox.
 
 use crate::clock::Clock;
 use crate::supervise::{KeptPublisher, SessionSupervisor};
@@ -6,18 +6,18 @@ use crate::transport::{Batching, OnReceipt, Outgoing, TopicSchema, TransportErro
 use crate::worker::mailbox::Mailbox;
 use longhaul_core::protocol::moment::Moment;
 
-/// What is published, and where its receipt goes.
+/// A message to publish, and the channel for its receipt.
 pub(in crate::worker) struct Publish {
     pub(in crate::worker) message: Outgoing,
-    /// Dropped, which tells that the fate is unknown, when the publish was given up before it was
-    /// handed over.
+    /// Dropped if the publish was given up before it was handed over, which reports an unknown
+    /// result.
     pub(in crate::worker) on_receipt: OnReceipt,
-    /// Not handed over after this time. A claim would come back too late to be run, and a row of
-    /// heartbeats that had all waited for the broker would look like an outage that never was.
+    /// The message is not handed over after this time. A late claim could not be run, and a row of
+    /// heartbeats that had all waited for the broker would look like an outage.
     pub(in crate::worker) expires: Option<Moment>,
 }
 
-/// A publisher service: what is put into the mailbox is published in order.
+/// A publisher service: publishes the messages of the mailbox in order.
 pub(in crate::worker) async fn publish(
     service: SessionSupervisor,
     batching: Batching,
@@ -33,8 +33,8 @@ pub(in crate::worker) async fn publish(
     }
 }
 
-/// Publishes what is put into the mailbox. What comes when the session is over waits for the next
-/// one.
+/// Publishes the messages of the mailbox until the session ends. Later messages wait for the next
+/// session.
 pub(super) async fn publish_until_lost(
     publisher: &mut KeptPublisher,
     mailbox: &Mailbox<Publish>,

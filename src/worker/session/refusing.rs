@@ -1,4 +1,4 @@
-//! Publishers on a broker that lets nobody publish.
+//! Publishers on a broker that refuses all publishers.
 
 use super::*;
 use crate::supervise::{Backoff, Connections};
@@ -18,7 +18,7 @@ fn error() -> TransportError {
     TransportError::new(TransportErrorKind::Unreachable, "here", "not today")
 }
 
-/// Opens no publisher, or ends each as soon as it is open.
+/// A broker that opens no publisher, or ends each as soon as it is open.
 #[derive(Debug)]
 struct Refusing {
     opens: bool,
@@ -38,7 +38,7 @@ impl Transport for Refusing {
         _: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
         if self.tries.fetch_add(1, Ordering::Relaxed) > 1_000 {
-            // Whoever does not wait would go on for ever.
+            // A caller that does not wait would retry for ever.
             std::future::pending::<()>().await;
         }
         if self.opens { Ok(Box::new(EndedPublisher)) } else { Err(error()) }
@@ -108,19 +108,19 @@ async fn a_publisher_is_opened_ever_more_rarely_while_it_is_refused_or_ends_at_o
             publishing(opens, longhaul_memory::simulated_clock(0));
         tokio::time::sleep(MINUTE).await;
         let tries = transport.tries.load(Ordering::Relaxed);
-        // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to
-        // 5 s after the other.
+        // Waits that double from 100 ms to 5 s, reduced by up to a half each, and then waits of 2.5
+        // s to 5 s.
         assert!((12..=32).contains(&tries), "{tries} tries in a minute");
     }
 }
 
-/// Entries that nobody wants any more piled up for as long as an outage lasted.
+/// Earlier, expired entries piled up for as long as an outage lasted.
 #[tokio::test(start_paused = true)]
 async fn what_has_expired_is_dropped_while_no_publisher_opens() {
     let clock = longhaul_memory::simulated_clock(0);
     let (_, mailbox, _services) = publishing(false, clock);
     let second = Duration::from_secs(1);
-    // The service has not begun: all of them are there at its first try.
+    // The service has not begun: all entries are there at its first try.
     let now = clock.now();
     let mut put = |expires| {
         let (on_receipt, fate) = OnReceipt::awaited();

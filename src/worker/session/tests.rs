@@ -1,4 +1,4 @@
-//! Sessions with consumers that do one thing only.
+//! Sessions with consumers that do only one thing.
 
 use super::*;
 use crate::supervise::{ConnectionState, Connections};
@@ -10,7 +10,7 @@ fn monitor(clock: Clock) -> Arc<Monitor> {
     Arc::new(Monitor::new(&Arc::new(Connections::new(clock))))
 }
 
-/// Of a subscription that has stalled.
+/// A consumer of a stalled subscription.
 struct Stalled;
 
 #[async_trait]
@@ -38,8 +38,8 @@ impl Consumer for Stalled {
     }
 }
 
-/// A worker whose long tasks ended one after the other never noticed that its subscription had
-/// stalled: each ack began the wait for the next delivery anew.
+/// Earlier, a worker whose long tasks ended one after the other never noticed that its subscription
+/// had stalled: each ack restarted the wait for the next delivery.
 #[tokio::test(start_paused = true)]
 async fn acks_do_not_pass_for_deliveries() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -68,7 +68,8 @@ async fn acks_do_not_pass_for_deliveries() {
     assert!(matches!(end, SessionEnd::Stalled(_)));
 }
 
-/// Who has no room for a task waits for none: its sessions would be given up one after the other.
+/// A worker without room for a task waits for none: otherwise its sessions would be given up one
+/// after the other.
 #[tokio::test(start_paused = true)]
 async fn who_asked_for_nothing_waits_for_nothing() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -85,8 +86,8 @@ async fn who_asked_for_nothing_waits_for_nothing() {
     assert!(end.is_err(), "it was given up");
 }
 
-/// An idle worker beside one whose task ran for hours subscribed anew every ten minutes, at first
-/// every 15 s: it took the other's task for one that the broker kept from it.
+/// Earlier, an idle worker beside one whose task ran for hours subscribed anew every 10 min, at
+/// first every 15 s: it treated the other's task as one that the broker withheld.
 #[tokio::test(start_paused = true)]
 async fn what_other_workers_run_is_no_stall() {
     for (open, stalled) in [(0, true), (1, false)] {
@@ -107,7 +108,7 @@ async fn what_other_workers_run_is_no_stall() {
     }
 }
 
-/// Of a subscription whose acks are refused, or not any more.
+/// A consumer whose acks are refused, or no longer.
 struct Refusing(bool);
 
 #[async_trait]
@@ -136,8 +137,8 @@ impl Consumer for Refusing {
     }
 }
 
-/// An ack that the broker refused was tried again in session after session, and each of them, once
-/// open, looked connected.
+/// Earlier, a refused ack was retried in session after session, and each session looked connected
+/// once it was open.
 #[tokio::test(start_paused = true)]
 async fn a_refused_ack_is_told_until_it_is_accepted() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -168,8 +169,8 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
     assert_eq!(connections.refusals(), 1);
 }
 
-/// Credit of a session that is over would let the broker deliver what nobody has room for; and who
-/// has just begun to wait has not waited for long.
+/// Credit of an old session would let the broker deliver tasks without room for them; and the wait
+/// begins with the credit.
 #[tokio::test(start_paused = true)]
 async fn credit_counts_for_its_session_and_begins_the_wait() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -191,7 +192,7 @@ async fn credit_counts_for_its_session_and_begins_the_wait() {
     assert!(session.held.is_empty());
 }
 
-/// Of a subscription that delivers one entry and then nothing, whatever its backlog.
+/// A consumer that gets one entry and then nothing, whatever the backlog.
 struct Delivering {
     clock: Clock,
     at: Option<Moment>,
@@ -229,8 +230,8 @@ impl Consumer for Delivering {
     }
 }
 
-/// How long after its one delivery, at ten seconds, a session takes its subscription for stalled;
-/// `None` if it does not within two hours.
+/// How long after its one delivery, at 10 s, a session treats its subscription as stalled; `None`
+/// if it does not within 2 h.
 async fn stalled_after(
     is_hasty_until: Moment,
     backlog: u64,
@@ -270,10 +271,10 @@ async fn stalled_after(
     Some(clock.now().since(delivered))
 }
 
-/// The broker delivers everything that a session holds again when the session ends for a stall, so a
-/// session that has delivered is patient. A session that replaced a lost one was as patient: where
-/// the failure had left the subscription silent, a worker with one long task kept its other slots
-/// idle for ten minutes.
+/// The broker redelivers everything that a session holds when the session ends for a stall, so a
+/// session with a delivery is patient. Earlier, a session that replaced a lost one was as patient:
+/// where the failure had left the subscription silent, a worker with one long task kept its other
+/// slots idle for 10 min.
 #[tokio::test(start_paused = true)]
 async fn who_was_delivered_to_waits_long_for_the_next_delivery_but_behind_a_failure() {
     for (is_hasty_until, patience) in [(Moment(IDLE_MAX), IDLE_MIN), (Moment::default(), IDLE_MAX)]
@@ -289,8 +290,8 @@ async fn who_was_delivered_to_waits_long_for_the_next_delivery_but_behind_a_fail
     }
 }
 
-/// Haste ended only with a delivery: hours after a failure the first delayed message had everything
-/// delivered again.
+/// Earlier, haste ended only with a delivery: hours after a failure the first delayed message
+/// caused a redelivery of everything.
 #[tokio::test(start_paused = true)]
 async fn haste_ends_without_a_delivery() {
     let clock = longhaul_memory::simulated_clock(0);
@@ -303,7 +304,7 @@ async fn haste_ends_without_a_delivery() {
     assert_eq!(session.patience(), IDLE_MAX);
 }
 
-/// Of a client that asks for more by itself, and has it.
+/// A client that requests messages by itself, and has them.
 struct Prefetching(u64);
 
 #[async_trait]
@@ -335,8 +336,8 @@ impl Consumer for Prefetching {
     }
 }
 
-/// All that a client had was passed on at one go, whatever the worker had room for: tasks went back
-/// and forth between workers that could not run them, for minutes.
+/// Earlier, all messages of a client were passed on at once, whatever room the worker had: tasks
+/// went back and forth for minutes between workers that could not run them.
 #[tokio::test(start_paused = true)]
 async fn no_more_is_passed_on_than_there_is_credit_for() {
     let clock = longhaul_memory::simulated_clock(0);

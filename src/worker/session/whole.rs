@@ -1,26 +1,26 @@
-//! Follows a topic that is read whole before anything is done by it, and tells the driver.
+//! Follows a topic that must be read whole before it is used, and reports to the driver.
 
 use super::Sink;
 use crate::supervise::{KeptFollower, Landmark, SessionSupervisor, TopicReadEvent, WholeFollower};
 use crate::transport::{Follow, Message, Start, TransportError, TransportErrorKind};
 use std::time::Duration;
 
-/// A first read that takes longer is told: the worker waits for it.
+/// A first read that takes longer is logged: the worker waits for it.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 
-/// What the service tells the driver.
+/// Events of the service for the driver.
 pub(in crate::worker) enum FollowedWhole {
     /// Messages, in order.
     Messages(Vec<Message>),
-    /// All is read that stood there when the service began.
+    /// Everything stored when the service began was read.
     ToEnd,
-    /// The topic is not there any more, or another one is in its place.
+    /// The topic is gone, or was replaced.
     Gone,
 }
 
-/// Follows a topic from its start, through its compacted view. After an error it goes on behind
-/// what it has passed on, in the same topic where the landmark tells. It ends when that one is
-/// gone.
+/// Follows a topic from its start, through its compacted view. After an error it continues behind
+/// the messages passed on, if the landmark shows that the topic is the same. It ends when that
+/// topic is gone.
 pub(in crate::worker) async fn follow_whole(
     service: SessionSupervisor,
     landmark: Landmark,

@@ -1,18 +1,19 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A worker whose topics always want more than there is, but for those that are told to rest.
+/// A worker whose topics always want more slots than there are, except for topics that are told to
+/// rest.
 struct Bench {
     shares: Shares,
     weights: Vec<u32>,
     uses: Vec<Use>,
     resting: BTreeSet<u16>,
-    /// When which slot is free again.
+    /// When each busy slot is free again.
     running: Vec<(u64, u16)>,
     slots: usize,
     now: u64,
     starts: Vec<usize>,
-    /// Starts of others since each topic has held nothing.
+    /// Starts of others since each topic has held no slot.
     passed_over: Vec<usize>,
 }
 
@@ -40,7 +41,7 @@ impl Bench {
         self.shares.note(topic, before, uses);
     }
 
-    /// One start, as soon as a slot is free; the tasks of a topic take as long as this says.
+    /// One start, as soon as a slot is free. `duration` gives the time that a topic's task takes.
     fn start(&mut self, duration: impl Fn(u16) -> u64) -> Option<u16> {
         while self.running.len() == self.slots {
             let (at, ended) = *self.running.iter().min().unwrap();
@@ -83,8 +84,8 @@ fn starts_follow_the_weights_however_few_slots_there_are() {
     check(16, &[1; 1000], 3000, &[3; 1000]);
 }
 
-/// By starts alone a topic with tasks of an hour would soon hold all slots, and one with tasks of a
-/// second would wait for an hour.
+/// By the number of starts alone, a topic with tasks of an hour would soon hold all slots, and one
+/// with tasks of a second would wait for an hour.
 #[test]
 fn a_topic_with_long_tasks_holds_no_more_than_its_share() {
     let mut bench = Bench::new(16, &[Share::default(); 2]);
@@ -128,7 +129,7 @@ fn a_topic_above_has_deliveries_at_hand_and_those_below_wait_until_the_broker_ha
     assert_eq!(credits(&shares, 0, 0, false), [0, 4]);
     assert_eq!(credits(&shares, 3, 0, true), [1, 1]);
     assert_eq!(credits(&shares, 4, 0, false), [0, 0]);
-    // What waits above is what the free slots are for.
+    // The free slots are for the waiting tasks of the higher precedence.
     assert_eq!(
         (shares.credit(0, 0, 4, 9, false, now), shares.credit(1, 0, 4, 9, false, now)),
         (4, 4)
@@ -138,7 +139,7 @@ fn a_topic_above_has_deliveries_at_hand_and_those_below_wait_until_the_broker_ha
         (shares.credit(0, 0, 4, 9, false, now), shares.credit(0, 0, 4, 0, true, now)),
         (1, 0)
     );
-    // All credit was used: there may be more.
+    // All credit was used: there may be more tasks.
     shares.may_have_more(1, now);
     assert!(!shares.is_open(0, now) && shares.is_open(1, now));
     assert_eq!(shares.credit(0, 0, 4, 9, false, now), 0);
@@ -149,7 +150,7 @@ fn a_topic_above_has_deliveries_at_hand_and_those_below_wait_until_the_broker_ha
 
 proptest! {
     /// A topic that wants a slot and holds none gets one after a limited number of others, whatever
-    /// the tasks of the others take; and none starts before one of a higher precedence that wants a
+    /// the durations of their tasks. None starts before one of a higher precedence that wants a
     /// slot.
     #[test]
     fn none_is_starved_and_the_highest_goes_first(
@@ -172,7 +173,8 @@ proptest! {
                 let weight = bench.weights[other];
                 let rivals = (0..topics.len()).filter(|rival| of(*rival) == of(other) && *rival != other);
                 let bound: u32 = rivals.map(|rival| bench.weights[rival].div_ceil(weight) + 1).sum();
-                // Those above may have come in between: their starts count for none.
+                // Topics of a higher precedence may have started in between: their starts do not
+                // count.
                 let same = (0..topics.len()).all(|rival| of(rival) == of(other));
                 prop_assert!(!same || bench.passed_over[other] <= bound as usize, "{} of {bound}", bench.passed_over[other]);
             }

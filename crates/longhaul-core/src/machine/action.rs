@@ -1,4 +1,4 @@
-//! What the machine asks for.
+//! The actions of the machine.
 
 #[cfg(doc)]
 use super::Machine;
@@ -7,11 +7,11 @@ use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key};
 use crate::task::{EntryId, TaskId};
 
-/// What the machine asks its driver to do.
+/// An action that the machine asks its driver to perform.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Publish to the ledger. When the fate of a claim or an outcome becomes unknown, say
-    /// [`Machine::publish_failed`].
+    /// Publish to the ledger. Call [`Machine::publish_failed`] when it becomes unknown whether a
+    /// claim or an outcome was stored.
     Publish(Entry),
     /// Start the processor.
     Start {
@@ -22,7 +22,7 @@ pub enum Action {
         /// The attempt, from 1.
         attempt: u32,
     },
-    /// Look after this lease, which was granted before, perhaps by another worker.
+    /// Attend this lease, which was granted before, possibly by another worker.
     Attend {
         /// The task.
         task: TaskId,
@@ -31,50 +31,50 @@ pub enum Action {
         /// The attempt, from 1.
         attempt: u32,
     },
-    /// Stop the processor of this epoch. Only [`Stop::Cancelled`] wants to hear how it ended.
+    /// Stop the processor of this epoch. Only [`Stop::Cancelled`] needs a report of how it ended.
     Stop {
         /// The task.
         task: TaskId,
         /// The epoch.
         epoch: Epoch,
-        /// Why.
+        /// The reason.
         why: Stop,
     },
-    /// Read the payload from the task topic, then say [`Machine::payload_read`].
+    /// Read the payload from the task topic, then call [`Machine::payload_read`].
     ReadPayload(TaskId),
-    /// The payload is not needed any more.
+    /// Drop the payload; it is not needed any more.
     DropPayload(TaskId),
     /// Show on the metadata topic that the attempt failed and another one follows.
     ShowRetry(TaskId),
-    /// Publish the dead letter, then say [`Machine::dead_letter_stored`].
+    /// Publish the dead letter, then call [`Machine::dead_letter_stored`].
     DeadLetter(TaskId),
-    /// Show the outcome on the metadata topic, then say [`Machine::metadata_stored`].
+    /// Show the outcome on the metadata topic, then call [`Machine::metadata_stored`].
     ShowOutcome(TaskId),
-    /// Acknowledge, then say [`Machine::acked`].
+    /// Acknowledge, then call [`Machine::acked`].
     Ack(EntryId),
     /// Give the delivery back to the broker.
     HandBack(EntryId),
-    /// Publish these tombstones to the ledger, in any order, then say [`Machine::tombstoned`].
+    /// Publish these tombstones to the ledger, in any order, then call [`Machine::tombstoned`].
     Tombstone(Vec<Key>),
-    /// An invariant forbade the next step about the task: it was not taken, and this worker does
-    /// nothing more about the task. Tell people, count it, and drop what is kept of the task.
+    /// An invariant forbade the next step for the task: the step was not taken, and this worker
+    /// does nothing more about the task. Log it, count it, and drop all data of the task.
     SetAside {
-        /// The invariant, and what the step was.
+        /// The invariant, and the step.
         violation: Violation,
         /// The epoch of the task, as the ledger shows it.
         epoch: Epoch,
     },
 }
 
-/// Why a processor is stopped.
+/// Reason to stop a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// A higher epoch was accepted: the work belongs to somebody else.
+    /// A higher epoch was accepted: another owner has the task.
     Fenced,
     /// The task was cancelled.
     Cancelled,
     /// The task was set aside.
     SetAside,
-    /// Another gateway looks after the lease.
+    /// Another gateway attends the lease.
     LetGo,
 }

@@ -1,7 +1,7 @@
-//! New tasks with a key: none is claimed before the register says that it holds the key.
+//! New tasks with a key: none is claimed before the register shows that it holds the key.
 //!
-//! The machine does not read the register; whoever does tells it. A task that nothing was told of
-//! has no key.
+//! The machine does not read the register; its reader reports to the machine. A task without a
+//! report has no key.
 
 use super::Machine;
 use crate::protocol::claim::{Decision, NextClaim};
@@ -12,7 +12,7 @@ use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
 use std::collections::BTreeMap;
 
-/// What the register says of new tasks that are held here. Those that hold their key are not kept.
+/// The register's verdicts on new tasks held here. Tasks that hold their key are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Admitting {
     tasks: BTreeMap<TaskId, KeyState>,
@@ -22,12 +22,12 @@ pub(super) struct Admitting {
 enum KeyState {
     /// Not decided.
     Waits,
-    /// This task holds the key.
+    /// The given task holds the key.
     Lost(QueueTask),
 }
 
 impl Admitting {
-    /// What follows for a task, where the register says something of it.
+    /// The decision for a task with a verdict.
     pub(super) fn decide(
         &self,
         id: TaskId,
@@ -36,7 +36,7 @@ impl Admitting {
     ) -> Option<Decision> {
         let state = self.tasks.get(&id).filter(|_| fold.phase == Phase::New)?;
         match state {
-            // What ends it unseen needs no key.
+            // Ending a task that never ran needs no key.
             KeyState::Waits if fold.cancel || closes.is_some_and(ClaimKind::closes) => None,
             KeyState::Waits => Some(Decision::Wait),
             KeyState::Lost(_) => {
@@ -46,7 +46,7 @@ impl Admitting {
         }
     }
 
-    /// The delivery is not here any more.
+    /// Removes a task whose delivery is no longer here.
     pub(super) fn let_go(&mut self, id: TaskId) {
         self.tasks.remove(&id);
     }
@@ -64,26 +64,26 @@ impl Admitting {
 }
 
 impl Machine {
-    /// A held task has a key, and it is not decided whether it holds it.
+    /// Makes a held task wait until its key is decided.
     pub fn wait_for_key(&mut self, id: TaskId) {
         if self.task(id).is_some_and(|task| task.held && task.fold.phase == Phase::New) {
             self.admitting.tasks.insert(id, KeyState::Waits);
         }
     }
 
-    /// A task holds its key.
+    /// Admits a task that holds its key.
     pub fn admit(&mut self, id: TaskId) {
         self.admitting.tasks.remove(&id);
     }
 
-    /// Another task holds the key of this one, which is closed as soon as it may be.
+    /// Rejects a task whose key another task holds; it is closed as soon as possible.
     pub fn reject(&mut self, id: TaskId, holder: QueueTask) {
         if self.task(id).is_some_and(|task| task.held && task.fold.phase == Phase::New) {
             self.admitting.tasks.insert(id, KeyState::Lost(holder));
         }
     }
 
-    /// The task that holds the key which this one wants, if it is known to have lost.
+    /// The holder of the key that this task wants, if the task is known to have lost it.
     #[must_use]
     pub fn lost_to(&self, id: TaskId) -> Option<QueueTask> {
         match self.admitting.tasks.get(&id)? {
@@ -92,13 +92,13 @@ impl Machine {
         }
     }
 
-    /// Whether it is not decided that the task holds its key, or has lost it.
+    /// Whether it is undecided if the task holds its key.
     #[must_use]
     pub fn waits_for_key(&self, id: TaskId) -> bool {
         self.admitting.tasks.get(&id) == Some(&KeyState::Waits)
     }
 
-    /// How many tasks wait for their keys, or have lost them and are not closed.
+    /// Number of tasks that wait for their keys, or have lost them and are not closed.
     #[must_use]
     pub fn waiting_for_keys(&self) -> usize {
         self.admitting.tasks.len()

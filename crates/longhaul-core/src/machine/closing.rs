@@ -1,8 +1,10 @@
-//! What follows an accepted terminal: dead letter, view, ack. Long after, a seal (`sealing.rs`).
+//! The steps after an accepted terminal entry: dead letter, view, ack. Long after, a seal
+//! (`sealing.rs`).
 //!
-//! Whoever finished the task sees to it, and so does every holder of a delivery: it writes what the
-//! finisher has not, which the partition knows (`partition/finishers.rs`). An entry of a batch is
-//! acknowledged as a whole, so its ack waits until all of its tasks are terminal and shown.
+//! The finisher of the task takes them, and so does every holder of a delivery, which writes only
+//! what the finisher has not written; the partition knows that (`partition/finishers.rs`). An entry
+//! of a batch is acknowledged as a whole, so its ack waits until all of its tasks are terminal and
+//! shown.
 
 use super::reading::is_gone;
 use super::{Action, Machine, Stage, Task, TerminalStep};
@@ -10,7 +12,7 @@ use crate::protocol::fold::Phase;
 use crate::task::{EntryId, TaskId};
 
 impl Machine {
-    /// The dead letter has its receipt.
+    /// Handles the receipt of the dead letter.
     pub fn dead_letter_stored(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id) {
             task.own_record.dead_letter = true;
@@ -20,7 +22,7 @@ impl Machine {
         }
     }
 
-    /// The entry on the metadata topic has its receipt.
+    /// Handles the receipt of the metadata entry.
     pub fn metadata_stored(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.fold.phase.is_terminal()
@@ -34,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// The ack has its receipt.
+    /// Handles the receipt of the ack.
     pub fn acked(&mut self, entry: EntryId) {
         let ids: Vec<TaskId> = self.tasks.members(entry).map(|(id, _)| id).collect();
         for id in ids {
@@ -52,8 +54,8 @@ impl Machine {
         }
     }
 
-    /// Sees to a terminal task that its finisher may have left behind: only who has done that
-    /// itself may seal the task.
+    /// Closes a terminal task that its finisher may have left behind: only a worker that has closed
+    /// the task itself may seal it.
     pub fn close(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if self.ready && task.fold.phase.is_terminal() && task.stage == Stage::Idle {
@@ -61,14 +63,13 @@ impl Machine {
         }
     }
 
-    /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the
-    /// ack.
+    /// Handles a delivery of a terminal task: shows its outcome if that was not done, then
+    /// acknowledges.
     pub(super) fn close_again(&mut self, id: TaskId) {
         let Some(stage) = self.task(id).map(|task| task.stage) else { return };
         match stage.step() {
             Some(TerminalStep::Closed) => self.try_ack(id),
-            // The ack that is on its way has overtaken this delivery, which would then stay
-            // unacknowledged.
+            // The ack in flight has overtaken this delivery, which would then stay unacknowledged.
             Some(TerminalStep::Ack) => self.act(Action::Ack(id.entry_id())),
             None if stage.is_free() => self.begin_closing(id),
             Some(TerminalStep::DeadLetter | TerminalStep::Metadata | TerminalStep::Written)
@@ -76,7 +77,7 @@ impl Machine {
         }
     }
 
-    /// A task that turned terminal is this worker's business if it has ended it, holds it, or waits
+    /// Begins to close a task that became terminal if this worker has ended it, holds it, or waits
     /// for it to acknowledge a batch.
     pub(super) fn look_at_terminal(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
@@ -84,7 +85,7 @@ impl Machine {
             return;
         }
         let is_written = |member: &Task| member.stage.step() == Some(TerminalStep::Written);
-        // A closing claim that was given up may have landed all the same.
+        // A closing claim that was given up may have been stored after all.
         let own = |owner| owner == self.owner() || self.has_granted(owner);
         let ended_by = task.ended_by.as_deref().copied().unwrap_or(task.fold.owner);
         let concerned = task.held || self.ready && own(ended_by);
@@ -104,7 +105,7 @@ impl Machine {
         if let Some(task) = self.tasks.get_mut(id)
             && matches!(phase, Phase::Final | Phase::Expired)
         {
-            // There is to be none: nothing has to wait for it.
+            // There is no dead letter, so nothing waits for it.
             task.own_record.dead_letter = true;
         }
         self.show_outcome(id);
@@ -145,8 +146,8 @@ impl Machine {
         self.task(id)?.stage.step()
     }
 
-    /// Another worker sees to the end of the task. What was read of its payload for that may be at
-    /// hand also if no delivery has brought it.
+    /// Drops the payload of a task whose end another worker shows. A payload read for that end may
+    /// be here without a delivery.
     pub fn let_payload_go(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id) {
             task.payload = false;

@@ -1,8 +1,8 @@
-//! Self-fence: a worker whose view has become too old starts afresh under a new owner id, but its
-//! running processors go on if the ledger still shows them as the owner's.
+//! Self-fence: a worker whose view is too old starts again under a new owner id. Its running
+//! processors go on if the ledger still shows them as the owner's.
 //!
-//! Until it was read to its end they publish nothing. One read proves it: what a bootstrap shows is
-//! behind at most, and a task that has left the ledger is named by a seal, which every bootstrap
+//! Until the ledger was read to its end they publish nothing. One read is proof enough: a bootstrap
+//! is at most behind, and a task that has left the ledger is named by a seal, which every bootstrap
 //! reads.
 
 use super::admitting::Admitting;
@@ -13,8 +13,7 @@ use crate::task::TaskId;
 
 impl Machine {
     /// Ends the incarnation: view, deliveries and pending publishes are dropped, and the ledger
-    /// must be read from the start. The caller drops the publishes that are still queued and closes
-    /// the consumer.
+    /// must be read from the start. The caller drops the queued publishes and closes the consumer.
     pub fn fence(&mut self, owner: OwnerId) {
         self.ready = false;
         self.position = None;
@@ -27,7 +26,7 @@ impl Machine {
         self.owners.renew(owner, &at_work);
     }
 
-    /// The processor of this attempt was to start, and will not.
+    /// Notes that the processor of this attempt will not start.
     pub fn not_started(&mut self, id: TaskId, started: Epoch) {
         if let Some(task) = self.tasks.get_mut(id)
             && let Stage::Running(AttemptRun { epoch, .. }) = task.stage
@@ -37,11 +36,11 @@ impl Machine {
         }
     }
 
-    /// The own heartbeat came back: the ledger was read to its end.
+    /// Ends the bootstrap: an own heartbeat came back, so the ledger was read to its end.
     pub fn bootstrap_ended(&mut self) {
         self.ready = true;
         self.live_from = self.position;
-        // Nothing that has finished runs here, or was to be run.
+        // No finished task runs here or was to be run.
         let ids: Vec<TaskId> = self.open_tasks().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(task) = self.tasks.get_mut(id) {
@@ -52,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// The owner ids whose heartbeats must go on: the own one, and those of kept attempts.
+    /// The owner ids whose heartbeats must go on: the current one, and those of kept attempts.
     #[must_use]
     pub fn owners_alive(&self) -> Vec<OwnerId> {
         self.owners.alive(self.owners_at_work())
@@ -62,7 +61,7 @@ impl Machine {
         self.open_tasks().filter_map(|(_, task)| task.stage.attempt()).map(|(_, owner)| owner)
     }
 
-    /// A kept attempt goes on only if the ledger shows it as running.
+    /// Lets a kept attempt go on only if the ledger shows it as running.
     fn check_kept(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let Stage::Running(run) = task.stage else { return };
@@ -78,8 +77,8 @@ impl Machine {
     }
 }
 
-/// What a self-fence keeps of a task: a running attempt, and one that ended but whose outcome was
-/// not read back.
+/// The part of a task that a self-fence keeps: a running attempt, or one that ended and whose
+/// outcome was not read back.
 fn keep(task: &Task) -> Option<Task> {
     let run = task.stage.run()?;
     let Task { batch_size, payload, own_record, gives, .. } = *task;

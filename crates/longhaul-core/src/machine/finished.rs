@@ -1,6 +1,5 @@
-//! Finished tasks about which nothing is being done, in little space: what is left of each is a
-//! record of fixed size, in chunks that are sorted by id. What few tasks have beside it is kept
-//! apart.
+//! Finished tasks without work in progress, stored compactly: a record of fixed size for each, in
+//! chunks sorted by id. Data that few tasks have is stored separately.
 
 use super::task::{Stage, Task, TerminalStep, Trail};
 use crate::protocol::entry::NextAttempt;
@@ -12,53 +11,53 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-/// So many records are in a chunk at most: one that is put in or taken out moves no more of them.
+/// Maximum number of records in a chunk: an insertion or removal moves no more of them.
 const CHUNK_MAX: usize = 256;
 
-/// Room is made for so many records at a time. Tasks end a little out of order, so that most chunks
-/// are split once and then stay half full.
+/// Number of records by which a chunk grows. Tasks end slightly out of order, so most chunks are
+/// split once and then stay half full.
 const ROOM: usize = 16;
 
-/// See the module's documentation.
+/// The finished tasks. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FinishedTasks {
-    /// Each under an id that none of its records lies before.
+    /// Each chunk under an id that is not above any of its records.
     chunks: BTreeMap<TaskId, RecordChunk>,
-    /// Of tasks that have more than a claim and an outcome of their last epoch, all their keys.
+    /// All keys of tasks that have more than a claim and an outcome of their last epoch.
     trails: BTreeMap<TaskId, Trail>,
-    /// Where the last checkpoints lie, and their keys.
+    /// Positions and keys of the last checkpoints.
     checkpoints: BTreeMap<TaskId, Box<(Position, OnceKey)>>,
-    /// Who has ended a lease that another worker had granted.
+    /// The worker that ended a lease granted by another one.
     ended_by: BTreeMap<TaskId, Box<OwnerId>>,
 }
 
 /// Records of neighbours, sorted by id.
 #[derive(Clone, Debug, Default)]
 struct RecordChunk {
-    /// The owners that the records name by their places here. There are as many as workers have
-    /// been at work at that time.
+    /// The owners, which the records reference by index. Their number is that of the workers active
+    /// at the time.
     owners: Vec<OwnerId>,
     records: Vec<FinishedRecord>,
 }
 
-/// What is left of a finished task.
+/// The record of a finished task.
 #[derive(Clone, Debug)]
 struct FinishedRecord {
     id: TaskId,
     state_at: Option<Position>,
     state_ms: u64,
     created_ms: u64,
-    /// The serial of the accepted claim of the last epoch.
+    /// Serial of the accepted claim of the last epoch.
     claim: u64,
-    /// By how much that of the accepted outcome is higher. `None`: the keys are other ones, and
-    /// kept apart.
+    /// Difference from that serial to the accepted outcome's. `None`: the task has other keys,
+    /// stored separately.
     done: Option<NonZeroU32>,
     batch_size: Option<NonZeroU32>,
     epoch: Epoch,
     attempt: u32,
     phase: Phase,
     owner: u8,
-    /// This worker has seen to what follows the end, or had nothing to see to.
+    /// Whether this worker has closed the task, or had nothing to do for that.
     closed: bool,
     cancel: bool,
     taken_over: bool,
@@ -68,11 +67,11 @@ struct FinishedRecord {
 }
 
 impl FinishedTasks {
-    /// Whether nothing is being done about a task, and it has ended.
+    /// Whether the task has ended and has no work in progress.
     pub(super) fn takes(task: &Task) -> bool {
         let ended = task.fold.phase.is_terminal() && task.fold.phase != Phase::Sealed;
         let here = task.held || task.payload || task.own_record.started().is_some();
-        // No entry has no tasks; a record does not tell that from one which came alone.
+        // An entry with zero tasks does not exist; a record could not tell it from a single task.
         let here = here || task.batch_size == Some(0);
         ended
             && task.stage.is_at_rest()
@@ -80,7 +79,7 @@ impl FinishedTasks {
             && task.fold.next_attempt == NextAttempt::default()
     }
 
-    /// Puts a task in that is not there, and of which [`FinishedTasks::takes`] is true.
+    /// Inserts a task that is not in the set and for which [`FinishedTasks::takes`] is true.
     pub(super) fn insert(&mut self, id: TaskId, task: Task) {
         let (claim, done) = match task.trail.pair(task.fold.epoch, task.fold.owner) {
             Some((claim, done)) => (claim, Some(done)),
@@ -127,7 +126,7 @@ impl FinishedTasks {
         Some(self.task(chunk, record))
     }
 
-    /// Takes a task out.
+    /// Removes a task.
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Task> {
         let (first, chunk) = self.chunks.range_mut(..=id).next_back()?;
         let first = *first;
@@ -140,7 +139,7 @@ impl FinishedTasks {
         Some(self.taken(&record, owner))
     }
 
-    /// Takes out these tasks, in order.
+    /// Removes these tasks; returns them in order.
     pub(super) fn remove_range(&mut self, ids: &RangeInclusive<TaskId>) -> Vec<(TaskId, Task)> {
         let mut removed = Vec::new();
         while let Some(first) = self.chunk_with_any(ids) {
@@ -151,7 +150,7 @@ impl FinishedTasks {
                 removed.push((record.id, self.taken(&record, owner.unwrap_or_default())));
             }
             if !chunk.records.is_empty() {
-                // It stays under its first id, which need not be there any more.
+                // The chunk stays under its first id, which may be gone.
                 self.chunks.insert(first, chunk);
             }
         }
@@ -165,7 +164,7 @@ impl FinishedTasks {
     ) -> impl Iterator<Item = (TaskId, Task)> + use<'a> {
         let (start, end) = (*ids.start(), *ids.end());
         let before = self.chunks.range(..start).next_back();
-        // Most tasks that are asked for are newer than nearly all that have finished.
+        // Usually the requested tasks are newer than nearly all finished ones.
         let more = self.chunks.last_key_value().is_some_and(|(last, _)| *last >= start);
         let more = more.then(|| self.chunks.range(ids.clone())).into_iter().flatten();
         before.into_iter().chain(more).flat_map(move |(_, chunk)| {
@@ -182,7 +181,7 @@ impl FinishedTasks {
         })
     }
 
-    /// The key of the first chunk that holds any of these.
+    /// The key of the first chunk that holds any of these tasks.
     fn chunk_with_any(&self, ids: &RangeInclusive<TaskId>) -> Option<TaskId> {
         let before = self.chunks.range(..ids.start()).next_back();
         let mut chunks = before.into_iter().chain(self.chunks.range(ids.clone()));
@@ -193,12 +192,11 @@ impl FinishedTasks {
         chunks.find(|(_, chunk)| any(chunk)).map(|(first, _)| *first)
     }
 
-    /// The chunk that is to hold the task, with room for it.
+    /// The chunk for the task, with room for it.
     fn chunk_for(&mut self, id: TaskId) -> &mut RecordChunk {
         let first = match self.chunks.range(..=id).next_back() {
             Some((first, chunk)) if chunk.records.len() < CHUNK_MAX => *first,
-            // Ids grow: what lies behind all that is there begins a chunk, and none is split for
-            // it.
+            // Ids grow: a task behind all others begins a new chunk instead of splitting one.
             Some((_, chunk)) if chunk.records.last().is_some_and(|last| last.id < id) => id,
             Some((first, _)) => self.split(*first, id),
             None => self.lower_first(id),
@@ -206,7 +204,7 @@ impl FinishedTasks {
         self.chunks.entry(first).or_default()
     }
 
-    /// Splits a full chunk, and returns the key of the part that is to hold the task.
+    /// Splits a full chunk. Returns the key of the part for the task.
     fn split(&mut self, first: TaskId, id: TaskId) -> TaskId {
         let Some(chunk) = self.chunks.get_mut(&first) else { return first };
         let records = chunk.records.split_off(chunk.records.len() / 2);
@@ -217,7 +215,7 @@ impl FinishedTasks {
         if id < second { first } else { second }
     }
 
-    /// What lies before all others goes into the first chunk, if that has room.
+    /// Puts a task before all others into the first chunk, if that has room.
     fn lower_first(&mut self, id: TaskId) -> TaskId {
         let room = |entry: &(&TaskId, &RecordChunk)| entry.1.records.len() < CHUNK_MAX;
         let first = self.chunks.first_key_value().filter(room).map(|(first, _)| *first);
@@ -235,7 +233,7 @@ impl FinishedTasks {
         Task { checkpoint, ended_by, ..task }
     }
 
-    /// The task of a record that was taken out.
+    /// The task of a record that was removed.
     fn taken(&mut self, record: &FinishedRecord, owner: OwnerId) -> Task {
         let trail = self.trails.remove(&record.id);
         let checkpoint = self.checkpoints.remove(&record.id);
@@ -245,12 +243,12 @@ impl FinishedTasks {
 }
 
 impl RecordChunk {
-    /// Where the task is, or would be.
+    /// The index of the task, or where it belongs.
     fn find(&self, id: TaskId) -> Result<usize, usize> {
         self.records.binary_search_by_key(&id, |record| record.id)
     }
 
-    /// From where to where these tasks are.
+    /// The index range of these tasks.
     fn part(&self, ids: &RangeInclusive<TaskId>) -> (usize, usize) {
         if self.records.last().is_none_or(|last| last.id < *ids.start()) {
             return (self.records.len(), self.records.len());
@@ -264,7 +262,7 @@ impl RecordChunk {
         if self.records.len() == self.records.capacity() {
             self.records.reserve_exact(ROOM);
         }
-        // Tasks end about in order of their ids.
+        // Tasks end roughly in order of their ids.
         let at = match self.records.last() {
             Some(last) if last.id > record.id => self.find(record.id).unwrap_or_else(|at| at),
             _ => self.records.len(),
@@ -276,8 +274,8 @@ impl RecordChunk {
         self.owners.get(usize::from(place)).copied().unwrap_or_default()
     }
 
-    /// The place of an owner that a record is to name. There is one for it: the chunk has room for
-    /// a record, so that fewer owners than [`CHUNK_MAX`] are named in it.
+    /// The index of an owner for a record. There is always one: the chunk has room for a record, so
+    /// it references fewer than [`CHUNK_MAX`] owners.
     fn place_of(&mut self, owner: OwnerId) -> u8 {
         if let Some(place) = self.owners.iter().position(|known| *known == owner) {
             return u8::try_from(place).unwrap_or_default();
@@ -289,7 +287,7 @@ impl RecordChunk {
         u8::try_from(self.owners.len() - 1).unwrap_or_default()
     }
 
-    /// Keeps those owners only that a record names.
+    /// Removes the owners that no record references.
     fn forget_owners(&mut self) {
         let before = std::mem::take(&mut self.owners);
         for record in &mut self.records {
@@ -304,7 +302,7 @@ impl RecordChunk {
 }
 
 impl FinishedRecord {
-    /// The task, without what few tasks have.
+    /// The task, without the data that few tasks have.
     fn task(&self, owner: OwnerId, trail: Option<Trail>) -> Task {
         let Self { epoch, attempt, phase, cancel, .. } = *self;
         let trail = match self.done {

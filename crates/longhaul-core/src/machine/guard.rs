@@ -1,22 +1,24 @@
-//! What stands between the decisions of the machine and what leaves it. Before every claim, start,
-//! outcome, ack, dead letter, seal and entry on the metadata topic the invariants are asked
-//! (`protocol::invariants`), with nothing but the fold and what has left before: not with the
-//! stage, which is what decides. The price is a look-up or two for each step, and for an ack or a
-//! seal one for each task that it is about; nothing is allocated.
+//! The guard between the machine's decisions and its actions. Before every claim, start, outcome,
+//! ack, dead letter, seal and metadata entry it checks the invariants (`protocol::invariants`). The
+//! checks use only the fold and the earlier actions, and not the stage, which made the decision.
+//! They cost one or two look-ups per step, and for an ack or a seal one per task in it; nothing is
+//! allocated.
 //!
-//! What an invariant forbids does not leave, and its task is *set aside* ([`Stage::Aside`]), for
-//! the machine has shown that it is wrong about it. The others can go on with it:
-//! - A processor that runs is stopped; its slot is free when it is gone.
+//! An action that an invariant forbids is not taken, and its task is *set aside*
+//! ([`Stage::Aside`]), because the machine is evidently wrong about it. Other workers can go on
+//! with the task:
+//! - A running processor is stopped; its slot is free when it has ended.
 //! - If the ledger shows the task as running by this worker, the epoch is given back (RELEASED).
-//!   What the fold says suffices for that, and other readers accept it by the same fold; without it
-//!   nobody would take the task while this worker's heartbeats go on.
+//!   The fold is enough for that, and other readers accept the entry by the same fold. Otherwise no
+//!   worker would take the task while this worker's heartbeats go on.
 //! - Its delivery is not acknowledged. The partition hands it back with the next own heartbeat, and
-//!   again at most once per H if it comes back here; a batch when nothing of it is under way here.
-//!   Who holds it claims the task, or shows its end and acknowledges it. Of a task that has begun
-//!   or ended other workers need no delivery at all: they adopt it, or close it after R.
+//!   again at most once per heartbeat interval if it returns here; a batch once nothing else of it
+//!   is in progress here. The next holder claims the task, or shows its end and acknowledges it. A
+//!   task that has begun or ended needs no delivery: other workers adopt it, or close it after the
+//!   ledger retention.
 //!
-//! This worker does nothing more about the task until a seal says that it is over. A self-fence
-//! forgets it with all else, for that begins anew under another owner id.
+//! This worker does nothing more about the task until a seal ends it. A self-fence forgets it with
+//! everything else, because the worker then begins again under another owner id.
 
 use super::lines::is_to_begin;
 use super::{Action, Machine, Stage, Stop, Task};
@@ -30,7 +32,7 @@ use crate::protocol::seal::Seal;
 use crate::task::{EntryId, TaskId};
 
 impl Machine {
-    /// Asks for an action, unless an invariant forbids it or its task was set aside.
+    /// Takes an action, unless an invariant forbids it or its task was set aside.
     pub(super) fn act(&mut self, action: Action) {
         let subject = Subject::of(&action);
         if self.is_left_alone(subject, &action) {
@@ -59,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// A wrong decision, for tests: asks for an action that no rule has led to.
+    /// Requests an action without a rule: a wrong decision, for tests.
     pub fn ask_for(&mut self, action: Action) {
         self.act(action);
     }
@@ -89,20 +91,21 @@ impl Machine {
         judgement.is_ok()
     }
 
-    /// Whether this worker does nothing more about the task because an invariant was about to be
-    /// broken.
+    /// Whether this worker does nothing more about the task because it was about to break an
+    /// invariant.
     #[must_use]
     pub fn is_aside(&self, id: TaskId) -> bool {
         self.any_aside && self.task(id).is_some_and(|task| task.is_aside())
     }
 
-    /// Whether nothing is under way here of the tasks of an entry: it can go back to the broker.
+    /// Whether an entry can go back to the broker: no work on its tasks is in progress here.
     #[must_use]
     pub fn may_hand_back(&self, entry: EntryId) -> bool {
         self.tasks.members(entry).all(|(_, task)| task.stage.is_quiet())
     }
 
-    /// A task that was set aside: what it is given back with does not count as a step.
+    /// Whether the action is for a task that was set aside. The entry that gives it back is let
+    /// through.
     fn is_left_alone(&self, subject: Subject, action: &Action) -> bool {
         if !self.any_aside {
             return false;
@@ -121,8 +124,8 @@ impl Machine {
         }
     }
 
-    /// How many attempts the task has: as its last claim says that ran it, or its message, or this
-    /// worker.
+    /// Maximum attempts of the task: from its last claim that ran it, else from its message, else
+    /// from this worker.
     #[must_use]
     pub fn max_attempts(&self, id: TaskId) -> u32 {
         self.task(id).map_or(self.max_attempts, |task| task.max_attempts(self.max_attempts))
@@ -178,8 +181,8 @@ impl Machine {
         }
     }
 
-    /// An entry is acknowledged as a whole: as many of its tasks as it carries must be over. Others
-    /// that the ledger names never were.
+    /// Judges the ack of an entry, which covers all of its tasks: as many of them as it carries
+    /// must be over. Further tasks that the ledger names never existed.
     fn judge_ack(&self, entry: EntryId) -> Judgement {
         if self.seals().holds(entry) {
             return Ok(());
@@ -199,9 +202,9 @@ impl Machine {
         if over < size { invariants::ack(Phase::New, false, false) } else { Ok(()) }
     }
 
-    /// A seal is for good, so that each task that it names is looked at: this worker has closed or
-    /// dropped it, or an earlier seal names it. On an error the task that stands against it, if one
-    /// does that is known.
+    /// Judges a seal. A seal is permanent, so each task in it is checked: this worker has closed or
+    /// dropped it, or an earlier seal names it. An error carries the task that forbids it, if it is
+    /// known.
     fn judge_seal(&self, seal: &Seal) -> Result<(), (Option<TaskId>, Breach)> {
         if self.seals().hold_all(&seal.entries) {
             return Ok(());
@@ -218,7 +221,7 @@ impl Machine {
 
     fn judge_sealed(&self, entry: EntryId) -> Result<(), (Option<TaskId>, Breach)> {
         let (mut known, mut size) = (0, 1);
-        // A request to cancel names a task that need not be there.
+        // A cancel request may name a task that does not exist.
         let there = |task: &Task| task.fold.phase != Phase::New || task.held;
         for (id, task) in self.tasks.members(entry).filter(|(_, task)| there(task)) {
             known += 1;
@@ -264,7 +267,7 @@ impl Machine {
         }
     }
 
-    /// A step was not taken that is of no task that is known here.
+    /// Reports a step that was not taken for a task that is unknown here.
     fn tell(&mut self, Breach { id, what }: Breach) {
         let violation = Violation { id, what, task: None };
         self.actions.push_back(Action::SetAside { violation, epoch: Epoch(0) });
@@ -292,7 +295,7 @@ impl Machine {
     }
 }
 
-/// What an action about a task is judged by.
+/// The facts by which an action on a task is judged.
 #[derive(Default)]
 struct GuardContext {
     fold: TaskFold,
@@ -302,7 +305,7 @@ struct GuardContext {
     max_attempts: u32,
 }
 
-/// What an action that is judged is about.
+/// The subject of an action.
 #[derive(Clone, Copy)]
 enum Subject {
     Task(TaskId),

@@ -1,16 +1,16 @@
-//! Leases: claims whose owner id belongs to the lease itself, so that whoever knows the lease may
-//! renew and end it, and it outlives the worker that has granted it.
+//! Leases: claims whose owner id belongs to the lease itself. Any worker that knows the lease may
+//! renew and end it, and it outlives the worker that granted it.
 //!
-//! A gateway is a worker whose claims are leases. It *looks after* the leases that it has granted:
-//! for the rest of this machine such a lease is an attempt that runs here. Any other gateway takes
-//! over when its lease is asked for there: it publishes a renewal, and who reads a renewal by
-//! another one lets go, without a word on the ledger. So at most for a moment two of them look
-//! after one lease, and both speak for its one owner id: of what they publish the fold accepts the
-//! first end, as of any owner's.
+//! A gateway is a worker whose claims are leases. It *attends* the leases that it has granted: for
+//! the rest of this machine such a lease is an attempt that runs here. Another gateway takes over
+//! when a client asks there for the lease: it publishes a renewal, and the earlier gateway lets go
+//! when it reads a renewal by another one, without an entry of its own. So two gateways attend one
+//! lease for a moment at most, and both speak for its owner id: the fold accepts the first end that
+//! either publishes, as for any owner.
 //!
 //! A lease that has been silent for too long may be ended by any worker, in its name
-//! ([`Machine::end_lease`]): that is a failed attempt, and not a takeover. Whether it was silent
-//! for too long is judged by time, so by the partition.
+//! ([`Machine::end_lease`]): that is a failed attempt, not a takeover. The partition judges the
+//! silence, because it has the clock.
 //!
 //! Invariants:
 //! - Serials of one owner id never meet: those of a lease are drawn by several machines, from
@@ -25,27 +25,27 @@ use crate::protocol::invariants::{Breach, Judgement, START};
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId, RENEWAL_SERIAL};
 use crate::task::TaskId;
 
-/// What a claim says until the driver knows who asks, in ms.
+/// Lease time of a claim, in ms, until the driver knows the request.
 const LEASE_MS: LeaseMs = LeaseMs::MIN;
 
-/// Serials that one machine may use for a lease before those of another one come that has begun
-/// behind it. Gateways that are asked in turn about leases with checkpoints jump over each other
-/// all the time: at a thousand jumps a second the serials last for decades.
+/// Number of serials that one machine may use for a lease before it meets those of a machine that
+/// began behind it. Gateways that take turns at leases with checkpoints jump over each other all
+/// the time; at 1,000 jumps a second the serials last for decades.
 const JUMP: u64 = 1 << 22;
 
-/// Nobody jumps further: serials must not come to their end. Behind it the order of checkpoints is
-/// that of the log.
+/// Limit of the jumps, so that serials never run out. Behind it, checkpoints are ordered by the
+/// log.
 const JUMPS_END: u64 = 1 << 63;
 
 impl Machine {
-    /// From now on what this worker claims to run it leases to others. Its serials begin at `seed`,
-    /// a random number below 2^48: others may speak for the same leases.
+    /// Leases all tasks that this worker claims from now on. Its serials begin at `seed`, a random
+    /// number below 2^48, because other workers may speak for the same leases.
     pub fn grant_leases(&mut self, seed: u64) {
         self.leases = true;
         self.serial = self.serial.max(seed);
     }
 
-    /// Whether it leases what it claims.
+    /// Whether it leases the tasks that it claims.
     #[must_use]
     pub const fn leases(&self) -> bool {
         self.leases
@@ -55,53 +55,52 @@ impl Machine {
         (self.leases && kind == ClaimKind::Run).then_some(LEASE_MS)
     }
 
-    /// As whom a processor starts.
+    /// The owner id under which a processor starts.
     pub(super) fn starts_as(&self, fold: &TaskFold) -> OwnerId {
         let own = self.owner();
         if self.leases && fold.owner.is_lease_of(own) { fold.owner } else { own }
     }
 
-    /// Whether this claim, if it is accepted, makes this incarnation the owner, or the one that
-    /// grants the lease.
+    /// Whether this claim, if accepted, makes this incarnation the owner or the grantor of the
+    /// lease.
     pub fn is_claim_of_this_owner(&self, claim: &Claim) -> bool {
         let OnceKey { owner, serial, .. } = claim.key;
         owner == self.owner() || claim.lease_ms.is_some() && owner == self.owner().of_lease(serial)
     }
 
-    /// Whether what this owner says is this process's, or that of a lease which this process has
-    /// granted.
+    /// Whether the owner is this process, or a lease that this process has granted.
     #[must_use]
     pub fn speaks_for(&self, owner: OwnerId) -> bool {
         self.is_own(owner) || self.owners.has_granted(owner)
     }
 
-    /// Whether a claim asks for a lease in the name of this process.
+    /// Whether the claim requests a lease in the name of this process.
     pub(super) fn is_lease_of_this_process(&self, claim: &Claim) -> bool {
         claim.lease_ms.is_some() && self.owners.has_granted(claim.key.owner)
     }
 
-    /// Whether the ledger shows the epoch of this key as a lease of that owner: any worker may
+    /// Whether the ledger shows the epoch of this key as a lease of that owner: then any worker may
     /// speak for it.
     pub(super) fn is_lease_key(&self, key: &OnceKey) -> bool {
         let lease = self.lease(key.task);
         lease.is_some_and(|(epoch, owner, _)| (epoch, owner) == (key.epoch, key.owner))
     }
 
-    /// Whether this machine looks after the epoch of this key, as the owner that the key names.
+    /// Whether this machine attends the epoch of this key, as the owner in the key.
     pub(super) fn looks_after(&self, key: &OnceKey) -> bool {
         let at_work = self.tasks.get(key.task).and_then(|task| task.stage.attempt());
         at_work == Some((key.epoch, key.owner))
     }
 
-    /// Whether the owner id is that of a lease that this incarnation has granted: others leave it
-    /// to this worker to show how such a lease has ended.
+    /// Whether the owner id is that of a lease granted by this incarnation: other workers leave it
+    /// to this one to show the end of such a lease.
     #[must_use]
     pub const fn has_granted(&self, owner: OwnerId) -> bool {
         self.leases && owner.is_lease_of(self.owner())
     }
 
-    /// The lease that runs the task, if one does: its epoch, its owner id, and the silence after
-    /// which it may be ended.
+    /// The lease that runs the task, if there is one: its epoch, its owner id, and the silence
+    /// after which it may be ended.
     #[must_use]
     pub fn lease(&self, id: TaskId) -> Option<(Epoch, OwnerId, LeaseMs)> {
         let task = self.task(id)?;
@@ -109,7 +108,7 @@ impl Machine {
         Some((task.fold.epoch, task.fold.owner, lease_ms))
     }
 
-    /// The key under which a lease is renewed; `None` if it does not run any more.
+    /// The key for renewals of a lease; `None` if it no longer runs.
     #[must_use]
     pub fn renewal_key(&self, id: TaskId, epoch: Epoch, owner: OwnerId) -> Option<OnceKey> {
         let current = self.lease(id).is_some_and(|(at, by, _)| (at, by) == (epoch, owner));
@@ -117,8 +116,8 @@ impl Machine {
         (current && self.ready).then_some(key)
     }
 
-    /// Looks after a lease that nobody here does. False if that is not so: it is over, or something
-    /// is being done about its task.
+    /// Attends a lease that has no attendant here. Returns false if it is over, or work on its task
+    /// is in progress.
     pub fn attend(&mut self, id: TaskId) -> bool {
         let Some((epoch, owner, _)) = self.lease(id).filter(|_| self.leases && self.ready) else {
             return false;
@@ -127,8 +126,7 @@ impl Machine {
             return false;
         };
         let attempt = task.fold.attempt;
-        // What is published for the lease from now on must come behind what others have published
-        // for it, and not where they go on.
+        // Publishes for the lease must come behind those of other machines, and not between them.
         let last = task.checkpoint.as_deref().map(|(_, key)| key.serial).unwrap_or_default();
         if (self.serial..JUMPS_END).contains(&last) {
             self.serial = last + JUMP + self.serial % JUMP;
@@ -145,8 +143,8 @@ impl Machine {
         Err(Breach { id: START, what: "a lease is looked after that the ledger does not show" })
     }
 
-    /// Does nothing more about this lease: others look after it, or end it when it falls silent.
-    /// Its processor is to stop without a word.
+    /// Stops attending a lease: others attend it, or end it when it falls silent. Its processor
+    /// must stop without an outcome.
     pub fn let_go_of_lease(&mut self, id: TaskId, epoch: Epoch) {
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.lease_ms.is_some()) else {
             return;
@@ -160,37 +158,37 @@ impl Machine {
         }
     }
 
-    /// The lease that runs the task has been silent for too long: ends it in its own name. Returns
-    /// whether it was to be ended.
+    /// Ends the lease that runs the task and was silent for too long, in its own name. Returns
+    /// whether there was one to end.
     pub fn end_lease(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) -> bool {
         let Some((at, owner, _)) = self.lease(id).filter(|_| self.ready) else { return false };
         let Some(task) = self.tasks.get_mut(id) else { return false };
         if at != epoch || !task.stage.is_free() {
             return false;
         }
-        // As if the attempt had run here: it was the lease's.
+        // Recorded as if the attempt had run here: it was the lease's.
         task.own_record.start(epoch);
         self.publish_outcome(id, epoch, owner, outcome);
         true
     }
 
-    /// Nothing was read of the lease for too long, as far as is known now. Later its holder may
-    /// have been heard of, so an end that rests on that is published once, and not again when its
-    /// fate is unknown or the ledger was read anew: it is judged again then.
+    /// Notes that the lease was silent for too long, as far as known now. Its holder may be heard
+    /// later, so an end based on silence is published once. If it may not be stored, or the ledger
+    /// is read again, the silence is judged again.
     pub fn note_silence(&mut self, id: TaskId, epoch: Epoch) {
         if self.lease(id).is_some_and(|(at, ..)| at == epoch) {
             self.silent.insert(id, epoch);
         }
     }
 
-    /// The holder of the lease was heard of.
+    /// Notes that the holder of the lease was heard.
     pub(super) fn note_renewed(&mut self, id: TaskId) {
         if self.task(id).is_some_and(|task| task.stage.serial().is_none()) {
             self.silent.remove(&id);
         }
     }
 
-    /// A self-fence drops the ends that rest on silence.
+    /// Drops the ends based on silence, after a self-fence.
     pub(super) fn drop_silent_ends(&mut self) {
         for (id, epoch) in std::mem::take(&mut self.silent) {
             if let Some(task) = self.tasks.get_mut(id)
@@ -201,7 +199,7 @@ impl Machine {
         }
     }
 
-    /// The end of a lease was read: the key of its renewals is of no more use.
+    /// Drops the key of a lease's renewals after its end was read.
     pub(super) fn drop_renewal(&mut self, id: TaskId, epoch: Epoch, owner: OwnerId) {
         let key = OnceKey { task: id, epoch, owner, serial: RENEWAL_SERIAL };
         if self.task(id).is_some_and(|task| task.trail.has(&key)) {
@@ -211,7 +209,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Whether the epoch that runs is a lease that nobody here looks after.
+    /// Whether the running epoch is a lease without an attendant here.
     #[must_use]
     pub fn is_leased_elsewhere(&self) -> bool {
         self.lease_ms.is_some() && self.fold.phase == Phase::Running && self.stage.is_free()

@@ -1,24 +1,24 @@
 //! New tasks with an order key: none begins before those before it in the line of its key are over.
 //!
-//! A line holds the deliveries of one key that are here, and the tasks that have begun of it, here
-//! or elsewhere, for their claims say the key. A broker deals the messages of a key to one consumer
-//! at a time, in order, so whoever holds a task has been dealt all before it: they are in the line,
-//! too, or acknowledged, which means that the ledger shows their end. So a worker that claims the
-//! first of a line needs to know nothing of other workers, however old its view is: ends stand for
-//! good.
+//! A line holds the deliveries of one key that are here, and the tasks of the key that have begun,
+//! here or elsewhere, because their claims carry the key. The broker delivers the messages of a key
+//! to one consumer at a time, in order. The holder of a task has therefore received all tasks
+//! before it: they are in the line as well, or acknowledged, which means that the ledger shows
+//! their end. So a worker that claims the first task of a line needs no knowledge of other workers,
+//! and an old view does no harm, because ends are permanent.
 //!
-//! There is one exception: a task may begin before an older one whose time has not come. When its
-//! worker leaves, the next one is dealt the older one first. That the younger one runs it knows from
-//! that one's claim.
+//! There is one exception: a task may begin before an older one that is not due yet. When its
+//! worker leaves, the next worker receives the older one first. It knows from the younger one's
+//! claim that the younger one runs.
 //!
-//! Only the first claim that runs a task depends on the line. Once it was accepted all before the
-//! task were over, so it is tried again or taken over by any worker, as every task is; those behind
-//! it wait for its end wherever they are delivered.
+//! Only the first claim that runs a task depends on the line. When it was accepted all tasks before
+//! it were over, so any worker may retry it or take it over, like every task. The tasks behind it
+//! wait for its end wherever they are delivered.
 //!
-//! A parked task is as one that has not begun: it has its place, and when those that it waits for
-//! are over it begins when it is its turn. So one before it that was to start later can begin, and
-//! it may be the one that the parked task waits for. Whoever does not hold a parked task knows no
-//! line of it, and leaves it alone.
+//! A parked task counts as one that has not begun: it has its place, and begins in its turn once
+//! its dependencies are over. A scheduled task before it can begin meanwhile, and may be the one
+//! that it waits for. A worker that does not hold a parked task knows no line of it, and leaves it
+//! alone.
 
 use super::{Machine, Task};
 use crate::protocol::claim::Decision;
@@ -29,27 +29,27 @@ use crate::protocol::invariants::{Breach, Judgement, ORDER};
 use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The lines of the keys that tasks are held of, or have begun of.
+/// The lines of the keys of tasks that are held or have begun.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct KeyLines {
     lines: BTreeMap<NameHash, KeyLine>,
     keys: BTreeMap<TaskId, NameHash>,
-    /// How many tasks are held that stand in lines, and in how many.
+    /// Number of held tasks in lines; below, the number of those lines.
     held: usize,
     standing: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct KeyLine {
-    /// Those that are held and not over.
+    /// Tasks that are held and not over.
     tasks: BTreeSet<TaskId>,
-    /// Those that have begun, here or elsewhere, are not over, and not parked. As a rule the first
-    /// one: but a task that was to wait for its time takes its place when that has come.
+    /// Tasks that have begun, here or elsewhere, are not over, and not parked. Usually the first
+    /// one, but a scheduled task takes its place when it is due.
     begun: BTreeSet<TaskId>,
 }
 
 impl KeyLine {
-    /// Those whose turn it may be: the first that is held, and the first that has begun.
+    /// The tasks whose turn it may be: the first held one, and the first that has begun.
     fn firsts(&self) -> impl Iterator<Item = TaskId> + use<> {
         let begun = self.begun.first().filter(|id| self.tasks.contains(id));
         [self.tasks.first(), begun].map(Option::<&TaskId>::copied).into_iter().flatten()
@@ -68,8 +68,8 @@ impl KeyLines {
         self.keys.is_empty()
     }
 
-    /// What follows for a task that is to begin and is not the next of its line. What ends it
-    /// unseen needs no place.
+    /// The decision for a task that must wait for others in its line. Ending a task that never ran
+    /// needs no place.
     pub(super) fn decide(
         &self,
         id: TaskId,
@@ -98,18 +98,18 @@ impl KeyLines {
         self.keys.get(&id).and_then(|key| self.lines.get(key))
     }
 
-    /// What a claim of this kind says of the line of its task.
+    /// The order key that a claim of this kind carries.
     pub(super) fn key_for(&self, id: TaskId, kind: ClaimKind) -> Option<NameHash> {
         self.keys.get(&id).copied().filter(|_| kind.begins())
     }
 
-    /// A held task stands in the line of this key.
+    /// Puts a held task into the line of this key.
     fn stand(&mut self, id: TaskId, key: NameHash) {
         self.enter(id, key);
         self.change(id, |line| _ = line.tasks.insert(id));
     }
 
-    /// A task has begun, or is about to: it is claimed. Its claim may say its key.
+    /// Notes that a task is claimed: it has begun, or is about to. Its claim may carry its key.
     pub(super) fn begin(&mut self, id: TaskId, key: Option<NameHash>) {
         if let Some(key) = key {
             self.enter(id, key);
@@ -117,18 +117,19 @@ impl KeyLines {
         self.change(id, |line| _ = line.begun.insert(id));
     }
 
-    /// A task has one key for good.
+    /// Assigns the key of a task, which never changes.
     fn enter(&mut self, id: TaskId, key: NameHash) {
         let key = *self.keys.entry(id).or_insert(key);
         self.lines.entry(key).or_default();
     }
 
-    /// The task is parked: it waits for its turn again.
+    /// Notes that the task is parked: it waits for its turn again.
     pub(super) fn stand_back(&mut self, id: TaskId) {
         self.change(id, |line| _ = line.begun.remove(&id));
     }
 
-    /// The task is not held any more: if it has begun it has its place until it is over.
+    /// Notes that the task is not held any more: if it has begun it keeps its place until it is
+    /// over.
     pub(super) fn let_go(&mut self, id: TaskId, has_begun: bool) {
         self.change(id, |line| {
             line.tasks.remove(&id);
@@ -138,12 +139,12 @@ impl KeyLines {
         });
     }
 
-    /// The task is over.
+    /// Removes a task that is over.
     pub(super) fn leave(&mut self, id: TaskId) {
         self.let_go(id, false);
     }
 
-    /// All that changes a line, so that what is counted of it is counted here.
+    /// Changes a line and updates the counts; all changes go through here.
     fn change(&mut self, id: TaskId, change: impl FnOnce(&mut KeyLine)) {
         let Some(key) = self.keys.get(&id).copied() else { return };
         let Some(line) = self.lines.get_mut(&key) else { return };
@@ -166,31 +167,31 @@ pub(super) const fn is_to_begin(fold: &TaskFold) -> bool {
     matches!(fold.phase, Phase::New) || fold.is_parked()
 }
 
-/// Whether the task has begun and is not over: it stands in its line even where it is not held.
+/// Whether the task has begun and is not over: it is in its line even where it is not held.
 pub(super) const fn has_begun(fold: &TaskFold) -> bool {
     !is_to_begin(fold) && !fold.phase.is_terminal()
 }
 
 impl Machine {
-    /// Whether tasks with a key have an order, from now on.
+    /// Sets whether tasks with a key have an order.
     pub const fn keep_order(&mut self, by_key: bool) {
         self.by_key = by_key;
     }
 
-    /// Whether they have.
+    /// Whether tasks with a key have an order.
     #[must_use]
     pub const fn keeps_order(&self) -> bool {
         self.by_key
     }
 
-    /// Whether a task must not be claimed to run here, because only who holds it knows its line.
+    /// Whether a task must not be claimed to run here, because only its holder knows its line.
     pub(super) fn is_left_to_its_holder(&self, task: &Task, closes: Option<ClaimKind>) -> bool {
         let ends = || task.fold.cancel || closes.is_some_and(ClaimKind::closes);
         self.by_key && !task.held && task.fold.is_parked() && !ends()
     }
 
-    /// A held task, or one that has begun, has this order key. Call it before the task is looked
-    /// at.
+    /// Puts a task that is held or has begun into the line of this order key. Call it before the
+    /// task is looked at.
     pub fn line_up(&mut self, id: TaskId, key: NameHash) {
         let Some(task) = self.task(id) else { return };
         let (begun, over) = (has_begun(&task.fold), task.fold.phase.is_terminal());
@@ -202,45 +203,45 @@ impl Machine {
         }
     }
 
-    /// Whether the task stands in the line of its key.
+    /// Whether the task is in the line of its key.
     #[must_use]
     pub fn is_in_line(&self, id: TaskId) -> bool {
         !self.lines.is_empty() && self.lines.keys.contains_key(&id)
     }
 
-    /// Whether another task of its key is to begin, or to end, before this one may begin.
+    /// Whether another task of its key must begin or end before this one may begin.
     pub(crate) fn stands_behind_in_line(&self, id: TaskId, fold: &TaskFold) -> bool {
         !self.lines.is_empty() && is_to_begin(fold) && !self.lines.lets_begin(id)
     }
 
-    /// The key of a task that stands in a line.
+    /// The key of a task in a line.
     pub fn order_key(&self, id: TaskId) -> Option<NameHash> {
         if self.lines.is_empty() { None } else { self.lines.keys.get(&id).copied() }
     }
 
-    /// Those whose turn it may be in the line of a key, the first one before others.
+    /// The tasks whose turn it may be in the line of a key, in order.
     pub fn first_in_line(&self, key: NameHash) -> impl Iterator<Item = TaskId> + use<> {
         self.lines.lines.get(&key).map(KeyLine::firsts).into_iter().flatten()
     }
 
-    /// The same of each line.
+    /// The tasks whose turn it may be in each line.
     pub fn first_in_lines(&self) -> impl Iterator<Item = TaskId> {
         self.lines.lines.values().flat_map(KeyLine::firsts)
     }
 
-    /// How many tasks that are held stand in lines.
+    /// Number of held tasks in lines.
     #[must_use]
     pub const fn in_line(&self) -> usize {
         self.lines.held
     }
 
-    /// How many lines they stand in.
+    /// Number of lines with held tasks.
     #[must_use]
     pub const fn line_count(&self) -> usize {
         self.lines.standing
     }
 
-    /// A broken rule, for tests: the task has no place in the line any more, and is not over.
+    /// Breaks a rule, for tests: removes the task from its line before it is over.
     pub fn leave_line(&mut self, id: TaskId) {
         self.lines.leave(id);
     }

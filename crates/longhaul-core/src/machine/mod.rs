@@ -1,7 +1,7 @@
 //! The machine of one worker on one partition of the ledger: every rule about what it publishes,
-//! starts, stops, acknowledges, seals and tombstones. Pure and without time: it is told what was
-//! read and what was judged (`late`, `due`), and answers with [`Action`]s. The model explores this
-//! very code; [`partition`](super::partition) adds the clock.
+//! starts, stops, acknowledges, seals and tombstones. Pure and without time: it takes the entries
+//! read and the judgements made (`late`, `due`), and returns [`Action`]s. The model explores this
+//! same code; [`partition`](super::partition) adds the clock.
 //!
 //! ```text
 //!            claim                 read back, in time             body ended
@@ -13,8 +13,7 @@
 //!   gone ◀── a seal is read ◀── Closing: dead letter, view, ack ◀──────────────────┘
 //! ```
 //!
-//! From each of them a task comes to Aside when a step about it would break an invariant:
-//! `guard.rs`.
+//! From each of them a task moves to Aside when a step for it would break an invariant: `guard.rs`.
 //!
 //! Invariants (numbers of `protocol::invariants`):
 //! - The processor starts only on reading back the own claim as accepted, in time (C-04).
@@ -62,44 +61,44 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
-/// The next claim of a task that has so many keys in the ledger gets a base, and its older keys go:
-/// a task that snoozes for days leaves no pile of them.
+/// From this number of keys on, the next claim of a task gets a base, and its older keys are
+/// removed: a task that snoozes for days leaves no pile of them.
 const KEYS_MAX: usize = 16;
 
-/// See the module's documentation.
+/// The machine of one worker on one partition. See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     max_attempts: u32,
     keys_max: usize,
     letters: DeadLetterKinds,
     owners: OwnerIds,
-    /// Numbers every write-once key of this process. It goes on through a self-fence: a key used
-    /// again would move an entry.
+    /// Numbers every write-once key of this process. It continues through a self-fence: a key used
+    /// again would replace an entry.
     serial: u64,
-    /// What it claims to run it leases to others.
+    /// Whether it leases the tasks that it claims.
     leases: bool,
-    /// Leases that were judged to have been silent for too long. Their ends are no longer insisted
-    /// on when they could not be stored at once.
+    /// Leases that were judged silent for too long. Their ends are not published again if they
+    /// could not be stored at once.
     silent: BTreeMap<TaskId, Epoch>,
-    /// The bootstrap has ended: what is read now is live.
+    /// Whether the bootstrap has ended: entries read now are live.
     ready: bool,
-    /// What lies behind this was read after the bootstrap.
+    /// Entries behind this position were read after the bootstrap.
     live_from: Option<Position>,
-    /// The last folded position: anything at or below it was folded before.
+    /// The last folded position. Entries up to it are ignored.
     position: Option<Position>,
     tasks: Tasks,
-    /// A task was set aside, ever: before that none has to be asked whether it is.
+    /// Whether any task was ever set aside; before that no task has to be checked for it.
     any_aside: bool,
     sealing: Sealing,
     admitting: Admitting,
     lines: KeyLines,
-    /// The queue has an order.
+    /// Whether the queue has an order.
     by_key: bool,
     actions: VecDeque<Action>,
 }
 
 impl Machine {
-    /// A machine that knows nothing yet and must read the ledger first.
+    /// Creates a machine that must read the ledger first.
     #[must_use]
     pub fn new(owner: OwnerId, max_attempts: u32) -> Self {
         Self {
@@ -123,13 +122,13 @@ impl Machine {
         }
     }
 
-    /// From so many keys of a task on its next claim gets a base. The model has fewer entries than
-    /// production.
+    /// Sets the number of keys of a task from which on its next claim gets a base. The model has
+    /// fewer entries than production.
     pub const fn set_keys_max(&mut self, keys_max: usize) {
         self.keys_max = keys_max;
     }
 
-    /// Which ends get a dead letter, from now on.
+    /// Sets which ends get a dead letter.
     pub const fn set_letters(&mut self, letters: DeadLetterKinds) {
         self.letters = letters;
     }
@@ -168,13 +167,12 @@ impl Machine {
         self.tasks.members(entry)
     }
 
-    /// The known tasks that have not finished, and those about whose end something is being done,
-    /// in order.
+    /// The known tasks that have not finished or whose end is in progress, in order.
     pub fn open_tasks(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.tasks.open_from(None)
     }
 
-    /// As [`Machine::open_tasks`], from this id on, or from the first.
+    /// Like [`Machine::open_tasks`], from this id on, or from the first.
     pub fn open_tasks_from(&self, first: Option<TaskId>) -> impl Iterator<Item = (TaskId, &Task)> {
         self.tasks.open_from(first)
     }
@@ -189,8 +187,8 @@ impl Machine {
         }
     }
 
-    /// Whether the task ended when this worker followed the ledger and had read it up to `since`,
-    /// or will when it does: what shows that end is not older.
+    /// Whether the task ended, or will end, while this worker follows the ledger and has read it up
+    /// to `since`: then an entry that shows the end is not older than that.
     #[must_use]
     pub fn ended_live(&self, id: TaskId, since: Option<Position>) -> bool {
         let from = self.live_from.max(since);
@@ -202,12 +200,12 @@ impl Machine {
     /// running.
     #[must_use]
     pub fn works_on(&self, id: TaskId, epoch: Epoch) -> bool {
-        // What is half read may show an epoch that is over.
+        // A half-read ledger may show an epoch that is over.
         self.ready
             && self.task(id).is_some_and(|task| task.fold.epoch == epoch && task.is_at_work())
     }
 
-    /// Whether the end of this epoch's processor is still waited for.
+    /// Whether the processor of this epoch has not ended yet.
     #[must_use]
     pub fn awaits_end(&self, id: TaskId, epoch: Epoch) -> bool {
         let stage = self.task(id).map(|task| task.stage);
@@ -236,7 +234,7 @@ impl Machine {
         self.owners.contains(owner)
     }
 
-    /// The next thing to do.
+    /// Takes the next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         if self.actions.is_empty() {
             self.tasks.rest();
@@ -244,7 +242,7 @@ impl Machine {
         self.actions.pop_front()
     }
 
-    /// A delivery came. The payload is at hand now.
+    /// Handles a delivery with its payload.
     pub fn delivered(&mut self, id: TaskId, batch_size: Option<u32>) {
         if self.is_sealed(id) {
             self.act(Action::DropPayload(id));
@@ -265,7 +263,7 @@ impl Machine {
         self.drop_useless_payload(id);
     }
 
-    /// As [`Machine::delivered`], of a delivery that was kept as an id: its payload is not at hand,
+    /// Like [`Machine::delivered`], for a delivery that was kept as an id: its payload is not here,
     /// unless it was read for another reason.
     pub fn delivered_as_id(&mut self, id: TaskId, batch_size: Option<u32>) {
         let payload = self.task(id).is_some_and(|task| task.payload);
@@ -275,15 +273,15 @@ impl Machine {
         }
     }
 
-    /// Whether anything is being done about a task of the entry that holds `id`.
+    /// Whether there is work in progress on a task of the entry that holds `id`.
     #[must_use]
     pub fn works_on_entry(&self, id: TaskId) -> bool {
         self.tasks.members(id.entry_id()).any(|(_, task)| task.stage != Stage::Idle)
     }
 
-    /// The consumer session ended: the broker delivers again whatever was held.
+    /// Handles the end of the consumer session: the broker redelivers everything held.
     pub fn session_lost(&mut self) {
-        // What has finished, and about which nothing is being done, is not held.
+        // A finished task without work in progress is not held.
         let ids: Vec<TaskId> = self.open_tasks().map(|(id, _)| id).collect();
         for id in ids {
             self.let_go(id);
@@ -300,8 +298,7 @@ impl Machine {
         self.act(Action::HandBack(id.entry_id()));
     }
 
-    /// The delivery is not here any more. Its payload stays where this worker may still adopt the
-    /// task.
+    /// Lets go of a delivery. The payload stays if this worker may still adopt the task.
     fn let_go(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return self.lines.leave(id) };
         self.lines.let_go(id, lines::has_begun(&task.fold));
@@ -316,7 +313,7 @@ impl Machine {
         }
     }
 
-    /// Nothing is left of the task, and no payload stays behind.
+    /// Forgets a task of which nothing is left, and its payload.
     fn forget(&mut self, id: TaskId) {
         self.drop_payload(id);
         self.admitting.let_go(id);
@@ -324,8 +321,8 @@ impl Machine {
         self.tasks.remove(id);
     }
 
-    /// What the task's message allows it as a whole: what was delivered says so, or was read before
-    /// a claim. What the ledger says comes first.
+    /// Notes the limits in the task's message, which was delivered or read before a claim. Limits
+    /// on the ledger take precedence.
     pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.limits.is_none()
@@ -336,8 +333,7 @@ impl Machine {
         }
     }
 
-    /// What to do about a task that nothing is being done about; `due` and `closes` as in
-    /// [`Circumstances`].
+    /// The decision for an idle task; `due` and `closes` as in [`Circumstances`].
     #[must_use]
     pub fn decide(&self, id: TaskId, due: bool, closes: Option<ClaimKind>) -> Decision {
         let Some(task) = self.tasks.get(id) else { return Decision::Wait };
@@ -383,7 +379,7 @@ impl Machine {
         }
     }
 
-    /// The processor of this epoch ended.
+    /// Handles the end of this epoch's processor.
     pub fn finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let Stage::Running(run) = &mut task.stage else { return };
@@ -398,8 +394,8 @@ impl Machine {
         }
     }
 
-    /// Publishes a checkpoint of a running attempt, and returns its key; `None` when the attempt is
-    /// not running any more.
+    /// Publishes a checkpoint of a running attempt and returns its key; `None` if the attempt no
+    /// longer runs.
     pub fn checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
         let attempt = self.tasks.get(id)?.stage.attempt();
         let (_, owner) = attempt.filter(|(attempt, _)| *attempt == epoch && self.ready)?;
@@ -409,9 +405,9 @@ impl Machine {
         Some(key)
     }
 
-    /// A claim or an outcome has no receipt, and may land or not. A claim is given up: should it be
-    /// accepted, it is released. An outcome is published again under a fresh key: both may land,
-    /// the first counts.
+    /// Handles a claim or an outcome without a receipt, which may or may not be stored. A claim is
+    /// given up; if it is accepted, it is released. An outcome is published again under a fresh
+    /// key: if both are stored, the first counts.
     pub fn publish_failed(&mut self, key: OnceKey) {
         let Some(task) = self.tasks.get_mut(key.task) else { return };
         if task.stage.serial() != Some(key.serial) {
@@ -432,9 +428,9 @@ impl Machine {
         }
     }
 
-    /// An outcome was refused for what it carries: it is not stored and never will be, and the
-    /// attempt ends with this one instead. After a self-fence that is so as well, whether the
-    /// outcome waits for the ledger to be read or was published again.
+    /// Handles an outcome that was refused because of its content: it will never be stored, and the
+    /// attempt ends with `instead`. This also applies after a self-fence, whether the outcome waits
+    /// for the ledger to be read or was published again.
     pub fn publish_refused(&mut self, key: OnceKey, instead: Outcome) {
         let Some(task) = self.tasks.get_mut(key.task) else { return };
         let refused = (key.epoch, key.owner);
@@ -479,13 +475,14 @@ impl Machine {
     }
 }
 
-/// What a claim says of the task's limits, and how many attempts its writer gives the task if they
-/// do not say it. One that closes says why, where the number of attempts does not.
+/// The limits that a claim carries for the task, and its writer's default for the attempts if the
+/// task has no own maximum. A closing claim carries its reason if the number of attempts does not
+/// explain it.
 fn limits_of(task: &Task, claim: NextClaim, by_default: u32) -> (Limits, Option<NonZeroU32>) {
     let limits = task.limits.as_deref().copied().unwrap_or_default();
     match claim.kind {
         ClaimKind::Run => {
-            // The claim before it may have given the task more: then this attempt is the last one.
+            // The claim before may have allowed more attempts: then this attempt is the last one.
             let at_least = |attempts: u32| attempts.max(claim.attempt);
             let max_attempts = limits.max_attempts.map(at_least);
             let gives = max_attempts.is_none().then(|| at_least(by_default));

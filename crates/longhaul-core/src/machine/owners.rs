@@ -1,18 +1,18 @@
-//! The owner ids of a process: whose claims and outcomes are its own.
+//! The owner ids of a process, which mark claims and outcomes as its own.
 
 use crate::protocol::key::OwnerId;
 
-/// So many are kept. Claims of an earlier id may land for a while; but a process that is fenced for
-/// years must not grow.
+/// Number of ids kept. Claims of an earlier id may arrive for a while, but a process that is fenced
+/// for years must not grow.
 const KEPT_MAX: usize = 65;
 
-/// See the module's documentation.
+/// The owner ids of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OwnerIds {
-    /// That of the current incarnation: new claims are its.
+    /// The id of the current incarnation, used for new claims.
     current: OwnerId,
-    /// Those that self-fences have replaced, in their order. Attempts that went on through one are
-    /// theirs.
+    /// Ids that self-fences have replaced, in order. They own the attempts that went on through a
+    /// self-fence.
     former: Vec<OwnerId>,
 }
 
@@ -21,23 +21,23 @@ impl OwnerIds {
         Self { current, former: Vec::new() }
     }
 
-    /// That of the current incarnation.
+    /// The id of the current incarnation.
     pub(super) const fn current(&self) -> OwnerId {
         self.current
     }
 
-    /// Whether the id is this process's.
+    /// Whether the id belongs to this process.
     pub(super) fn contains(&self, owner: OwnerId) -> bool {
         owner == self.current || self.former.contains(&owner)
     }
 
-    /// Whether the id is that of a lease that this process has asked for.
+    /// Whether the id is that of a lease that this process has requested.
     pub(super) fn has_granted(&self, owner: OwnerId) -> bool {
         owner.is_lease_of(self.current)
             || self.former.iter().any(|former| owner.is_lease_of(*former))
     }
 
-    /// Begins another incarnation. Ids at work are never forgotten.
+    /// Begins another incarnation. Ids with running attempts are never forgotten.
     pub(super) fn renew(&mut self, current: OwnerId, at_work: &[OwnerId]) {
         self.former.push(std::mem::replace(&mut self.current, current));
         let mut excess = (self.former.len() + 1).saturating_sub(KEPT_MAX);
@@ -48,8 +48,7 @@ impl OwnerIds {
         });
     }
 
-    /// Those of which others must go on hearing: the current one, and the others that are at work.
-    /// Sorted.
+    /// The ids that need heartbeats: the current one, and others with running attempts. Sorted.
     pub(super) fn alive(&self, at_work: impl Iterator<Item = OwnerId>) -> Vec<OwnerId> {
         let mut owners = vec![self.current];
         if !self.former.is_empty() {

@@ -1,5 +1,5 @@
-//! The payloads of tasks: the machine only knows whether one is at hand. It asks for it before a
-//! claim, and says when it may be dropped.
+//! The payloads of tasks. The machine knows only whether a payload is in memory; it requests one
+//! before a claim and decides when it may be dropped.
 
 use super::{Action, Machine, Stage, Task, TerminalStep};
 use crate::protocol::entry::Outcome;
@@ -7,8 +7,8 @@ use crate::protocol::fold::Phase;
 use crate::task::TaskId;
 
 impl Machine {
-    /// Drops the payload of a task that nothing is being done about: it is read again before a
-    /// claim. That of a new one is what was delivered, and stays.
+    /// Drops the payload of an idle task; it is read again before a claim. The delivered payload of
+    /// a new task stays.
     pub fn drop_idle_payload(&mut self, id: TaskId) {
         let idle = |task: &Task| task.stage == Stage::Idle && task.fold.phase != Phase::New;
         if self.task(id).is_some_and(|task| idle(&task)) {
@@ -16,15 +16,15 @@ impl Machine {
         }
     }
 
-    /// Drops the payload of a task that waits until somebody asks for it, also that of a new one.
+    /// Drops the payload of a task that waits for a request, even that of a new one.
     pub fn drop_waiting_payload(&mut self, id: TaskId) {
         if self.task(id).is_some_and(|task| task.stage == Stage::Idle) {
             self.drop_payload(id);
         }
     }
 
-    /// An attempt has ended, and neither the outcome nor what follows it takes the payload. Were
-    /// the outcome not accepted, nothing would follow here.
+    /// Drops the payload of an ended attempt whose outcome and later steps do not need it. If the
+    /// outcome is not accepted, no step follows here.
     pub fn payload_spent(&mut self, id: TaskId) {
         let spent = |task: &Task| {
             matches!(
@@ -37,20 +37,20 @@ impl Machine {
         }
     }
 
-    /// The payload is not at hand although it was said to be.
+    /// Notes that the payload is missing, contrary to the record.
     pub fn payload_missing(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id) {
             task.payload = false;
         }
     }
 
-    /// Whether nothing is being done about the task, nor is to be written about its end.
+    /// Whether the task has no work in progress and nothing left to write about its end.
     #[must_use]
     pub fn is_at_rest(&self, id: TaskId) -> bool {
         self.task(id).is_none_or(|task| task.stage.is_at_rest() || task.is_aside())
     }
 
-    /// Asks for the payload.
+    /// Requests the payload.
     pub fn read_payload(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.stage == Stage::Idle
@@ -60,8 +60,8 @@ impl Machine {
         }
     }
 
-    /// Its message says how many tasks came with it: the ledger does before that only where
-    /// somebody has claimed the task.
+    /// Notes the batch size from the message; the ledger has it only once a worker has claimed the
+    /// task.
     pub fn note_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.batch_size.is_none()
@@ -70,8 +70,8 @@ impl Machine {
         }
     }
 
-    /// The payload was read, or could not be. All conditions are checked again before a claim.
-    /// Whoever turned out not to need it any more drops it.
+    /// Handles the result of reading the payload. All conditions are checked again before a claim.
+    /// A payload that is no longer needed is dropped.
     pub fn payload_read(&mut self, id: TaskId, found: bool) {
         let Some(task) = self.tasks.get_mut(id) else {
             return self.act(Action::DropPayload(id));

@@ -1,4 +1,4 @@
-//! What the machine makes of the entries it reads.
+//! The machine's reactions to ledger entries.
 
 use super::{Action, AttemptRun, Machine, Stage, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
@@ -6,28 +6,29 @@ use crate::protocol::fold::{IgnoredReason, Phase, Verdict};
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::{Position, TaskId};
 
-/// An entry as it was read.
+/// A ledger entry that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadEntry<'a> {
-    /// Where it lies.
+    /// Its position.
     pub position: Position,
-    /// What it says.
+    /// The entry.
     pub entry: &'a Entry,
-    /// When it was published, in ms by its producer's wall clock.
+    /// Publish time, in ms by its producer's wall clock.
     pub publish_time_ms: u64,
-    /// It is an own claim that came back more than H after it was sent: it must not run.
+    /// Whether it is an own claim that came back more than a heartbeat interval after it was sent:
+    /// it must not run.
     pub late: bool,
 }
 
 impl Machine {
-    /// The last entry of the ledger that was read.
+    /// Position of the last ledger entry read.
     #[must_use]
     pub const fn read_to(&self) -> Option<Position> {
         self.position
     }
 
-    /// Takes the next entry of the ledger, but for seals ([`Machine::read_seal`]). `None`: it was
-    /// folded before (the log is being read again), or is not of a task.
+    /// Handles the next ledger entry, except for seals ([`Machine::read_seal`]). `None`: it was
+    /// folded before (the log is being read again), or does not belong to a task.
     pub fn read(&mut self, read: ReadEntry<'_>) -> Option<Verdict> {
         if self.position.is_some_and(|position| read.position <= position) {
             return None;
@@ -80,7 +81,8 @@ impl Machine {
             self.note_renewed(id);
         }
         if begun {
-            // Whatever it waited for: it counts as waiting no longer, so that others are delivered.
+            // A task that was new until now no longer counts as waiting, so that others are
+            // delivered.
             self.admitting.let_go(id);
         }
         if over {
@@ -121,8 +123,8 @@ impl Machine {
             (Stage::Idle | Stage::Reading | Stage::Claiming { .. }, Entry::Claim(claim))
                 if accepted && self.is_lease_of_this_process(claim) =>
             {
-                // A claim that was given up has landed, perhaps before a later one: nobody holds
-                // this lease, nor ever will.
+                // A claim that was given up has been stored, perhaps before a later one: this lease
+                // has no holder and never will.
                 self.release(id);
             }
             (Stage::Claiming { epoch, .. }, _) if task.fold.epoch >= epoch => {
@@ -146,8 +148,8 @@ impl Machine {
         self.drop_useless_payload(id);
     }
 
-    /// While somebody else runs the task its payload only takes up memory: a takeover reads it
-    /// again.
+    /// Drops the payload of a task that another owner runs: it only takes up memory, and a takeover
+    /// reads it again.
     pub(super) fn drop_useless_payload(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let (idle, fold) = (task.stage == Stage::Idle, task.fold);
@@ -156,14 +158,14 @@ impl Machine {
         }
     }
 
-    /// The owner tombstones its checkpoint when it has read back the next one.
+    /// Drops a superseded checkpoint. The owner tombstones it after reading back the next one.
     fn drop_checkpoint(&mut self, newer: &OnceKey, old: OnceKey) {
         if self.is_own(newer.owner) || self.looks_after(newer) {
             self.drop_key(Key::Once(old));
         }
     }
 
-    /// Only here does a processor start.
+    /// Handles an own claim that came back. A processor starts only here.
     pub(super) fn claim_came_back(
         &mut self,
         id: TaskId,
@@ -223,8 +225,8 @@ impl Machine {
         }
     }
 
-    /// An accepted own claim that nothing here runs would look alive for ever: its owner's
-    /// heartbeats go on.
+    /// Releases an accepted own claim that nothing here runs. It would look alive for ever, because
+    /// its owner's heartbeats go on.
     pub(super) fn release_orphan(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let awaited = task.is_aside() && task.stage.serial().is_some();
@@ -244,7 +246,7 @@ impl Machine {
     }
 }
 
-/// Nothing of the task stands in the ledger, and nothing here needs it.
+/// Whether the task has no key on the ledger, and nothing here needs it.
 pub(super) fn is_gone(task: &Task) -> bool {
     task.trail.is_empty() && !task.held && task.stage.is_at_rest()
 }
@@ -264,7 +266,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool, before: Phase) {
                     task.limits = Some(Box::new(claim.limits));
                 }
                 let offers = matches!(claim.kind, ClaimKind::Offer(_));
-                // An offer says nothing of how the attempt before it has ended.
+                // An offer does not tell how the attempt before it has ended.
                 if !(offers && before == Phase::Retry) {
                     (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
                 }
@@ -300,8 +302,8 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool, before: Phase) {
     }
 }
 
-/// Whether a checkpoint was published after another one. Within an epoch the serial tells: what was
-/// given up for lost when its session ended may land behind what was published after it.
+/// Whether a checkpoint was published after another one. Within an epoch the serial decides: a
+/// checkpoint given up when its session ended may be stored behind a later one.
 fn is_later(one: &OnceKey, other: &OnceKey) -> bool {
     (one.epoch, one.serial) > (other.epoch, other.serial)
 }

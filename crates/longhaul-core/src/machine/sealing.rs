@@ -1,10 +1,11 @@
-//! Seals, and the keys that go: those of sealed tasks, and of a task that is not over those that a
-//! claim with a base has made superfluous. The rules, and why they are safe: `protocol::seal`.
+//! Seals, and the removal of keys: those of sealed tasks, and those of an unfinished task that a
+//! claim with a base has made superfluous. `protocol::seal` has the rules and the reasons why they
+//! are safe.
 //!
-//! A base has its safety from the same order. What the log rejected stands before the claim, and
-//! goes before anything that it accepted; or it stands behind the claim, which stays until the next
-//! one of its kind. In a view without some of the older keys the claim is accepted all the same,
-//! and what it says is what they had led to.
+//! A base is safe because of the same order. Entries that the log rejected either precede the
+//! claim, and are removed before anything that it accepted; or they follow the claim, which stays
+//! until the next one of its kind. A view without some of the older keys accepts the claim all the
+//! same, and the claim carries the state to which those keys had led.
 
 use super::{Action, Machine, Stage, Stop, Task, TerminalStep, Trail};
 use crate::protocol::entry::Entry;
@@ -15,68 +16,67 @@ use crate::protocol::seal::{EndedCounts, SEAL_BYTES_MAX, Seal, Seals, encode};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a worker knows of seals.
+/// A worker's knowledge of seals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sealing {
     seals: Seals,
-    /// Keys of sealed tasks that still stand in the ledger, as far as it was read.
+    /// Keys of sealed tasks that are still on the ledger, as far as it was read.
     left: BTreeMap<TaskId, Trail>,
-    /// Tasks of which keys may go, because a claim with a base says what they say. A sweep visits
-    /// each of them.
+    /// Tasks with keys that may be removed because a claim with a base covers them. A sweep visits
+    /// each of these tasks.
     based: BTreeSet<TaskId>,
-    /// Entries that this worker has dropped: nobody claims their tasks.
+    /// Entries that this worker has dropped: no worker claims their tasks.
     dropped: BTreeSet<EntryId>,
-    /// Other keys that are of no more use: superseded checkpoints of this worker, heartbeats of
+    /// Other keys that are no longer needed: superseded checkpoints of this worker, heartbeats of
     /// dead owners.
     useless: BTreeSet<Key>,
     /// The seal that was published and has not come back.
     underway: Option<SealKey>,
-    /// The keys whose tombstones are on their way.
+    /// The keys whose tombstones are in flight.
     sweeping: BTreeSet<Key>,
 }
 
-/// So many keys of one sort go in one batch of tombstones.
+/// Maximum number of keys of one sort in a batch of tombstones.
 pub const TOMBSTONES_AT_ONCE_MAX: usize = 1_000;
 
-/// So many dropped entries wait for their seal at most. What is dropped beyond that stays a hole
-/// between those that are sealed.
+/// Maximum number of dropped entries that wait for their seal. Entries dropped beyond that leave a
+/// hole between the sealed ones.
 const DROPPED_MAX: usize = 100_000;
 
 impl Sealing {
-    /// What is left of it when the ledger is read anew: what the ledger does not say.
+    /// Resets the state when the ledger is read again; keeps only facts that are not on the ledger.
     pub(super) fn begin_anew(&mut self) {
         *self = Self { dropped: std::mem::take(&mut self.dropped), ..Self::default() };
     }
 }
 
 impl Machine {
-    /// What the seals say that were read.
+    /// The seals read so far.
     #[must_use]
     pub const fn seals(&self) -> &Seals {
         &self.sealing.seals
     }
 
-    /// Whether a task is over by a seal.
+    /// Whether a seal covers the task.
     #[must_use]
     pub fn is_sealed(&self, id: TaskId) -> bool {
         self.sealing.seals.holds(id.entry_id())
     }
 
-    /// How many sealed tasks still have keys in the ledger.
+    /// Number of sealed tasks that still have keys on the ledger.
     #[must_use]
     pub fn left(&self) -> usize {
         self.sealing.left.len()
     }
 
-    /// Whether a seal of this worker is on its way.
+    /// Whether a seal of this worker is in flight.
     #[must_use]
     pub const fn seals_underway(&self) -> bool {
         self.sealing.underway.is_some()
     }
 
-    /// Whether all tasks of the entry are over, and this worker has seen to their dead letters,
-    /// their entries on the metadata topic and their ack itself: nothing in the ledger says that
-    /// another one did.
+    /// Whether all tasks of the entry are over and this worker itself has completed their dead
+    /// letters, metadata entries and ack: the ledger does not record that another worker did.
     #[must_use]
     pub fn may_seal(&self, entry: EntryId) -> bool {
         let (mut size, mut closed) = (1, 0);
@@ -91,7 +91,7 @@ impl Machine {
         closed >= size || closed == 0 && self.is_dropped(entry)
     }
 
-    /// The tasks of this entry are nobody's to run: the next seal names it, so that it leaves no
+    /// Notes an entry whose tasks no worker will run: the next seal names it, so that it leaves no
     /// hole.
     pub fn drop_entry(&mut self, entry: EntryId) {
         let Sealing { dropped, seals, .. } = &mut self.sealing;
@@ -105,15 +105,15 @@ impl Machine {
         self.sealing.dropped.contains(&entry)
     }
 
-    /// How many dropped entries no seal names.
+    /// Number of dropped entries without a seal.
     #[must_use]
     pub fn dropped(&self) -> usize {
         self.sealing.dropped.len()
     }
 
     /// Publishes a seal of those of these entries that may be sealed, and of dropped ones; the
-    /// first ones, by id, when not all fit into one. An entry may be named more than once. No more
-    /// than one seal is under way at a time. Returns how many entries it names.
+    /// first by id if not all fit into one. An entry may be given more than once. At most one seal
+    /// is in flight at a time. Returns the number of entries named.
     pub fn seal(&mut self, entries: &[EntryId]) -> usize {
         if !self.ready || self.sealing.underway.is_some() {
             return 0;
@@ -136,8 +136,8 @@ impl Machine {
         }
     }
 
-    /// Publishes the union of the smallest seals that no other covers, where at least so many fit
-    /// into one, so that they can go.
+    /// Publishes the union of the smallest seals that no other covers, if at least `min` fit into
+    /// one, so that they can be removed.
     pub fn merge_seals(&mut self, min: usize) {
         if !self.ready || self.sealing.underway.is_some() {
             return;
@@ -147,14 +147,14 @@ impl Machine {
         }
     }
 
-    /// The seal under way is given up: should it land, it counts all the same.
+    /// Gives up the seal in flight; it still counts if it is stored.
     pub const fn seal_failed(&mut self) {
         self.sealing.underway = None;
     }
 
-    /// The keys that may be tombstoned now, and of which no tombstone is under way: those of sealed
-    /// tasks and those older than a base, of each task those that the fold did not accept before
-    /// any other; seals that a later one covers, when no key of their tasks is left.
+    /// The keys that may be tombstoned now and have no tombstone in flight: those of sealed tasks
+    /// and those older than a base, for each task first the keys that the fold did not accept; and
+    /// seals that a later one covers, once their tasks have no keys left.
     pub fn sweepable(&self) -> impl Iterator<Item = Key> {
         let Sealing { seals, left, based, .. } = &self.sealing;
         let of_tasks = left.iter().flat_map(|(id, trail)| trail.sweepable(*id));
@@ -171,8 +171,8 @@ impl Machine {
             .filter(|key| !self.sealing.sweeping.contains(key))
     }
 
-    /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of some that are of no
-    /// use to anybody. One such batch is under way at a time; [`Machine::tombstoned`] ends it.
+    /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of some that are no
+    /// longer needed. One batch is in flight at a time; [`Machine::tombstoned`] ends it.
     pub fn sweep(&mut self, keys: Vec<Key>) {
         if !self.may_sweep() {
             return;
@@ -185,27 +185,27 @@ impl Machine {
         }
     }
 
-    /// Whether nothing stands against the next batch of tombstones.
+    /// Whether the next batch of tombstones may be published.
     #[must_use]
     pub fn may_sweep(&self) -> bool {
         self.ready && self.sealing.sweeping.is_empty()
     }
 
-    /// Whether a key is of no use to anybody.
+    /// Whether there are keys that are no longer needed.
     #[cfg(test)]
     pub(super) fn has_useless_keys(&self) -> bool {
         !self.sealing.useless.is_empty()
     }
 
-    /// Whether each sweep looks at this task.
+    /// Whether each sweep visits this task.
     #[cfg(test)]
     pub(super) fn visits_in_sweeps(&self, id: TaskId) -> bool {
         self.sealing.based.contains(&id)
     }
 
-    /// The batch of tombstones is stored; or not all of it is, and is published again. What is
-    /// stored need not be read back: a compaction may remove a tombstone before a reader that lags
-    /// comes to it.
+    /// Handles the result of a batch of tombstones; a batch that is not fully stored is published
+    /// again. Stored tombstones need not be read back: compaction may remove one before a lagging
+    /// reader gets to it.
     pub fn tombstoned(&mut self, stored: bool) {
         for key in std::mem::take(&mut self.sealing.sweeping) {
             if stored {
@@ -214,13 +214,13 @@ impl Machine {
         }
     }
 
-    /// The key is of no more use to anybody; the next batch of tombstones takes it.
+    /// Notes a key that is no longer needed; the next batch of tombstones removes it.
     pub fn drop_key(&mut self, key: Key) {
         self.sealing.useless.insert(key);
     }
 
-    /// Takes the next entry of the ledger, a seal. Its tasks are over: whatever is done about them
-    /// here ends, and what is held is acknowledged. Returns them.
+    /// Handles a seal, the next entry of the ledger. Its tasks are over: work on them ends here,
+    /// and held ones are acknowledged. Returns the tasks.
     pub fn read_seal(&mut self, position: Position, seal: &Seal) -> Vec<TaskId> {
         if self.position.is_some_and(|last| position <= last) {
             return Vec::new();
@@ -263,7 +263,7 @@ impl Machine {
         }
     }
 
-    /// An entry of a sealed task was read: it counts for nothing, and its key can go.
+    /// Handles an entry of a sealed task: it has no effect, and its key can be removed.
     pub(super) fn read_of_sealed(&mut self, id: TaskId, entry: &Entry) {
         let trail = self.sealing.left.entry(id).or_default();
         match entry.key() {
@@ -273,8 +273,8 @@ impl Machine {
         }
     }
 
-    /// A claim with a base or a checkpoint of the task was accepted, or a tombstone of it was read:
-    /// other keys than before may go.
+    /// Updates the removable keys of a task, after a claim with a base or a checkpoint was accepted
+    /// or a tombstone was read.
     pub(super) fn look_at_base(&mut self, id: TaskId) {
         let superseded = |task: &Task| task.superseded(id).next().is_some();
         if self.task(id).is_some_and(|task| superseded(&task)) {
@@ -284,7 +284,7 @@ impl Machine {
         }
     }
 
-    /// A tombstone was read.
+    /// Handles a tombstone.
     pub(super) fn read_tombstone_of(&mut self, key: &Key) {
         let Sealing { seals, left, useless, .. } = &mut self.sealing;
         useless.remove(key);
@@ -307,7 +307,7 @@ impl Machine {
         self.act(Action::Publish(Entry::Seal(Seal { key, counts, entries })));
     }
 
-    /// How the tasks of these entries ended.
+    /// The outcomes of the tasks of these entries.
     fn summed_up(&self, entries: &[EntryId]) -> (EndedCounts, EntrySet) {
         let (mut counts, mut set) = (EndedCounts::default(), EntrySet::default());
         for entry in entries {
@@ -325,8 +325,8 @@ impl Machine {
             let all = self.tasks.members(*entry).filter(|(_, task)| !is_only_named(task)).count();
             let all = u64::try_from(all).unwrap_or(u64::MAX);
             let ended = match completed {
-                // Those of a dropped entry, too: nobody waits for them, and their neighbours' range
-                // goes on.
+                // This includes dropped entries: no task waits for them, and the range of their
+                // neighbours stays whole.
                 some if some == all => BatchOutcome::Completed,
                 0 => BatchOutcome::Failed,
                 _ => BatchOutcome::Mixed,
@@ -337,8 +337,8 @@ impl Machine {
     }
 }
 
-/// Whether nothing is known of the task but a request to cancel it: in an entry whose tasks are all
-/// over there is no such task.
+/// Whether the task is known only from a cancel request: in an entry whose tasks are all over, no
+/// such task exists.
 fn is_only_named(task: &Task) -> bool {
     task.fold.phase == Phase::New && !task.held && task.stage == Stage::Idle
 }

@@ -1,4 +1,4 @@
-//! What a worker keeps of one task.
+//! A worker's data about one task.
 
 use crate::protocol::entry::{ClaimKind, LeaseMs, Outcome};
 use crate::protocol::fold::TaskFold;
@@ -8,70 +8,69 @@ use crate::protocol::limits::Limits;
 use crate::task::{Position, TaskId};
 use std::num::NonZeroU32;
 
-/// One task, as this worker knows it.
+/// A task as this worker knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Task {
-    /// What the ledger says.
+    /// The state on the ledger.
     pub fold: TaskFold,
-    /// What this worker does about it.
+    /// This worker's step.
     pub stage: Stage,
     /// Size of the batch that the message came in.
     pub batch_size: Option<u32>,
-    /// What its message allows it as a whole, until it has ended. Boxed because few tasks have any.
+    /// Limits in its message for the task as a whole, until it has ended. Boxed because few tasks
+    /// have any.
     pub limits: Option<Box<Limits>>,
-    /// How many attempts the writer of its last claim that ran it gives it, until it has ended.
-    /// None: that claim has the task's own number, does not say it, or was not there.
+    /// Maximum attempts by the writer of its last claim that ran it, until it has ended. None: that
+    /// claim carries the task's own maximum or none, or there was no such claim.
     pub gives: Option<NonZeroU32>,
-    /// A delivery of it is here, unacknowledged.
+    /// Whether an unacknowledged delivery of it is here.
     pub held: bool,
-    /// Its payload is at hand.
+    /// Whether its payload is in memory.
     pub payload: bool,
-    /// Where the accepted entry lies that made the folded state: its body is the result or the
+    /// Position of the accepted entry that made the folded state: its body is the result or the
     /// failure reason.
     pub state_at: Option<Position>,
-    /// When that one was published, in ms by the wall clock of its producer.
+    /// Publish time of that entry, in ms by its producer's wall clock.
     pub state_ms: u64,
-    /// Where the last accepted checkpoint lies, and its key. Boxed because few tasks have one.
+    /// Position and key of the last accepted checkpoint. Boxed because few tasks have one.
     pub checkpoint: Option<Box<(Position, OnceKey)>>,
-    /// The worker that has ended it in the name of a lease which another one has granted. Boxed
-    /// because few tasks have one.
+    /// The worker that ended it in the name of a lease granted by another one. Boxed because few
+    /// tasks have one.
     pub ended_by: Option<Box<OwnerId>>,
-    /// When the first accepted claim was published, in ms by the wall clock of the worker that
-    /// claimed.
+    /// Publish time of the first accepted claim, in ms by the claimer's wall clock.
     pub created_ms: u64,
-    /// The current epoch was taken over from an owner that had fallen silent.
+    /// Whether the current epoch was taken over from a silent owner.
     pub taken_over: bool,
-    /// The epoch that runs is a lease, which may be ended after so much silence.
+    /// The silence after which the running epoch may be ended, if it is a lease.
     pub lease_ms: Option<LeaseMs>,
-    /// What this worker has done about it, for the invariants.
+    /// This worker's actions on it, for the invariants.
     pub own_record: OwnRecord,
-    /// Its keys, which go when the task is sealed, or when a claim with a base makes them
-    /// superfluous.
+    /// Its keys, removed when the task is sealed or a claim with a base makes them superfluous.
     pub trail: Trail,
 }
 
-/// What a worker does about a task.
+/// A worker's step for a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Nothing.
+    /// No work in progress.
     #[default]
     Idle,
     /// The payload is being read from the task topic.
     Reading,
-    /// A claim is on its way; only reading it back says whether it was accepted.
+    /// A claim is in flight; only reading it back shows whether it was accepted.
     Claiming {
-        /// The epoch it asks for.
+        /// The epoch that it claims.
         epoch: Epoch,
         /// The serial of its key.
         serial: u64,
-        /// What it does when accepted.
+        /// The effect of the claim when accepted.
         kind: ClaimKind,
     },
     /// The processor runs, under an accepted claim.
     Running(AttemptRun),
-    /// An outcome is on its way.
+    /// An outcome is in flight.
     Finishing {
-        /// The epoch it ends.
+        /// The epoch that it ends.
         epoch: Epoch,
         /// The owner of that epoch.
         owner: OwnerId,
@@ -80,18 +79,17 @@ pub enum Stage {
         /// The outcome.
         outcome: Outcome,
     },
-    /// The task is terminal, and this worker sees to what follows.
+    /// The task is terminal, and this worker takes the steps after that.
     Closing(TerminalStep),
-    /// Nothing, and nothing will be done: a step about it would have broken an invariant
-    /// (`guard.rs`).
+    /// This worker takes no more steps: one would have broken an invariant (`guard.rs`).
     Aside {
-        /// The serial of the outcome that gives the epoch back, as long as that is on its way.
+        /// The serial of the outcome that gives the epoch back, while it is in flight.
         release: Option<u64>,
     },
 }
 
 impl Stage {
-    /// The attempt that runs, or has ended and whose outcome is not on the ledger.
+    /// The attempt that runs, or has ended without an outcome on the ledger.
     #[must_use]
     pub const fn run(self) -> Option<AttemptRun> {
         match self {
@@ -107,14 +105,13 @@ impl Stage {
         }
     }
 
-    /// The epoch of [`Stage::run`], and the owner of that.
+    /// The epoch of [`Stage::run`], and its owner.
     #[must_use]
     pub fn attempt(self) -> Option<(Epoch, OwnerId)> {
         self.run().map(|run| (run.epoch, run.owner))
     }
 
-    /// The serial of what is on its way to the ledger: a claim, an outcome, or what gives an epoch
-    /// back.
+    /// The serial of the entry in flight to the ledger: a claim, an outcome, or a release.
     #[must_use]
     pub const fn serial(self) -> Option<u64> {
         match self {
@@ -124,32 +121,32 @@ impl Stage {
         }
     }
 
-    /// What is left to do about a terminal task, by a worker that sees to it.
+    /// The next step for a terminal task, if this worker closes it.
     #[must_use]
     pub const fn step(self) -> Option<TerminalStep> {
         if let Self::Closing(step) = self { Some(step) } else { None }
     }
 
-    /// Whether a claim is on its way.
+    /// Whether a claim is in flight.
     #[must_use]
     pub const fn is_claiming(self) -> bool {
         matches!(self, Self::Claiming { .. })
     }
 
-    /// Nothing is on its way but perhaps the payload: an end of the task can be seen to.
+    /// Whether nothing but perhaps the payload is in flight, so that the task can be closed.
     #[must_use]
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Idle | Self::Reading)
     }
 
-    /// Nothing is being done, nor left to be done.
+    /// Whether there is no work in progress and none left.
     #[must_use]
     pub const fn is_at_rest(self) -> bool {
         matches!(self, Self::Idle | Self::Closing(TerminalStep::Closed))
     }
 
-    /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a
-    /// batch is sent by whoever sees their end, and payloads are read again.
+    /// Whether nothing in progress has a waiter. The ack that waits for other tasks of a batch is
+    /// sent by the worker that sees their end, and payloads are read again.
     #[must_use]
     pub const fn is_quiet(self) -> bool {
         match self {
@@ -169,24 +166,24 @@ impl Stage {
 pub struct AttemptRun {
     /// Epoch of the claim.
     pub epoch: Epoch,
-    /// Owner of the claim; a former id of this process when the attempt was kept through a
+    /// Owner of the claim; a former id of this process if the attempt was kept through a
     /// self-fence.
     pub owner: OwnerId,
-    /// It ended before a self-fence was over: its outcome waits until the ledger is known to show
-    /// the claim as current.
+    /// The outcome, if the attempt ended before a self-fence was over: it waits until the ledger is
+    /// known to show the claim as current.
     pub ended: Option<Outcome>,
 }
 
-/// What is left to do about a terminal task, in this order.
+/// The remaining steps for a terminal task, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TerminalStep {
-    /// Its dead letter is on its way.
+    /// Its dead letter is in flight.
     DeadLetter,
-    /// Its entry on the metadata topic is on its way.
+    /// Its metadata entry is in flight.
     Metadata,
-    /// Written; the ack waits for the other tasks of the batch.
+    /// Both are stored; the ack waits for the other tasks of the batch.
     Written,
-    /// The ack is on its way.
+    /// The ack is in flight.
     Ack,
     /// Nothing is left.
     Closed,
@@ -195,10 +192,10 @@ pub enum TerminalStep {
 /// The write-once keys of a task that were read and not yet tombstoned, in log order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Trail {
-    /// Most tasks have a claim and an outcome, and need no more room.
+    /// Most tasks have only a claim and an outcome.
     first: [Option<Trace>; 2],
     more: Vec<Trace>,
-    /// The task has a `cancel` key.
+    /// Whether the task has a `cancel` key.
     pub cancel: bool,
 }
 
@@ -208,30 +205,30 @@ struct Trace {
     owner: OwnerId,
     serial: u64,
     accepted: bool,
-    /// An accepted claim with a base.
+    /// Whether it is an accepted claim with a base.
     base: bool,
 }
 
 impl Trail {
-    /// Notes a key that was read.
+    /// Adds a key that was read.
     pub fn note(&mut self, key: OnceKey, accepted: bool) {
         self.note_claim(key, accepted, false);
     }
 
-    /// Notes the key of a lease's renewals, which all of them share.
+    /// Adds the key of a lease's renewals, which all of them share.
     pub fn note_renewal(&mut self, key: OnceKey, accepted: bool) {
         if !self.has(&key) {
             self.note(key, accepted);
         }
     }
 
-    /// Whether this key is among them.
+    /// Whether the trail has this key.
     #[must_use]
     pub fn has(&self, key: &OnceKey) -> bool {
         self.traces().any(|trace| trace.is_of(key))
     }
 
-    /// Notes the key of a claim that was read.
+    /// Adds the key of a claim that was read.
     pub fn note_claim(&mut self, key: OnceKey, accepted: bool, base: bool) {
         let OnceKey { epoch, owner, serial, .. } = key;
         self.push(Trace { epoch, owner, serial, accepted, base: accepted && base });
@@ -248,7 +245,7 @@ impl Trail {
         self.first.iter().flatten().chain(&self.more)
     }
 
-    /// A tombstone of this key was read.
+    /// Removes a key whose tombstone was read.
     pub fn remove(&mut self, key: &Key) {
         match key {
             Key::Cancel(_) => self.cancel = false,
@@ -263,20 +260,20 @@ impl Trail {
         }
     }
 
-    /// Whether nothing of the task is left in the ledger.
+    /// Whether the task has no key on the ledger.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.traces().next().is_none() && !self.cancel
     }
 
-    /// How many there are, without the `cancel` key.
+    /// Number of keys, without the `cancel` key.
     #[must_use]
     pub fn len(&self) -> usize {
         self.traces().count()
     }
 
-    /// If they are two accepted ones of this epoch and owner: the serial of the first, and by how
-    /// much that of the second is higher.
+    /// If the trail consists of two accepted keys of this epoch and owner: the serial of the first,
+    /// and the difference to the second's.
     pub(super) fn pair(&self, epoch: Epoch, owner: OwnerId) -> Option<(u64, NonZeroU32)> {
         let [Some(claim), Some(done)] = &self.first else { return None };
         let higher = u32::try_from(done.serial.checked_sub(claim.serial)?).ok()?;
@@ -284,16 +281,16 @@ impl Trail {
         (*self == Self::of_pair(epoch, owner, pair)).then_some(pair)
     }
 
-    /// What [`Trail::pair`] was made of.
+    /// The inverse of [`Trail::pair`].
     pub(super) fn of_pair(epoch: Epoch, owner: OwnerId, (claim, done): (u64, NonZeroU32)) -> Self {
         let trace = |serial| Some(Trace { epoch, owner, serial, accepted: true, base: false });
         let done = claim.saturating_add(u64::from(done.get()));
         Self { first: [trace(claim), trace(done)], more: Vec::new(), cancel: false }
     }
 
-    /// The keys that may go next, since the last claim with a base says what they say: those that
-    /// the fold did not accept; when there is none, those of earlier epochs, in any order. What
-    /// leads to the last checkpoint stays: its epoch, and those from the base before it on.
+    /// The keys to remove next because the last claim with a base covers them: those that the fold
+    /// did not accept; if there is none, those of earlier epochs, in any order. The keys that lead
+    /// to the last checkpoint stay: its epoch, and those from the base before it on.
     pub fn superseded(&self, task: TaskId, checkpoint: Option<Epoch>) -> impl Iterator<Item = Key> {
         let bases = || self.traces().filter(|trace| trace.base).map(|trace| trace.epoch);
         let last = bases().max().unwrap_or_default();
@@ -311,9 +308,9 @@ impl Trail {
         self.traces().filter(next).map(move |trace| trace.key(task))
     }
 
-    /// The keys that may go next, once the task is sealed: those that the fold did not accept; when
-    /// there is none, all others. In any other order what the log rejected could come to be
-    /// accepted by a view that lags.
+    /// The keys to remove next, once the task is sealed: those that the fold did not accept; if
+    /// there is none, all others. In any other order a lagging view could come to accept rejected
+    /// entries.
     pub fn sweepable(&self, task: TaskId) -> impl Iterator<Item = Key> {
         let rejected = self.traces().any(|trace| !trace.accepted);
         let cancel = (self.cancel && !rejected).then_some(Key::Cancel(task));
@@ -340,28 +337,28 @@ impl Task {
         self.own_record.dead_letter
     }
 
-    /// How many attempts it has: as many as the last claim that ran it says, or else its message,
-    /// or else the worker that asks.
+    /// Maximum attempts: from the last claim that ran the task, else from its message, else from
+    /// this worker.
     pub(super) fn max_attempts(&self, by_default: u32) -> u32 {
         let own = self.limits.as_deref().and_then(|limits| limits.max_attempts);
         self.gives.map(NonZeroU32::get).or(own).unwrap_or(by_default)
     }
 
-    /// The keys that may go next, since a claim with a base says what they say.
+    /// The keys to remove next because a claim with a base covers them.
     pub(super) fn superseded(&self, id: TaskId) -> impl Iterator<Item = Key> {
         let checkpoint = self.checkpoint.as_deref().map(|(_, key)| key.epoch);
         self.trail.superseded(id, checkpoint)
     }
 
-    /// Whether the worker runs, or ends, the epoch that the fold shows as running. An epoch has one
-    /// owner, so that is not compared; in a ledger that took the place of another `check_kept` sees
-    /// to that.
+    /// Whether this worker runs, or ends, the epoch that the fold shows as running. An epoch has
+    /// one owner, so owners are not compared; `check_kept` handles a ledger that replaced another.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         self.stage.attempt().is_some_and(|(epoch, _)| self.fold.epoch == epoch)
     }
 
-    /// Whether this worker does nothing more about it because an invariant was about to be broken.
+    /// Whether this worker does nothing more about the task because it was about to break an
+    /// invariant.
     #[must_use]
     pub const fn is_aside(&self) -> bool {
         matches!(self.stage, Stage::Aside { .. })

@@ -1,10 +1,9 @@
-//! All tasks that a worker knows: those that it may have to do something about in full, finished
-//! ones in little space.
+//! All tasks that a worker knows: open ones in full, finished ones in compact form.
 //!
-//! Nearly all known tasks are finished ones that wait to be sealed, a million of them where much is
-//! done, while a few thousand at most are under way. So the two are kept apart: what happens every
-//! moment looks into a small map, and a finished task takes up a quarter. To its users a task is
-//! the same in either place.
+//! Nearly all known tasks are finished ones that wait to be sealed, up to a million on a busy
+//! queue, while at most a few thousand are open. Keeping the two apart makes frequent look-ups
+//! fast, because the open map is small, and a finished task takes a quarter of the room. The
+//! interface is the same for both.
 
 use super::finished::FinishedTasks;
 use super::task::Task;
@@ -15,15 +14,15 @@ use std::collections::btree_map::Entry;
 use std::hash::{Hash, Hasher};
 use std::ops::{Bound, RangeInclusive};
 
-/// See the module's documentation.
+/// The tasks of a worker. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tasks {
     /// Boxed: a map of large values takes up twice their size.
     open: BTreeMap<TaskId, Box<Task>>,
     finished: FinishedTasks,
-    /// What may have come to rest since the last [`Tasks::rest`].
+    /// Tasks that may have come to rest since the last [`Tasks::rest`].
     touched: Vec<TaskId>,
-    /// For tests: all are kept in full.
+    /// For tests: keep all tasks in full.
     #[cfg(test)]
     pub(super) restless: bool,
 }
@@ -37,7 +36,7 @@ impl Tasks {
         }
     }
 
-    /// A task, to change it. A finished one is kept in full until [`Tasks::rest`].
+    /// Mutable access to a task. A finished one is kept in full until [`Tasks::rest`].
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         let task = match self.open.entry(id) {
             Entry::Occupied(task) => task.into_mut(),
@@ -49,7 +48,7 @@ impl Tasks {
         Some(task)
     }
 
-    /// A task, to change it; a new one if it was not known. Whoever ends it says so:
+    /// Mutable access to a task, which is created if unknown. A caller that ends the task must call
     /// [`Tasks::ended`].
     pub(super) fn get_or_new(&mut self, id: TaskId) -> &mut Task {
         let Self { open, finished, touched, .. } = self;
@@ -62,13 +61,12 @@ impl Tasks {
         })
     }
 
-    /// The task has ended.
+    /// Notes that the task has ended.
     pub(super) fn ended(&mut self, id: TaskId) {
         self.touched.push(id);
     }
 
-    /// Those that were changed, have finished, and about which nothing more is being done take up
-    /// little space from now on.
+    /// Moves changed tasks that have finished and have no work in progress to the compact form.
     pub(super) fn rest(&mut self) {
         #[cfg(test)]
         if self.restless {
@@ -83,14 +81,14 @@ impl Tasks {
         }
     }
 
-    /// The task is not known any more.
+    /// Removes a task.
     pub(super) fn remove(&mut self, id: TaskId) {
         if self.open.remove(&id).is_none() {
             self.finished.remove(id);
         }
     }
 
-    /// These tasks are not known any more. Returns what they were, in order.
+    /// Removes these tasks; returns them in order.
     pub(super) fn remove_range(&mut self, ids: &RangeInclusive<TaskId>) -> Vec<(TaskId, Task)> {
         let mut removed = self.finished.remove_range(ids);
         let open: Vec<TaskId> = self.open.range(ids.clone()).map(|(id, _)| *id).collect();
@@ -109,20 +107,20 @@ impl Tasks {
         open.chain(self.finished.range(&ids).map(|(id, task)| (id, Cow::Owned(task))))
     }
 
-    /// Those that are kept in full, which are all that have not finished or that something is done
-    /// about, from this id on, or from the first.
+    /// The tasks kept in full, from this id on, or from the first: all that have not finished or
+    /// have work in progress.
     pub(super) fn open_from(&self, first: Option<TaskId>) -> impl Iterator<Item = (TaskId, &Task)> {
         let first = first.map_or(Bound::Unbounded, Bound::Included);
         self.open.range((first, Bound::Unbounded)).map(|(id, task)| (*id, task.as_ref()))
     }
 
-    /// All of them, in no particular order.
+    /// All tasks, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, Cow<'_, Task>)> {
         let open = self.open_from(None).map(|(id, task)| (id, Cow::Borrowed(task)));
         open.chain(self.finished.iter().map(|(id, task)| (id, Cow::Owned(task))))
     }
 
-    /// Keeps of the tasks that are kept in full what this makes of them, and forgets all others.
+    /// Replaces each task kept in full by the result of `keep`, and forgets all others.
     pub(super) fn keep_only(&mut self, keep: impl Fn(&Task) -> Option<Task>) {
         self.finished = FinishedTasks::default();
         let open = std::mem::take(&mut self.open);
@@ -137,8 +135,7 @@ impl Tasks {
     }
 }
 
-// Where a task is kept says nothing of it: for the model two workers that know the same are the
-// same.
+// The form of a task does not matter: for the model two workers with the same knowledge are equal.
 impl PartialEq for Tasks {
     fn eq(&self, other: &Self) -> bool {
         self.in_order() == other.in_order()
@@ -160,8 +157,8 @@ mod tests {
 
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
-    /// No test noticed when a finished task about which an entry was read stayed in the large form
-    /// from then on.
+    /// Earlier, no test failed when a finished task stayed in the large form after an entry of it
+    /// was read.
     #[test]
     fn a_finished_task_that_was_looked_at_comes_to_rest_again() {
         let mut tasks = Tasks::default();
@@ -183,7 +180,7 @@ mod tests {
         TaskId { entry, ..ID }
     }
 
-    /// Two finished tasks, and one between them that has not finished.
+    /// Two finished tasks, and an unfinished one between them.
     fn three() -> Tasks {
         let mut tasks = Tasks::default();
         for entry in [1, 3] {
@@ -195,8 +192,7 @@ mod tests {
         tasks
     }
 
-    /// No test noticed when finished tasks could not be removed, nor when they were told before all
-    /// others.
+    /// Earlier, no test failed when finished tasks could not be removed, or came before all others.
     #[test]
     fn tasks_are_removed_wherever_they_are_kept_and_told_in_order() {
         let mut tasks = three();
@@ -208,8 +204,8 @@ mod tests {
         assert_eq!(ids, [task(1), task(2), task(3)]);
     }
 
-    /// No test noticed when all sets of tasks were the same: a model that takes two states for one
-    /// leaves one of them out.
+    /// Earlier, no test failed when all sets of tasks were equal: a model that confuses two states
+    /// skips one of them.
     #[test]
     fn tasks_are_the_same_wherever_they_are_kept_and_no_others_are() {
         let hash = |tasks: &Tasks| {

@@ -1,4 +1,4 @@
-//! What the model found in the machine, one story each, and what the model does not look at.
+//! Cases that the model found in the machine, and cases that the model does not cover.
 
 mod attempts;
 mod ending;
@@ -40,7 +40,7 @@ impl Bench {
         std::iter::from_fn(|| self.machine.poll_action()).collect()
     }
 
-    /// Lets an entry land and the machine read it.
+    /// Stores an entry and has the machine read it.
     fn land(&mut self, entry: &Entry) -> Vec<Action> {
         self.length += 1;
         let position = Position { ledger: 0, entry: self.length, batch_index: None };
@@ -51,7 +51,7 @@ impl Bench {
         self.actions()
     }
 
-    /// Claims the task as a holder, and answers with what was published.
+    /// Claims the task as a holder. Returns the published claim.
     fn claim(&mut self, id: TaskId) -> Entry {
         let Decision::Claim(claim) = self.machine.decide(id, true, None) else {
             panic!("nothing to claim: {:?}", self.machine.task(id))
@@ -63,8 +63,7 @@ impl Bench {
         }
     }
 
-    /// Claims the task as a holder, runs it, ends it, and answers with the outcome that was
-    /// published.
+    /// Claims the task as a holder, runs and ends it. Returns the published outcome.
     fn complete(&mut self) -> Done {
         self.machine.delivered(T, None);
         let claim = self.claim(T);
@@ -73,7 +72,7 @@ impl Bench {
         self.outcome()
     }
 
-    /// The outcome that was published last.
+    /// The last published outcome.
     fn outcome(&mut self) -> Done {
         match self.actions().pop() {
             Some(Action::Publish(Entry::Done(done))) => done,
@@ -96,8 +95,8 @@ fn done_by(owner: OwnerId, epoch: u32, outcome: Outcome) -> Entry {
     Entry::Done(Done { key, attempt: epoch, outcome, writer: None })
 }
 
-/// A holder's claim was on its way when the former owner's outcome was accepted after all; then the
-/// claim failed. The holder went back to idle and never looked at the terminal state again, so its
+/// A holder's claim was in flight when the former owner's outcome was accepted after all; then the
+/// claim failed. Earlier, the holder became idle and never checked the terminal state again, so its
 /// delivery stayed unacknowledged for good.
 #[test]
 fn a_holder_whose_claim_failed_closes_a_task_that_ended_meanwhile() {
@@ -111,7 +110,7 @@ fn a_holder_whose_claim_failed_closes_a_task_that_ended_meanwhile() {
     assert_eq!(bench.stage(), Some(Stage::Closing(TerminalStep::Metadata)));
 }
 
-/// The same while the payload was being read.
+/// The same while the payload is being read.
 #[test]
 fn a_payload_that_comes_after_the_end_is_dropped() {
     let mut bench = Bench::new();
@@ -123,8 +122,8 @@ fn a_payload_that_comes_after_the_end_is_dropped() {
     assert_eq!(bench.machine.task(T).map(|task| task.payload), Some(false));
 }
 
-/// Tasks that were held and are unknown otherwise were forgotten without a word, and their payloads
-/// stayed for ever.
+/// Earlier, held tasks that were otherwise unknown were forgotten without an action, and their
+/// payloads stayed for ever.
 #[test]
 fn payloads_go_with_what_is_forgotten() {
     let mut bench = Bench::new();
@@ -142,8 +141,8 @@ fn payloads_go_with_what_is_forgotten() {
     assert_eq!(bench.actions(), [&dropped[..], &[Action::HandBack(T.entry_id())]].concat());
 }
 
-/// The entry on the metadata topic carries the payload. It was dropped when the entry went out, and
-/// an entry that had to be published again lacked the task.
+/// The metadata entry carries the payload. Earlier, the payload was dropped when the entry was
+/// published, and an entry that had to be published again lacked the task.
 #[test]
 fn the_payload_stays_until_the_outcome_has_been_shown() {
     let mut bench = Bench::new();
@@ -153,8 +152,8 @@ fn the_payload_stays_until_the_outcome_has_been_shown() {
     assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
 }
 
-/// The topic moved while the ack was on its way: the broker took it from the new session, and had
-/// the message delivered there nevertheless. That delivery stayed unacknowledged as long as the
+/// The topic moved while the ack was in flight: the broker accepted it from the new session, and
+/// still delivered the message there. Earlier, that delivery stayed unacknowledged as long as the
 /// worker lived.
 #[test]
 fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
@@ -170,7 +169,7 @@ fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
     assert_eq!(bench.stage(), Some(Stage::Closing(TerminalStep::Closed)));
 }
 
-/// A refused outcome never lands, so another one may take its place.
+/// A refused outcome is never stored, so another one may replace it.
 #[test]
 fn a_refused_outcome_is_replaced_under_a_fresh_key() {
     let mut bench = Bench::new();
@@ -183,7 +182,7 @@ fn a_refused_outcome_is_replaced_under_a_fresh_key() {
     assert_eq!(bench.actions(), []);
 }
 
-/// A delivery of a task that is closed already is acknowledged once more; its payload stayed.
+/// A delivery of a closed task is acknowledged once more. Earlier, its payload stayed.
 #[test]
 fn a_second_delivery_of_a_closed_task_leaves_nothing() {
     let mut bench = Bench::new();
@@ -199,8 +198,8 @@ fn a_second_delivery_of_a_closed_task_leaves_nothing() {
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
 
-/// A session ended with a checkpoint on its way, the next one was stored in another, and then the
-/// first one landed: the attempt that followed went on from the older of the two.
+/// A session ended with a checkpoint in flight, the next one was stored in another session, and
+/// then the first one was stored. Earlier, the next attempt continued from the older of the two.
 #[test]
 fn a_checkpoint_that_lands_late_replaces_no_newer_one() {
     let mut bench = Bench::new();
@@ -217,7 +216,7 @@ fn a_checkpoint_that_lands_late_replaces_no_newer_one() {
     assert_eq!(bench.actions(), [Action::Tombstone(vec![Key::Once(first)])]);
 }
 
-/// The superseded checkpoints of an eighth of R all went in one batch, however many there were.
+/// Earlier, all superseded checkpoints of an eighth of the ledger retention went in one batch.
 #[test]
 fn keys_of_no_use_go_a_batch_at_a_time() {
     let mut bench = Bench::new();
@@ -234,7 +233,7 @@ fn keys_of_no_use_go_a_batch_at_a_time() {
     assert_eq!(batches, [1_000, 1_000, 500]);
 }
 
-/// Completes and closes the task, and answers with the keys of its claim and its outcome.
+/// Completes and closes the task. Returns the keys of its claim and its outcome.
 fn closed(bench: &mut Bench) -> [Key; 2] {
     let done = bench.complete();
     let claim = OnceKey { epoch: Epoch(1), serial: 1, ..done.key };
@@ -245,7 +244,7 @@ fn closed(bench: &mut Bench) -> [Key; 2] {
     [Key::Once(claim), Key::Once(done.key)]
 }
 
-/// Publishes a seal of the task, and answers with it.
+/// Publishes a seal of the task and returns it.
 fn sealed(bench: &mut Bench) -> Entry {
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 1);
     match bench.actions().pop() {
@@ -258,7 +257,7 @@ fn sweepable(bench: &Bench) -> Vec<Key> {
     bench.machine.sweepable().collect()
 }
 
-/// Nothing in the ledger says that another worker wrote the dead letter, the view and the ack.
+/// The ledger does not record that another worker wrote the dead letter, the view and the ack.
 #[test]
 fn only_who_closed_a_task_seals_it() {
     let mut bench = Bench::new();
@@ -276,8 +275,8 @@ fn only_who_closed_a_task_seals_it() {
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "one is under way");
 }
 
-/// A request to cancel a message of the batch that does not exist kept the whole batch from being
-/// sealed, for ever.
+/// Earlier, a cancel request for a message of the batch that does not exist kept the whole batch
+/// from being sealed, for ever.
 #[test]
 fn a_task_that_was_never_there_keeps_no_entry_from_being_sealed() {
     let mut bench = Bench::new();
@@ -285,15 +284,15 @@ fn a_task_that_was_never_there_keeps_no_entry_from_being_sealed() {
     bench.land(&Entry::Cancel(TaskId { batch_index: Some(7), ..T }));
     let Entry::Seal(seal) = sealed(&mut bench) else { panic!("no seal") };
     assert_eq!(seal.entries.get(T.entry_id()), Some(BatchOutcome::Completed));
-    // Another one is there, and is not over.
+    // Another task of the batch exists and is not over.
     let mut bench = Bench::new();
     closed(&mut bench);
     bench.machine.delivered(TaskId { batch_index: Some(1), ..T }, Some(2));
     assert!(!bench.machine.may_seal(T.entry_id()));
 }
 
-/// A fenced worker that had read its claim again, and not yet what came after it, showed the task
-/// as running, behind its end.
+/// A fenced worker had read its claim again, but not the entries behind it. Earlier, it showed the
+/// task as running, behind its end.
 #[test]
 fn what_is_half_read_is_not_shown_as_running() {
     let mut bench = Bench::new();
@@ -308,8 +307,7 @@ fn what_is_half_read_is_not_shown_as_running() {
     assert!(bench.machine.works_on(T, Epoch(1)));
 }
 
-/// What the log rejected must be gone before what it accepted goes: else a view that lags accepts
-/// it.
+/// Rejected entries must be removed before accepted ones; otherwise a lagging view accepts them.
 #[test]
 fn rejected_keys_go_before_accepted_ones_and_none_before_the_seal() {
     let mut bench = Bench::new();
@@ -329,8 +327,8 @@ fn rejected_keys_go_before_accepted_ones_and_none_before_the_seal() {
     assert_eq!(sweepable(&bench), accepted);
 }
 
-/// Random walks found it: a tombstone was compacted away before its own publisher had read it,
-/// which then waited for it for ever.
+/// Found by random walks: a tombstone was compacted away before its own publisher had read it.
+/// Earlier, the publisher waited for it for ever.
 #[test]
 fn a_tombstone_that_is_stored_need_not_be_read_back() {
     let mut bench = Bench::new();
@@ -342,7 +340,7 @@ fn a_tombstone_that_is_stored_need_not_be_read_back() {
     assert_eq!((sweepable(&bench), bench.machine.left()), (Vec::new(), 0));
 }
 
-/// Tombstones once were given up after twenty tries, and nobody published them again.
+/// Earlier, tombstones were given up after twenty tries, and no worker published them again.
 #[test]
 fn tombstones_that_are_not_stored_are_published_again() {
     let mut bench = Bench::new();
@@ -355,7 +353,7 @@ fn tombstones_that_are_not_stored_are_published_again() {
     assert_eq!(sweepable(&bench), keys);
 }
 
-/// A cancel request for a task that was over used to stay for ever.
+/// Earlier, a cancel request for a finished task stayed for ever.
 #[test]
 fn entries_that_land_behind_the_seal_count_for_nothing_and_go() {
     let mut bench = Bench::new();
@@ -373,8 +371,8 @@ fn entries_that_land_behind_the_seal_count_for_nothing_and_go() {
     }
 }
 
-/// A task that snoozed every second left two keys a second in the ledger and in every worker, for
-/// as long as it lived.
+/// Earlier, a task that snoozed every second left two keys a second on the ledger and in every
+/// worker, for as long as it lived.
 #[test]
 fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     let mut bench = Bench::new();
@@ -403,7 +401,7 @@ fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     assert_eq!(sweepable(&bench), rejected.into_iter().collect::<Vec<_>>());
     assert!(bench.machine.visits_in_sweeps(T));
     bench.land(&Entry::Tombstone(rejected.expect("the second one was")));
-    // Every other key only: whatever is left, the claim says it all.
+    // Every other key only: whatever is left, the claim covers it all.
     assert_eq!(sweepable(&bench), old);
     for key in old.iter().step_by(2) {
         bench.land(&Entry::Tombstone(*key));
@@ -420,16 +418,17 @@ fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     let rest = Claim { base: Some(Base { created_ms }), ..Claim::plain(base, attempt, kind) };
     heir.land(&Entry::Claim(rest));
     assert_eq!(heir.machine.fold(T), whole);
-    // A worker that was started later visited each such task in each sweep, for as long as it ran.
+    // Earlier, a worker that was started later visited each such task in each sweep, for as long as
+    // it ran.
     assert!(!bench.machine.visits_in_sweeps(T) && !heir.machine.visits_in_sweeps(T));
 }
 
-/// Whoever reads what is left must find the checkpoint: its epoch counts only if those before it
-/// do, back to a base or to the first.
+/// A reader of the remaining keys must find the checkpoint: its epoch counts only if those before
+/// it do, back to a base or to the first.
 #[test]
 fn a_checkpoint_keeps_what_it_needs_to_be_found() {
-    // Of eight epochs with two keys each, all but the last are gone, and those that lead to the
-    // checkpoint: from a base on, if there is one.
+    // Of eight epochs with two keys each, all are removed except the last and those that lead to
+    // the checkpoint, from a base on if there is one.
     for (saved_in, keys_gone) in [(2, 10), (5, 12)] {
         let mut bench = Bench::new();
         bench.machine.set_keys_max(4);
@@ -479,7 +478,8 @@ fn a_delivery_of_a_sealed_task_is_acknowledged_and_nothing_else() {
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// Another worker has sealed what this one runs, holds or waits for: its view was far behind.
+/// Another worker has sealed a task that this one, with a view far behind, runs, holds or waits
+/// for.
 #[test]
 fn a_seal_ends_whatever_is_done_about_its_tasks() {
     let mut other = Bench::new();
@@ -497,8 +497,8 @@ fn a_seal_ends_whatever_is_done_about_its_tasks() {
     assert_eq!(bench.actions(), [], "nobody waits for its outcome");
 }
 
-/// Two seals of one task, as when two workers closed it: the earlier one goes, when no key of the
-/// task is left.
+/// Two seals of one task, as when two workers closed it: the earlier one is removed once the task
+/// has no keys left.
 #[test]
 fn a_seal_that_a_later_one_covers_goes_last() {
     let mut bench = Bench::new();
@@ -538,8 +538,8 @@ fn seals_are_merged_when_there_are_enough_of_them() {
     }
 }
 
-/// Former owner ids are forgotten after a while, but not the one under which an attempt still runs:
-/// its heartbeats would end, and others would take the attempt over.
+/// Former owner ids are forgotten after a while, but not one under which an attempt still runs: its
+/// heartbeats would end, and others would take the attempt over.
 #[test]
 fn the_owner_of_a_kept_attempt_is_never_forgotten() {
     let mut bench = Bench::new();
@@ -566,7 +566,7 @@ fn follow(machine: &mut Machine, log: &[Entry]) -> usize {
 }
 
 proptest! {
-    /// A reader that is sent back to the start, even twice and half-way, ends as one that never
+    /// A reader that is sent back to the start, even twice and half-way, ends like one that never
     /// was.
     #[test]
     fn reading_the_ledger_again_changes_nothing(
@@ -590,7 +590,7 @@ proptest! {
     }
 }
 
-/// Somebody asked for the end of the task while the claim was on its way.
+/// The cancel request arrived while the claim was in flight.
 #[test]
 fn a_cancel_read_before_the_own_claim_keeps_it_from_starting() {
     let mut bench = Bench::new();
@@ -602,7 +602,7 @@ fn a_cancel_read_before_the_own_claim_keeps_it_from_starting() {
     assert_eq!(done.outcome, Outcome::Cancelled, "{CANCEL}");
 }
 
-/// By a worker without the delivery, a second time, and of a task that nobody knows any more.
+/// An ack by a worker without the delivery, a second one, and one of an unknown task.
 #[test]
 fn an_ack_too_many_has_no_effect() {
     let mut bench = Bench::new();

@@ -1,91 +1,91 @@
-//! Shows on M how attempts have ended: what must be read before, and what follows when the entry is
-//! stored, lost or refused.
+//! Shows the ends of attempts on the metadata topic: decides what must be read first, and what
+//! follows when the entry is stored, lost or refused.
 
 use crate::protocol::fold::Phase;
 use crate::task::TaskId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The entry of a task that waits for its next attempt waits no longer than this for its topic: the
-/// end of a drain waits for it.
+/// Maximum time that the entry of a task with another attempt waits for its topic: the end of a
+/// drain waits for it.
 const RETRY_WAITS_MAX: Duration = Duration::from_secs(5);
 
-/// What an entry on M shows.
+/// The content of a metadata entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Showing {
-    /// An attempt runs.
+    /// The attempt runs.
     Processing,
-    /// It has failed or was put off, and another one follows.
+    /// The attempt has failed or was put off, and another one follows.
     Retry,
-    /// How the task ended, before it is acknowledged.
+    /// The end of the task, before it is acknowledged.
     Outcome,
-    /// The same, because M does not show it.
+    /// The end of the task again, because the metadata topic does not show it.
     Repair,
 }
 
-/// What is at hand of a task whose attempt has ended.
+/// The data of an ended attempt that is in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct AtHand {
-    /// The result, or the reason of the failure.
+    /// Whether the result, or the reason of the failure, is in memory.
     pub body: bool,
-    /// The payload.
+    /// Whether the payload is in memory.
     pub task: bool,
 }
 
-/// What comes next on the way of an entry.
+/// The next step for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShowingStep {
-    /// The body is read from the ledger.
+    /// Read the body from the ledger.
     ReadBody,
-    /// The payload is read from the task topic.
+    /// Read the payload from the task topic.
     ReadTask,
-    /// It is published, and dropped if it has to wait for longer than this.
+    /// Publish the entry, and drop it if it has to wait for longer than this.
     Publish {
-        /// How long it may wait.
+        /// Maximum wait.
         expires: Option<Duration>,
     },
 }
 
-/// What became of an entry that was published.
+/// Result of publishing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShowingResult {
-    /// It is stored.
+    /// The entry is stored.
     Stored,
-    /// It may be.
+    /// The entry may be stored.
     Unknown,
-    /// It is not, and never will be as it is.
+    /// The entry was refused; the same entry would be refused again.
     Refused,
 }
 
-/// What follows an answer.
+/// The step after a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShowingFollowUp {
-    /// Nothing.
+    /// Do nothing.
     Nothing,
-    /// The machine is told that M shows the end, and what was needed for that can go.
+    /// Tell the machine that the metadata topic shows the end, and drop the data needed for that.
     Shown,
-    /// What was needed for the entry can go.
+    /// Drop the data needed for the entry.
     Forget,
-    /// The body can go, and the payload until the next attempt is due.
+    /// Drop the body, and the payload until the next attempt is due.
     Wait,
-    /// It is shown again.
+    /// Show it again.
     Again,
 }
 
 /// The entries of ended attempts of one partition.
 #[derive(Clone, Debug, Default)]
 pub struct EndedAttempts {
-    /// Tasks that are left out of their entries: with them an entry or a dead letter was refused,
-    /// or they are gone.
+    /// Tasks whose payload is left out of their entries: an entry or a dead letter with it was
+    /// refused, or it is gone.
     bare: BTreeSet<TaskId>,
     /// Tasks whose end was refused once.
     refused: BTreeSet<TaskId>,
 }
 
 impl EndedAttempts {
-    /// What comes first for an entry about a task in this phase. An end carries the payload where
-    /// that can be had, and a task that is put off each second must not leave an entry for each
-    /// second of an outage.
+    /// The first step for an entry about a task in this phase. An end carries the payload if it is
+    /// available. A task that is put off each second must not leave an entry for each second of an
+    /// outage.
     pub fn next(
         &self,
         id: TaskId,
@@ -104,10 +104,11 @@ impl EndedAttempts {
         }
     }
 
-    /// What follows when it is known what became of an entry. `phase` is the task's now, in the
-    /// epoch that the entry speaks of; `rests` says that nothing else is to be written about it.
-    /// One that is refused is published again without the payload; if that is refused, too, the
-    /// task must not hang on what M shows. True beside it if the entry is given up.
+    /// The step after the result of an entry. `phase` is the task's current phase, in the epoch of
+    /// the entry; `rests` means that nothing else is to be written about it. A refused entry is
+    /// published again without the payload; if that is refused, too, the entry is given up, so that
+    /// the task does not depend on the metadata topic. The second value is true if the entry is
+    /// given up.
     pub fn after(
         &mut self,
         id: TaskId,
@@ -131,7 +132,7 @@ impl EndedAttempts {
             (Showing::Outcome, true) => ShowingFollowUp::Shown,
             (Showing::Retry, true) if phase.is_terminal() => ShowingFollowUp::Forget,
             (Showing::Retry, true) => ShowingFollowUp::Wait,
-            // Read for it alone, unless the end is still to be written.
+            // It was read only for this, unless the end is still to be written.
             (Showing::Repair, true) if rests => ShowingFollowUp::Forget,
             (Showing::Outcome | Showing::Repair, false) => ShowingFollowUp::Again,
             (Showing::Retry, false) if phase == Phase::Retry => ShowingFollowUp::Again,
@@ -141,32 +142,33 @@ impl EndedAttempts {
         (after, given_up && matches!(kind, Showing::Outcome | Showing::Repair))
     }
 
-    /// The task is left out of its entries from now on.
+    /// Leaves the payload out of the task's entries from now on.
     pub fn leave_out(&mut self, id: TaskId) {
         self.bare.insert(id);
     }
 
-    /// Whether the task is left out of its entries.
+    /// Whether the payload is left out of the task's entries.
     #[must_use]
     pub fn is_bare(&self, id: TaskId) -> bool {
         self.bare.contains(&id)
     }
 
-    /// Nothing more is shown of the task.
+    /// Forgets a task of which nothing more is shown.
     pub fn forget(&mut self, id: TaskId) {
         self.bare.remove(&id);
         self.refused.remove(&id);
     }
 
-    /// The same for all that `over` says. These are few: they are of tasks that have not been shown
-    /// to the end.
+    /// Forgets all tasks for which `over` returns true. There are few, because only tasks whose end
+    /// is not shown yet are kept here.
     pub fn forget_if(&mut self, over: impl Fn(TaskId) -> bool) {
         self.bare.retain(|id| !over(*id));
         self.refused.retain(|id| !over(*id));
     }
 }
 
-/// Waits before a body is read again that was not there: an entry that is gone does not come back.
+/// Pause before a missing body is read again, growing with the tries: an entry that is gone does
+/// not come back.
 #[must_use]
 pub fn wait_for_body(tries: u32) -> Duration {
     Duration::from_secs(1) * (1 << tries.min(8))
@@ -213,9 +215,9 @@ mod tests {
         assert!(!ended.is_bare(ID));
     }
 
-    /// An entry that showed the task as running was refused once. Then the first refusal of its end
-    /// was taken for the second one, and the task was acknowledged ten seconds before its end was
-    /// shown (simulation, seed 616894).
+    /// Earlier, if an entry that showed the task as running had been refused once, the first
+    /// refusal of its end was treated as the second one, and the task was acknowledged 10 s before
+    /// its end was shown (simulation, seed 616894).
     #[test]
     fn an_end_is_published_twice_whatever_was_refused_before() {
         let mut ended = EndedAttempts::default();
@@ -263,8 +265,8 @@ mod tests {
         }
     }
 
-    /// No test noticed when tasks stayed left out of their entries for ever after the ledger had
-    /// forgotten them.
+    /// Earlier, no test failed when tasks stayed left out of their entries for ever after the
+    /// ledger had forgotten them.
     #[test]
     fn what_is_over_is_forgotten_and_nothing_else() {
         let mut ended = EndedAttempts::default();
@@ -275,7 +277,7 @@ mod tests {
         assert_eq!((ended.is_bare(ID), ended.is_bare(other)), (false, true));
     }
 
-    /// No test noticed when a body that was not there was read again and again without a pause.
+    /// Earlier, no test failed when a missing body was read again and again without a pause.
     #[test]
     fn the_waits_for_a_body_double_up_to_four_minutes() {
         let waits = [0, 1, 2, 8, 9, u32::MAX].map(|tries| wait_for_body(tries).as_secs());

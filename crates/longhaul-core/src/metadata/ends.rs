@@ -1,9 +1,9 @@
-//! Which ends M shows, and when their retention is over: small, for there are as many of them as
-//! tasks that ended within the retention.
+//! The ends that the metadata topic shows, and the time when their retention is over. Compact,
+//! because there are as many as tasks that ended within the retention.
 //!
-//! Ends are read in the order in which they were written, and leave in that order, all together
-//! that were read at the same time and written within a moment. So neither a time nor a stamp is
-//! kept of each of them, only of such a group.
+//! Ends are read in the order in which they were written, and leave in that order, in groups: ends
+//! that were read at the same time and written within a short time leave together. So times and
+//! stamps are kept per group and not per end.
 
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
@@ -11,43 +11,44 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How often the age of an entry that only the own wall clock calls over is looked at again: this
-/// part of the retention.
+/// If only the own wall clock shows the retention of an entry as over, it is checked again after
+/// this part of the retention.
 const RECHECKS: u32 = 16;
-/// But not more often than this.
+/// Minimum interval of these checks.
 const RECHECK_MIN: Duration = Duration::from_secs(1);
 
-/// Stamps within this part of the retention are one.
+/// Stamps within this part of the retention count as equal.
 const STAMPS: u32 = 64;
 
-/// How M shows that a task has ended.
+/// The entry that shows the end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MetadataEnd {
-    /// Where the entry lies.
+    /// Position of the entry.
     pub at: Position,
-    /// The epoch it speaks of; `None` for entries of other implementations.
+    /// The epoch in the entry; `None` for entries of other implementations.
     pub epoch: Option<u32>,
 }
 
-/// See the module's documentation.
+/// The shown ends of a partition. See the module's documentation.
 #[derive(Clone, Debug)]
 pub(super) struct MetadataEnds {
     retention: Duration,
     partition: i32,
     ends: BTreeMap<Id, PackedEnd>,
-    /// In the order in which they were read; the number of the first one.
+    /// In reading order; below, the number of the first one.
     order: VecDeque<Id>,
     first: u32,
     groups: VecDeque<RetentionGroup>,
-    /// The newest stamp read, in ms by the wall clock of its writer.
+    /// The newest stamp read, in ms by its writer's wall clock.
     newest_ms: u64,
 }
 
-/// A place in a log, in words: less than half of what the parts take by themselves.
+/// A position in a log, as words: less than half the size of the separate parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PackedPosition([u32; 5]);
 
-/// As its words, in two comparisons and not five: the ids in a large map are compared all the time.
+/// Compares like the words, with two comparisons instead of five: a large map compares its ids all
+/// the time.
 impl Ord for PackedPosition {
     fn cmp(&self, other: &Self) -> Ordering {
         let entry = |Self([a, b, c, d, _]): &Self| {
@@ -71,9 +72,9 @@ type Id = PackedPosition;
 #[derive(Clone, Copy, Debug)]
 struct PackedEnd {
     at: PackedPosition,
-    /// Zero for none: epochs begin at one.
+    /// Zero for none; epochs begin at one.
     epoch: u32,
-    /// Its number in the order of reading.
+    /// Its number in reading order.
     number: u32,
 }
 
@@ -85,7 +86,7 @@ struct RetentionGroup {
     stamps_ms: (u64, u64),
     live: bool,
     read: Moment,
-    /// When to look whether the retention is over.
+    /// When to check whether the retention is over.
     look_at: Moment,
 }
 
@@ -132,8 +133,8 @@ impl MetadataEnds {
         self.retention
     }
 
-    /// An entry of M has this stamp. No entry is older than those that stand before it, whatever
-    /// the clock of its writer said.
+    /// Notes the stamp of an entry. No entry is older than those before it, whatever its writer's
+    /// clock.
     pub(super) fn stamped(&mut self, last_updated_ms: u64) {
         self.newest_ms = self.newest_ms.max(last_updated_ms);
     }
@@ -142,7 +143,8 @@ impl MetadataEnds {
         self.ends.get(&PackedPosition::of(id.position())).map(|kept| kept.end())
     }
 
-    /// M shows the end of a task, as of the last stamp. All are of one partition.
+    /// Notes that the metadata topic shows the end of a task, as of the last stamp. All tasks are
+    /// of one partition.
     pub(super) fn insert(
         &mut self,
         id: TaskId,
@@ -180,12 +182,13 @@ impl MetadataEnds {
         }
     }
 
-    /// M does not show the end of the task any more. Returns the one that it showed.
+    /// Notes that the metadata topic no longer shows the end of the task. Returns the end that it
+    /// showed.
     pub(super) fn remove(&mut self, id: TaskId) -> Option<MetadataEnd> {
         self.ends.remove(&PackedPosition::of(id.position())).map(PackedEnd::end)
     }
 
-    /// The next task whose retention is over by more than the own wall clock.
+    /// Takes the next task whose retention is over, confirmed by more than the own wall clock.
     pub(super) fn pop_over(&mut self, now: Moment) -> Option<TaskId> {
         loop {
             let group = self.groups.front_mut()?;
@@ -205,7 +208,7 @@ impl MetadataEnds {
             }
             let (id, number) = (self.order.pop_front()?, self.first);
             self.first = self.first.wrapping_add(1);
-            // Its end may have been shown again since, or not be shown any more.
+            // Its end may have been shown again since, or may no longer be shown.
             if self.ends.get(&id).is_some_and(|kept| kept.number == number) {
                 self.ends.remove(&id);
                 return Some(TaskId::new(id.position(), self.partition));
@@ -213,7 +216,7 @@ impl MetadataEnds {
         }
     }
 
-    /// When to look for one.
+    /// When to look for the next one.
     pub(super) fn next(&self) -> Option<Moment> {
         self.groups.front().map(|group| group.look_at)
     }
@@ -223,7 +226,7 @@ impl MetadataEnds {
 mod tests {
     use super::*;
 
-    /// Each known task took 320 bytes.
+    /// Earlier, each known task took 320 bytes.
     #[test]
     fn an_end_takes_little() {
         assert_eq!(size_of::<(Id, PackedEnd)>(), 48);
@@ -244,7 +247,7 @@ mod tests {
         assert!(all.map(PackedPosition::of).is_sorted());
     }
 
-    /// Stamps within ten seconds of this are one.
+    /// Stamps within 10 s of each other count as equal with this retention.
     const RETENTION: Duration = Duration::from_secs(640);
     const RETENTION_MS: u64 = 640_000;
 
@@ -256,7 +259,7 @@ mod tests {
         Moment(Duration::from_secs(seconds))
     }
 
-    /// M shows the end of this task in an entry of this stamp.
+    /// Inserts the end of this task, from an entry with this stamp.
     fn insert(
         ends: &mut MetadataEnds,
         entry: u64,
@@ -270,8 +273,8 @@ mod tests {
         ends.insert(task(entry), MetadataEnd { at: shown_at, epoch: Some(1) }, live, now, wall_ms);
     }
 
-    /// No test noticed when all ends were one group, which left together when the retention of the
-    /// last one was over: that of a topic where tasks end all the time never is.
+    /// Earlier, no test failed when all ends were one group, which left together when the retention
+    /// of the last one was over: on a topic where tasks end all the time that never happens.
     #[test]
     fn each_end_leaves_when_its_own_retention_is_over() {
         let mut ends = MetadataEnds::new(RETENTION);
@@ -288,8 +291,8 @@ mod tests {
         assert_eq!(ends.next(), None);
     }
 
-    /// No test noticed when each end kept times and stamps of its own, at 56 bytes, nor when ends
-    /// of different times or stamps shared theirs.
+    /// Earlier, no test failed when each end kept its own times and stamps, at 56 bytes, nor when
+    /// ends of different times or stamps shared them.
     #[test]
     fn ends_are_one_group_that_were_read_at_a_time_and_written_within_a_moment() {
         const SPAN_MS: u64 = RETENTION_MS / 64;
@@ -310,22 +313,22 @@ mod tests {
         }
     }
 
-    /// No test noticed when the last end of a group left as early as its first one.
+    /// Earlier, no test failed when the last end of a group left as early as its first one.
     #[test]
     fn a_group_leaves_when_the_retention_of_its_last_end_is_over() {
         let mut ends = MetadataEnds::new(RETENTION);
         insert(&mut ends, 1, 1_000, false, at(0), 401_000);
         insert(&mut ends, 2, 11_000, false, at(0), 401_000);
         assert_eq!((ends.groups.len(), ends.next()), (1, Some(at(250))));
-        // By this stamp the retention is over of the first one, and not yet of the other.
+        // By this stamp the retention of the first one is over, and that of the other is not.
         ends.stamped(RETENTION_MS + 10_999);
         assert_eq!(ends.pop_over(at(250)), None);
         ends.stamped(RETENTION_MS + 11_000);
         assert_eq!([(); 3].map(|()| ends.pop_over(at(290))), [Some(task(1)), Some(task(2)), None]);
     }
 
-    /// No test noticed when the age of an end that was read live was taken from stamps: two wrong
-    /// clocks then deleted it at once.
+    /// Earlier, no test failed when the age of an end that was read live was taken from stamps: two
+    /// wrong clocks then deleted it at once.
     #[test]
     fn of_a_live_end_no_clock_of_others_counts() {
         let mut ends = MetadataEnds::new(RETENTION);
@@ -335,8 +338,8 @@ mod tests {
         assert_eq!(ends.pop_over(at(639)), None);
     }
 
-    /// No test noticed when an end that only the own clock calls over was looked at without a
-    /// pause, or not before its retention was over.
+    /// Earlier, no test failed when an end that was over only by the own clock was checked without
+    /// a pause, or only after its retention.
     #[test]
     fn what_the_own_clock_calls_over_is_looked_at_again_now_and_then() {
         for (retention, first, last) in [(RETENTION, 40, 640), (Duration::from_secs(8), 1, 8)] {

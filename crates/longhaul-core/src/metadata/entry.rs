@@ -1,4 +1,4 @@
-//! The form of what is shown: entries on the metadata topic, and dead letters.
+//! The form of metadata entries and dead letters.
 
 use crate::machine::Task;
 use crate::protocol::entry::{Claim, ClaimKind};
@@ -9,18 +9,18 @@ use crate::task::{
 use bytes::Bytes;
 use longhaul_types::Outgoing;
 
-/// What an id takes, more often than not.
+/// Usual upper size of an id.
 const ID_BYTES: usize = 32;
 
-/// What an entry takes beside task and result, more often than not.
+/// Usual upper size of an entry without task and result.
 const JSON_BYTES: usize = 320;
 
-/// What an entry shows of a running attempt.
+/// The reports of a running attempt that an entry shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgressReport {
-    /// How far the attempt has come.
+    /// The progress of the attempt.
     pub progress: Option<Progress>,
-    /// The newest lines that it has logged.
+    /// Its newest log lines.
     pub log: Vec<String>,
 }
 
@@ -57,9 +57,9 @@ impl OutcomeBody {
         }
     }
 
-    /// Whether it can be that of a task in this phase. A result that was published without an
-    /// answer, and refused when it was published again, has made way for the reason why; and then
-    /// the first one may turn out to have been stored.
+    /// Whether it can belong to a task in this phase. A result that was published without an
+    /// answer, and refused when it was published again, is replaced by the reason; later the first
+    /// publish may turn out to be stored.
     pub fn fits(&self, phase: Phase) -> bool {
         matches!(self, Self::Result(_)) == (phase == Phase::Completed)
     }
@@ -74,7 +74,7 @@ impl OutcomeBody {
     }
 }
 
-/// The reason that a claim gives which closes a task.
+/// The reason in a claim that closes a task.
 pub const fn closing_reason(claim: &Claim) -> &'static str {
     match claim.kind {
         ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => "",
@@ -85,7 +85,7 @@ pub const fn closing_reason(claim: &Claim) -> &'static str {
     }
 }
 
-/// The entry of a running task.
+/// Builds the entry of a running task.
 pub fn processing(
     id: TaskId,
     task: &Task,
@@ -102,7 +102,7 @@ pub fn processing(
     }
 }
 
-/// The entry of a task whose attempt has ended, by its fold.
+/// Builds the entry of a task whose attempt has ended, from its fold.
 pub fn ended(
     id: TaskId,
     task: &Task,
@@ -115,7 +115,7 @@ pub fn ended(
         Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
         Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
         Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
-        // Of a sealed task nothing is kept that could be shown.
+        // No data of a sealed task is kept that could be shown.
         Phase::Retry | Phase::New | Phase::Running | Phase::Sealed => (TaskState::Failed, None),
     };
     let (result, failure_reason) = match body {
@@ -135,7 +135,7 @@ pub fn ended(
     }
 }
 
-/// The entry of a task that waits for others: these, of so many.
+/// Builds the entry of a task that waits for others: some of their names, and their number.
 pub fn parked(
     id: TaskId,
     task: &Task,
@@ -163,10 +163,10 @@ fn base(
     TaskMetadata { task: payload.cloned(), ..bare }
 }
 
-/// The message that carries the entry. `worker` is what it says of who runs the task, as JSON;
-/// empty if nothing.
+/// Builds the message of the entry. `worker` describes the worker that runs the task, as JSON;
+/// empty for none.
 pub fn message(metadata: &TaskMetadata, task: &Task, worker: &str) -> Outgoing {
-    // Every field is a number, a text or base64: the encoder has nothing to refuse.
+    // Every field is a number, a text or base64, so encoding cannot fail.
     let bytes = metadata.task.as_ref().map_or(0, Bytes::len)
         + metadata.result.as_ref().map_or(0, Bytes::len);
     let mut json = Vec::with_capacity(JSON_BYTES + worker.len() + bytes / 3 * 4);
@@ -183,17 +183,16 @@ pub fn message(metadata: &TaskMetadata, task: &Task, worker: &str) -> Outgoing {
     }
 }
 
-/// Adds a field to an entry that is encoded: what is the same in all entries is not encoded each
-/// time.
+/// Adds the worker to an encoded entry: data that is the same in all entries is encoded only once.
 fn add_worker(json: &mut Vec<u8>, worker: &str) {
-    // The brace that ends the object.
+    // The closing brace of the object.
     json.pop();
     for part in [r#","worker":"#, worker, "}"] {
         json.extend_from_slice(part.as_bytes());
     }
 }
 
-/// A dead letter: the payload as it came, and properties that say what became of it.
+/// Builds a dead letter: the payload as received, and properties that describe the failure.
 pub fn dead_letter(
     id: TaskId,
     task: &Task,
@@ -234,7 +233,7 @@ mod tests {
 
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
-    /// No test of the library noticed when outcomes went to the ledger without their body.
+    /// Earlier, no test of the library failed when outcomes went to the ledger without their body.
     #[test]
     fn a_body_is_written_as_it_is() {
         for (body, phase) in [
@@ -246,8 +245,8 @@ mod tests {
         }
     }
 
-    /// No test of the library noticed when a claim that closes a task gave no reason, or another
-    /// one.
+    /// Earlier, no test of the library failed when a claim that closes a task gave no reason, or a
+    /// wrong one.
     #[test]
     fn each_claim_that_closes_says_why() {
         let kinds = [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
@@ -274,8 +273,8 @@ mod tests {
         }
     }
 
-    /// No test of the library noticed when a task was shown as created whenever it was shown, or
-    /// never.
+    /// Earlier, no test of the library failed when `created` was the time of each showing, or
+    /// missing.
     #[test]
     fn a_task_was_created_when_the_ledger_says_or_else_now() {
         for (created_ms, wall_ms, times) in [(7, 9, (7, 9)), (0, 9, (9, 9)), (9, 7, (9, 9))] {

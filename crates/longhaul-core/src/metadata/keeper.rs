@@ -1,14 +1,14 @@
-//! Keeps the metadata topic M in order: finished tasks leave it after their retention, and where it
-//! does not show how a task ended, or shows something older, the ledger's word follows.
+//! Keeps the metadata topic in order: removes finished tasks after their retention, and shows the
+//! end of a task again if the topic does not show it or shows an older entry.
 //!
-//! M decides nothing, so nothing here is needed for safety. One worker keeps M, the first by rank;
-//! the others do not even read it. Two may do so until they have heard each other: what both do
-//! then is there twice, and does no harm.
+//! The metadata topic decides nothing, so nothing here is needed for safety. One worker keeps it,
+//! the first by rank; the others do not even read it. Two may keep it until they have heard each
+//! other: then some entries are written twice, which does no harm.
 //!
-//! How long an entry has stood there: since it was read, where that was live. Of an older one its
-//! stamp tells, a wall clock; it is believed when both the own clock and a later stamp on M agree,
-//! so that one wrong clock deletes nothing. Until they do the entry stays, but no longer than its
-//! retention from its reading on.
+//! The age of an entry that was read live counts from its reading. The age of an older one is taken
+//! from its stamp, a wall clock, and trusted only when both the own clock and a later stamp on the
+//! topic agree, so that one wrong clock deletes nothing. Until then the entry stays, but at most
+//! for its retention from its reading on.
 
 use crate::agenda::Agenda;
 use crate::metadata::ends::{MetadataEnd, MetadataEnds};
@@ -21,32 +21,33 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// An end that M has not shown yet may be on its way, and whoever gets the task's delivery sees to
-/// it. Only after this long it is missed.
+/// How long the keeper waits before it misses an end: its entry may be in flight, and the holder of
+/// the task's delivery may be showing it.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// So long whoever holds a delivery of a task that was ended from outside has for its dead letter
-/// and its entry on M. A holder that takes longer does both beside the keeper: twice the same.
+/// How long a holder of a delivery has for the dead letter and the metadata entry of a task that
+/// was ended from outside. A holder that takes longer writes both beside the keeper: each entry is
+/// there twice.
 const OUTSIDE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Tombstones for M that are under way at the same time: live outcomes wait behind no more.
+/// Maximum number of tombstones in flight, so that outcomes of running tasks wait behind no more.
 const REMOVING_MAX: usize = 64;
 
-/// An entry of M, as far as its keeper looks at it.
+/// The part of a metadata entry that the keeper uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownEntry {
-    /// The epoch it speaks of; `None` for entries of other implementations.
+    /// The epoch in the entry; `None` for entries of other implementations.
     pub epoch: Option<u32>,
-    /// It shows the end of the task.
+    /// Whether it shows the end of the task.
     pub terminal: bool,
     /// When it was written, by its writer's wall clock.
     pub last_updated_ms: u64,
-    /// Where it lies.
+    /// Its position.
     pub at: Position,
 }
 
 impl ShownEntry {
-    /// What matters of an entry.
+    /// Extracts the part from an entry.
     #[must_use]
     pub fn of(metadata: ShownMetadata, epoch: Option<u32>, at: Position) -> Self {
         let last_updated_ms = metadata.last_updated;
@@ -54,62 +55,62 @@ impl ShownEntry {
     }
 }
 
-/// What is to be done about M.
+/// A task of the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chore {
-    /// Ask the follower where M ends.
+    /// Ask the follower for the end of the topic.
     Look,
-    /// Publish a tombstone: the retention is over. Then say what became of it.
+    /// Publish a tombstone, because the retention is over. Then report the result.
     Remove(TaskId),
-    /// Publish how the task ended: M does not show it.
+    /// Publish the end of the task: the topic does not show it.
     Repair(TaskId, Lack),
-    /// The same for a sealed task, of which the ledger knows no more than that it is over: publish
-    /// again what M showed here.
+    /// The same for a sealed task, of which the ledger only knows that it is over: publish the
+    /// entry at this position again.
     Restore(TaskId, Position),
 }
 
-/// Why M does not show how a task ended.
+/// Why the metadata topic does not show the end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// It did, and a late entry has covered that.
+    /// It did, and a late entry has covered it.
     Covered,
-    /// As far as is known it never did.
+    /// As far as known it never did.
     Missing,
 }
 
-/// The keeper of one partition of M.
+/// The keeper of one partition of the metadata topic.
 #[derive(Clone, Debug)]
 pub struct MetadataMaintenance {
-    /// What M shows of tasks that have ended.
+    /// The shown ends.
     ends: MetadataEnds,
-    /// What M shows of the others, and of those whose end was covered.
+    /// Tasks shown as unfinished, including those whose end was covered.
     open: BTreeMap<TaskId, UnfinishedEntry>,
-    /// Tasks whose end was shown and has left M, or is about to: not to be shown again.
+    /// Tasks whose end was shown and was removed, or is about to be: it is not shown again.
     gone: BTreeSet<TaskId>,
-    /// When to look whether M shows how a task ended.
+    /// When to check whether the end of a task is shown.
     repairs: Agenda<TaskId>,
-    /// Tombstones that are on their way, and those that have to be published again.
+    /// Number of tombstones in flight; below, those to publish again.
     removing: usize,
     again: VecDeque<TaskId>,
 }
 
-/// The last entry of a task that M shows as unfinished.
+/// The last entry of a task that is shown as unfinished.
 #[derive(Clone, Copy, Debug)]
 struct UnfinishedEntry {
     epoch: Option<u32>,
-    /// Where the last entry lies that showed its end.
+    /// Position of the last entry that showed its end.
     end_at: Option<Position>,
 }
 
 impl UnfinishedEntry {
-    /// Whether it speaks of an epoch that is over.
+    /// Whether it belongs to an epoch that is over.
     fn is_before(&self, fold: &TaskFold) -> bool {
         self.epoch.is_some_and(|epoch| epoch < fold.epoch.0)
     }
 }
 
 impl MetadataMaintenance {
-    /// Nothing seen yet.
+    /// Creates a keeper that has read nothing.
     #[must_use]
     pub fn new(retention: Duration) -> Self {
         Self {
@@ -122,13 +123,13 @@ impl MetadataMaintenance {
         }
     }
 
-    /// Another worker keeps M now: what was read of it is forgotten.
+    /// Stops keeping: another worker does it now, and the entries read are forgotten.
     pub fn stop(&mut self) {
         *self = Self { removing: self.removing, ..Self::new(self.ends.retention()) };
     }
 
-    /// An entry was read; `fold` is what the ledger says of the task. `live`: the task ended while
-    /// this worker kept M, so the entry is no older than its reading.
+    /// Handles an entry; `fold` is the task's state on the ledger. `live`: the task ended while
+    /// this worker was the keeper, so the entry is no older than its reading.
     pub fn read(
         &mut self,
         id: TaskId,
@@ -153,16 +154,16 @@ impl MetadataMaintenance {
         let end_at = self.ends.remove(id).map(|end| end.at).or(covered);
         self.open.insert(id, UnfinishedEntry { epoch, end_at });
         if fold.phase.is_terminal() {
-            // An end that M has shown before does not come again by itself.
+            // An end that was shown before is not published again by its finisher.
             let ended = had_left || end_at.is_some();
             self.repairs.set_by(id, now + if ended { SLOT } else { END_PATIENCE });
         }
     }
 
-    /// The ledger says that the task has ended. While this worker did not know, M may have shown
-    /// something older last: always so in a bootstrap (`live` is false), when the end comes to M by
-    /// itself, by a zombie, and where the end was shown and covered already. A terminal state that
-    /// a bootstrap shows is true, and M shows the task unfinished.
+    /// Handles the end of a task on the ledger. The last entry may be older in these cases: in a
+    /// bootstrap (`live` is false), where the ledger's terminal state is true while the task is
+    /// shown as unfinished; after a zombie's entry; and if the end was shown and covered already.
+    /// Otherwise the end is on its way.
     pub fn ended(&mut self, id: TaskId, fold: &TaskFold, live: bool, now: Moment) {
         let missed =
             |open: &UnfinishedEntry| !live || open.end_at.is_some() || open.is_before(fold);
@@ -171,35 +172,35 @@ impl MetadataMaintenance {
         }
     }
 
-    /// The task was ended from outside, and perhaps nobody shows that: whoever holds a delivery of
-    /// it does so at once.
+    /// Handles a task that was ended from outside. A holder of its delivery shows that at once;
+    /// without a holder the keeper does.
     pub fn ended_from_outside(&mut self, id: TaskId, now: Moment) {
         self.repairs.set_by(id, now + OUTSIDE_PATIENCE);
     }
 
-    /// M did not take the end of the task.
+    /// Handles an end of the task that could not be published.
     pub fn missed(&mut self, id: TaskId, now: Moment) {
         self.repairs.set_by(id, now + END_PATIENCE);
     }
 
-    /// A tombstone was read. `fold` is what the ledger says of the task.
+    /// Handles a tombstone. `fold` is the task's state on the ledger.
     pub fn gone(&mut self, id: TaskId, fold: &TaskFold) {
         self.open.remove(&id);
-        // Of a sealed task nothing is shown any more.
+        // No entry of a sealed task is shown any more.
         if self.ends.remove(id).is_some() && fold.phase != Phase::Sealed {
             self.gone.insert(id);
         }
     }
 
-    /// Whether M shows how this epoch of the task ended, or has shown it, as far as is known here:
-    /// it need not be published again.
+    /// Whether the end of this epoch of the task is shown, or was, as far as known here, so that it
+    /// need not be published again.
     #[must_use]
     pub fn has_shown_end(&self, id: TaskId, epoch: Epoch) -> bool {
         let shows = |end: MetadataEnd| end.epoch == Some(epoch.0);
         self.gone.contains(&id) || self.ends.get(id).is_some_and(shows)
     }
 
-    /// The same of any epoch, whatever came after it.
+    /// Whether the end of any epoch is shown or was, whatever came after it.
     #[must_use]
     pub fn has_shown_any_end(&self, id: TaskId) -> bool {
         let covered = |open: &UnfinishedEntry| open.end_at.is_some();
@@ -208,7 +209,7 @@ impl MetadataMaintenance {
             || self.open.get(&id).is_some_and(covered)
     }
 
-    /// These tasks were sealed: M must not show them as unfinished, and all else about them is
+    /// Handles sealed tasks: they must not be shown as unfinished; all other data of them is
     /// forgotten.
     pub fn sealed(&mut self, tasks: RangeInclusive<TaskId>, now: Moment) {
         for (id, _) in self.open.range(tasks.clone()) {
@@ -220,8 +221,8 @@ impl MetadataMaintenance {
         }
     }
 
-    /// The next repair that has been due since this time, when M was read to its end. `fold` says
-    /// what the ledger knows of a task, `awaited` whether its end is on its way to M.
+    /// The next repair that was due by the time `seen`, up to which the topic was read. `fold`
+    /// gives a task's state on the ledger, `awaited` whether its end is in flight.
     pub(super) fn poll_repair(
         &mut self,
         now: Moment,
@@ -266,7 +267,7 @@ impl MetadataMaintenance {
         Some(Chore::Remove(id))
     }
 
-    /// What became of a tombstone: it is published again if that is not known.
+    /// Handles the result of a tombstone; it is published again if the result is unknown.
     pub(super) fn removed(&mut self, id: TaskId, is_known: bool) {
         self.removing = self.removing.saturating_sub(1);
         if !is_known {
@@ -274,10 +275,10 @@ impl MetadataMaintenance {
         }
     }
 
-    /// M shows a sealed task as unfinished.
+    /// Handles a sealed task that is shown as unfinished.
     fn restore(&mut self, id: TaskId) -> Option<Chore> {
         let Some(at) = self.open.get(&id)?.end_at else {
-            // Nothing else can be shown of it.
+            // There is no entry of its end to show.
             self.open.remove(&id);
             self.removing += 1;
             return Some(Chore::Remove(id));
@@ -285,7 +286,7 @@ impl MetadataMaintenance {
         Some(Chore::Restore(id, at))
     }
 
-    /// Whether M shows something else than the end that the ledger knows, and why.
+    /// Whether another entry than the end on the ledger is shown, and why.
     fn lack(&self, id: TaskId, fold: &TaskFold) -> Option<Lack> {
         if !fold.phase.is_terminal() {
             return None;
@@ -307,7 +308,7 @@ impl MetadataMaintenance {
 
     /// When the next tombstone is due.
     pub(super) fn next_removal(&self) -> Option<Moment> {
-        // Whoever waits for receipts is woken by them.
+        // At the limit of tombstones in flight, their receipts wake the keeper.
         self.ends.next().filter(|_| self.removing < REMOVING_MAX)
     }
 }

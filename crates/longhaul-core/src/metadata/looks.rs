@@ -1,48 +1,49 @@
-//! Whether M was read to its end: who repairs it must not take for missing what stands there
-//! unread. Pure.
+//! Decides whether the metadata topic was read to its end, so that unread entries are not treated
+//! as missing. Pure.
 //!
 //! A follower that has just begun, one whose session was lost and one that the broker has forgotten
-//! all look the same from here. So before anything is repaired the follower is asked where M ends,
-//! and M is read up to there: whatever is due since before that question is missing indeed.
+//! all look the same from here. So before a repair the follower is asked for the end of the topic,
+//! and the topic is read up to it: an entry that has been due since before that question is really
+//! missing.
 
 use crate::protocol::moment::Moment;
 use crate::task::Position;
 use std::time::Duration;
 
-/// An end that is not reached after this long is asked for again: compaction may have removed what
-/// stood there, or the question was lost.
+/// Time after which an end that was not reached is requested again: compaction may have removed the
+/// last entry, or the question was lost.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Repairs that may follow from one answer, and how often an answer is asked for: a repair reads
-/// and writes several topics, and live tasks come first.
+/// Maximum number of repairs per answer, and the minimum interval between questions: a repair reads
+/// and writes several topics, and running tasks come first.
 const REPAIRS_MAX: usize = 64;
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
-/// See the module's documentation.
+/// The questions for the end of the topic, and their answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looks {
     /// When the last question was asked.
     asked: Option<Moment>,
-    /// The end that is being read up to, and when it was asked for.
+    /// The end up to which the topic is being read, and when it was requested.
     told: Option<(Moment, Option<Position>)>,
-    /// All that stood on M at this time was read.
+    /// Everything on the topic at this time was read.
     seen: Option<Moment>,
-    /// Repairs that may still follow from that.
+    /// Number of repairs still allowed by that answer.
     repairs: usize,
 }
 
 impl Looks {
-    /// All that stood on M at this time was read, and something may be repaired now.
+    /// The time up to which everything was read, if repairs are allowed now.
     pub(super) fn seen(&self) -> Option<Moment> {
         self.seen.filter(|_| self.repairs > 0)
     }
 
-    /// Something was repaired.
+    /// Counts a repair.
     pub(super) const fn repaired(&mut self) {
         self.repairs = self.repairs.saturating_sub(1);
     }
 
-    /// Something is to be repaired: whether to ask now where M ends.
+    /// Whether to ask for the end of the topic now, because a repair is due.
     pub(super) fn ask(&mut self, now: Moment) -> bool {
         let is_time = self.ask_from().is_none_or(|at| at <= now);
         if is_time {
@@ -51,9 +52,9 @@ impl Looks {
         is_time
     }
 
-    /// The answer to the question of this time. An end that is not reached yet stays the one to
-    /// reach, or a keeper that is always some seconds behind would reach none; except where the new
-    /// one lies before it, because compaction has removed what stood there.
+    /// Handles the answer to the question of this time. An end that is not reached yet remains the
+    /// target, because a keeper that is always some seconds behind would never reach a new one;
+    /// except if the new end lies before it, because compaction has removed the last entry.
     pub(super) fn told(&mut self, asked: Moment, end: Option<Position>, read_to: Option<Position>) {
         if self.told.is_none_or(|(_, before)| end < before) {
             self.told = Some((asked, end));
@@ -61,7 +62,7 @@ impl Looks {
         self.read(read_to);
     }
 
-    /// M was read up to here.
+    /// Notes the position up to which the topic was read.
     pub(super) fn read(&mut self, read_to: Option<Position>) {
         if let Some((asked, _)) = self.told.take_if(|(_, end)| *end <= read_to) {
             self.seen = Some(asked);
@@ -69,7 +70,7 @@ impl Looks {
         }
     }
 
-    /// When to look at what has been due for a repair since this time.
+    /// When to look at a repair that has been due since this time.
     pub(super) fn next(&self, due: Moment) -> Moment {
         let may_repair = self.seen().is_some_and(|seen| due <= seen);
         self.ask_from().filter(|_| !may_repair).map_or(due, |at| at.max(due))
@@ -93,7 +94,7 @@ mod tests {
         Some(Position { ledger: 1, entry, batch_index: None })
     }
 
-    /// It has asked where M ends after a millisecond.
+    /// A question was asked after 1 ms.
     fn asked() -> Looks {
         let mut looks = Looks::default();
         assert!(looks.ask(ms(1)));
@@ -130,8 +131,8 @@ mod tests {
         assert_eq!(looks.seen(), Some(ms(5_001)));
     }
 
-    /// Each answer took the place of the one before: a keeper that was always more than five
-    /// seconds behind repaired nothing.
+    /// Earlier, each answer replaced the one before: a keeper that was always more than 5 s behind
+    /// repaired nothing.
     #[test]
     fn who_is_always_behind_reaches_an_end_all_the_same() {
         let mut looks = asked();
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(looks.seen(), Some(ms(1)));
     }
 
-    /// A keeper that had missed much published all of it at once.
+    /// Earlier, a keeper that had missed much published all of it at once.
     #[test]
     fn few_repairs_follow_from_one_answer() {
         let mut looks = Looks::default();

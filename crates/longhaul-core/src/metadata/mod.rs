@@ -1,32 +1,35 @@
-//! The metadata topic M, as far as one worker writes it: what is shown of which task, and when.
-//! Pure: it is told what the machine has decided, what was read on M and what became of each
-//! publish, always with the time, and it answers with what is to be published, read or removed.
-//! `driver/{showing,renewing}.rs` does that.
+//! The metadata topic as one worker writes it: which entry of a task is shown, and when. Pure: it
+//! takes the machine's decisions, the entries read and the results of publishes, always with the
+//! time, and returns the entries to publish, read or remove. `driver/{showing,renewing}.rs`
+//! performs that.
 //!
-//! M is for people and decides nothing; but they must be able to rely on it. What it must show, and
-//! who sees to that:
+//! The metadata topic is for people and decides nothing, but people must be able to rely on it. The
+//! required entries:
 //!
-//! | what | when | who |
+//! | entry | when | written by |
 //! |---|---|---|
-//! | PROCESSING | when an attempt starts, every keep-alive, and as it has progress | who runs it (`running.rs`) |
-//! | PROCESSING with `warning` | the same, where the attempt has taken over from a silent worker | who runs it |
-//! | FAILED with `nextAttemptAt` | when an outcome was read back that another attempt follows | whose outcome it is (`ended.rs`) |
-//! | the same | when a worker that drains has given the attempt back: nobody runs the task then | who ran it |
-//! | COMPLETED, or FAILED with `outcome` | when the end was read back, once | the finisher; another one where that may be lost (`partition/finishers.rs`) |
-//! | the same | two seconds after somebody has ended a task from outside (force-fail, delete) | who holds a delivery, at once; the keeper, if M does not show it by then |
-//! | the same once more | when a late entry has covered it, or it has not come although its finisher is gone or says that it has | the keeper (`keeper.rs`) |
-//! | nothing, by a tombstone | the retention after its end | the keeper |
+//! | PROCESSING | start of an attempt, every keep-alive, progress | the owner (`running.rs`) |
+//! | PROCESSING with `warning` | the same, after a takeover from a silent worker | the owner |
+//! | FAILED with `nextAttemptAt` | outcome read back, more attempts | its writer (`ended.rs`) |
+//! | the same | a draining worker has given the attempt back | the worker that ran it |
+//! | COMPLETED, or FAILED with `outcome` | end read back, once | the finisher (see below) |
+//! | the same, from outside | at once by a holder, after 2 s by the keeper | holder, else keeper |
+//! | the same again | covered by a late entry, or missing | the keeper (`keeper.rs`) |
+//! | tombstone | the retention after the end | the keeper |
 //!
-//! - **Order**: the dead letter of a task that failed for good, then its end on M, then the ack.
-//!   Each waits for the receipt of the one before.
-//! - **Late entries**: a worker that was cut off or stood still, a *zombie*, may write PROCESSING
-//!   of an epoch that is over after the end. An entry PROCESSING expires with the heartbeats that
-//!   it rests on, so that few do.
-//! - **The keeper** is the first worker by rank. Only that one reads M: a worker needs nothing of M
-//!   for its own tasks. When it dies the next one becomes the first after 2 H, and reads M from the
-//!   start.
-//! - **Refused entries** are published again without the payload; then M goes without, and the task
-//!   goes on.
+//! Another worker writes the end where the finisher's entry may be lost (`partition/finishers.rs`).
+//! An end counts as missing when its finisher is gone or reports that it was shown.
+//!
+//! - **Order**: the dead letter of a task that failed for good, then its end on the metadata topic,
+//!   then the ack. Each waits for the receipt of the one before.
+//! - **Late entries**: a worker that was cut off or suspended, a *zombie*, may write PROCESSING of
+//!   an old epoch after the end. An entry PROCESSING expires with the heartbeats on which it is
+//!   based, so this is rare.
+//! - **The keeper** is the first worker by rank. Only the keeper reads the metadata topic: a worker
+//!   needs nothing of it for its own tasks. When the keeper dies the next worker becomes the first
+//!   after 2 heartbeat intervals, and reads the topic from its start.
+//! - **Refused entries** are published again without the payload; if that is refused as well, the
+//!   entry is given up, and the task goes on.
 
 pub mod ended;
 mod ends;
@@ -47,43 +50,43 @@ use looks::Looks;
 use running::ShownAttempts;
 use std::time::Duration;
 
-/// One partition of M. See the module's documentation.
+/// One partition of the metadata topic. See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Metadata {
-    /// What is shown of running attempts.
+    /// The entries of running attempts.
     pub running: ShownAttempts,
-    /// What is shown of attempts that have ended.
+    /// The entries of ended attempts.
     pub ended: EndedAttempts,
-    /// What the keeper shows again, and removes.
+    /// The repairs and removals of the keeper.
     pub keeper: MetadataMaintenance,
-    /// This worker keeps M.
+    /// Set if this worker is the keeper.
     keeping: Option<Keeping>,
-    /// Counts the times that it began to.
+    /// How often it became the keeper; numbers the followers.
     followers: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Keeping {
-    /// Up to where the ledger was read when it began.
+    /// Position up to which the ledger was read when it began.
     since: Option<Position>,
-    /// The last position read of M. Its follower goes on behind it after an error; in a simulation
+    /// The last position read. After an error its follower continues behind it; in a simulation
     /// entries may come again from the start.
     read_to: Option<Position>,
-    /// Whether that is its end.
+    /// Whether that is the end of the topic.
     looks: Looks,
 }
 
-/// What is to be done about following M.
+/// A command for the follower of the metadata topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowerCommand {
-    /// Follow it from the start; what comes is of the follower of this number.
+    /// Follow it from the start, as the follower with this number.
     Start(u64),
-    /// Follow it no more.
+    /// Stop following it.
     Stop,
 }
 
 impl Metadata {
-    /// Nothing is shown yet.
+    /// Creates a state in which nothing is shown.
     #[must_use]
     pub fn new(retention: Duration, keep_alive: Duration) -> Self {
         Self {
@@ -95,7 +98,8 @@ impl Metadata {
         }
     }
 
-    /// This worker is to keep M, or not, as of what it has read of the ledger. Says what changes.
+    /// Sets whether this worker is the keeper, as of this position on the ledger. Returns the
+    /// change for the follower.
     pub fn keep(
         &mut self,
         keeps: bool,
@@ -117,14 +121,14 @@ impl Metadata {
         }
     }
 
-    /// Whether this worker keeps M.
+    /// Whether this worker is the keeper.
     #[must_use]
     pub const fn is_kept(&self) -> bool {
         self.keeping.is_some()
     }
 
-    /// The follower of this number has read an entry of M at this position. If it is news, says up
-    /// to where the ledger was read when it began.
+    /// Handles an entry read by the follower of this number at this position. If it is new, returns
+    /// the position up to which the ledger was read when the follower began.
     pub fn is_news(&mut self, follower: u64, at: Position) -> Option<Option<Position>> {
         let keeping = self.keeping.as_mut().filter(|_| self.followers == follower)?;
         if keeping.read_to.is_some_and(|read_to| at <= read_to) {
@@ -135,15 +139,16 @@ impl Metadata {
         Some(keeping.since)
     }
 
-    /// The follower of this number was asked at this time where M ends, and says so.
+    /// Handles the end of the topic that the follower of this number reports for the request of
+    /// this time.
     pub fn told_end(&mut self, follower: u64, asked: Moment, end: Option<Position>) {
         if let Some(keeping) = self.keeping.as_mut().filter(|_| self.followers == follower) {
             keeping.looks.told(asked, end, keeping.read_to);
         }
     }
 
-    /// The next chore that is due. `fold` says what the ledger knows of a task, `awaited` whether
-    /// its end is on its way to M.
+    /// The next chore that is due. `fold` gives a task's state on the ledger, `awaited` whether its
+    /// end is in flight to the metadata topic.
     pub fn poll(
         &mut self,
         now: Moment,
@@ -152,7 +157,7 @@ impl Metadata {
     ) -> Option<Chore> {
         let keeper = &mut self.keeper;
         let Some(Keeping { looks, .. }) = &mut self.keeping else {
-            // Own ends that M has refused, and nothing that was read there.
+            // Own ends that were refused, and no entries read.
             return keeper.poll_repair(now, now, fold, awaited);
         };
         if let Some(seen) = looks.seen()
@@ -165,13 +170,13 @@ impl Metadata {
         if unseen && looks.ask(now) { Some(Chore::Look) } else { keeper.poll_removal(now, fold) }
     }
 
-    /// What became of a tombstone. One of which that is not known is published again by whoever
-    /// keeps M then.
+    /// Handles the result of a tombstone. If it is unknown, the keeper at that time publishes it
+    /// again.
     pub fn removed(&mut self, id: TaskId, is_known: bool) {
         self.keeper.removed(id, is_known || self.keeping.is_none());
     }
 
-    /// When to look at it next. Before the ledger was read nothing is repaired or removed.
+    /// When to look next. Before the ledger was read nothing is repaired or removed.
     #[must_use]
     pub fn timeout(&self, ready: bool) -> Option<Moment> {
         let (repair, removal) = (self.keeper.next_repair(), self.keeper.next_removal());
@@ -206,12 +211,12 @@ mod tests {
         TaskFold { epoch: Epoch(1), phase: Phase::Completed, ..TaskFold::default() }
     }
 
-    /// What is due of a task that has completed.
+    /// The chore that is due for a completed task.
     fn poll(metadata: &mut Metadata, now: Moment) -> Option<Chore> {
         metadata.poll(now, |_| completed(), |_| false)
     }
 
-    /// Entry number `entry` of M shows the task of [`poll`].
+    /// Entry number `entry` shows the task of [`poll`].
     fn read(metadata: &mut Metadata, entry: u64, terminal: bool, now: Moment) {
         let shown = ShownEntry { epoch: Some(1), terminal, last_updated_ms: 0, at: at(entry) };
         metadata.is_news(1, at(entry)).expect("it is news");
@@ -222,7 +227,7 @@ mod tests {
         Position { ledger: 1, entry, batch_index: None }
     }
 
-    /// Every worker read and decoded each entry of M: three fields of each task, at 200 bytes.
+    /// Earlier, every worker read and decoded each entry: three fields of each task, at 200 bytes.
     #[test]
     fn only_who_keeps_m_follows_it() {
         let mut metadata = Metadata::new(Duration::from_secs(100), Duration::from_secs(300));
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(metadata.is_news(2, at(1)), Some(None));
     }
 
-    /// A keeper whose follower stood still for ten seconds took for missing what it had not read:
+    /// Earlier, a keeper whose follower was suspended for 10 s treated unread entries as missing:
     /// each task that had ended meanwhile was shown as ended a second time.
     #[test]
     fn nothing_is_missing_that_was_not_read_yet() {
@@ -265,7 +270,7 @@ mod tests {
         assert_eq!(poll(&mut metadata, seconds(60)), None);
     }
 
-    /// Its own end that M has refused is published again also by a worker that does not read M.
+    /// A worker's own end that was refused is published again even if the worker is not the keeper.
     #[test]
     fn who_does_not_keep_m_repairs_what_it_has_missed_itself() {
         let mut metadata = Metadata::new(Duration::from_secs(1_000), Duration::from_secs(300));
@@ -275,8 +280,7 @@ mod tests {
         assert_eq!(poll(&mut metadata, seconds(10)), missing);
     }
 
-    /// A keeper that was not the first any more went on publishing a tombstone that might have been
-    /// lost.
+    /// Earlier, a former keeper went on publishing a tombstone that might have been lost.
     #[test]
     fn who_stops_keeping_removes_nothing_any_more() {
         let mut metadata = keeping();
@@ -289,8 +293,8 @@ mod tests {
         assert_eq!(poll(&mut metadata, seconds(2_000)), None);
     }
 
-    /// No test noticed when a worker that did not read M any more went on with the repairs that
-    /// what it had read there led to.
+    /// Earlier, no test failed when a worker that had stopped reading the topic went on with
+    /// repairs based on entries read before.
     #[test]
     fn who_stops_keeping_repairs_nothing_that_it_has_read() {
         let mut metadata = keeping();
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!((metadata.timeout(true), poll(&mut metadata, seconds(60))), (None, None));
     }
 
-    /// No test noticed when any number of repairs followed from one look at the end of M.
+    /// Earlier, no test failed when any number of repairs followed from one answer.
     #[test]
     fn after_some_repairs_it_is_asked_again_where_m_ends() {
         let mut metadata = keeping();
@@ -317,8 +321,8 @@ mod tests {
         assert_eq!(poll(&mut metadata, seconds(61)), Some(Chore::Look));
     }
 
-    /// No test noticed when the keeper was not told what became of its tombstones: one that was
-    /// lost never came, and after 64 of them none did.
+    /// Earlier, no test failed when the keeper did not learn the results of its tombstones: a lost
+    /// one never came, and after 64 of them none did.
     #[test]
     fn a_tombstone_that_may_be_lost_is_published_again() {
         let mut metadata = keeping();

@@ -1,13 +1,12 @@
-//! Shows on M that attempts run: when they start, at every keep-alive, and when they have progress
-//! to report.
+//! Shows on the metadata topic that attempts run: when they start, at every keep-alive, and when
+//! they have progress to report.
 //!
 //! Invariants:
-//! - Nothing walks the running attempts: an agenda says which one is next, and a report of progress
+//! - Nothing walks the running attempts: an agenda gives the next one, and a report of progress
 //!   comes as an event.
-//! - Of an attempt at most one entry is on its way. What comes meanwhile is shown once, after its
-//!   receipt.
-//! - After every look at an attempt its next time lies ahead, or its receipt or its end is waited
-//!   for.
+//! - At most one entry of an attempt is in flight. Reports that come meanwhile are shown once,
+//!   after its receipt.
+//! - After every look at an attempt its next time lies ahead, or its receipt or its end is awaited.
 
 use crate::agenda::Agenda;
 use crate::protocol::key::Epoch;
@@ -16,19 +15,19 @@ use crate::task::TaskId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// At most one report of progress per task is published in this time.
+/// Minimum interval between published progress reports of a task.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Each entry carries the payload: a large one is published less often.
+/// Each entry carries the payload, so a large one is published less often.
 const PROGRESS_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// How often progress is shown, where the entry carries a payload of this size.
+/// Interval between progress reports with a payload of this size.
 fn progress_every(payload_bytes: usize) -> Duration {
     let seconds = payload_bytes / PROGRESS_BYTES_PER_SECOND;
     PROGRESS_EVERY.max(Duration::from_secs(u64::try_from(seconds).unwrap_or(1)))
 }
 
-/// The attempts that run, by task and epoch.
+/// The running attempts, by task and epoch.
 #[derive(Clone, Debug)]
 pub struct ShownAttempts {
     keep_alive: Duration,
@@ -38,13 +37,13 @@ pub struct ShownAttempts {
 
 #[derive(Clone, Copy, Debug)]
 struct ShownAttempt {
-    /// Of the payload that its entries carry.
+    /// Size of the payload in its entries.
     bytes: usize,
-    /// When its entry was written last.
+    /// When its entry was last written.
     shown_at: Moment,
-    /// That entry is on its way.
+    /// Whether that entry is in flight.
     underway: bool,
-    /// Meanwhile it was time for the next one.
+    /// Whether the next entry became due meanwhile.
     missed: bool,
 }
 
@@ -53,21 +52,22 @@ impl ShownAttempts {
         Self { keep_alive, attempts: BTreeMap::new(), renewals: Agenda::default() }
     }
 
-    /// An attempt has started: it is shown at once. Its entries carry a payload of so many bytes.
+    /// Adds an attempt that has started; it is shown at once. Its entries carry a payload of this
+    /// size.
     pub fn started(&mut self, of: (TaskId, Epoch), bytes: usize, now: Moment) {
         let attempt = ShownAttempt { bytes, shown_at: now, underway: false, missed: false };
         self.attempts.insert(of, attempt);
         self.renewals.set(of, now);
     }
 
-    /// An attempt has ended.
+    /// Removes an attempt that has ended.
     pub fn ended(&mut self, of: (TaskId, Epoch)) {
         self.attempts.remove(&of);
         self.renewals.remove(of);
     }
 
-    /// An attempt that is to be shown now. Say [`ShownAttempts::published`] or
-    /// [`ShownAttempts::put_off`].
+    /// The next attempt to show. Call [`ShownAttempts::published`] or [`ShownAttempts::put_off`]
+    /// next.
     pub fn poll(&mut self, now: Moment) -> Option<(TaskId, Epoch)> {
         while let Some(of) = self.renewals.pop_due(now) {
             match self.attempts.get_mut(&of) {
@@ -79,7 +79,8 @@ impl ShownAttempts {
         None
     }
 
-    /// Its entry is on its way. Returns whether it is a keep-alive: the entry before is so old.
+    /// Notes that its entry is in flight. Returns whether it is a keep-alive, because the entry
+    /// before is that old.
     pub fn published(&mut self, of: (TaskId, Epoch), now: Moment) -> bool {
         let Some(attempt) = self.attempts.get_mut(&of) else { return false };
         let is_keep_alive = now.since(attempt.shown_at) >= self.keep_alive;
@@ -88,13 +89,14 @@ impl ShownAttempts {
         is_keep_alive
     }
 
-    /// Nobody knows yet whether the attempt is this worker's: the ledger is being read again.
+    /// Puts an attempt off: the ledger is being read again and will show whether it still belongs
+    /// to this worker.
     pub fn put_off(&mut self, of: (TaskId, Epoch), now: Moment) {
         self.renewals.set(of, now + PROGRESS_EVERY);
     }
 
-    /// It has something new to show, or what was shown may be lost: it is shown again as soon as it
-    /// may be.
+    /// Shows an attempt again as soon as the interval allows it: there is a new report, or the last
+    /// entry may be lost.
     pub fn show_again(&mut self, of: (TaskId, Epoch)) {
         match self.attempts.get_mut(&of) {
             Some(attempt) if attempt.underway => attempt.missed = true,
@@ -105,7 +107,7 @@ impl ShownAttempts {
         }
     }
 
-    /// Its entry is on M (`stored`), or may not be there. The next one may follow.
+    /// Handles the result of its entry: stored, or possibly not. The next one may follow.
     pub fn answered(&mut self, of: (TaskId, Epoch), stored: bool) {
         let Some(attempt) = self.attempts.get_mut(&of) else { return };
         attempt.underway = false;
@@ -114,7 +116,7 @@ impl ShownAttempts {
         }
     }
 
-    /// When to look for the next one.
+    /// When the next attempt is due.
     pub fn next(&self) -> Option<Moment> {
         self.renewals.next()
     }
@@ -131,7 +133,7 @@ mod tests {
         Moment(Duration::from_secs(seconds))
     }
 
-    /// An attempt of this payload, shown when it started.
+    /// An attempt with this payload, shown when it started.
     fn shown(bytes: usize) -> ShownAttempts {
         let mut running = ShownAttempts::new(Duration::from_secs(300));
         running.started(OF, bytes, at(0));
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(running.poll(at(100)), None);
     }
 
-    /// An entry that was lost left the task without one until the next keep-alive.
+    /// Earlier, a lost entry left the task without one until the next keep-alive.
     #[test]
     fn an_entry_that_may_be_lost_is_followed_by_another_one() {
         let mut running = shown(9);
@@ -191,8 +193,8 @@ mod tests {
         assert_eq!(running.poll(at(1)), Some(OF));
     }
 
-    /// No test noticed when an attempt that had ended was shown again at its next keep-alive, or
-    /// with the progress that it had reported last.
+    /// Earlier, no test failed when an ended attempt was shown again at its next keep-alive, or
+    /// with its last progress.
     #[test]
     fn what_has_ended_is_not_shown_again() {
         let mut running = shown(9);

@@ -1,4 +1,4 @@
-//! Beginnings: the first read of the ledger, own heartbeats that come back, the self-fence.
+//! Start and restart: the first read of the ledger, own heartbeats that come back, the self-fence.
 
 use super::looking::OpenTaskTimes;
 use super::{Mode, Partition, PartitionEffect};
@@ -13,8 +13,8 @@ impl Partition {
         if !self.machine.is_own(heartbeat.owner) {
             return self.hear(heartbeat, now);
         }
-        // Nor may own entries be missing: an outcome that is stored and does not come back would be
-        // waited for for ever.
+        // A missing own entry is a reason as well: the worker would wait for ever for a stored
+        // outcome that does not come back.
         if self.machine.is_ready() && self.gaps.heard(heartbeat) > 0 {
             return self.fence();
         }
@@ -23,9 +23,9 @@ impl Partition {
         }
         self.silence.came_back(heartbeat.number, now);
         self.look_at_finishers();
-        // A heartbeat that was sent early in a long outage, or a long first read, says nothing of
-        // its end: the next one is sent at once. Half of the self-fence leaves time to read the
-        // rest of what was written meanwhile.
+        // A heartbeat sent early in a long outage, or in a long first read, does not prove that it
+        // is over: the next one is sent at once. Half of the self-fence limit leaves time to read
+        // the entries written meanwhile.
         let recent =
             self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2);
         if self.mode != Mode::Bootstrap {
@@ -34,7 +34,7 @@ impl Partition {
             let said_so = self.silence.has_sent_more_than_one();
             self.end_bootstrap(now, wall_ms);
             if said_so {
-                // The others learn at once that this worker takes turns from now on.
+                // Tells the others at once that this worker takes turns from now on.
                 self.send_heartbeats(now);
             }
         }
@@ -44,13 +44,14 @@ impl Partition {
         }
     }
 
-    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was
-    /// stopped without noticing (a snapshot of a virtual machine, say), and everything it believes
-    /// is old. The same if entries were lost on the way.
+    /// Handles another owner's heartbeat. If its uptime has outrun this clock by G (the self-fence
+    /// limit), this machine was suspended without noticing, for example by a snapshot of a virtual
+    /// machine, and its view is old: the worker fences itself. It does the same if entries were
+    /// lost on the way.
     fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
         self.hear_shown(heartbeat, now);
         if !self.machine.is_ready() {
-            // It may be hours old.
+            // The heartbeat may be hours old.
             self.silence.heard(heartbeat.owner, now);
             self.note_turns(heartbeat);
             return;
@@ -59,7 +60,7 @@ impl Partition {
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
         self.note_turns(heartbeat);
         if self.first {
-            // Who was silent for a while may go first again.
+            // An owner that was silent for a while may be first again.
             self.look_at_rank(now);
         }
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
@@ -67,8 +68,8 @@ impl Partition {
         }
     }
 
-    /// Whether the owner takes turns. Heartbeats under an id that a self-fence has replaced have no
-    /// number.
+    /// Notes whether the owner takes turns. Heartbeats under an id that a self-fence has replaced
+    /// have no number.
     fn note_turns(&mut self, heartbeat: &Heartbeat) {
         if heartbeat.number == 0 {
             self.silence.note_former(heartbeat.owner);
@@ -78,8 +79,8 @@ impl Partition {
 
     pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {
         match &self.config {
-            // Of two workers that started at once each wrote its own. The first entry counts for
-            // all who read both, so it must also be the one that compaction keeps.
+            // Two workers that started at once wrote one entry each. The first entry applies for
+            // all workers that read both, so compaction must keep it.
             Some(known) if known.version == config.version && known != config => {
                 if self.machine.is_ready() {
                     let first = Entry::Config(known.clone());
@@ -108,8 +109,8 @@ impl Partition {
             self.machine.open_tasks().filter(|(_, task)| !task.fold.phase.is_terminal())
         {
             let fold = &task.fold;
-            // The time that was asked for, by the wall clocks; but never more than the delay
-            // itself, if one of them is wrong.
+            // The requested time, by the wall clocks, but never more than the delay itself, in case
+            // one of them is wrong.
             let NextAttempt { at_ms, delay_ms, .. } = fold.next_attempt;
             let due = now + Duration::from_millis(at_ms.saturating_sub(wall_ms).min(delay_ms));
             self.open.insert(id, OpenTaskTimes::new(fold, now, due));
@@ -120,26 +121,25 @@ impl Partition {
         self.settle();
     }
 
-    /// The ledger says nothing of its settings: a new one, or they were not stored.
+    /// Publishes the settings if the ledger has none: it is new, or they were not stored.
     fn publish_config_if_missing(&mut self) {
-        // A gateway has none of its own to say before it leases a task: a worker may come whose
-        // settings are others.
+        // A gateway publishes none before it leases a task: a worker with other settings may come.
         if self.config.is_none() && !self.machine.leases() {
             let config = Entry::Config(self.settings.ledger.clone());
             self.effects.push_back(PartitionEffect::Do(Action::Publish(config)));
         }
     }
 
-    /// The ledger is not there any more: what will be there instead is read from its start.
+    /// Handles a deleted ledger: its replacement is read from the start.
     pub fn handle_ledger_deleted(&mut self) {
         self.fence();
     }
 
-    /// Forgets all that was read, and what was about to be done by it. What no ledger says stays:
-    /// the wish to drain, processors that have not ended and their slots, what each owner id has
-    /// sent, and what the machine keeps of running attempts.
+    /// Forgets everything that was read, and the actions based on it. State that is on no ledger
+    /// stays: the request to drain, running processors and their slots, the counts of sent entries
+    /// per owner id, and the machine's record of running attempts.
     pub(super) fn fence(&mut self) {
-        // The spare id is used up: the driver draws the next one when it takes up the fence.
+        // This uses up the spare id: the driver draws the next one when it handles the fence.
         let spare = self.spare_owner;
         let fresh = Self::new(self.settings.clone(), spare, spare, self.started);
         let before = std::mem::replace(self, fresh);
@@ -156,7 +156,8 @@ impl Partition {
         self.drop_held_starts();
         for effect in before.effects {
             match effect {
-                // What was superseded before stays so, and nobody would say it again.
+                // An attempt that was superseded before stays so, and the action would not be
+                // repeated.
                 PartitionEffect::Do(Action::Stop { .. } | Action::SetAside { .. })
                 | PartitionEffect::ReturnTicket(_) => {
                     self.effects.push_back(effect);
@@ -166,7 +167,7 @@ impl Partition {
                         self.sent.given_up(key);
                     }
                 }
-                // No processor will come of it: its epoch is given back when the ledger was read.
+                // Its processor will not start: the epoch is given back when the ledger was read.
                 PartitionEffect::Do(
                     Action::Start { task, epoch, .. } | Action::Attend { task, epoch, .. },
                 ) => {

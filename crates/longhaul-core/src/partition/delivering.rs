@@ -1,9 +1,9 @@
-//! What becomes of deliveries: those whose time has come are looked at, the others are kept as ids
-//! until then (`scheduled.rs`).
+//! Handles deliveries: those that are due are looked at, the others are kept as ids until then
+//! (`scheduled.rs`).
 //!
-//! Ready tasks start in the order of when they became ready, and then of their ids: when they were
-//! published, or when they were to start, or when their next attempt is due. What goes on with an
-//! attempt that had begun comes first.
+//! Ready tasks start in the order of the time at which they became ready, and then of their ids. A
+//! task becomes ready when it is published, when its scheduled time comes, or when its next attempt
+//! is due. The continuation of an attempt that had begun comes first.
 
 use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::looking::OpenTaskTimes;
@@ -15,27 +15,26 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// Tasks whose time has come, that wait for a slot here, are handed back so many at a time, with
-/// this pause.
+/// Maximum number of due tasks without a slot that are handed back at once, followed by this pause.
 const HAND_BACK_AT_ONCE_MAX: usize = 1_000;
 const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Cancelled tasks are looked for among those that are kept once in so long: each time all of them
-/// are gone through.
+/// Interval between searches for cancelled tasks among the kept ones: each search goes through all
+/// of them.
 const LOOK_FOR_CANCELLED_EVERY: Duration = Duration::from_secs(1);
 
-/// When a place in the order of ready tasks is taken as a time: in ms since the epoch.
+/// A place in the order of ready tasks as a time, from ms since the epoch.
 pub(super) const fn place(ready_ms: u64) -> Moment {
     Moment(Duration::from_millis(ready_ms))
 }
 
 impl Partition {
-    /// A delivery came, which is ready since now.
+    /// Handles a delivery that is ready now.
     pub fn handle_delivery(&mut self, id: TaskId, batch_size: Option<u32>, now: Moment) {
         self.handle_ready(id, batch_size, self.wall.at(now), now);
     }
 
-    /// A delivery came, which is ready since this wall-clock time, in ms since the epoch.
+    /// Handles a delivery that is ready since this wall-clock time, in ms since the epoch.
     pub fn handle_ready(
         &mut self,
         id: TaskId,
@@ -47,10 +46,10 @@ impl Partition {
         self.take_up(id, ready_ms, now, true);
     }
 
-    /// A delivery came that is not to start before this wall-clock time, in ms since the epoch. If
-    /// that lies ahead the delivery is kept as an id, and its payload is of no use until then.
-    /// Returns whether it is; any other one is to be handled as usual. `order_key` says where it
-    /// stands then.
+    /// Handles a delivery that must not start before this wall-clock time, in ms since the epoch.
+    /// If that time lies ahead, the delivery is kept as an id, and its payload is not needed until
+    /// then. Returns whether it is kept; otherwise handle it as usual. `order_key` gives its line
+    /// when it is due.
     pub fn keep_until(
         &mut self,
         id: TaskId,
@@ -63,7 +62,7 @@ impl Partition {
         if !untouched || self.wall.at(now) >= at_ms {
             return false;
         }
-        // One that finds no room comes again with the next session.
+        // A delivery beyond the limit comes again with the next session.
         if self.scheduled.keep(id, batch_size, at_ms)
             && let Some(key) = order_key.filter(|_| self.keeps_order())
         {
@@ -92,7 +91,7 @@ impl Partition {
         self.settle();
     }
 
-    /// The consumer session ended.
+    /// Handles the end of the consumer session.
     pub fn handle_session_lost(&mut self) {
         self.machine.session_lost();
         self.scheduled.clear();
@@ -106,12 +105,12 @@ impl Partition {
         self.settle();
     }
 
-    /// Looks at what waits for a slot and at what was kept until now, in the order in which they
-    /// became ready, as long as there are slots.
+    /// Looks at tasks that wait for a slot and at kept ones that are due, in the order in which
+    /// they became ready, as long as there are slots.
     pub(super) fn serve(&mut self, now: Moment, slots: &mut Slots) {
         while slots.may_read() {
-            // What has its tickets comes first, wherever it stands: nobody else has the use of
-            // them.
+            // Tasks with their tickets come first, whatever their places: no other worker can use
+            // the tickets.
             if let Some(id) = self.tickets.first_of(&self.waiting) {
                 self.waiting.remove(id);
                 self.look(id, now, slots);
@@ -139,7 +138,7 @@ impl Partition {
         }
     }
 
-    /// The place of the first of those that were kept, if its time has come and it may be claimed.
+    /// The place of the first kept task, if it is due and may be claimed.
     fn due_place(&self, now: Moment, slots: &Slots) -> Option<Moment> {
         let at_ms = self.scheduled.first_at_ms()?;
         let may = self.may_take(now) && !slots.full && at_ms <= self.wall.at(now);
@@ -152,14 +151,14 @@ impl Partition {
         Some(due.id)
     }
 
-    /// Its payload is read from the task topic before it is claimed.
+    /// Its payload is read from the task topic before the claim.
     fn take_up_kept(&mut self, Due { id, batch_size, at_ms }: Due, now: Moment) {
         self.machine.delivered_as_id(id, batch_size);
         self.take_up(id, at_ms, now, false);
     }
 
-    /// On a queue with an order what was kept takes its place when its time has come, whether there
-    /// is a slot for it or not: those behind it wait.
+    /// On a queue with an order, puts kept tasks that are due into their lines, even without a free
+    /// slot: the tasks behind them wait.
     pub(super) fn line_up_kept(&mut self, now: Moment) {
         if !self.keeps_order() {
             return;
@@ -173,14 +172,14 @@ impl Partition {
         }
     }
 
-    /// The end of a task that may be kept was asked for, or has come.
+    /// Plans a search for a kept task that was cancelled or has ended.
     pub(super) fn look_for_cancelled(&mut self, id: TaskId, now: Moment) {
         if !self.scheduled.is_empty() && self.machine.task(id).is_some_and(|task| !task.held) {
             self.scheduled.cancel(id, now + LOOK_FOR_CANCELLED_EVERY);
         }
     }
 
-    /// Takes out of what is kept what is not to be kept any longer, and notes when to look again.
+    /// Removes kept tasks that must not be kept any longer, and sets the time of the next check.
     pub(super) fn look_at_kept(&mut self, now: Moment) {
         if self.scheduled.is_empty() {
             (self.next_kept, self.kept_is_due) = (None, false);
@@ -207,14 +206,14 @@ impl Partition {
         self.next_kept = next.into_iter().chain(self.scheduled.look_at()).min();
     }
 
-    /// Whether other workers are there that could have a task.
+    /// Whether there are other workers that could take a task.
     pub(super) fn has_others(&self, now: Moment) -> bool {
         self.silence.live_owners(now).any(|owner| !self.machine.is_own(owner))
     }
 
-    /// What could not start here for a while although its time has come goes back to the broker, so
-    /// that another worker can have it; in a drain at once. The broker has another order, so that a
-    /// worker that is alone keeps them.
+    /// Hands due tasks that have waited for a slot for a while back to the broker, so that another
+    /// worker can take them; in a drain at once. The broker has another order, so a worker that is
+    /// alone keeps them.
     fn hand_back_kept(&mut self, now: Moment) {
         let patience = if self.mode == Mode::Draining { Duration::ZERO } else { WAIT_FOR_SLOT_MAX };
         let late = self.wall.at(Moment(now.0.saturating_sub(patience)));
@@ -222,7 +221,7 @@ impl Partition {
             let Some(due) = self.scheduled.pop_due(late, self.settings.partition) else { return };
             let Due { id, batch_size, at_ms } = due;
             if self.machine.works_on_entry(id) {
-                // Others of its batch are under way: it goes on waiting with them.
+                // Other tasks of its batch are in progress: it waits with them.
                 self.scheduled.keep(id, batch_size, at_ms);
                 return;
             }

@@ -1,35 +1,35 @@
-//! Entries of which tasks have ended, by when. The entries of a topic are dense and end about in
-//! their order, so that those that ended within a short time are a few ranges: a million finished
-//! tasks take up no more room here than a hundred.
+//! Entries whose tasks have ended, by the time of the end. The entries of a topic are dense and end
+//! roughly in order, so those that ended within a short time form a few ranges: a million finished
+//! tasks take no more room than a hundred.
 
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// See the module's documentation.
+/// The ended entries by time. See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct EndedEntries {
     /// In order of their times.
     lots: VecDeque<Lot>,
-    /// How many entries are in all of them; one that is in two counts twice.
+    /// Number of entries in all lots; an entry in two lots counts twice.
     len: usize,
 }
 
-/// Entries of which tasks ended at about the same time.
+/// Entries whose tasks ended at about the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lot {
-    /// When the first of them did.
+    /// When the first of them ended.
     since: Moment,
-    /// When the last of them did: what comes of age does so with this one.
+    /// When the last of them ended; the age of the lot counts from this time.
     at: Moment,
-    /// Ranges of entries that follow each other: the first, and the number of the last. They do not
-    /// touch.
+    /// Ranges of consecutive entries: the first entry, and the number of the last one. Ranges do
+    /// not touch.
     ranges: BTreeMap<EntryId, u64>,
 }
 
 impl EndedEntries {
-    /// What ended at these times, in any order. The times are up to `grain` earlier here.
+    /// Builds the set from ends in any order. Times are rounded down by up to `grain`.
     pub(super) fn of(ended: impl Iterator<Item = (Moment, EntryId)>, grain: Duration) -> Self {
         let mut lots = BTreeMap::<Moment, Lot>::new();
         let mut len = 0;
@@ -41,7 +41,8 @@ impl EndedEntries {
         Self { lots: lots.into_values().collect(), len }
     }
 
-    /// A task of this entry has ended. Times never go back. The time is up to `grain` later here.
+    /// Adds an entry with a task that has ended. Times never go back. The time is up to `grain`
+    /// later here.
     pub(super) fn push(&mut self, entry: EntryId, now: Moment, grain: Duration) {
         let fits = |lot: &Lot| now.since(lot.since) < grain || now == lot.at;
         if !self.lots.back().is_some_and(fits) {
@@ -53,7 +54,7 @@ impl EndedEntries {
         }
     }
 
-    /// Puts back what [`EndedEntries::pop`] has returned, in any order.
+    /// Puts entries returned by [`EndedEntries::pop`] back, in any order.
     pub(super) fn put_back(&mut self, at: Moment, entry: EntryId) {
         let place = self.lots.partition_point(|lot| lot.at < at);
         if self.lots.get(place).is_none_or(|lot| lot.at != at) {
@@ -64,12 +65,12 @@ impl EndedEntries {
         }
     }
 
-    /// Since when the first of them have ended, at the least.
+    /// A lower bound of the earliest end.
     pub(super) fn first_at(&self) -> Option<Moment> {
         self.lots.front().map(|lot| lot.at)
     }
 
-    /// Takes out one of those that ended first.
+    /// Takes one of the entries that ended first.
     pub(super) fn pop(&mut self) -> Option<(Moment, EntryId)> {
         let lot = self.lots.front_mut()?;
         let popped = lot.pop().map(|entry| (lot.at, entry));
@@ -80,19 +81,19 @@ impl EndedEntries {
         popped
     }
 
-    /// Whether a task of this entry is still among them.
+    /// Whether a task of this entry is in the set.
     pub(super) fn contains(&self, entry: EntryId) -> bool {
         self.lots.iter().any(|lot| lot.range_of(entry).is_some_and(|(_, last)| last >= entry.entry))
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 }
 
 impl Lot {
-    /// Returns whether it was not there.
+    /// Returns whether the entry was new.
     fn insert(&mut self, entry: EntryId) -> bool {
         let EntryId { ledger, entry: number } = entry;
         let mut first = entry;
@@ -129,7 +130,7 @@ impl Lot {
     }
 }
 
-/// The last multiple of `grain`.
+/// Rounds down to a multiple of `grain`.
 fn round_down(at: Duration, grain: Duration) -> Duration {
     let (at, grain) = (at.as_nanos(), grain.as_nanos().max(1));
     Duration::from_nanos(u64::try_from(at - at % grain).unwrap_or(u64::MAX))
@@ -155,7 +156,7 @@ mod tests {
     fn what_ends_in_order_is_one_range() {
         let mut ended = EndedEntries::default();
         for number in 0..100_000 {
-            // A little out of order, as tasks that run beside each other end.
+            // Slightly out of order, as concurrent tasks end.
             ended.push(entry((7, number ^ 3)), at(number / 10_000), GRAIN);
         }
         assert_eq!((ended.len(), ended.lots.len()), (100_000, 1));
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(ended.len(), 100_001);
     }
 
-    /// No test noticed when a first read kept the end of each task at a time of its own.
+    /// Earlier, no test failed when a first read kept a separate time for the end of each task.
     #[test]
     fn what_a_first_read_finds_is_together_that_ended_within_a_grain() {
         let all = (100..140).map(|second| (at(second), entry((7, second))));
@@ -210,9 +211,9 @@ mod tests {
             }
         }
 
-        /// What a lost seal had named came back in the order in which it was gathered, in which
-        /// older tasks may follow younger ones: those that had ended first then waited behind the
-        /// others. Nor did any test notice when each of them made a lot of its own.
+        /// Earlier, entries of a lost seal came back in the order in which they were collected,
+        /// where older tasks may follow younger ones, so the oldest waited behind the others. Nor
+        /// did a test fail when each of them made a separate lot.
         #[test]
         fn what_was_taken_out_is_put_back_in_any_order(
             pushed in prop::collection::vec(((0..2_u64, 0..40_u64), 0..9_u64), 1..80),

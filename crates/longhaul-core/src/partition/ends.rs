@@ -1,24 +1,27 @@
-//! The end of tasks that nobody has a delivery of: where tasks are leased none comes unless
-//! somebody asks for tasks, and a worker whose slots are all taken is given none either. Who has
-//! asked for their end waits for it all the same.
+//! Ends tasks that no worker has a delivery of. Where tasks are leased, a gateway gets no delivery
+//! without a request for tasks, and a worker whose slots are all taken gets none either. A client
+//! that has requested the end still waits for it.
 //!
-//! | what was asked | what is on the ledger | who goes on, and when |
+//! | request | on the ledger | worker that acts, and when |
 //! |---|---|---|
-//! | cancel, kill | the request, of a NEW task | the workers in turn, half a second for each place, as with takeovers: reads the message, closes the task |
-//! | force-fail, delete, purge | the end, by an operator | who keeps M, two seconds later, unless M shows it by then |
+//! | cancel, kill | the request, of a NEW task | each in turn, 0.5 s per place, as in takeovers |
+//! | force-fail, delete, purge | the end | the keeper of the metadata topic, after 2 s |
 //!
-//! Whoever holds a delivery does the same at once, so that the others find nothing to do. Dead
-//! letter, entry on M and ack follow as for all ends; the ack is by id, and the broker never
-//! delivers the message.
+//! In the first case the worker reads the message and closes the task. In the second it acts unless
+//! the metadata topic shows the end by then.
 //!
-//! The message is read first because a request says nothing of its task: not whether there is one,
-//! nor how many came with it in one batch, which are acknowledged together. A message that is not
-//! there is looked for ever less often, for most of a day, and then no more until somebody asks
-//! again or this worker reads the ledger from its start: should it come later, whoever gets it
-//! closes it.
+//! A worker that holds a delivery does the same at once, so that the others find nothing to do.
+//! Dead letter, metadata entry and ack follow as for all ends. The ack is by id, and the broker
+//! never delivers the message.
 //!
-//! Where many are to be ended each worker takes those first for which it is the first in line, so
-//! that the others' claims have come back before it comes to theirs.
+//! The message is read first because a request does not tell whether the task exists, nor how many
+//! tasks are in its batch, which are acknowledged together. A missing message is looked for with
+//! growing pauses for most of a day. After that it is looked for again only after another request,
+//! or when this worker reads the ledger from its start. If the message is delivered later, its
+//! receiver closes the task.
+//!
+//! Where many tasks must be ended, each worker first takes those for which it is first in line. The
+//! others' claims have then come back before it takes its turn at theirs.
 
 use super::looking::OpenTaskTimes;
 use super::{Partition, Slots};
@@ -28,27 +31,28 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::collections::BTreeSet;
 
-/// So many of a partition are being ended at once, with their messages at hand.
+/// Maximum number of tasks of a partition that are being ended at once, with their messages in
+/// memory.
 const AT_ONCE_MAX: usize = 64;
 
-/// See the module's documentation.
+/// Tasks without a delivery that must be ended. See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct UndeliveredEnds {
-    /// Those whose message is being read, and what follows until they are shown.
+    /// Tasks whose message is being read, until their end is shown.
     underway: BTreeSet<TaskId>,
-    /// Those that come next, each with the place that this worker has in line for it.
+    /// Tasks that come next, each with this worker's place in line for it.
     line: BTreeSet<(u64, TaskId)>,
 }
 
 impl Partition {
-    /// Whether somebody has asked for the end of the task, and it was not delivered here.
+    /// Whether a cancel was requested for the task and it was not delivered here.
     pub(super) fn ends_unseen(&self, id: TaskId) -> bool {
         let unseen = |task: &Task| task.fold.phase == Phase::New && task.fold.cancel && !task.held;
         self.machine.task(id).is_some_and(|task| unseen(&task))
     }
 
-    /// Reads the message of a task that is to be ended unseen, or puts it in line. It takes no
-    /// slot: nothing will run.
+    /// Reads the message of a task that must be ended without a delivery, or puts it in line. It
+    /// takes no slot, because nothing will run.
     pub(super) fn look_for_message(&mut self, id: TaskId, now: Moment, slots: &Slots) {
         if self.open.get(&id).is_none_or(OpenTaskTimes::is_looked_for_in_vain) {
             return;
@@ -64,7 +68,7 @@ impl Partition {
         }
     }
 
-    /// Takes up the next ones in line for those that are over by now.
+    /// Takes the next tasks in line in place of those that are done.
     pub(super) fn end_more(&mut self, now: Moment, slots: &mut Slots) {
         if self.ends.underway.is_empty() && self.ends.line.is_empty() {
             return;
@@ -79,8 +83,8 @@ impl Partition {
         }
     }
 
-    /// Whether an operator has ended the task, or another one that nothing was heard of, and this
-    /// worker does nothing about it: only who holds a delivery sees to what follows.
+    /// Whether the task was ended by an operator, or by an owner without heartbeats, and this
+    /// worker is doing nothing about it: only a holder of a delivery completes such an end.
     #[must_use]
     pub fn is_ended_from_outside(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
@@ -92,8 +96,8 @@ impl Partition {
         phase.is_terminal() && phase != Phase::Sealed && task.stage.is_free() && !worker
     }
 
-    /// The tasks of [`Partition::is_ended_from_outside`] that have ended since this wall-clock
-    /// time, in ms since the epoch.
+    /// The tasks that [`Partition::is_ended_from_outside`] covers and that have ended since this
+    /// wall-clock time, in ms since the epoch.
     pub fn ended_from_outside(&self, since_ms: u64) -> impl Iterator<Item = TaskId> {
         let tasks = self.machine.tasks().filter(move |(_, task)| task.state_ms >= since_ms);
         tasks.map(|(id, _)| id).filter(|id| self.is_ended_from_outside(*id))

@@ -1,28 +1,29 @@
-//! Who shows how a task has ended. Pure.
+//! Decides which worker shows the end of a task. Pure.
 //!
-//! The worker whose entry ended a task, its *finisher*, writes the dead letter and the entry on M.
-//! Others may come to hold the finished task: the broker delivers again what it has forgotten was
-//! acknowledged, or what ran when a topic moved, and the tasks of one batch end at several workers.
-//! If each of them wrote its own entry, watchers would see an end as often as it was delivered. So
-//! each heartbeat says up to which position of the ledger its owner has written all that belongs to
-//! its ends, and the others wait for that:
+//! The worker whose entry ended a task, its *finisher*, writes the dead letter and the entry on the
+//! metadata topic. Other workers may come to hold the finished task: the broker redelivers messages
+//! whose ack it has lost, or after a topic has moved, and tasks of one batch end at several
+//! workers. If each of them wrote an entry, watchers would see one end per delivery. So each
+//! heartbeat tells up to which position of the ledger its owner has shown its ends, and the others
+//! wait for that:
 //!
-//! | the finisher | what another worker does that has to close the task |
+//! | the finisher | another worker that must close the task |
 //! |---|---|
-//! | says that it has shown the end | it acknowledges |
-//! | is alive and has not said so | it waits for its next heartbeat |
-//! | is an operator: nobody has heard a heartbeat of it | it writes dead letter and M itself, at once |
-//! | has fallen silent for 2 H, or has left | its entry may be lost: it writes dead letter and M itself |
-//! | says nothing for R/4 although it is alive | the same: it may have set the task aside |
-//! | is an earlier incarnation of another worker | the same: that one has forgotten what it had shown |
+//! | reports that it has shown the end | acknowledges |
+//! | is alive and has not reported that | waits for its next heartbeat |
+//! | is an operator: it has no heartbeats | shows the end, at once |
+//! | is silent for 2 heartbeat intervals, or has left | shows the end: it may be lost |
+//! | is alive, and has not reported it for a quarter of the ledger retention | shows the end |
+//! | is an earlier incarnation of another worker | shows the end: that worker forgot its state |
 //!
-//! What was said outlives who said it: a worker that dies later leaves nothing to be shown again.
-//! It is lost only to who has started since the heartbeat's key has gone.
+//! To show the end means to write the dead letter and the metadata entry. A report outlives its
+//! owner: after the death of a worker nothing has to be shown again. It is lost only to workers
+//! that start after the heartbeat's key was removed.
 //!
-//! One position tells of all ends up to it, so that an end which cannot be shown for long holds up
-//! what is said of all later ones: a dead letter that the broker refuses, say. Others wait for
-//! these R/4 as well, and so whoever waits keeps no payload: should it have to show the end itself
-//! it reads that again, which is there as long as the task topic retains it.
+//! One position covers all ends up to it. An end that cannot be shown for long, for example because
+//! the broker refuses its dead letter, therefore holds up the report of all later ones. Others wait
+//! a quarter of the ledger retention for these as well, so a waiting worker keeps no payload. If it
+//! has to show the end itself it reads the payload again, as long as the task topic retains it.
 
 mod awaited;
 mod unshown;
@@ -40,45 +41,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use unshown::Unshown;
 
-/// A finisher that is alive and does not show an end is waited for so long: this part of R.
+/// A finisher that is alive and does not show an end is waited for this part of the ledger
+/// retention.
 const PATIENCE: u32 = 4;
 
-/// What a dead owner has said is kept for so many times R after it was heard last.
+/// A dead owner's report is kept for this many times the ledger retention after its last heartbeat.
 const REMEMBERED: u32 = 2;
 
-/// See the module's documentation.
+/// The finishers of a partition. See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Finishers {
-    /// The last end of the own current id that M shows.
+    /// The last end under the current owner id that the metadata topic shows.
     last_shown: Option<Position>,
-    /// Ends of the own current id that M does not show.
+    /// Ends under the current owner id that the metadata topic does not show.
     unshown: Unshown,
-    /// Up to where each other owner has shown its ends, and when it said so last.
+    /// Per other owner: up to which position it has shown its ends, and when it last reported that.
     shown_to: BTreeMap<OwnerId, (Position, Moment)>,
-    /// Tasks whose finisher is waited for.
+    /// Tasks that wait for their finisher.
     waiting: AwaitedFinishers,
-    /// Tasks whose finisher has had its time.
+    /// Tasks whose finisher has exceeded its time.
     overdue: BTreeSet<TaskId>,
 }
 
-/// What is to be done about the end of a task.
+/// The next action for the end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WhoShows {
-    /// Nothing was written, or it may be lost.
+    /// Show it: nothing was written, or it may be lost.
     Show,
-    /// All is written.
+    /// Everything is written.
     Shown,
-    /// Its finisher sees to it.
+    /// Its finisher shows it.
     Wait,
 }
 
 impl Finishers {
-    /// The own id is about to end an epoch of a task for good.
+    /// Notes that this owner id is about to end an epoch of a task for good.
     fn ends(&mut self, key: &OnceKey) {
         self.unshown.add(key.task, key.epoch, self.last_shown);
     }
 
-    /// Dead letter and entry on M are stored of an end that lies here.
+    /// Notes that the dead letter and the metadata entry of the end at this position are stored.
     fn shown(&mut self, id: TaskId, at: Option<Position>) {
         self.overdue.remove(&id);
         if self.unshown.remove(id) {
@@ -86,19 +88,19 @@ impl Finishers {
         }
     }
 
-    /// Up to where the own id has shown its ends, for its heartbeats.
+    /// Position up to which this owner id has shown its ends, for its heartbeats.
     pub(super) fn own_shown_to(&self) -> Option<Position> {
         self.unshown.first().map_or(self.last_shown, |before| before.min(self.last_shown))
     }
 
-    /// An owner has said up to where it has shown its ends. Returns the tasks that waited for that.
+    /// Notes an owner's report. Returns the tasks that waited for it.
     fn heard(&mut self, owner: OwnerId, shown_to: Position, now: Moment) -> Vec<TaskId> {
         let (known, at) = self.shown_to.entry(owner).or_insert((shown_to, now));
         (*known, *at) = (shown_to.max(*known), now);
         self.waiting.take_up_to(owner, shown_to)
     }
 
-    /// The task is sealed: its end is nobody's to show.
+    /// Forgets a sealed task: no worker has to show its end.
     fn forget(&mut self, id: TaskId) {
         self.unshown.remove(id);
         self.waiting.remove(id);
@@ -107,21 +109,21 @@ impl Finishers {
 }
 
 impl Partition {
-    /// The entry on the metadata topic has its receipt.
+    /// Handles the receipt of the metadata entry.
     pub fn handle_metadata_stored(&mut self, id: TaskId) {
         self.note_shown(id);
         self.settle();
     }
 
-    /// The metadata topic is about to show the task in this phase. Returns whether it may.
+    /// Whether the metadata topic may show the task in this phase. Call it before the publish.
     pub fn may_show(&mut self, id: TaskId, shown: Phase) -> bool {
         let may = self.machine.may_show(id, shown);
         self.settle();
         may
     }
 
-    /// The machine has returned the action to show the end of a task, or to write its dead letter.
-    /// True if there is nothing to be done now: it was done, or its finisher is waited for.
+    /// Handles the machine's action to show the end of a task or to write its dead letter. Returns
+    /// true if there is nothing to do now: it was done, or its finisher is waited for.
     pub(super) fn leaves_to_finisher(&mut self, action: &Action) -> bool {
         let (Action::DeadLetter(id) | Action::ShowOutcome(id)) = *action else { return false };
         let Some(task) = self.machine.task(id) else { return false };
@@ -156,22 +158,22 @@ impl Partition {
         if over { WhoShows::Show } else { WhoShows::Wait }
     }
 
-    /// Who has ended a task. The end of a lease says who has written it, unless that is the worker
-    /// which has granted it.
+    /// The owner that ended a task. The end of a lease names the worker that wrote it, unless that
+    /// is the worker that granted it.
     pub(super) fn finisher(&self, task: &Task) -> OwnerId {
         let owner = task.fold.owner;
         let ended_by = task.ended_by.as_deref().copied();
         ended_by.or_else(|| self.silence.grantor(owner)).unwrap_or(owner)
     }
 
-    /// Whether an owner will not say any more what it has shown.
+    /// Whether an owner will make no further report.
     fn is_lost(&self, owner: OwnerId) -> bool {
         self.silence.is_stale(owner)
             || self.silence.is_former(owner)
             || !self.silence.has_heard_of(owner)
     }
 
-    /// An entry is about to be published.
+    /// Notes an entry that is about to be published.
     pub(super) fn note_end(&mut self, entry: &Entry) {
         if let Entry::Done(done) = entry
             && !matches!(done.outcome, Outcome::Failed(_) | Outcome::Released(_))
@@ -184,21 +186,21 @@ impl Partition {
         }
     }
 
-    /// An epoch was ended by this owner, or in its name.
+    /// Notes the end of an epoch by this owner or in its name.
     fn note_own_end(&mut self, key: OnceKey) {
-        // A former id says nothing.
+        // A former id makes no reports.
         if key.owner == self.machine.owner() || self.machine.has_granted(key.owner) {
             self.finishers.ends(&key);
         }
     }
 
-    /// An entry of the task was read: another owner may have taken it or ended it, so that this one
-    /// cannot end it any more.
+    /// Handles an entry of the task: another owner may have taken or ended it, so that this one no
+    /// longer can.
     pub(super) fn look_at_own_end(&mut self, id: TaskId) {
         let Some(epoch) = self.finishers.unshown.epoch(id) else { return };
         let Some(task) = self.machine.task(id) else { return };
         let finisher = self.finisher(&task);
-        // While a lease runs anybody may end it.
+        // While a lease runs any worker may end it.
         let own = self.machine.is_own(finisher)
             || self.machine.has_granted(finisher)
             || self.machine.lease(id).is_some();
@@ -207,15 +209,15 @@ impl Partition {
         }
     }
 
-    /// M shows the end of the task, after its dead letter.
+    /// Notes that the metadata topic shows the end of the task, after its dead letter.
     pub(super) fn note_shown(&mut self, id: TaskId) {
         let at = self.machine.task(id).and_then(|task| task.state_at);
         self.finishers.shown(id, at);
         self.machine.metadata_stored(id);
     }
 
-    /// Whether the end of the task is on its way to M, by its finisher or by this worker: it need
-    /// not be missed there.
+    /// Whether the finisher or this worker is showing the end of the task on the metadata topic, so
+    /// that a missing entry is no fault yet.
     #[must_use]
     pub fn is_being_shown(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
@@ -223,49 +225,49 @@ impl Partition {
             || self.who_shows(id, &task) == WhoShows::Wait
     }
 
-    /// Whether the task's dead letter is stored, as far as this worker or the finisher says.
+    /// Whether the task's dead letter is stored, as far as this worker or the finisher reports.
     #[must_use]
     pub fn has_letter(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
         task.has_letter() || self.who_shows(id, &task) == WhoShows::Shown
     }
 
-    /// Whether nothing is done about the end of the task until its finisher says that it has shown
-    /// it, or falls silent.
+    /// Whether the end of the task waits until its finisher reports that it has shown it, or falls
+    /// silent.
     #[must_use]
     pub fn awaits_finisher(&self, id: TaskId) -> bool {
         self.finishers.waiting.contains(id)
     }
 
-    /// A payload has come: whoever only waits for the finisher has no use for it.
+    /// Drops a payload that has arrived if the task only waits for its finisher.
     pub(super) fn drop_payload_if_awaited(&mut self, id: TaskId) {
         if self.awaits_finisher(id) {
             self.machine.let_payload_go(id);
         }
     }
 
-    /// The finisher of the task has had its time.
+    /// Stops waiting for the finisher of the task.
     pub(super) fn give_up_finisher(&mut self, id: TaskId) {
         self.finishers.overdue.insert(id);
     }
 
-    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the
-    /// first from this id on.
+    /// The first task from this id on for which this worker has something in flight, runs an
+    /// attempt, or waits for a receipt.
     #[must_use]
     pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
         let mut tasks = self.machine.open_tasks_from(first);
-        // Whoever gets the delivery next waits for the finisher in its turn.
+        // The next holder of the delivery waits for the finisher in turn.
         let busy =
             |(id, task): &(TaskId, &Task)| !task.stage.is_quiet() && !self.awaits_finisher(*id);
         tasks.find(busy).map(|(id, _)| id)
     }
 
-    /// Which ends get a dead letter, from now on.
+    /// Sets which ends get a dead letter.
     pub const fn set_letters(&mut self, letters: DeadLetterKinds) {
         self.machine.set_letters(letters);
     }
 
-    /// The task's dead letter is to be published now.
+    /// Whether the task's dead letter must be published now.
     #[must_use]
     pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
         self.machine
@@ -273,7 +275,7 @@ impl Partition {
             .is_some_and(|task| task.stage.step() == Some(TerminalStep::DeadLetter))
     }
 
-    /// Another owner's heartbeat was read.
+    /// Handles the report in another owner's heartbeat.
     pub(super) fn hear_shown(&mut self, heartbeat: &Heartbeat, now: Moment) {
         if let Some(shown_to) = heartbeat.shown_to {
             let told = self.finishers.heard(heartbeat.owner, shown_to, now);
@@ -281,14 +283,14 @@ impl Partition {
         }
     }
 
-    /// An owner has left.
+    /// Handles an owner that has left.
     pub(super) fn finisher_left(&mut self, owner: OwnerId) {
         let lost = self.finishers.waiting.take_of(owner);
         self.finishers.overdue.extend(&lost);
         self.close_waiting(lost);
     }
 
-    /// An own heartbeat came back: it says who has fallen silent, and the time.
+    /// Handles an own heartbeat that came back: it shows which owners are silent, and the time.
     pub(super) fn look_at_finishers(&mut self) {
         let finishers = self.finishers.waiting.finishers();
         let lost: Vec<OwnerId> = finishers.filter(|owner| self.is_lost(*owner)).collect();
@@ -303,7 +305,7 @@ impl Partition {
         self.close_waiting(late);
     }
 
-    /// These tasks waited for their finishers: what the machine wanted is looked at again.
+    /// Repeats the machine's actions for tasks that waited for their finishers.
     fn close_waiting(&mut self, tasks: Vec<TaskId>) {
         for id in tasks {
             let action = match self.machine.task(id).map(|task| task.stage) {
@@ -316,20 +318,20 @@ impl Partition {
         self.settle();
     }
 
-    /// These tasks are sealed.
+    /// Forgets sealed tasks.
     pub(super) fn forget_ends(&mut self, sealed: &[TaskId]) {
         for id in sealed {
             self.finishers.forget(*id);
         }
     }
 
-    /// How many owners are known by what they have said.
+    /// Number of owners with a known report.
     #[cfg(test)]
     pub(super) fn owners_heard(&self) -> usize {
         self.finishers.shown_to.len()
     }
 
-    /// What was said long ago by who is gone is of no more use.
+    /// Forgets old reports of owners that are gone.
     pub(super) fn forget_shown(&mut self, now: Moment) {
         let limit: Duration = self.settings.ledger.ledger_retention * REMEMBERED;
         self.finishers.shown_to.retain(|_, (_, at)| now.since(*at) <= limit);

@@ -1,4 +1,4 @@
-//! Tasks that wait for a slot here while another worker may have one free: they go back to the
+//! Tasks that wait for a slot here while another worker may have a free one: they go back to the
 //! broker, or are offered to the other workers on the ledger (`unwanted.rs`).
 
 use super::Partition;
@@ -8,30 +8,29 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// The deliveries that are remembered of those that went back. One that comes here again does so
-/// within milliseconds.
+/// Number of handed-back deliveries that are remembered. A delivery that returns to this worker
+/// does so within milliseconds.
 const HANDED_BACK_MAX: usize = 64;
 
-/// How long a new task may wait for a slot here before it is handed back, so that an idle worker
-/// can have it.
+/// How long a new task may wait for a slot here before it is handed back for an idle worker.
 pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 
 impl Partition {
-    /// A new task that could not be claimed for a while goes back to the broker, so that another
-    /// worker can have it. True when it went.
+    /// Hands a new task that could not be claimed for a while back to the broker, for another
+    /// worker. Returns true if it was handed back.
     pub(super) fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
         let new = !self.keeps_order() && self.machine.fold(id).phase == Phase::New;
         let received = self.open.get(&id).filter(|_| new).and_then(|open| open.received);
         received.is_some_and(|received| self.hand_back_after(received, id, now))
     }
 
-    /// Hands a delivery back that has waited for a slot since then, once it has waited for a
-    /// second; until then the task is looked at again in time. True when the delivery went.
+    /// Hands a delivery back once it has waited for a slot for 1 s since `since`; until then plans
+    /// another look. Returns true if it was handed back.
     ///
-    /// A task is offered to the other workers instead, and looked at again with the next heartbeat,
-    /// if its delivery cannot go back, because another task of its batch runs here, or if it did
-    /// and came here again: the broker may give it to this worker for as long as the worker has
-    /// credit.
+    /// The task is offered to the other workers instead, and looked at again with the next
+    /// heartbeat, in two cases: its delivery cannot go back because another task of its batch runs
+    /// here, or it went back and returned. The broker may give it to this worker for as long as the
+    /// worker has credit.
     pub(super) fn hand_back_after(&mut self, since: Moment, id: TaskId, now: Moment) -> bool {
         let until = since + WAIT_FOR_SLOT_MAX;
         if now < until {
@@ -46,7 +45,7 @@ impl Partition {
         let open = self.open.get(&id);
         let again = match open.and_then(|open| open.offered) {
             Some(offered) => Some(offered + heartbeat),
-            // It was not offered because a slot was free, which another task may have taken.
+            // It was not offered because a slot was free, which another task may have taken since.
             None => open.and_then(|open| open.tried).map(|tried| tried + WAIT_FOR_SLOT_MAX),
         };
         self.unwanted.offer(id, again.unwrap_or(now).max(now));
@@ -79,13 +78,13 @@ impl Partition {
         }
     }
 
-    /// Whether the delivery went back to the broker, and came here again.
+    /// Whether the delivery went back to the broker and returned here.
     #[must_use]
     pub fn has_come_back(&self, id: TaskId) -> bool {
         self.handed_back.contains(&id.entry_id())
     }
 
-    /// Whether a task waits here that another worker may have, because it was not begun: a full
+    /// Whether a task waits here that was not begun and that another worker could take: a full
     /// worker looks at no other delivery meanwhile.
     #[must_use]
     pub fn has_one_for_others(&self) -> bool {

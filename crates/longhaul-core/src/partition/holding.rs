@@ -1,4 +1,4 @@
-//! What is held here without running: which deliveries are welcome, and which payloads stay.
+//! Tasks held here that do not run: which deliveries the worker takes, and which payloads it keeps.
 
 use super::looking::OpenTaskTimes;
 use super::{Mode, Partition};
@@ -11,29 +11,30 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// The payload of a task that is not due for this long is dropped, and read again when it is.
+/// The payload of a task that is not due within this time is dropped, and read again when it is
+/// due.
 const DUE_SOON: Duration = Duration::from_secs(2);
 
 impl Partition {
-    /// A wrong decision, for tests: asks for an action that no rule has led to.
+    /// Requests an action without a rule: a wrong decision, for tests.
     pub fn ask_for(&mut self, action: Action) {
         self.machine.ask_for(action);
         self.settle();
     }
 
-    /// What the task's message allows it as a whole, if anything: known with its delivery, or with
-    /// its payload.
+    /// Notes the limits in the task's message that apply to the task as a whole. They are known
+    /// with its delivery or its payload.
     pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
         self.machine.note_limits(id, limits);
     }
 
-    /// Whether deliveries are welcome: a new task could be claimed at once, if a slot is free.
+    /// Whether the worker takes deliveries: it could claim a new task at once, given a free slot.
     #[must_use]
     pub fn may_take(&self, now: Moment) -> bool {
         self.mode == Mode::Live && !self.tickets.is_paused() && self.silence.may_claim(now)
     }
 
-    /// From now on nothing new is claimed, and what waits for a slot is handed back.
+    /// Begins a drain: nothing new is claimed, and tasks that wait for a slot are handed back.
     pub fn drain(&mut self, now: Moment) {
         self.draining = true;
         if self.mode == Mode::Live {
@@ -44,28 +45,28 @@ impl Partition {
         }
     }
 
-    /// A message was read from the task topic: it says how many tasks came with it.
+    /// Notes the batch size of a message read from the task topic.
     pub fn note_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
         self.machine.note_batch_size(id, batch_size);
     }
 
-    /// A payload was read from the task topic, or is not there (`found` false). Returns whether it
-    /// was looked for in vain so often that it is not looked for any more.
+    /// Handles a payload read from the task topic; `found` is false if it is not there. Returns
+    /// true if it was looked for so often that the search ends.
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) -> bool {
         self.end_read(id);
         self.machine.payload_read(id, found);
         let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
-        // Its delivery may have brought it.
+        // Its delivery may have brought the payload.
         let (read, unseen) = (found || here(&self.machine), self.ends_unseen(id));
         let open = self.open.get_mut(&id);
         let wait = open.map_or(Some(Duration::ZERO), |open| open.was_read(read, unseen));
         self.drop_unless_wanted(id, now);
         self.drop_payload_if_awaited(id);
         if here(&self.machine) && !unseen {
-            // The slot that it was read for is its own.
+            // The task keeps the slot for which the payload was read.
             self.waiting.set(id, Moment::default());
         }
-        // A claim that closes a cancelled task needs none.
+        // A claim that closes a cancelled task needs no payload.
         let none = |fold: TaskFold| fold.cancel && fold.phase != Phase::New;
         let wait = if none(self.machine.fold(id)) { Some(Duration::ZERO) } else { wait };
         if let Some(wait) = wait {
@@ -75,14 +76,14 @@ impl Partition {
         wait.is_none()
     }
 
-    /// Whether the entry says that an attempt has failed here.
+    /// Whether the entry records the failure of an attempt that ran here.
     pub(super) fn is_own_failure(&self, entry: &Entry) -> bool {
         matches!(entry, Entry::Done(done)
             if matches!(done.outcome, Outcome::Failed(_))
                 && self.machine.speaks_for(done.written_by()))
     }
 
-    /// Drops the payload of a task that waits for its next attempt: it is read again when that is
+    /// Drops the payload of a task that waits for its next attempt; it is read again when that is
     /// due.
     pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
         let due = |open: &OpenTaskTimes| self.due_unless_parked(id, open.due);
@@ -94,42 +95,42 @@ impl Partition {
         }
     }
 
-    /// Drops a payload that was read for a claim which is off: somebody else has claimed the task
-    /// or was quicker to end it, its owner was heard again, or it waits for long.
+    /// Drops a payload that was read for a claim which will not happen: another worker has claimed
+    /// or ended the task, its owner was heard again, or it is not due for long.
     pub(super) fn drop_unless_wanted(&mut self, id: TaskId, now: Moment) {
         if self.judge(id, now).is_none_or(|judged| judged.due > now + DUE_SOON) {
             self.machine.drop_idle_payload(id);
         }
     }
 
-    /// The payload of an attempt that was to start is not here, against all expectation: it is
-    /// given back, and read first next time.
+    /// Handles an attempt that cannot start because its payload is unexpectedly missing: the
+    /// attempt is given back, and the payload is read first next time.
     pub fn handle_payload_missing(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         self.machine.payload_missing(id);
         self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
         self.handle_processor_gone(id, epoch, now);
     }
 
-    /// An attempt has ended, and nothing that may follow takes its payload.
+    /// Drops the payload of an ended attempt that no later one needs.
     pub fn handle_payload_spent(&mut self, id: TaskId) {
         self.machine.payload_spent(id);
         self.settle();
     }
 
-    /// Processors that have not ended are here.
+    /// Whether there are processors that have not ended.
     #[must_use]
     pub fn has_processors(&self) -> bool {
         !self.processors.is_empty()
     }
 
-    /// How many deliveries are held that wait for a slot; of those that were kept until now one is
+    /// Number of held deliveries that wait for a slot; of the kept ones that are due, one is
     /// counted.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len() + usize::from(self.kept_is_due)
     }
 
-    /// A processor is gone: its slot is free.
+    /// Handles the end of a processor: its slot is free.
     pub fn handle_processor_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.processors.remove(&(id, epoch)).is_some() && !self.machine.leases() {
             self.freed += 1;
@@ -146,15 +147,15 @@ impl Partition {
         task.is_some_and(|task| task.own_record.started() == Some(key.epoch))
     }
 
-    /// Until when the processor of an attempt may begin: H after its claim was sent, as that had to
-    /// come back by then. Others take the task over after 2 H, so nothing begins that another
-    /// worker has ended meanwhile.
+    /// The time by which the processor of an attempt may begin: one heartbeat interval after its
+    /// claim was sent, by which the claim had to come back. Others take over after 2 heartbeat
+    /// intervals, so no attempt begins that another worker has ended meanwhile.
     #[must_use]
     pub fn begin_by(&self, id: TaskId, epoch: Epoch) -> Moment {
         self.processors.get(&(id, epoch)).copied().unwrap_or_default()
     }
 
-    /// The processor of an attempt did not begin in time: the attempt is given back, as one whose
+    /// Handles a processor that did not begin in time: the attempt is given back like one whose
     /// claim came back too late.
     pub fn handle_not_begun(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.machine.awaits_end(id, epoch) {
@@ -163,9 +164,9 @@ impl Partition {
         self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
     }
 
-    /// Entries of the task topic with a task that somebody works on or waits for, as far as is
-    /// known here: so many are held by some consumer or other. What is known by a request to cancel
-    /// it alone may not be there at all.
+    /// Number of entries of the task topic with a task that some worker works on or waits for, as
+    /// far as known here: some consumer holds each of them. A task known only from a cancel request
+    /// is left out, because it may not exist.
     #[must_use]
     pub fn open_entries(&self) -> u64 {
         let mut last = None;

@@ -1,5 +1,4 @@
-//! When a task may be claimed by this worker: judged by its own clock, and by its place among the
-//! others.
+//! When this worker may claim a task, by its own clock and its place among the others.
 
 use super::Partition;
 use crate::machine::{Stage, Task};
@@ -10,23 +9,23 @@ use crate::protocol::rank::rank;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// Whoever wants what is offered waits so long for each place in the line of the others, so that
-/// not all of them claim the same tasks. A claim comes back sooner than that as a rule. Behind the
-/// last place all claim at once.
+/// How long a worker that wants an offered task waits per place in line, so that not all workers
+/// claim the same tasks. A claim usually comes back sooner. Behind the last place all claim at
+/// once.
 const OFFER_SLOT: Duration = Duration::from_millis(20);
 const OFFER_PLACES_MAX: u64 = 4;
 
-/// What time says of a task that nothing is being done about.
+/// The times that apply to an idle task.
 pub(super) struct Judged {
-    /// When it may be claimed.
+    /// When the task may be claimed.
     pub(super) due: Moment,
-    /// From when on a claim closes it, and how.
+    /// When and how a claim closes it instead.
     pub(super) closes: Option<(Moment, ClaimKind)>,
 }
 
 impl Partition {
-    /// When the retry is due, or the owner stale, for a worker in this role: until then nothing is
-    /// claimed. `None`: something else than time must happen first.
+    /// When this worker may claim the task: when the retry is due or the owner stale. `None`: some
+    /// other event must happen first.
     pub(super) fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judged> {
         let task = self.machine.task(id)?;
         let (fold, held) = (task.fold, task.held);
@@ -41,15 +40,15 @@ impl Partition {
                 let due = self.due_unless_parked(id, open.due);
                 let at = closes.map_or(due, |(closes, _)| due.min(closes));
                 let patience = 2 * self.settings.ledger.heartbeat;
-                // The last owner has the payload and goes first, as a holder does. What is offered
-                // its holder does not want.
+                // The last owner has the payload and goes first, like a holder. The holder of an
+                // offered task does not want it.
                 if held || own {
                     open.cancelled.map_or(at, |cancelled| at.min(cancelled))
                 } else if fold.is_offered() {
                     let at = open.cancelled.map_or(at, |cancelled| at.min(cancelled));
                     self.turn_at_offer(id, &fold, now)?.max(at)
                 } else {
-                    // What closes it needs nothing that the others have.
+                    // A claim that closes it needs nothing that the others have.
                     let at = at + patience;
                     let at = open.cancelled.map_or(at, |cancelled| at.min(cancelled));
                     at + self.delay(id, now)
@@ -59,7 +58,7 @@ impl Partition {
                 Some(lease_ms) => self.lease_over_at(id, lease_ms, held, now)?,
                 None => self.stale_at(id, &fold, held, now)?,
             },
-            // Whoever holds it closes it at once.
+            // A holder closes it at once.
             Phase::New if fold.cancel && !held => open.cancelled? + self.delay(id, now),
             Phase::New => now,
             Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
@@ -69,8 +68,8 @@ impl Partition {
         Some(Judged { due, closes })
     }
 
-    /// From when on the task's own limits, or those that it waited for, close it instead of running
-    /// it, and how.
+    /// When and how the task's own limits, or the tasks that it waited for, close it instead of
+    /// running it.
     pub(super) fn closes_at(
         &self,
         id: TaskId,
@@ -81,13 +80,13 @@ impl Partition {
         let limited = limits().map(|(at_ms, kind)| (self.wall.moment(at_ms), kind));
         let closed = self.closed_by_others(id, &task.fold);
         let (at, kind) = [closed, limited].into_iter().flatten().min_by_key(|(at, _)| *at)?;
-        // What is offered is due for all: only the holder closes it at once.
+        // An offered task is due for all workers: only the holder closes it at once.
         let waits = task.fold.is_offered() && !task.held;
         Some((if waits { at + self.delay(id, now) } else { at }, kind))
     }
 
-    /// When this worker may take the task over, as far as is known now. `None`: the next own
-    /// heartbeat will tell.
+    /// When this worker may take the task over, as far as known now. `None`: the next own heartbeat
+    /// will tell.
     fn stale_at(&mut self, id: TaskId, fold: &TaskFold, held: bool, now: Moment) -> Option<Moment> {
         if !self.silence.is_stale(fold.owner) {
             if let Some(open) = self.open.get_mut(&id) {
@@ -100,8 +99,8 @@ impl Partition {
         Some(if held { stale } else { stale + self.delay(id, now) })
     }
 
-    /// Sends the heartbeat that tells whether whoever runs the task has fallen silent, or says when
-    /// it is to be sent. `None`: it is on its way.
+    /// Sends the heartbeat that proves whether the task's owner is silent, or returns when to send
+    /// it. `None`: it is in flight.
     pub(super) fn ask_whether_silent(
         &mut self,
         id: TaskId,
@@ -117,8 +116,8 @@ impl Partition {
         None
     }
 
-    /// When it is this worker's turn to claim what another one has offered, who does not stand in
-    /// the line. Its cancellation is left to the holder for longer.
+    /// When it is this worker's turn to claim a task offered by another worker, which is not in the
+    /// line. A cancellation is left to the holder for longer.
     pub(super) fn turn_at_offer(&self, id: TaskId, fold: &TaskFold, now: Moment) -> Option<Moment> {
         let open = self.open.get(&id)?;
         let line = self.silence.live_owners(now).filter(|owner| *owner != fold.owner);

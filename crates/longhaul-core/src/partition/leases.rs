@@ -1,15 +1,15 @@
-//! Leases on one partition: when they have been silent for too long, and what becomes of the claims
-//! that ask for them.
+//! Leases on one partition: when they are over because of silence, and what happens to the claims
+//! that request them.
 //!
-//! A lease has no heartbeats. Its claim and its renewals say how long it may be silent, and it is
-//! over when that has passed since the last of them was *read*, in a view that is known to be
-//! complete: a gateway that lags ends no lease that was renewed. After a bootstrap or an outage of
-//! the ledger every lease has its whole time again. Who holds the delivery ends it first, the
-//! others by rank, as with takeovers.
+//! A lease has no heartbeats. Its claim and its renewals set its maximum silence. It is over when
+//! that time has passed since the last of them was *read*, in a view that is known to be complete:
+//! a lagging gateway ends no lease that was renewed. After a bootstrap or an outage of the ledger
+//! every lease gets its whole time again. The holder of the delivery ends it first, the others by
+//! rank, as in takeovers.
 //!
-//! That holds for whoever looks after the lease as well. Its own clock says only when it was last
-//! told something, and its holder may have turned to another gateway since then: one that stood
-//! still for a minute must read on before it ends what others look after by now.
+//! The same applies to the gateway that attends the lease. Its own clock tells only when it last
+//! received a message from the holder, which may have turned to another gateway since. A gateway
+//! that was suspended for a minute must read on before it ends leases that others attend by now.
 
 use super::looking::OpenTaskTimes;
 use super::{Mode, Partition, PartitionEffect};
@@ -22,14 +22,14 @@ use crate::task::TaskId;
 use std::time::Duration;
 
 impl Partition {
-    /// What is claimed here from now on is leased to others. `seed` is a random number: see
+    /// Leases all tasks claimed here from now on. `seed` is a random number: see
     /// [`Machine::grant_leases`](super::Machine::grant_leases).
     pub fn grant_leases(&mut self, seed: u64) {
         self.machine.grant_leases(seed >> 16);
     }
 
-    /// When this worker may end the lease that runs the task, as far as is known now. `None`: the
-    /// next own heartbeat will tell.
+    /// When this worker may end the lease that runs the task, as far as known now. `None`: the next
+    /// own heartbeat will tell.
     pub(super) fn lease_over_at(
         &mut self,
         id: TaskId,
@@ -46,16 +46,14 @@ impl Partition {
         Some(if held { over } else { over + self.delay(id, now) })
     }
 
-    /// The silence after which the lease may be ended that this worker looks after; `None` if that
-    /// is not so.
+    /// The maximum silence of a lease that this worker attends; `None` if it attends none.
     pub(super) fn attended(&self, id: TaskId) -> Option<LeaseMs> {
         let task = self.machine.task(id)?;
         let runs = task.stage.run().is_some_and(|run| run.ended.is_none());
         task.lease_ms.filter(|_| runs && task.fold.phase == Phase::Running)
     }
 
-    /// Ends the lease that this worker looks after when it has been silent for too long; before
-    /// that it is looked at again then.
+    /// Ends the attended lease if it has been silent for too long; otherwise plans the next look.
     pub(super) fn look_at_attended(&mut self, id: TaskId, lease_ms: LeaseMs, now: Moment) {
         match self.lease_over_at(id, lease_ms, true, now) {
             Some(over) if over <= now => self.end_silent_lease(id, now),
@@ -65,7 +63,7 @@ impl Partition {
     }
 
     /// Whether the lease that runs the task has been silent for too long, in a view known to be
-    /// complete: nothing that is said of it now is in time.
+    /// complete: any message for it would be late.
     #[must_use]
     pub fn is_lease_over(&self, id: TaskId) -> bool {
         let lease = self.machine.lease(id).zip(self.open.get(&id));
@@ -74,8 +72,8 @@ impl Partition {
         })
     }
 
-    /// An own claim that comes back later than this after it was sent must not run. That of a lease
-    /// is not granted when others may have ended it.
+    /// The maximum time between the sending and the return of an own claim; a later one must not
+    /// run. A lease is not granted after the time at which others may have ended it.
     pub(super) fn late_after(&self, entry: &Entry) -> Duration {
         let heartbeat = self.settings.ledger.heartbeat;
         match entry {
@@ -94,8 +92,8 @@ impl Partition {
         }
     }
 
-    /// The lease has been silent for too long, and it is this worker's turn to end it: the driver
-    /// says how. It is looked at again should nothing come of that.
+    /// Asks the driver to end a lease that has been silent for too long; it is this worker's turn.
+    /// Looks again in case that has no effect.
     pub(super) fn end_silent_lease(&mut self, id: TaskId, now: Moment) {
         self.agenda.set(id, now + self.settings.ledger.heartbeat);
         if self.mode != Mode::Live {
@@ -107,16 +105,16 @@ impl Partition {
         }
     }
 
-    /// The lease that was silent for too long ends like this, unless its holder was heard of since
-    /// that was said. Returns whether it does.
+    /// Ends the silent lease with this outcome, unless its holder was heard since the request.
+    /// Returns whether it does.
     pub fn handle_lease_over(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) -> bool {
         let ends = self.is_lease_over(id) && self.machine.end_lease(id, epoch, outcome);
         self.settle();
         ends
     }
 
-    /// Looks after a lease from now on: see [`Machine::attend`](super::Machine::attend). Not before
-    /// what has looked after it here until now is gone.
+    /// Attends a lease from now on: see [`Machine::attend`](super::Machine::attend). Not before the
+    /// previous attendant here is gone.
     pub fn attend_lease(&mut self, id: TaskId, now: Moment) -> bool {
         let epoch = self.machine.fold(id).epoch;
         let attends = !self.processors.contains_key(&(id, epoch)) && self.machine.attend(id);
@@ -125,7 +123,7 @@ impl Partition {
         attends
     }
 
-    /// Whether nothing stands against reading the task of this lease now, to look after it here.
+    /// Whether the task of this lease can be read now, to attend it here.
     #[must_use]
     pub fn may_attend(&self, id: TaskId) -> bool {
         let epoch = self.machine.fold(id).epoch;
@@ -133,7 +131,7 @@ impl Partition {
         free && !self.processors.contains_key(&(id, epoch))
     }
 
-    /// Nobody here looks after the lease any more.
+    /// Lets go of a lease that is no longer attended here.
     pub fn let_go_of_lease(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         self.machine.let_go_of_lease(id, epoch);
         if let Some(open) = self.open.get_mut(&id) {
@@ -143,7 +141,7 @@ impl Partition {
         self.settle();
     }
 
-    /// Renews a lease in the name of this worker, which looks after it from then on.
+    /// The entry that renews a lease in the name of this worker, which attends it from then on.
     #[must_use]
     pub fn renewal(
         &self,
@@ -155,23 +153,24 @@ impl Partition {
         Some(Entry::Renewal(Renewal { key, lease_ms, by: self.machine.owner() }))
     }
 
-    /// Sends a heartbeat, unless one is on its way that was sent since then: when it has come back
-    /// the view is complete up to that time.
+    /// Sends a heartbeat, unless one sent since then is in flight: when it comes back the view is
+    /// complete up to that time.
     pub fn look_up(&mut self, since: Moment, now: Moment) {
         if self.mode != Mode::Bootstrap && !self.silence.has_sent_since(since) {
             self.send_heartbeats(now);
         }
     }
 
-    /// Reads the message of a task that is leased, to look after its lease here.
+    /// Reads the message of a leased task, to attend its lease here.
     pub fn read_leased(&mut self, id: TaskId) {
         self.machine.read_payload(id);
         self.settle();
     }
 
-    /// It was read, or could not be: looks after the lease, if it was and the lease still runs.
+    /// Handles the message of a leased task: attends the lease if the message was read and the
+    /// lease still runs.
     pub fn handle_leased_read(&mut self, id: TaskId, found: bool, now: Moment) {
-        // It may have been asked for before, for a claim that others were faster with.
+        // It may have been requested before, for a claim that came too late.
         self.end_read(id);
         self.machine.payload_read(id, found);
         if found {
@@ -182,14 +181,14 @@ impl Partition {
         }
     }
 
-    /// How long ago the request to cancel the task was read, if one was.
+    /// Time since the cancel request for the task was read, if there was one.
     #[must_use]
     pub fn cancelled_for(&self, id: TaskId, now: Moment) -> Option<Duration> {
         let cancelled = self.open.get(&id)?.cancelled?;
         Some(now.since(cancelled))
     }
 
-    /// How long the lease that runs the task may still be silent, as far as is known here.
+    /// Maximum remaining silence of the lease that runs the task, as far as known here.
     #[must_use]
     pub fn lease_left(&self, id: TaskId, now: Moment) -> Option<Duration> {
         let (.., lease_ms) = self.machine.lease(id)?;
@@ -197,8 +196,9 @@ impl Partition {
         Some((heard + lease_time(lease_ms)).since(now))
     }
 
-    /// A gateway that nobody asks for tasks holds none that could run: others may be asked for
-    /// them. Those whose attempt is due go back as new ones do, after a while. True when it went.
+    /// Hands a task back if a gateway without requests holds it: other gateways may have requests.
+    /// Tasks whose attempt is due go back like new ones, after a while. Returns true if it was
+    /// handed back.
     pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
         let since = |open: &OpenTaskTimes| open.received.map(|received| received.max(open.due));
         let held = self.machine.leases()
@@ -208,7 +208,7 @@ impl Partition {
         since.is_some_and(|since| self.hand_back_after(since, id, now))
     }
 
-    /// An accepted entry says that the lease is alive, or has begun.
+    /// Notes an accepted entry that begins or renews a lease.
     pub(super) fn hear_lease(&mut self, entry: &Entry, verdict: Option<Verdict>, now: Moment) {
         let alive = matches!(entry, Entry::Claim(_) | Entry::Renewal(_));
         if let Some(id) = entry.task().filter(|_| alive && verdict == Some(Verdict::Accepted))
@@ -218,8 +218,8 @@ impl Partition {
         }
     }
 
-    /// Whether whoever runs the task has been silent for so long that others may take it, or end
-    /// its lease.
+    /// Whether the owner or lease that runs the task has been silent for so long that others may
+    /// take the task or end the lease.
     pub(super) fn runs_in_silence(&self, task: &Task, id: TaskId) -> bool {
         match task.lease_ms {
             Some(_) => self.is_lease_over(id),
@@ -227,15 +227,15 @@ impl Partition {
         }
     }
 
-    /// A claim that asked for a lease is settled: whoever waited for it waits for another one, if
-    /// it was not granted.
+    /// Reports a settled claim for a lease: if it was not granted, its request waits for another
+    /// claim.
     pub(super) fn tell_settled(&mut self, id: TaskId) {
         if self.machine.leases() {
             self.effects.push_back(PartitionEffect::ClaimSettled(id));
         }
     }
 
-    /// A lease is looked after here: it takes no slot.
+    /// Notes a lease that is attended here: it takes no slot.
     pub(super) fn note_attended(&mut self, action: &Action) {
         if let Action::Attend { task, epoch, .. } = action {
             let begin_by = self.silence.view_at().unwrap_or_default() + self.fence_after();

@@ -1,5 +1,5 @@
-//! Beside workers of the Java reference: what stands on M is asked before a claim, and again before
-//! a start. The rules are in `worker/legacy.rs`.
+//! Beside workers of the Java reference: checks the metadata topic before a claim, and again before
+//! a start. The rules are in `legacy.rs`.
 
 use super::{Mode, Partition, PartitionEffect};
 use crate::legacy::{HeldStart, Legacy, LegacyClaimCheck, LegacyEntry};
@@ -12,15 +12,16 @@ use crate::task::{Position, TaskId};
 use std::time::Duration;
 
 impl Partition {
-    /// Workers of the Java reference, with this keep-alive interval, work on the same subscription.
+    /// Enables the mode for a subscription shared with Java workers, with their keep-alive
+    /// interval.
     #[must_use]
     pub fn beside_legacy(mut self, keep_alive: Duration) -> Self {
         self.legacy = Some(Legacy::new(keep_alive));
         self
     }
 
-    /// An entry of M was read: of this task, if it names one, and with an entry if a worker of the
-    /// reference wrote it.
+    /// Handles an entry of the metadata topic: for this task, if it names one; `entry` is set if a
+    /// worker of the reference wrote it.
     pub fn handle_legacy_read(
         &mut self,
         at: Position,
@@ -34,7 +35,7 @@ impl Partition {
         }
     }
 
-    /// M ends here, as was asked at this time.
+    /// Handles the end of the metadata topic, as of the request at this time.
     pub fn handle_legacy_told(&mut self, asked: Moment, end: Option<Position>, now: Moment) {
         if let Some(legacy) = &mut self.legacy {
             legacy.told(asked, end);
@@ -42,8 +43,7 @@ impl Partition {
         }
     }
 
-    /// An attempt that was to end as M shows could not be: what M showed has gone. It is given
-    /// back.
+    /// Gives back an attempt that was to end as the metadata topic showed: that entry is gone.
     pub fn handle_shown_end_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         self.handle_not_begun(id, epoch, now);
         self.handle_processor_gone(id, epoch, now);
@@ -55,7 +55,7 @@ impl Partition {
         }
     }
 
-    /// Whether M lets this worker claim the task; sees to it that it is looked at again.
+    /// Whether the metadata topic allows this worker to claim the task. If not, plans another look.
     pub(super) fn legacy_lets_claim(&mut self, id: TaskId, now: Moment) -> bool {
         let Some(legacy) = &mut self.legacy else { return true };
         match legacy.answer(id, now) {
@@ -64,12 +64,12 @@ impl Partition {
                 self.agenda.set(id, at);
                 false
             }
-            // Looked at again when M was read.
+            // Looked at again when the metadata topic was read.
             LegacyClaimCheck::NotRead => false,
         }
     }
 
-    /// The claim, with the attempts that M tells of.
+    /// The claim, with the number of attempts from the metadata topic.
     pub(super) fn legacy_claim(&self, id: TaskId, claim: NextClaim) -> NextClaim {
         match &self.legacy {
             Some(legacy) if claim.kind == ClaimKind::Run => {
@@ -80,8 +80,8 @@ impl Partition {
         }
     }
 
-    /// Keeps a start back until M was read once more, and what is said to an attempt that was kept
-    /// back. True: it goes no further now.
+    /// Holds back a start until the metadata topic was read once more, and a stop of an attempt
+    /// that was held back. Returns true if the action goes no further now.
     pub(super) fn holds_back(&mut self, action: &Action) -> bool {
         let Some(legacy) = &mut self.legacy else { return false };
         if let Action::Start { task, epoch, attempt } = *action {
@@ -93,7 +93,7 @@ impl Partition {
         let Some(HeldStart { attempt, .. }) = held else { return false };
         legacy.forget(task);
         if why == Stop::Cancelled {
-            // It ends as any attempt that is cancelled before its body begins.
+            // It ends like any attempt that is cancelled before its body begins.
             self.effects.push_back(PartitionEffect::Do(Action::Start { task, epoch, attempt }));
         } else if self.processors.remove(&(task, epoch)).is_some() {
             self.freed += 1;
@@ -101,8 +101,8 @@ impl Partition {
         false
     }
 
-    /// Starts the attempts to which M says nothing else, or ends them as M shows, or gives them
-    /// back.
+    /// Starts the held-back attempts if the metadata topic allows it; otherwise ends them as it
+    /// shows, or gives them back.
     pub(super) fn look_at_held_starts(&mut self, now: Moment) {
         let Some(legacy) = &self.legacy else { return };
         let held: Vec<(TaskId, HeldStart)> =
@@ -145,14 +145,14 @@ impl Partition {
         }
     }
 
-    /// Nothing here asks about the task any more.
+    /// Forgets the task; nothing here asks about it any more.
     pub(super) fn forget_legacy(&mut self, id: TaskId) {
         if let Some(legacy) = self.legacy.as_mut().filter(|legacy| !legacy.held.contains_key(&id)) {
             legacy.forget(id);
         }
     }
 
-    /// After a self-fence nothing starts that had not started.
+    /// Drops attempts that had not started, after a self-fence.
     pub(super) fn drop_held_starts(&mut self) {
         for (id, held) in self.legacy.as_mut().map(Legacy::fence).unwrap_or_default() {
             self.processors.remove(&(id, held.epoch));
@@ -167,7 +167,7 @@ impl Partition {
         }
     }
 
-    /// When to ask again, or to give back what may not begin any more.
+    /// When to ask again, or to give back an attempt that may not begin any more.
     pub(super) fn legacy_timeout(&self) -> Option<Moment> {
         let legacy = self.legacy.as_ref()?;
         let late = Duration::from_millis(1);

@@ -1,8 +1,8 @@
 //! Queues with an order: tasks wait in the lines of their keys (`machine/lines.rs`), and are looked
 //! at when it is their turn.
 //!
-//! What is delivered stays here until it is over or the session ends. The broker would deliver it
-//! again to this worker, which holds others of its key, and what came meanwhile would have
+//! A delivered task stays here until it is over or the session ends. The broker would deliver it
+//! again to this worker, which holds others of its key, and tasks delivered meanwhile would have
 //! overtaken it.
 
 use super::Partition;
@@ -10,18 +10,18 @@ use crate::protocol::hash::NameHash;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 
-/// The number of tasks of a partition that keep their payloads while they wait for others, in lines
-/// or for their keys. The payloads of further ones are read again when it is their turn, so that a
-/// long line leaves room for tasks that may run.
+/// Maximum number of tasks of a partition that keep their payloads while they wait for others, in
+/// lines or for their keys. Further payloads are read again when it is their turn, so that a long
+/// line leaves room for tasks that may run.
 const PAYLOADS_MAX: usize = 512;
 
-/// The worker asks for no more tasks of the partition while more than this number of them wait for
+/// The worker requests no more tasks of the partition while more than this number of them wait for
 /// others.
 const WAITING_MAX: usize = 20_000;
 
 impl Partition {
-    /// Whether the queue has an order: deliveries are those of a Key_Shared subscription. It takes
-    /// effect with the next session.
+    /// Sets whether the queue has an order: then deliveries come from a Key_Shared subscription. It
+    /// takes effect with the next session.
     pub const fn set_order(&mut self, by_key: bool) {
         self.machine.keep_order(by_key);
     }
@@ -32,7 +32,7 @@ impl Partition {
         self.machine.keeps_order()
     }
 
-    /// A task was delivered, or its message was read, which has this order key.
+    /// Puts a task that was delivered or read into the line of its order key.
     pub fn stand_in_line(&mut self, id: TaskId, key: &[u8]) {
         if !self.keeps_order() {
             return;
@@ -44,7 +44,7 @@ impl Partition {
         }
     }
 
-    /// A task waits for another one: its payload is dropped if many tasks do.
+    /// Drops the payload of a waiting task if many tasks wait.
     pub(super) fn drop_payload_if_many_wait(&mut self, id: TaskId) {
         let in_line = self.machine.in_line() - self.machine.line_count();
         if in_line + self.machine.waiting_for_keys() > PAYLOADS_MAX {
@@ -53,20 +53,20 @@ impl Partition {
         }
     }
 
-    /// Whether more tasks wait for others than may, so that no more are asked for.
+    /// Whether the number of waiting tasks is at its limit, so that no more are requested.
     #[must_use]
     pub fn holds_enough(&self) -> bool {
         self.machine.in_line() + self.machine.waiting_for_keys() > WAITING_MAX
     }
 
-    /// A task that stood in this line is over: it may be another one's turn.
+    /// Looks at the next task of a line when a task of it is over.
     pub(super) fn look_at_line(&mut self, key: NameHash, now: Moment) {
         for next in self.machine.first_in_line(key) {
             self.agenda.set(next, now);
         }
     }
 
-    /// Any of the lines may have moved.
+    /// Looks at the first tasks of all lines.
     pub(super) fn look_at_lines(&mut self, now: Moment) {
         for id in self.machine.first_in_lines() {
             self.agenda.set_by(id, now);

@@ -1,4 +1,4 @@
-//! Looking at tasks: is it time to claim this one?
+//! Looks at tasks and decides whether to claim them now.
 
 use super::delivering::place;
 use super::judging::Judged;
@@ -14,42 +14,43 @@ use crate::task::{EntryId, Position, TaskId};
 use crate::wanted::TaskType;
 use std::time::Duration;
 
-/// The first wait after a payload could not be read; it doubles, up to 64 times this.
+/// The first wait after a failed read of a payload; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 const DOUBLINGS_MAX: u32 = 6;
-/// A task that a request to end it alone tells of may not be there. Its message is looked for so
-/// often, with waits that go on doubling: for 18 hours.
+/// Number of searches for the message of a task that is known only from a cancel request and may
+/// not exist. The waits keep doubling: 18 hours in all.
 const LOOKS_UNSEEN_MAX: u32 = 18;
 
-/// What time says of a task that is not terminal.
+/// The times of a task that is not terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OpenTaskTimes {
     /// The state that the times below belong to.
     state: (Epoch, Phase),
-    /// When its delivery came.
+    /// When its delivery arrived.
     pub(super) received: Option<Moment>,
-    /// Since when it is ready, in ms since the epoch; zero if it goes on with an attempt that had
+    /// Since when it is ready, in ms since the epoch; zero if it continues an attempt that had
     /// begun.
     pub(super) ready_ms: u64,
     /// When the next attempt is due.
     pub(super) due: Moment,
-    /// When its cancellation was read.
+    /// When its cancel request was read.
     pub(super) cancelled: Option<Moment>,
     /// Since when its owner is known to be stale.
     pub(super) stale: Option<Moment>,
-    /// When anything was read last of the lease that runs it.
+    /// When an entry of the lease that runs it was last read.
     pub(super) heard: Moment,
-    /// After own claims that came back too late: no claim before this, and how many there were.
+    /// Earliest time of the next claim after own claims that came back too late; below, their
+    /// number.
     not_before: Moment,
     late_count: u32,
     unreadable_count: u32,
-    /// What type it has, once somebody has asked for tasks of some types.
+    /// Its type, once a request named task types.
     pub(super) task_type: Option<TaskType>,
-    /// When this worker offered it last.
+    /// When this worker last offered it.
     pub(super) offered: Option<Moment>,
-    /// When this worker looked last whether to offer it.
+    /// When this worker last checked whether to offer it.
     pub(super) tried: Option<Moment>,
-    /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
+    /// Whether its payload was or is being read for a slot of the quota: the claim needs no other.
     pub(super) granted: bool,
 }
 
@@ -90,8 +91,8 @@ impl OpenTaskTimes {
         }
     }
 
-    /// The payload was read, or could not be. Returns how long to wait; `None`: it is not looked
-    /// for again.
+    /// Handles the result of a payload read. Returns how long to wait for the next one; `None`:
+    /// there is none.
     pub(super) fn was_read(&mut self, found: bool, unseen: bool) -> Option<Duration> {
         if found {
             self.unreadable_count = 0;
@@ -103,13 +104,13 @@ impl OpenTaskTimes {
         (!unseen || !self.is_looked_for_in_vain()).then_some(wait)
     }
 
-    /// Whether its message was looked for so often that there is none, as far as this worker can
+    /// Whether its message was looked for so often that it does not exist as far as this worker can
     /// tell.
     pub(super) const fn is_looked_for_in_vain(&self) -> bool {
         self.unreadable_count >= LOOKS_UNSEEN_MAX
     }
 
-    /// Somebody has asked for its end: once more, perhaps.
+    /// Handles a cancel request, possibly a repeated one.
     pub(super) fn was_cancelled(&mut self, now: Moment) {
         self.cancelled.get_or_insert(now);
         if self.is_looked_for_in_vain() {
@@ -118,7 +119,7 @@ impl OpenTaskTimes {
     }
 }
 
-/// What type a task has that is offered.
+/// The type of an offered task.
 fn offered_type(fold: &TaskFold) -> Option<TaskType> {
     match fold.next_attempt.after {
         AttemptCause::Offer(task_type) => Some(task_type),
@@ -127,7 +128,7 @@ fn offered_type(fold: &TaskFold) -> Option<TaskType> {
 }
 
 impl Partition {
-    /// Does what is due. Call it after every other call and every effect, and at
+    /// Does everything that is due. Call it after every other call and every effect, and at
     /// [`Partition::timeout`].
     pub fn run(&mut self, now: Moment, slots: &mut Slots) {
         self.note_slow_reads(now);
@@ -155,7 +156,7 @@ impl Partition {
         self.give_back(slots);
     }
 
-    /// Gives back the slots of what has ended, and of payloads that are no longer read.
+    /// Gives back the slots of ended attempts and of payloads that are no longer read.
     fn give_back(&mut self, slots: &mut Slots) {
         let freed = std::mem::take(&mut self.freed);
         if self.machine.leases() {
@@ -199,8 +200,8 @@ impl Partition {
         }
     }
 
-    /// Before this worker leaves it says once more up to where it has shown its ends: nobody can
-    /// ask it any more.
+    /// The last heartbeat of a leaving worker: it reports once more up to where it has shown its
+    /// ends, because other workers cannot ask it later.
     pub fn last_heartbeat(&mut self, now: Moment) -> Entry {
         let number = self.silence.send(now);
         self.heartbeat(self.machine.owner(), number, now)
@@ -223,14 +224,14 @@ impl Partition {
         })
     }
 
-    /// Whether the ledger is still being read when this heartbeat is sent. The first one does not
-    /// say so: most reads have ended long before the next one.
+    /// Whether the ledger is still being read when this heartbeat is sent. The first heartbeat does
+    /// not report it: most reads end long before the next one.
     fn reads_for_long(&self, number: u64) -> bool {
         self.mode == Mode::Bootstrap && number > 1
     }
 
-    /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a
-    /// lagging reader claims and releases for ever.
+    /// Leaves a task alone after a late read-back: for one heartbeat interval, doubling to 8.
+    /// Otherwise a lagging reader would claim and release for ever.
     pub(super) fn back_off(&mut self, id: TaskId, now: Moment) {
         let heartbeat = self.settings.ledger.heartbeat;
         if let Some(open) = self.open.get_mut(&id) {
@@ -243,7 +244,7 @@ impl Partition {
         self.look_or_offer(id, false, now, slots);
     }
 
-    /// `offers`: what nobody asks for here is to be offered to the others.
+    /// If `offers` is set, a task without a request here is offered to the other workers.
     pub(super) fn look_or_offer(
         &mut self,
         id: TaskId,
@@ -288,7 +289,7 @@ impl Partition {
             Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
             Decision::ReadPayload | Decision::Claim(_)
                 if !self.may_claim(id, closes, self.has_slot(id, decision, slots), now) => {}
-            // Whoever takes an offer asks M.
+            // The worker that takes an offer checks the metadata topic.
             Decision::ReadPayload | Decision::Claim(_)
                 if !is_offer && !self.legacy_lets_claim(id, now) => {}
             Decision::ReadPayload if unseen => self.look_for_message(id, now, slots),
@@ -312,8 +313,8 @@ impl Partition {
         }
     }
 
-    /// The delivery of a task that was set aside goes to whoever takes it, once nothing of its
-    /// batch is under way here.
+    /// Hands back the delivery of a task that was set aside, once nothing else of its batch is in
+    /// progress here.
     fn look_aside(&mut self, id: TaskId) {
         if !self.machine.task(id).is_some_and(|task| task.held) {
             return;
@@ -353,8 +354,8 @@ impl Partition {
         self.machine.claim(id, claim);
     }
 
-    /// Whether anything but the task's own state stands against a claim; sees to it that the task
-    /// is looked at again.
+    /// Whether nothing but the task's own state stands against a claim. If something does, plans
+    /// another look.
     fn may_claim(&mut self, id: TaskId, closes: bool, has_slot: bool, now: Moment) -> bool {
         if self.mode != Mode::Live {
             return false;
@@ -371,17 +372,17 @@ impl Partition {
         let first = (id, Epoch(0));
         let last = (id, Epoch(u32::MAX));
         if self.processors.range(first..=last).next().is_some() {
-            // A fenced processor of an earlier epoch has not ended yet; its end looks at the task
-            // again.
+            // A fenced processor of an earlier epoch has not ended yet; its end triggers another
+            // look.
             return false;
         }
         match self.open.get(&id).map(|open| open.not_before) {
-            // What ends a task is not given back, however late it comes.
+            // A claim that ends a task is not given back, however late it comes back.
             Some(not_before) if not_before > now && !closes => {
                 self.agenda.set(id, not_before);
                 false
             }
-            // An answer from M is used up by one look.
+            // An answer from the metadata topic is good for one look.
             _ if self.legacy.is_some() && !closes && !has_slot => {
                 self.wait_for_slot(id, now);
                 false
@@ -393,52 +394,52 @@ impl Partition {
     pub(super) fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
         self.return_ticket_in_time(id, now);
         if !self.hand_back_in_time(id, now) && !self.hand_back_unasked(id, now) {
-            // What has begun waits here, for as long as it takes: without its payload.
+            // An attempt that had begun waits here without its payload, for as long as it takes.
             self.machine.drop_idle_payload(id);
             let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
             self.waiting.set_by(id, place(ready_ms));
         }
     }
 
-    /// When the silence of an owner began, as far as this worker has read without a gap. `None` of
-    /// one that nothing was read of.
+    /// When the silence of an owner began, as far as this worker has read without a gap; `None` if
+    /// nothing was read of the owner.
     #[must_use]
     pub fn silent_since(&self, owner: OwnerId) -> Option<Moment> {
         self.silence.has_heard_of(owner).then(|| self.silence.silent_since(owner))
     }
 
-    /// The own place in line for a task.
+    /// This worker's place in line for a task.
     #[must_use]
     pub fn rank(&self, id: TaskId, now: Moment) -> u64 {
         rank(id, self.machine.owner(), self.silence.live_owners(now))
     }
 
-    /// Whether this worker keeps the metadata topic in order: the first by rank does, of those that
-    /// have read the ledger. Two may take themselves for the first until they have heard each
-    /// other; what both do then does no harm.
+    /// Whether this worker keeps the metadata topic in order: the first by rank among those that
+    /// have read the ledger. Two workers may both be first until they have heard each other; that
+    /// does no harm.
     #[must_use]
     pub const fn keeps_metadata(&self) -> bool {
         self.first
     }
 
-    /// Up to where the ledger was read.
+    /// Position up to which the ledger was read.
     #[must_use]
     pub const fn read_to(&self) -> Option<Position> {
         self.read_to
     }
 
-    /// The own place in line for what one worker of the partition does.
+    /// This worker's place in line for work that one worker of the partition does.
     pub(super) fn place(&self, now: Moment) -> u64 {
         self.rank_at(EntryId { ledger: 0, entry: 0 }, now)
     }
 
-    /// The own place in line for an entry.
+    /// This worker's place in line for an entry.
     pub(super) fn rank_at(&self, EntryId { ledger, entry }: EntryId, now: Moment) -> u64 {
         let partition = self.settings.partition;
         self.rank(TaskId { ledger, entry, partition, batch_index: None }, now)
     }
 
-    /// An own heartbeat came back, so that it is known who is alive.
+    /// Updates the rank when an own heartbeat came back, so that the live owners are known.
     pub(super) fn look_at_rank(&mut self, now: Moment) {
         self.first = self.mode != Mode::Bootstrap && self.place(now) == 0;
     }

@@ -1,9 +1,10 @@
-//! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call is
-//! given the time, and what is to be done comes back as [`PartitionEffect`]s.
+//! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call takes
+//! the time, and the resulting work is returned as [`PartitionEffect`]s.
 //!
-//! The machine knows what follows from what; this module judges *when*: which owner is stale, which
-//! retry is due, whether the view is fresh enough to claim by, whether a claim came back in time,
-//! when a finished task is sealed, and when the worker fences itself: `protocol::{silence, rank}`.
+//! The machine decides what follows from what; this module decides *when*: which owner is stale,
+//! which retry is due, whether the view is fresh enough to claim, whether a claim came back in
+//! time, when a finished task is sealed, and when the worker fences itself: `protocol::{silence,
+//! rank}`.
 
 mod admitting;
 mod bootstrap;
@@ -58,30 +59,32 @@ use tickets::PartitionTickets;
 use unwanted::Unwanted;
 use wall::WallClock;
 
-/// What a partition must know of the worker's settings.
+/// The worker's settings that a partition needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PartitionSettings {
-    /// The settings that all workers on the ledger share: H, R, G, subscription.
+    /// The settings that all workers of the ledger share: heartbeat interval, ledger retention,
+    /// self-fence limit, subscription.
     pub ledger: LedgerConfig,
-    /// The partition of the task topic, or -1.
+    /// The partition of the task topic; -1 without partitions.
     pub partition: i32,
-    /// Attempts a task has.
+    /// Maximum attempts of a task.
     pub max_attempts: u32,
 }
 
-/// What the driver is to do.
+/// An effect for the driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartitionEffect {
-    /// The machine's action.
+    /// Perform the machine's action.
     Do(Action),
     /// The ledger was read to its end: start consuming.
     Ready,
-    /// The worker fenced itself: close the consumer, drop queued publishes, read the ledger anew,
+    /// The worker fenced itself: close the consumer, drop queued publishes, read the ledger again,
     /// draw a new [`Partition::set_spare_owner`]. Processors go on.
     Fenced,
     /// Another version of the ledger's settings keeps this worker out.
     Refused(LedgerConfigError),
-    /// Ask where M ends, beside Java workers: see [`Partition::handle_legacy_told`].
+    /// Ask for the end of the metadata topic, beside Java workers: see
+    /// [`Partition::handle_legacy_told`].
     AskForLegacy,
     /// End this attempt, not started yet, as a Java worker has shown the task's end.
     EndAsShown(TaskId, Epoch, LegacyEnd),
@@ -89,24 +92,24 @@ pub enum PartitionEffect {
     AskForTicket(TaskId),
     /// Give back the tickets of this task.
     ReturnTicket(TaskId),
-    /// Say how this silent lease ends: see [`Partition::handle_lease_over`].
+    /// Decide how this silent lease ends: see [`Partition::handle_lease_over`].
     LeaseOver(TaskId, Epoch),
-    /// The claim of this task that asked for a lease is not on its way any more.
+    /// The claim of this task for a lease is no longer in flight.
     ClaimSettled(TaskId),
 }
 
-/// Why nothing is claimed, if so.
+/// What the worker does with the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Mode {
-    /// Reads the ledger.
+    /// It reads the ledger.
     Bootstrap,
-    /// Works.
+    /// It works.
     Live,
-    /// Works on what it has, takes nothing new.
+    /// It works on what it has and takes nothing new.
     Draining,
 }
 
-/// See the module's documentation.
+/// A partition of a worker. See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Partition {
     settings: PartitionSettings,
@@ -115,36 +118,37 @@ pub struct Partition {
     read_to: Option<Position>,
     silence: Silence,
     mode: Mode,
-    /// A drain was asked for; it outlives a self-fence.
+    /// Whether a drain was requested; it outlives a self-fence.
     draining: bool,
     started: Moment,
     wall: WallClock,
     /// The next owner id, drawn in advance: this module draws no random numbers.
     spare_owner: OwnerId,
     open: BTreeMap<TaskId, OpenTaskTimes>,
-    /// The state of what tasks wait for that wait for others.
+    /// The state of the dependencies of waiting tasks.
     waits: BTreeMap<TaskId, DependencyState>,
     agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they became ready.
     waiting: Agenda<TaskId>,
     undecided: Undecided,
     tickets: PartitionTickets,
-    /// Early deliveries with their order keys, when to look, whether the first waits for a slot.
+    /// Early deliveries; below, their order keys, the time of the next look, and whether the first
+    /// waits for a slot.
     scheduled: Scheduled,
     kept_keys: BTreeMap<TaskId, NameHash>,
     next_kept: Option<Moment>,
     kept_is_due: bool,
-    /// Tasks of types that nobody asks for.
+    /// Tasks of types without a request.
     unwanted: Unwanted,
-    /// Tasks whose end was asked for, and that were delivered nowhere.
+    /// Cancelled tasks that were delivered nowhere.
     ends: UndeliveredEnds,
-    /// Tasks that are claimed, or handed back, when the next own heartbeat comes back.
+    /// Tasks to claim or hand back when the next own heartbeat comes back.
     awaiting_heartbeat: BTreeSet<TaskId>,
     /// Payload reads in progress.
     reads: Reads,
-    /// Tasks whose claim has a slot reserved, and when it was sent.
+    /// Tasks whose claim has a slot reserved, and when the claim was sent.
     claims: BTreeMap<TaskId, Moment>,
-    /// Processors that have not ended, superseded or not, and until when each may begin.
+    /// Processors that have not ended, superseded or not, and the time by which each may begin.
     processors: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
@@ -153,30 +157,31 @@ pub struct Partition {
     sent: Sent,
     gaps: Gaps,
     config: Option<LedgerConfig>,
-    /// When other settings were last published here, so that tasks may be parked.
+    /// When other settings were last published here so that tasks may be parked.
     raised: Option<Moment>,
     finished: Finished,
     finishers: Finishers,
-    /// This worker was the first by rank when its last heartbeat came back.
+    /// Whether this worker was the first by rank when its last heartbeat came back.
     first: bool,
-    /// Workers of the Java reference work on the same subscription.
+    /// Set if workers of the Java reference work on the same subscription.
     legacy: Option<Legacy>,
     effects: VecDeque<PartitionEffect>,
 }
 
-/// An entry as it came from the ledger.
+/// An entry read from the ledger.
 #[derive(Clone, Debug)]
 pub struct Inbound {
-    /// Where it lies.
+    /// Its position.
     pub position: Position,
-    /// When it was published, in ms by its producer's wall clock.
+    /// Publish time, in ms by its producer's wall clock.
     pub publish_time_ms: u64,
-    /// What it says.
+    /// The entry.
     pub entry: Entry,
 }
 
 impl Partition {
-    /// A partition that must read the ledger first. `owner` and `spare` are two fresh random ids.
+    /// Creates a partition that must read the ledger first. `owner` and `spare` are two fresh
+    /// random ids.
     #[must_use]
     pub fn new(settings: PartitionSettings, owner: OwnerId, spare: OwnerId, now: Moment) -> Self {
         Self {
@@ -219,13 +224,13 @@ impl Partition {
         }
     }
 
-    /// The machine, to look at.
+    /// The machine.
     #[must_use]
     pub const fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// How far the reading of the ledger is behind.
+    /// How far this worker is behind in reading the ledger.
     #[must_use]
     pub fn lag(&self) -> Lag {
         self.silence.lag()
@@ -236,26 +241,27 @@ impl Partition {
         self.spare_owner = owner;
     }
 
-    /// The next thing to do.
+    /// Takes the next effect.
     pub fn poll_effect(&mut self) -> Option<PartitionEffect> {
         self.effects.pop_front()
     }
 
-    /// Whether there is anything to do already.
+    /// Whether there is an effect.
     #[must_use]
     pub fn has_effects(&self) -> bool {
         !self.effects.is_empty()
     }
 
-    /// Takes an entry of the ledger at the wall clock `wall_ms`; returns the verdict of the fold.
+    /// Handles an entry of the ledger at the wall-clock time `wall_ms`. Returns the verdict of the
+    /// fold.
     pub fn handle_entry(
         &mut self,
         inbound: &Inbound,
         now: Moment,
         wall_ms: u64,
     ) -> Option<Verdict> {
-        // Entries of before a self-fence may come until the follower is opened anew: their owners
-        // were alive only then.
+        // Entries from before a self-fence may come until the follower is opened again: they prove
+        // only that their owners were alive then.
         let is_void = matches!(self.effects.front(), Some(PartitionEffect::Fenced));
         if is_void || self.read_to.is_some_and(|position| inbound.position <= position) {
             return None;
@@ -279,20 +285,20 @@ impl Partition {
 
     fn note_owner(&mut self, entry: &Entry, now: Moment) {
         let owner = match entry {
-            // The owner id of a lease has no heartbeat, and takes no turn.
+            // The owner id of a lease has no heartbeat and takes no turn.
             Entry::Claim(claim) if claim.lease_ms.is_some() => return,
             Entry::Claim(Claim { key, kind, .. }) if *kind != ClaimKind::Run => {
                 return self.silence.heard_if_known(key.owner, now);
             }
-            // Whoever is not known by its heartbeats speaks for a lease.
+            // An owner without heartbeats speaks for a lease.
             Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
                 return self.silence.heard_if_known(key.owner, now);
             }
-            // An operator claims the task that it releases, and is no worker.
+            // An operator that releases a task claims it, and is no worker.
             Entry::Claim(Claim { key, .. }) if self.machine.is_own(key.owner) => return,
             Entry::Claim(Claim { key, .. }) => return self.silence.heard_running(key.owner, now),
             Entry::Seal(seal) => seal.key.owner,
-            // Superseded checkpoints of tasks that run go each second, by who runs them.
+            // Superseded checkpoints of running tasks are tombstoned every second by the owner.
             Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,
             Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.note_swept(now),
             Entry::Tombstone(Key::Heartbeat(owner)) => {
@@ -316,7 +322,7 @@ impl Partition {
         let id = inbound.entry.task();
         let was_over = id.is_some_and(|id| self.machine.fold(id).phase.is_terminal());
         let line = id.and_then(|id| self.machine.order_key(id));
-        // A draining worker starts nothing either: the attempt is given back.
+        // A draining worker starts no attempt either: it is given back.
         let late = self.draining
             || id
                 .and_then(|id| self.claims.get(&id))
@@ -345,12 +351,12 @@ impl Partition {
             self.look_at_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
             self.hear_lease(&inbound.entry, verdict, now);
-            // What this worker has failed at is shown first.
+            // A failure of this worker is shown first.
             if !self.is_own_failure(&inbound.entry) {
                 self.drop_payload_until_due(id, now);
             }
             if gives_back && verdict == Some(Verdict::Accepted) {
-                // Nobody runs the task until another worker takes it, and that may be long.
+                // No worker runs the task until another one takes it, which may take long.
                 self.settle();
                 self.pass_on(Action::ShowRetry(id));
             }
@@ -370,12 +376,12 @@ impl Partition {
             if self.machine.is_claim_of_this_owner(claim))
     }
 
-    /// A claim or an outcome has its receipt.
+    /// Handles the receipt of a claim or an outcome.
     pub fn handle_receipt(&mut self, key: OnceKey) {
         self.sent.receipted(key);
     }
 
-    /// It is unknown whether a claim or an outcome was stored.
+    /// Handles a claim or an outcome that may not be stored.
     pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
         self.sent.given_up(key);
         self.machine.publish_failed(key);
@@ -384,39 +390,40 @@ impl Partition {
         self.settle_claim(key.task);
     }
 
-    /// An outcome was refused for what it carries: the attempt ends with this one instead.
+    /// Handles an outcome that was refused because of its content: the attempt ends with `instead`.
     pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
         self.sent.given_up(key);
         self.machine.publish_refused(key, instead);
         self.settle();
     }
 
-    /// An attempt ended, its processor perhaps not: see [`Partition::handle_processor_gone`].
+    /// Handles the end of an attempt; its processor may go on: see
+    /// [`Partition::handle_processor_gone`].
     pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
         self.machine.finished(id, epoch, outcome);
         self.settle();
     }
 
-    /// A running attempt has a checkpoint to publish; `None` when it is not running any more.
+    /// The key for a checkpoint of a running attempt; `None` if the attempt no longer runs.
     pub fn handle_checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
         let key = self.machine.checkpoint(id, epoch);
         self.settle();
         key
     }
 
-    /// A dead letter has its receipt.
+    /// Handles the receipt of a dead letter.
     pub fn handle_dead_letter_stored(&mut self, id: TaskId) {
         self.machine.dead_letter_stored(id);
         self.settle();
     }
 
-    /// An ack has its receipt.
+    /// Handles the receipt of an ack.
     pub fn handle_acked(&mut self, entry: EntryId) {
         self.machine.acked(entry);
         self.settle();
     }
 
-    /// Brings what time knows of a task in line with its fold.
+    /// Updates the times of a task after a change of its fold.
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let fold = self.machine.task(id).map(|task| task.fold);
         let Some(fold) = fold.filter(|fold| !fold.phase.is_terminal()) else {
@@ -467,7 +474,8 @@ impl Partition {
         }
         self.note_attended(&action);
         if let Action::Start { task, epoch, .. } = action {
-            // The slot of the claim is now that of the processor; that of a lease is free again.
+            // The slot of the claim becomes that of the processor; the slot of a lease is free
+            // again.
             let sent = self.claims.remove(&task);
             self.freed += usize::from(self.machine.leases());
             let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);

@@ -1,5 +1,5 @@
-//! Tasks that wait for others. What they wait for may be in other partitions, so it is the driver
-//! that knows how it stands with that, and tells it here.
+//! Tasks that wait for others. The others may be in other partitions, so the driver tracks their
+//! state and reports it here.
 
 use super::{Mode, Partition, PartitionEffect};
 use crate::machine::Action;
@@ -11,20 +11,20 @@ use crate::protocol::waits::DependencyState;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// When a parked task is due as long as nobody says that the others are over.
+/// When a parked task is due while its dependencies are not over.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Partition {
-    /// It stands so with what the task waits for. False if nobody needs to say so any more: the
-    /// task is over, or not known.
+    /// Notes the state of a task's dependencies. Returns false if no further reports are needed:
+    /// the task is over or unknown.
     pub fn note_standing(&mut self, id: TaskId, standing: DependencyState, now: Moment) -> bool {
         let Some(fold) = self.machine.task(id).map(|task| task.fold) else { return false };
         if fold.phase.is_terminal() {
             return false;
         }
         if let Some(open) = self.open.get_mut(&id).filter(|_| fold.is_parked()) {
-            // Whoever does not hold it counts its patience from now on. After an attempt that is
-            // not before the pause that its end asks for.
+            // For workers that do not hold the task, the adoption delay counts from now on. After
+            // an attempt it does not begin before the retry pause is over.
             open.due = open.due.max(now);
         }
         let waits = standing == DependencyState::Waits;
@@ -37,14 +37,13 @@ impl Partition {
         true
     }
 
-    /// Up to when the view of the ledger is known to be complete.
+    /// The time up to which the view of the ledger is known to be complete.
     #[must_use]
     pub const fn view_at(&self) -> Option<Moment> {
         self.silence.view_at()
     }
 
-    /// Why the claim that is to be published closes the task, if it does so because of what the
-    /// task waits for.
+    /// The reason in the claim that closes the task, if the task's dependencies close it.
     #[must_use]
     pub fn closing_reason(&self, id: TaskId, kind: ClaimKind) -> Option<&str> {
         match self.waits.get(&id)? {
@@ -58,14 +57,14 @@ impl Partition {
     /// Whether the next claim of this task parks it.
     pub(super) fn parks(&self, id: TaskId) -> bool {
         let fold = self.machine.fold(id);
-        // Whoever has offered it has seen that they are over.
+        // The worker that offered it has seen that its dependencies are over.
         self.waits.get(&id) == Some(&DependencyState::Waits)
             && !fold.is_parked()
             && !fold.is_offered()
     }
 
     /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at
-    /// again when they do.
+    /// again once they do.
     pub(super) fn knows_all_of(&mut self, kind: ClaimKind, id: TaskId, now: Moment) -> bool {
         let since = match kind {
             ClaimKind::Park => PROTOCOL_PARKS,
@@ -82,8 +81,8 @@ impl Partition {
         false
     }
 
-    /// Whether the settings of the ledger keep out workers that know no claims which park a task.
-    /// If not, they do from now on, and whoever needs that asks again when that was read back.
+    /// Whether the settings of the ledger keep out workers that do not know claims which park a
+    /// task. If not, raises the settings; the caller asks again after they were read back.
     pub fn keeps_older_out(&mut self, now: Moment) -> bool {
         self.keeps_out_before(PROTOCOL_PARKS, now)
     }
@@ -103,13 +102,13 @@ impl Partition {
         false
     }
 
-    /// When the next attempt is due, given when it would be if it were not parked.
+    /// When the next attempt is due, given the time for an unparked task.
     pub(super) fn due_unless_parked(&self, id: TaskId, due: Moment) -> Moment {
         let waits = matches!(self.waits.get(&id), None | Some(DependencyState::Waits));
         if waits && self.machine.fold(id).is_parked() { due + NEVER } else { due }
     }
 
-    /// From when on what it waited for closes a task that has not begun, and how.
+    /// When and how its dependencies close a task that has not begun.
     pub(super) fn closed_by_others(
         &self,
         id: TaskId,

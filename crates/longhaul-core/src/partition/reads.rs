@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A read is slow after this time. The worker still waits for it, but another task may use its
-/// slot: one hung read held up all tasks of its type at a gateway with one open request.
+/// slot: earlier, one hung read blocked all tasks of its type at a gateway with one open request.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// At most this many slow reads give up their slots, because the worker has to hold the payloads of
 /// all of them.
 const SLOW_MAX: usize = 64;
 
-/// See the module's documentation.
+/// The payload reads of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Reads {
     /// Reads that take up a slot each, with the time at which they become slow.

@@ -1,8 +1,8 @@
-//! Deliveries that came before their time, as ids: what is to start in a month needs no payload, no
-//! slot and no place in the broker's credit until then. They go with the session that brought them,
-//! and the broker delivers them again.
+//! Deliveries that came before their scheduled time, kept as ids: a task that starts in a month
+//! needs no payload, no slot and no credit of the broker until then. They are dropped with the
+//! session that brought them, and the broker delivers them again.
 //!
-//! 32 bytes each, in one heap: a million take up 32 MB, or 64 while the heap grows. Pure.
+//! 32 bytes each, in one heap: a million take 32 MB, or 64 MB while the heap grows. Pure.
 
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, TaskId};
@@ -10,38 +10,38 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::hash::{Hash, Hasher};
 
-/// So many are kept of a partition. What comes beyond that is neither kept nor given back: it comes
-/// again with the next session.
+/// Maximum number kept per partition. A delivery beyond that is neither kept nor given back: it
+/// comes again with the next session.
 const KEPT_MAX: usize = 10_000_000;
 
-/// See the module's documentation.
+/// The kept deliveries of a partition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scheduled {
     kept: BinaryHeap<Reverse<ScheduledStart>>,
-    /// Those of them that are to be closed: somebody has asked for their end.
+    /// Kept tasks that were cancelled.
     cancelled: BTreeSet<TaskId>,
-    /// When those are looked for.
+    /// When to look for the cancelled ones.
     look_at: Moment,
 }
 
-/// In the order in which they start.
+/// A kept delivery; the order is that of the start times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct ScheduledStart {
-    /// In ms since the epoch.
+    /// Start time in ms since the epoch.
     at_ms: u64,
     ledger: u64,
     entry: u64,
-    /// Its place in its batch, and the size of that; zero: it came alone.
+    /// Index in its batch and size of the batch; zero if it was not in a batch.
     index: u32,
     batch_size: u32,
 }
 
-/// One of them.
+/// A kept delivery that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) id: TaskId,
     pub(super) batch_size: Option<u32>,
-    /// Since when, by the wall clock, in ms since the epoch.
+    /// Its start time by the wall clock, in ms since the epoch.
     pub(super) at_ms: u64,
 }
 
@@ -59,7 +59,7 @@ impl ScheduledStart {
 }
 
 impl Scheduled {
-    /// A delivery came before this time. Returns whether it is kept.
+    /// Keeps a delivery until this time. Returns false if there is no room.
     pub(super) fn keep(&mut self, id: TaskId, batch_size: Option<u32>, at_ms: u64) -> bool {
         if self.kept.len() >= KEPT_MAX {
             return false;
@@ -71,19 +71,19 @@ impl Scheduled {
         true
     }
 
-    /// When the first of them is to start, in ms since the epoch.
+    /// Start time of the first kept delivery, in ms since the epoch.
     pub(super) fn first_at_ms(&self) -> Option<u64> {
         self.kept.peek().map(|Reverse(first)| first.at_ms)
     }
 
-    /// Takes out the one that is to start first, if it is to start by then.
+    /// Takes the first delivery if its start time has come.
     pub(super) fn pop_due(&mut self, wall_ms: u64, partition: i32) -> Option<Due> {
         self.first_at_ms().filter(|at_ms| *at_ms <= wall_ms)?;
         self.kept.pop().map(|Reverse(due)| due.due(partition))
     }
 
-    /// Somebody has asked for the end of a task that may be among them. They are looked for
-    /// together, once in a while.
+    /// Notes a cancel request for a task that may be kept. Cancelled tasks are looked for together,
+    /// at intervals.
     pub(super) fn cancel(&mut self, id: TaskId, look_at: Moment) {
         if self.cancelled.is_empty() {
             self.look_at = look_at;
@@ -91,18 +91,18 @@ impl Scheduled {
         self.cancelled.insert(id);
     }
 
-    /// When to look for those that were cancelled.
+    /// When to look for the cancelled tasks.
     pub(super) fn look_at(&self) -> Option<Moment> {
         (!self.cancelled.is_empty()).then_some(self.look_at)
     }
 
-    /// Takes out those that were cancelled. The others of their entries go on waiting.
+    /// Takes the cancelled tasks. Other tasks of their entries are still kept.
     pub(super) fn take_cancelled(&mut self, partition: i32) -> Vec<Due> {
         let cancelled = std::mem::take(&mut self.cancelled);
         self.take_out(|kept| cancelled.contains(&kept.due(partition).id), partition)
     }
 
-    /// The entry goes back to the broker: all of its tasks come again.
+    /// Forgets an entry that goes back to the broker: all of its tasks come again.
     pub(super) fn forget(&mut self, entry: EntryId) {
         self.kept.retain(|Reverse(kept)| kept.entry_id() != entry);
     }
@@ -116,7 +116,7 @@ impl Scheduled {
         out.into_iter().map(|kept| kept.due(partition)).collect()
     }
 
-    /// The session that brought them has ended.
+    /// Drops everything at the end of the session.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -136,8 +136,8 @@ impl Scheduled {
     }
 }
 
-// Where one is kept in the heap says nothing of it: for the model two workers that keep the same
-// are the same.
+// The position in the heap is irrelevant: for the model, two workers that keep the same deliveries
+// are equal.
 impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
         self.in_order() == other.in_order()
@@ -188,8 +188,8 @@ mod tests {
         assert_eq!(all(scheduled, 20), [(10, c, Some(4)), (10, a, None), (20, b, Some(2))]);
     }
 
-    /// The rest of its batch came out with it, and started before its time. The simulation found
-    /// it.
+    /// Earlier, the rest of its batch came out with it and started before its time. The simulation
+    /// found this.
     #[test]
     fn what_is_cancelled_comes_out_and_the_rest_of_its_entry_stays() {
         let mut scheduled = Scheduled::default();

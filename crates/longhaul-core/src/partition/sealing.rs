@@ -1,9 +1,10 @@
-//! When finished tasks are sealed, and who sweeps what is left of them. None of the times here is
-//! needed for safety.
+//! Decides when finished tasks are sealed, and which worker sweeps their keys. None of the times
+//! here is needed for safety.
 //!
-//! Whoever finished a task seals it, R after its end. What nobody has sealed a good while later,
-//! because its finisher died, is closed again by another worker, in turns by rank, and sealed by
-//! it. One worker of the partition, the first by rank, merges seals and publishes the tombstones.
+//! The finisher of a task seals it, one ledger retention after its end. If a task is still not
+//! sealed a good while later, because its finisher died, another worker closes it again, in turns
+//! by rank, and seals it. One worker of the partition, the first by rank, merges seals and
+//! publishes the tombstones.
 
 use super::ended::EndedEntries;
 use super::{Mode, Partition};
@@ -15,77 +16,76 @@ use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// The partition looks after finished tasks this often within R.
+/// Number of looks at finished tasks within the ledger retention.
 const LOOKS_PER_RETENTION: u32 = 8;
 
-/// Workers take turns at what was left behind, so many within R.
+/// Number of turns of workers at tasks left behind within the ledger retention.
 const TURNS_PER_RETENTION: u32 = 4;
 
-/// When a look has left something undone, the next one follows after this.
+/// Pause before the next look if one has left work undone.
 const NEXT_LOOK: Duration = Duration::from_millis(100);
 
-/// No seal for every few tasks: one that names less than [`SEAL_MIN`] follows the one before after
-/// this.
+/// Minimum interval between seals that name fewer than [`SEAL_MIN`] tasks.
 const SEAL_EVERY: Duration = Duration::from_secs(5);
 
-/// So many tasks are worth a seal at any time.
+/// Number of tasks for which a seal is published at any time.
 const SEAL_MIN: usize = 1_000;
 
-/// Tasks that go into a seal at one go, so that reading it takes no worker long.
+/// Maximum number of tasks in one seal, so that reading it takes no worker long.
 const SEALED_AT_ONCE_MAX: usize = 10_000;
 
-/// Tasks left behind that are being closed at the same time.
+/// Maximum number of tasks left behind that are being closed at the same time.
 const CLOSING_MAX: usize = 1_000;
 
-/// Above so many finished tasks the oldest are sealed before R has passed.
+/// Above this number of finished tasks, the oldest are sealed before the ledger retention has
+/// passed.
 const FINISHED_MAX: usize = 100_000;
 
-/// But never before 2 H and this: so long a zombie may write on the metadata topic, which is mended
-/// from the task's keys.
+/// Minimum age for that, in addition to 2 heartbeat intervals: a zombie may write to the metadata
+/// topic for this long, and the repair needs the task's keys.
 const AGE_MIN: Duration = Duration::from_secs(60);
 
-/// From so many seals on they are merged.
+/// Number of seals from which on they are merged.
 const SEALS_MAX: usize = 16;
 
-/// The times at which tasks ended are known so exactly: to this part of R.
+/// Precision of the times at which tasks ended, as a part of the ledger retention.
 const GRAINS_PER_RETENTION: u32 = 4_096;
 
-/// Entries with tasks that are over and not sealed, by what is to be done about them next.
+/// Entries with finished tasks that are not sealed, by their next step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Finished {
-    /// By the time at which this worker first saw their end; those that a bootstrap showed, by what
-    /// their outcomes say.
+    /// By the time at which this worker first saw their end; after a bootstrap, by the times in
+    /// their outcomes.
     queue: EndedEntries,
-    /// It was time to seal them, but this worker had not closed them: and when to look again.
+    /// Entries due for a seal that this worker had not closed, and when to look again.
     left: VecDeque<(EntryId, Moment)>,
-    /// This worker has set out to close them.
+    /// Entries that this worker is closing.
     closing: VecDeque<EntryId>,
-    /// The last end of each of the two before. Each is in one of them once, however many tasks its
-    /// batch has.
+    /// The last end of each entry in `left` or `closing`. Each entry is in one of them once,
+    /// however many tasks its batch has.
     behind: BTreeMap<EntryId, Moment>,
-    /// They are in the last seal of this worker, unless it was too small for them or was not
+    /// Entries in the last seal of this worker, unless it was too small for them or was not
     /// published.
     sealing: Vec<(Moment, EntryId)>,
-    /// They may be sealed, and wait for more.
+    /// Entries that may be sealed and wait for more.
     ready: Vec<(Moment, EntryId)>,
     /// When the last seal was published.
     sealed_at: Moment,
-    /// When this worker has looked last.
+    /// When this worker last looked.
     looked_at: Moment,
     /// When to look next.
     look_at: Moment,
-    /// When a tombstone was stored or read last, or there was none to publish.
+    /// When a tombstone was last stored or read, or there was none to publish.
     swept_at: Moment,
 }
 
 impl Finished {
-    /// A task of this entry has ended. Times never go back.
+    /// Adds an entry with a task that has ended. Times never go back.
     pub(super) fn push(&mut self, entry: EntryId, now: Moment, grain: Duration) {
         self.queue.push(entry, now, grain);
     }
 
-    /// Notes an end of an entry that is left behind. Returns whether the entry was not known as
-    /// that.
+    /// Notes an end of an entry that is left behind. Returns whether the entry is new there.
     fn note_behind(&mut self, ended: Moment, entry: EntryId) -> bool {
         let before = self.behind.get(&entry).copied();
         self.behind.insert(entry, ended.max(before.unwrap_or_default()));
@@ -98,25 +98,25 @@ impl Finished {
         }
     }
 
-    /// There are too many for all of them to wait until R has passed.
+    /// Whether there are too many entries for all of them to wait for the whole ledger retention.
     fn is_pressed(&self) -> bool {
         self.queue.len() > FINISHED_MAX
     }
 }
 
 impl Partition {
-    /// How many finished tasks are not sealed.
+    /// Number of finished tasks that are not sealed.
     #[cfg(test)]
     pub(super) fn finished(&self) -> usize {
         let Finished { queue, left, closing, sealing, ready, .. } = &self.finished;
         queue.len() + left.len() + closing.len() + sealing.len() + ready.len()
     }
 
-    /// When to look after finished tasks next.
+    /// When to look at finished tasks next.
     pub(super) fn look_after_at(&self) -> Moment {
         let Finished { queue, looked_at, look_at, sealed_at, .. } = &self.finished;
         match queue.first_at() {
-            // One seal at a time: when it has come back, or is given up.
+            // One seal at a time: after it has come back or is given up.
             _ if self.machine.seals_underway() => {
                 *sealed_at + 2 * self.settings.ledger.heartbeat + Duration::from_millis(1)
             }
@@ -136,9 +136,9 @@ impl Partition {
         if self.finished.is_pressed() { age.min(least) } else { age }
     }
 
-    /// After a bootstrap tasks are as old as their outcomes say, by the wall clocks, but for R at
-    /// most: else workers that live for less than R would seal nothing. A wrong clock makes a seal
-    /// come sooner or later, and no time is needed for it to be safe.
+    /// Collects the finished tasks after a bootstrap. Their age is that of their outcomes by the
+    /// wall clocks, at most the ledger retention; otherwise workers that live for less than that
+    /// would seal nothing. A wrong clock only makes a seal come sooner or later, which is safe.
     pub(super) fn begin_to_seal(&mut self, now: Moment, wall_ms: u64) {
         let look_at = self.next_look(now);
         let age = |task: &Task| {
@@ -151,7 +151,7 @@ impl Partition {
         self.finished = Finished { queue, look_at, swept_at: now, ..Finished::default() };
     }
 
-    /// How exactly it is kept when a task has ended.
+    /// Precision of the times at which tasks ended.
     pub(super) fn grain(&self) -> Duration {
         self.settings.ledger.ledger_retention / GRAINS_PER_RETENTION
     }
@@ -160,7 +160,7 @@ impl Partition {
         now + self.settings.ledger.ledger_retention / LOOKS_PER_RETENTION
     }
 
-    /// Seals what is due, closes what was left behind, sweeps.
+    /// Seals what is due, closes tasks left behind, and sweeps.
     pub(super) fn look_after_finished(&mut self, now: Moment) {
         if matches!(self.mode, Mode::Bootstrap) || now < self.look_after_at() {
             return;
@@ -168,9 +168,9 @@ impl Partition {
         self.finished.looked_at = now;
         let lost = self.machine.seals_underway();
         self.machine.seal_failed();
-        // Before anything is sealed: whoever has something to seal at each look would merge
-        // nothing. But not after a seal that did not come back: where only unions are refused, what
-        // has ended would never be sealed.
+        // Merging comes before sealing: a worker with something to seal at each look would never
+        // merge. It is skipped after a seal that did not come back: if only merged seals are
+        // refused, the ended tasks would never be sealed.
         if !lost && self.goes_first(now) {
             self.machine.merge_seals(SEALS_MAX);
         }
@@ -184,7 +184,7 @@ impl Partition {
         self.forget_shown(now);
     }
 
-    /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is
+    /// Publishes a seal of the due entries, and closes tasks left behind. Returns whether there is
     /// more.
     fn seal(&mut self, now: Moment) -> bool {
         self.unseal();
@@ -206,7 +206,7 @@ impl Partition {
         too_many || more
     }
 
-    /// The last seal has come, or will not: what it does not name waits as before.
+    /// Puts back the entries that the last seal does not name, after it has come or failed.
     fn unseal(&mut self) {
         for (ended, entry) in std::mem::take(&mut self.finished.sealing) {
             if self.has_finished(entry) {
@@ -215,7 +215,7 @@ impl Partition {
         }
     }
 
-    /// Somebody else's business for now, or that of a later turn.
+    /// Leaves an entry to another worker, or to a later turn.
     fn leave(&mut self, ended: Moment, entry: EntryId, now: Moment) {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
         if self.finished.note_behind(ended, entry) {
@@ -223,7 +223,7 @@ impl Partition {
         }
     }
 
-    /// What has come of age.
+    /// Takes the entries that have reached the sealing age.
     fn take_due(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) -> bool {
         let age = self.sealing_age();
         let mut looked = 0;
@@ -242,8 +242,8 @@ impl Partition {
         false
     }
 
-    /// What was not sealed by its finisher in time: it is closed again by the worker whose turn it
-    /// is.
+    /// Takes entries that their finisher did not seal in time; the worker whose turn it is closes
+    /// them again.
     fn take_left(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) -> bool {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
         let mut looked = 0;
@@ -267,7 +267,7 @@ impl Partition {
             }
             let places = u32::try_from(self.rank_at(entry, now) + 1).unwrap_or(u32::MAX);
             let its_turn = now.since(ended) >= self.sealing_age() + turn.saturating_mul(places);
-            // Looked for last, for that takes longest.
+            // Checked last, because it takes longest.
             if its_turn && self.ends_later(entry) {
                 continue;
             }
@@ -282,8 +282,7 @@ impl Partition {
         false
     }
 
-    /// Sees to those finished tasks of an entry that nothing is being done about. Returns how many
-    /// they are.
+    /// Closes the finished tasks of an entry that are idle. Returns their number.
     fn close(&mut self, entry: EntryId) -> usize {
         let left = |task: &Task| task.fold.phase.is_terminal() && task.stage == Stage::Idle;
         let members = self.machine.members(entry).filter(|(_, task)| left(task));
@@ -295,7 +294,7 @@ impl Partition {
         ids.len()
     }
 
-    /// What this worker has closed that others had left behind.
+    /// Takes the entries left behind that this worker has closed.
     fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) {
         for _ in 0..self.finished.closing.len() {
             let Some(entry) = self.finished.closing.pop_front() else { break };
@@ -311,13 +310,13 @@ impl Partition {
         }
     }
 
-    /// Whether something is on its way that closes a task of this entry.
+    /// Whether a task of this entry is being closed.
     fn is_closing(&self, entry: EntryId) -> bool {
         let waits = |task: &Task| task.stage.step().is_some() && !task.stage.is_quiet();
         self.machine.members(entry).any(|(_, task)| waits(&task))
     }
 
-    /// Closes a finished task if nobody else does: its owner was this worker, or is gone.
+    /// Closes a finished task if no other worker does: its owner is this worker, or is gone.
     pub fn close_left_behind(&mut self, id: TaskId) {
         let owner = self.machine.fold(id).owner;
         let nobody_else = self.machine.is_own(owner) || self.silence.is_stale(owner);
@@ -327,7 +326,7 @@ impl Partition {
         }
     }
 
-    /// Closes a finished task whose end was published for this worker, under an id that has no
+    /// Closes a finished task whose end was published for this worker, under an id without
     /// heartbeats.
     pub fn close_own(&mut self, id: TaskId) {
         if self.mode == Mode::Live {
@@ -336,8 +335,7 @@ impl Partition {
         }
     }
 
-    /// A delivered entry was acknowledged and its tasks are not run: they are nobody's here. A seal
-    /// names it soon.
+    /// Handles an acknowledged entry whose tasks do not run here. A seal names it soon.
     pub fn handle_dropped(&mut self, entry: EntryId, now: Moment) {
         self.machine.drop_entry(entry);
         if self.machine.dropped() >= SEALED_AT_ONCE_MAX {
@@ -346,18 +344,18 @@ impl Partition {
         }
     }
 
-    /// Whether a task of this entry has ended that no seal names.
+    /// Whether a task of this entry has ended and is not sealed.
     fn has_finished(&self, entry: EntryId) -> bool {
         self.machine.members(entry).any(|(_, task)| task.fold.phase.is_terminal())
     }
 
-    /// Whether another task of the entry, which is a batch, has ended later: the batch is looked at
-    /// again when that is as old.
+    /// Whether another task of the entry, which is a batch, has ended later: then the batch is
+    /// looked at again when that end is old enough.
     fn ends_later(&self, entry: EntryId) -> bool {
         self.machine.members(entry).nth(1).is_some() && self.finished.queue.contains(entry)
     }
 
-    /// A seal was read.
+    /// Handles a seal.
     pub(super) fn handle_seal(&mut self, position: Position, seal: &Seal, now: Moment) {
         let sealed = self.machine.read_seal(position, seal);
         self.forget_ends(&sealed);
@@ -376,7 +374,7 @@ impl Partition {
         self.settle();
     }
 
-    /// A batch of tombstones is stored, or not all of it is.
+    /// Handles the result of publishing a batch of tombstones.
     pub fn handle_tombstoned(&mut self, stored: bool, now: Moment) {
         self.machine.tombstoned(stored);
         if stored {
@@ -402,13 +400,13 @@ impl Partition {
         self.machine.sweep(keys);
     }
 
-    /// A tombstone was read: somebody sweeps.
+    /// Notes a tombstone: some worker sweeps.
     pub(super) const fn note_swept(&mut self, now: Moment) {
         self.finished.swept_at = now;
     }
 
-    /// Whether this worker does what one worker of the partition does for all: the first by rank,
-    /// and the others, one after the other, if nothing of it is done.
+    /// Whether this worker does the work that one worker of the partition does for all: the first
+    /// by rank, and then the others in turn if nothing is done.
     fn goes_first(&self, now: Moment) -> bool {
         let turn = self.settings.ledger.ledger_retention / LOOKS_PER_RETENTION;
         let places = u32::try_from(self.place(now)).unwrap_or(u32::MAX);

@@ -3,23 +3,23 @@
 use crate::protocol::key::{OnceKey, OwnerId};
 use std::collections::BTreeMap;
 
-/// By owner id of this process: an attempt that was kept through a self-fence ends under its former
-/// one.
+/// Published entries by owner id of this process: an attempt that was kept through a self-fence
+/// ends under its former id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sent {
     counts: BTreeMap<OwnerId, SentCount>,
-    /// What was published for leases, by the owner id of this process.
+    /// Entries published for leases, by the owner id of this process.
     leased: BTreeMap<OwnerId, SentCount>,
-    /// The owner id under which an entry of a lease is counted that has no receipt yet.
+    /// The owner id that counts an entry of a lease that has no receipt yet.
     underway: BTreeMap<OnceKey, OwnerId>,
 }
 
 /// Claims and outcomes of one owner id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SentCount {
-    /// They have their receipt.
+    /// Entries with a receipt.
     pub(super) receipted: u64,
-    /// They wait for it.
+    /// Entries that wait for their receipt.
     pub(super) underway: u64,
 }
 
@@ -28,7 +28,7 @@ impl Sent {
         self.counts.entry(key.owner).or_default().underway += 1;
     }
 
-    /// The entry is in the name of a lease.
+    /// Counts an entry in the name of a lease.
     pub(super) fn published_for_lease(&mut self, key: OnceKey, by: OwnerId) {
         self.underway.insert(key, by);
         self.leased.entry(by).or_default().underway += 1;
@@ -40,7 +40,7 @@ impl Sent {
         }
     }
 
-    /// It will never have its receipt.
+    /// Notes an entry that will never have a receipt.
     pub(super) fn given_up(&mut self, key: OnceKey) {
         self.arrived(key);
     }
@@ -81,8 +81,8 @@ mod tests {
         OnceKey { task, epoch: Epoch(1), owner, serial }
     }
 
-    /// Heartbeats that counted a publish as on its way for ever would hide as many lost entries
-    /// from all who read them.
+    /// Heartbeats that counted a publish as in flight for ever would hide as many lost entries from
+    /// their readers.
     #[test]
     fn what_was_given_up_is_neither_stored_nor_on_its_way() {
         let (me, former) = (OwnerId(1), OwnerId(2));
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(sent.of(former), SentCount { receipted: 0, underway: 1 });
         sent.keep(&[me]);
         assert_eq!((sent.of(former), sent.of(me).receipted), (SentCount::default(), 1));
-        // Nothing is counted of whom nothing was published.
+        // Nothing is counted for an owner that has published nothing.
         sent.receipted(of(former));
         sent.given_up(of(former));
         assert_eq!(sent.of(former), SentCount::default());

@@ -1,30 +1,29 @@
-//! How many attempts a worker may run at once.
+//! Number of attempts that a worker may run at once.
 
 use super::Partition;
 use crate::protocol::claim::Decision;
 use crate::task::TaskId;
 use crate::wanted::{TaskType, WantedLeases};
 
-/// Processing slots of a worker, shared by its partitions.
+/// The slots of a worker for attempts, shared by its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slots {
     total: usize,
     pub(super) used: usize,
-    /// So many payloads are being read for free ones.
+    /// Number of free slots for which payloads are being read.
     pub(super) reading: usize,
-    /// The worker holds as much as it may: no payload is to be read in.
+    /// Whether the worker holds as much as it may, so that no payload may be read.
     pub(super) full: bool,
-    /// So many tickets the worker's other partitions have asked for.
+    /// Number of tickets that the worker's other partitions have requested.
     pub(super) asked_elsewhere: usize,
-    /// How many of the free ones may be taken, where others are to have the rest.
+    /// Maximum number of free slots that may be taken, if others are to have the rest.
     quota: Option<usize>,
-    /// Which types of tasks the free ones are for, while somebody asks for leases of some types
-    /// only.
+    /// The task types for which the slots are free, while requests for leases name types.
     wanted: Option<WantedLeases>,
 }
 
 impl Slots {
-    /// All free.
+    /// Creates slots that are all free.
     #[must_use]
     pub const fn new(total: usize) -> Self {
         Self {
@@ -38,48 +37,47 @@ impl Slots {
         }
     }
 
-    /// Tells how many payloads more the worker may hold.
+    /// Sets how many more payloads the worker may hold.
     pub const fn set_room(&mut self, room: usize) {
         self.full = room == 0;
     }
 
-    /// Tells how many tasks of the worker's other partitions wait for tickets, or have them and no
-    /// slot yet.
+    /// Sets the number of tasks of the worker's other partitions that wait for tickets, or have
+    /// them and no slot yet.
     pub const fn set_asked_elsewhere(&mut self, asked: usize) {
         self.asked_elsewhere = asked;
     }
 
-    /// How many are free.
+    /// Number of free slots.
     #[must_use]
     pub const fn free(&self) -> usize {
         self.total.saturating_sub(self.used)
     }
 
-    /// Whether a slot is free that no payload is being read for, and may be taken.
+    /// Whether a slot may be taken that is free and has no payload being read for it.
     #[must_use]
     pub const fn may_read(&self) -> bool {
         self.free() > self.reading && self.is_within_quota()
     }
 
-    /// Whether a slot is free and may be taken.
+    /// Whether a free slot may be taken.
     pub(super) const fn may_take(&self) -> bool {
         self.free() > 0 && self.is_within_quota()
     }
 
-    /// A slot is taken, or a payload is read for one: it counts once.
+    /// Counts a slot that is taken, or for which a payload is read, against the quota once.
     pub(super) const fn take(&mut self) {
         if let Some(left) = self.quota {
             self.quota = Some(left.saturating_sub(1));
         }
     }
 
-    /// Sets how many are free: of a worker that leases what it claims as many as somebody waits
-    /// for.
+    /// Sets the number of free slots: for a worker that leases, the number of waiting requests.
     pub const fn set_free(&mut self, free: usize) {
         self.total = self.used.saturating_add(free);
     }
 
-    /// Sets which types of tasks they are for; `None`: for any.
+    /// Sets the task types for which the slots are; `None`: any.
     pub fn set_wanted(&mut self, wanted: Option<&WantedLeases>) {
         if self.wanted.as_ref() != wanted {
             self.wanted = wanted.cloned();
@@ -90,25 +88,25 @@ impl Slots {
         self.wanted.as_ref()
     }
 
-    /// One of them is for a task of this type now.
+    /// Uses one of them for a task of this type.
     pub(super) fn take_for(&mut self, task_type: TaskType) {
         if let Some(wanted) = &mut self.wanted {
             wanted.take(task_type);
         }
     }
 
-    /// So many that are used go: whoever waited for them has what it waited for.
+    /// Removes used slots whose requests were served.
     pub(super) const fn withdraw(&mut self, count: usize) {
         self.used = self.used.saturating_sub(count);
         self.total = self.total.saturating_sub(count);
     }
 
-    /// Limits how many may be taken from now on; `None`: all that are free.
+    /// Limits how many slots may be taken from now on; `None`: all that are free.
     pub const fn set_quota(&mut self, quota: Option<usize>) {
         self.quota = quota;
     }
 
-    /// What is left of it.
+    /// The rest of the quota.
     #[must_use]
     pub const fn quota(&self) -> Option<usize> {
         self.quota
@@ -120,8 +118,8 @@ impl Slots {
 }
 
 impl Partition {
-    /// The payload of a task is read for a slot, which counts against the quota now and not again
-    /// when the task is claimed.
+    /// Counts a slot for which the payload of a task is read against the quota, and not again when
+    /// the task is claimed.
     pub(super) fn grant(&mut self, id: TaskId, slots: &mut Slots) {
         if slots.quota().is_some()
             && let Some(open) = self.open.get_mut(&id)
@@ -131,13 +129,12 @@ impl Partition {
         }
     }
 
-    /// Whether the quota has been charged for the task. Without a quota no payload was read out of
-    /// one.
+    /// Whether the task was counted against the quota. Without a quota it was not.
     pub(super) fn is_granted(&self, id: TaskId, slots: &Slots) -> bool {
         slots.quota().is_some() && self.open.get(&id).is_some_and(|task| task.granted)
     }
 
-    /// Whether the task may be claimed for a slot now, or its payload read for one.
+    /// Whether there is a slot to claim the task now, or to read its payload.
     pub(super) fn has_slot(&self, id: TaskId, decision: Decision, slots: &Slots) -> bool {
         if decision == Decision::ReadPayload {
             slots.may_read() || slots.full
@@ -148,20 +145,20 @@ impl Partition {
         }
     }
 
-    /// How many slots its tasks hold, those included that payloads are being read for.
+    /// Number of slots that its tasks hold, including those for which payloads are being read.
     #[must_use]
     pub fn held_slots(&self) -> usize {
         let processors = if self.machine.leases() { 0 } else { self.processors.len() };
         self.claims.len() + processors + self.reads.counted.len()
     }
 
-    /// Whether every claim that has a slot is still on its way.
+    /// Whether every claim with a slot is still in flight.
     #[cfg(test)]
     pub(super) fn claims_are_settled(&self) -> bool {
         self.claims.keys().all(|id| self.is_claiming(*id))
     }
 
-    /// Gives back the slot of a claim that came to nothing. Call it where that may have happened,
+    /// Gives back the slot of a claim that had no effect. Call it wherever that may have happened,
     /// after [`Partition::settle`].
     pub(super) fn settle_claim(&mut self, id: TaskId) {
         if !self.is_claiming(id) && self.claims.remove(&id).is_some() {

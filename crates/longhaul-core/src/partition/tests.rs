@@ -31,29 +31,29 @@ struct Worker {
     core: Partition,
     slots: Slots,
     cursor: usize,
-    /// Makes no step, as after SIGSTOP.
+    /// Makes no step, like a process after SIGSTOP.
     frozen: bool,
-    /// Cut off: publishes go nowhere, nothing is read.
+    /// Has no connection: its publishes are lost, and it reads nothing.
     offline: bool,
-    /// Its tombstones go nowhere.
+    /// Its tombstones are lost.
     mute: bool,
-    /// Its entries on M get no receipt.
+    /// Its entries on the metadata topic get no receipt.
     blind: bool,
-    /// What it did: `start 1`, `stop`, `ack`, `fenced`, …
+    /// Its log: `start 1`, `stop`, `ack`, `fenced`, …
     did: Vec<(Moment, String)>,
     spare: u128,
 }
 
 struct Pair {
     now: Moment,
-    /// The wall clock of who reads. Everything was published at [`WALL_MS`].
+    /// The readers' wall clock. Everything was published at [`WALL_MS`].
     wall_ms: u64,
     log: Vec<Entry>,
     workers: Vec<Worker>,
 }
 
 impl Pair {
-    /// So many workers, bootstrapped one after the other.
+    /// Workers, bootstrapped one after the other.
     fn new(workers: u128) -> Self {
         let mut pair = Self {
             now: Moment(Duration::from_secs(10_000)),
@@ -119,7 +119,7 @@ impl Pair {
         }
     }
 
-    /// Steps until the worker has done this; returns how long that took.
+    /// Steps until the worker has done `what`. Returns the time that this took.
     #[track_caller]
     fn run_until(&mut self, worker: usize, what: &str) -> Duration {
         let begin = self.now;
@@ -136,7 +136,7 @@ impl Pair {
         panic!("`{what}` never came; it did {:?}", self.workers[worker].did);
     }
 
-    /// The worker is gone, and another one starts in its place.
+    /// Replaces the worker by a new one.
     fn replace(&mut self, worker: usize) {
         let worker = &mut self.workers[worker];
         let settings = worker.core.settings.clone();
@@ -244,7 +244,7 @@ fn a_task_is_run_once_shown_and_acknowledged() {
     assert_eq!(pair.did(1), ["ready"]);
 }
 
-/// Without the broker ever delivering again.
+/// The broker never delivers the task again.
 #[test]
 fn a_dead_owners_task_is_adopted_within_two_heartbeats_and_a_second() {
     let mut pair = Pair::new(3);
@@ -261,7 +261,7 @@ fn a_dead_owners_task_is_adopted_within_two_heartbeats_and_a_second() {
     pair.run_for(Duration::from_secs(1));
     assert_eq!(starts(&pair), 1, "{TAKEOVER}");
 
-    // The owner wakes up: it reads the higher epoch, stops its processor, and nothing of it counts.
+    // The owner wakes up, reads the higher epoch and stops its processor. Nothing of it counts.
     pair.workers[0].frozen = false;
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(Duration::from_secs(1));
@@ -308,14 +308,14 @@ fn a_worker_cut_off_for_long_fences_itself_and_its_work_goes_on() {
     assert!(!pair.did(0).contains(&"stop fenced"));
 }
 
-/// The first heartbeat that came back after a long outage had been sent in it, so the view that it
-/// proved was too old at once: the worker fenced itself a second time.
+/// Regression: the first heartbeat to come back after a long outage had been sent during it, so the
+/// view was too old at once, and the worker fenced itself a second time.
 #[test]
 fn an_outage_ends_in_one_self_fence() {
     let mut pair = Pair::new(1);
     pair.workers[0].offline = true;
     pair.run_until(0, "self-fence");
-    // What is published waits at the broker's door, and lands when it opens.
+    // Publishes wait for the broker, and land when it is back.
     let now = pair.now;
     let worker = &mut pair.workers[0];
     worker.core.run(now, &mut worker.slots);
@@ -331,8 +331,8 @@ fn an_outage_ends_in_one_self_fence() {
     assert_eq!(pair.did(0).iter().filter(|did| **did == "self-fence").count(), 1);
 }
 
-/// A worker that had read a busy ledger for half a minute was ready when its view was all but too
-/// old, found it too old at once, fenced itself and read everything again, and again.
+/// Regression: a worker that had read a busy ledger for half a minute was ready when its view was
+/// nearly too old. It fenced itself at once and read everything again, over and over.
 #[test]
 fn a_bootstrap_ends_well_before_the_next_self_fence() {
     let self_fence = LedgerConfig::default().self_fence;
@@ -355,8 +355,8 @@ fn a_bootstrap_ends_well_before_the_next_self_fence() {
 
 const R: Duration = Duration::from_secs(3600);
 
-/// What is left in the ledger when all tombstones have been compacted away, heartbeats and settings
-/// left out.
+/// The keys left in the ledger when all tombstones have been compacted away, without heartbeats and
+/// settings.
 fn left(log: &[Entry]) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for entry in log {
@@ -374,8 +374,8 @@ fn left(log: &[Entry]) -> Vec<Key> {
     keys
 }
 
-/// Keys used to wait for the oldest unfinished task; one task of a day kept those of all that ended
-/// in that day.
+/// Regression: keys waited for the oldest unfinished task, so a task of one day kept the keys of
+/// all tasks that ended on that day.
 #[test]
 fn a_finished_task_is_sealed_after_its_retention_and_its_keys_go() {
     let mut pair = Pair::new(2);
@@ -405,7 +405,7 @@ fn a_finished_task_is_sealed_after_its_retention_and_its_keys_go() {
     );
 }
 
-/// A task whose finisher died before it was sealed would keep its keys for ever.
+/// Otherwise a task whose finisher died before sealing it would keep its keys forever.
 #[test]
 fn what_a_dead_worker_left_behind_is_closed_and_sealed_by_another() {
     let mut pair = Pair::new(3);
@@ -421,7 +421,7 @@ fn what_a_dead_worker_left_behind_is_closed_and_sealed_by_another() {
     assert!(matches!(left(&pair.log)[..], [Key::Seal(_)]), "{:?}", left(&pair.log));
 }
 
-/// A cancel request for a task that is over used to wait for the mark-delete position.
+/// Regression: a cancel request for a finished task waited for the mark-delete position.
 #[test]
 fn what_lands_behind_the_seal_goes_too() {
     let mut pair = Pair::new(1);
@@ -436,8 +436,8 @@ fn what_lands_behind_the_seal_goes_too() {
     assert!(matches!(left(&pair.log)[..], [Key::Seal(_)]), "{:?}", left(&pair.log));
 }
 
-/// Workers that were replaced more often than once in R sealed nothing: for each of them every
-/// finished task was as old as itself.
+/// Regression: workers that were replaced more often than once per ledger retention sealed nothing,
+/// because each of them took finished tasks to be as old as itself.
 #[test]
 fn what_ended_before_a_worker_started_is_as_old_as_its_outcome() {
     const HOUR_MS: u64 = 3_600_000;
@@ -447,15 +447,14 @@ fn what_ended_before_a_worker_started_is_as_old_as_its_outcome() {
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(Duration::from_secs(1));
     pair.replace(0);
-    // Its wall clock says that the outcome, which the others have published at 1,000,000 ms, is an
-    // hour old.
+    // By its wall clock, the outcome published at 1,000,000 ms is an hour old.
     pair.wall_ms += HOUR_MS;
     pair.run_for(R / 4);
     let took = R / 4 + pair.run_until(0, "seal 1");
     assert!(took < R, "{took:?}");
 }
 
-/// The first in line was there and could publish nothing: nobody swept.
+/// Regression: the first worker in line was alive and could publish nothing, so no worker swept.
 #[test]
 fn the_next_in_line_sweeps_where_the_first_does_not() {
     let mut pair = Pair::new(2);
@@ -479,7 +478,7 @@ fn the_next_in_line_sweeps_where_the_first_does_not() {
     assert_eq!(left, 0);
 }
 
-/// A broker that trims the ledger lets a slow reader skip entries without a word.
+/// A broker that trims the ledger lets a slow reader skip entries without notice.
 #[test]
 fn a_worker_that_lost_an_entry_fences_itself() {
     let mut pair = Pair::new(2);
@@ -500,8 +499,8 @@ fn a_worker_that_lost_an_entry_fences_itself() {
     assert!(!pair.did(0).contains(&"self-fence"));
 }
 
-/// An outcome that was stored and did not come back was waited for for as long as the worker lived:
-/// it counted what others had lost, and not its own.
+/// Regression: a worker waited forever for an outcome that was stored and did not come back. It
+/// counted the lost entries of others, but not its own.
 #[test]
 fn a_worker_that_lost_an_entry_of_its_own_fences_itself() {
     for leases in [false, true] {
@@ -527,8 +526,8 @@ fn a_worker_that_lost_an_entry_of_its_own_fences_itself() {
     }
 }
 
-/// The first counted for those who read it live, and the last for those who came after a
-/// compaction.
+/// Regression: live readers took the first settings, and readers after a compaction took the last
+/// ones.
 #[test]
 fn of_two_settings_written_at_once_the_first_is_also_the_last() {
     let mut pair = Pair::new(1);

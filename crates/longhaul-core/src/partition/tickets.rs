@@ -1,13 +1,13 @@
-//! Claims that need a ticket, where the queue has limits. The tickets stand on the register, which
-//! the driver reads: it is asked for one here, and says when the task may be claimed. A queue
-//! without limits costs one look at a flag.
+//! Claims that need a ticket, where the queue has limits. The tickets are on the register, which
+//! the driver reads: the partition requests one, and the driver tells it when the task may be
+//! claimed. A queue without limits costs the check of a flag.
 //!
-//! A task that waits for its ticket uses no slot. No more tickets are asked for than the worker has
-//! free slots, over all its partitions, so that what is granted can be used; those that wait in the
-//! line of their key do not count, for others behind them may begin.
+//! A task that waits for its ticket uses no slot. The worker requests no more tickets than it has
+//! free slots, over all its partitions, so that granted ones can be used. Tasks in the line of
+//! their key do not count, because others behind them may begin.
 //!
 //! The ticket of a lease is given back when the ledger shows that the lease is over. Until then it
-//! is needed, whichever gateway looks after the lease.
+//! is needed, whichever gateway attends the lease.
 
 use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::{Mode, Partition, PartitionEffect, Slots};
@@ -19,17 +19,17 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::collections::BTreeMap;
 
-/// So many tasks may wait in the lines of their keys beside those that slots are free for.
+/// Maximum number of tasks in the lines of their keys, beside those for which slots are free.
 const LINED_UP_MAX: usize = 256;
 
-/// What limits the claims of a queue.
+/// The limits on the claims of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimLimits {
-    /// Nothing is claimed.
+    /// Whether the queue is paused: nothing is claimed.
     pub paused: bool,
-    /// Claims need tickets.
+    /// Whether claims need tickets.
     pub tickets: bool,
-    /// Which ones depends on the task's message.
+    /// Whether the tickets depend on the task's message.
     pub by_key: bool,
 }
 
@@ -42,19 +42,19 @@ pub(super) struct PartitionTickets {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum TicketState {
-    /// Asked for.
+    /// Requested.
     Asked,
     /// In the line of the task's key.
     LinedUp,
-    /// The task may be claimed, since then.
+    /// The task may be claimed, since this time.
     Granted(Moment),
-    /// It is claimed, or runs, or a lease of it does that was granted here.
+    /// The task is claimed or runs, also under a lease that was granted here.
     Used,
 }
 
 impl PartitionTickets {
-    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free
-    /// for them.
+    /// Number of tasks that wait for a ticket, or have it and no slot yet; slots are kept free for
+    /// them.
     fn waiting(&self) -> usize {
         let (mut asked, mut lined_up) = (0, 0_usize);
         for state in self.tasks.values() {
@@ -72,7 +72,7 @@ impl PartitionTickets {
         matches!(self.tasks.get(&id), Some(TicketState::Granted(_)))
     }
 
-    /// The one of these tasks that has had its tickets for the longest time.
+    /// The task that has had its tickets for the longest time.
     pub(super) fn first_of(&self, tasks: &Agenda<TaskId>) -> Option<TaskId> {
         if tasks.is_empty() {
             return None;
@@ -80,7 +80,7 @@ impl PartitionTickets {
         let since = |(id, state): (&TaskId, &TicketState)| {
             let since = match state {
                 TicketState::Granted(since) => *since,
-                // Its claim came to nothing.
+                // Its claim had no effect.
                 TicketState::Used => Moment::default(),
                 TicketState::Asked | TicketState::LinedUp => return None,
             };
@@ -89,7 +89,7 @@ impl PartitionTickets {
         self.tasks.iter().filter_map(since).min().map(|(_, id)| id)
     }
 
-    /// A claim of the task is published.
+    /// Notes that a claim of the task is published.
     pub(super) fn use_up(&mut self, id: TaskId) {
         if let Some(state) = self.tasks.get_mut(&id) {
             *state = TicketState::Used;
@@ -102,7 +102,7 @@ impl PartitionTickets {
 }
 
 impl Partition {
-    /// These limits stand for claims from now on.
+    /// Applies these limits to claims from now on.
     pub fn limit_claims(&mut self, limits: ClaimLimits, now: Moment) {
         let before = std::mem::replace(&mut self.tickets.limits, limits);
         if before != limits {
@@ -112,7 +112,7 @@ impl Partition {
         }
     }
 
-    /// The task has all its tickets.
+    /// Notes that the task has all its tickets.
     pub fn grant_ticket(&mut self, id: TaskId, now: Moment) {
         let Some(state) = self.tickets.tasks.get_mut(&id) else { return };
         if *state == TicketState::Used {
@@ -120,13 +120,13 @@ impl Partition {
         }
         *state = TicketState::Granted(now);
         if let Some(open) = self.open.get_mut(&id) {
-            // What has waited here for its ticket has not waited for a slot.
+            // A wait for the ticket does not count as a wait for a slot.
             open.received = open.received.map(|_| now);
         }
         self.agenda.set(id, now);
     }
 
-    /// The task waits in the line of its key, so that others may begin before it; or no longer.
+    /// Notes whether the task waits in the line of its key, so that others may begin before it.
     pub fn line_up(&mut self, id: TaskId, in_line_of_key: bool) {
         if let Some(state @ (TicketState::Asked | TicketState::LinedUp)) =
             self.tickets.tasks.get_mut(&id)
@@ -135,16 +135,16 @@ impl Partition {
         }
     }
 
-    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free
-    /// for them.
+    /// Number of tasks that wait for a ticket, or have it and no slot yet; slots are kept free for
+    /// them.
     #[must_use]
     pub fn waiting_for_tickets(&self) -> usize {
         if self.tickets.tasks.is_empty() { 0 } else { self.tickets.waiting() }
     }
 
-    /// Whether another process's owner has been silent for so long that others take over its tasks.
-    /// `heard`: when a ticket of it was read last. This worker may not have read the ledger far enough
-    /// to know the owner.
+    /// Whether the owner in another process has been silent for so long that others take over its
+    /// tasks. `heard` is when a ticket of it was last read: this worker may not have read the
+    /// ledger far enough to know the owner.
     #[must_use]
     pub fn is_silent(&self, owner: OwnerId, heard: Moment) -> bool {
         let limit = 2 * self.settings.ledger.heartbeat;
@@ -152,8 +152,8 @@ impl Partition {
         is_other && self.silence.is_stale(owner) && self.silence.is_over(heard, limit)
     }
 
-    /// Whether the lease that a gateway has granted to this task, under the ticket of this owner,
-    /// goes on. The gateway may be gone, or others may look after the lease by now.
+    /// Whether the lease granted to this task under this owner's ticket goes on. The gateway may be
+    /// gone, or another one may attend the lease by now.
     #[must_use]
     pub fn needs_ticket_of(&self, id: TaskId, gateway: OwnerId) -> bool {
         self.runs_lease(id, |owner| owner.is_lease_of(gateway))
@@ -163,14 +163,14 @@ impl Partition {
         self.machine.lease(id).is_some_and(|(_, owner, _)| of(owner))
     }
 
-    /// Whether one more ticket may be asked for, as far as slots are concerned.
+    /// Whether the free slots allow the request of one more ticket.
     pub(super) fn may_ask(&self, slots: &Slots) -> bool {
         !self.tickets.limits.tickets
             || self.tickets.waiting() + slots.asked_elsewhere < slots.free()
     }
 
-    /// Whether the claim of a task needs no ticket that it does not have. Asks for one otherwise.
-    /// `reads`: the task's message is to be read before.
+    /// Whether the claim of a task has all the tickets that it needs. Requests one otherwise.
+    /// `reads`: the task's message must be read first.
     pub(super) fn has_ticket(
         &mut self,
         id: TaskId,
@@ -180,7 +180,7 @@ impl Partition {
     ) -> bool {
         let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else { return true };
         match self.tickets.tasks.get(&id) {
-            // A claim that came to nothing leaves its ticket to the next one.
+            // A claim without effect leaves its ticket to the next one.
             Some(TicketState::Used | TicketState::Granted(_)) => true,
             Some(TicketState::Asked | TicketState::LinedUp) => {
                 self.look_when_it_closes(id, now);
@@ -200,8 +200,8 @@ impl Partition {
         }
     }
 
-    /// Gives back the tickets of tasks that are not to be claimed any more, and of attempts that
-    /// are over. Call it when all else is done.
+    /// Gives back the tickets of tasks that will not be claimed and of attempts that are over. Call
+    /// it after everything else.
     pub(super) fn return_tickets(&mut self) {
         if self.tickets.tasks.is_empty() {
             return;
@@ -220,8 +220,8 @@ impl Partition {
         self.effects.push_back(PartitionEffect::ReturnTicket(id));
     }
 
-    /// A task with a ticket cannot begin, for want of a slot or of room. Its ticket goes back in time,
-    /// so that a worker with both can use it.
+    /// Gives back the ticket of a task that cannot begin for lack of a slot or of room, after a
+    /// while, so that a worker with both can use it.
     pub(super) fn return_ticket_in_time(&mut self, id: TaskId, now: Moment) {
         let Some(TicketState::Granted(since)) = self.tickets.tasks.get(&id) else { return };
         let until = *since + WAIT_FOR_SLOT_MAX;
@@ -232,7 +232,7 @@ impl Partition {
         }
     }
 
-    /// Whoever waits longer than its limits allow is closed then.
+    /// Plans a look at the time when the task's limits close it.
     pub(super) fn look_when_it_closes(&mut self, id: TaskId, now: Moment) {
         let closes = self.machine.task(id).and_then(|task| self.closes_at(id, &task, now));
         if let Some((at, _)) = closes.filter(|(at, _)| *at > now) {
@@ -240,7 +240,7 @@ impl Partition {
         }
     }
 
-    /// Nobody asks for the task: its ticket is of use to another one.
+    /// Gives the ticket of a task without a request to another task.
     pub(super) fn give_up_ticket(&mut self, id: TaskId) {
         if self.tickets.is_granted(id) {
             self.return_ticket(id);
@@ -264,8 +264,8 @@ impl Partition {
                 false
             }
         };
-        // Another task, whose time has come, may have taken its place before this task in the line
-        // of their key, and wait for the same ticket.
+        // Another task that is due may have taken the place before this one in the line of their
+        // key, and may wait for the same ticket.
         let behind = self.machine.stands_behind_in_line(id, &fold);
         idle && claimable && !behind && self.mode == Mode::Live && !self.tickets.limits.paused
     }

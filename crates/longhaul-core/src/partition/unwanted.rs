@@ -1,13 +1,12 @@
-//! Tasks of types that nobody asks for here, where tasks are leased: they wait without their
-//! payloads, and stand in nobody's way. What else becomes of them goes on: they can be cancelled,
-//! they expire, and their retries are counted.
+//! Tasks of types without a request here, where tasks are leased. They wait without their payloads
+//! and block nothing. They can be cancelled, they expire, and their retries are counted.
 //!
-//! A subscription cannot tell the broker which types it wants, so that a gateway is given all of
-//! them. Where other workers are, what was delivered here and is not asked for is offered to them
-//! on the ledger (`protocol/offer.rs`), once. A gateway that is alone says nothing.
+//! A subscription cannot select types at the broker, so a gateway receives all of them. If there
+//! are other workers, a task that was delivered here without a request is offered to them on the
+//! ledger (`protocol/offer.rs`), once. A gateway that is alone makes no offers.
 //!
 //! Workers without leases use the same offers for tasks that wait for a slot and cannot go back to
-//! the broker, or came here again when they did ([`Partition::hand_back_after`]).
+//! the broker, or returned from there ([`Partition::hand_back_after`]).
 
 use super::delivering::place;
 use super::{Mode, Partition, Slots};
@@ -22,43 +21,43 @@ use crate::wanted::{TaskType, WantedLeases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So many tasks of a partition may wait for which nobody asks, offered ones of others included,
-/// before they count as what was asked for, and no more are received. Each takes up 1.3 kB, so that
-/// a partition has 13 MB of them at most.
+/// Maximum number of tasks of a partition without a request, including those offered by others.
+/// Beyond it they count as requested ones, and no more are received. Each takes 1.3 kB, so a
+/// partition has 13 MB of them at most.
 const KEPT_MAX: usize = 10_000;
 
-/// So many more are asked for at once as are kept already, up to this: behind a million of them
-/// lies what is asked for.
+/// As many more deliveries are requested at once as are kept already, up to this number: the
+/// requested tasks may lie behind a million of others.
 const AHEAD_MAX: usize = 256;
 
-/// A task is offered when nobody has asked for it here for so long: who works on one task after the
-/// other soon asks again.
+/// Time without a request after which a task is offered: a client that works on one task after the
+/// other soon sends the next request.
 const OFFERED_AFTER: Duration = Duration::from_millis(20);
 
-/// So many are offered within this time at most.
+/// Maximum number of offers within this time.
 const OFFERS_MAX: usize = 1_000;
 const OFFERS_PAUSE: Duration = Duration::from_millis(100);
 
-/// See the module's documentation.
+/// Tasks without a request. See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Unwanted {
     tasks: BTreeMap<TaskId, (TaskType, Moment)>,
     /// In the order in which they became ready.
     order: BTreeSet<(Moment, TaskId)>,
     by_type: BTreeMap<TaskType, BTreeSet<(Moment, TaskId)>>,
-    /// Those of them that are to be offered where others are, and when.
+    /// The tasks to offer to other workers, and when.
     pub(super) to_offer: Agenda<TaskId>,
     /// Payload reads in progress, with the type that a request asks for; slow reads are left out.
     reading: BTreeMap<TaskId, TaskType>,
     reads: BTreeMap<TaskType, usize>,
-    /// Since when, and how many, were offered without a pause.
+    /// When the current series of offers without a pause began, and its length.
     offers: (Moment, usize),
-    /// When the next ones are to be offered.
+    /// When to make the next offers.
     pub(super) offer_at: Option<Moment>,
 }
 
 impl Unwanted {
-    /// A task that became ready then waits until it is asked for, or is offered.
+    /// Keeps a task that became ready at `ready` until it is requested or offered.
     fn keep(&mut self, id: TaskId, task_type: TaskType, ready: Moment, offer: Option<Moment>) {
         self.remove(id);
         self.tasks.insert(id, (task_type, ready));
@@ -69,7 +68,7 @@ impl Unwanted {
         }
     }
 
-    /// It is looked at, or gone.
+    /// Removes a task that is being looked at or is gone.
     pub(super) fn remove(&mut self, id: TaskId) {
         self.to_offer.remove(id);
         if self.tasks.is_empty() {
@@ -85,17 +84,17 @@ impl Unwanted {
         }
     }
 
-    /// The task is to be offered to the other workers, as soon as that may be.
+    /// Offers the task to the other workers as soon as the rate allows it.
     pub(super) fn offer(&mut self, id: TaskId, now: Moment) {
         self.to_offer.set_by(id, now);
     }
 
-    /// It is not held here any more.
+    /// Cancels the offer of a task that is no longer held here.
     pub(super) fn let_go(&mut self, id: TaskId) {
         self.to_offer.remove(id);
     }
 
-    /// The session that brought them has ended: `knows` says which of them are known all the same.
+    /// Handles the end of the session; `knows` tells which tasks are known regardless of it.
     pub(super) fn session_lost(&mut self, knows: impl Fn(TaskId) -> bool) {
         self.to_offer = Agenda::default();
         let gone: Vec<TaskId> = self.tasks.keys().copied().filter(|id| !knows(*id)).collect();
@@ -104,7 +103,7 @@ impl Unwanted {
         }
     }
 
-    /// The first of them that is asked for by now, and its place.
+    /// The first task with a request by now, and its place.
     fn first(&self, wanted: Option<&WantedLeases>) -> Option<(Moment, TaskId)> {
         let (ready, id) = *self.order.first()?;
         let Some(wanted) = wanted else { return Some((ready, id)) };
@@ -138,7 +137,7 @@ impl Unwanted {
         }
     }
 
-    /// Whether more tasks of a type are asked for than payloads of it are being read.
+    /// Whether more tasks of a type are requested than payloads of it are being read.
     fn may_read(&self, wanted: &WantedLeases) -> impl Fn(&TaskType) -> bool {
         let of = |counts: &BTreeMap<TaskType, usize>, task_type: &TaskType| {
             counts.get(task_type).copied().unwrap_or_default()
@@ -151,7 +150,7 @@ impl Unwanted {
         move |task_type| any_left || of(&wanted.types, task_type) > of(&self.reads, task_type)
     }
 
-    /// When the next one may be offered.
+    /// When the next offer may be made.
     fn may_offer_at(&self) -> Moment {
         let (since, count) = self.offers;
         if count < OFFERS_MAX { Moment::default() } else { since + OFFERS_PAUSE }
@@ -172,36 +171,34 @@ impl Unwanted {
 }
 
 impl Partition {
-    /// What type a task has, as its message says. Asked for only where somebody asks for tasks of
-    /// some types.
+    /// Notes the type of a task from its message. Used only while requests name types.
     pub fn note_type(&mut self, id: TaskId, task_type: TaskType) {
         if let Some(open) = self.open.get_mut(&id) {
             open.task_type = Some(task_type);
         }
     }
 
-    /// Whether there are tasks that wait until somebody asks for their types.
+    /// Whether there are tasks that wait for a request for their types.
     #[must_use]
     pub fn has_unwanted(&self) -> bool {
         !self.unwanted.tasks.is_empty()
     }
 
-    /// How many deliveries more may come than there are requests, so that those are found that are
-    /// asked for.
+    /// Number of deliveries to request beyond the open requests, to find the requested tasks.
     #[must_use]
     pub fn looks_ahead(&self) -> usize {
         let kept = self.unwanted.tasks.len();
         kept.min(AHEAD_MAX).min(KEPT_MAX.saturating_sub(kept))
     }
 
-    /// Tasks for which nobody asks that count as what was asked for, so that no more come.
+    /// Number of tasks without a request that count as requested ones, so that no more come.
     #[must_use]
     pub fn unwanted_beyond(&self) -> usize {
         self.unwanted.tasks.len().saturating_sub(KEPT_MAX)
     }
 
-    /// The type of a task that nobody asks for. What type it has that was neither delivered nor
-    /// offered tells its message, which is read for that.
+    /// The type of a task without a request. For a task that was neither delivered nor offered, the
+    /// message is read to find the type.
     pub(super) fn unwanted_type(
         &self,
         id: TaskId,
@@ -213,7 +210,8 @@ impl Partition {
         let is_wanted = match (decision, slots.wanted()) {
             (Decision::ReadPayload, Some(wanted)) => self.unwanted.may_read(wanted)(&task_type),
             (Decision::Claim(_), Some(wanted)) => wanted.of(task_type) > 0,
-            // What was still on its way for a request that is over the others may be asked for.
+            // A task that was in flight for a request that is over may be requested at another
+            // worker.
             (Decision::ReadPayload | Decision::Claim(_), None) => {
                 slots.free() > 0 || !self.machine.leases() || !self.has_others(now)
             }
@@ -222,7 +220,7 @@ impl Partition {
         (!is_wanted).then_some(task_type)
     }
 
-    /// Its payload is read because somebody asks for its type.
+    /// Notes a payload read for a request for its type.
     pub(super) fn note_read(&mut self, id: TaskId, slots: &Slots) {
         if slots.wanted().is_some()
             && let Some(task_type) = self.open.get(&id).and_then(|open| open.task_type)
@@ -231,7 +229,7 @@ impl Partition {
         }
     }
 
-    /// A task is claimed: one less is asked for.
+    /// Counts a claimed task: one request less is open.
     pub(super) fn take_for(&mut self, id: TaskId, slots: &mut Slots) {
         if slots.wanted().is_some()
             && let Some(task_type) = self.open.get(&id).and_then(|open| open.task_type)
@@ -240,8 +238,8 @@ impl Partition {
         }
     }
 
-    /// Nobody asks for it: it waits without its payload, and is looked at again when it may be
-    /// closed.
+    /// Keeps a task without a request: it waits without its payload, and is looked at again when it
+    /// may be closed.
     pub(super) fn keep_unwanted(&mut self, id: TaskId, task_type: TaskType, now: Moment) {
         self.machine.drop_waiting_payload(id);
         self.waiting.remove(id);
@@ -250,7 +248,7 @@ impl Partition {
         let heartbeat = self.settings.ledger.heartbeat;
         if let Some(open) = self.open.get_mut(&id) {
             open.granted = false;
-            // An offer that came to nothing is not repeated at full speed.
+            // An offer without effect is repeated only after a heartbeat interval.
             let again = open.offered.map(|at| at + heartbeat).unwrap_or_default();
             let offer = may.then_some((now + OFFERED_AFTER).max(again));
             self.unwanted.keep(id, task_type, place(open.ready_ms), offer);
@@ -258,7 +256,7 @@ impl Partition {
         self.look_when_it_closes(id, now);
     }
 
-    /// The first of those that somebody asks for by now, and its place in the order of ready tasks.
+    /// The first task with a request by now, and its place in the order of ready tasks.
     pub(super) fn first_unwanted(&self, now: Moment, slots: &Slots) -> Option<(Moment, TaskId)> {
         if self.unwanted.tasks.is_empty() || slots.full || !self.may_take(now) {
             return None;
@@ -266,8 +264,8 @@ impl Partition {
         self.unwanted.first(slots.wanted())
     }
 
-    /// What was delivered here and nobody has asked for is offered where others are: they may be
-    /// asked for it.
+    /// Offers tasks that were delivered here without a request, if there are other workers: they
+    /// may have requests.
     pub(super) fn offer_unwanted(&mut self, now: Moment, slots: &mut Slots) {
         self.unwanted.offer_at = None;
         if self.unwanted.to_offer.next().is_none()
@@ -286,7 +284,7 @@ impl Partition {
         self.unwanted.offer_at = next.map(|at| at.max(self.unwanted.may_offer_at()));
     }
 
-    /// The claim that offers a task to the others, if nobody asks for it here.
+    /// The claim that offers a task to the others, if there is no request for it here.
     pub(super) fn offer_of(&self, id: TaskId, now: Moment, slots: &Slots) -> Option<ClaimKind> {
         let ready_by = self.wall.at(now);
         let may = self.may_offer(id);
@@ -296,12 +294,12 @@ impl Partition {
         if asked_for > 0 {
             return None;
         }
-        // Whose clock is ahead must not make others wait.
+        // A worker with a fast clock must not make others wait.
         Some(ClaimKind::Offer(Offer { task_type, ready_ms: open.ready_ms.min(ready_by) }))
     }
 
-    /// Whether a task may be offered: others would not come by it, or late. What goes on with an
-    /// attempt that had begun is not: an offer would not say so.
+    /// Whether a task may be offered: other workers would not get it, or late. A task that
+    /// continues an attempt is not offered, because an offer would not tell that.
     fn may_offer(&self, id: TaskId) -> bool {
         let ours = |task: &Task| task.held || self.machine.is_own(task.fold.owner);
         let may = |task: &Task| match task.fold.phase {

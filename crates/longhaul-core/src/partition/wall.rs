@@ -1,32 +1,33 @@
-//! The wall clock, as the clock of the worker shows it: for what is to happen at an instant, months
-//! ahead and across restarts.
+//! The wall clock in terms of the worker's clock, for instants that may be months ahead and across
+//! restarts.
 //!
-//! The worker calculates with a clock that never jumps. What the wall clock said beside it is noted
-//! with each entry that is read, so at least once per heartbeat interval, and an instant is
-//! converted when it is looked at: a wall clock that is set right takes effect by then.
+//! The worker calculates with a clock that never jumps. It notes the wall clock beside it with each
+//! entry read, so at least once per heartbeat interval. An instant is converted when it is needed:
+//! a corrected wall clock takes effect by then.
 
 use crate::protocol::moment::Moment;
 use std::time::Duration;
 
-/// See the module's documentation.
+/// The offset between the wall clock and the worker's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct WallClock {
-    /// What the wall clock said when the other one began, in ms since the epoch.
+    /// The wall-clock time at the zero of the worker's clock, in ms since the epoch.
     zero_ms: i64,
 }
 
 impl WallClock {
-    /// It says this now, in ms since the epoch.
+    /// Sets the wall-clock time at this moment, in ms since the epoch.
     pub(super) fn set(&mut self, now: Moment, wall_ms: u64) {
         self.zero_ms = signed(wall_ms).saturating_sub(millis(now));
     }
 
-    /// What it says, in ms since the epoch.
+    /// The wall-clock time at this moment, in ms since the epoch.
     pub(super) fn at(self, now: Moment) -> u64 {
         u64::try_from(self.zero_ms.saturating_add(millis(now))).unwrap_or(0)
     }
 
-    /// When it says this: from then on [`WallClock::at`] is not below it.
+    /// The moment at which the wall clock shows this time: from then on [`WallClock::at`] is not
+    /// below it.
     pub(super) fn moment(self, wall_ms: u64) -> Moment {
         let ms = signed(wall_ms).saturating_sub(self.zero_ms);
         Moment(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))

@@ -1,15 +1,15 @@
-//! The body of a ledger entry: one byte that says its form, then the content.
+//! The body of a ledger entry: one byte for its form, then the content.
 //!
-//! Why the byte: compaction takes a keyed message with an empty payload for a tombstone, whatever
-//! its properties say, so a claim without a body would be removed by it. Only a tombstone is empty.
+//! The byte is needed because compaction treats a keyed message with an empty payload as a
+//! tombstone, whatever its properties, so it would remove a claim without a body. Only a tombstone
+//! is empty.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The content is the rest of the body, as it is: a result, a failure reason, a checkpoint, or
-/// nothing.
+/// The rest of the body is the plain content: a result, a failure reason, a checkpoint, or nothing.
 const RAW: u8 = 0x01;
 
-/// The body with this content, which may be empty.
+/// Builds the body with this content, which may be empty.
 #[must_use]
 pub fn encode(content: &[u8]) -> Bytes {
     if content.is_empty() {
@@ -21,8 +21,7 @@ pub fn encode(content: &[u8]) -> Bytes {
     body.freeze()
 }
 
-/// The content of a body; `None` when the body is empty or has a form that this version does not
-/// know.
+/// The content of a body; `None` if the body is empty or this version does not know its form.
 #[must_use]
 pub fn decode(body: &Bytes) -> Option<Bytes> {
     (*body.first()? == RAW).then(|| body.slice(1..))
@@ -32,8 +31,8 @@ pub fn decode(body: &Bytes) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    /// Claims and results without bytes once went out with an empty body: a compaction removed
-    /// them, and every running task was started a second time.
+    /// Earlier, claims and results without bytes were published with an empty body: a compaction
+    /// removed them, and every running task was started a second time.
     #[test]
     fn no_body_is_empty_and_what_is_empty_is_no_body() {
         for content in [b"".as_slice(), b"x", b"\x01"] {

@@ -1,4 +1,4 @@
-//! Which task a worker may claim, and with which claim.
+//! Decides which task a worker may claim, and with which claim.
 //!
 //! | fold says | holder of a delivery | any other worker (*adoption*) |
 //! |---|---|---|
@@ -6,50 +6,51 @@
 //! | RETRY | when due, or at once to close it when it was cancelled | overdue, payload read first |
 //! | RUNNING by another | when its owner is stale | owner stale, payload read first |
 //!
-//! *Due* and *stale* are judged by the claimer's own clock (`silence.rs`); this module only says
-//! what follows.
+//! *Due* and *stale* are judged by the claimer's own clock (`silence.rs`); this module only draws
+//! the conclusions.
 
 use super::entry::ClaimKind;
 use super::fold::{Phase, TaskFold};
 
-/// What a worker knows of a task besides its fold.
+/// A worker's knowledge of a task besides its fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Circumstances {
-    /// It holds a delivery of the task.
+    /// Whether the worker holds a delivery of the task.
     pub holder: bool,
-    /// The payload is at hand.
+    /// Whether the payload is in memory.
     pub payload: bool,
-    /// RETRY: the next attempt is due for a worker in this role, or its limits close the task for
-    /// it. RUNNING: the owner is stale, and the delay of an adopter over. NEW, and cancelled: that
-    /// delay is over.
+    /// Whether a claim is due. RETRY: the next attempt is due for a worker in this role, or the
+    /// task's limits close it. RUNNING: the owner is stale, and an adopter's delay is over. NEW and
+    /// cancelled: that delay is over.
     pub due: bool,
-    /// How the task's own limits close it by now, if they do: FINAL or EXPIRED, judged by the
-    /// claimer's wall clock. Or what it waits for closes it, or parks it.
+    /// The claim that closes the task now, if any: FINAL or EXPIRED because of its own limits,
+    /// judged by the claimer's wall clock; or a claim that closes or parks it because of its
+    /// dependencies.
     pub closes: Option<ClaimKind>,
 }
 
-/// What follows from fold and circumstances.
+/// The decision about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// Publish this claim.
     Claim(NextClaim),
     /// Read the payload from the task topic, then decide again.
     ReadPayload,
-    /// Nothing now.
+    /// Do nothing now.
     Wait,
 }
 
 /// The claim to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NextClaim {
-    /// Runs the task or closes it.
+    /// Whether it runs the task or closes it.
     pub kind: ClaimKind,
     /// Its attempt.
     pub attempt: u32,
 }
 
-/// The claim that the folded state calls for: closing when the task was cancelled, has no attempt
-/// left, or its own limits close it.
+/// The claim for this state: a closing one if the task was cancelled, has no attempt left, or is
+/// closed by its own limits.
 #[must_use]
 pub const fn next_claim(
     fold: &TaskFold,
@@ -67,7 +68,7 @@ pub const fn next_claim(
     }
 }
 
-/// What a worker that is idle on a task does next.
+/// The next step of an idle worker for a task.
 #[must_use]
 pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) -> Decision {
     let Circumstances { holder, payload, due, closes } = circumstances;
@@ -82,8 +83,7 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) 
         }
     }
     let claim = next_claim(fold, max_attempts, closes);
-    // Of a task that was not delivered its message alone says that it is there, and how many came
-    // with it.
+    // Only the message proves that an undelivered task exists, and gives the size of its batch.
     let unseen = fold.phase == Phase::New && !holder;
     if (claim.kind == ClaimKind::Run || unseen) && !payload {
         Decision::ReadPayload
@@ -123,7 +123,7 @@ mod tests {
         check(cancelled, HOLDER, close(ClaimKind::Cancelled, 0));
     }
 
-    /// A cancelled task that was delivered nowhere waited until somebody asked for tasks.
+    /// Earlier, a cancelled task that was delivered nowhere waited for the next request for tasks.
     #[test]
     fn others_close_a_new_task_that_was_cancelled_when_its_message_was_read() {
         let cancelled = TaskFold { cancel: true, ..TaskFold::default() };
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// A task that waits for a retry in an hour used to stay for that hour after it was cancelled.
+    /// Earlier, a task waiting for a retry in an hour stayed for that hour after it was cancelled.
     #[test]
     fn the_holder_closes_a_cancelled_retry_at_once() {
         let fold =

@@ -1,19 +1,19 @@
-//! The settings that all workers of a ledger must share. They stand in the ledger itself, as its
-//! `cfg` entry: write-once per version, the highest version counts.
+//! The settings that all workers of a ledger must share. They are stored on the ledger itself, as
+//! its `cfg` entry: write-once per version; the highest version applies.
 
 use crate::topics::DEFAULT_SUBSCRIPTION;
 use std::time::Duration;
 
-/// The version of the task protocol that this build speaks. 3 knows claims that park a task, 4
-/// knows leases.
+/// The version of the task protocol of this build. Version 3 added claims that park a task, version
+/// 4 added leases.
 pub const PROTOCOL_VERSION: u32 = 4;
 
-/// The first version that knows claims that park a task. To an earlier one such a claim is no
-/// entry, so that two workers would run the task.
+/// The first version with claims that park a task. An earlier version ignores such a claim, so two
+/// workers would run the task.
 pub const PROTOCOL_PARKS: u32 = 3;
 
-/// The first version that knows leases. An earlier one waits for heartbeats of a lease, and would
-/// take its task over after 2 H.
+/// The first version with leases. An earlier version expects heartbeats of a lease, and would take
+/// its task over after 2 heartbeat intervals.
 pub const PROTOCOL_LEASES: u32 = 4;
 
 /// A version of a ledger's settings.
@@ -21,28 +21,28 @@ pub const PROTOCOL_LEASES: u32 = 4;
 pub struct LedgerConfig {
     /// Version of these settings, from 1.
     pub version: u32,
-    /// The subscription that the ledger belongs to: two groups of workers on one task topic must
-    /// not share a ledger.
+    /// The subscription of the ledger: two groups of workers on one task topic must not share a
+    /// ledger.
     pub subscription: String,
-    /// H: how often an owner says that it is alive.
+    /// Heartbeat interval of an owner (H).
     pub heartbeat: Duration,
-    /// R: how long a finished task stays in the ledger.
+    /// How long a finished task stays on the ledger (R).
     pub ledger_retention: Duration,
-    /// G: how old a view may get before its worker fences itself.
+    /// Maximum age of a view before its worker fences itself (G).
     pub self_fence: Duration,
-    /// Workers that speak an older version of the protocol must stay out.
+    /// Minimum version of the protocol that a worker must speak.
     pub protocol_min: u32,
 }
 
-/// Those of a ledger's settings that each worker is configured with.
+/// The settings of a ledger that each worker configures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LedgerTimes {
-    /// H: `WorkerConfig::heartbeat`.
+    /// Heartbeat interval (H): `WorkerConfig::heartbeat`.
     pub heartbeat: Duration,
-    /// R: `WorkerConfig::ledger_retention`.
+    /// Ledger retention (R): `WorkerConfig::ledger_retention`.
     pub ledger_retention: Duration,
-    /// G: `WorkerConfig::self_fence`.
+    /// Self-fence limit (G): `WorkerConfig::self_fence`.
     pub self_fence: Duration,
 }
 
@@ -50,14 +50,14 @@ pub struct LedgerTimes {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerConfigError {
-    /// Another subscription's ledger.
+    /// The ledger belongs to another subscription.
     #[error(
         "the ledger belongs to subscription `{theirs}`, not to `{ours}`: give this worker a ledger topic of its own"
     )]
     Subscription {
-        /// What the ledger says.
+        /// The ledger's subscription.
         theirs: String,
-        /// What the worker is configured with.
+        /// The worker's subscription.
         ours: String,
     },
     /// A setting differs.
@@ -67,25 +67,26 @@ pub enum LedgerConfigError {
     Differs {
         /// The setting.
         name: &'static str,
-        /// What the ledger says.
+        /// The ledger's value.
         theirs: Duration,
-        /// What the worker is configured with.
+        /// The worker's value.
         ours: Duration,
-        /// All settings of this kind that stand on the ledger.
+        /// All settings of this kind on the ledger.
         ledger: LedgerTimes,
     },
-    /// A newer protocol is needed.
+    /// The ledger requires a newer protocol version.
     #[error(
         "the ledger needs protocol version {needed}, this build speaks {PROTOCOL_VERSION}: upgrade this worker"
     )]
     Protocol {
-        /// The version that the ledger asks for.
+        /// The required version.
         needed: u32,
     },
 }
 
 impl Default for LedgerConfig {
-    /// Version 1 for the default subscription: H is 10 s, R 1 h, G 10 min.
+    /// Version 1 for the default subscription: heartbeat interval 10 s, ledger retention 1 h,
+    /// self-fence limit 10 min.
     fn default() -> Self {
         Self {
             version: 1,
@@ -99,25 +100,25 @@ impl Default for LedgerConfig {
 }
 
 impl LedgerConfig {
-    /// Whether all who may work under these settings speak this version of the protocol.
+    /// Whether all workers under these settings speak at least this version of the protocol.
     #[must_use]
     pub const fn keep_out_before(&self, protocol: u32) -> bool {
         self.protocol_min >= protocol
     }
 
-    /// The next version of these settings, which keeps those out who do not; `None` behind the last
-    /// one.
+    /// The next version of these settings, which requires this protocol version; `None` after the
+    /// last version.
     #[must_use]
     pub fn keeping_out_before(&self, protocol: u32) -> Option<Self> {
         let version = self.version.checked_add(1)?;
         Some(Self { version, protocol_min: protocol, ..self.clone() })
     }
 
-    /// Whether a worker configured with `self` may work on a ledger whose newest settings are
-    /// `theirs`.
+    /// Checks whether a worker configured with `self` may work on a ledger whose newest settings
+    /// are `theirs`.
     ///
     /// # Errors
-    /// Names the first setting that differs.
+    /// The first setting that differs.
     pub fn agrees_with(&self, theirs: &Self) -> Result<(), LedgerConfigError> {
         if theirs.protocol_min > PROTOCOL_VERSION {
             return Err(LedgerConfigError::Protocol { needed: theirs.protocol_min });
@@ -188,8 +189,8 @@ mod tests {
         }
     }
 
-    /// Two workers with different settings would judge each other's silence by different clocks,
-    /// and two subscriptions would take each other's tasks for their own.
+    /// Two workers with different settings would judge silence by different intervals, and two
+    /// subscriptions would take each other's tasks for their own.
     #[test]
     fn whatever_workers_must_share_is_compared() {
         let ours = config();

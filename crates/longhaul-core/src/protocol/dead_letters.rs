@@ -1,14 +1,14 @@
-//! Which ends of tasks get a dead letter.
+//! Which outcomes of tasks get a dead letter.
 
 use super::fold::Phase;
 
-/// A queue says which of its tasks get one, and all of its workers say the same. No fold depends on
-/// it.
+/// The outcomes that get a dead letter. This is a setting of the queue, the same for all of its
+/// workers. No fold depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeadLetterKinds {
-    /// Those that failed for good.
+    /// Tasks that failed for good.
     pub failed: bool,
-    /// Those that expired.
+    /// Tasks that expired.
     pub expired: bool,
 }
 
@@ -19,7 +19,7 @@ impl Default for DeadLetterKinds {
 }
 
 impl DeadLetterKinds {
-    /// Whether a task that has ended like this gets a dead letter.
+    /// Whether a task with this outcome gets a dead letter.
     #[must_use]
     pub const fn wants(self, end: Phase) -> bool {
         match end {

@@ -1,28 +1,31 @@
-//! Entries of the ledger C, and their form as messages: the properties say what an entry is, the
-//! body (`body.rs`) holds a result, a failure reason or a checkpoint, and is never empty.
+//! Entries of the ledger, and their form as messages. The properties describe the entry; the body
+//! (`body.rs`) holds a result, a failure reason or a checkpoint, and is never empty.
 //!
 //! | property | meaning |
 //! |---|---|
 //! | `k` | kind: `claim`, `done`, `cancel`, `hb`, `ckpt`, `keep`, `cfg`, `seal` |
 //! | `t` | task id |
 //! | `e`, `a`, `o` | epoch, attempt, owner |
-//! | `s` | status of a claim or an outcome; of a claim `PARKED` if the task waits for those that the body names |
-//! | `y`, `at` | of a claim PARKED that offers the task to anybody: its type, and since when it is ready, in ms |
+//! | `s` | status of a claim or an outcome; `PARKED` on a claim if the task waits for others |
+//! | `y`, `at` | on an offer (a claim PARKED): the task's type, and since when it is ready, in ms |
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
-//! | `w` | of a RELEASED: `drain` if the attempt had begun and its worker was stopped, `park` if the task waits for those that the body names |
-//! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
-//! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
-//! | `ma`, `tb`, `x` | of a claim, where the task has it: its own number of attempts, its total budget in ms, and when it expires |
-//! | `m` | of a claim that runs a task without an `ma`: how many attempts its writer gives it |
-//! | `ttl` | of a claim that grants a lease, and of a `keep` that renews it: after so many ms of silence the lease may be ended |
-//! | `by` | of a `keep`: the worker that looks after the lease from now on |
+//! | `w` | on a RELEASED: `drain` if the attempt had begun and its worker was stopped |
+//! | | `park` if the task waits for those that the body names |
+//! | `b` | on a claim: number of tasks of its batch that were not acknowledged one by one |
+//! | `f` | base of a claim: time of the first claim, in ms by that claimer's wall clock |
+//! | `ma`, `tb`, `x` | on a claim: the task's maximum of attempts, total budget in ms, expiry |
+//! | `m` | on a claim that runs a task without `ma`: its writer's maximum of attempts |
+//! | `ttl` | on a claim of a lease and a `keep`: ms of silence after which the lease may be ended |
+//! | `by` | on a `keep`: the worker that attends the lease from now on |
 //! | `sub` | subscription (hb, cfg) |
-//! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
-//! | `lc`, `lw` | of a heartbeat of a gateway: its claims and outcomes for leases, stored and on their way |
-//! | `m` | of a heartbeat, where it says so: how many attempts the sender gives a task |
-//! | `p` | of a heartbeat: up to which position of the ledger M shows the ends that the owner has written |
-//! | `n` | of a seal: how many tasks ended COMPLETED, FINAL, CANCELLED, EXPIRED |
-//! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
+//! | `q`, `u` | on a heartbeat: number, uptime in ms |
+//! | `c`, `w` | on a heartbeat: the owner's claims and outcomes stored, and in flight |
+//! | `lc`, `lw` | on a gateway's heartbeat: the same for its claims and outcomes for leases |
+//! | `m` | on a heartbeat, optional: the sender's maximum of attempts |
+//! | `p` | on a heartbeat: ledger position up to which the metadata topic shows the owner's ends |
+//! | `n` | on a seal: number of tasks that ended COMPLETED, FINAL, CANCELLED, EXPIRED |
+//! | `h`, `r`, `g` | on a cfg, in ms: heartbeat interval, ledger retention, self-fence limit |
+//! | `v` | on a cfg: minimum protocol version |
 
 mod read;
 
@@ -40,27 +43,27 @@ use read::EntryReader;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold
-/// looks at no other.
+/// An entry of the ledger, without the content of its body, which the fold never reads; only a
+/// seal's body is part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// Asks for an epoch of a task.
+    /// Claims an epoch of a task.
     Claim(Claim),
     /// Ends the epoch that its owner holds.
     Done(Done),
-    /// Asks for the end of a task, whatever its state.
+    /// Requests the end of a task, whatever its state.
     Cancel(TaskId),
-    /// Says that an owner is alive.
+    /// Shows that an owner is alive.
     Heartbeat(Heartbeat),
-    /// Keeps what a running attempt wants its successor to find.
+    /// Stores data of a running attempt for the next one.
     Checkpoint(OnceKey),
-    /// Says that whoever holds a lease is alive.
+    /// Shows that the holder of a lease is alive.
     Renewal(Renewal),
-    /// Says that tasks are over for good: see `seal.rs`.
+    /// Declares tasks to be over for good: see `seal.rs`.
     Seal(Seal),
-    /// Settings that every worker on this ledger must share.
+    /// Settings that every worker of this ledger must share.
     Config(LedgerConfig),
-    /// The key is of no more use.
+    /// Removes a key that is no longer needed.
     Tombstone(Key),
 }
 
@@ -73,47 +76,46 @@ pub struct Claim {
     pub attempt: u32,
     /// Whether it runs the task or closes it.
     pub kind: ClaimKind,
-    /// How many tasks of the batch that the message came in were not acknowledged one by one, so
-    /// that workers without the delivery know it; `None` when it came alone.
+    /// Number of tasks in the message's batch that were not acknowledged one by one, for workers
+    /// without the delivery; `None` if the task was not in a batch.
     pub batch_size: Option<u32>,
-    /// What makes the task's older keys superfluous.
+    /// Makes the task's older keys superfluous.
     pub base: Option<Base>,
-    /// What the task's message allows it as a whole, so that workers without the payload know it.
+    /// Limits in the task's message for the task as a whole, for workers without the payload.
     pub limits: Limits,
-    /// How many attempts the writer gives a task whose message does not say it. Whether the task
-    /// has another one after this claim goes by that, whoever looks at it then: workers may be set
-    /// differently. Claims that run have it.
+    /// The writer's maximum of attempts, if the task's message sets none. It decides whether
+    /// another attempt follows this claim, even if another worker decides, because workers may have
+    /// different settings. Claims that run a task carry it.
     pub gives: Option<NonZeroU32>,
-    /// It grants a lease: its owner id is the lease's, and has no heartbeats. After so many ms in
-    /// which nothing is read of the lease it may be ended by any worker.
+    /// Set if the claim grants a lease: its owner id belongs to the lease and has no heartbeats.
+    /// Any worker may end the lease after nothing of it was read for this many ms.
     pub lease_ms: Option<LeaseMs>,
-    /// The order key that the task has on a queue with an order. Claims that run have it, and
-    /// offers.
+    /// The task's order key on a queue with an order. Claims that run a task carry it, and offers.
     pub order: Option<NameHash>,
 }
 
 /// The silence after which a lease may be ended, in ms.
 pub type LeaseMs = NonZeroU32;
 
-/// The same as a time.
+/// The lease time as a duration.
 #[must_use]
 pub fn lease_time(lease_ms: LeaseMs) -> Duration {
     Duration::from_millis(u64::from(lease_ms.get()))
 }
 
-/// Renews a lease. The fold looks at it as at a checkpoint, and it changes nothing there.
+/// Renews a lease. The fold treats it like a checkpoint; it does not change the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Renewal {
-    /// Task, epoch and owner of the lease; the serial is that of all renewals.
+    /// Task, epoch and owner of the lease; the serial is the one of all renewals.
     pub key: OnceKey,
     /// The silence after which the lease may be ended from now on.
     pub lease_ms: LeaseMs,
-    /// The worker that looks after the lease from now on.
+    /// The worker that attends the lease from now on.
     pub by: OwnerId,
 }
 
 impl Claim {
-    /// A claim that says nothing beyond what each has to say.
+    /// A claim with the required fields only.
     #[must_use]
     pub const fn plain(key: OnceKey, attempt: u32, kind: ClaimKind) -> Self {
         Self {
@@ -130,16 +132,15 @@ impl Claim {
     }
 }
 
-/// What a claim says besides epoch and attempt so that nobody needs an older entry of its task.
-/// Claims that run have it, when many such entries stand there; when it was accepted and read back
-/// those may go.
+/// Data in a claim that replaces all older entries of its task. Claims that run a task carry it
+/// when there are many such entries, which may be removed after it was accepted and read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Base {
-    /// When the task was claimed first, in ms by the wall clock of that claimer.
+    /// Time of the task's first claim, in ms by that claimer's wall clock.
     pub created_ms: u64,
 }
 
-/// What a claim does when it is accepted.
+/// The effect of an accepted claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimKind {
     /// The owner runs the attempt.
@@ -150,11 +151,11 @@ pub enum ClaimKind {
     Cancelled,
     /// Closes: the task was not started in time.
     Expired,
-    /// Parks: the task waits for others, which the body names. Nothing runs in this epoch, and no
-    /// attempt is used.
+    /// Parks: the task waits for others, which the body names. No attempt runs in this epoch, and
+    /// none is used.
     Park,
-    /// Offers: nobody asks for the task where it was delivered, so that anybody may claim it.
-    /// Nothing runs in this epoch, and no attempt is used.
+    /// Offers: the worker with the delivery has no request for the task, so any worker may claim
+    /// it. No attempt runs in this epoch, and none is used.
     Offer(Offer),
 }
 
@@ -165,15 +166,15 @@ pub struct Done {
     pub key: OnceKey,
     /// The attempt that it ends.
     pub attempt: u32,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The worker that has written it in the name of a lease which another one has granted: it is
-    /// that one's to show.
+    /// The worker that wrote it in the name of a lease granted by another one: the writer shows the
+    /// end.
     pub writer: Option<OwnerId>,
 }
 
 impl Done {
-    /// Who has written it: its owner, unless that is a lease for which another worker spoke.
+    /// The writer: the owner, unless another worker spoke for a lease.
     #[must_use]
     pub fn written_by(&self) -> OwnerId {
         self.writer.unwrap_or(self.key.owner)
@@ -198,42 +199,44 @@ pub enum Outcome {
 /// A heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
-    /// Who is alive.
+    /// The sender.
     pub owner: OwnerId,
     /// The subscription whose tasks it works on.
     pub subscription: String,
     /// Number of the heartbeat, so that its sender knows which one came back.
     pub number: u64,
-    /// Claims and outcomes of this owner that have their receipt; who has read fewer has lost
-    /// entries.
+    /// Number of claims and outcomes of this owner that have their receipt; a reader of fewer has
+    /// lost entries.
     pub receipted: u64,
-    /// Claims and outcomes of this owner that wait for their receipt; `None` when it does not say.
+    /// Number of claims and outcomes of this owner that wait for their receipt; `None` if not
+    /// given.
     pub underway: Option<u64>,
-    /// The same of the claims and outcomes that the sender has published in the name of leases:
-    /// those that have their receipt, and those that wait for it. `None` when it does not say.
+    /// The same for claims and outcomes that the sender has published in the name of leases: with
+    /// receipt, and waiting for it. `None` if not given.
     pub leased: Option<(u64, u64)>,
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,
-    /// How many attempts the sender gives a task, so that people learn of workers that disagree;
-    /// nothing follows from it.
+    /// The sender's maximum of attempts, so that differences between workers can be reported;
+    /// nothing depends on it.
     pub max_attempts: Option<u32>,
-    /// Of every end that this owner has written up to this position of the ledger, dead letter and
-    /// entry on M are stored; `None` when it does not say.
+    /// Position on the ledger up to which this owner has shown its ends: their dead letters and
+    /// metadata entries are stored. `None` if not given.
     pub shown_to: Option<Position>,
-    /// The sender has read the ledger for a while and still does: it takes no turn in anything.
+    /// Whether the sender has been reading the ledger for a while and has not finished: it takes no
+    /// turns.
     pub reading: bool,
 }
 
 /// The message is not an entry of this protocol version; the fold ignores and counts it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// It was published in another cluster, where the ids of tasks mean other tasks.
+    /// It was published in another cluster, where task ids denote other tasks.
     #[error("it comes from another cluster")]
     Replicated,
-    /// It has no key, or one of another form.
+    /// Its key is missing or has an unknown form.
     #[error("key is missing or malformed")]
     Key,
-    /// Its body is empty, or has a form that this version does not know.
+    /// Its body is empty, or this version does not know its form.
     #[error("the body is empty or of an unknown form")]
     Body,
     /// A property is missing, malformed, or contradicts the key.
@@ -258,8 +261,7 @@ impl Entry {
         }
     }
 
-    /// The key of a claim or an outcome: those have receipts that somebody waits for, and are
-    /// counted in heartbeats.
+    /// The key of a claim or an outcome. Their receipts are awaited, and heartbeats count them.
     #[must_use]
     pub const fn counted(&self) -> Option<OnceKey> {
         match self {
@@ -355,8 +357,9 @@ impl Entry {
         out.finish()
     }
 
-    /// The body of the entry's message. `content` is what it holds besides what the entry says
-    /// itself: a result, a failure reason, a checkpoint, or nothing. Only a tombstone's is empty.
+    /// The body of the entry's message. `content` is the data that the entry itself does not
+    /// contain: a result, a failure reason, a checkpoint, or nothing. Only a tombstone's body is
+    /// empty.
     #[must_use]
     pub fn body(&self, content: &[u8]) -> Bytes {
         match self {
@@ -372,11 +375,10 @@ impl Entry {
         }
     }
 
-    /// Reads an entry from a message's key, properties and body; `null` says that the message is a
-    /// tombstone.
+    /// Reads an entry from a message's key, properties and body; `null` marks a tombstone.
     ///
     /// # Errors
-    /// When the message is not an entry that this version knows.
+    /// If this version does not know the entry.
     pub fn read(
         key: Option<&str>,
         properties: &Properties,
@@ -392,8 +394,8 @@ impl Entry {
         if let ("seal", Key::Seal(key)) = (from.text("k")?, key) {
             return from.seal(key, body).map(Self::Seal);
         }
-        // A compaction would remove what is empty: what some readers may never see, none must act
-        // upon.
+        // Compaction would remove an empty message: no worker may act on an entry that others may
+        // never see.
         let content = body::decode(body).ok_or(EntryError::Body)?;
         match (from.text("k")?, key) {
             ("claim", Key::Once(key)) => from.claim(key, &content).map(Self::Claim),
@@ -413,7 +415,7 @@ impl Entry {
 }
 
 impl ClaimKind {
-    /// Whether the task has begun with it, in the line of its order key.
+    /// Whether the task begins with this claim, in the line of its order key.
     pub(crate) const fn begins(self) -> bool {
         matches!(self, Self::Run | Self::Offer(_))
     }
@@ -440,7 +442,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the task ends with it.
+    /// Whether this outcome ends the task.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         matches!(self, Self::Completed | Self::Final | Self::Cancelled)

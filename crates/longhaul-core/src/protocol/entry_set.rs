@@ -1,29 +1,28 @@
 //! Sets of entries of one partition of the task topic, as ranges: the entries of a topic are dense,
-//! so what is over is a few ranges and not a million ids.
+//! so finished ones form a few ranges instead of a million ids.
 
 use crate::task::{EntryId, TaskId};
 use std::ops::RangeInclusive;
 
-/// How all tasks of an entry ended. It is part of the set, so that those who depend on a task can
-/// still be told.
+/// The outcome of all tasks of an entry. The set includes it for tasks that depend on a task in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BatchOutcome {
-    /// All are COMPLETED, or were dropped and are nobody's.
+    /// All are COMPLETED, or were dropped because no worker runs them.
     Completed,
     /// All are over without a result: FINAL, CANCELLED, EXPIRED.
     Failed,
-    /// A batch of which some are COMPLETED and some are not; which ones is not known any more.
+    /// A batch in which only some tasks are COMPLETED; which ones is no longer known.
     Mixed,
 }
 
-/// A set of entries, each with how its tasks ended.
+/// A set of entries, each with the outcome of its tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntrySet {
-    /// Sorted, apart from each other, and none longer than it must be: equal sets are equal values.
+    /// Sorted, disjoint and as long as possible: equal sets are equal values.
     ranges: Vec<Range>,
 }
 
-/// Entries of one ledger of the managed log, one behind the other, that ended alike.
+/// Consecutive entries of one ledger of the managed log with the same outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     /// The ledger of the managed log.
@@ -32,7 +31,7 @@ pub struct Range {
     pub first: u64,
     /// The last entry.
     pub last: u64,
-    /// How the tasks of all of them ended.
+    /// The outcome of the tasks of all of them.
     pub ended: BatchOutcome,
 }
 
@@ -44,19 +43,19 @@ impl Range {
         EntryId { ledger, entry: first }..=EntryId { ledger, entry: last }
     }
 
-    /// The ids of all tasks of these entries, whatever their partition and place in a batch.
+    /// The ids of all tasks of these entries, for any partition and batch index.
     #[must_use]
     pub const fn tasks(&self) -> RangeInclusive<TaskId> {
         let entries = self.entries();
         *TaskId::all_of(*entries.start()).start()..=*TaskId::all_of(*entries.end()).end()
     }
 
-    /// Whether the entry lies in it.
+    /// Whether the entry is in the range.
     const fn contains(&self, entry: EntryId) -> bool {
         self.ledger == entry.ledger && self.first <= entry.entry && entry.entry <= self.last
     }
 
-    /// Whether the next entry, ended alike, would lengthen it.
+    /// Whether the next range continues this one with the same outcome.
     fn is_followed_by(&self, next: &Self) -> bool {
         self.ledger == next.ledger
             && self.last.checked_add(1) == Some(next.first)
@@ -65,8 +64,8 @@ impl Range {
 }
 
 impl EntrySet {
-    /// Adds a range that lies behind all that is there; `false` if it does not, or is empty: it is
-    /// not added then.
+    /// Adds a range behind all others. Returns false, without adding it, if it is not behind them
+    /// or is empty.
     pub fn push(&mut self, range: Range) -> bool {
         let behind = self
             .ranges
@@ -82,13 +81,13 @@ impl EntrySet {
         true
     }
 
-    /// Adds one entry that lies behind all that is there.
+    /// Adds an entry behind all others.
     pub fn push_entry(&mut self, entry: EntryId, ended: BatchOutcome) -> bool {
         let EntryId { ledger, entry } = entry;
         self.push(Range { ledger, first: entry, last: entry, ended })
     }
 
-    /// How the tasks of this entry ended, if it is in the set.
+    /// The outcome of the tasks of this entry, if it is in the set.
     #[must_use]
     pub fn get(&self, entry: EntryId) -> Option<BatchOutcome> {
         let behind = |range: &Range| (range.ledger, range.last) < (entry.ledger, entry.entry);
@@ -101,20 +100,20 @@ impl EntrySet {
         self.ranges.iter().copied()
     }
 
-    /// How many ranges it has: what it costs to keep.
+    /// Number of ranges, which determines the size of the set.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// What is in either. Where both have an entry, `self` says how it ended; no two seals of a
-    /// ledger differ in that.
+    /// The union of two sets. For an entry in both, `self` provides the outcome; no two seals of a
+    /// ledger differ in it.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut union = Self::default();
@@ -123,8 +122,8 @@ impl EntrySet {
         loop {
             match (our, their) {
                 (Some(a), Some(b)) if (b.ledger, b.first) < (a.ledger, a.first) => {
-                    // What lies before our next range goes in, and the rest of it is looked at
-                    // again.
+                    // The part before our next range is added, and the rest is handled in the next
+                    // step.
                     let cut = if b.ledger == a.ledger { b.last.min(a.first - 1) } else { b.last };
                     union.push(Range { last: cut, ..b });
                     their = if cut < b.last {
@@ -153,7 +152,7 @@ impl EntrySet {
         }
     }
 
-    /// Whether all that is in `other` is in this set, too, whatever is said of how it ended.
+    /// Whether this set contains all entries of `other`, whatever their outcomes.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         other.ranges().all(|wanted| {
@@ -241,7 +240,7 @@ mod tests {
             let mut both = other.clone();
             both.extend(one.clone());
             prop_assert_eq!(&listed(&union), &both);
-            // Two equal sets are one value, however they came about.
+            // Equal sets are equal values, however they were built.
             prop_assert_eq!(&union, &set(&both));
             prop_assert!(union.covers(&set(&one)) && union.covers(&set(&other)));
             let covered = other.keys().all(|entry| one.contains_key(entry));

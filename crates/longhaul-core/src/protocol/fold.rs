@@ -1,4 +1,4 @@
-//! The fold: what the entries of one task, in log order, make of it.
+//! The fold: computes the state of a task from its entries in log order.
 //!
 //! ```text
 //!            claim RUN               done COMPLETED, FINAL, CANCELLED
@@ -10,17 +10,16 @@
 //!    └──────────────────────┴── closing claim FINAL, CANCELLED, EXPIRED ┘
 //! ```
 //!
-//! A claim PARKED comes from any open state to RETRY: the task waits for others, or is offered to
-//! anybody.
+//! A claim PARKED moves the task from any open state to RETRY: it waits for others, or is offered
+//! to all workers.
 //!
-//! A seal that names the task ends all of this: it is terminal then, whatever else stands in the
-//! ledger.
+//! A seal that names the task makes it terminal, whatever else is on the ledger.
 //!
-//! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". One
-//! claim may come after a gap: one with a base, which says all that is known of the task, so that
-//! the keys before it can go (`worker/machine/sealing.rs`). Where nothing is gone it is the next
-//! like any other. Whether an owner is stale or a retry is due is the claimer's judgement and never
-//! the fold's, so clocks cannot make two followers disagree.
+//! The rules are strict and complete: there is no "first seen" or "higher epoch wins". One kind of
+//! claim may come after a gap: a claim with a base, which carries the whole known state of the
+//! task, so that the keys before it can be removed (`machine/sealing.rs`). If nothing was
+//! removed it is the next claim like any other. Whether an owner is stale or a retry is due is
+//! decided by the claimer and never by the fold, so clocks cannot make two followers disagree.
 
 use super::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome, Renewal};
 use super::key::{Epoch, OwnerId};
@@ -28,24 +27,24 @@ use super::key::{Epoch, OwnerId};
 /// The folded state of one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TaskFold {
-    /// The last accepted epoch; zero when nobody claimed the task.
+    /// The last accepted epoch; zero before the first claim.
     pub epoch: Epoch,
     /// Attempts used, without those that were given back.
     pub attempt: u32,
-    /// Who holds the epoch, or held it last.
+    /// The owner of the epoch, or its last owner.
     pub owner: OwnerId,
-    /// Where the task stands.
+    /// The phase of the task.
     pub phase: Phase,
-    /// Somebody asked for its end.
+    /// Whether a cancel was requested.
     pub cancel: bool,
     /// When the next attempt is due; meaningful in [`Phase::Retry`].
     pub next_attempt: NextAttempt,
 }
 
-/// Where a task stands.
+/// The phase of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Nobody claimed it.
+    /// It was never claimed.
     #[default]
     New,
     /// An owner holds it.
@@ -60,13 +59,13 @@ pub enum Phase {
     Cancelled,
     /// Terminal: it was not started in time.
     Expired,
-    /// Terminal by a seal: it has ended in one of these ways, and nothing in the ledger about it
-    /// counts any more.
+    /// Terminal by a seal: it has ended in one of these ways, and other ledger entries of it have
+    /// no effect.
     Sealed,
 }
 
 impl Phase {
-    /// Whether nothing can change it any more.
+    /// Whether no entry can change the phase any more.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(
@@ -76,28 +75,28 @@ impl Phase {
     }
 }
 
-/// What the fold made of an entry.
+/// The fold's verdict on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The entry is part of the task's history.
     Accepted,
-    /// The entry changes nothing, for this reason.
+    /// The entry has no effect, for this reason.
     Ignored(IgnoredReason),
 }
 
-/// Why an entry changes nothing. Counted by name in the metrics.
+/// Why an entry has no effect. Metrics count each reason by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IgnoredReason {
-    /// A claim whose epoch is not the next one: somebody else was first, or its history is gone.
+    /// The epoch of a claim is not the next one: another claim was first, or the task's history was
+    /// removed.
     EpochNotNext,
-    /// A claim whose attempt is not above the last one.
+    /// The attempt of a claim is not above the last one.
     AttemptNotAbove,
     /// The task has ended.
     Terminal,
-    /// An outcome or checkpoint of an epoch or owner that is not the current one: the work of a
-    /// zombie.
+    /// An outcome or checkpoint has another epoch or owner than the current one: a zombie wrote it.
     Fenced,
-    /// An outcome or checkpoint of an attempt that is not running any more.
+    /// An outcome or checkpoint of an attempt that no longer runs.
     NotRunning,
     /// The task is over by a seal.
     Sealed,
@@ -106,7 +105,7 @@ pub enum IgnoredReason {
 }
 
 impl TaskFold {
-    /// The state of a task that a seal names: whatever was known of it does not count any more.
+    /// The state of a sealed task: the earlier state no longer matters.
     pub const SEALED: Self = Self {
         epoch: Epoch(0),
         attempt: 0,
@@ -116,7 +115,7 @@ impl TaskFold {
         next_attempt: NextAttempt::new(0, 0),
     };
 
-    /// Takes the task's next entry in log order.
+    /// Applies the task's next entry in log order.
     pub const fn apply(&mut self, entry: &Entry) -> Verdict {
         let verdict = match entry {
             Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
@@ -158,7 +157,7 @@ impl TaskFold {
         matches!(self.phase, Phase::Retry) && self.next_attempt.is_parked()
     }
 
-    /// Whether anybody may claim the task at once, for whoever had it was not asked for it.
+    /// Whether any worker may claim the task at once, because the last owner had no request for it.
     #[must_use]
     pub const fn is_offered(&self) -> bool {
         matches!(self.phase, Phase::Retry) && self.next_attempt.is_offered()

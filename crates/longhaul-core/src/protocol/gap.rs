@@ -1,34 +1,34 @@
-//! Whether this follower has lost entries, which a broker that trims a topic does to a slow reader
-//! without a word.
+//! Detects that this follower has lost entries. A broker that trims a topic drops them silently for
+//! a slow reader.
 //!
-//! Each heartbeat says how many claims and outcomes of its owner are stored, and how many are on
-//! their way. From the first heartbeat on that was read live, at least as many entries of that
-//! owner must have been read as were stored since; only those that were on their way at that first
-//! one may lie before it in the log.
+//! Each heartbeat tells how many claims and outcomes of its owner are stored, and how many are in
+//! flight. From the first heartbeat that was read live, at least as many entries of that owner must
+//! have been read as were stored since. Only entries in flight at that first heartbeat may lie
+//! before it in the log.
 
 use super::entry::{Entry, Heartbeat};
 use super::key::OwnerId;
 use std::collections::BTreeMap;
 
-/// Entries of owners, counted since the first of their heartbeats that was read.
+/// Entries of owners, counted since their first heartbeat that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gaps {
     owners: BTreeMap<OwnerId, OwnerEntryCount>,
-    /// What gateways have published in the name of leases, by [`OwnerId::lessor`].
+    /// Entries that gateways have published in the name of leases, by [`OwnerId::lessor`].
     lessors: BTreeMap<OwnerId, OwnerEntryCount>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OwnerEntryCount {
-    /// Orders the heartbeats of an owner: what is read again after a reconnect is older.
+    /// Orders the heartbeats of an owner: one read again after a reconnect is older.
     uptime_ms: u64,
-    /// Entries of the owner that were read, or lie before its first heartbeat: not less than there
-    /// are of those that it has counted, or will.
+    /// Entries of the owner that were read or lie before its first heartbeat: at least as many as
+    /// it has counted or will count.
     read: u64,
 }
 
 impl Gaps {
-    /// A claim or an outcome was read for the first time.
+    /// Counts a claim or an outcome that is read for the first time.
     pub fn read(&mut self, entry: &Entry) {
         let Some(key) = entry.counted() else { return };
         let writer = if let Entry::Done(done) = entry { done.writer } else { None };
@@ -39,7 +39,8 @@ impl Gaps {
         }
     }
 
-    /// A heartbeat was read live. Returns how many entries of its owner are missing, at least.
+    /// Handles a heartbeat that was read live. Returns the minimum number of missing entries of its
+    /// owner.
     pub fn heard(&mut self, heartbeat: &Heartbeat) -> u64 {
         let Heartbeat { owner, uptime_ms, receipted, underway, leased, .. } = *heartbeat;
         let own = underway
@@ -49,15 +50,15 @@ impl Gaps {
         own + leased
     }
 
-    /// The owner's heartbeat key was tombstoned: it left.
+    /// Handles an owner that left: its heartbeat key was tombstoned.
     pub fn left(&mut self, owner: OwnerId) {
         self.owners.remove(&owner);
         self.lessors.remove(&owner.lessor());
     }
 }
 
-/// Compares the number of entries that have their receipt, and of those that wait for it, with the
-/// number that was read. Returns how many were not read.
+/// Compares the number of entries with and without receipts with the number read. Returns how many
+/// were not read.
 fn heard(
     counts: &mut BTreeMap<OwnerId, OwnerEntryCount>,
     owner: OwnerId,
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 104, 0)), 0);
     }
 
-    /// An entry that lands before a heartbeat may get its receipt after it.
+    /// An entry stored before a heartbeat may get its receipt after it.
     #[test]
     fn what_was_on_its_way_may_lie_before_the_heartbeat() {
         let mut gaps = Gaps::default();
@@ -125,9 +126,9 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 9, 0)), 1);
     }
 
-    /// An outcome that was on its way when a heartbeat was sent, and then did not come, was never
-    /// missed: each heartbeat forgave what was on its way at it. Its own worker waited for it for
-    /// ever.
+    /// Earlier, an outcome that was in flight when a heartbeat was sent and then did not arrive was
+    /// never missed, because each heartbeat excused the entries in flight at its time. Its own
+    /// worker waited for it for ever.
     #[test]
     fn what_was_on_its_way_at_a_heartbeat_is_missing_at_the_next_one() {
         let mut gaps = Gaps::default();
@@ -136,8 +137,8 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 1);
     }
 
-    /// What is stored although its publisher never learned of it makes up for nothing that is
-    /// missing later.
+    /// An entry that is stored although its publisher never learned of it does not make up for a
+    /// later loss.
     #[test]
     fn what_its_owner_has_given_up_hides_nothing() {
         let mut gaps = Gaps::default();
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 50, 0)), 0);
     }
 
-    /// A heartbeat that a reconnect brings again must not begin the count anew.
+    /// A heartbeat repeated by a reconnect must not restart the count.
     #[test]
     fn a_heartbeat_that_is_read_again_forgets_nothing() {
         let mut gaps = Gaps::default();
@@ -167,8 +168,8 @@ mod tests {
         assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 0);
     }
 
-    /// The entries of leases have owner ids of their own, and no heartbeat counted them: a worker
-    /// that had lost the end of a leased task ran the task again.
+    /// Earlier, entries of leases, which have their own owner ids, were counted by no heartbeat: a
+    /// worker that had lost the end of a leased task ran the task again.
     #[test]
     fn what_gateways_publish_for_leases_is_counted_by_who_has_written_it() {
         let lease = OTHER.of_lease(5);

@@ -1,16 +1,15 @@
-//! Names as numbers: what compares the types or the order keys of tasks keeps no table of names.
+//! Names as numbers, for comparing the types or the order keys of tasks without a table of names.
 
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A name, as a number of 64 bits; on the ledger as 16 hexadecimal digits. The same in every build:
-/// FNV-1a, with 1 in place of 0. Two names that somebody has found to have the same number count as
-/// one.
+/// A name as a number of 64 bits, written on the ledger as 16 hexadecimal digits. The same in every
+/// build: FNV-1a, with 1 in place of 0. Two names with the same number count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameHash(NonZeroU64);
 
 impl NameHash {
-    /// Of the name that these bytes are.
+    /// The hash of a name with these bytes.
     pub fn of<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> Self {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in bytes {
@@ -19,7 +18,7 @@ impl NameHash {
         Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// Reads what was written on the ledger.
+    /// Reads the form used on the ledger.
     pub(super) fn parse(text: &str) -> Option<Self> {
         u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new).map(Self)
     }

@@ -1,9 +1,9 @@
 //! The invariants of the task protocol, by number, as pure predicates.
 //!
 //! The model, the simulation, the checkers of chaos and production share them. Those that one
-//! worker can judge at each of its steps are functions in `own.rs`, and production asks them
-//! always; those that look at what happened before, to all workers, are kept by the `Judge` of the
-//! project's own tests, which drive workers and tell it what each of them did.
+//! worker can judge at each of its steps are functions in `own.rs`; production always checks them.
+//! Those that need the history of all workers are checked by the `Judge` of the project's own
+//! tests, which drive workers and report to it what each of them did.
 //!
 //! Four of them are no predicates of a state or of a history. C-08 is reachability, which the model
 //! decides; C-13 is a property test of the machine; C-14 is a test that a broken key is caught;
@@ -26,17 +26,17 @@ use super::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 use std::fmt;
 
-/// What a worker logs when it has refused to take a step that an invariant forbids. Whoever judges
-/// a run by its logs looks for it.
+/// Log message of a worker that refused a step because an invariant forbids it. Checks of a run's
+/// logs search for it.
 pub const REFUSED: &str = "a step that would break an invariant of the protocol was not taken";
 /// An invariant does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Violation {
     /// The invariant's number.
     pub id: &'static str,
-    /// What happened.
+    /// The step that broke it.
     pub what: &'static str,
-    /// The task it happened to.
+    /// The task concerned.
     pub task: Option<TaskId>,
 }
 
@@ -50,13 +50,13 @@ impl fmt::Display for Violation {
     }
 }
 
-/// C-04: what a fold must show for its follower to start `attempt`.
+/// C-04: the fold that a follower needs to start `attempt`.
 #[must_use]
 pub fn may_start(fold: &TaskFold, epoch: Epoch, owner: OwnerId, attempt: u32, max: u32) -> bool {
     fold.is_run_by(epoch, owner) && fold.attempt == attempt && (1..=max).contains(&attempt)
 }
 
-/// C-16: what a worker must know to publish this claim.
+/// C-16: the knowledge that a worker needs to publish this claim.
 #[must_use]
 pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -> bool {
     let begun = matches!(fold.phase, Phase::Running | Phase::Retry);
@@ -65,7 +65,7 @@ pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -
     known && !fold.phase.is_terminal() && (payload || claim.kind != ClaimKind::Run)
 }
 
-/// C-10: what the ledger must show for the metadata topic to show this phase.
+/// C-10: the ledger state that the metadata topic needs to show this phase.
 #[must_use]
 pub fn may_show(fold: &TaskFold, shown: Phase) -> bool {
     fold.phase == shown

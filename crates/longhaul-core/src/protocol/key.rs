@@ -1,34 +1,34 @@
-//! Keys of the ledger. The write-once keys are what makes compaction harmless.
+//! Keys of the ledger. The write-once keys make compaction harmless.
 //!
-//! A claim, an outcome and a checkpoint carry `task/epoch/owner/serial`, a seal
-//! `seal/owner/serial`, where `serial` is a counter of the owner that never repeats. So no two
-//! publishes ever share such a key, and compaction, which keeps the last entry of a key, removes
-//! nothing that the fold reads. Four keys are shared on purpose, because no position of theirs
-//! decides anything: `task/cancel` (sticky), `hb/owner` (the newest is enough), `cfg/version`, and
-//! that of a lease's renewals, whose serial is the largest there is.
+//! A claim, an outcome and a checkpoint carry `task/epoch/owner/serial`, a seal carries
+//! `seal/owner/serial`; `serial` is a counter of the owner that never repeats. No two publishes
+//! share such a key, so compaction, which keeps the last entry of a key, removes nothing that the
+//! fold reads. Four keys are shared on purpose, because none of their positions matters:
+//! `task/cancel` (sticky), `hb/owner` (the newest is enough), `cfg/version`, and the key of a
+//! lease's renewals, whose serial is the largest possible.
 
 use crate::task::TaskId;
 use std::fmt;
 use std::str::FromStr;
 
-/// Identifies an incarnation of a worker: 128 random bits, drawn anew at every start and every
+/// Identifies an incarnation of a worker: 128 random bits, drawn again at every start and every
 /// self-fence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(pub u128);
 
-/// What the owner ids of a worker's leases have in common with its own; the other half tells them
-/// apart.
+/// The bits that the owner ids of a worker's leases share with its own; the other half
+/// distinguishes them.
 const WORKER_BITS: u128 = u64::MAX as u128;
 
 impl OwnerId {
-    /// The owner id of the lease that this worker asks for with the claim of this serial: it shares
-    /// the lower half of the worker's id, so that it is known whose it was at first.
+    /// The owner id of the lease that this worker requests with the claim of this serial. It shares
+    /// the lower half of the worker's id, so that the original grantor is known.
     #[must_use]
     pub const fn of_lease(self, serial: u64) -> Self {
         Self((self.0 & WORKER_BITS) | (serial as u128) << 64)
     }
 
-    /// What the owner ids of all leases of a worker, and its own, have in common, as an id.
+    /// The part that the owner ids of a worker and of all its leases share, as an id.
     #[must_use]
     pub const fn lessor(self) -> Self {
         Self(self.0 & WORKER_BITS)
@@ -41,8 +41,8 @@ impl OwnerId {
     }
 }
 
-/// The serial of the renewals of a lease, which share a key: the newest is enough, and no position
-/// of theirs decides anything.
+/// The serial of the renewals of a lease, which share a key: the newest is enough, and none of
+/// their positions matters.
 pub const RENEWAL_SERIAL: u64 = u64::MAX;
 
 impl fmt::Display for OwnerId {
@@ -56,8 +56,7 @@ impl fmt::Display for OwnerId {
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// The epoch that the next claim must carry. Saturates: after 4 billion claims a task accepts
-    /// no more.
+    /// The epoch of the next claim. Saturates: after 4 billion claims a task accepts no more.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -88,9 +87,9 @@ pub enum Key {
 /// The write-once key of a seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SealKey {
-    /// Who publishes it.
+    /// The publisher.
     pub owner: OwnerId,
-    /// Counter of that owner.
+    /// Counter of the publisher.
     pub serial: u64,
 }
 
@@ -99,11 +98,11 @@ pub struct SealKey {
 pub struct OnceKey {
     /// The task.
     pub task: TaskId,
-    /// Epoch of the claim it belongs to.
+    /// Epoch of the claim that it belongs to.
     pub epoch: Epoch,
-    /// Who publishes it.
+    /// The publisher.
     pub owner: OwnerId,
-    /// Counter of that owner.
+    /// Counter of the publisher.
     pub serial: u64,
 }
 
@@ -176,7 +175,7 @@ pub fn parse_owner(text: &str) -> Option<OwnerId> {
 mod tests {
     use super::*;
 
-    /// A key has one text: what can be written in two ways would be two keys to a compaction.
+    /// A key has exactly one text form; compaction would treat two forms as two keys.
     #[test]
     fn an_owner_has_thirty_two_digits() {
         let owner = format!("{:032x}", 0xab);

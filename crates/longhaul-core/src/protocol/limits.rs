@@ -1,20 +1,20 @@
-//! What a task allows as a whole: its own number of attempts, a budget over all of them, and a time
+//! Limits of a task as a whole: its own maximum of attempts, a budget over all of them, and a time
 //! after which none begins.
 //!
-//! The task's message says so, and only who has read that knows it: so each claim that runs the
-//! task says it again, for those that claim after its owner has died, or close the task, without
-//! the payload. Nothing of it decides whether a claim is accepted.
+//! The task's message sets them, and only its readers know them. So each claim that runs the task
+//! repeats them for workers that claim after its owner has died, or close the task without the
+//! payload. They do not affect whether a claim is accepted.
 
 use super::entry::{AttemptCause, ClaimKind};
 use super::fold::{Phase, TaskFold};
 
-/// See the module's documentation. What is not there is up to the workers.
+/// Limits of a task; the workers' settings replace missing ones. See the module's documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// How many attempts the task has.
+    /// Maximum number of attempts.
     pub max_attempts: Option<u32>,
-    /// Its budget over all attempts and pauses, in ms from its first claim on. A claim FINAL has it
-    /// if that is why it closes the task.
+    /// Budget over all attempts and pauses, in ms from the task's first claim. A claim FINAL
+    /// carries it if it is the reason for closing the task.
     pub total_ms: Option<u64>,
     /// No attempt begins after this wall-clock time, in ms since the epoch.
     pub expires_at_ms: Option<u64>,
@@ -24,7 +24,7 @@ impl Limits {
     /// A task without limits of its own.
     pub const NONE: Self = Self { max_attempts: None, total_ms: None, expires_at_ms: None };
 
-    /// Writes them as properties of a claim.
+    /// Writes the limits as properties of a claim.
     pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, u64)) {
         let Self { max_attempts, total_ms, expires_at_ms } = *self;
         let all = [("ma", max_attempts.map(u64::from)), ("tb", total_ms), ("x", expires_at_ms)];
@@ -35,8 +35,8 @@ impl Limits {
         }
     }
 
-    /// Reads them from the properties of a claim. They decide nothing about it: what cannot be read
-    /// is not there.
+    /// Reads the limits from the properties of a claim. They do not affect the claim: an unreadable
+    /// one is treated as missing.
     pub(super) fn read<'a>(get: &dyn Fn(&'static str) -> Option<&'a str>) -> Self {
         let number = |name| -> Option<u64> { get(name)?.parse().ok() };
         let max_attempts = number("ma").and_then(|attempts| u32::try_from(attempts).ok());
@@ -44,17 +44,17 @@ impl Limits {
         Self { max_attempts, total_ms: number("tb"), expires_at_ms: number("x") }
     }
 
-    /// Whether there are none.
+    /// Whether there are no limits.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         matches!(self, Self { max_attempts: None, total_ms: None, expires_at_ms: None })
     }
 
-    /// From which wall-clock time on, in ms, such a task is closed instead of run, and how.
-    /// `created_ms` is when it was claimed first.
+    /// The wall-clock time, in ms, from which such a task is closed instead of run, and the kind of
+    /// claim. `created_ms` is the time of its first claim.
     ///
-    /// What has begun does not expire: neither a running task, nor one that goes on where a drain
-    /// has given it back.
+    /// A task that has begun does not expire: neither a running one, nor one that continues after a
+    /// drain has given it back.
     #[must_use]
     pub fn closes_at(&self, fold: &TaskFold, created_ms: u64) -> Option<(u64, ClaimKind)> {
         let begun = match fold.phase {
@@ -67,7 +67,7 @@ impl Limits {
             | Phase::Expired
             | Phase::Sealed => true,
         };
-        // A task that was only offered has not begun to use up its budget.
+        // A task that was only offered has not begun to use its budget.
         let claimed = fold.phase != Phase::New && !(fold.is_offered() && created_ms == 0);
         let expires = self.expires_at_ms.filter(|_| !begun).map(|at| (at, ClaimKind::Expired));
         let used_up = |total: u64| (created_ms.saturating_add(total), ClaimKind::Final);

@@ -1,9 +1,9 @@
 //! The task protocol. Pure: no clock, no I/O, no async, no logging.
 //!
-//! The truth about every task lies in the ledger C, a compacted topic on which every entry that the
-//! fold depends on has a write-once key. A claim and an outcome are ordinary publishes; the first
-//! valid entry of an epoch in log order wins; a worker acts only on what it has read back.
-//! `docs/protocol.md` tells the whole of it.
+//! The ledger is the source of truth for every task: a compacted topic on which every entry that
+//! the fold depends on has a write-once key. Claims and outcomes are ordinary publishes; the first
+//! valid entry of an epoch in log order wins; a worker acts only on entries that it has read back.
+//! `docs/protocol.md` has the full specification.
 
 pub mod body;
 pub mod claim;

@@ -1,37 +1,37 @@
-//! When a task that has not ended is tried again.
+//! The time and reason of the next attempt of an unfinished task.
 
 use super::offer::{Offer, TaskType};
 
-/// When the next attempt is due.
+/// The next attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NextAttempt {
-    /// Wall-clock time in ms since the epoch, for displays and for whoever starts later. Zero: at
-    /// once.
+    /// Wall-clock time in ms since the epoch, for displays and for workers that start later. Zero:
+    /// at once.
     pub at_ms: u64,
-    /// The delay in ms, for whoever reads the entry live and counts on its own clock.
+    /// The delay in ms, for workers that read the entry live and use their own clock.
     pub delay_ms: u64,
-    /// What the next attempt follows.
+    /// The event that it follows.
     pub after: AttemptCause,
 }
 
-/// What a next attempt follows, where that matters to whoever claims it.
+/// The event that a next attempt follows, where it matters to the claimer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AttemptCause {
     /// Anything else: a failure, a snooze, an attempt that never began.
     #[default]
     Other,
-    /// An attempt that had begun, and that its worker gave back because it was stopped: the next
-    /// one goes on with it.
+    /// An attempt that had begun and that its worker gave back because it was stopped: the next one
+    /// continues it.
     Drain,
-    /// The end of other tasks: it is due when those are over, which no time says (`waits.rs`).
+    /// The end of other tasks: it is due when those are over, not at a time (`waits.rs`).
     Others,
-    /// An offer of a task of this type: nobody asked for it where it was delivered, and whoever
-    /// wants it may begin.
+    /// An offer of a task of this type: the worker with the delivery had no request for it, and any
+    /// worker may begin it.
     Offer(TaskType),
 }
 
 impl AttemptCause {
-    /// What stands for it on the ledger.
+    /// Its word on the ledger.
     pub(super) const fn mark(self) -> Option<&'static str> {
         match self {
             Self::Other | Self::Offer(_) => None,
@@ -40,7 +40,7 @@ impl AttemptCause {
         }
     }
 
-    /// What a mark stands for. Other marks are of other versions, and mean nothing to this one.
+    /// Parses the word. Words of other versions have no meaning to this one.
     pub(super) fn of_mark(mark: Option<&str>) -> Self {
         let mut all = [Self::Drain, Self::Others].into_iter();
         all.find(|after| mark.is_some() && after.mark() == mark).unwrap_or_default()
@@ -48,13 +48,13 @@ impl AttemptCause {
 }
 
 impl NextAttempt {
-    /// At once; it goes on with an attempt that a drain gave back.
+    /// At once; continues an attempt that a drain gave back.
     pub const AFTER_DRAIN: Self = Self { at_ms: 0, delay_ms: 0, after: AttemptCause::Drain };
 
-    /// When the tasks are over that the entry's body names.
+    /// When the tasks that the entry's body names are over.
     pub const PARKED: Self = Self { at_ms: 0, delay_ms: 0, after: AttemptCause::Others };
 
-    /// At once, in the order of when the task became ready.
+    /// At once, in the order in which tasks became ready.
     #[must_use]
     pub const fn offered(offer: Offer) -> Self {
         Self { at_ms: offer.ready_ms, delay_ms: 0, after: AttemptCause::Offer(offer.task_type) }

@@ -1,18 +1,18 @@
-//! Offers: a gateway that was given a task, and is not asked for tasks of its type, says on the
-//! ledger that anybody may claim it.
+//! Offers: a gateway that received a task without having a request for its type publishes on the
+//! ledger that any worker may claim it.
 //!
-//! A subscription cannot tell the broker which types it wants. What was handed back would come
-//! again, to the same one as a rule. An offer is a claim that runs nothing: it takes the next
-//! epoch, and the task is in phase RETRY and due from then on. So others claim it as they take up a
-//! retry, by its id. Each task is offered once, by whoever received it.
+//! A subscription cannot select types at the broker, and a delivery that is handed back usually
+//! returns to the same gateway. An offer is a claim that runs nothing: it takes the next epoch, and
+//! the task is in phase RETRY and due from then on. Other workers claim it by its id, like a retry.
+//! The worker that received a task offers it once.
 //!
-//! On the ledger an offer is a claim PARKED with an empty list: to a worker that knows no offers
-//! the task waits for nothing.
+//! On the ledger an offer is a claim PARKED with an empty list: for a worker that does not know
+//! offers the task waits for nothing.
 
 use super::hash::NameHash;
 use crate::task::Properties;
 
-/// The property that says the type, and the one that says since when the task is ready.
+/// The properties for the type, and for the time since which the task is ready.
 const TYPE: &str = "y";
 const READY: &str = "at";
 
@@ -20,17 +20,18 @@ const READY: &str = "at";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskType(NameHash);
 
-/// What an offer says of its task.
+/// The data of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
     /// Its type.
     pub task_type: TaskType,
-    /// Since when it is ready, in ms since the epoch: its place in the order of those that wait.
+    /// Since when the task is ready, in ms since the epoch: its place in the order of waiting
+    /// tasks.
     pub ready_ms: u64,
 }
 
 impl TaskType {
-    /// Of this name; `None`: of tasks that have none.
+    /// The type with this name; `None`: the type of tasks without one.
     #[must_use]
     pub fn of(name: Option<&str>) -> Self {
         let bytes = name.map(|name| [&b"+"[..], name.as_bytes()]).unwrap_or_default();
@@ -39,16 +40,16 @@ impl TaskType {
 }
 
 impl Offer {
-    /// Writes it as properties of a claim.
+    /// Writes the offer as properties of a claim.
     pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, String)) {
         put(TYPE, self.task_type.0.to_string());
         put(READY, self.ready_ms.to_string());
     }
 
-    /// Reads it from the properties of a claim; `None` if that is no offer.
+    /// Reads the offer from the properties of a claim; `None` if it is no offer.
     pub(super) fn read(properties: &Properties) -> Option<Self> {
         let task_type = NameHash::parse(properties.get(TYPE)?)?;
-        // Where it is missing the task comes first.
+        // If it is missing the task comes first.
         let ready_ms = properties.get(READY).and_then(|ready| ready.parse().ok());
         Some(Self { task_type: TaskType(task_type), ready_ms: ready_ms.unwrap_or_default() })
     }

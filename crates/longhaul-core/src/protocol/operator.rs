@@ -1,5 +1,5 @@
-//! What an operator does to a task from outside: a person, or a program that acts for one, is an
-//! owner like any other, and acts by claims.
+//! Actions of an operator on a task, from outside. A person, or a program that acts for one, is an
+//! owner like any other and acts by claims.
 //!
 //! | action | entries | accepted iff |
 //! |---|---|---|
@@ -7,35 +7,35 @@
 //! | fail | a closing claim FINAL of the next epoch | the same |
 //! | release | a claim RUN of the next epoch, and its RELEASED | the same |
 //!
-//! So an action upon what is not so any more is ignored by every fold, however late it lands. Who
-//! had the task reads a higher epoch and stops. An operator that dies between a RUN and its
-//! RELEASED is a silent owner: the task is taken over 2 H later.
+//! An action based on an old state is therefore ignored by every fold, however late it is stored.
+//! The previous owner reads a higher epoch and stops. An operator that dies between a RUN and its
+//! RELEASED is a silent owner: the task is taken over 2 heartbeat intervals later.
 
 use super::entry::ClaimKind;
 use super::fold::{Phase, TaskFold};
 use super::key::Epoch;
 
-/// See the module's documentation.
+/// An operator's action. See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperatorAction {
-    /// Closes the task, wherever it stands.
+    /// Closes the task in any state.
     Delete,
-    /// Closes it as one that failed for good.
+    /// Closes the task as failed for good.
     ForceFail,
     /// Takes the epoch from its owner, so that another attempt follows.
     ForceRelease,
-    /// Closes a task that nobody has claimed, in favour of another one.
+    /// Closes a task that was never claimed, in favour of another one.
     Supersede,
 }
 
-/// Why an action is not tried.
+/// Why an action is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ActionRefusal {
     /// The task is over.
     Over(Phase),
-    /// It is not in the epoch that was seen, but in this one.
+    /// The task is not in the expected epoch, but in this one.
     Stale(Epoch),
-    /// It is not running, so that nothing can be released.
+    /// The task is not running, so it cannot be released.
     NotRunning,
 }
 
@@ -46,18 +46,18 @@ pub struct ActionClaim {
     pub epoch: Epoch,
     /// Its attempt.
     pub attempt: u32,
-    /// What it does.
+    /// Its effect.
     pub kind: ClaimKind,
 }
 
 impl OperatorAction {
-    /// The claim by which this is done to a task that is in the epoch that was seen, or in any if
-    /// none is given.
+    /// The claim for this action on a task in the expected epoch `seen`, or in any epoch if none is
+    /// given.
     ///
     /// # Errors
-    /// The task is not as the action needs it.
+    /// The state of the task does not allow the action.
     pub fn claim(self, fold: &TaskFold, seen: Option<Epoch>) -> Result<ActionClaim, ActionRefusal> {
-        // A task that is superseded must not have begun.
+        // A superseded task must not have begun.
         let seen = if self == Self::Supersede { Some(Epoch(0)) } else { seen };
         if fold.phase.is_terminal() {
             return Err(ActionRefusal::Over(fold.phase));
@@ -71,8 +71,8 @@ impl OperatorAction {
         let (kind, attempt) = match self {
             Self::Delete | Self::Supersede => (ClaimKind::Cancelled, fold.attempt),
             Self::ForceFail => (ClaimKind::Final, fold.attempt),
-            // Its RELEASED gives this one back. That of the owner that loses the epoch counts, as
-            // if that one had died.
+            // Its RELEASED gives this attempt back. The attempt of the owner that loses the epoch
+            // counts, as if that owner had died.
             Self::ForceRelease => (ClaimKind::Run, fold.attempt.saturating_add(1)),
         };
         Ok(ActionClaim { epoch: fold.epoch.next(), attempt, kind })
@@ -89,7 +89,7 @@ impl OperatorAction {
         }
     }
 
-    /// How the reason begins that is shown for the end of the task.
+    /// The beginning of the reason shown for the end of the task.
     #[must_use]
     pub const fn participle(self) -> &'static str {
         match self {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// The operator looked at a dashboard, and meanwhile another worker has taken the task over.
+    /// Another worker has taken the task over while the operator looked at a dashboard.
     #[test]
     fn a_stale_action_is_refused_and_ignored_if_it_is_tried_all_the_same() {
         for action in ALL {
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    /// The attempt of the owner that loses the epoch counts, as if it had died; that of the
-    /// operator does not.
+    /// The attempt of the owner that loses the epoch counts, as if it had died; the operator's does
+    /// not.
     #[test]
     fn a_release_gives_back_the_operators_attempt_alone() {
         let mut fold = running(3, 2);

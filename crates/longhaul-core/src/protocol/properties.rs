@@ -135,8 +135,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// A ledger with the places that compactions up to these horizons leave: the last entry of each
-/// key, and no tombstone.
+/// A ledger after compactions up to these horizons: the last entry of each key, and no tombstones.
 fn compact(log: &[Entry], horizons: &[usize]) -> Vec<Entry> {
     let mut kept: Vec<(usize, Entry)> = log.iter().cloned().enumerate().collect();
     for horizon in horizons {
@@ -160,8 +159,8 @@ fn fold(log: &[Entry], id: TaskId) -> TaskFold {
     fold
 }
 
-/// The keys of a task's entries, those that the fold ignored first and then the others, as a sweep
-/// takes them.
+/// The keys of a task's entries: those that the fold ignored first, then the others, in the order
+/// of a sweep.
 fn keys_in_order(log: &[Entry], id: TaskId) -> (Vec<Key>, Vec<Key>) {
     let mut fold = TaskFold::default();
     let (mut ignored, mut accepted, mut cancel) = (Vec::new(), Vec::new(), None);
@@ -214,7 +213,7 @@ proptest! {
         prop_assert!(Entry::read(None, &properties, &body::encode(b""), null).is_err());
     }
 
-    /// One property at a time is replaced by nonsense: the entry is refused, or is what it was but
+    /// Replaces one property at a time by nonsense: the entry is refused, or is unchanged except
     /// for that property.
     #[test]
     fn a_damaged_entry_never_belongs_to_another_task(
@@ -237,7 +236,8 @@ proptest! {
         }
     }
 
-    /// C-01 with the tombstones of claims and outcomes that lost: hygiene, which may stop anywhere.
+    /// C-01 with the tombstones of claims and outcomes that lost: optional clean-up, which may stop
+    /// anywhere.
     #[test]
     fn tombstones_of_what_was_ignored_change_nothing(
         log in ledger(), count in 0..24_usize, horizons in vec(0..100_usize, 0..4),
@@ -251,9 +251,9 @@ proptest! {
         }
     }
 
-    /// Whoever sweeps a sealed task may die after any tombstone: what is left, the seal that stands
-    /// behind it included, says that the task is over; and a reader that has come half-way folds
-    /// nothing that the whole log did not say once.
+    /// A worker may die after any tombstone of its sweep of a sealed task. The rest, including the
+    /// seal behind it, still shows the task as over; and a reader half-way folds nothing that the
+    /// whole log did not contain once.
     #[test]
     fn half_a_sweep_says_nothing_that_was_not_so(
         log in ledger(), count in 0..24_usize, horizons in vec(0..100_usize, 0..4),

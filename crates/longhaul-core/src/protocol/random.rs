@@ -71,7 +71,7 @@ pub(super) fn small_entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// What an entry's body must hold.
+/// The required content of an entry's body.
 #[must_use]
 pub const fn content_of(entry: &Entry) -> &'static [u8] {
     if matches!(entry, Entry::Claim(Claim { kind: ClaimKind::Park | ClaimKind::Offer(_), .. })) {

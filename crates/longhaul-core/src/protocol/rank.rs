@@ -1,20 +1,20 @@
-//! Who of several workers acts first, without asking each other.
+//! The order in which several workers act, without communication.
 //!
 //! Each worker sorts the live owners by a hash of task and owner and waits one slot per place
-//! before it. They need not agree on who is live: a wrong rank costs one lost claim, which costs
-//! nothing but an entry. The hash also spreads the tasks of a dead owner over the others.
+//! before it. They need not agree on the live owners: a wrong rank costs only one lost claim, an
+//! extra entry. The hash also spreads the tasks of a dead owner over the others.
 
 use super::key::OwnerId;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// One place in line: at least twice the 99th percentile of publish to read-back.
+/// Delay per place in line: at least twice the 99th percentile of publish to read-back.
 pub const SLOT: Duration = Duration::from_millis(500);
 
 /// From this place on the delay is spread rather than ranked.
 const RANKED_MAX: u64 = 8;
 
-/// The own place among the live owners of a task, from 0.
+/// This worker's place among the live owners of a task, from 0.
 pub fn rank(task: TaskId, own: OwnerId, live: impl Iterator<Item = OwnerId>) -> u64 {
     let mine = weight(task, own);
     let mut rank = 0;
@@ -30,8 +30,7 @@ pub fn rank(task: TaskId, own: OwnerId, live: impl Iterator<Item = OwnerId>) -> 
     RANKED_MAX + mine.0 % spread
 }
 
-/// How long an adopter waits before it claims. The holder of a delivery goes first and waits for
-/// nothing.
+/// How long an adopter waits before it claims. The holder of a delivery goes first without waiting.
 #[must_use]
 pub fn adoption_delay(rank: u64) -> Duration {
     SLOT * u32::try_from(rank + 1).unwrap_or(u32::MAX)
@@ -54,7 +53,7 @@ fn weight(task: TaskId, owner: OwnerId) -> Weight {
     Weight(parts.into_iter().fold(0, |hash, part| mix(hash ^ part)), owner)
 }
 
-/// The finalizer of SplitMix64: every bit of the input moves every bit of the output.
+/// The finalizer of SplitMix64: every bit of the input affects every bit of the output.
 const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -92,8 +91,8 @@ mod tests {
         }
     }
 
-    /// Nobody had ever asked what a hundred workers do: behind the ranked places any delay passed,
-    /// and none.
+    /// Earlier, no test covered a hundred workers: any delay behind the ranked places passed, even
+    /// none.
     #[test]
     fn behind_the_ranked_places_the_others_are_spread() {
         const OTHERS: u128 = 96;
@@ -110,15 +109,14 @@ mod tests {
         assert!(seen[8..].iter().all(|count| (500..1000).contains(count)), "{seen:?}");
     }
 
-    /// An adopter that waited for nothing passed all tests.
+    /// Earlier, an adopter that did not wait passed all tests.
     #[test]
     fn each_place_waits_one_slot_longer_than_the_one_before() {
         let slots = |rank| adoption_delay(rank).as_millis() / SLOT.as_millis();
         assert_eq!([0, 1, 7, 19].map(slots), [1, 2, 8, 20]);
     }
 
-    /// Workers of two builds stand in one line: were the order another one, both would claim at
-    /// once.
+    /// Workers of two builds share one line: with different orders both would claim at once.
     #[test]
     fn the_order_is_the_same_in_every_build() {
         let owners = [OwnerId(1), OwnerId(2 << 64), OwnerId(u128::MAX), OwnerId(3 << 64 | 7)];

@@ -1,10 +1,10 @@
-//! What follows a failed attempt: another one after a delay with full jitter, or the end.
+//! The step after a failed attempt: another attempt after a delay with full jitter, or the end.
 
 use super::entry::{AttemptCause, NextAttempt, Outcome};
 use std::time::Duration;
 
 /// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with
-/// each attempt, or as long as a list says.
+/// each attempt, or the delays of a list.
 ///
 /// Full jitter spreads the retries of tasks that failed together better than any fixed delay does.
 ///
@@ -25,9 +25,8 @@ pub struct RetryPolicy {
     pub base: Duration,
     /// The highest ceiling. Default 5 min.
     pub max: Duration,
-    /// The delays themselves, one after each attempt but the last, so that N of them make N + 1
-    /// attempts: base and maximum do not matter then, but for tasks that a worker cannot decode.
-    /// Default: empty.
+    /// Explicit delays, one after each attempt but the last, so that N of them make N + 1 attempts.
+    /// Base and maximum then apply only to tasks that a worker cannot decode. Default: empty.
     pub intervals: Vec<Duration>,
 }
 
@@ -50,15 +49,15 @@ impl RetryPolicy {
         Self { intervals: intervals.into(), ..Self::default() }
     }
 
-    /// How many attempts a list of delays makes; `None` if there is no list.
+    /// Number of attempts given by the list of delays; `None` without a list.
     #[must_use]
     pub fn attempts(&self) -> Option<u32> {
         let listed = (!self.intervals.is_empty()).then_some(self.intervals.len())?;
         Some(u32::try_from(listed).unwrap_or(u32::MAX).saturating_add(1))
     }
 
-    /// The delay after this attempt in the list. What follows the list, since another worker counts
-    /// otherwise, waits as long as the last.
+    /// The delay after this attempt in the list. Attempts beyond the list, claimed by a worker with
+    /// another list, use the last delay.
     fn listed(&self, attempt: u32) -> Option<Duration> {
         let at = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
         self.intervals.get(at).or_else(|| self.intervals.last()).map(|delay| *delay.min(&DELAY_MAX))
@@ -85,7 +84,7 @@ impl RetryPolicy {
         self.ceiling(attempt).mul_f64(f64::from(sample) / f64::from(u32::MAX))
     }
 
-    /// The delay after an attempt that will fail again until its worker was replaced, whichever
+    /// The delay after an attempt that will fail again until its worker is replaced, whichever
     /// attempt it was: uniformly between half the highest ceiling and all of it.
     #[must_use]
     pub fn late_delay(&self, sample: u32) -> Duration {
@@ -98,8 +97,7 @@ impl RetryPolicy {
 /// made them superfluous.
 pub(crate) const SNOOZE_MIN: Duration = Duration::from_secs(1);
 
-/// The longest delay that is recorded: a hundred years. Other clients read the time as a number of
-/// 63 bits.
+/// The longest recorded delay: a hundred years. Other clients read the time as a number of 63 bits.
 const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why an attempt ended without a result.
@@ -109,18 +107,17 @@ pub enum AttemptFailure {
     Retry,
     /// Try again after this delay.
     RetryAfter(Duration),
-    /// Try again after one of the longest delays of the policy: another worker may do better by
-    /// then.
+    /// Try again after one of the longest delays of the policy: another worker may succeed by then.
     RetryLate,
     /// Do not try again.
     Fatal,
-    /// Try again after this delay, and do not count the attempt.
+    /// Try again after this delay, without counting the attempt.
     Snooze(Duration),
 }
 
-/// The outcome of an attempt that ends until other tasks are over. If they are over already it
-/// counts as the shortest snooze: a processor that asks for them again and again would fill the
-/// ledger.
+/// The outcome of an attempt that waits until other tasks are over. If they are over already it
+/// acts like the shortest snooze; otherwise a processor that waits for them repeatedly would fill
+/// the ledger.
 #[must_use]
 pub fn outcome_of_waiting(now_ms: u64) -> Outcome {
     let delay_ms = u64::try_from(SNOOZE_MIN.as_millis()).unwrap_or(u64::MAX);
@@ -128,7 +125,7 @@ pub fn outcome_of_waiting(now_ms: u64) -> Outcome {
     Outcome::Released(NextAttempt { at_ms, delay_ms, after: AttemptCause::Others })
 }
 
-/// The outcome of a failed attempt. `now_ms` is wall-clock time: it is only recorded.
+/// The outcome of a failed attempt. `now_ms` is wall-clock time and only recorded.
 #[must_use]
 pub fn outcome_of_failure(
     failure: AttemptFailure,
@@ -185,8 +182,8 @@ mod tests {
         );
     }
 
-    /// A processor that asked for tasks which were all over began again at once, as fast as the
-    /// broker took its entries.
+    /// Earlier, a processor that waited for finished tasks began again at once, as fast as the
+    /// broker accepted its entries.
     #[test]
     fn waiting_for_other_tasks_lasts_a_second_at_least() {
         let next = NextAttempt { after: AttemptCause::Others, ..NextAttempt::new(1010, 1000) };
@@ -194,7 +191,8 @@ mod tests {
         assert!(next.is_parked());
     }
 
-    /// A processor that snoozed for no time at all filled the ledger as fast as the broker took it.
+    /// Earlier, a processor that snoozed for zero time filled the ledger as fast as the broker
+    /// accepted entries.
     #[test]
     fn a_snooze_lasts_a_second_at_least() {
         let policy = RetryPolicy::default();
@@ -244,8 +242,8 @@ mod tests {
         );
     }
 
-    /// A backoff that did not grow passed all tests: they looked at the first attempt, and at
-    /// delays that could as well be zero.
+    /// Earlier, a backoff that did not grow passed all tests: they covered the first attempt, and
+    /// delays that could also be zero.
     #[test]
     fn the_delay_is_the_drawn_part_of_a_ceiling_that_grows_with_the_attempt() {
         let policy = RetryPolicy::default();
@@ -266,8 +264,8 @@ mod tests {
         }
     }
 
-    /// A worker of an old version read a task of a new one three times within two seconds, and
-    /// called it failed for good.
+    /// Earlier, a worker of an old version read a task of a new one three times within two seconds
+    /// and failed it for good.
     #[test]
     fn a_late_delay_is_long_after_the_first_attempt_too() {
         let policy = RetryPolicy::default();
@@ -279,7 +277,7 @@ mod tests {
     }
 
     proptest! {
-        /// A delay that was always nothing passed: only the ceiling was asked for.
+        /// Earlier, a delay that was always zero passed: only the ceiling was checked.
         #[test]
         fn delay_spreads_from_zero_to_its_ceiling(attempt in 0..100_u32, sample: u32) {
             let policy = RetryPolicy::default();

@@ -1,16 +1,16 @@
-//! Seals: what is over for good, in a few bytes.
+//! Seals: compact records of finished tasks.
 //!
-//! A finished task keeps its keys in the ledger for a while. Then a seal names its entry on the
-//! task topic as over, and whoever has read the seal may tombstone the keys. A task in a seal is
-//! terminal, whatever else stands in the ledger, before the seal or behind it. The order of the
-//! tombstones makes this safe, and no clock: first every entry that the fold did not accept, and
-//! when those are gone the accepted ones. So what the log rejected is either gone or stands behind
-//! an accepted entry, or behind a seal that a reader must still pass; a view may lag, but never
-//! accepts what was rejected.
+//! A finished task keeps its keys on the ledger for a while. Then a seal names its entry on the
+//! task topic as over, and any worker that has read the seal may tombstone the keys. A sealed task
+//! is terminal, whatever else is on the ledger, before or behind the seal. The order of the
+//! tombstones makes this safe, without clocks: first every entry that the fold did not accept, and
+//! after those are gone the accepted ones. Rejected entries are then either gone, or they lie
+//! behind an accepted entry, or behind a seal that a reader must still pass. A view may lag, but
+//! never accepts a rejected entry.
 //!
-//! Many small seals are merged: their union is published and read back, every key of their tasks
-//! goes, and then the seals that it covers. Only a seal that stands before the one that covers it
-//! may go.
+//! Many small seals are merged: their union is published and read back, the keys of their tasks are
+//! removed, and then the covered seals. A seal may be removed only if it precedes the seal that
+//! covers it.
 
 use super::entry_set::{BatchOutcome, EntrySet, Range};
 use super::key::SealKey;
@@ -22,21 +22,21 @@ use std::collections::BTreeMap;
 /// The largest body of a seal, in bytes.
 pub const SEAL_BYTES_MAX: usize = 64 * 1024;
 
-/// How many tasks ended how. What two workers sealed at once is counted by both.
+/// Number of tasks by outcome. Tasks that two workers sealed at once are counted by both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EndedCounts {
     /// With a result: COMPLETED.
     pub completed: u64,
     /// Failed for good: FINAL.
     pub failed: u64,
-    /// On request, or because another task has or takes its key: CANCELLED.
+    /// Cancelled on request, or because another task has or takes its key: CANCELLED.
     pub cancelled: u64,
     /// No attempt began in time: EXPIRED.
     pub expired: u64,
 }
 
 impl EndedCounts {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl EndedCounts {
 pub struct Seal {
     /// Its key.
     pub key: SealKey,
-    /// How many tasks ended how.
+    /// Number of tasks by outcome.
     pub counts: EndedCounts,
     /// Entries of the task topic, of the ledger's own partition, whose tasks are all over.
     pub entries: EntrySet,
@@ -62,9 +62,9 @@ pub struct Seal {
 /// Form byte of a body that holds a set of entries.
 const ENTRIES: u8 = 0x02;
 
-/// The body of a seal: the form byte, then each range as three variable-length numbers: how far its
-/// ledger is from the last one's, where it begins (from the end of the last range, in the same
-/// ledger), and its length less one with, in the two lowest bits, how it ended.
+/// Encodes the body of a seal: the form byte, then each range as three variable-length numbers: the
+/// distance of its ledger from the last one's, its start (from the end of the last range in the
+/// same ledger), and its length minus one, with the outcome in the two lowest bits.
 #[must_use]
 pub fn encode(entries: &EntrySet) -> Bytes {
     let mut body = BytesMut::with_capacity(1 + 4 * entries.len());
@@ -115,7 +115,8 @@ pub fn decode(body: &[u8]) -> Option<EntrySet> {
     Some(entries)
 }
 
-/// Appends a number: seven bits a byte, the lowest first, the highest bit set on all but the last.
+/// Appends a number: seven bits per byte, the lowest first, the highest bit set on all but the
+/// last.
 fn put(body: &mut BytesMut, mut number: u128) {
     loop {
         let low = u8::try_from(number & 0x7f).unwrap_or(0x7f);
@@ -128,7 +129,7 @@ fn put(body: &mut BytesMut, mut number: u128) {
 }
 
 fn take(rest: &mut &[u8]) -> Option<u128> {
-    // Ten bytes hold 64 bits and the two that say how a range ended.
+    // Ten bytes hold 64 bits and the two for the outcome of a range.
     const BYTES_MAX: u32 = 10;
     let mut number = 0;
     for place in 0..BYTES_MAX {
@@ -142,15 +143,15 @@ fn take(rest: &mut &[u8]) -> Option<u128> {
     None
 }
 
-/// All seals of a ledger that were read and not tombstoned, and what they say together.
+/// All seals of a ledger that were read and not tombstoned, and their union.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seals {
-    /// What any seal says, those included that are gone since another one covers them.
+    /// All sealed entries, including those of removed seals that another one covers.
     all: EntrySet,
-    /// Those that say what no later one says as well.
+    /// Seals with entries that no later seal contains.
     needed: BTreeMap<SealKey, PlacedSeal>,
-    /// Those that may go, with what each says: one that stands behind it says as much. That stays
-    /// so, because the later one may itself go only when one behind it says all that both say.
+    /// Removable seals, with their entries: one seal behind each contains all of them. This remains
+    /// true, because the later one may be removed only when one behind it contains both.
     covered: BTreeMap<SealKey, EntrySet>,
 }
 
@@ -162,33 +163,33 @@ struct PlacedSeal {
 }
 
 impl Seals {
-    /// Whether the entry is over by a seal.
+    /// Whether the entry is sealed.
     #[must_use]
     pub fn holds(&self, entry: EntryId) -> bool {
         self.all.get(entry).is_some()
     }
 
-    /// How the tasks of the entry ended, if it is over by a seal.
+    /// The outcome of the tasks of the entry, if it is sealed.
     #[must_use]
     pub fn ended(&self, entry: EntryId) -> Option<BatchOutcome> {
         self.all.get(entry)
     }
 
-    /// Whether all of these entries are over by seals.
+    /// Whether all of these entries are sealed.
     #[must_use]
     pub fn hold_all(&self, entries: &EntrySet) -> bool {
         self.all.covers(entries)
     }
 
-    /// How many tasks of the partition have ever been sealed, by how they ended. Seals are never
-    /// given up, so that this survives restarts and compactions. Each task counts once, but for
-    /// what two workers sealed at once.
+    /// Number of tasks of the partition that were ever sealed, by outcome. Seals are never dropped,
+    /// so this survives restarts and compactions. Each task counts once, except for those that two
+    /// workers sealed at once.
     #[must_use]
     pub fn counts(&self) -> EndedCounts {
         self.needed.values().fold(EndedCounts::default(), |sum, placed| sum.plus(placed.counts))
     }
 
-    /// A seal was read.
+    /// Adds a seal.
     pub fn read(&mut self, at: Position, seal: &Seal) {
         self.all = self.all.union(&seal.entries);
         let Seal { key, counts, ref entries, .. } = *seal;
@@ -204,27 +205,26 @@ impl Seals {
         self.needed.insert(key, PlacedSeal { at, counts, entries: entries.clone() });
     }
 
-    /// The tombstone of a seal was read. What it said stays: another seal says it.
+    /// Removes a tombstoned seal. Its entries stay: another seal contains them.
     pub fn gone(&mut self, key: SealKey) {
         self.needed.remove(&key);
         self.covered.remove(&key);
     }
 
-    /// How many say what no later one says as well.
+    /// Number of seals with entries that no later one contains.
     #[cfg(test)]
     pub(crate) fn needed(&self) -> usize {
         self.needed.len()
     }
 
-    /// The seals that may go, with what each says: one that stands behind it says as much.
+    /// The removable seals, with their entries: one seal behind each contains all of them.
     pub fn covered(&self) -> impl Iterator<Item = (SealKey, &EntrySet)> {
         self.covered.iter().map(|(key, entries)| (*key, entries))
     }
 
-    /// The union of the smallest of those seals that no other covers, of as many as fit into one;
-    /// `None` when these are fewer than two, or than `min`. With `min` = n there are never more
-    /// than n times as many seals as could hold it all: n of them that do not fit into one are an
-    /// n-th of a seal each, on average.
+    /// The union of the smallest uncovered seals, as many as fit into one; `None` if these are
+    /// fewer than two, or than `min`. With `min` = n there are at most n times as many seals as
+    /// needed: n of them that do not fit into one fill an n-th of a seal each on average.
     #[must_use]
     pub fn merged(&self, min: usize) -> Option<(EndedCounts, EntrySet)> {
         if self.needed.len() < min.max(2) {
@@ -263,7 +263,7 @@ mod tests {
             let mut entries = EntrySet::default();
             for (ledger, first, length, ended) in ranges {
                 let last = first.saturating_add(length);
-                // What overlaps the range before it is left out.
+                // A range that overlaps the one before is left out.
                 entries.push(Range { ledger, first, last, ended });
             }
             entries
@@ -293,8 +293,8 @@ mod tests {
         assert!(encode(&seal(1, &all).entries).len() <= 8);
     }
 
-    /// The figures of docs/protocol.md. What is missing in a range, or ended otherwise than its
-    /// neighbours, parts it.
+    /// The figures of docs/protocol.md. A missing entry, or one with another outcome than its
+    /// neighbours, splits a range.
     #[test]
     fn holes_and_failures_cost_three_bytes_each() {
         const ENTRIES_OF_A_LEDGER: u64 = 50_000;
@@ -327,8 +327,7 @@ mod tests {
         assert_eq!(covered(&seals), [0_u64; 0]);
         seals.read(at(3), &seal(3, &[1, 2, 3]));
         assert_eq!(covered(&seals), [1, 2]);
-        // Of two that say the same the later one stays, also when it is one and the same, read
-        // again.
+        // Of two equal seals the later one stays, even if it is the same one read again.
         seals.read(at(4), &seal(4, &[1, 2, 3]));
         assert_eq!((covered(&seals), seals.needed()), (vec![1, 2, 3], 1));
         seals.read(at(5), &seal(4, &[1, 2, 3]));
@@ -348,7 +347,7 @@ mod tests {
         seals.read(at(2), &seal(2, &[3, 9]));
         let (counts, union) = seals.merged(2).expect("there are two");
         assert_eq!((counts.completed, union), (4, seal(3, &[1, 2, 3, 9]).entries));
-        // Every other entry: two bytes for each, and more, so that two such seals are too large for
+        // Every other entry: more than two bytes for each, so that two such seals do not fit into
         // one.
         for serial in 3..5 {
             let entries: Vec<u64> = (0..15_000).map(|n| 100_000 * serial + 2 * n).collect();
@@ -377,7 +376,7 @@ mod tests {
         }
     }
 
-    /// What any build has written every other one reads.
+    /// Every build must read the bytes of every other build.
     #[test]
     fn the_bytes_of_a_seal_are_those() {
         let mut entries = EntrySet::default();
@@ -414,7 +413,7 @@ mod tests {
         assert_eq!(union, Some(spread(3, 0..21_845).entries));
     }
 
-    /// One large seal in front of many small ones must not keep them from being merged.
+    /// One large seal in front of many small ones must not prevent their merge.
     #[test]
     fn the_smallest_are_merged_first() {
         let mut seals = Seals::default();

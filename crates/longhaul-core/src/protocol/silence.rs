@@ -1,21 +1,21 @@
-//! Who has fallen silent, on the reader's own clock.
+//! Detects silent owners, by the reader's own clock.
 //!
-//! A heartbeat read back at its send time `t` proves that the local view is complete up to `t`. So
-//! an owner is stale when the last own heartbeat that came back was *sent* more than 2 H after
-//! anything of that owner was last read: own lag never makes others look stale. Silence counts only
-//! over an unbroken run of own heartbeats. After a gap of more than 1.5 H between two of them, as
-//! after a restart, everybody's silence starts afresh: else, after an outage of the ledger, the
-//! first worker back would take over the whole fleet.
+//! A heartbeat read back that was sent at `t` proves that the local view is complete up to `t`. So
+//! an owner is stale when the last own heartbeat that came back was *sent* more than 2 heartbeat
+//! intervals (H) after any entry of that owner was last read: the reader's own lag never makes
+//! others look stale. Silence counts only over an unbroken run of own heartbeats. After a gap of
+//! more than 1.5 H between two of them, as after a restart, the silence of all owners starts again.
+//! Otherwise the first worker back after an outage of the ledger would take over the whole fleet.
 
 use super::key::OwnerId;
 use super::moment::Moment;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// At least this long between two heartbeats, extra ones included.
+/// Minimum interval between two heartbeats, including extra ones.
 const HEARTBEAT_SPACING_MIN: Duration = Duration::from_millis(100);
 
-/// Heartbeats that may be on their way at once. Older ones count as lost.
+/// Maximum number of heartbeats in flight. Older ones count as lost.
 const UNDERWAY_MAX: usize = 64;
 
 /// Own heartbeats and the silence of others, on one partition of the ledger.
@@ -24,14 +24,14 @@ pub struct Silence {
     heartbeat: Duration,
     /// Own heartbeats that have not come back: number and send time.
     underway: VecDeque<(u64, Moment)>,
-    /// Number of the next one.
+    /// Number of the next heartbeat.
     next_number: u64,
     last_sent: Option<Moment>,
     /// Send time of the last own heartbeat that came back: the view is complete up to here.
     view_at: Option<Moment>,
-    /// How long that one took.
+    /// How long that heartbeat took.
     lag: Duration,
-    /// Nobody's silence began before: end of the bootstrap, or of the last gap.
+    /// Lower limit for the start of any silence: end of the bootstrap, or of the last gap.
     floor: Moment,
     owners: BTreeMap<OwnerId, OwnerActivity>,
 }
@@ -39,35 +39,37 @@ pub struct Silence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OwnerActivity {
     at: Moment,
-    /// The owner has a heartbeat, or has sealed. An owner that has only claimed may be an operator.
+    /// Whether the owner has a heartbeat or has sealed. An owner that has only claimed may be an
+    /// operator.
     worker: bool,
     lead: Option<Lead>,
-    /// It is an earlier id of a worker that has fenced itself, kept alive for what still runs under
-    /// it.
+    /// Whether it is an earlier id of a worker that has fenced itself, kept alive for attempts that
+    /// still run under it.
     former: bool,
-    /// Its worker still reads the ledger.
+    /// Whether its worker still reads the ledger.
     reading: bool,
 }
 
-/// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for
-/// long, or is read late, shows too little; nothing but a clock that stood still shows too much. So
-/// the most that was seen counts, in spans of a little over 2 H, and not for ever: after a
+/// The lead of an owner's uptime over the own clock, in ms. A heartbeat that was in flight for
+/// long, or is read late, shows too small a lead; only a suspended clock shows too large a one. So
+/// the largest lead counts, over spans of a little more than 2 heartbeat intervals, and not for
+/// ever: after a suspension of the owner's own machine its lead is smaller.
 /// standstill of the owner's own machine it leads by less from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lead {
-    /// The most in each of the two spans before. What was heard first alone tells nothing: it may
-    /// have been on its way for long.
+    /// The largest lead in each of the two previous spans. The first value alone proves nothing,
+    /// because its heartbeat may have been in flight for long.
     before: [Option<i128>; 2],
-    /// The most in this span, and since when. It lasts until an own heartbeat comes back that was
-    /// sent in it: those of others that were written during a standstill come before that, however
-    /// long it takes to read them.
+    /// The largest lead in this span, and the start of the span. The span lasts until an own
+    /// heartbeat that was sent in it comes back: others' heartbeats that were written during a
+    /// suspension come before that, however long it takes to read them.
     recent: i128,
     since: Moment,
 }
 
 impl Lead {
-    /// The uptime leads by so much now, and all is read that was written before `view_at`. Returns
-    /// how much of the lead is new.
+    /// Updates the lead; everything written before `view_at` was read. Returns by how much the lead
+    /// has grown.
     fn heard(
         &mut self,
         lead: i128,
@@ -92,18 +94,17 @@ fn signed(time: Duration) -> i128 {
     i128::try_from(time.as_millis()).unwrap_or(i128::MAX)
 }
 
-/// How far the reading of the ledger is behind: what was written longer ago than this has been
-/// read.
+/// How far this worker is behind in reading the ledger: entries older than this were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// How long the last own heartbeat that came back was on its way.
+    /// How long the last own heartbeat that came back was in flight.
     last: Duration,
-    /// When the oldest one was sent that has not come back.
+    /// When the oldest heartbeat that has not come back was sent.
     unread_since: Option<Moment>,
 }
 
 impl Lag {
-    /// The lag at this time, if nothing was read since it was noted.
+    /// The lag at this time, if nothing was read since.
     #[must_use]
     pub fn at(&self, now: Moment) -> Duration {
         let unread = self.unread_since.map_or(Duration::ZERO, |sent| now.since(sent));
@@ -112,7 +113,7 @@ impl Lag {
 }
 
 impl Silence {
-    /// Nothing sent, nothing seen.
+    /// Creates the state before any heartbeat.
     #[must_use]
     pub const fn new(heartbeat: Duration) -> Self {
         Self {
@@ -157,7 +158,8 @@ impl Silence {
         self.next_number.checked_sub(1)
     }
 
-    /// An own heartbeat came back. True if it is the first after a start or a gap.
+    /// Handles an own heartbeat that came back. Returns true if it is the first after a start or a
+    /// gap.
     pub fn came_back(&mut self, number: u64, now: Moment) -> bool {
         let Some(&(_, sent)) = self.underway.iter().find(|(n, _)| *n == number) else {
             return false;
@@ -178,13 +180,13 @@ impl Silence {
         Lag { last: self.lag, unread_since: self.underway.front().map(|(_, sent)| *sent) }
     }
 
-    /// A heartbeat or a seal of an owner was read: the owner is a worker.
+    /// Handles a heartbeat or a seal of an owner, which is therefore a worker.
     pub fn heard(&mut self, owner: OwnerId, now: Moment) {
         self.seen(owner, now).worker = true;
     }
 
-    /// A claim was read by which an owner runs a task. The owner may be an operator, who releases
-    /// the task in a moment.
+    /// Handles a claim by which an owner runs a task. The owner may be an operator that releases
+    /// the task at once.
     pub fn heard_running(&mut self, owner: OwnerId, now: Moment) {
         self.seen(owner, now);
     }
@@ -197,7 +199,7 @@ impl Silence {
         seen
     }
 
-    /// Something was read of an owner which need not be a worker's: an operator or a lease has no
+    /// Handles an entry of an owner that need not be a worker: an operator or a lease has no
     /// heartbeat, and takes no turn.
     pub fn heard_if_known(&mut self, owner: OwnerId, now: Moment) {
         if let Some(seen) = self.owners.get_mut(&owner) {
@@ -205,14 +207,14 @@ impl Silence {
         }
     }
 
-    /// The owner is an earlier id of its worker: it is alive and takes no turn.
+    /// Notes that the owner is an earlier id of its worker: it is alive and takes no turn.
     pub fn note_former(&mut self, owner: OwnerId) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.former = true;
         }
     }
 
-    /// Whether the owner's worker still reads the ledger: it is alive and takes no turn.
+    /// Notes whether the owner's worker still reads the ledger: then it is alive and takes no turn.
     pub fn note_reading(&mut self, owner: OwnerId, reading: bool) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.reading = reading;
@@ -225,8 +227,8 @@ impl Silence {
         self.owners.get(&owner).is_some_and(|seen| seen.former)
     }
 
-    /// A heartbeat of another owner was read. Returns by how much its uptime has outrun the own
-    /// clock: a large value says that this machine was suspended in a way its clock did not notice.
+    /// Handles a heartbeat of another owner. Returns by how much its uptime has outrun the own
+    /// clock: a large value means that this machine was suspended without its clock noticing.
     pub fn heard_heartbeat(&mut self, owner: OwnerId, uptime: Duration, now: Moment) -> Duration {
         self.heard(owner, now);
         let (view_at, span) = (self.view_at, 2 * self.heartbeat);
@@ -236,12 +238,12 @@ impl Silence {
         seen.lead.get_or_insert(first).heard(lead, now, view_at, span)
     }
 
-    /// The owner's heartbeat key was tombstoned: it left.
+    /// Handles an owner that left: its heartbeat key was tombstoned.
     pub fn left(&mut self, owner: OwnerId) {
         self.owners.remove(&owner);
     }
 
-    /// Whether anything was read of the owner that only workers say.
+    /// Whether an entry of the owner was read that only workers publish.
     #[must_use]
     pub fn has_heard_of(&self, owner: OwnerId) -> bool {
         self.owners.get(&owner).is_some_and(|seen| seen.worker)
@@ -253,35 +255,38 @@ impl Silence {
         self.owners.get(&owner).map_or(self.floor, |seen| seen.at.max(self.floor))
     }
 
-    /// Whether the owner has been silent for more than 2 H of a view known to be complete.
+    /// Whether the owner has been silent for more than 2 heartbeat intervals in a view known to be
+    /// complete.
     #[must_use]
     pub fn is_stale(&self, owner: OwnerId) -> bool {
         self.view_at.is_some_and(|view_at| view_at > self.stale_at(owner))
     }
 
-    /// The send time that a heartbeat must pass, and come back, before the owner can be called
+    /// An own heartbeat must be sent after this time, and come back, before the owner counts as
     /// stale.
     #[must_use]
     pub fn stale_at(&self, owner: OwnerId) -> Moment {
         self.silent_since(owner) + 2 * self.heartbeat
     }
 
-    /// Up to when the view is known to be complete; `None` before the bootstrap has ended.
+    /// The time up to which the view is known to be complete; `None` before the end of the
+    /// bootstrap.
     #[must_use]
     pub const fn view_at(&self) -> Option<Moment> {
         self.view_at
     }
 
-    /// Whether the view is good enough to claim by: at most 2 H old, and read back with a lag of at
-    /// most H/2 (else most claims would come back too late to be run).
+    /// Whether the view is good enough to claim: at most 2 heartbeat intervals old, and read back
+    /// with a lag of at most half an interval; otherwise most claims would come back too late to be
+    /// run.
     #[must_use]
     pub fn may_claim(&self, now: Moment) -> bool {
         let fresh = |at: Moment| now.since(at) <= 2 * self.heartbeat;
         self.view_at.is_some_and(fresh) && self.lag <= self.heartbeat / 2
     }
 
-    /// When the next heartbeat is due: H after the last one; at once when the last one came back so
-    /// late that nothing may be claimed by it, and none is on its way that could tell better.
+    /// When the next heartbeat is due: one interval after the last one; at once if the last one
+    /// came back too late for claims and no other is in flight.
     #[must_use]
     pub fn heartbeat_at(&self) -> Moment {
         let blocked = self.lag > self.heartbeat / 2 && self.underway.is_empty();
@@ -289,8 +294,8 @@ impl Silence {
         self.last_sent.map_or_else(Moment::default, |sent| sent + spacing)
     }
 
-    /// When to send one more heartbeat that could settle whether the owner is stale, so that it
-    /// need not wait for the next regular one. `None`: one that can is on its way.
+    /// When to send an extra heartbeat that could prove whether the owner is stale, before the next
+    /// regular one. `None`: such a heartbeat is in flight.
     #[must_use]
     pub fn extra_at(&self, owner: OwnerId) -> Option<Moment> {
         self.extra_behind(self.stale_at(owner))
@@ -305,8 +310,7 @@ impl Silence {
         }
     }
 
-    /// Of the worker that has granted the lease with this owner id, if anything was heard of that
-    /// one: its id.
+    /// The worker that granted the lease with this owner id, if that worker is known.
     #[must_use]
     pub fn grantor(&self, owner: OwnerId) -> Option<OwnerId> {
         if self.owners.contains_key(&owner) {
@@ -315,22 +319,22 @@ impl Silence {
         self.owners.keys().copied().find(|worker| owner.is_lease_of(*worker))
     }
 
-    /// Whether nothing has come for longer than this of something that was heard last then, in a
-    /// view known to be complete.
+    /// Whether nothing was heard for longer than this limit since `heard`, in a view known to be
+    /// complete.
     #[must_use]
     pub fn is_over(&self, heard: Moment, limit: Duration) -> bool {
         self.view_at.is_some_and(|view_at| view_at > heard.max(self.floor) + limit)
     }
 
-    /// As [`Silence::extra_at`], of something that was heard last then and may be silent for this
-    /// long.
+    /// Like [`Silence::extra_at`], for a source that was last heard at `heard` and may be silent
+    /// for `limit`.
     #[must_use]
     pub fn extra_after(&self, heard: Moment, limit: Duration) -> Option<Moment> {
         self.extra_behind(heard.max(self.floor) + limit)
     }
 
-    /// Owners heard of within 2 H, besides the own one: one for each worker that has read the
-    /// ledger.
+    /// Owners heard of within 2 heartbeat intervals, besides the own one: one for each worker that
+    /// has read the ledger.
     pub fn live_owners(&self, now: Moment) -> impl Iterator<Item = OwnerId> {
         let recent = now - 2 * self.heartbeat;
         let takes_turns = move |seen: &OwnerActivity| {
@@ -339,8 +343,8 @@ impl Silence {
         self.owners.iter().filter(move |(_, seen)| takes_turns(seen)).map(|(owner, _)| *owner)
     }
 
-    /// Owners that have been silent for longer than `limit`: their heartbeat keys are of no more
-    /// use.
+    /// Owners that have been silent for longer than `limit`: their heartbeat keys are no longer
+    /// needed.
     pub fn silent_for(&self, limit: Duration, now: Moment) -> impl Iterator<Item = OwnerId> {
         let gone = move |owner: &OwnerId| now.since(self.silent_since(*owner)) > limit;
         self.owners.keys().copied().filter(gone)
@@ -397,8 +401,8 @@ mod tests {
         assert_eq!(lag(&silence, 505), 0);
     }
 
-    /// A worker that had fenced itself and still ran an attempt under its earlier id counted twice
-    /// in everybody's line but its own: nobody was the first to sweep.
+    /// Earlier, a worker that had fenced itself and still ran an attempt under its earlier id
+    /// counted twice in all lines but its own: no worker was first to sweep.
     #[test]
     fn an_earlier_id_of_a_worker_takes_no_turn_but_is_alive() {
         let mut silence = Silence::new(H);
@@ -412,8 +416,8 @@ mod tests {
         assert!(!silence.is_stale(OTHER));
     }
 
-    /// An operator that closed or released tasks would have stood in everybody's line for 2 H, and
-    /// while it was the first nobody would have swept.
+    /// Otherwise an operator that closed or released tasks would be in every line for 2 heartbeat
+    /// intervals, and while it was first no worker would sweep.
     #[test]
     fn who_closes_a_task_and_has_no_heartbeat_takes_no_turn() {
         let mut silence = Silence::new(H);
@@ -430,8 +434,8 @@ mod tests {
         assert_eq!(silence.silent_since(OTHER), at(40));
     }
 
-    /// A worker that still read the ledger stood in everybody's line: while it was the first,
-    /// nobody kept the metadata topic or swept.
+    /// Earlier, a worker that still read the ledger was in every line: while it was first, no
+    /// worker kept the metadata topic or swept.
     #[test]
     fn who_still_reads_the_ledger_takes_no_turn_but_is_alive() {
         let mut silence = Silence::new(H);
@@ -450,7 +454,7 @@ mod tests {
         let mut silence = Silence::new(H);
         beat(&mut silence, [100]);
         silence.heard(OTHER, at(101));
-        // Nothing came back for 25 s. The first worker back must not take everybody else for dead.
+        // Nothing came back for 25 s. The first worker back must not treat all others as dead.
         beat(&mut silence, [125]);
         assert!(!silence.is_stale(OTHER));
         beat(&mut silence, [135, 145]);
@@ -469,9 +473,9 @@ mod tests {
         assert!(silence.is_stale(OTHER));
     }
 
-    /// A virtual machine that was saved and started again an hour later reads all the heartbeats of
-    /// that hour one after the other. Each was compared with the one before, so no jump was ever
-    /// larger than H, and the worker went on with what it believed an hour ago.
+    /// A virtual machine that was saved and restarted an hour later reads all heartbeats of that
+    /// hour in a row. Earlier, each was compared with the one before, so no jump was larger than
+    /// one interval, and the worker went on with its view of an hour ago.
     #[test]
     fn a_standstill_is_noticed_although_no_heartbeat_is_missing() {
         let mut silence = Silence::new(H);
@@ -486,9 +490,9 @@ mod tests {
         assert!(ahead.is_sorted() && ahead.last() > Some(&3_700), "{ahead:?}");
     }
 
-    /// On a busy ledger it takes a while to read what was written in the meantime. What others led
-    /// by rose with each of their heartbeats, and so did what it was compared with: a standstill of
-    /// twenty minutes whose backlog took 45 s to read went unnoticed.
+    /// On a busy ledger it takes a while to read the backlog. Earlier, the others' lead rose with
+    /// each of their heartbeats, and so did the value it was compared with: a suspension of 20
+    /// minutes whose backlog took 45 s to read went unnoticed.
     #[test]
     fn a_standstill_is_noticed_although_its_backlog_is_read_slowly() {
         let mut silence = Silence::new(H);
@@ -497,7 +501,7 @@ mod tests {
             silence.heard_heartbeat(OTHER, Duration::from_secs(10 * tens), at(10 * tens));
         }
         silence.send(at(200));
-        // Two minutes for an hour, and the own heartbeat is not among what is read in them.
+        // Two minutes for an hour, and the own heartbeat is not among the entries read in them.
         let ahead = (0..360).map(|tens| {
             let uptime = Duration::from_secs(200 + 10 * tens);
             silence.heard_heartbeat(OTHER, uptime, at(200 + tens / 3)).as_secs()
@@ -505,8 +509,8 @@ mod tests {
         assert_eq!(ahead.max(), Some(3_590 - 119));
     }
 
-    /// A worker that was cut off publishes its queued heartbeats at once when it is back. For those
-    /// that read them that is no standstill.
+    /// A worker that was cut off publishes its queued heartbeats at once when it is back. For their
+    /// readers that is no suspension.
     #[test]
     fn heartbeats_that_come_late_are_no_standstill() {
         let mut silence = Silence::new(H);
@@ -522,8 +526,8 @@ mod tests {
         }
     }
 
-    /// Two machines whose clocks differ by a few hundredths are not taken for ones that stand
-    /// still, however long they run.
+    /// Two machines whose clocks differ by a few hundredths do not count as suspended, however long
+    /// they run.
     #[test]
     fn a_clock_that_runs_slow_does_not_stand_still() {
         let mut silence = Silence::new(H);
@@ -536,7 +540,7 @@ mod tests {
         }
     }
 
-    /// By how many seconds each of these heartbeats, of this uptime and read at this second, seems
+    /// By how many seconds each of these heartbeats, given by uptime and second of reading, seems
     /// to be ahead.
     fn aheads(heartbeats: &[(u64, u64)]) -> Vec<u64> {
         let mut silence = Silence::new(H);
@@ -548,8 +552,8 @@ mod tests {
         heard.collect()
     }
 
-    /// What a clock that stood still leads by is measured from the most that was heard in the last
-    /// two spans of 2 H, whatever came late in them.
+    /// The lead caused by a suspension is measured from the largest one heard in the last two spans
+    /// of 2 heartbeat intervals, whatever came late in them.
     #[test]
     fn a_lead_is_measured_from_the_best_that_was_heard() {
         // One of the first ones was late.
@@ -560,20 +564,20 @@ mod tests {
         assert_eq!(aheads(&late), [0; 5]);
         // In time until the jump.
         assert_eq!(aheads(&[(0, 0), (32, 32), (64, 64), (156, 96)]), [0, 0, 0, 60]);
-        // Two H after the first one nothing is known yet.
+        // Two intervals after the first one nothing is known yet.
         assert_eq!(aheads(&[(0, 0), (20, 20), (90, 30)]), [0; 3]);
     }
 
-    /// Another worker's machine stood still for half a minute. The most that its uptime had ever
-    /// led by was remembered, so a standstill of this machine minutes later, as long as the other
-    /// one's, went unnoticed, and this worker ran what others had taken over.
+    /// Another worker's machine stood still for half a minute. Earlier, the largest lead ever was
+    /// remembered, so an equally long suspension of this machine minutes later went unnoticed, and
+    /// this worker ran tasks that others had taken over.
     #[test]
     fn an_owner_that_has_stood_still_itself_tells_of_a_standstill_all_the_same() {
         let in_time = [(0, 0), (21, 21), (42, 42)];
         let behind = [(50, 80), (71, 101), (92, 122), (113, 143)];
         let heard: Vec<(u64, u64)> = in_time.into_iter().chain(behind).collect();
         assert_eq!(aheads(&heard), [0; 7]);
-        // Twenty-six seconds pass for the other one while one does here.
+        // 26 s pass for the other one while 1 s passes here.
         let jump: Vec<(u64, u64)> = heard.into_iter().chain([(139, 144)]).collect();
         assert_eq!(aheads(&jump).last(), Some(&25));
     }
@@ -588,9 +592,9 @@ mod tests {
         assert!(silence.may_claim(at(127)) && !silence.may_claim(at(128)));
     }
 
-    /// A worker that took 6 s to read a ledger of 100,000 finished tasks was ready, and claimed
-    /// nothing until its next regular heartbeat: the first one had come back only at the end of all
-    /// that reading.
+    /// Earlier, a worker that took 6 s to read a ledger of 100,000 finished tasks was ready but
+    /// claimed nothing until its next regular heartbeat: the first one had come back only at the
+    /// end of the read.
     #[test]
     fn a_lag_that_forbids_claims_is_measured_anew_at_once() {
         let mut silence = Silence::new(H);
@@ -619,8 +623,8 @@ mod tests {
         assert!(one_more.came_back(2, at(64)));
     }
 
-    /// After a start nobody knows what was said while the ledger was read; after a gap, everything
-    /// is known that was said since the heartbeat was sent.
+    /// After a start, entries published while the ledger was being read are not known to be
+    /// complete; after a gap, everything published since the heartbeat was sent is known.
     #[test]
     fn silence_begins_when_the_bootstrap_ends_or_the_heartbeat_behind_a_gap_was_sent() {
         let mut silence = Silence::new(H);

@@ -1,12 +1,12 @@
-//! What a parked task waits for: other tasks of its topic that must be over before it begins.
+//! The dependencies of a parked task: other tasks of its topic that must be over before it begins.
 //!
 //! A parked task is in phase RETRY like any other that waits, but is due when the named tasks are
 //! over instead of at a time. The list is the body of the entry that parks the task (a claim
-//! PARKED, or the RELEASED of an attempt that ends so), so it lasts as long as that state does:
-//! through compaction, seals of other tasks, and bases, which take the keys of earlier epochs only.
+//! PARKED, or the RELEASED of an attempt that ends so). It lasts as long as that state: through
+//! compaction, seals of other tasks, and bases, which remove only the keys of earlier epochs.
 //!
-//! A name is the id of a task, or `key:` and the key that its submitter gave it, where `%`, `,` and
-//! blanks are written as `%` and two hexadecimal digits for each byte.
+//! A name is the id of a task, or `key:` and the key that its submitter chose. In the key, `%`, `,`
+//! and blanks are written as `%` and two hexadecimal digits for each byte.
 
 use super::entry::{AttemptCause, ClaimKind, Done, NextAttempt, Outcome};
 use super::register::{KeyKind, KeyName, Keys};
@@ -16,20 +16,20 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many tasks may be named.
+/// Maximum number of named tasks.
 pub const NAMED_MAX: usize = 1_000;
 
-/// The longest list, in bytes: that of so many of the longest ids fits.
+/// Maximum length of a list, in bytes: enough for that many of the longest ids.
 const BYTES_MAX: usize = 80 * NAMED_MAX;
 
-/// What a name begins with that is a key.
+/// Prefix of a name that is a key.
 const KEY: &str = "key:";
 
-/// So long after it was parked a task waits for a key that no task has taken. Then that counts as a
+/// How long a parked task waits for a key that no task has taken. After that the key counts as a
 /// task without a result.
 pub const KEY_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What follows when a named task is over without a result: it failed for good, was cancelled or
+/// The consequence if a named task ends without a result: it failed for good, was cancelled or
 /// expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AfterFailed {
@@ -38,7 +38,7 @@ pub enum AfterFailed {
     Fail,
     /// The task is cancelled.
     Skip,
-    /// The task runs all the same.
+    /// The task runs anyway.
     Run,
 }
 
@@ -47,43 +47,43 @@ pub enum AfterFailed {
 pub enum DependencyName {
     /// By its id.
     Task(TaskId),
-    /// By its idempotency key or, where no task has that, its dedupe key.
+    /// By its idempotency key or, if no task has it, its dedupe key.
     Key(Arc<str>),
 }
 
-/// See the module's documentation.
+/// The dependencies of a task. See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WaitsFor {
     /// The named tasks, each once.
     pub names: BTreeSet<DependencyName>,
-    /// What follows when one of them has no result.
+    /// The consequence if one of them has no result.
     pub failed: AfterFailed,
 }
 
-/// What a worker knows of a named task.
+/// A worker's knowledge of a named task.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NamedTaskState {
-    /// It is not over, as far as is known.
+    /// It is not over, as far as known.
     Open,
     /// It has its result.
     Completed,
-    /// It is over without a result, or may be: a seal says of a batch only that some tasks of it
-    /// are.
+    /// It is over without a result, or may be: the seal of a batch may tell only that some of its
+    /// tasks are.
     Failed,
     /// No message has its id, and the ledger does not know it.
     Unknown,
     /// No task has taken the key in time.
     Unbound,
-    /// It waits for the task itself, by way of these.
+    /// It waits for the task itself, through these tasks.
     Circle(Arc<str>),
-    /// It can be no task of this topic.
+    /// It cannot be a task of this topic.
     Foreign,
 }
 
-/// How it stands with what a task waits for.
+/// The state of a task's dependencies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DependencyState {
-    /// Not all of it is over.
+    /// Not all of them are over.
     Waits,
     /// The task may begin.
     Over,
@@ -105,7 +105,7 @@ pub enum WaitsError {
         "more than {NAMED_MAX} tasks are named, or their names have more than {BYTES_MAX} bytes"
     )]
     TooMany,
-    /// The entry that parks a task does not say so.
+    /// The entry that parks a task has no list.
     #[error("the entry that parks the task does not say what it waits for")]
     Body,
     /// The policy is none of the three.
@@ -114,7 +114,7 @@ pub enum WaitsError {
 }
 
 impl ClaimKind {
-    /// Whether the task is over with such a claim.
+    /// Whether such a claim ends the task.
     #[must_use]
     pub const fn closes(self) -> bool {
         match self {
@@ -125,7 +125,7 @@ impl ClaimKind {
 }
 
 impl Done {
-    /// Whether the task waits for others from now on: the body says for which.
+    /// Whether the task waits for others from now on, which the body names.
     #[must_use]
     pub const fn parks(&self) -> bool {
         matches!(self.outcome, Outcome::Released(NextAttempt { after: AttemptCause::Others, .. }))
@@ -151,10 +151,10 @@ impl AfterFailed {
 }
 
 impl DependencyName {
-    /// Reads what `Display` writes.
+    /// Reads the form that `Display` writes.
     ///
     /// # Errors
-    /// When it is neither the id of a task nor a key.
+    /// If it is neither the id of a task nor a key.
     pub fn read(text: &str) -> Result<Self, WaitsError> {
         let begin = |max| text.chars().take(max).collect();
         match text.strip_prefix(KEY) {
@@ -167,8 +167,7 @@ impl DependencyName {
         }
     }
 
-    /// The keys that it may be, the one that counts first; `None` if it is an id, or no key can be
-    /// like this.
+    /// The possible keys, in order of precedence; `None` if it is an id, or an invalid key.
     #[must_use]
     pub fn keys(&self) -> Option<[KeyName; 2]> {
         let Self::Key(text) = self else { return None };
@@ -229,10 +228,10 @@ fn unescaped(text: &str) -> Option<String> {
 }
 
 impl WaitsFor {
-    /// Reads the names, with commas between them, and the word of the policy.
+    /// Reads the names, separated by commas, and the word of the policy.
     ///
     /// # Errors
-    /// When they are something else.
+    /// If they have another form.
     pub fn read(names: &str, failed: Option<&str>) -> Result<Self, WaitsError> {
         if names.len() > BYTES_MAX {
             return Err(WaitsError::TooMany);
@@ -253,10 +252,10 @@ impl WaitsFor {
         Self { names: tasks.into_iter().map(DependencyName::Task).collect(), failed }
     }
 
-    /// The names, with commas between them.
+    /// The names, separated by commas.
     ///
     /// # Errors
-    /// When they are more than a list may have.
+    /// If there are more than a list may have.
     pub fn text(&self) -> Result<String, WaitsError> {
         let text = self.written();
         let fits = self.names.len() <= NAMED_MAX && text.len() <= BYTES_MAX;
@@ -279,15 +278,16 @@ impl WaitsFor {
         format!("{} {}", self.failed.word(), self.written())
     }
 
-    /// Reads what [`WaitsFor::content`] has written; `None` if it is something else.
+    /// Reads the form that [`WaitsFor::content`] writes; `None` if it has another form.
     #[must_use]
     pub fn of_content(content: &[u8]) -> Option<Self> {
         let (failed, names) = std::str::from_utf8(content).ok()?.split_once(' ')?;
         Self::read(names, Some(failed)).ok()
     }
 
-    /// How it stands, by what is known of each named task. A failure is not told before the others
-    /// are over: who cancels one of them would see a group end while it runs.
+    /// The state of the dependencies, given the knowledge of each named task. A failure is reported
+    /// only after the others are over: otherwise cancelling one of them would end a group while it
+    /// runs.
     #[must_use]
     pub fn standing(&self, known: impl Fn(&DependencyName) -> NamedTaskState) -> DependencyState {
         let (mut waits, mut failed) = (false, None);

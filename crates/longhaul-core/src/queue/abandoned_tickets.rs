@@ -1,5 +1,5 @@
-//! Tickets that nobody needs and that still stand. The first worker by rank gives back those of a
-//! worker that has fallen silent.
+//! Tickets that are no longer needed and were not given back. The first worker by rank gives back
+//! those of a silent worker.
 
 use super::{QueueContext, QueueCore, Remark, Wake};
 use crate::partition::Partition;
@@ -11,8 +11,8 @@ use std::time::Duration;
 /// How often the tickets of others are checked, while there are any.
 const CHECKED_EVERY: Duration = Duration::from_secs(1);
 
-/// A worker that finds a ticket abandoned so often gives it back: no other worker seems to, or this
-/// one has missed that another one did.
+/// A worker gives back a ticket after it has found it abandoned this often: apparently no other
+/// worker does, or this one has missed it.
 const FOUND_MAX: u32 = 5;
 
 /// The ticket of a token is given back this long after the token is forgotten. Clocks may differ by
@@ -27,11 +27,11 @@ impl QueueCore {
         }
     }
 
-    /// Gives back abandoned tickets: those of silent workers where this one is the first of all
-    /// workers, any others when they were found a few times.
+    /// Gives back abandoned tickets: those of silent workers if this worker is the first of all,
+    /// and any other ticket after a few checks.
     pub(super) fn give_back_abandoned(&mut self, cx: &QueueContext<'_>) {
         if !self.read {
-            // All tickets are checked when it is read.
+            // All tickets are checked once the register is read.
             return;
         }
         let (mut left, mut found, mut owners) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
@@ -54,7 +54,7 @@ impl QueueCore {
         self.check_abandoned_later(cx.now);
     }
 
-    /// Whether nobody needs a ticket any more, and then whether this worker is the one to give it
+    /// Whether a ticket is abandoned (`None` if not), and whether this worker is the one to give it
     /// back.
     fn is_abandoned(&self, ticket: &Ticket, topic: &str, cx: &QueueContext<'_>) -> Option<bool> {
         let forgotten = self.register.gates().forgotten_at(ticket);
@@ -72,10 +72,10 @@ impl QueueCore {
         let heard = self.tickets.heard.get(&ticket.owner).copied().unwrap_or_default();
         let is_silent = |partition: &Partition| partition.is_silent(ticket.owner, heard);
         if forgotten.is_some() {
-            // Whether or not its task runs.
+            // This applies whether or not its task runs.
             return Some(partition.is_some_and(|it| it.keeps_metadata() && is_silent(it)));
         }
-        // A worker of other topics knows nothing of the ticket's owner.
+        // A worker of other topics cannot know the ticket's owner.
         let (task, partition) = (task?, partition?);
         if partition.needs_ticket_of(ticket.task, ticket.owner) {
             return None;

@@ -1,9 +1,9 @@
 //! Tasks that wait for others: which task waits for which, on all topics of the queue. A partition
-//! is told when the state of a task's dependencies changes. Where no task waits, an entry of the
-//! ledger costs one comparison more.
+//! is told when the state of a task's dependencies changes. While no task waits, a ledger entry
+//! costs one more comparison.
 //!
-//! Each task that waits watches one open task of its list. The end of another one changes nothing
-//! for it, and costs nothing.
+//! Each waiting task watches one open task of its list. The end of any other task does not concern
+//! it and costs nothing.
 
 use super::Partitions;
 use super::existence::Existence;
@@ -20,19 +20,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The metadata topic shows at most so many names of the tasks that a task waits for.
+/// Maximum number of names of awaited tasks that the metadata topic shows.
 pub const SHOWN_MAX: usize = 100;
 
 /// Limits the search for a task that waits for itself.
 const CIRCLE_STEPS_MAX: usize = 10_000;
 
-/// So many tasks of a circle are named.
+/// Maximum number of tasks of a circle that are named.
 const CIRCLE_NAMED_MAX: usize = 10;
 
 /// The tasks that a task waits for, or why the list cannot be read.
 pub type AfterList = Result<Arc<WaitsFor>, WaitsError>;
 
-/// See the module's documentation.
+/// The dependencies of a queue's tasks. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Dependencies {
     tasks: BTreeMap<QueueTask, Dependent>,
@@ -40,7 +40,7 @@ pub struct Dependencies {
     named: BTreeMap<QueueTask, usize>,
     /// Task → the tasks that watch it: see [`Dependent::open`].
     watched: BTreeMap<QueueTask, BTreeSet<QueueTask>>,
-    /// The tasks that wait for a key that no task has taken.
+    /// Key → the tasks that wait for it while no task has taken it.
     unbound: BTreeMap<KeyName, BTreeSet<QueueTask>>,
     /// Counts the look-ups of named tasks.
     lookups: std::cell::Cell<usize>,
@@ -50,17 +50,17 @@ pub struct Dependencies {
 #[derive(Debug)]
 pub struct Dependent {
     list: AfterList,
-    /// Key → its task; `None`: a task of another level.
+    /// Key → its task; `None` for a task of another level.
     bound: BTreeMap<Arc<str>, Option<TaskId>>,
-    /// Keys that no task has taken by now do not count any more.
+    /// Whether keys that no task has taken no longer count.
     key_wait_is_over: bool,
-    /// No message has these ids.
+    /// Ids without a message.
     pub(super) unknown: BTreeSet<TaskId>,
     pub(super) existence: Existence,
-    /// This task waits for itself: from the task that it names, by way of these.
+    /// Set if this task waits for itself: the task that it names, and the way back.
     circle: Option<(TaskId, Arc<str>)>,
     /// The watched name, while the task waits. The last look-up found no open name before it, and
-    /// the next one begins here: all of them together read the list a few times only.
+    /// the next one begins here: all look-ups together read the list only a few times.
     open: Option<DependencyName>,
 }
 
@@ -81,7 +81,7 @@ impl Dependent {
         self.list.iter().flat_map(|list| &list.names)
     }
 
-    /// The task behind a name, if that is known.
+    /// The task behind a name, if it is known.
     fn task(&self, name: &DependencyName) -> Option<TaskId> {
         match name {
             DependencyName::Task(id) => Some(*id),
@@ -89,17 +89,17 @@ impl Dependent {
         }
     }
 
-    /// The tasks that it waits for, as far as they are known.
+    /// The awaited tasks, as far as they are known.
     pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> {
         self.names().filter_map(|name| self.task(name))
     }
 
-    /// The names in their order, each with its task where that is known.
+    /// The names in order, each with its task if it is known.
     pub fn named(&self) -> impl Iterator<Item = (&DependencyName, Option<TaskId>)> {
         self.names().map(|name| (name, self.task(name)))
     }
 
-    /// The list with ids in the place of keys, as far as these are known.
+    /// The list with keys replaced by ids, as far as these are known.
     fn resolved(&self) -> WaitsFor {
         let Ok(list) = &self.list else { return WaitsFor::default() };
         let names =
@@ -143,7 +143,7 @@ impl Dependent {
 }
 
 impl Dependencies {
-    /// The task waits for these from now on.
+    /// Makes the task wait for this list.
     pub(super) fn insert(&mut self, task: QueueTask, list: AfterList, keys: &Keys) {
         self.remove(task);
         let mut dependent = Dependent::new(list);
@@ -163,14 +163,14 @@ impl Dependencies {
         self.tasks.insert(task, dependent);
     }
 
-    /// Keys that no task has taken do not count any more.
+    /// Stops counting keys that no task has taken.
     pub(super) fn give_up_keys(&mut self, task: QueueTask) {
         if let Some(dependent) = self.tasks.get_mut(&task) {
             dependent.key_wait_is_over = true;
         }
     }
 
-    /// The task does not wait any more.
+    /// Removes a task that no longer waits.
     pub(super) fn remove(&mut self, task: QueueTask) {
         self.watch(task, None);
         let Some(dependent) = self.tasks.remove(&task) else { return };
@@ -191,7 +191,7 @@ impl Dependencies {
         }
     }
 
-    /// A task that waits, or has waited.
+    /// A task that waits or has waited.
     #[must_use]
     pub fn get(&self, task: QueueTask) -> Option<&Dependent> {
         self.tasks.get(&task)
@@ -201,7 +201,7 @@ impl Dependencies {
         self.tasks.get_mut(&task)
     }
 
-    /// All of this level.
+    /// All tasks of this level.
     pub(super) fn of_level(&self, level: Priority) -> impl Iterator<Item = QueueTask> {
         self.tasks.keys().filter(move |task| task.level == level).copied()
     }
@@ -306,12 +306,12 @@ impl Dependencies {
         dependent.known(partitions, task.level, name)
     }
 
-    /// The tasks that wait for a key that no task has taken.
+    /// The tasks that wait for this key while no task has taken it.
     pub(super) fn unbound(&self, name: &KeyName) -> Vec<QueueTask> {
         self.unbound.get(name).into_iter().flatten().copied().collect()
     }
 
-    /// An entry of a key was read that this task waits for. Returns whether a task has taken the
+    /// Handles an entry of a key that this task waits for. Returns whether a task has taken the
     /// key.
     pub(super) fn bind(&mut self, task: QueueTask, name: &KeyName, keys: &Keys) -> bool {
         let text: Arc<str> = name.text().into();
@@ -325,14 +325,14 @@ impl Dependencies {
         if let Some(id) = holder {
             *self.named.entry(QueueTask { id, ..task }).or_default() += 1;
         }
-        // A task of another level closes the one that names it, whatever else is open.
+        // A task of another level closes the task that names it, whatever else is open.
         let open = dependent.open.clone().filter(|_| holder.is_some());
         self.watch(task, open);
         true
     }
 
-    /// Looks for a circle of tasks that wait for one another, from this one on. The task with the
-    /// highest id breaks it: it counts the task that it names as one without a result.
+    /// Looks for a circle of waiting tasks that begins at this one. The task with the highest id
+    /// breaks it: it treats the task that it names as one without a result.
     pub(super) fn break_circle(&mut self, start: QueueTask) -> Option<QueueTask> {
         let circle = self.circle(start)?;
         let at = circle.iter().enumerate().max_by_key(|(_, id)| **id).map(|(at, _)| at)?;
@@ -353,8 +353,8 @@ impl Dependencies {
     /// next.
     fn circle(&self, start: QueueTask) -> Option<Vec<TaskId>> {
         if !self.named.contains_key(&start) {
-            // No task waits for it. So a long chain costs little to read in its own order, or in
-            // the opposite one.
+            // No task waits for this one. This check keeps a long chain cheap to read in its own or
+            // in the opposite order.
             return None;
         }
         let names = |id: TaskId| {
@@ -389,10 +389,10 @@ fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<QueueTask>>, key: &K, task
     }
 }
 
-/// What this worker knows of a task that another one waits for.
+/// This worker's knowledge of a task that another one waits for.
 fn known(partitions: &dyn Partitions, QueueTask { level, id }: QueueTask) -> NamedTaskState {
     let Some(partition) = partitions.get(level, id.partition) else {
-        // A topic with partitions may get more of them, and this worker learns of those later.
+        // A topic with partitions may get more of them, and this worker learns of them later.
         let partitioned = partitions.get(level, -1).is_none();
         let may_come = partitioned && id.partition >= 0;
         return if may_come { NamedTaskState::Open } else { NamedTaskState::Foreign };
@@ -412,7 +412,7 @@ fn known(partitions: &dyn Partitions, QueueTask { level, id }: QueueTask) -> Nam
     }
 }
 
-/// Whether the ledger says nothing of a task.
+/// Whether the ledger has no entry of a task.
 pub(super) fn is_new(partitions: &dyn Partitions, QueueTask { level, id }: QueueTask) -> bool {
     let partition = partitions.get(level, id.partition);
     let machine = partition.map(Partition::machine).filter(|machine| machine.is_ready());
@@ -424,8 +424,8 @@ mod tests {
     use super::*;
     use crate::protocol::waits::AfterFailed;
 
-    /// Each task of a long chain was followed to its end, up to 10,000 tasks, when it was read: a
-    /// worker that found 20,000 of them at its start was busy with that alone.
+    /// Earlier, each task of a long chain was followed to its end, up to 10,000 tasks, when it was
+    /// read; a worker with 20,000 of them did nothing else at its start.
     #[test]
     fn a_long_chain_is_read_at_once_and_a_circle_in_it_is_found() {
         let keys = Keys::default();

@@ -1,4 +1,4 @@
-//! What a queue has the driver do.
+//! The effects of a queue, which the driver performs.
 
 #[cfg(doc)]
 use super::QueueCore;
@@ -12,25 +12,25 @@ use crate::task::Priority;
 #[cfg(feature = "schedules")]
 use longhaul_types::Outgoing;
 
-/// What the driver does.
+/// An effect for the driver.
 #[derive(Clone, Debug)]
 pub enum QueueEffect {
-    /// Publish to the register. If the entry may not be stored, say
-    /// [`QueueCore::handle_not_stored`].
+    /// Publish to the register. Call [`QueueCore::handle_not_stored`] if the entry may not be
+    /// stored.
     Publish(RegisterEntry, Option<Intent>),
     /// Publish this claim of the task, with its reason, to the ledger.
     Close(QueueTask, Claim, String),
-    /// Ask for the end of the task on its ledger, on behalf of this schedule. Then say
+    /// Publish a cancel request for the task to its ledger, on behalf of this schedule. Then call
     /// [`QueueCore::handle_cancelled`].
     #[cfg(feature = "schedules")]
     Cancel(QueueTask, Box<str>),
-    /// Submit the task of a schedule, then say [`QueueCore::handle_fired`].
+    /// Submit the task of a schedule, then call [`QueueCore::handle_fired`].
     #[cfg(feature = "schedules")]
     Fire(Box<ScheduledSubmission>),
-    /// Read the message of the first task, then say [`QueueCore::handle_overwritten_read`].
+    /// Read the message of the first task, then call [`QueueCore::handle_overwritten_read`].
     ReadOverwritten(QueueTask, QueueTask),
     /// Look for the messages of the named tasks, on behalf of the first one, until the broker has
-    /// answered. Then say [`QueueCore::handle_looked`].
+    /// answered. Then call [`QueueCore::handle_looked`].
     LookFor {
         /// The task that waits for them.
         task: QueueTask,
@@ -39,9 +39,9 @@ pub enum QueueEffect {
     },
     /// The key of this task is released: its end can be shown.
     Show(QueueTask, Showing),
-    /// The settings are other ones: see [`QueueCore::settings`].
+    /// The settings have changed: see [`QueueCore::settings`].
     SettingsChanged,
-    /// A drain request stands on the register.
+    /// The register has a drain request.
     DrainRequested,
     /// The register was read to its end: partitions may take tasks.
     Read,
@@ -65,16 +65,16 @@ pub struct ScheduledSubmission {
     pub message: Outgoing,
 }
 
-/// Something that people may want to know.
+/// Something to log.
 #[derive(Clone, Debug)]
 pub enum Remark {
-    /// What a task waits for cannot be read: it fails.
+    /// The list of awaited tasks cannot be read: the task fails.
     AfterUnreadable(QueueTask, String),
     /// A claim that parks a task cannot be read: the task fails.
     ParkedUnreadable(QueueTask, String),
     /// A task waits for one that does not exist.
     DependencyMissing(QueueTask, QueueTask),
-    /// A ticket of a worker that is gone is given back.
+    /// A ticket of a worker that is gone was given back.
     TicketAbandoned(Ticket),
     /// The settings of the queue cannot be read.
     SettingsUnreadable(u64, String),
@@ -95,7 +95,7 @@ pub enum Intent {
     Ticket(Ticket),
     /// The tombstone of a ticket.
     GiveBack(Ticket),
-    /// The task of a schedule's slot, or the end of those in its way.
+    /// The task of a schedule's slot, or the cancellation of the tasks in its way.
     #[cfg(feature = "schedules")]
     Slot(Box<str>, Option<FiringSlot>),
 }

@@ -1,7 +1,6 @@
-//! Whether the tasks exist that others wait for. The ledger says nothing of a task that no worker
-//! has claimed, but the message of such a task is on the task topic, for it was not acknowledged.
-//! So where the ledger says nothing of a named task and its message is not there either, no task
-//! has that id.
+//! Finds out whether awaited tasks exist. The ledger has no entry of a task that no worker has
+//! claimed, but the message of such a task is on the task topic, because it was not acknowledged.
+//! So a named task with neither a ledger entry nor a message does not exist.
 
 use super::dependencies::is_new;
 use super::{QueueContext, QueueCore, QueueEffect, Remark, Wake};
@@ -12,35 +11,35 @@ use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
 use std::time::Duration;
 
-/// The longest pause between two looks.
+/// The longest pause between two searches.
 const PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What is known of the existence of the tasks that one task waits for.
+/// The state of the search for the tasks that one task waits for.
 #[derive(Debug, Default)]
 pub(super) struct Existence {
-    /// How often their messages were looked for.
+    /// Number of searches for their messages.
     looks: u32,
     step: ExistenceStep,
 }
 
 #[derive(Debug, Default)]
 enum ExistenceStep {
-    /// Nothing is under way.
+    /// No search is in progress.
     #[default]
     Idle,
-    /// The next look comes after a pause.
+    /// The next search comes after a pause.
     Pauses,
-    /// The broker is asked.
+    /// The broker is being asked.
     Asks,
-    /// The topic had no messages of these tasks, as of then. Their ends may be on the ledger, and
-    /// not have been read by then: this counts when all was read that was stored then.
+    /// At that time the topic had no messages of these tasks. Their ends may be on the ledger,
+    /// unread so far: this counts once everything stored by then was read.
     Missed(Vec<TaskId>, Moment),
 }
 
 impl QueueCore {
-    /// A task waits. The worker that holds its delivery, or has parked it, looks after a while
-    /// whether those exist that nothing is known of; again and again, with growing pauses, for a
-    /// message may be deleted later.
+    /// Plans a search for the awaited tasks of which nothing is known. The worker that holds the
+    /// delivery of the waiting task, or has parked it, searches after a while, and again with
+    /// growing pauses, because a message may be deleted later.
     pub(super) fn look_for_dependencies_later(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let machine = cx.of(task).map(Partition::machine);
         let known = machine.and_then(|machine| machine.task(task.id));
@@ -54,12 +53,12 @@ impl QueueCore {
             return;
         }
         *step = ExistenceStep::Pauses;
-        // Most of them are claimed, or over, by then.
+        // By then most of them are claimed or over.
         let pause = (2 * self.config.heartbeat * (1 << (*looks).min(16))).min(PAUSE_MAX);
         self.agenda.set(Wake::Dependencies(task), cx.now + pause);
     }
 
-    /// A pause is over.
+    /// Handles the end of a pause.
     pub(super) fn dependencies_are_due(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         let Some(dependent) = self.dependencies.get_mut(task) else { return };
         match std::mem::take(&mut dependent.existence.step) {
@@ -69,7 +68,7 @@ impl QueueCore {
         }
     }
 
-    /// Asks the topic for the messages of named tasks that nothing is known of.
+    /// Searches the topic for the messages of named tasks of which nothing is known.
     fn look_for_dependencies(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let Some(dependent) = self.dependencies.get_mut(task) else { return };
         let held = |named: QueueTask| {
@@ -90,7 +89,7 @@ impl QueueCore {
         self.effects.push_back(QueueEffect::LookFor { task, named });
     }
 
-    /// The broker has answered, at this time: these named tasks have no messages.
+    /// Handles the broker's answer: at this time these named tasks had no messages.
     pub fn handle_looked(
         &mut self,
         task: QueueTask,

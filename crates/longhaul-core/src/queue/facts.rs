@@ -1,4 +1,4 @@
-//! The properties of a task's message that the queue decides by.
+//! The properties of a task's message on which the queue decides.
 
 use super::dependencies::AfterList;
 use crate::protocol::register::{KeyKind, KeyName};
@@ -7,12 +7,12 @@ use crate::task::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a task's message says to the queue.
+/// The facts in a task's message that concern the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFacts {
-    /// Its idempotency key or, without one, its dedupe key. A key that is not valid does not count.
+    /// The idempotency key or, without one, the dedupe key. An invalid key is ignored.
     pub key: Option<KeyName>,
-    /// The task replaces the holder of its dedupe key.
+    /// Whether the task replaces the holder of its dedupe key.
     pub overwrites: bool,
     /// The tasks that must be over first, or why the property cannot be read.
     pub after: Option<AfterList>,
@@ -46,7 +46,7 @@ impl TaskFacts {
     }
 }
 
-/// The limit key of a task. A key that is not valid does not count.
+/// The limit key of a task. An invalid key is ignored.
 #[must_use]
 pub fn limit_key_of(properties: &BTreeMap<String, String>) -> Option<&str> {
     let key = properties.get(text::LIMIT_KEY)?;

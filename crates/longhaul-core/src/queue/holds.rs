@@ -20,7 +20,7 @@ const CHECKED_EVERY: Duration = Duration::from_secs(60);
 /// releases and renewals before a pause. The worker handles its events in between.
 const AT_ONCE_MAX: usize = 10_000;
 
-/// What this worker does about the holds of a register.
+/// This worker's work on the holds of a register.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     /// The releases and renewals in flight.
@@ -40,15 +40,15 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    /// The register is read anew.
+    /// Forgets the register's state; it is read again.
     pub(super) fn forget(&mut self) {
         (self.began_ms, self.check) = (None, None);
     }
 
-    /// An entry was read, which may begin a period.
+    /// Notes an entry that may begin a period.
     pub(super) fn period_began(&mut self, begins: bool, published_ms: u64, wall_ms: u64) {
         if begins || self.began_ms.is_none() {
-            // The clock of its worker may be fast by a year.
+            // The publisher's clock may be fast by a year.
             self.began_ms = Some(published_ms.min(wall_ms));
         }
     }
@@ -58,15 +58,15 @@ impl Holds {
 /// pause: other tasks wait for their keys.
 #[derive(Clone, Copy, Debug)]
 struct HoldsCheck {
-    /// The kind that is checked, and the last holder that was.
+    /// The kind being checked, and the last holder that was checked.
     kind: KeyKind,
     last: Option<QueueTask>,
-    /// Holders of idempotency keys are checked, too. They may be many, and most of their tasks are
-    /// over.
+    /// Whether holders of idempotency keys are checked, too. They may be many, and most of their
+    /// tasks are over.
     all: bool,
     /// The last of those that was checked before a pause.
     resume: Option<QueueTask>,
-    /// A hold was found that had to be renewed.
+    /// Whether a hold was found that had to be renewed.
     renews: bool,
     /// Releases and renewals since the last pause.
     kept: usize,
@@ -82,8 +82,8 @@ impl HoldsCheck {
 }
 
 impl QueueCore {
-    /// Whether a task that is over has to release its key before its end is shown: a task that is
-    /// submitted after that must not lose against it. [`QueueEffect::Show`] follows.
+    /// Whether a finished task must release its key before its end is shown; otherwise a task
+    /// submitted after that could lose against it. [`QueueEffect::Show`] follows.
     pub fn releases_first(
         &mut self,
         task: QueueTask,
@@ -104,7 +104,7 @@ impl QueueCore {
         name.is_some_and(|name| name.kind() == KeyKind::Dedupe)
     }
 
-    /// Publishes that a task releases its key, or that it goes on holding it.
+    /// Publishes that a task releases its key or keeps holding it.
     pub(super) fn keep_hold(&mut self, task: QueueTask, is_over: bool) {
         if self.holds.underway.contains_key(&task) {
             return;
@@ -120,7 +120,7 @@ impl QueueCore {
         self.publish_for(Intent::Hold(task), entry);
     }
 
-    /// A release or a renewal may not be stored.
+    /// Handles a release or a renewal that may not be stored.
     pub(super) fn hold_not_stored(&mut self, task: QueueTask) {
         self.holds.underway.remove(&task);
         self.go_on_showing(task);
@@ -132,8 +132,8 @@ impl QueueCore {
         }
     }
 
-    /// The register was read to its end, and may be another one than before: nothing of what was
-    /// published is waited for any more.
+    /// Stops waiting for published entries after the register was read to its end: it may be
+    /// another register than before.
     pub(super) fn forget_unread_holds(&mut self) {
         self.holds.underway.clear();
         for (task, kind) in std::mem::take(&mut self.holds.showing) {
@@ -141,7 +141,7 @@ impl QueueCore {
         }
     }
 
-    /// An entry was read: what waits for it goes on.
+    /// Continues the work that waited for this entry.
     pub(super) fn hold_was_read(&mut self, entry: &RegisterEntry, cx: &mut QueueContext<'_>) {
         self.check_holds_later(cx.now);
         let key = match entry {
@@ -158,13 +158,13 @@ impl QueueCore {
             self.holds.underway.remove(&key.task);
         }
         if self.holds.showing.contains_key(&key.task) {
-            // An entry of a period that is over changes nothing. It is published again.
+            // An entry of an earlier period has no effect. It is published again.
             self.go_on_showing(key.task);
         } else if matches!(entry, RegisterEntry::Bind(_))
             && self.holds_dedupe_key(key.task)
             && cx.is_over_here(key.task) == Some(true)
         {
-            // A worker has bound it that did not know that the task is over.
+            // A worker that did not know of the task's end has bound the key.
             self.keep_hold(key.task, true);
         }
     }
@@ -178,8 +178,8 @@ impl QueueCore {
     }
 
     /// Releases the keys of tasks whose finishers have died, renews holds, begins a period, and
-    /// removes what is over: each if this worker is the first one. Holders may be millions, so the
-    /// check goes on in the next run after [`AT_ONCE_MAX`] of them.
+    /// removes expired entries; each only if this worker is the first one. There may be millions of
+    /// holders, so the check continues in the next run after [`AT_ONCE_MAX`] of them.
     pub(super) fn check_holds(&mut self, cx: &mut QueueContext<'_>) {
         let now = cx.now;
         let over = self.check_some_holders(cx);
@@ -200,7 +200,7 @@ impl QueueCore {
             self.holds.renewed_at = Some(now);
         }
         if self.is_first(cx) {
-            // When a task ends, its hold is one period old at most.
+            // A hold is at most one period old when its task ends.
             if is_due && all.is_some_and(|check| !check.renews) {
                 self.begin_period(cx);
             }
@@ -221,8 +221,8 @@ impl QueueCore {
         HoldsCheck { kind: KeyKind::Dedupe, last: None, all, resume: None, renews: false, kept: 0 }
     }
 
-    /// Releases or renews the keys of some holders, as far as this worker is the first one for
-    /// them. Returns the check when it is over.
+    /// Releases or renews the keys of some holders for which this worker is the first one. Returns
+    /// the check when it is over.
     fn check_some_holders(&mut self, cx: &QueueContext<'_>) -> Option<HoldsCheck> {
         let mut check = match self.holds.check.take() {
             Some(check) => check,
@@ -261,26 +261,26 @@ impl QueueCore {
         }
     }
 
-    /// Begins the next period. All holds of tasks that are not over were just found renewed.
+    /// Begins the next period. All holds of unfinished tasks were just found renewed.
     fn begin_period(&mut self, cx: &mut QueueContext<'_>) {
         // Workers of older versions do not read an entry of a later period.
         if !self.keeps_older_out(cx) {
             return;
         }
         let (now, patience) = (cx.now, self.config.key_period / 8);
-        // The entry may be long on its way, and each one stays on the register.
+        // The entry may take long to arrive, and each one stays on the register.
         if self.holds.begun_at.is_some_and(|at| now.since(at) < patience) {
             return;
         }
         self.holds.begun_at = Some(now);
-        // Should it get lost, a later check finds that it is due.
+        // If the entry is lost, a later check finds it due.
         let period = self.register.keys().period().next();
         let entry = RegisterEntry::Period(period, self.stamps.next());
         self.publish(entry);
     }
 
-    /// Whether the settings of all ledgers keep out workers of older versions. The worker raises
-    /// those that do not.
+    /// Whether the settings of all ledgers keep out workers of older versions. Raises the settings
+    /// that do not.
     fn keeps_older_out(&self, cx: &mut QueueContext<'_>) -> bool {
         let mut all = true;
         for level in self.topics.keys() {
@@ -294,7 +294,7 @@ impl QueueCore {
         all
     }
 
-    /// A tombstone was read: more are published behind the last one in flight.
+    /// Continues publishing tombstones when the last one in flight was read.
     fn go_on_removing(&mut self, removed: &RegisterKey, cx: &QueueContext<'_>) {
         let last = self.holds.removing.as_ref().map(|(last, _)| last);
         if last == Some(removed) && self.is_first(cx) {
@@ -302,7 +302,7 @@ impl QueueCore {
         }
     }
 
-    /// Publishes the tombstones of what is over, [`AT_ONCE_MAX`] at a time.
+    /// Publishes the tombstones of expired entries, [`AT_ONCE_MAX`] at a time.
     fn remove_expired(&mut self, now: Moment) {
         let (expired, patience) = (self.register.keys().expired(), self.config.key_period / 8);
         let removing = self.holds.removing.as_ref();
@@ -344,8 +344,8 @@ mod tests {
         }
     }
 
-    /// All holders were checked in one event, up to three times: with millions of keys the
-    /// heartbeats that had to go out meanwhile came too late.
+    /// Earlier, all holders were checked in one event, up to three times: with millions of keys,
+    /// heartbeats went out too late.
     #[test]
     fn holders_are_checked_in_steps() {
         let (heartbeat, key_period) = (Duration::from_secs(10), Duration::from_secs(1_000));

@@ -1,9 +1,8 @@
-//! One worker on one queue: what it decides by the register and by how the tasks of the queue
-//! depend on each other. Pure, like [`Partition`]: events and times go in, and [`QueueEffect`]s come
-//! out.
+//! One worker on one queue: its decisions by the register and by the dependencies between the
+//! queue's tasks. Pure, like [`Partition`]: it takes events and times and returns [`QueueEffect`]s.
 //!
-//! A partition knows its own tasks. The queue knows what concerns several of them, on all topics of
-//! the queue:
+//! A partition knows its own tasks. The queue handles everything that concerns several of them, on
+//! all topics of the queue:
 //!
 //! | file | decides |
 //! |---|---|
@@ -17,7 +16,7 @@
 //! | `schedules` | which task is submitted when |
 //! | `settings` | what the settings of the queue mean for this worker |
 //!
-//! Two mechanisms serve all of them. There is one agenda of times at which the queue looks at
+//! All of them share two mechanisms. One agenda holds the times at which the queue looks at
 //! something. And a publish may have an [`Intent`]: if the entry may not be stored, the queue looks
 //! at the intent again after [`AGAIN_AFTER`].
 
@@ -61,21 +60,21 @@ use std::time::Duration;
 use tickets::Tickets;
 use waiting_for_keys::KeyWaitList;
 
-/// A publish that may not be stored is looked at again after this pause: the topic may refuse the
-/// next one as well.
+/// Pause before an intent whose publish may not be stored is looked at again: the topic may refuse
+/// the next entry as well.
 pub const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// So many wakes are handled in one run.
+/// Maximum number of wakes handled in one run.
 const AT_ONCE_MAX: usize = 1_000;
 
-/// The settings of the worker that the queue needs.
+/// The worker's settings that the queue needs.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueConfig {
     /// The heartbeat interval.
     pub heartbeat: Duration,
-    /// How long a period of the register lasts.
+    /// Length of a period of the register.
     pub key_period: Duration,
-    /// Java workers work beside this one.
+    /// Whether Java workers work beside this one.
     pub legacy: bool,
 }
 
@@ -85,14 +84,14 @@ pub trait Partitions {
     /// without partitions.
     fn get(&self, level: Priority, partition: i32) -> Option<&Partition>;
 
-    /// The same, to change it.
+    /// Mutable access to the same partition.
     fn get_mut(&mut self, level: Priority, partition: i32) -> Option<&mut Partition>;
 
     /// All partitions of a level, in order, each with its number.
     fn of_level(&self, level: Priority) -> Box<dyn Iterator<Item = (i32, &Partition)> + '_>;
 }
 
-/// What the queue decides by, beside what it has read.
+/// The inputs of the queue's decisions, beside the entries read.
 #[expect(missing_debug_implementations, reason = "it borrows the partitions")]
 pub struct QueueContext<'a> {
     /// The time.
@@ -113,14 +112,14 @@ impl QueueContext<'_> {
         self.partitions.get_mut(task.level, task.id.partition)
     }
 
-    /// Whether the ledger says that the task is over.
+    /// Whether the task is over according to the ledger.
     fn is_over(&self, task: QueueTask) -> bool {
         let machine = self.of(task).map(Partition::machine).filter(|machine| machine.is_ready());
         machine.is_some_and(|machine| machine.fold(task.id).phase.is_terminal())
     }
 
-    /// The same, for the worker that keeps the metadata topic of the task's partition. `None`: this
-    /// worker does not know, or another one keeps it.
+    /// The same, for the worker that keeps the metadata topic of the task's partition. `None` if
+    /// this worker does not know, or another one keeps it.
     fn is_over_here(&self, task: QueueTask) -> Option<bool> {
         let partition = self.of(task)?;
         let keeps = partition.machine().is_ready() && partition.keeps_metadata();
@@ -131,28 +130,28 @@ impl QueueContext<'_> {
         self.of(task).map(|partition| partition.machine().fold(task.id).phase)
     }
 
-    /// The moment at which the wall clock shows this time, unless it is set.
+    /// The moment at which the wall clock will show this time, unless the clock is changed.
     fn at_wall_ms(&self, at_ms: u64) -> Moment {
         self.now + Duration::from_millis(at_ms.saturating_sub(self.wall_ms))
     }
 }
 
-/// What the queue looks at when a time has come.
+/// Something that the queue looks at when its time has come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wake {
-    /// A publish was not stored, or may not be.
+    /// A publish that may not be stored.
     Again(Intent),
-    /// The submitter of this task has had time to bind its key.
+    /// The time that the submitter of this task has to bind its key is over.
     Bind(KeyName, QueueTask),
-    /// A token of its rate may be there for this task.
+    /// A token of a rate may be available for this task.
     Ticket(QueueTask),
-    /// A token of this rate may be there.
+    /// A token of this rate may be available.
     Rate(Gate),
     AbandonedTickets,
     Holds,
     /// The overwriters of this key.
     Overwriters(KeyName),
-    /// Whether the tasks exist that this one waits for.
+    /// The search for the tasks that this one waits for.
     Dependencies(QueueTask),
     /// This task has waited long enough for keys that no task has taken.
     KeyWait(QueueTask),
@@ -160,7 +159,7 @@ enum Wake {
     Schedules,
 }
 
-/// Makes stamps that no other entry has.
+/// Makes unique stamps.
 #[derive(Clone, Copy, Debug)]
 struct Stamps {
     writer: OwnerId,
@@ -178,12 +177,12 @@ impl Stamps {
     }
 }
 
-/// See the module's documentation.
+/// The core of a queue. See the module's documentation.
 #[derive(Debug)]
 pub struct QueueCore {
     config: QueueConfig,
     register: Register,
-    /// The register was read to its end.
+    /// Whether the register was read to its end.
     read: bool,
     stamps: Stamps,
     /// The names of the worker's topics of this queue.
@@ -201,7 +200,7 @@ pub struct QueueCore {
 }
 
 impl QueueCore {
-    /// A queue whose register is not read. `writer` is a fresh random id.
+    /// Creates a queue whose register is not read. `writer` is a fresh random id.
     #[must_use]
     pub fn new(config: QueueConfig, writer: OwnerId) -> Self {
         Self {
@@ -223,12 +222,12 @@ impl QueueCore {
         }
     }
 
-    /// The worker works on the topic of this level, which has this name.
+    /// Adds the topic of this level, with its name.
     pub fn add_topic(&mut self, level: Priority, name: &str) {
         self.topics.insert(level, name.into());
     }
 
-    /// What the register says.
+    /// The state of the register.
     #[must_use]
     pub const fn register(&self) -> &Register {
         &self.register
@@ -240,7 +239,7 @@ impl QueueCore {
         self.read
     }
 
-    /// What the settings of the queue say.
+    /// The settings of the queue.
     #[must_use]
     pub const fn settings(&self) -> &TakenSettings {
         &self.settings
@@ -252,7 +251,7 @@ impl QueueCore {
         &self.dependencies
     }
 
-    /// The parts that must not grow with the number of tasks that are over, by their names.
+    /// The parts that must not grow with the number of finished tasks, with their names.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, &dyn std::fmt::Debug); 7] {
         [
@@ -266,20 +265,20 @@ impl QueueCore {
         ]
     }
 
-    /// The next thing to do.
+    /// Takes the next effect.
     pub fn poll_effect(&mut self) -> Option<QueueEffect> {
         self.effects.pop_front()
     }
 
-    /// When the queue is to be looked at next, if nothing happens.
+    /// When to run the queue next, if nothing happens.
     #[must_use]
     pub fn timeout(&self) -> Option<Moment> {
         self.agenda.next()
     }
 
-    /// Looks at all that is due.
+    /// Handles everything that is due.
     pub fn run(&mut self, cx: &mut QueueContext<'_>) {
-        // More than that, and a long look, go on in the next run: the worker handles its events in
+        // More wakes, and a long check, continue in the next run: the worker handles its events in
         // between.
         let due: Vec<Wake> =
             std::iter::from_fn(|| self.agenda.pop_due(cx.now)).take(AT_ONCE_MAX).collect();
@@ -304,7 +303,7 @@ impl QueueCore {
         }
     }
 
-    /// A publish was not stored, or may not be.
+    /// Handles a publish that may not be stored.
     fn do_again(&mut self, intent: Intent, cx: &mut QueueContext<'_>) {
         match intent {
             Intent::Bind(name, task) => self.bind_is_due(&name, task, cx),
@@ -316,12 +315,12 @@ impl QueueCore {
         }
     }
 
-    /// An entry may not be stored.
+    /// Plans to handle an entry that may not be stored.
     pub fn handle_not_stored(&mut self, intent: Intent, now: Moment) {
         self.agenda.set(Wake::Again(intent), now + AGAIN_AFTER);
     }
 
-    /// Takes an entry of the register, which was published at this time, in ms since the epoch.
+    /// Handles an entry of the register, published at this time (ms since the epoch).
     pub fn handle_entry(
         &mut self,
         entry: &RegisterEntry,
@@ -358,13 +357,13 @@ impl QueueCore {
         self.ticket_was_read(entry, cx);
     }
 
-    /// The register was read to its end: at the start, or after another one has taken its place.
+    /// Handles the end of the register: at the start, or after it was replaced.
     pub fn handle_read(&mut self, cx: &mut QueueContext<'_>) {
         self.read = true;
         self.register.read_to_end(cx.wall_ms);
         if !self.register.has_start() {
             let start = RegisterEntry::Start(self.stamps.next());
-            // Should it get lost, the next worker writes another one.
+            // If this entry is lost, the next worker writes another one.
             self.publish(start);
         }
         self.take_settings(cx);
@@ -379,7 +378,7 @@ impl QueueCore {
         self.effects.push_back(QueueEffect::Read);
     }
 
-    /// The register was deleted or replaced: it is read anew, from its start.
+    /// Handles the deletion or replacement of the register: it is read again from its start.
     pub fn handle_replaced(&mut self) {
         self.read = false;
         self.register = Register::default();
@@ -397,12 +396,13 @@ impl QueueCore {
         }
     }
 
-    /// Publishes to the register. Nothing is done should the entry not be stored.
+    /// Publishes to the register. The queue does nothing if the entry is not stored.
     fn publish(&mut self, entry: RegisterEntry) {
         self.effects.push_back(QueueEffect::Publish(entry, None));
     }
 
-    /// Publishes to the register, and looks at the intent again should the entry not be stored.
+    /// Publishes to the register. The queue looks at the intent again if the entry may not be
+    /// stored.
     fn publish_for(&mut self, intent: Intent, entry: RegisterEntry) {
         self.effects.push_back(QueueEffect::Publish(entry, Some(intent)));
     }
@@ -411,8 +411,8 @@ impl QueueCore {
         self.effects.push_back(QueueEffect::Log(remark));
     }
 
-    /// Whether this worker is the first of the queue: it does what only one worker needs to do. All
-    /// workers go by the queue's own topic, if they work on it.
+    /// Whether this worker is the first of the queue, which does the work that only one worker
+    /// needs to do. All workers go by the queue's own topic, if they work on it.
     fn is_first(&self, cx: &QueueContext<'_>) -> bool {
         let levels = [Priority::Normal, Priority::High, Priority::Low].into_iter();
         let levels = levels.filter(|level| self.topics.contains_key(level));

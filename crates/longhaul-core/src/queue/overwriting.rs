@@ -1,10 +1,10 @@
-//! Tasks that replace an earlier one with the same dedupe key. The register says which task waits
-//! for which ([`Overwriting`]). The worker that keeps the keys of the partition does what follows,
-//! whoever holds the deliveries: a scheduled task has none.
+//! Tasks that replace an earlier one with the same dedupe key. The register defines which task
+//! waits for which ([`Overwriting`]). The worker that keeps the keys of the partition acts on it,
+//! no matter which worker holds the deliveries: a scheduled task has none.
 //!
-//! A task that makes room is closed by a claim of the next epoch, as an operator closes one
-//! (`protocol/operator.rs`): if a worker claims it at the same time, one of both claims counts. A
-//! task that runs is not touched.
+//! A task that makes room is closed by a claim of the next epoch, like one closed by an operator
+//! (`protocol/operator.rs`): if a worker claims it at the same time, only one of both claims
+//! counts. A running task is left alone.
 
 use super::{QueueContext, QueueCore, QueueEffect, Wake};
 use crate::machine::Task;
@@ -17,15 +17,15 @@ use crate::task::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A step that had no effect is done again after this time.
+/// Retry interval for a step that had no effect.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What is under way about overwriters.
+/// Work in progress on overwriters.
 #[derive(Debug, Default)]
 pub(super) struct Overwriters {
     /// The last step for each key whose overwriters wait, until the key is looked at again.
     steps: BTreeMap<KeyName, OverwriteStep>,
-    /// Tasks whose messages are read, which may take as long as the broker is away.
+    /// Tasks whose messages are being read, which may take as long as the broker is away.
     reading: BTreeSet<QueueTask>,
 }
 
@@ -38,8 +38,8 @@ enum OverwriteStep {
 }
 
 impl QueueCore {
-    /// An entry of the ledger about this task was accepted: a task that overwriters wait for may
-    /// have ended, or does not run any more.
+    /// Handles an accepted ledger entry of this task: overwriters may wait for it, and it may have
+    /// ended or stopped running.
     pub(super) fn overwritten_has_changed(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         let keys = self.register.keys();
         if keys.has_overwriters()
@@ -49,7 +49,7 @@ impl QueueCore {
         }
     }
 
-    /// Looks at all keys for which overwriters wait.
+    /// Checks all keys for which overwriters wait.
     pub fn recheck_overwriters(&mut self, cx: &mut QueueContext<'_>) {
         let names: Vec<KeyName> = self.register.keys().overwritten().cloned().collect();
         for name in names {
@@ -57,13 +57,13 @@ impl QueueCore {
         }
     }
 
-    /// The last step may have had no effect.
+    /// Handles a step that may have had no effect.
     pub(super) fn overwriters_are_due(&mut self, name: &KeyName, cx: &mut QueueContext<'_>) {
         self.overwriters.steps.remove(name);
         self.overwrite(name, cx);
     }
 
-    /// Does the next step about the overwriters of a key, if this worker keeps the keys of the
+    /// Does the next step for the overwriters of a key, if this worker keeps the keys of the
     /// partition.
     pub(super) fn overwrite(&mut self, name: &KeyName, cx: &mut QueueContext<'_>) {
         if !self.read {
@@ -81,8 +81,8 @@ impl QueueCore {
         }
     }
 
-    /// Closes a task, unless it runs or its overwriter is over already. Beside Java workers a task
-    /// may run although the ledger does not say so: there it is left to end.
+    /// Closes a task, unless it runs or its overwriter is already over. Beside Java workers a task
+    /// may run without an entry on the ledger, so it is left to end.
     fn make_room(
         &mut self,
         name: &KeyName,
@@ -107,8 +107,8 @@ impl QueueCore {
         }
     }
 
-    /// An overwriter has lost against a later task of its partition. Its delivery may be far away,
-    /// and its loss forgotten before the delivery comes.
+    /// Closes an overwriter that has lost against a later task of its partition. Its delivery may
+    /// come only after its loss is forgotten.
     pub(super) fn overwriter_lost(
         &mut self,
         hold: &Hold,
@@ -132,8 +132,8 @@ impl QueueCore {
         }
     }
 
-    /// Closes a task. The size of its batch belongs to the claim. If nobody knows it, the message is
-    /// read first.
+    /// Closes a task. The claim carries the size of its batch; if the size is unknown, the message
+    /// is read first.
     fn read_and_close(&mut self, task: QueueTask, by: QueueTask, cx: &mut QueueContext<'_>) {
         let Some(partition) = cx.of(task) else { return };
         let is_known = |task: &Task| task.held || task.fold.epoch > Epoch(0);
@@ -146,9 +146,9 @@ impl QueueCore {
         }
     }
 
-    /// The message of a task that makes room was read, or is gone: then nobody knows whether the
-    /// task ever ran, and it is closed all the same. Its place is all that is known of the size of
-    /// its batch then.
+    /// Handles the message of a task that makes room, or its absence. Without the message it is
+    /// unknown whether the task ever ran; it is closed all the same, and its own index is the only
+    /// lower bound of the size of its batch.
     pub fn handle_overwritten_read(
         &mut self,
         (task, by): (QueueTask, QueueTask),
@@ -182,7 +182,7 @@ impl QueueCore {
         }
     }
 
-    /// Publishes the bind of an overwriter: it holds the key then, or has lost it for good.
+    /// Publishes the bind of an overwriter: afterwards it holds the key, or has lost it for good.
     fn bind_overwriter(
         &mut self,
         name: &KeyName,
@@ -193,12 +193,12 @@ impl QueueCore {
         if self.begin_step(name, OverwriteStep::Bind(task), cx) {
             let stamp = self.stamps.next();
             let entry = self.register.keys().bind_of(name, task, digest, stamp);
-            // Should it get lost, it is published again after `AGAIN`.
+            // If this is lost, it is published again after `AGAIN`.
             self.publish(entry.overwriting(true));
         }
     }
 
-    /// Records the next step. False if it is under way.
+    /// Records the next step. Returns false if it is in progress already.
     fn begin_step(&mut self, name: &KeyName, step: OverwriteStep, cx: &QueueContext<'_>) -> bool {
         let before = self.overwriters.steps.insert(name.clone(), step);
         if before.is_none() {

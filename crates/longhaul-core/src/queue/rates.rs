@@ -14,23 +14,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A task holds slots at most this long before its token's instant.
 pub(super) const SLOT_AHEAD_MS: u64 = 1_000;
 
-/// How long after its instant a token may be used. Behind the token comes at most that of another
-/// rate, which takes [`SLOT_AHEAD_MS`].
+/// How long after its instant a token may be used. After this token the task may wait for at most
+/// one other rate's token, which takes [`SLOT_AHEAD_MS`].
 pub(super) const TOKEN_KEEPS_MS: u64 = 2_000;
 
 /// The tasks of this worker that need a token and have none.
 #[derive(Debug, Default)]
 pub(super) struct RateWaitList {
-    /// The tasks that may take one as soon as they have their slots.
+    /// Tasks that may take a token as soon as they have their slots.
     setting_out: BTreeMap<Gate, BTreeSet<QueueTask>>,
-    /// The tasks that wait until there is one, by their places.
+    /// Tasks that wait for a token, by their places.
     lines: BTreeMap<Gate, BTreeMap<u64, QueueTask>>,
     parked: BTreeMap<QueueTask, (Gate, u64)>,
     count: u64,
 }
 
 impl RateWaitList {
-    /// When a task would have its token, behind all others of this worker that may take one: in ms
+    /// When a task would have its token, behind all others of this worker that may take one, in ms
     /// since the epoch.
     pub(super) fn opens_at(
         &self,
@@ -44,7 +44,7 @@ impl RateWaitList {
         gates.opens_at(gate, others, wall_ms)
     }
 
-    /// A task may take a token here.
+    /// Notes a task that may take a token here.
     pub(super) fn set_out(&mut self, gate: &Gate, task: QueueTask) {
         self.setting_out.entry(gate.clone()).or_default().insert(task);
     }
@@ -53,7 +53,7 @@ impl RateWaitList {
         self.setting_out.get(gate).is_some_and(|all| all.contains(&task))
     }
 
-    /// The task has its token, or needs none any more.
+    /// Notes that the task has its token, or needs none any more.
     pub(super) fn arrive(&mut self, gate: &Gate, task: QueueTask) -> bool {
         let Some(all) = self.setting_out.get_mut(gate) else { return false };
         let was_there = all.remove(&task);
@@ -63,7 +63,7 @@ impl RateWaitList {
         was_there
     }
 
-    /// A task waits until a token is there. It keeps its place if it waits already.
+    /// Makes a task wait for a token. A task that waits already keeps its place.
     fn park(&mut self, gate: &Gate, task: QueueTask) {
         if self.parked.get(&task).is_some_and(|(at, _)| at == gate) {
             return;
@@ -94,7 +94,7 @@ impl RateWaitList {
 }
 
 impl QueueCore {
-    /// A task gives back its slots and waits here until a token is there.
+    /// Gives back the slots of a task, which waits here for a token.
     pub(super) fn park_at_rate(
         &mut self,
         task: QueueTask,
@@ -108,13 +108,13 @@ impl QueueCore {
         self.check_rate(gate, at_ms, cx);
     }
 
-    /// A task needs no token any more.
+    /// Forgets a task that needs no token any more.
     pub(super) fn leave_rates(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         self.take_no_token(task, cx);
         self.tickets.rates.unpark(task);
     }
 
-    /// Another task of this worker may have the token that this one was about to take.
+    /// Lets another task of this worker have the token that this one was about to take.
     fn take_no_token(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let rates = &mut self.tickets.rates;
         let at: Vec<Gate> = rates.setting_out.keys().cloned().collect();
@@ -123,14 +123,14 @@ impl QueueCore {
         }
     }
 
-    /// Looks at the line of a gate at this time, in ms since the epoch, if any task waits there.
+    /// Plans a check of a gate's line at this time (ms since the epoch), if any task waits there.
     fn check_rate(&mut self, gate: &Gate, at_ms: u64, cx: &QueueContext<'_>) {
         if self.tickets.rates.lines.contains_key(gate) {
             self.agenda.set_by(Wake::Rate(gate.clone()), cx.at_wall_ms(at_ms));
         }
     }
 
-    /// A token may be there.
+    /// Handles the time at which a token may be available.
     pub(super) fn rate_is_due(&mut self, gate: &Gate, cx: &mut QueueContext<'_>) {
         let mut before = None;
         while let Some(task) = self.tickets.rates.first_at(gate)

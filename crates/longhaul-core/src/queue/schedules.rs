@@ -1,8 +1,8 @@
-//! Schedules: every worker of the queue fires what is due, the first by rank at once, each further
-//! one a second later if that had no effect. A firing is a submit with an idempotency key, so the
-//! register decides which task a slot gets: there is no leader and no lock.
+//! Schedules. Every worker of the queue fires the slots that are due: the first by rank at once,
+//! each further one a second later if the slot is still open. A firing is a submit with an
+//! idempotency key, so the register decides which task a slot gets, without a leader or a lock.
 //!
-//! `schedule::firing` decides what is due. This file looks up what that depends on, and does it.
+//! `schedule::firing` decides what is due. This file supplies its inputs and performs the result.
 
 use super::{Intent, QueueContext, QueueCore, QueueEffect, Remark, ScheduledSubmission, Wake};
 use crate::protocol::moment::Moment;
@@ -21,43 +21,44 @@ use std::time::Duration;
 /// How long each worker leaves a slot to the one before it by rank.
 const TURN: Duration = Duration::from_secs(1);
 
-/// A firing that takes longer is taken for lost. Another one does no harm.
+/// Time after which a firing without a result counts as lost. Repeating it does no harm.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(10);
 
-/// The wall clock may be set. It is read so often, or with each heartbeat if those come less often.
+/// How often the wall clock is read, or the heartbeat interval if that is longer: the wall clock
+/// may be set.
 const CHECKED_EVERY: Duration = Duration::from_secs(60);
 
-/// The last firings that are searched for tasks that are not over.
+/// Maximum number of past firings that are searched for unfinished tasks.
 const SEARCHED_MAX: usize = 64;
 
 /// The schedules of a register.
 #[derive(Debug, Default)]
 pub(super) struct PlannedSchedules {
     planned: BTreeMap<Box<str>, Planned>,
-    /// The worker drains: it fires nothing.
+    /// Whether the worker drains and so fires nothing.
     drains: bool,
 }
 
-/// A schedule that can be used.
+/// A valid schedule.
 #[derive(Debug)]
 struct Planned {
     plan: SchedulePlan,
-    /// The slot that is due, and from when on it is this worker's turn.
+    /// The slot that is due, and when it is this worker's turn.
     turn: Option<(FiringSlot, Moment)>,
-    /// The slot that this worker is settling, and until when that is awaited.
+    /// The slot that this worker is settling, and how long it waits for that.
     under_way: Option<(FiringSlot, Moment)>,
-    /// Tasks whose cancellation this worker has stored.
+    /// Tasks whose cancel requests by this worker are stored.
     cancelled: BTreeSet<QueueTask>,
 }
 
 impl QueueCore {
-    /// The worker drains: it fires nothing from now on.
+    /// Stops firing, for a drain.
     pub const fn stop_firing(&mut self) {
         self.schedules.drains = true;
     }
 
-    /// The register was read to its end, and may be another one than before: schedules that are not
-    /// on it are gone.
+    /// Takes the schedules of the register, which was read to its end and may be another one than
+    /// before. Schedules that are not on it are dropped.
     pub(super) fn take_schedules(&mut self, cx: &mut QueueContext<'_>) {
         self.schedules.planned.clear();
         let standing = self.register.documents().of(DocumentKind::Schedule);
@@ -66,7 +67,7 @@ impl QueueCore {
         }
     }
 
-    /// Another version of a schedule stands, or it was deleted.
+    /// Handles another version or the deletion of a schedule.
     pub(super) fn schedule_changed(&mut self, name: &DocumentName, cx: &mut QueueContext<'_>) {
         let before = self.schedules.planned.remove(name.text());
         if let Some(content) = self.register.documents().get(name) {
@@ -84,7 +85,7 @@ impl QueueCore {
         self.check_schedule(name.text(), cx);
     }
 
-    /// An entry of the register was read, which may settle a slot.
+    /// Handles a register entry that may settle a slot.
     pub(super) fn slot_was_bound(&mut self, entry: &RegisterEntry, cx: &mut QueueContext<'_>) {
         let RegisterEntry::Bind(hold) = entry else { return };
         let Some(FiringKey(name, slot)) = FiringKey::parse(hold.key.name.text()) else { return };
@@ -95,14 +96,14 @@ impl QueueCore {
         }
     }
 
-    /// The time has come for one of the schedules.
+    /// Checks all schedules when one may be due.
     pub(super) fn check_schedules(&mut self, cx: &mut QueueContext<'_>) {
         for name in self.schedules.planned.keys().cloned().collect::<Vec<Box<str>>>() {
             self.check_schedule(&name, cx);
         }
     }
 
-    /// The task of a firing has its receipt: its id, if it is stored.
+    /// Handles the receipt of a firing's task: its id, if it is stored.
     pub fn handle_fired(&mut self, firing: &ScheduledSubmission, id: Option<TaskId>, now: Moment) {
         let ScheduledSubmission { schedule, slot, level, .. } = firing;
         match id {
@@ -113,7 +114,7 @@ impl QueueCore {
         }
     }
 
-    /// The request to end a task, on behalf of this schedule, has its receipt.
+    /// Handles the receipt of a cancel request on behalf of this schedule.
     pub fn handle_cancelled(
         &mut self,
         name: &str,
@@ -131,7 +132,7 @@ impl QueueCore {
         self.check_schedule(name, cx);
     }
 
-    /// What was published for this slot, or for any, may not be stored.
+    /// Handles a publish for this slot, or for any, that may not be stored.
     pub(super) fn slot_not_settled(
         &mut self,
         name: &str,
@@ -144,7 +145,7 @@ impl QueueCore {
         self.check_schedule(name, cx);
     }
 
-    /// Does what is due of a schedule, and looks at it again when there may be more.
+    /// Fires the due slot of a schedule, and plans the next check.
     fn check_schedule(&mut self, name: &str, cx: &mut QueueContext<'_>) {
         let next = self.settle_slot(name, cx);
         let latest = cx.now + CHECKED_EVERY.max(self.config.heartbeat);
@@ -154,8 +155,8 @@ impl QueueCore {
         }
     }
 
-    /// Does what is due, if it is this worker's turn. Returns when to look again, if something is
-    /// known to come.
+    /// Settles the due slot if it is this worker's turn. Returns when to check again, if the time
+    /// is known.
     fn settle_slot(&mut self, name: &str, cx: &mut QueueContext<'_>) -> Option<Moment> {
         if self.schedules.drains || !self.read {
             return None;
@@ -164,7 +165,7 @@ impl QueueCore {
         let planned = self.schedules.planned.get(name)?;
         let level = planned.plan.schedule.task.priority();
         if !self.topics.contains_key(&level) {
-            // Workers of that level see how its tasks stand.
+            // Workers of that level know the state of its tasks.
             return None;
         }
         let mut partitions = cx.partitions.of_level(level);
@@ -179,7 +180,8 @@ impl QueueCore {
             return next.map(|ms| cx.at_wall_ms(ms));
         };
         if self.is_slot_bound(name, slot) {
-            // It is settled, whatever the time is by now; another task would only lose its key.
+            // The slot is settled, even if the clock has changed; another task would only lose its
+            // key.
             return Some(now + TURN);
         }
         let planned = self.schedules.planned.get_mut(name)?;
@@ -211,13 +213,13 @@ impl QueueCore {
         Some(now + UNDER_WAY_MAX)
     }
 
-    /// What the register says of a schedule's firings, and the ledgers of their tasks.
+    /// The known firings of a schedule, from the register and the ledgers of their tasks.
     fn known_firings(&self, name: &str, plan: &SchedulePlan, cx: &QueueContext<'_>) -> FiringState {
         let Schedule { triggers, created_at, overlap, .. } = &plan.schedule;
         let bound = |ms: &u64| self.is_slot_bound(name, FiringSlot { ms: *ms, by_hand: true });
         let by_hand = triggers.iter().copied().filter(bound);
-        // A slot behind now is bound by a worker whose clock is ahead, or by a producer that has
-        // taken the key as its own: the slots before it stay open.
+        // A slot in the future was bound by a worker with a fast clock, or by a producer that used
+        // the key itself: the slots before it stay open.
         let mut last = self.firings_back(name, false, cx.wall_ms);
         let mut known = FiringState {
             last: last.next().map(|(slot, _)| slot.ms),
@@ -242,7 +244,7 @@ impl QueueCore {
         known
     }
 
-    /// The firings of a schedule up to this instant that are bound, from the last one back.
+    /// The bound firings of a schedule up to this instant, the last one first.
     fn firings_back<'a>(
         &'a self,
         name: &str,
@@ -258,7 +260,7 @@ impl QueueCore {
         key_of_slot(name, slot).is_some_and(|key| self.register.keys().holder(&key).is_some())
     }
 
-    /// Asks for the end of tasks. Returns whether that is to be awaited.
+    /// Requests the cancellation of tasks. Returns whether to wait for the receipts.
     fn cancel_all(&mut self, name: &str, tasks: &[QueueTask], cx: &QueueContext<'_>) -> bool {
         let mut awaits = false;
         for task in tasks.iter().copied() {
@@ -288,8 +290,8 @@ impl QueueCore {
         self.effects.push_back(QueueEffect::Fire(Box::new(firing)));
     }
 
-    /// Publishes that a slot is settled by this task. Every worker that receives the task of a
-    /// firing does so as well. A lost entry is noticed, because the slot stays due.
+    /// Publishes that this task settles a slot. Every worker that receives the task of a firing
+    /// does so as well. A lost entry is noticed, because the slot stays due.
     fn bind_slot(&mut self, name: &str, slot: FiringSlot, task: QueueTask) {
         let Some(name) = key_of_slot(name, slot) else { return };
         let stamp = self.stamps.next();
@@ -298,7 +300,7 @@ impl QueueCore {
     }
 }
 
-/// The worker's place in line for the firings of a schedule: another one for each schedule.
+/// The worker's place in line for the firings of a schedule, different for each schedule.
 fn place_for(name: &str, cx: &QueueContext<'_>, level: crate::task::Priority) -> u64 {
     let [low, high] = halves(Digest::of(name.as_bytes()));
     let id = TaskId { ledger: low, entry: high, partition: -1, batch_index: None };
@@ -320,8 +322,8 @@ fn message_of(
     properties.insert(text::SCHEDULE.to_owned(), name.to_owned());
     let instant = Timestamp::from_millisecond(i64::try_from(slot.ms).ok()?).ok()?;
     properties.insert(text::SCHEDULE_SLOT.to_owned(), instant.to_string());
-    // A task waits for those of its own topic. Others are there only if somebody has changed the
-    // priority of the schedule.
+    // A task can wait only for tasks of its own topic. Tasks of other topics exist only if the
+    // priority of the schedule was changed.
     let after: BTreeSet<TaskId> = after
         .into_iter()
         .filter(|task| task.level == template.priority())

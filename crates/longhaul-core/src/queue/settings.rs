@@ -1,4 +1,4 @@
-//! The settings of a queue, as its register says. They take effect when they are read.
+//! The settings of a queue from its register. They take effect when they are read.
 
 use super::{QueueContext, QueueCore, QueueEffect, Remark};
 use crate::partition::ClaimLimits;
@@ -6,16 +6,16 @@ use crate::protocol::register::{DocumentName, Register};
 use crate::settings::{DeadLetterSettings, QueueSettings};
 use std::sync::Arc;
 
-/// What the settings of a queue mean for a worker.
+/// The settings of a queue in terms of a worker.
 #[derive(Debug, Default)]
 pub struct TakenSettings {
-    /// What limits claims.
+    /// The limits on claims.
     pub claims: ClaimLimits,
-    /// What applies to tasks that do not say it; `None`: the worker's settings do.
+    /// Default terms for tasks that do not set them; `None`: the worker's settings apply.
     pub defaults: Option<Arc<QueueSettings>>,
     /// Which dead letters are kept.
     pub dead_letters: DeadLetterSettings,
-    /// The tasks run in the order of their keys.
+    /// Whether tasks run in the order of their keys.
     pub by_key: bool,
 }
 
@@ -31,7 +31,7 @@ impl TakenSettings {
 }
 
 impl QueueCore {
-    /// Takes the settings that are on the register now.
+    /// Applies the settings that are on the register now.
     pub(super) fn take_settings(&mut self, cx: &mut QueueContext<'_>) {
         let (name, documents) = (DocumentName::queue_settings(), self.register.documents());
         let standing = documents.get(&name).map(|content| QueueSettings::read(content));

@@ -1,8 +1,8 @@
 //! Tickets: the claims of this worker need them where the queue has limits.
 //!
 //! A task takes its tickets one after the other (`protocol/register/gates.rs`), and may be claimed
-//! when it has all of them. A ticket for a slot is given back when the attempt is over. A ticket of
-//! a rate is given back when its token is forgotten, whatever became of the task.
+//! once it has all of them. A ticket for a slot is given back when the attempt is over. A ticket of
+//! a rate is given back when its token is forgotten, whatever happened to the task.
 
 use super::rates::{RateWaitList, SLOT_AHEAD_MS, TOKEN_KEEPS_MS};
 use super::{Intent, QueueContext, QueueCore, Wake};
@@ -13,7 +13,7 @@ use crate::protocol::register::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What this worker has at the gates of a register.
+/// This worker's tickets at the gates of a register.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     tasks: BTreeMap<QueueTask, TicketsOfTask>,
@@ -24,9 +24,9 @@ pub(super) struct Tickets {
     pub(super) rates: RateWaitList,
     /// Tickets whose tombstones are in flight.
     returning: BTreeSet<Stamp>,
-    /// How often a ticket that nobody needs was found still standing.
+    /// How often each unneeded ticket was found still standing.
     pub(super) abandoned: BTreeMap<Stamp, u32>,
-    /// When a ticket of each owner was read last, of the owners that have any.
+    /// When a ticket of each owner was last read, for owners that have any.
     pub(super) heard: BTreeMap<OwnerId, Moment>,
 }
 
@@ -36,31 +36,31 @@ struct TicketsOfTask {
     key: Option<Box<str>>,
     tickets: Vec<Ticket>,
     passed: Vec<Gate>,
-    /// The task may be claimed, or was.
+    /// Whether the task may be claimed, or was.
     granted: bool,
 }
 
-/// What a task does next.
+/// The next step of a task.
 enum NextStep {
-    /// It waits for others.
+    /// Wait for others.
     Wait {
         in_line_of_key: bool,
     },
-    /// It waits for its token: until then, in ms since the epoch.
+    /// Wait for the token of the task until this time (ms since the epoch).
     WaitUntil {
         at_ms: u64,
         of_key: bool,
     },
-    /// The same, for so long that others get its slots until shortly before.
+    /// Wait for the token for so long that others get the slots until shortly before.
     GiveSlotsUntil {
         at_ms: u64,
         of_key: bool,
     },
-    /// This gate has no token until shortly after this time: others get its slots.
+    /// Wait at this gate, which has no token until shortly after this time; others get the slots.
     Park(Gate, u64),
-    /// Its token at this gate is too old.
+    /// Replace the token at this gate; it is too old.
     Renew(Gate),
-    /// It takes a ticket here.
+    /// Take a ticket here.
     Take(Gate),
     Pass(Gate),
     Claim,
@@ -117,7 +117,7 @@ impl TicketsOfTask {
         }
     }
 
-    /// The gates of rates where it has no ticket yet.
+    /// The gates of rates for which the task has no ticket yet.
     fn needs_tokens_at(&self, gates: &Gates) -> Vec<Gate> {
         let way = gates.on_the_way(self.key.as_deref());
         way.filter(|gate| {
@@ -143,9 +143,9 @@ impl Tickets {
         }
     }
 
-    /// Keeps the tickets that are on this register, which may have replaced another one. A task that
-    /// may be claimed keeps the gates that it has passed. A task that waits has passed only the
-    /// gates that it has tickets for.
+    /// Keeps only the tickets that are on this register, which may have replaced another one. A
+    /// task that may be claimed keeps the gates that it has passed. A waiting task has passed only
+    /// the gates for which it has tickets.
     fn keep_standing(&mut self, gates: &Gates, now: Moment) {
         self.heard = gates.standing_tickets().map(|(ticket, _)| (ticket.owner, now)).collect();
         self.waiting.clear();
@@ -182,7 +182,7 @@ impl Tickets {
 }
 
 impl QueueCore {
-    /// The claim of this task, which has this limit key, needs tickets.
+    /// Requests tickets for the claim of this task with this limit key.
     pub fn ask_for_ticket(
         &mut self,
         task: QueueTask,
@@ -195,7 +195,7 @@ impl QueueCore {
         self.pass_gates(task, cx);
     }
 
-    /// Goes on through the gates as far as possible now.
+    /// Passes as many gates as possible now.
     pub(super) fn pass_gates(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         if !self.read {
             return;
@@ -233,7 +233,8 @@ impl QueueCore {
                     return line_up(task, gate.key.is_some(), cx);
                 }
                 NextStep::Renew(gate) => {
-                    // The ticket stands until its token is forgotten, as after a begin.
+                    // The ticket stands until its token is forgotten, as after the start of an
+                    // attempt.
                     held.passed.retain(|passed| *passed != gate);
                     let token = held.tickets.iter().position(|ticket| ticket.gate == gate);
                     let token = token.map(|at| held.tickets.swap_remove(at));
@@ -283,7 +284,7 @@ impl QueueCore {
         self.publish_for(Intent::Ticket(ticket.clone()), RegisterEntry::Ticket(ticket, topic));
     }
 
-    /// The task does not need its tickets any more.
+    /// Returns the tickets of a task that no longer needs them.
     pub fn return_ticket(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let Some(held) = self.tickets.tasks.remove(&task) else { return };
         self.agenda.remove(Wake::Ticket(task));
@@ -297,7 +298,7 @@ impl QueueCore {
         self.leave_rates(task, cx);
     }
 
-    /// Publishes that nobody needs a ticket any more.
+    /// Publishes the tombstone of a ticket.
     pub(super) fn give_back(&mut self, ticket: Ticket) {
         if self.tickets.returning.insert(ticket.stamp) {
             let entry = RegisterEntry::Tombstone(RegisterKey::Ticket(ticket.clone()));
@@ -305,7 +306,7 @@ impl QueueCore {
         }
     }
 
-    /// A ticket may not be stored. Should it be read all the same, it is given back then.
+    /// Handles a ticket that may not be stored. If it is read after all, it is given back then.
     pub(super) fn ticket_not_stored(&mut self, ticket: &Ticket, cx: &mut QueueContext<'_>) {
         if self.register.gates().standing(ticket) == TicketGrant::Unknown
             && let Some(task) = self.tickets.holder_of(ticket)
@@ -314,7 +315,7 @@ impl QueueCore {
         }
     }
 
-    /// The tombstone of a ticket may not be stored.
+    /// Handles a tombstone of a ticket that may not be stored.
     pub(super) fn give_back_not_stored(&mut self, ticket: Ticket) {
         self.tickets.returning.remove(&ticket.stamp);
         if self.register.gates().standing(&ticket) != TicketGrant::Unknown {
@@ -322,7 +323,7 @@ impl QueueCore {
         }
     }
 
-    /// The task needs another ticket in place of this one: it runs already, or waits for others.
+    /// Takes another ticket in place of this one: the task runs already, or waits for others.
     fn take_again(&mut self, lost: &Ticket, task: QueueTask, cx: &mut QueueContext<'_>) {
         self.tickets.leave(&lost.gate, task);
         self.tickets.holders.remove(&lost.stamp);
@@ -341,7 +342,7 @@ impl QueueCore {
         }
     }
 
-    /// A ticket was read, or its tombstone.
+    /// Handles a ticket or the tombstone of one.
     pub(super) fn ticket_was_read(&mut self, entry: &RegisterEntry, cx: &mut QueueContext<'_>) {
         let (ticket, taken) = match entry {
             RegisterEntry::Ticket(ticket, _) => (ticket, true),
@@ -366,7 +367,7 @@ impl QueueCore {
             self.tickets.heard.insert(ticket.owner, cx.now);
         }
         if taken && own {
-            // It was in flight for so long that no task here needs it any more.
+            // The ticket was in flight for so long that no task here needs it any more.
             if holder.is_none() && ticket.gate.kind == GateKind::Slots {
                 self.give_back(ticket.clone());
             }
@@ -380,14 +381,15 @@ impl QueueCore {
         self.check_abandoned_later(cx.now);
     }
 
-    /// The tasks at this gate, or at all gates, go on if they may.
+    /// Lets the tasks at this gate, or at all gates, continue if they may.
     pub(super) fn recheck_gate(&mut self, gate: Option<&Gate>, cx: &mut QueueContext<'_>) {
         for task in self.tickets.at(gate) {
             self.pass_gates(task, cx);
         }
     }
 
-    /// The register was read to its end, and may have replaced another one.
+    /// Rechecks all tickets after the register was read to its end; it may have replaced another
+    /// one.
     pub(super) fn recheck_all_tickets(&mut self, cx: &mut QueueContext<'_>) {
         self.tickets.keep_standing(self.register.gates(), cx.now);
         self.recheck_gate(None, cx);
@@ -407,8 +409,8 @@ mod tests {
     use crate::protocol::register::Register;
     use crate::task::{Position, TaskId};
 
-    /// No task was looked at for its tickets on a register that had replaced a deleted one, and the
-    /// gates that tickets of the deleted one had passed stayed passed.
+    /// Earlier, tasks were not checked for their tickets on a register that had replaced a deleted
+    /// one, and gates passed with tickets of the deleted one stayed passed.
     #[test]
     fn tasks_wait_by_the_register_that_is_there_now() {
         let slots = Gate { kind: GateKind::Slots, key: None };

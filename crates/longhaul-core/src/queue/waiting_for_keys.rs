@@ -1,5 +1,5 @@
-//! New tasks with a key. A task is not claimed before the register says that it holds its key. The
-//! worker publishes a bind that nobody else has published.
+//! New tasks with a key. A task is claimed only once the register shows that it holds its key. The
+//! worker publishes a bind if nobody else has.
 
 use super::{Intent, QueueContext, QueueCore, TaskFacts, Wake};
 use crate::machine::Task;
@@ -8,16 +8,16 @@ use crate::protocol::register::{Admission, Digest, HoldKey, KeyName, QueueTask, 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The submitter binds its key itself, a moment after its message. The worker waits for that first:
-/// two entries would say the same.
+/// How long the worker leaves the bind to the submitter, which publishes one right after its
+/// message: a second entry would be redundant.
 const SUBMITTER_FIRST: Duration = Duration::from_millis(100);
 
 /// The tasks that this worker has received and that wait for their keys.
 #[derive(Debug, Default)]
 pub(super) struct KeyWaitList(BTreeMap<KeyName, BTreeMap<QueueTask, KeyWaiter>>);
 
-/// A task that waits, with the part of its message that its bind repeats. The message itself may be
-/// dropped before the bind is published.
+/// A waiting task, with the part of its message that its bind repeats. The message may be dropped
+/// before the bind is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KeyWaiter {
     digest: Option<Digest>,
@@ -29,13 +29,14 @@ struct KeyWaiter {
 enum KeyWaitState {
     /// The submitter may be about to bind the key.
     ForSubmitter,
-    /// A bind is to be published.
+    /// A bind must be published.
     Due,
     /// The bind with this stamp was published.
     Bind(Stamp),
 }
 
-/// What the bind of a task says of its message. The digest is made only for a task that waits.
+/// The part of a task's message that its bind carries. The digest is computed only for a waiting
+/// task.
 #[derive(Clone, Copy, Debug)]
 struct Begins<'a> {
     overwrites: bool,
@@ -43,7 +44,8 @@ struct Begins<'a> {
 }
 
 impl KeyWaitList {
-    /// The task waits. `begins` has the rest of its message, which is at hand when it begins to.
+    /// Puts a task on the list. `begins` carries the rest of its message, which is available when
+    /// the wait begins.
     fn put(
         &mut self,
         name: &KeyName,
@@ -83,7 +85,7 @@ impl KeyWaitList {
         }
     }
 
-    /// Returns the tasks that wait for this key, an entry of which was read.
+    /// The tasks that wait for this key, one of whose entries was read.
     fn read(&mut self, name: &KeyName, stamp: Stamp) -> Vec<QueueTask> {
         let Some(tasks) = self.0.get_mut(name) else { return Vec::new() };
         for waiter in tasks.values_mut().filter(|waiter| waiter.wait == KeyWaitState::Bind(stamp)) {
@@ -92,7 +94,7 @@ impl KeyWaitList {
         tasks.keys().copied().collect()
     }
 
-    /// Published binds may be read by nobody.
+    /// Forgets published binds; possibly no worker will read them.
     fn forget_binds(&mut self) {
         for waiter in self.0.values_mut().flat_map(BTreeMap::values_mut) {
             if matches!(waiter.wait, KeyWaitState::Bind(_)) {
@@ -108,8 +110,8 @@ impl KeyWaitList {
 }
 
 impl QueueCore {
-    /// The message of a task is at hand; `payload` is missing if it is encoded, or cannot be read. A
-    /// new task with a key waits until it holds the key; one that names others waits for them.
+    /// Handles the message of a task; `payload` is missing if it is encoded or unreadable. A new
+    /// task with a key waits until it holds the key; a task that names others waits for them.
     pub fn handle_message(
         &mut self,
         task: QueueTask,
@@ -126,14 +128,14 @@ impl QueueCore {
         }
     }
 
-    /// An entry of the register about this key was read.
+    /// Handles a register entry of this key.
     pub(super) fn key_was_read(&mut self, key: &HoldKey, cx: &mut QueueContext<'_>) {
         for task in self.waiting.read(&key.name, key.stamp) {
             self.check_key(&key.name, task, None, cx);
         }
     }
 
-    /// The register was read to its end, and may be another one than before.
+    /// Rechecks all keys after the register was read to its end; it may be another one than before.
     pub(super) fn recheck_all_keys(&mut self, cx: &mut QueueContext<'_>) {
         // A bind of another register is never read.
         self.waiting.forget_binds();
@@ -142,7 +144,8 @@ impl QueueCore {
         }
     }
 
-    /// The submitter has had its time, or the bind of this worker was not stored.
+    /// Publishes a bind after the submitter's time is over, or after this worker's bind was not
+    /// stored.
     pub(super) fn bind_is_due(
         &mut self,
         name: &KeyName,
@@ -180,7 +183,7 @@ impl QueueCore {
             }
             Admission::Behind(_) => {
                 // The worker that keeps the keys of the partition makes room. This task is bound
-                // when that is read.
+                // when that entry is read.
                 partition.stand_behind(task.id);
                 self.waiting.put(name, task, KeyWaitState::Due, begins);
             }
@@ -203,7 +206,7 @@ impl QueueCore {
         }
     }
 
-    /// Publishes the bind of a task that waits.
+    /// Publishes the bind of a waiting task.
     fn bind(&mut self, name: &KeyName, task: QueueTask) {
         let Some(KeyWaiter { digest, overwrites, .. }) = self.waiting.get(name, task) else {
             return;

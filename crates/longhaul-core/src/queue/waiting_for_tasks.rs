@@ -1,5 +1,5 @@
-//! What happens to tasks that wait for others: their lists are read, the tasks that they wait for
-//! end, and keys are taken.
+//! Events of tasks that wait for others: their lists are read, awaited tasks end, and keys are
+//! taken.
 
 use super::dependencies::AfterList;
 use super::{QueueContext, QueueCore, Remark, Wake};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl QueueCore {
-    /// The message of a task names others. An entry of the ledger that was read before counts more.
+    /// Handles a message that names other tasks. A ledger entry read before takes precedence.
     pub(super) fn depends_on(
         &mut self,
         task: QueueTask,
@@ -44,7 +44,7 @@ impl QueueCore {
         }
     }
 
-    /// An entry of the ledger about this task was accepted. `content` returns its content.
+    /// Handles an accepted ledger entry of this task. `content` returns its content.
     pub fn handle_task_entry(
         &mut self,
         task: QueueTask,
@@ -70,7 +70,7 @@ impl QueueCore {
         self.overwritten_has_changed(task, cx);
     }
 
-    /// The tasks of these entries are over for good.
+    /// Handles a seal: the tasks of these entries are over for good.
     pub fn handle_sealed(&mut self, level: Priority, sealed: &EntrySet, cx: &mut QueueContext<'_>) {
         if self.dependencies.is_empty() {
             return;
@@ -82,14 +82,14 @@ impl QueueCore {
         }
     }
 
-    /// A partition of this level has read its ledger: its tasks count from now on.
+    /// Handles a partition of this level that has read its ledger: its tasks count from now on.
     pub fn handle_ready(&mut self, level: Priority, cx: &mut QueueContext<'_>) {
         for task in self.dependencies.of_level(level).collect::<Vec<_>>() {
             self.tell_dependency_state(task, cx);
         }
     }
 
-    /// An entry of the register about this key was read.
+    /// Handles a register entry of this key.
     pub(super) fn dependency_was_bound(&mut self, name: &KeyName, cx: &mut QueueContext<'_>) {
         for task in self.dependencies.unbound(name) {
             if self.dependencies.bind(task, name, self.register.keys()) {
@@ -99,7 +99,7 @@ impl QueueCore {
         }
     }
 
-    /// Looks again when a parked task has waited long enough for its keys.
+    /// Plans a check for when a parked task has waited long enough for its keys.
     fn wait_for_keys(&mut self, task: QueueTask, cx: &QueueContext<'_>) {
         let dependent = self.dependencies.get(task);
         if dependent.is_none_or(|it| it.named().all(|(_, task)| task.is_some())) {
@@ -112,7 +112,7 @@ impl QueueCore {
         self.agenda.set(Wake::KeyWait(task), until);
     }
 
-    /// A task that has waited long enough for its keys waits no longer.
+    /// Ends the wait of a task that has waited long enough for its keys.
     pub(super) fn give_up_keys(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         self.dependencies.give_up_keys(task);
         let fold = cx.of(task).map(|partition| partition.machine().fold(task.id));
@@ -129,7 +129,7 @@ impl QueueCore {
         }
     }
 
-    /// Tells the partition of a task the state of its dependencies.
+    /// Tells the partition the state of the task's dependencies.
     pub(super) fn tell_dependency_state(&mut self, task: QueueTask, cx: &mut QueueContext<'_>) {
         let Some(state) = self.dependencies.state(cx.partitions, task) else { return };
         let (waits, now) = (state == DependencyState::Waits, cx.now);

@@ -1,5 +1,5 @@
-//! What is due of a schedule, and the keys of its firings. A pure function of the schedule, of what
-//! the register says of its slots, of the tasks that are not over, and of the time.
+//! Decides which slots of a schedule are due, and the keys of its firings. A pure function of the
+//! schedule, the bound slots on the register, the unfinished tasks, and the time.
 //!
 //! | policy | tasks that are not over | a slot is due |
 //! |---|---|---|
@@ -10,17 +10,16 @@
 //! | | two or more | it is left out |
 //! | `cancelOther` | one or more | they are cancelled; then it is fired, and the task waits for them |
 //!
-//! Slots are settled in their order: a slot is fired or left out when all before it are settled, so
-//! the last bound slot says where to go on. Of several slots that are left out the last one is
-//! bound alone.
+//! Slots are settled in order: a slot is fired or left out when all before it are settled, so the
+//! last bound slot tells where to continue. Of several consecutive slots that are left out only the
+//! last one is bound.
 
 use super::when::{EARLIEST_MS, FiringTimes, LATEST_MS};
 use super::{Overlap, Schedule, ScheduleError};
 use crate::protocol::register::{KeyName, QueueTask};
 use std::fmt;
 
-/// What stands between the name of a schedule and the instant at which it was asked to fire by
-/// hand.
+/// Separates the name of a schedule from the instant of a firing by hand.
 const BY_HAND: &str = "trigger/";
 
 /// A firing: of a slot, or by hand.
@@ -28,7 +27,7 @@ const BY_HAND: &str = "trigger/";
 pub struct FiringSlot {
     /// The instant, in ms since the epoch.
     pub ms: u64,
-    /// Whether somebody asked for it, instead of its schedule.
+    /// Whether it was requested by hand.
     pub by_hand: bool,
 }
 
@@ -45,8 +44,7 @@ impl fmt::Display for FiringKey<'_> {
 }
 
 impl<'a> FiringKey<'a> {
-    /// The firing that has this key, if it is one that longhaul may have written. Any producer may
-    /// take any key.
+    /// Parses the key of a firing, if longhaul may have written it. Any producer may use any key.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (name, slot) = text.strip_prefix(KeyName::OF_FIRINGS)?.split_once('/')?;
         let by_hand = slot.strip_prefix(BY_HAND);
@@ -56,8 +54,8 @@ impl<'a> FiringKey<'a> {
         is_own.then_some(Self(name, slot))
     }
 
-    /// Between these two are the keys of all slots of a schedule up to this instant, or of all
-    /// firings by hand, in the order of their instants.
+    /// The range of keys of all slots of a schedule up to this instant, or of all its firings by
+    /// hand, ordered by instant.
     pub fn range(name: &str, by_hand: bool, to_ms: u64) -> (String, String) {
         let key = |ms| FiringKey(name, FiringSlot { ms, by_hand }).to_string();
         // Behind the last digit.
@@ -65,8 +63,8 @@ impl<'a> FiringKey<'a> {
     }
 }
 
-/// Whether the key of a slot at this instant has as many digits as all others, so that the order of
-/// keys is that of slots.
+/// Whether the key of a slot at this instant has as many digits as all others, so that keys have
+/// the order of slots.
 fn can_be_slot(ms: u64) -> bool {
     (EARLIEST_MS..=LATEST_MS).contains(&ms)
 }
@@ -80,21 +78,21 @@ pub struct SchedulePlan {
     window_ms: u64,
 }
 
-/// What is known of a schedule's firings.
+/// The known firings of a schedule.
 #[derive(Clone, Debug, Default)]
 pub struct FiringState {
-    /// The last slot up to now that is bound.
+    /// The last bound slot up to now.
     pub last: Option<u64>,
-    /// The firings by hand that are bound.
+    /// The bound firings by hand.
     pub by_hand: Vec<u64>,
-    /// Its tasks that are not over, in their order.
+    /// Its unfinished tasks, in order.
     pub unfinished: Vec<QueueTask>,
 }
 
-/// What is to be done about a schedule.
+/// The next step for a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FiringStep {
-    /// A task is submitted, which waits for these.
+    /// Submit a task that waits for these.
     Fire {
         /// The slot.
         slot: FiringSlot,
@@ -103,32 +101,31 @@ pub enum FiringStep {
         /// Whether those are cancelled.
         cancels: bool,
     },
-    /// The slot is bound to the task that is in its way.
+    /// Bind the slot to the task that is in its way.
     LeaveOut {
         /// The slot.
         slot: FiringSlot,
         /// The task that is in its way.
         task: QueueTask,
     },
-    /// Nothing before the next slot, if there is one.
+    /// Do nothing before the next slot, if there is one.
     Wait(Option<u64>),
 }
 
 impl SchedulePlan {
     /// # Errors
-    /// When the schedule cannot be used.
+    /// If the schedule cannot be used.
     pub fn new(schedule: Schedule) -> Result<Self, ScheduleError> {
         let (slots, window_ms) = (FiringTimes::of(&schedule)?, schedule.window_ms()?);
         schedule.task.payload()?;
         if schedule.since == 0 {
-            // Otherwise all slots of the catch-up window, of a year perhaps, would be fired at
-            // once.
+            // Otherwise all slots of the catch-up window, possibly a year, would be fired at once.
             return Err(ScheduleError::Document("it has no `since`".to_owned()));
         }
         Ok(Self { schedule, slots, window_ms })
     }
 
-    /// What is to be done at this time.
+    /// The step at this time.
     pub fn step(&self, known: &FiringState, now_ms: u64) -> FiringStep {
         let (due, next) = self.due(known, now_ms);
         let Some(slot) = due else { return FiringStep::Wait(next) };
@@ -168,7 +165,7 @@ impl SchedulePlan {
         }
     }
 
-    /// Of the slots that are due the last one.
+    /// The last of the slots that are due.
     fn last_due(&self, slot: FiringSlot, now_ms: u64) -> FiringSlot {
         if slot.by_hand {
             return slot;
@@ -191,7 +188,7 @@ mod tests {
         QueueTask::normal(TaskId { ledger: 1, entry, partition: -1, batch_index: None })
     }
 
-    /// Fires each minute, since a whole one.
+    /// Fires each minute, on whole minutes.
     fn plan(overlap: Overlap) -> SchedulePlan {
         let schedule = Schedule::every(Duration::from_secs(60)).overlap(overlap);
         let schedule = schedule.catch_up_window(Duration::from_secs(600));
@@ -207,7 +204,7 @@ mod tests {
         FiringStep::Fire { slot: slot(minutes), after, cancels }
     }
 
-    /// Bound up to this minute; these tasks are not over.
+    /// Bound up to this minute, with these unfinished tasks.
     fn known(minutes: u64, unfinished: &[u64]) -> FiringState {
         let last = Some(START + minutes * MINUTE);
         let unfinished = unfinished.iter().copied().map(task).collect();
@@ -246,16 +243,14 @@ mod tests {
         }
     }
 
-    /// Somebody who writes a document by hand forgets the field, and a year of slots would be
-    /// fired.
+    /// Without this check, a document written by hand without the field would fire a year of slots.
     #[test]
     fn a_schedule_without_a_beginning_is_refused() {
         let told = SchedulePlan::new(Schedule::cron("* * * * *")).unwrap_err().to_string();
         assert_eq!(told, "the schedule cannot be read: it has no `since`");
     }
 
-    /// A worker that comes back after a week fires what lies within the window, and nothing that is
-    /// older.
+    /// A worker that returns after a week fires the slots within the window, and no older ones.
     #[test]
     fn what_was_missed_is_fired_within_the_window() {
         let plan = plan(Overlap::AllowAll);
@@ -283,8 +278,8 @@ mod tests {
         assert_eq!(plan.step(&after, now), fire(2, &[], false));
     }
 
-    /// An instant fires once, also when no worker was there; one that was past when the schedule
-    /// was made never does.
+    /// An instant fires once, even if no worker was there; one that was past when the schedule was
+    /// created never fires.
     #[test]
     fn an_instant_fires_once() {
         use std::time::UNIX_EPOCH;
@@ -305,7 +300,7 @@ mod tests {
         );
     }
 
-    /// Instants of a document that somebody has written by hand are numbers of any size.
+    /// Instants in a document written by hand may be numbers of any size.
     #[test]
     fn instants_of_any_size_fire_nothing_and_overflow_nothing() {
         for ms in [0, 1, 9, EARLIEST_MS - 1, LATEST_MS + 1, u64::MAX] {

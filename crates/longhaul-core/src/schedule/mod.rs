@@ -1,11 +1,11 @@
-//! Schedules: tasks by cron expressions, intervals and instants. Pure: what is due is a function of
-//! the document, of what the register says of its firings, and of the time.
+//! Schedules: tasks by cron expressions, intervals and instants. Pure: the due slots are a function
+//! of the document, the firings on the register, and the time.
 //!
 //! A schedule is a document on the register ([`Schedule`], JSON). It has [slots](when): instants at
 //! which it fires. A firing is a task with the idempotency key `schedule/<name>/<ms of the slot>`,
-//! so whoever fires a slot, and how often, one task comes of it. A slot that is left out is bound
-//! as well: to the task that was in its way. So a bound slot is settled, and with it all before it
-//! ([`firing`]).
+//! so a slot gets one task no matter how many workers fire it and how often. A slot that is left
+//! out is bound as well: to the task that was in its way. So a bound slot is settled, and with it
+//! all before it ([`firing`]).
 
 pub mod firing;
 pub mod when;
@@ -22,16 +22,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use when::FiringTimes;
 
-/// The shortest catch-up window: a firing may come seconds late although nothing was down.
+/// The shortest catch-up window: a firing may be seconds late even without an outage.
 const CATCH_UP_MIN: Duration = Duration::from_secs(10);
 
-/// How far back missed slots are fired, unless the schedule says otherwise: a year, as in Temporal.
+/// Default catch-up window: a year, as in Temporal.
 const CATCH_UP: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The longest name: each of its tasks carries it in a key.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Firings that were asked for by hand and have not come yet.
+/// Maximum number of requested firings by hand that are still to come.
 pub const TRIGGERS_MAX: usize = 100;
 
 /// A schedule: when tasks are submitted, and what happens when the task before is not over.
@@ -65,46 +65,45 @@ pub struct Schedule {
     /// The one instant at which it fires, in RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// What happens while an earlier task of the schedule is not over.
+    /// The policy while an earlier task of the schedule is not over.
     #[serde(default)]
     pub overlap: Overlap,
-    /// How far back slots are fired that nobody fired in time, as an ISO 8601 duration.
+    /// How far back missed slots are fired, as an ISO 8601 duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up_window: Option<String>,
-    /// Whether no slot is fired.
+    /// Whether firing is paused.
     #[serde(default)]
     pub paused: bool,
-    /// What is submitted.
+    /// The task to submit.
     #[serde(default)]
     pub task: TaskTemplate,
-    /// When it was made, in ms since the epoch.
+    /// When it was created, in ms since the epoch.
     #[serde(default)]
     pub created_at: u64,
-    /// Slots up to this instant are none: it was made, resumed, or given other times then.
+    /// Slots up to this instant are ignored: it was created, resumed, or given other times then.
     #[serde(default)]
     pub since: u64,
-    /// When it was asked to fire by hand, in ms since the epoch.
+    /// The requested firings by hand, in ms since the epoch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub triggers: Vec<u64>,
-    /// What a later version has written.
     /// Fields of a later version.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// What happens at a slot of a schedule while a task of an earlier slot is not over. The words, and
-/// what they mean, are those of Temporal's schedules.
+/// The policy at a slot of a schedule while a task of an earlier slot is not over. Names and
+/// meanings are those of Temporal's schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Overlap {
-    /// Nothing is submitted. The next slot after the end of the task counts again.
+    /// No task is submitted. The next slot after the end of the task fires again.
     #[default]
     Skip,
     /// One task waits, and begins when the one before is over. Further slots meanwhile are left
     /// out.
     BufferOne,
-    /// The task before is cancelled, and the new one begins when it is over.
+    /// The earlier task is cancelled, and the new one begins when it is over.
     CancelOther,
     /// Tasks run beside each other.
     AllowAll,
@@ -117,13 +116,13 @@ pub struct TaskTemplate {
     /// The payload, if it is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    /// The payload, if it is not.
+    /// The payload as base64, if it is not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
-    /// Of each task's message.
+    /// Properties of each task's message.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
-    /// Which topic of the queue they go to: `high`, `normal` or `low`.
+    /// The topic of the queue for the tasks: `high`, `normal` or `low`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     priority: Option<ScheduleLevel>,
     /// Fields of a later version.
@@ -139,65 +138,64 @@ enum ScheduleLevel {
     Low,
 }
 
-/// A schedule cannot be used as it is.
+/// A schedule cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// The cron expression is none.
+    /// The cron expression is invalid.
     #[error("`{expression}` is not a cron expression: {problem}")]
     Cron {
         /// The expression.
         expression: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// The expression can be read, and names no instant that will ever come, such as the 30th of
-    /// February.
+    /// The expression is valid but names no future instant, such as the 30th of February.
     #[error("the schedule never fires: no instant is named that lies ahead")]
     NeverFires,
     /// There is no time zone of this name.
     #[error("`{0}` is not a time zone of the IANA database, such as `Europe/Berlin`")]
     TimeZone(String),
-    /// It does not say when it fires, or does so twice.
+    /// It has no times, or two kinds of them.
     #[error("{0}")]
     When(&'static str),
-    /// An interval, an instant or a window cannot be used.
+    /// An interval, an instant or a window is invalid.
     #[error("{0}")]
     Value(String),
-    /// The name is empty, longer than 200 bytes, or holds a slash or a control character.
+    /// The name is empty, longer than 200 bytes, or contains a slash or a control character.
     #[error(
         "the name of a schedule has 1 to {NAME_BYTES_MAX} bytes, and no `/` and no control characters; `{0}` is none"
     )]
     Name(String),
-    /// The document is not that of a schedule.
+    /// The document is not a schedule.
     #[error("the schedule cannot be read: {0}")]
     Document(String),
 }
 
 impl Schedule {
-    /// By a cron expression of five fields (minute, hour, day of month, month, day of week), six
-    /// (with seconds in front) or seven (with years behind), in UTC unless a
-    /// [time zone](Self::time_zone) is named. What a field may hold: `docs/schedules.md`.
+    /// Fires by a cron expression of five fields (minute, hour, day of month, month, day of week),
+    /// six (with seconds in front) or seven (with years behind), in UTC unless a [time
+    /// zone](Self::time_zone) is set. The syntax of the fields: `docs/schedules.md`.
     #[must_use]
     pub fn cron(expression: impl Into<String>) -> Self {
         Self { cron: Some(expression.into()), ..Self::default() }
     }
 
-    /// At a fixed distance, a second at least, counted from 1970: every six hours means at 0, 6, 12
-    /// and 18 o'clock UTC.
+    /// Fires at a fixed interval, at least 1 s, counted from 1970: every six hours means at 0, 6,
+    /// 12 and 18 o'clock UTC.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
         Self { every: Some(written(interval)), ..Self::default() }
     }
 
-    /// Once. An instant that is past when the schedule is made never comes.
+    /// Fires once. An instant that is past when the schedule is created never fires.
     #[must_use]
     pub fn at(instant: SystemTime) -> Self {
         let written = Timestamp::try_from(instant).map(|instant| instant.to_string());
         Self { at: Some(written.unwrap_or_else(|error| error.to_string())), ..Self::default() }
     }
 
-    /// The time zone of a cron expression, by its name in the IANA database: `Europe/Berlin`.
+    /// Sets the time zone of a cron expression, by its name in the IANA database: `Europe/Berlin`.
     /// Default: UTC.
     #[must_use]
     pub fn time_zone(mut self, name: impl Into<String>) -> Self {
@@ -213,22 +211,22 @@ impl Schedule {
         self
     }
 
-    /// What happens at a slot while the task before is not over. Default: [`Overlap::Skip`].
+    /// Sets the policy at a slot while the earlier task is not over. Default: [`Overlap::Skip`].
     #[must_use]
     pub const fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// How far back slots are fired that were missed because no worker was there: ten seconds at
-    /// least. Default: 365 days.
+    /// Sets how far back slots are fired that were missed because no worker was there, at least 10
+    /// s. Default: 365 days.
     #[must_use]
     pub fn catch_up_window(mut self, window: Duration) -> Self {
         self.catch_up_window = Some(written(window));
         self
     }
 
-    /// Fires when this other schedule does; everything else stays.
+    /// Takes the times of another schedule; everything else stays.
     #[must_use]
     pub fn with_times_of(self, other: Self) -> Self {
         let Self { cron, time_zone, every, offset, at, .. } = other;
@@ -241,23 +239,23 @@ impl Schedule {
         self.paused
     }
 
-    /// A schedule that is made paused.
+    /// Makes the schedule paused.
     #[must_use]
     pub const fn paused(mut self) -> Self {
         self.paused = true;
         self
     }
 
-    /// Whether it can be used.
+    /// Checks whether it can be used.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem.
     pub fn check(&self) -> Result<(), ScheduleError> {
         self.window_ms()?;
         FiringTimes::of(self).map(drop)
     }
 
-    /// The next firings behind this instant, up to so many, whether it is paused or not. In ms
+    /// The next firings behind this instant, at most `count`, whether it is paused or not. In ms
     /// since the epoch.
     ///
     /// # Errors
@@ -269,10 +267,10 @@ impl Schedule {
         Ok(std::iter::successors(first, behind).take(count).collect())
     }
 
-    /// How far back slots are fired.
+    /// How far back slots are fired, in ms.
     ///
     /// # Errors
-    /// The window is no duration, or too short.
+    /// The window is not a duration, or too short.
     pub fn window_ms(&self) -> Result<u64, ScheduleError> {
         let Some(text) = &self.catch_up_window else { return Ok(millis(CATCH_UP)) };
         let window = duration_of(text).map_err(|error| ScheduleError::Value(error.to_string()))?;
@@ -286,7 +284,7 @@ impl Schedule {
     /// Reads a document.
     ///
     /// # Errors
-    /// It is no document of a schedule.
+    /// It is not the document of a schedule.
     pub fn read(content: &[u8]) -> Result<Self, ScheduleError> {
         serde_json::from_slice(content).map_err(|error| ScheduleError::Document(error.to_string()))
     }
@@ -300,7 +298,7 @@ impl Schedule {
         written.map(Bytes::from).map_err(|error| ScheduleError::Document(error.to_string()))
     }
 
-    /// Whether it says the same about when it fires.
+    /// Whether both have the same times.
     pub fn has_times_of(&self, other: &Self) -> bool {
         let times = |schedule: &Self| {
             let Self { cron, time_zone, every, offset, at, .. } = schedule;
@@ -311,7 +309,7 @@ impl Schedule {
 }
 
 impl TaskTemplate {
-    /// One with this payload: as text where it is UTF-8, else as base64.
+    /// A template with this payload: as text if it is UTF-8, else as base64.
     pub fn new(payload: &[u8], properties: BTreeMap<String, String>, priority: Priority) -> Self {
         let (text, base64) = match std::str::from_utf8(payload) {
             Ok(text) => (Some(text.to_owned()), None),
@@ -325,7 +323,7 @@ impl TaskTemplate {
         Self { text, base64, properties, priority, other: Map::new() }
     }
 
-    /// The level of the queue that its tasks go to.
+    /// The level of the queue for its tasks.
     pub const fn priority(&self) -> Priority {
         match self.priority {
             Some(ScheduleLevel::High) => Priority::High,
@@ -356,7 +354,7 @@ impl TaskTemplate {
     }
 }
 
-/// Whether a schedule can have this name.
+/// Checks the name of a schedule.
 ///
 /// # Errors
 /// The name is empty, too long, or has a `/` or a control character.
@@ -368,7 +366,8 @@ pub fn check_name(name: &str) -> Result<(), ScheduleError> {
     Err(ScheduleError::Name(name.chars().take(NAME_BYTES_MAX).collect()))
 }
 
-/// What cannot be written is told when the schedule is checked: it cannot be read, either.
+/// A duration that cannot be formatted is reported when the schedule is checked, because it cannot
+/// be parsed either.
 fn written(duration: Duration) -> String {
     format_duration(duration).unwrap_or_else(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! When a schedule fires: its *slots*, instants in ms since the epoch.
+//! The *slots* of a schedule: the instants at which it fires, in ms since the epoch.
 
 use super::{Schedule, ScheduleError};
 use crate::task::terms::{duration_of, format_duration, instant_of, millis};
@@ -11,22 +11,22 @@ use std::time::Duration;
 /// The shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// No cron expression needs more.
+/// Maximum length of a cron expression.
 const CRON_BYTES_MAX: usize = 256;
 
-/// Slots behind this instant are none: their keys, in which they are numbers, would not be in order
-/// any more.
+/// Slots behind this instant are ignored: their keys, which contain the number, would no longer be
+/// in order.
 pub const LATEST_MS: u64 = 9_999_999_999_999;
 
-/// Nor is a slot before this instant, of September 2001, fired: its key would have fewer digits.
+/// Slots before this instant, in September 2001, are not fired: their keys would have fewer digits.
 pub const EARLIEST_MS: u64 = 1_000_000_000_000;
 
-/// When a schedule fires, made of its document once.
+/// The times of a schedule, parsed from its document.
 #[derive(Clone, Debug)]
 pub enum FiringTimes {
     /// By a cron expression, in a time zone.
     Cron(Box<Cron>, TimeZone),
-    /// At this distance from each other, so long behind the epoch, in ms.
+    /// At this interval, with this offset from the epoch, in ms.
     Every(u64, u64),
     /// Once, in ms since the epoch.
     At(u64),
@@ -34,7 +34,7 @@ pub enum FiringTimes {
 
 impl FiringTimes {
     /// # Errors
-    /// When the document does not say when, or says it in a way that cannot be used.
+    /// If the document has no times, or invalid ones.
     pub fn of(schedule: &Schedule) -> Result<Self, ScheduleError> {
         let Schedule { cron, time_zone, every, offset, at, .. } = schedule;
         if time_zone.is_some() && cron.is_none() {
@@ -90,7 +90,7 @@ impl FiringTimes {
         let next = match self {
             Self::Cron(cron, zone) => {
                 let from = zoned(ms, zone)?;
-                // A search that finds nothing ends at the year 5000.
+                // A search without a result ends at the year 5000.
                 ms_of(&cron.find_next_occurrence(&from, false).ok()?)?
             }
             Self::Every(every, offset) => {
@@ -103,7 +103,7 @@ impl FiringTimes {
         (next <= LATEST_MS).then_some(next)
     }
 
-    /// The last slot up to this instant, and that instant itself.
+    /// The last slot up to and including this instant.
     pub fn last_up_to(&self, ms: u64) -> Option<u64> {
         match self {
             Self::Cron(cron, zone) => {

@@ -1,5 +1,5 @@
-//! Forms of values in a document of settings: durations as ISO 8601 texts, as properties of tasks
-//! have them.
+//! Forms of values in a settings document: durations are ISO 8601 texts, like in properties of
+//! tasks.
 
 use crate::protocol::retry::RetryPolicy;
 use crate::task::terms::{format_duration, read_duration};

@@ -1,9 +1,9 @@
-//! The settings of a queue: limits that hold over all of its workers, and what applies to tasks
-//! whose messages do not say it. Pure.
+//! The settings of a queue: limits over all of its workers, and defaults for tasks whose messages
+//! do not set a value. Pure.
 //!
 //! They are a document on the queue's register, so every worker reads them live and each change has
-//! a version. Which one applies to a task: what its own message says, else what the queue says,
-//! else what the worker says (`WorkerConfig`).
+//! a version. The value for a task comes from its own message, else from the queue, else from the
+//! worker (`WorkerConfig`).
 
 mod json;
 
@@ -17,11 +17,11 @@ use std::time::Duration;
 /// The longest name of a limit's key, in bytes.
 pub const LIMIT_KEY_BYTES_MAX: usize = 256;
 
-/// The most keys with a limit of their own: all workers keep them, and each change writes all of
-/// them.
+/// Maximum number of keys with a limit of their own: all workers keep them, and each change writes
+/// all of them.
 const KEYS_MAX: usize = 1_000;
 
-/// The most tokens of a bucket: each ticket is kept until its token is forgotten.
+/// Maximum number of tokens of a bucket: each ticket is kept until its token is forgotten.
 const TOKENS_MAX: u32 = 100_000;
 
 /// The longest time that a bucket takes to fill.
@@ -30,7 +30,7 @@ const PER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The longest description of a queue, in characters.
 const DESCRIPTION_CHARS_MAX: usize = 1_024;
 
-/// The expiry of a task in document 004, when neither the task nor its queue names one: 14 days.
+/// The expiry of a task in document 004 if neither the task nor its queue sets one: 14 days.
 const EXPIRY_OF_DOCUMENT_004: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The settings of a queue. Those that say nothing limit nothing.
@@ -56,63 +56,62 @@ const EXPIRY_OF_DOCUMENT_004: Duration = Duration::from_secs(14 * 24 * 3600);
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// No task begins while this is so. What runs goes on.
+    /// Pauses the queue: no task begins, running ones go on.
     #[serde(skip_serializing_if = "is_false")]
     pub paused: bool,
-    /// For all tasks of the queue together.
+    /// Limits for all tasks of the queue together.
     #[serde(flatten)]
     pub limit: Limit,
-    /// For the tasks of each key (`Submission::limit_key`) that has no limit of its own.
+    /// Limits for the tasks of each key (`Submission::limit_key`) without a limit of its own.
     #[serde(skip_serializing_if = "Limit::is_none")]
     pub per_key: Limit,
-    /// For the tasks of these keys, instead of `per_key`.
+    /// Limits for the tasks of these keys, instead of `per_key`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub keys: BTreeMap<String, Limit>,
-    /// An attempt that reports nothing for so long has failed.
+    /// An attempt without a report for this time has failed.
     #[serde(with = "json::duration", skip_serializing_if = "Option::is_none")]
     pub no_progress_timeout: Option<Duration>,
-    /// How long a task waits between its attempts. A list of intervals also says how many attempts
-    /// there are.
+    /// The pauses between the attempts of a task. A list of intervals also sets the number of
+    /// attempts.
     #[serde(with = "json::retry", skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
-    /// How many attempts a task has.
+    /// Maximum number of attempts of a task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// No attempt of a task begins later than so long after it was submitted.
+    /// No attempt of a task begins later than this after its submission.
     #[serde(with = "json::duration", skip_serializing_if = "Option::is_none")]
     pub expires_after: Option<Duration>,
-    /// What becomes of tasks that failed for good.
+    /// Settings for the dead letters of tasks that failed for good.
     #[serde(skip_serializing_if = "DeadLetterSettings::is_none")]
     pub dead_letters: DeadLetterSettings,
-    /// In which order its tasks are run. Default: in none.
+    /// The order of its tasks. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<QueueOrder>,
-    /// What the queue is for, in the words of its owner: at most 1,024 characters. Nothing depends
-    /// on it.
+    /// The owner's description of the queue: at most 1,024 characters. Nothing depends on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What another version has written: kept by each update.
+    /// Fields of another version: kept by each update.
     #[serde(flatten)]
     other: Map<String, Value>,
 }
 
-/// In which order the tasks of a queue are run.
+/// The order in which the tasks of a queue are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum QueueOrder {
-    /// Those of one order key one at a time, in the order in which they were submitted.
+    /// Tasks with the same order key run one at a time, in the order of their submission.
     Key,
 }
 
-/// How many tasks run at once, and how many begin in a time.
+/// Limits on concurrent tasks and on tasks per time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Limit {
-    /// So many run at once, over all workers.
+    /// Maximum number of concurrent tasks over all workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<u32>,
-    /// So many begin in a time, over all workers.
+    /// Maximum number of tasks that begin per time, over all workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
@@ -121,39 +120,39 @@ pub struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
-    /// How many tokens the bucket holds: so many tasks may begin at once.
+    /// Number of tokens that the bucket holds: this many tasks may begin at once.
     pub tokens: u32,
-    /// How long an empty bucket takes to fill.
+    /// Time in which an empty bucket fills.
     #[serde(with = "json::plain_duration")]
     pub per: Duration,
 }
 
-/// What becomes of tasks that failed for good. What it does not say, `WorkerBuilder::dead_letters`
-/// says.
+/// Settings for the dead letters of tasks that failed for good. `WorkerBuilder::dead_letters`
+/// supplies missing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeadLetterSettings {
-    /// Whether a dead letter is kept of them. Default: yes.
+    /// Whether dead letters are kept. Default: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Whether a task that expired gets one, too. Default: no.
+    /// Whether expired tasks get one, too. Default: no.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expired: Option<bool>,
-    /// How many are kept, at least one: the oldest ones go first.
+    /// Maximum number of dead letters, at least one: the oldest ones are removed first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<u64>,
-    /// How long they are kept.
+    /// How long dead letters are kept.
     #[serde(with = "json::duration", skip_serializing_if = "Option::is_none")]
     pub retention: Option<Duration>,
 }
 
-/// A setting of a queue is out of its bounds, or the document cannot be read.
+/// A setting of a queue is out of bounds, or the document cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct QueueSettingsError {
     /// The setting, as the document names it.
     pub field: String,
-    /// What is wrong with it, with the bound.
+    /// The problem, with the bound.
     pub problem: String,
 }
 
@@ -163,7 +162,7 @@ const fn is_false(flag: &bool) -> bool {
 }
 
 impl Rate {
-    /// So many tokens, which an empty bucket takes so long to get.
+    /// A bucket of `tokens` tokens that fills in `per`.
     #[must_use]
     pub const fn new(tokens: u32, per: Duration) -> Self {
         Self { tokens, per }
@@ -171,7 +170,7 @@ impl Rate {
 }
 
 impl Limit {
-    /// Whether it limits nothing.
+    /// Whether there is no limit.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.max_in_flight.is_none() && self.rate.is_none()
@@ -198,7 +197,7 @@ impl Limit {
 }
 
 impl DeadLetterSettings {
-    /// Whether they say nothing.
+    /// Whether all settings are missing.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -227,7 +226,7 @@ impl QueueSettings {
         self.keys.get(key).copied().unwrap_or(self.per_key)
     }
 
-    /// Whether they say anything about tasks whose messages do not say it.
+    /// Whether they set any defaults for tasks.
     pub const fn has_terms(&self) -> bool {
         self.no_progress_timeout.is_some()
             || self.retry.is_some()
@@ -238,7 +237,7 @@ impl QueueSettings {
     /// Checks every setting.
     ///
     /// # Errors
-    /// Names the first setting that is out of its bounds, and the bound.
+    /// The first setting out of bounds, with the bound.
     pub fn validate(&self) -> Result<(), QueueSettingsError> {
         let bad = |field: &str, problem: String| {
             Err(QueueSettingsError { field: field.to_owned(), problem })
@@ -300,10 +299,10 @@ impl QueueSettings {
         Ok(())
     }
 
-    /// Reads a document. An empty one, and none at all, says nothing.
+    /// Reads a document. An empty one, or none, sets nothing.
     ///
     /// # Errors
-    /// It is no document of settings, or a setting is out of its bounds.
+    /// It is not a settings document, or a setting is out of bounds.
     pub fn read(document: &[u8]) -> Result<Self, QueueSettingsError> {
         if document.is_empty() {
             return Ok(Self::default());
@@ -317,10 +316,10 @@ impl QueueSettings {
         Ok(settings)
     }
 
-    /// The document that says this.
+    /// Writes the document.
     ///
     /// # Errors
-    /// A setting is out of its bounds.
+    /// A setting is out of bounds.
     pub fn to_document(&self) -> Result<Vec<u8>, QueueSettingsError> {
         self.validate()?;
         serde_json::to_vec(self).map_err(|error| QueueSettingsError {

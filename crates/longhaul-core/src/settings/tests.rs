@@ -1,4 +1,4 @@
-//! What a document of settings says, and what it may not say.
+//! Valid and invalid settings documents.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn full() -> QueueSettings {
     }
 }
 
-/// The form stands on registers: it must be the same in each version.
+/// The form is stored on registers, so it must be the same in each version.
 #[test]
 fn the_document_never_changes() {
     let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"expired":true,"maxSize":1000,"retention":"PT24H"},"order":"key","description":"mails of the shop"}"#;
@@ -44,7 +44,7 @@ fn the_document_never_changes() {
     assert_eq!(QueueSettings::read(&written), Ok(exponential));
 }
 
-/// Characters are counted, and not bytes.
+/// Characters are counted, not bytes.
 #[test]
 fn a_description_has_up_to_1024_characters() {
     let description = Some("ü".repeat(1_024));
@@ -52,7 +52,7 @@ fn a_description_has_up_to_1024_characters() {
     assert_eq!(settings.validate(), Ok(()));
 }
 
-/// The values are written once, into a queue that somebody made so: they must stay as they are.
+/// The values are written once, into a queue created with them: they must not change.
 #[test]
 fn the_defaults_of_document_004_are_14_days_one_attempt_and_no_dead_letter() {
     let written = QueueSettings::of_document_004().to_document().unwrap();
@@ -67,8 +67,8 @@ fn nothing_at_all_limits_nothing() {
     }
 }
 
-/// A version of tomorrow has written a setting that this one does not know: an update of this
-/// version must not lose it.
+/// A later version has written a setting that this one does not know: an update by this version
+/// must not lose it.
 #[test]
 fn what_is_not_known_is_kept() {
     let text = r#"{"maxInFlight":2,"colour":{"a":[1,null]}}"#;
@@ -135,7 +135,7 @@ fn a_bad_setting_is_named_with_its_bound() {
     );
 }
 
-/// Anybody may write to a register. What cannot be read is told, and is no panic.
+/// Anyone may write to a register. An unreadable document is an error and no panic.
 #[test]
 fn a_document_that_is_none_is_an_error() {
     for text in [

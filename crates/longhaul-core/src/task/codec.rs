@@ -1,5 +1,5 @@
-//! How payloads and results are encoded on their way, beyond the form that their types give them:
-//! compressed or encrypted, say.
+//! Encodings of payloads and results in transit beyond the form of their types, for example
+//! compression or encryption.
 
 use super::payload::PayloadError;
 use bytes::Bytes;
@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Encodes the bytes of payloads, results and checkpoints: compresses or encrypts them, for
-/// example.
+/// Encodes the bytes of payloads, results and checkpoints, for example to compress or encrypt them.
 ///
 /// ```
 /// # mod longhaul { pub use longhaul_core::task::*; }
@@ -36,41 +35,41 @@ use std::sync::Arc;
 /// its workers decode tasks.
 ///
 /// The task's message names the codec in its property `TASK_CODEC`, so that any producer may use
-/// one. A worker decodes the payload, hands it to the processor, and encodes the result and all
+/// one. A worker decodes the payload, passes it to the processor, and encodes the result and all
 /// checkpoints by the same codec; entries on the metadata topic name it
-/// ([`TaskMetadata::codec`](crate::task::TaskMetadata::codec)). A worker that has no codec of that name
-/// leaves the task to others, as it does when a payload cannot be decoded.
+/// ([`TaskMetadata::codec`](crate::task::TaskMetadata::codec)). A worker without a codec of that
+/// name leaves the task to others, as it does when a payload cannot be decoded.
 ///
-/// What is written in words is not encoded: failure reasons, progress, log lines and the properties
-/// of the message.
+/// Plain text is not encoded: failure reasons, progress, log lines and the properties of the
+/// message.
 pub trait Codec: Send + Sync + 'static {
-    /// Its name: text of 1 to 128 bytes, the same wherever the codec is used, and another one when
-    /// its form changes.
+    /// Its name: text of 1 to 128 bytes, the same wherever the codec is used. Choose another one
+    /// when its form changes.
     fn name(&self) -> &str;
 
     /// Encodes any bytes.
     ///
     /// # Errors
-    /// When they cannot be encoded. The task is not submitted, or the attempt has failed for good.
+    /// If they cannot be encoded. The task is not submitted, or the attempt has failed for good.
     fn encode(&self, plain: &[u8]) -> Result<Vec<u8>, PayloadError>;
 
-    /// Decodes what [`encode`](Self::encode) has made.
+    /// Decodes the output of [`encode`](Self::encode).
     ///
     /// # Errors
-    /// When the bytes are something else, or of another key.
+    /// If the bytes are something else, or of another key.
     fn decode(&self, encoded: &[u8]) -> Result<Vec<u8>, PayloadError>;
 }
 
-/// The codecs that a client and its workers know.
+/// The codecs of a client and its workers.
 #[derive(Clone, Default)]
 pub struct Codecs {
     by_name: BTreeMap<String, Arc<dyn Codec>>,
-    /// The name of the one that submissions are encoded by, unless they say otherwise.
+    /// The name of the codec for submissions, unless they name another.
     pub default: Option<String>,
 }
 
 impl Codecs {
-    /// Adds a codec, in place of an earlier one of its name.
+    /// Adds a codec; replaces an earlier one of the same name.
     pub fn add(&mut self, codec: impl Codec) {
         self.by_name.insert(codec.name().to_owned(), Arc::new(codec));
     }
@@ -78,7 +77,7 @@ impl Codecs {
     /// The codec of this name.
     ///
     /// # Errors
-    /// There is none of this name; the error lists those that are known.
+    /// There is none of this name; the error lists the known ones.
     pub fn get(&self, name: &str) -> Result<&Arc<dyn Codec>, PayloadError> {
         self.by_name.get(name).ok_or_else(|| {
             let known: Vec<String> = self.by_name.keys().map(|name| format!("`{name}`")).collect();
@@ -94,7 +93,7 @@ impl fmt::Debug for Codecs {
     }
 }
 
-/// Encodes by a codec. Its errors say which one it was.
+/// Encodes by a codec. Errors name the codec.
 ///
 /// # Errors
 /// The codec refuses the bytes.
@@ -103,7 +102,7 @@ pub fn encode(codec: &dyn Codec, plain: &[u8]) -> Result<Bytes, PayloadError> {
     encoded.map(Bytes::from).map_err(|cause| by(codec, &cause))
 }
 
-/// Decodes by a codec. Its errors say which one it was.
+/// Decodes by a codec. Errors name the codec.
 ///
 /// # Errors
 /// The codec refuses the bytes.

@@ -2,7 +2,7 @@
 
 use super::{Codec, PayloadError};
 
-/// Flips all bits, and refuses what it has not written.
+/// Flips all bits, and refuses bytes that it has not written.
 #[derive(Clone, Copy, Debug)]
 pub struct Flip(pub &'static str);
 

@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 /// Identifies a task: the message id of the task's message on the task topic.
 ///
-/// Its text form is that of the Java client: `ledger:entry:partition`, with `:index` added for a
-/// message that came in a batch. The partition is -1 on a topic that has none.
+/// Its text form is the Java client's: `ledger:entry:partition`, with `:index` added for a message
+/// in a batch. The partition is -1 on a topic without partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     /// Ledger of the task's message.
@@ -18,7 +18,7 @@ pub struct TaskId {
     pub entry: u64,
     /// Partition of the task topic, or -1.
     pub partition: i32,
-    /// Index inside the batch; `None` for a message that came alone.
+    /// Index inside the batch; `None` for a message outside a batch.
     pub batch_index: Option<u32>,
 }
 
@@ -30,7 +30,7 @@ impl TaskId {
         Self { ledger, entry, partition, batch_index }
     }
 
-    /// The ids of all tasks of an entry, whatever their partition and place in a batch.
+    /// The ids of all tasks of an entry, for any partition and batch index.
     #[must_use]
     pub const fn all_of(entry: EntryId) -> RangeInclusive<Self> {
         let EntryId { ledger, entry } = entry;
@@ -39,7 +39,7 @@ impl TaskId {
         first..=last
     }
 
-    /// Where the task's message lies in its partition.
+    /// Position of the task's message in its partition.
     #[must_use]
     pub const fn position(self) -> Position {
         Position { ledger: self.ledger, entry: self.entry, batch_index: self.batch_index }
@@ -62,8 +62,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// By ledger, entry, partition and index. Large maps have ids as their keys, so this is two
-/// comparisons and not four.
+/// Orders by ledger, entry, partition and index. Large maps have ids as their keys, so this uses
+/// two comparisons instead of four.
 impl Ord for TaskId {
     fn cmp(&self, other: &Self) -> Ordering {
         let entry = |id: &Self| u128::from(id.ledger) << 64 | u128::from(id.entry);

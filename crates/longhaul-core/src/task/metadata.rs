@@ -1,9 +1,9 @@
-//! A task's entry on the metadata topic M: the JSON of the Java reference, field for field, and a
-//! few optional fields more.
+//! A task's entry on the metadata topic: the JSON of the Java reference, field for field, with some
+//! optional fields added.
 //!
-//! The reference's clients read it with their JSON schema and ignore what they do not know. So
-//! states are limited to its five names, `task` and `result` are base64 in fields of type bytes,
-//! and absent fields are left out.
+//! The reference's clients read it with their JSON schema and ignore unknown fields. So states are
+//! limited to its five names, `task` and `result` are base64 in fields of type bytes, and absent
+//! fields are left out.
 
 use super::payload::{FromPayload, PayloadError};
 use super::{Properties, PropertyWriter, WorkerIdentity, text};
@@ -18,17 +18,17 @@ use std::fmt::Display;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TaskState {
-    /// Waits until other tasks are over, those in [`TaskMetadata::waits_for`]. Of any other task it
-    /// is never written: a task without an entry has not started.
+    /// The task waits until other tasks are over, those in [`TaskMetadata::waits_for`]. It is not
+    /// written for other tasks: a task without an entry has not started.
     New,
-    /// A worker runs it.
+    /// A worker runs the task.
     Processing,
     /// An attempt failed. With an `outcome` the task has failed for good; without one, another
     /// attempt follows.
     Failed,
-    /// It has its result.
+    /// The task has its result.
     Completed,
-    /// Not a state that longhaul writes.
+    /// longhaul does not write this state.
     Unknown,
 }
 
@@ -45,19 +45,19 @@ pub enum TaskOutcome {
     Expired,
 }
 
-/// How far a running task has come, in units of its own.
+/// The progress of a running task, in units of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Units done.
     pub done: u64,
     /// Units in all; zero when unknown.
     pub total: u64,
-    /// A word to whoever watches.
+    /// A message for watchers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// An entry of the metadata topic: what is public of a task.
+/// An entry of the metadata topic: the public data of a task.
 ///
 /// Its debug form leaves out task and result, which may be private.
 ///
@@ -78,15 +78,15 @@ pub struct Progress {
 pub struct TaskMetadata {
     /// The task id in its text form; also the key of the entry.
     pub message_id: String,
-    /// Where the task stands.
+    /// The state of the task.
     pub state: TaskState,
     /// When it was first claimed, in ms since the epoch. The same in all entries of a task.
     pub created: u64,
     /// When this entry was written, in ms since the epoch.
     pub last_updated: u64,
-    /// Attempts so far, the running one included.
+    /// Number of attempts so far, including the running one.
     pub attempts: u32,
-    /// The task's payload; left out when it is unknown, or larger than its worker shows: 64 KiB by
+    /// The task's payload; left out if it is unknown, or larger than the worker's limit: 64 KiB by
     /// default.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub task: Option<Bytes>,
@@ -102,61 +102,58 @@ pub struct TaskMetadata {
     /// When the next attempt is due, in ms since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<u64>,
-    /// What the processor last reported.
+    /// The last progress report of the processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Something that whoever watches should know.
+    /// A warning for watchers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// Says plainly what the failure reason does not: its text is that of the Java reference where
-    /// that has one.
+    /// A plain explanation of the failure reason, whose text follows the Java reference where that
+    /// has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What the submitter calls the task, as the property `TASK_KEY` of its message says; left out
-    /// when it has none, or it is unknown.
+    /// The submitter's name for the task, from the property `TASK_KEY` of its message; left out if
+    /// it has none, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_key: Option<String>,
-    /// The id of the task that holds the key of this one, which was closed and never run.
+    /// The id of the task that holds the key of this one, which was closed without being run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_of: Option<String>,
-    /// The id of the task that has taken the place of this one: see `Submission::overwrite`.
+    /// The id of the task that has replaced this one: see `Submission::overwrite`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<String>,
     /// The worker that runs the task: its name, host and label. Entries of running tasks have it.
-    /// Of a lease it is the name of whoever holds it, and the entry that shows how the attempt has
-    /// ended says the same.
+    /// For a lease it is the name of the holder, and the entry that shows the end of the attempt
+    /// repeats it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerIdentity>,
-    /// The words that its submitter gave it to be found by, as the property `TAGS` of its message
-    /// says.
+    /// The submitter's words for searching, from the property `TAGS` of its message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Before which instant it was not to be started, in ms since the epoch; left out where its
-    /// submitter named none.
+    /// The earliest start, in ms since the epoch; left out if its submitter set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<u64>,
-    /// What the task waits for, if others must be over before it goes on: their ids, and `key:`
-    /// with their keys where nobody has taken these. The first 100 of them.
+    /// The tasks that must be over before this one continues: their ids, and `key:` with the key
+    /// for keys that no task has taken. The first 100 of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
-    /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says;
-    /// left out when it has none, or it is unknown.
+    /// The submitter's type of the task, from the property `TASK_TYPE` of its message; left out if
+    /// it has none, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_type: Option<String>,
-    /// The codec that task and result are encoded by, as the property `TASK_CODEC` of its message
-    /// says: `Client::decode` decodes them. Left out when there is none.
+    /// The codec of task and result, from the property `TASK_CODEC` of its message:
+    /// `Client::decode` decodes them. Left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub codec: Option<String>,
-    /// What the processor has logged last in the attempt that runs, or has ended: up to 32 lines of
-    /// up to 256 bytes. The end of an attempt has them if the worker that has run it shows that
-    /// end.
+    /// The last log lines of the processor in the running or ended attempt: up to 32 lines of up to
+    /// 256 bytes. The end of an attempt has them if the worker that ran it shows that end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
 }
 
 impl TaskMetadata {
-    /// An entry without what only some have. The times are when the task was claimed first, and
-    /// when the entry is written.
+    /// An entry without the optional fields. The times are that of the task's first claim, and that
+    /// of writing the entry.
     pub const fn new(
         message_id: String,
         state: TaskState,
@@ -200,7 +197,7 @@ impl TaskMetadata {
     /// completed.
     ///
     /// # Errors
-    /// When the result is of another type, or still encoded by a [`codec`](Self::codec).
+    /// If the result is of another type, or still encoded by a [`codec`](Self::codec).
     pub fn result<T: FromPayload>(&self) -> Result<Option<T>, PayloadError> {
         if self.state != TaskState::Completed {
             return Ok(None);
@@ -215,14 +212,13 @@ impl TaskMetadata {
         T::from_payload(self.result.as_ref().unwrap_or(&Bytes::new())).map(Some)
     }
 
-    /// Why the last attempt failed, in the plainest words that there are.
+    /// Why the last attempt failed, in the plainest available words.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.detail.as_deref().or(self.failure_reason.as_deref())
     }
 
-    /// Whether the last attempt failed because nothing was heard of the worker that had leased it
-    /// for as long as it may be silent.
+    /// Whether the last attempt failed because its lease was silent for too long.
     #[must_use]
     pub fn is_lease_expired(&self) -> bool {
         let reasons = [self.detail.as_deref(), self.failure_reason.as_deref()];
@@ -234,13 +230,13 @@ fn shows_end(state: TaskState, outcome: Option<TaskOutcome>) -> bool {
     state == TaskState::Completed || outcome.is_some()
 }
 
-/// What a worker looks at of an entry: nothing is decoded of its payload and its result.
+/// The part of an entry that a worker reads, without payload and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownMetadata {
     /// The state.
     pub state: TaskState,
-    /// How many attempts have begun.
+    /// Number of attempts that have begun.
     #[serde(default)]
     pub attempts: u32,
     /// When the entry was written, in ms since the epoch.
@@ -250,7 +246,7 @@ pub struct ShownMetadata {
 }
 
 impl ShownMetadata {
-    /// As that of [`TaskMetadata`].
+    /// Like [`TaskMetadata::is_terminal`].
     pub fn is_terminal(&self) -> bool {
         shows_end(self.state, self.outcome)
     }
@@ -282,8 +278,8 @@ impl std::fmt::Debug for TaskMetadata {
     }
 }
 
-/// The properties of an entry on M: they say which epoch it speaks of, so that a late entry of a
-/// zombie can be told.
+/// The properties of a metadata entry: its epoch and owner, so that a zombie's late entry can be
+/// recognized.
 #[must_use]
 pub fn view_properties(epoch: u32, owner: impl Display) -> Properties {
     let mut properties = PropertyWriter::new();
@@ -292,7 +288,7 @@ pub fn view_properties(epoch: u32, owner: impl Display) -> Properties {
     properties.finish()
 }
 
-/// The epoch that an entry on M speaks of; `None` for entries of other implementations.
+/// The epoch of a metadata entry; `None` for entries of other implementations.
 #[must_use]
 pub fn epoch_of(properties: &Properties) -> Option<u32> {
     properties.get("epoch")?.parse().ok()
@@ -352,8 +348,8 @@ mod tests {
         ));
     }
 
-    /// Java readers take a state that their enum has not for a broken entry, and an entry of theirs
-    /// must be read here: the five names of the reference, and no others.
+    /// Java readers treat an entry with an unknown state as broken, and their entries must be
+    /// readable here: the five names of the reference, and no others.
     #[test]
     fn the_states_are_the_five_names_of_the_reference() {
         let name = |state| match state {
@@ -385,8 +381,8 @@ mod tests {
         assert_eq!(names, [r#""FINAL""#, r#""CANCELLED""#, r#""EXPIRED""#]);
     }
 
-    /// Java readers know the fields of the reference by their names, and other readers ours by
-    /// those of the documents.
+    /// Java readers know the fields of the reference by their names, and other readers know
+    /// longhaul's by those of the documents.
     #[test]
     fn the_names_of_the_fields_that_the_reference_has_not() {
         let told = TaskMetadata {
@@ -418,8 +414,8 @@ mod tests {
         assert!(read.is_terminal());
     }
 
-    /// Whoever watched had to decode the bytes of a result by hand, in the form that the
-    /// processor's type happens to have.
+    /// Earlier, watchers had to decode the bytes of a result by hand, in the form of the
+    /// processor's type.
     #[test]
     fn a_result_is_read_as_the_type_asked_for_once_there_is_one() {
         let result = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
@@ -436,7 +432,7 @@ mod tests {
         assert_eq!(without.result(), Ok(Some(Text::default())));
     }
 
-    /// The fixture had no result, and bytes have more than one text form.
+    /// Earlier, the fixture had no result, and bytes have more than one text form.
     #[test]
     fn debug_form_leaves_payloads_out() {
         let completed = TaskMetadata {

@@ -1,4 +1,4 @@
-//! What a task is to everybody: its id, its state, and its entry on the metadata topic.
+//! The public parts of a task: its id, its state, and its entry on the metadata topic.
 
 mod codec;
 #[cfg(any(test, feature = "testing"))]
@@ -26,11 +26,11 @@ pub use worker::WorkerIdentity;
 
 use std::fmt::{Display, Write};
 
-/// The text form of what is written often, in memory that is taken once if it has not more bytes
-/// than this.
+/// Formats a value into a string with this capacity, so that frequent short texts need one
+/// allocation.
 pub fn text_of(value: impl Display, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes);
-    // A string takes whatever is written to it.
+    // Writing to a string cannot fail.
     let _infallible = write!(text, "{value}");
     text
 }

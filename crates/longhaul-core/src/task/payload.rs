@@ -1,43 +1,43 @@
-//! How tasks and results travel as bytes.
+//! The encoding of tasks and results as bytes.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 
-/// Bytes as they are.
+/// Plain bytes.
 ///
-/// `client.submit("archives", &Raw(archive.into()))` submits bytes as they are.
+/// `client.submit("archives", &Raw(archive.into()))` submits bytes without encoding them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raw(pub Bytes);
 
-/// UTF-8 text as it is, without the quotes that JSON would put around it.
+/// Plain UTF-8 text, without the quotes of JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text(pub String);
 
-/// What can be written as the payload of a task or as a result: [`Raw`], [`Text`], or whatever
-/// `serde` can serialize, as JSON.
+/// A value that can be written as the payload of a task or as a result: [`Raw`], [`Text`], or any
+/// type that `serde` can serialize, as JSON.
 ///
-/// A type that travels in another form implements it, and [`FromPayload`], and not `Serialize`.
+/// A type with another form implements this trait and [`FromPayload`] instead of `Serialize`.
 pub trait ToPayload {
     /// Writes the bytes.
     ///
     /// # Errors
-    /// When the value has no form as bytes.
+    /// If the value cannot be written as bytes.
     fn to_payload(&self) -> Result<Bytes, PayloadError>;
 }
 
-/// What can be read from the payload of a task or from a result: [`Raw`], [`Text`], or whatever
-/// `serde` can deserialize, from JSON.
+/// A value that can be read from the payload of a task or from a result: [`Raw`], [`Text`], or any
+/// type that `serde` can deserialize, from JSON.
 pub trait FromPayload: Sized + Send + 'static {
     /// Reads the bytes.
     ///
     /// # Errors
-    /// When the bytes are something else.
+    /// If the bytes are something else.
     fn from_payload(bytes: &Bytes) -> Result<Self, PayloadError>;
 }
 
-/// A value has no form as bytes, or bytes are not the value asked for. Its text is the cause.
+/// A value cannot be written as bytes, or bytes are not the requested value. Its text is the cause.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PayloadError(String);

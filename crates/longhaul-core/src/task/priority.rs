@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Which of the topics of a queue a task goes to: see `Submission::priority`. Any producer picks
-/// one by its name.
+/// The topic of a queue that a task goes to: see `Submission::priority`. Any producer selects one
+/// by the topic's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
     /// `<T>-low`.
@@ -29,7 +29,7 @@ impl Priority {
         }
     }
 
-    /// What the name of its task topic ends with.
+    /// The suffix of its task topic's name.
     #[must_use]
     pub const fn suffix(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! What a task's message says about how the task is to be run: the properties that longhaul reads.
-//! Read once for each delivery. Pure.
+//! The terms of a task in its message: the properties that longhaul reads. Read once for each
+//! delivery. Pure.
 //!
-//! Anything else among the properties is a header of the user. What cannot be used is left out,
-//! with a [`PropertyProblem`] that watchers of the metadata topic are told, and the default applies.
+//! All other properties are headers of the user. An unusable value is left out, with a
+//! [`PropertyProblem`] that the metadata topic shows, and the default applies.
 
 mod values;
 
@@ -19,26 +19,27 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// See the module's documentation. What is not there is up to the worker.
+/// The terms of a task; the worker's settings apply to missing ones. See the module's
+/// documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Budget of each attempt.
     pub max_duration: Option<Duration>,
     /// Budget of the whole task, from its first claim on.
     pub max_total_duration: Option<Duration>,
-    /// An attempt that reports nothing for so long has failed.
+    /// An attempt without a report for this time has failed.
     pub no_progress_timeout: Option<Duration>,
-    /// How many attempts it has.
+    /// Maximum number of attempts.
     pub max_attempts: Option<u32>,
-    /// How long it waits between them.
+    /// The pauses between attempts.
     pub pauses: Option<Pauses>,
-    /// It is not started before this instant, in ms since the epoch.
+    /// Earliest start, in ms since the epoch.
     pub scheduled_at_ms: Option<u64>,
     /// No attempt begins after this instant, in ms since the epoch.
     pub expires_at_ms: Option<u64>,
-    /// Words to find it by.
+    /// Words for searching.
     pub tags: Vec<String>,
-    /// What cannot be used.
+    /// Unusable properties.
     pub problems: Vec<PropertyProblem>,
 }
 
@@ -52,7 +53,7 @@ pub enum Pauses {
 }
 
 impl Pauses {
-    /// The policy that draws them.
+    /// The retry policy with these pauses.
     #[must_use]
     pub fn policy(&self) -> RetryPolicy {
         match self {
@@ -62,12 +63,12 @@ impl Pauses {
     }
 }
 
-/// A property that cannot be used.
+/// An unusable property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropertyProblem {
     /// Its name.
     pub property: &'static str,
-    /// What is wrong with it.
+    /// The problem.
     pub cause: Cow<'static, str>,
 }
 
@@ -86,8 +87,8 @@ const READ: [&str; 10] = [
 ];
 
 impl Terms {
-    /// Reads the properties of a message that was published at this time. `None` if it has none of
-    /// those that are read here: most tasks have none, and pay nothing.
+    /// Reads the properties of a message published at this time. `None` if it has none of the
+    /// properties read here: most tasks have none, at no cost.
     pub fn read(properties: &BTreeMap<String, String>, publish_time_ms: u64) -> Option<Self> {
         if !properties.keys().any(|name| READ.contains(&name.as_str())) {
             return None;
@@ -112,8 +113,8 @@ impl Terms {
 }
 
 impl Terms {
-    /// When something is to be done about the task at the earliest, in ms since the epoch: it
-    /// starts, or expires before that. `None`: at once.
+    /// The earliest time at which the task needs attention, in ms since the epoch: its start, or an
+    /// earlier expiry. `None`: at once.
     pub fn waits_until_ms(&self) -> Option<u64> {
         let at_ms = self.scheduled_at_ms?;
         Some(self.expires_at_ms.map_or(at_ms, |expires| at_ms.min(expires)))
@@ -121,8 +122,8 @@ impl Terms {
 }
 
 impl Terms {
-    /// What the queue says where the task does not: its message was published at this time, in ms
-    /// since the epoch. A task that names its pauses as a list has as many attempts as these make.
+    /// Adds the queue's defaults to a task whose message was published at this time, in ms since
+    /// the epoch. A task with a list of pauses has as many attempts as the list makes.
     #[must_use]
     pub fn completed_by(mut self, queue: &QueueSettings, published_ms: u64) -> Self {
         let listed = queue.retry.as_ref().filter(|_| self.pauses.is_none());
@@ -167,7 +168,7 @@ impl TermsReader<'_> {
         self.problems.push(PropertyProblem { property, cause: cause.into() });
     }
 
-    /// A list of pauses says how many attempts there are.
+    /// A list of pauses sets the number of attempts.
     fn max_attempts(&mut self, intervals: Option<&[Duration]>) -> Option<u32> {
         let own = self.read(text::MAX_ATTEMPTS, values::attempts);
         let Some(intervals) = intervals else { return own };
@@ -253,7 +254,7 @@ mod tests {
     fn what_cannot_be_used_is_told_and_changes_nothing() {
         for property in READ {
             let terms = read(&[(property, "1h")]).unwrap();
-            // "1h" is a tag like any other.
+            // "1h" is a valid tag.
             let bad = if property == "TAGS" { read(&[(property, "")]).unwrap() } else { terms };
             let problems: Vec<_> = bad.problems.iter().map(|problem| problem.property).collect();
             assert_eq!(problems, [property]);

@@ -10,10 +10,10 @@ pub const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
 /// ISO 8601 duration.
 pub const MAX_TOTAL_DURATION: &str = "MAX_TOTAL_DURATION";
 
-/// Message property of a task: how long an attempt may report nothing, an ISO 8601 duration.
+/// Message property of a task: maximum time without a report of an attempt, an ISO 8601 duration.
 pub const NO_PROGRESS_TIMEOUT: &str = "NO_PROGRESS_TIMEOUT";
 
-/// Message property of a task: how many attempts it has.
+/// Message property of a task: its maximum number of attempts.
 pub const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
 
 /// Message property of a task: the first and the longest pause between its attempts, such as
@@ -23,37 +23,36 @@ pub const RETRY_BACKOFF: &str = "RETRY_BACKOFF";
 /// Message property of a task: the pauses between its attempts, such as `PT1S,PT10S,PT1M`.
 pub const RETRY_INTERVALS: &str = "RETRY_INTERVALS";
 
-/// Message property of a task: when it may start, an instant of RFC 3339 or milliseconds since the
+/// Message property of a task: its earliest start, an instant of RFC 3339 or milliseconds since the
 /// epoch.
 pub const SCHEDULED_AT: &str = "SCHEDULED_AT";
 
-/// Message property of a task: how long after it was published it may start, an ISO 8601 duration.
+/// Message property of a task: its earliest start after its publish time, an ISO 8601 duration.
 pub const DELAY: &str = "DELAY";
 
-/// Message property of a task: after this instant none of its attempts begins.
+/// Message property of a task: no attempt begins after this instant.
 pub const EXPIRES_AT: &str = "EXPIRES_AT";
 
 /// Message property of a task: the ids of tasks of its topic that must be over before it begins,
-/// with commas between them.
+/// separated by commas.
 pub const AFTER: &str = "AFTER";
 
-/// Message property of a task: what follows when one of those has no result: `fail`, `skip` or
-/// `run`.
+/// Message property of a task: the policy if one of those has no result: `fail`, `skip` or `run`.
 pub const AFTER_FAILED: &str = "AFTER_FAILED";
 
-/// Message property of a task: words to find it by, with commas between them.
+/// Message property of a task: words for searching, separated by commas.
 pub const TAGS: &str = "TAGS";
 
-/// Message property of a task: what its submitter calls it.
+/// Message property of a task: its submitter's name for it.
 pub const TASK_KEY: &str = "TASK_KEY";
 
 /// The longest key of a task, in bytes: each of its entries on the metadata topic carries it.
 pub const TASK_KEY_BYTES_MAX: usize = 256;
 
-/// Message property of a task: which processor of a router it is for.
+/// Message property of a task: its type, by which a router selects the processor.
 pub const TASK_TYPE: &str = "TASK_TYPE";
 
-/// Message property of a task: the codec that its payload is encoded by.
+/// Message property of a task: the codec of its payload.
 pub const TASK_CODEC: &str = "TASK_CODEC";
 
 /// The longest name of a codec, in bytes.
@@ -62,50 +61,48 @@ pub const TASK_CODEC_BYTES_MAX: usize = 128;
 /// The longest type of a task, in bytes.
 pub const TASK_TYPE_BYTES_MAX: usize = 128;
 
-/// Message property of a task: of all tasks with the same one, one is run.
+/// Message property of a task: only one of all tasks with the same value is run.
 pub const IDEMPOTENCY_KEY: &str = "IDEMPOTENCY_KEY";
 
-/// Message property of a task: of all tasks with the same one that are not over, one is run.
+/// Message property of a task: only one of all unfinished tasks with the same value is run.
 pub const DEDUPE_KEY: &str = "DEDUPE_KEY";
 
-/// Message property of a task with a dedupe key: it takes the place of the earlier one that is not
-/// over.
+/// Message property of a task with a dedupe key: it replaces the earlier unfinished one.
 pub const OVERWRITE: &str = "OVERWRITE";
 
 /// Message property of a task that a schedule has submitted: the name of the schedule.
 #[cfg(feature = "schedules")]
 pub const SCHEDULE: &str = "SCHEDULE";
 
-/// Message property of a task that a schedule has submitted: the instant at which it was to fire,
-/// in RFC 3339.
+/// Message property of a task that a schedule has submitted: its scheduled instant, in RFC 3339.
 #[cfg(feature = "schedules")]
 pub const SCHEDULE_SLOT: &str = "SCHEDULE_SLOT";
 
 /// Message property of a task: the limits of this key apply to it, beside those of its queue.
 pub const LIMIT_KEY: &str = "LIMIT_KEY";
 
-/// Whether a text can be the value of [`LIMIT_KEY`].
+/// Whether a text is a valid value of [`LIMIT_KEY`].
 pub fn is_limit_key(key: &str) -> bool {
     (1..=crate::settings::LIMIT_KEY_BYTES_MAX).contains(&key.len())
 }
 
-/// Message property of a task: on a queue with an order the tasks with the same one are run one at
-/// a time, in order. What the broker goes by is the key of the message, which is the same.
+/// Message property of a task: on a queue with an order, tasks with the same value are run one at a
+/// time, in order. The broker uses the key of the message, which is the same.
 pub const ORDER_KEY: &str = "ORDER_KEY";
 
 /// The longest order key, in bytes.
 pub const ORDER_KEY_BYTES_MAX: usize = 256;
 
-/// Message property of a task that is a replay of a dead one: the id of that one.
+/// Message property of a task that is a replay of a dead letter: the id of the failed task.
 pub const REPLAY_OF: &str = "REPLAY_OF";
 
-/// Property of a dead letter that has no payload because that was gone, or too large.
+/// Property of a dead letter without its payload, which was gone or too large.
 pub const PAYLOAD_GONE: &str = "payloadGone";
 
-/// How the reason begins why a task was closed whose key another task holds.
+/// Prefix of the reason if another task holds the key of a closed task.
 const DUPLICATE_OF: &str = "Duplicate of ";
 
-/// Another task holds the key. Its level is told where it is another one.
+/// The reason if another task holds the key, with its level if that is another one.
 pub fn duplicate_of(holder: TaskId, level: Option<&str>) -> String {
     match level {
         Some(level) => format!("{DUPLICATE_OF}{holder} of priority {level}"),
@@ -113,27 +110,27 @@ pub fn duplicate_of(holder: TaskId, level: Option<&str>) -> String {
     }
 }
 
-/// The id of the task that holds the key, where the reason says that.
+/// The id of the task that holds the key, if the reason contains it.
 pub fn holder_of(reason: &str) -> Option<&str> {
     reason.strip_prefix(DUPLICATE_OF)?.split(' ').next()
 }
 
-/// How the reason begins why a task was closed whose place another one takes.
+/// Prefix of the reason if another task has replaced a closed task.
 const SUPERSEDED_BY: &str = "Superseded by ";
 
-/// Another task takes the place of this one.
+/// The reason if another task replaces this one.
 pub fn superseded_by(task: TaskId) -> String {
     format!("{SUPERSEDED_BY}{task}")
 }
 
-/// The id of the task that has taken the place of this one, where the reason says that. An
-/// operator's says a name.
+/// The id of the task that has replaced this one, if the reason contains it. An operator's reason
+/// contains a name.
 pub fn superseder_of(reason: &str) -> Option<&str> {
     let told = reason.strip_prefix(SUPERSEDED_BY)?;
     told.parse::<TaskId>().is_ok().then_some(told)
 }
 
-/// The key of a task is not one: it has none.
+/// The warning about an invalid key: the task has none.
 pub fn key_ignored(property: &str, bytes: usize) -> String {
     format!("{property} has {bytes} bytes, and a key has 1 to 256: the task has no key")
 }
@@ -141,11 +138,11 @@ pub fn key_ignored(property: &str, bytes: usize) -> String {
 /// The last attempt failed or was lost, and there is none left.
 pub const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";
 
-/// The attempt ran longer than its budget. The reference prints the missing message of its
-/// exception, too.
+/// The attempt ran longer than its budget. The text includes the missing message of the reference's
+/// exception.
 pub const OVER_BUDGET: &str = "Process was cancelled: null";
 
-/// The attempt reported nothing for as long as its task allows.
+/// The attempt made no report for as long as its task allows.
 pub const NO_PROGRESS: &str = "Process was cancelled: no progress";
 
 /// A client cancelled the task.
@@ -154,25 +151,25 @@ pub const CANCELLED: &str = "Process was cancelled: cancelled by client";
 /// The task was not started in time.
 pub const EXPIRED: &str = "Task expired before it was started";
 
-/// Whoever held a lease has not said that it is alive.
+/// The holder of a lease was silent for too long.
 pub fn lease_expired(worker: &str, lease_time: Duration) -> String {
     format!("{LEASE_EXPIRED} `{worker}` for {lease_time:?}")
 }
 
-/// With this it begins.
+/// Prefix of that reason.
 pub const LEASE_EXPIRED: &str = "Lease expired: nothing was heard of worker";
 
-/// The worker of the attempt before this one fell silent.
+/// The worker of the previous attempt fell silent.
 pub const WORKER_LOST: &str = "Worker lost";
 
 /// The worker of the attempt was drained before the attempt had ended.
 pub const GIVEN_BACK: &str = "Given back: the worker was stopped";
 
-/// The longest reason of a failure, in bytes: it must fit into entries and into a property of the
-/// dead letter.
+/// Maximum length of a failure reason, in bytes: it must fit into entries and into a property of
+/// the dead letter.
 const REASON_BYTES_MAX: usize = 16 * 1024;
 
-/// A reason of any length, cut where it is too long.
+/// Cuts a reason that is too long.
 pub fn shortened(mut reason: String) -> String {
     if reason.len() > REASON_BYTES_MAX {
         let end = start_of(&reason, REASON_BYTES_MAX).len();
@@ -182,10 +179,10 @@ pub fn shortened(mut reason: String) -> String {
     reason
 }
 
-/// The most bytes of a name that entries carry.
+/// Maximum length in bytes of a name in entries.
 const WORD_BYTES_MAX: usize = 128;
 
-/// A name without control characters, cut where it is too long.
+/// A name without control characters, cut if it is too long.
 pub fn word(text: &str) -> String {
     let plain: String = text.chars().filter(|letter| !letter.is_control()).collect();
     start_of(&plain, WORD_BYTES_MAX).to_owned()
@@ -196,7 +193,7 @@ pub fn processing_error(message: &str) -> String {
     format!("Processing error: {message}")
 }
 
-/// What the reason begins with when the processor panicked.
+/// Prefix of the reason if the processor panicked.
 pub const PANICKED: &str = "Processing error: panicked: ";
 
 /// The processor panicked.
@@ -207,15 +204,14 @@ pub fn panicked(message: &str, place: Option<&str>) -> String {
     }
 }
 
-/// The payload is not what the processor expects.
+/// The processor cannot decode the payload.
 pub fn undecodable(cause: &str) -> String {
     format!("{UNDECODABLE}{cause}")
 }
 
 const UNDECODABLE: &str = "Task payload could not be decoded: ";
 
-/// What to do about a payload or a result that no message takes, where the reason says that there
-/// is one.
+/// The advice for a payload or a result too large for any message, if the reason is about one.
 pub fn too_large_advice(reason: &str) -> Option<&'static str> {
     let is_chunk =
         reason.strip_prefix(UNDECODABLE).is_some_and(|cause| cause.starts_with("it is one of "));
@@ -228,7 +224,7 @@ pub fn too_large_advice(reason: &str) -> Option<&'static str> {
     is_result.then_some("Put the result into a store and return a reference to it.")
 }
 
-/// No processor here is for tasks of this type; these types have one.
+/// There is no processor here for this type, only for these.
 pub fn unknown_type<'a>(
     task_type: Option<&str>,
     known: impl Iterator<Item = &'a String>,
@@ -245,14 +241,14 @@ pub fn unknown_type<'a>(
     }
 }
 
-/// The first so many bytes of a text, or a few less, so that no character is cut.
+/// The first `bytes_max` bytes of a text, or a few less, so that no character is cut.
 pub fn start_of(text: &str, bytes_max: usize) -> &str {
     let fits = |end: &usize| text.is_char_boundary(*end);
     let end = (0..=bytes_max.min(text.len())).rev().find(fits).unwrap_or_default();
     text.get(..end).unwrap_or_default()
 }
 
-/// What [`OVER_BUDGET`] means.
+/// Explains [`OVER_BUDGET`].
 pub fn over_budget(limit: Option<&str>) -> String {
     match limit {
         Some(limit) => format!("The attempt took longer than its budget of {limit}."),
@@ -260,7 +256,7 @@ pub fn over_budget(limit: Option<&str>) -> String {
     }
 }
 
-/// What [`OVER_BUDGET`] means of a task whose budget for all attempts is used up.
+/// Explains [`OVER_BUDGET`] for a task whose budget for all attempts is used up.
 pub fn over_total_budget(limit: Option<&str>) -> String {
     match limit {
         Some(limit) => format!("The task took longer than its total budget of {limit}."),
@@ -268,7 +264,7 @@ pub fn over_total_budget(limit: Option<&str>) -> String {
     }
 }
 
-/// What [`NO_PROGRESS`] means.
+/// Explains [`NO_PROGRESS`].
 pub fn no_progress(limit: Option<&str>) -> String {
     match limit {
         Some(limit) => format!("The attempt reported nothing for {limit}."),
@@ -276,17 +272,17 @@ pub fn no_progress(limit: Option<&str>) -> String {
     }
 }
 
-/// What [`ALL_ATTEMPTS_FAILED`] means.
+/// Explains [`ALL_ATTEMPTS_FAILED`].
 pub fn no_attempt_left(attempts: u32) -> String {
     format!("No attempt is left after {attempts}: the last one failed, or its worker fell silent.")
 }
 
-/// The property cannot be used, for this cause; this applies instead.
+/// The warning about an unusable property, with the cause and the value that applies instead.
 pub fn property_ignored(property: &str, cause: &str, applies: &str) -> String {
     format!("{property} is not used: {cause}: {applies}")
 }
 
-/// The value of a property is too long to be shown.
+/// The warning about a value that is too long to be shown.
 pub fn too_long_to_show(property: &str, bytes: usize, bytes_max: usize) -> String {
     format!("{property} is not shown: it has {bytes} bytes, the limit is {bytes_max}")
 }
@@ -296,7 +292,7 @@ pub fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
     format!("{RESULT_TOO_LARGE}{bytes} bytes, the limit is {limit_bytes}")
 }
 
-/// The broker takes no message as large as the result.
+/// The broker refuses a message as large as the result.
 pub fn result_refused(bytes: usize, cause: &str) -> String {
     format!("{RESULT_TOO_LARGE}{bytes} bytes, {cause}")
 }

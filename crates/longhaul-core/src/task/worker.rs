@@ -1,55 +1,57 @@
-//! Who a worker is: what it says of itself in its heartbeats, and what the entries on M say of the
-//! worker that runs a task.
+//! The identity of a worker, in its heartbeats and in the metadata entries of the tasks that it
+//! runs.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of each text: every heartbeat and every entry of a running task carry them.
+/// Maximum length of each text in bytes: every heartbeat and every entry of a running task carry
+/// them.
 const TEXT_BYTES_MAX: usize = 128;
 
-/// Who a worker is. In its heartbeats a worker says all of this; an entry on the metadata topic
-/// names the worker that runs the task by `name`, `host` and `label`.
+/// The identity of a worker. Its heartbeats carry all fields; a metadata entry carries `name`,
+/// `host` and `label` of the worker that runs the task.
 ///
-/// What a worker does not say is empty or `None`: workers of earlier versions say nothing.
+/// A missing field is empty or `None`: workers of earlier versions have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct WorkerIdentity {
-    /// What the broker's statistics call its consumers: see `WorkerBuilder::name`.
+    /// The name of its consumers in the broker's statistics: see `WorkerBuilder::name`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The name of its machine, container or pod, as the operating system gives it.
+    /// The name of its machine, container or pod, from the operating system.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// The number of its process there.
+    /// Its process id there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
     /// Its version of longhaul.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// What its user calls it: see `WorkerConfig::label`.
+    /// The user's label for it: see `WorkerConfig::label`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// 16 hexadecimal digits that are drawn anew at each start, whatever its name is: that by which
-    /// it is drained from outside.
+    /// 16 hexadecimal digits, drawn again at each start, whatever its name is: the handle for
+    /// draining it from outside.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub instance: String,
-    /// It leases its tasks to others, as a gateway does: see `Client::leases`.
+    /// Whether it leases its tasks to others, as a gateway does: see `Client::leases`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub grants_leases: bool,
-    /// How many tasks it runs at once: see `WorkerConfig::concurrency`. A gateway has no slots.
+    /// Number of tasks that it runs at once: see `WorkerConfig::concurrency`. A gateway has no
+    /// slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
 }
 
 impl WorkerIdentity {
-    /// One that says its name alone.
+    /// An identity with only a name.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// The same with each text cut to 128 bytes: every heartbeat carries them.
+    /// Cuts each text to 128 bytes: every heartbeat carries them.
     #[must_use]
     pub fn bounded(self) -> Self {
         let Self { name, host, version, label, instance, .. } = self;
@@ -58,7 +60,8 @@ impl WorkerIdentity {
         Self { name, host, version, label, instance, ..self }
     }
 
-    /// What the entries on M say of it: enough to find it, for each task pays for it.
+    /// The fields shown in metadata entries: enough to find the worker, and small, because each
+    /// task carries them.
     pub fn shown(&self) -> Option<Self> {
         let shown = Self {
             name: self.name.clone(),
@@ -69,23 +72,23 @@ impl WorkerIdentity {
         (shown != Self::default()).then_some(shown)
     }
 
-    /// The same as JSON, made once for all entries; empty if nothing is said.
+    /// The shown fields as JSON, encoded once for all entries; empty if there are none.
     pub fn shown_json(&self) -> String {
-        // Every field is a text: the encoder has nothing to refuse.
+        // Every field is a text, so encoding cannot fail.
         self.shown().and_then(|shown| serde_json::to_string(&shown).ok()).unwrap_or_default()
     }
 
-    /// What the body of a heartbeat holds: nothing, if nothing is said.
+    /// The content of a heartbeat's body: empty if all fields are.
     pub fn content(&self) -> Bytes {
         if *self == Self::default() {
             return Bytes::new();
         }
-        // Every field is a text or a number: the encoder has nothing to refuse.
+        // Every field is a text or a number, so encoding cannot fail.
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
-    /// Reads what a heartbeat says. Fields of a later version are passed over; so is what is no
-    /// identity.
+    /// Reads the content of a heartbeat's body. Ignores fields of a later version and content that
+    /// is no identity.
     pub fn read(content: &[u8]) -> Option<Self> {
         let read: Self = serde_json::from_slice(content).ok()?;
         let read = read.bounded();
@@ -93,7 +96,7 @@ impl WorkerIdentity {
     }
 }
 
-/// The first bytes of a text, at the border of a character.
+/// The start of a text, cut at a character boundary.
 fn cut(text: &str) -> String {
     let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
     end.and_then(|end| text.get(..end)).unwrap_or_default().to_owned()
@@ -103,7 +106,7 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Workers of the last version and of the next one stand side by side.
+    /// Workers of the previous and of the next version run side by side.
     #[test]
     fn what_others_do_not_say_and_what_they_say_besides_is_passed_over() {
         assert_eq!(WorkerIdentity::read(b""), None);

@@ -1,6 +1,6 @@
 //! The levels of a queue: `<T>-high` and `<T>-low` beside its task topic `<T>`. Each is a task
-//! topic with a ledger and a metadata topic of its own; register and dead letters are those of
-//! `<T>`, for they belong to the queue, whatever a task's priority.
+//! topic with a ledger and a metadata topic of its own. Register and dead letters are those of
+//! `<T>`, because they belong to the queue, whatever a task's priority.
 
 use super::names::{TopicNameError, TopicNames, TopicOverrides};
 use crate::task::Priority;
@@ -12,7 +12,7 @@ impl TopicNames {
         format!("{}{}", self.task, priority.suffix())
     }
 
-    /// The topics of a level of this queue. Its register and dead letters are those of this one;
+    /// The topics of a level of this queue. Its register and dead letters are those of this queue;
     /// ledger and metadata topic may have other names than the derived ones.
     ///
     /// ```

@@ -1,39 +1,37 @@
 //! The names of the topics that belong to a task topic, and the rules for a name.
 //!
-//! Every name that leaves this module is full: `persistent://tenant/namespace/local`. Two topics of
-//! one set are never the same, because an entry of one kind on the topic of another would be read
-//! as something it is not.
+//! Every name returned by this module is full: `persistent://tenant/namespace/local`. Two topics of
+//! one set are never the same, because an entry of one kind on the topic of another would be
+//! misread.
 
 use crate::task::Priority;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The subscription of workers that name none. The topics that belong to it carry no subscription
-/// in their names.
+/// The default subscription of workers. The names of its topics do not include a subscription.
 pub const DEFAULT_SUBSCRIPTION: &str = "longhaul";
 
-/// The subscription that set-up makes on the dead letters, so that each is kept until somebody has
-/// handled and acknowledged it. Any other durable subscription does as well.
+/// The subscription that set-up creates on the dead letters, so that each is kept until a person
+/// has handled and acknowledged it. Any other durable subscription works as well.
 pub const DEAD_LETTER_SUBSCRIPTION: &str = "dead-letters";
 
-/// Longest full topic name, in bytes. Percent-encoded in the URL of an admin call it still fits
-/// into the 8 KiB that brokers and proxies allow for a request's head.
+/// Maximum length of a full topic name, in bytes. Percent-encoded in the URL of an admin call it
+/// still fits into the 8 KiB that brokers and proxies allow for a request's head.
 pub const TOPIC_NAME_BYTES_MAX: usize = 512;
 
 const SCHEME: &str = "persistent://";
 const DEFAULT_TENANT: &str = "public";
 const DEFAULT_NAMESPACE: &str = "default";
 const PARTITION_SUFFIX: &str = "-partition-";
-/// What the names of topics end with that belong to a task topic, and that are no task topics
-/// themselves.
+/// Suffixes of the topics that belong to a task topic and are no task topics themselves.
 const COMPANIONS: [&str; 3] = ["-metadata", "-ledger", "-register"];
 
 /// Why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopicNameError {
-    /// Nothing was given.
+    /// The name is empty.
     #[error("a topic name must not be empty")]
     Empty,
     /// `non-persistent://…`, or a scheme that Pulsar does not know.
@@ -44,15 +42,15 @@ pub enum TopicNameError {
         "`{0}` is not a topic name: expected `topic`, `tenant/namespace/topic` or `persistent://tenant/namespace/topic`"
     )]
     Shape(String),
-    /// A part of the name holds what Pulsar, or a URL, does not carry safely.
+    /// A part of the name contains characters that Pulsar, or a URL, does not support safely.
     #[error("`{name}` is not a topic name: {problem}")]
     Part {
         /// The name, with control characters escaped.
         name: String,
-        /// What is wrong with which part.
+        /// The problem and the part.
         problem: &'static str,
     },
-    /// The name of one partition stands where the name of the whole topic is needed.
+    /// It is the name of one partition instead of the whole topic.
     #[error("`{0}` is one partition of a topic: give the name of the topic without `-partition-…`")]
     Partition(String),
     /// More than [`TOPIC_NAME_BYTES_MAX`] bytes.
@@ -62,7 +60,7 @@ pub enum TopicNameError {
     TooLong {
         /// Length of the full name.
         bytes: usize,
-        /// How the name begins.
+        /// The beginning of the name.
         start: String,
     },
     /// The subscription is empty, or cannot be part of a topic name.
@@ -70,24 +68,24 @@ pub enum TopicNameError {
     Subscription {
         /// The name, with control characters escaped.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// The name ends as those of metadata topics, ledgers and registers do: a task there would be
-    /// lost, or take the place of an entry.
+    /// The name has the suffix of a metadata topic, ledger or register: a task there would be lost,
+    /// or would replace an entry.
     #[error("`{name}` belongs to the task topic `{of}`: give the name of that one")]
     Companion {
         /// Full name.
         name: String,
-        /// What it would belong to.
+        /// The task topic that it would belong to.
         of: String,
     },
-    /// Two topics of the set, or of those that a worker works on, have the same name.
+    /// Two topics of the set, or of a worker's task topics, have the same name.
     #[error(
         "`{0}` is named twice: the topics of one task topic, and the task topics of one worker, must all be different"
     )]
     Twice(String),
-    /// A worker has more task topics than it can work on.
+    /// A worker has too many task topics.
     #[error("a worker has at most {0} task topics")]
     TooMany(usize),
 }
@@ -104,10 +102,10 @@ pub struct TopicParts<'a> {
 }
 
 impl<'a> TopicParts<'a> {
-    /// Takes apart a short or a full name, of a topic or of one partition.
+    /// Parses a short or a full name of a topic or of one partition.
     ///
     /// # Errors
-    /// The name is no name of a topic.
+    /// It is not the name of a topic.
     pub fn parse(name: &'a str) -> Result<Self, TopicNameError> {
         if name.is_empty() {
             return Err(TopicNameError::Empty);
@@ -155,7 +153,7 @@ impl fmt::Display for TopicParts<'_> {
     }
 }
 
-/// What Pulsar allows in tenants and namespaces.
+/// The characters that Pulsar allows in tenants and namespaces.
 fn namespace_problem(part: &str) -> Option<&'static str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '=' | ':' | '.');
     if part.is_empty() {
@@ -169,8 +167,8 @@ fn namespace_problem(part: &str) -> Option<&'static str> {
     }
 }
 
-/// Pulsar allows almost anything here; what is refused gets lost or changed on the way through the
-/// admin API.
+/// Pulsar allows almost anything here; the refused characters get lost or changed on the way
+/// through the admin API.
 fn local_problem(part: &str) -> Option<&'static str> {
     if part.trim().is_empty() {
         Some("the topic's own name is empty")
@@ -189,10 +187,10 @@ fn local_problem(part: &str) -> Option<&'static str> {
     }
 }
 
-/// A subscription's name becomes part of topic names, so it may hold what they may.
+/// Checks a subscription's name, which becomes part of topic names and has the same rules.
 ///
 /// # Errors
-/// The name is empty, too long, or has a character that no topic name may have.
+/// The name is empty, too long, or has a character that is not allowed in topic names.
 pub fn check_subscription(name: &str) -> Result<(), TopicNameError> {
     let problem = if name.is_empty() {
         Some("it is empty")
@@ -212,8 +210,8 @@ pub fn check_subscription(name: &str) -> Result<(), TopicNameError> {
     }
 }
 
-/// Tasks on what looks like the metadata or the ledger of another task topic were meant for that
-/// one.
+/// Refuses a name that looks like the metadata topic or the ledger of another task topic: the tasks
+/// were meant for that one.
 fn check_task_topic(task: &str) -> Result<(), TopicNameError> {
     let belongs_to = COMPANIONS.into_iter().find_map(|suffix| task.strip_suffix(suffix));
     match belongs_to.filter(|task| !task.ends_with('/')) {
@@ -222,10 +220,10 @@ fn check_task_topic(task: &str) -> Result<(), TopicNameError> {
     }
 }
 
-/// The full name of a topic, which is not the name of one of its partitions.
+/// The full name of a topic, as opposed to one of its partitions.
 ///
 /// # Errors
-/// When the name is not one of a persistent topic; see [`TopicNameError`].
+/// If the name is not that of a persistent topic; see [`TopicNameError`].
 fn full_name(name: &str) -> Result<String, TopicNameError> {
     let parts = TopicParts::parse(name)?;
     if parts.is_partition() {
@@ -248,17 +246,17 @@ fn full_name(name: &str) -> Result<String, TopicNameError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopicNames {
-    /// Where tasks are submitted.
+    /// The topic to which tasks are submitted.
     pub task: String,
     /// Public state of each task, for watchers.
     pub metadata: String,
-    /// Claims and outcomes, by which workers decide.
+    /// Claims and outcomes, on which workers decide.
     pub ledger: String,
-    /// What belongs to the queue and not to one task, such as idempotency keys.
+    /// Data of the queue rather than of one task, such as idempotency keys.
     pub register: String,
     /// Tasks that failed for good.
     pub dead_letters: String,
-    /// Which level of its queue the task topic is: see [`TopicNames::level`].
+    /// The level of the task topic in its queue: see [`TopicNames::level`].
     pub priority: Priority,
 }
 
@@ -276,8 +274,8 @@ pub struct TopicOverrides {
 }
 
 impl TopicOverrides {
-    /// Those of a task topic, out of what is known by full names. A name that is none has nothing
-    /// known about it; using it is the error.
+    /// The overrides for a task topic, from a map by full names. An invalid name has none; using it
+    /// is the error.
     pub fn of(known: &BTreeMap<String, Self>, task: &str) -> Self {
         full_name(task).ok().and_then(|task| known.get(&task)).cloned().unwrap_or_default()
     }
@@ -286,21 +284,21 @@ impl TopicOverrides {
 impl TopicNames {
     /// Derives the names from those of the task topic and the subscription.
     ///
-    /// Two subscriptions of one task topic share nothing but the tasks: the names of the others
-    /// carry the subscription. Only the default subscription is left out, and never from the dead
-    /// letters, which keep Pulsar's convention.
+    /// Two subscriptions of one task topic share only the tasks: the names of the other topics
+    /// contain the subscription. The default subscription is left out, except from the dead
+    /// letters, which follow Pulsar's convention.
     ///
     /// # Errors
-    /// When one of the names, given or derived, is not usable; see [`TopicNameError`].
+    /// If one of the names, given or derived, is not usable; see [`TopicNameError`].
     pub fn new(task: &str, subscription: &str) -> Result<Self, TopicNameError> {
         Self::with_overrides(task, subscription, &TopicOverrides::default())
     }
 
-    /// As [`TopicNames::new`], with some names given. A short name means `public/default` there
+    /// Like [`TopicNames::new`], with some names given. A short name means `public/default` there,
     /// too.
     ///
     /// # Errors
-    /// As [`TopicNames::new`], and when two topics would have the same name.
+    /// As [`TopicNames::new`], and if two topics would have the same name.
     pub fn with_overrides(
         task: &str,
         subscription: &str,
@@ -329,11 +327,11 @@ impl TopicNames {
         Ok(names)
     }
 
-    /// Checks that two task topics of a worker have nothing in common but, perhaps, dead letters
-    /// and register.
+    /// Checks that two task topics of a worker share no topics except, perhaps, dead letters and
+    /// register.
     ///
     /// # Errors
-    /// Names the first topic that both have.
+    /// The first topic that both have.
     pub fn check_apart(&self, other: &Self) -> Result<(), TopicNameError> {
         let own = [&self.task, &self.metadata, &self.ledger];
         let theirs = [&other.task, &other.metadata, &other.ledger];
@@ -477,7 +475,7 @@ mod tests {
         }
     }
 
-    /// A task that was submitted to `tasks-metadata` was stored there, and nobody ever ran it.
+    /// Earlier, a task that was submitted to `tasks-metadata` was stored there and never run.
     #[test]
     fn what_belongs_to_a_task_topic_is_none() {
         for name in ["tasks-metadata", "a/b/tasks-audit-ledger", "tasks-register"] {

@@ -229,8 +229,8 @@ async fn a_cancelled_next_loses_nothing() {
     }
 }
 
-/// A worker's credit did not count in simulations: the broker delivered ahead whatever was asked
-/// for.
+/// Earlier, a worker's credit had no effect in simulations: the broker delivered ahead regardless
+/// of requests.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_delivered_that_was_not_asked_for() {
     let (broker, worker) = with_faults(Faults { prefetch: 0, ..Faults::quiet() });

@@ -1,4 +1,4 @@
-//! One seed is one history, and a rough one meets every fault.
+//! One seed gives one history, and a rough one has every fault.
 
 use super::{GROUP, at, message, tombstone};
 use crate::{Faults, MemoryBroker, MemoryTransport};
@@ -12,7 +12,7 @@ const SHORT: Duration = Duration::from_secs(120);
 const LONG: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client that opens everything again after every error, publishes, reads, acknowledges.
+/// A client that reopens everything after every error, publishes, reads, acknowledges.
 async fn client(transport: MemoryTransport, number: u32) {
     let mut round = 0;
     loop {
@@ -56,7 +56,7 @@ async fn step(
     Some(())
 }
 
-/// What happens to three clients in so much simulated time.
+/// The history of three clients over this simulated time.
 fn history(seed: u64, faults: Faults, time: Duration) -> String {
     let builder =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

@@ -16,7 +16,7 @@ fn publish(broker: &MemoryBroker, key: &str, text: &str) {
     broker.publish(&at(), Outgoing { key: Some(key.to_owned()), payload, ..Outgoing::default() });
 }
 
-/// The bodies by key, in the order of their coming.
+/// The bodies by key, in the order of arrival.
 fn by_key(messages: &[Message]) -> BTreeMap<&str, String> {
     let mut all: BTreeMap<&str, String> = BTreeMap::new();
     for message in messages {

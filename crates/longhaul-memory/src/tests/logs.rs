@@ -1,4 +1,4 @@
-//! What the log of a partition keeps, and for whom.
+//! The messages that the log of a partition keeps, for each kind of reader.
 
 use super::{at, follower, keys, message, quiet, read};
 use bytes::Bytes;
@@ -23,8 +23,8 @@ async fn compaction_keeps_the_last_of_a_key_and_no_tombstone() {
     assert!(view.iter().all(|message| !message.null));
 }
 
-/// Only what is marked as null was once dropped here. A broker looks at the size alone, so a ledger
-/// whose claims had no body was whole in every simulation and lost them on every broker.
+/// Earlier, only messages marked as null were dropped here. A broker checks only the size, so a
+/// ledger whose claims had no body was whole in every simulation and lost them on every broker.
 #[tokio::test(start_paused = true)]
 async fn compaction_takes_whatever_is_empty_for_a_tombstone() {
     let (broker, _) = quiet();
@@ -104,7 +104,8 @@ async fn failed_requests_are_told_and_over() {
     assert!(worker.fetch(&at(), Position { entry: 99, ..position }).await.unwrap().is_none());
 }
 
-/// Everything ever published stayed in memory: a simulated year of tasks needed more than 17 GB.
+/// Earlier, everything ever published stayed in memory: a simulated year of tasks needed more than
+/// 17 GB.
 #[tokio::test(start_paused = true)]
 async fn who_looks_after_himself_forgets_what_was_trimmed_and_shows_the_same() {
     let (broker, _) = quiet();

@@ -17,7 +17,7 @@ use longhaul_transport::{
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longer than anything takes in a quiet plan.
+/// Longer than any operation in a quiet plan.
 const SOON: Duration = Duration::from_millis(100);
 const GROUP: &str = "group";
 
@@ -63,7 +63,7 @@ async fn follower(transport: &MemoryTransport, compacted: bool) -> Box<dyn Follo
     transport.follower(&at(), follow).await.unwrap()
 }
 
-/// What comes soon, until nothing does or the session ends.
+/// Returns the messages that come soon, up to a pause or the end of the session.
 async fn received(consumer: &mut Box<dyn Consumer>) -> Vec<Message> {
     let mut all = Vec::new();
     while let Ok(Ok(message)) = timeout(SOON, consumer.next()).await {
@@ -88,7 +88,7 @@ fn entry(message: &Message) -> EntryId {
     message.position.entry_id()
 }
 
-/// What is expected of a session: an error, a message, or nothing for a while.
+/// Whether a session returned an error in time.
 fn is_error<T>(result: &Result<Result<T, TransportError>, tokio::time::error::Elapsed>) -> bool {
     matches!(result, Ok(Err(_)))
 }

@@ -1,4 +1,4 @@
-//! What submitters and workers may do next.
+//! The possible next steps of submitters and workers.
 
 use super::{Binding, BindingFault, Move, Party, Phase, State, task};
 use longhaul_core::protocol::register::{Admission, KeyKind, Submitting};

@@ -1,5 +1,5 @@
-//! Overwriters: a worker closes what makes room for them, waits for what runs, and binds them when
-//! the key is free.
+//! Overwriters: a worker closes the tasks that an overwriter replaces, waits for the running one,
+//! and binds the overwriter when the key is free.
 
 use super::{Binding, BindingFault, Move, Phase, State, periods, violated};
 use longhaul_core::protocol::invariants::{BINDING, Violation};
@@ -12,7 +12,7 @@ impl Binding {
             && submitter >= self.submitters.saturating_sub(self.overwriters) as usize
     }
 
-    /// What a bind of this message says.
+    /// Whether a bind of this message says that it overwrites.
     pub(super) fn says_overwrites(self, state: &State, message: u8) -> bool {
         let overwrites = state.messages.get(usize::from(message)).is_some_and(|it| it.overwrites);
         overwrites && self.fault != BindingFault::Unsaid
@@ -41,15 +41,14 @@ impl Binding {
         }
     }
 
-    /// The closing claim counts, for nobody has claimed the task.
+    /// The closing claim counts, because no worker has claimed the task.
     pub(super) fn make_room(state: &mut State, message: u8) {
         let ended = Some(periods::period(state));
         let it = &mut state.messages[usize::from(message)];
         (it.phase, it.ended) = (Phase::Ended, ended);
     }
 
-    /// Of the overwriters the last one is superseded by nobody: it runs, or has lost to a later
-    /// task.
+    /// Checks the last overwriter: no task supersedes it, so it runs or has lost to a later task.
     pub(super) fn highest_counts(self, state: &State, violations: &mut Vec<Violation>) {
         let messages = || (0_u8..).zip(&state.messages);
         let Some((highest, last)) = messages().filter(|(_, it)| it.overwrites).last() else {

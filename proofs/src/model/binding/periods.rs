@@ -1,7 +1,7 @@
-//! Periods of the register: holds that are renewed, forgotten and removed.
+//! Periods of the register: holds are renewed, forgotten and removed.
 //!
-//! A worker begins a period when it sees no hold of a task that is not over which was not renewed.
-//! What may be removed is tombstoned one by one, and readers are in the middle of it.
+//! A worker begins a period when every hold of an unfinished task that it sees is renewed.
+//! Removable keys are tombstoned one at a time, while readers are in the middle of them.
 
 use super::{Binding, BindingFault, Message, Move, Party, Phase, State, position, task, violated};
 use longhaul_core::protocol::invariants::{BINDING, Violation};
@@ -9,11 +9,11 @@ use longhaul_core::protocol::register::{
     Hold, KeyKind, Keys, Period, QueueTask, Register, RegisterEntry, Stamp,
 };
 
-/// As long as a task holds its key after its end, in periods that have begun.
+/// The number of periods that must begin after the end of a task before its key is free.
 const REMEMBERED: u32 = 2;
 
 impl Binding {
-    /// Two messages are over; the parties have read nothing yet.
+    /// The initial state: two messages are over; the parties have read nothing.
     pub(super) fn aged(self, mut state: State) -> State {
         let mut fold = Register::default();
         let mut writer = Party::default();
@@ -88,7 +88,8 @@ impl Binding {
         party.out.extend(key.map(RegisterEntry::Tombstone));
     }
 
-    /// The fault: an entry says the period in which it lands, whatever its writer has read.
+    /// `BindingFault::GuessedPeriod`: an entry names the period in which it lands, not the one that
+    /// its writer has read.
     pub(super) fn tampered(self, state: &State, mut entry: RegisterEntry) -> RegisterEntry {
         if self.fault == BindingFault::GuessedPeriod
             && let RegisterEntry::Bind(Hold { key, .. }) | RegisterEntry::Release(key) = &mut entry
@@ -98,9 +99,10 @@ impl Binding {
         entry
     }
 
-    /// Of the messages with an idempotency key one runs, and every answer names it.
+    /// Checks that only one of the messages with an idempotency key runs, and that every answer
+    /// names it.
     pub(super) fn agree(self, state: &State, violations: &mut Vec<Violation>) {
-        // Where keys are forgotten: see `runs_alone`.
+        // Scenarios in which keys are forgotten: see `runs_alone`.
         if self.kind != KeyKind::Idempotency || self.periods > 0 {
             return;
         }
@@ -119,7 +121,7 @@ impl Binding {
         }
     }
 
-    /// While a key is remembered no second task of it runs.
+    /// Checks that no second task of a key runs while the key is remembered.
     pub(super) fn runs_alone(self, state: &State, starting: u8, violations: &mut Vec<Violation>) {
         if self.kind != KeyKind::Idempotency {
             return;
@@ -149,7 +151,7 @@ fn full(state: &State) -> Register {
     full
 }
 
-/// Where a party has read to the end it says of the key what the whole log says.
+/// Checks that a party that has read to the end says the same about the key as the whole log.
 pub(super) fn agrees(binding: Binding, state: &State, violations: &mut Vec<Violation>) {
     let (full, name) = (full(state), binding.name());
     for party in &state.parties {

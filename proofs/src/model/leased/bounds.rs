@@ -1,4 +1,4 @@
-//! What may happen to leases, and how often.
+//! Bounds of the lease scenarios.
 
 use super::super::bounds::{UnknownField, each_field};
 use super::tamper::LeaseFault;
@@ -11,7 +11,7 @@ pub struct LeasedBounds {
     pub gateways: u8,
     /// Attempts that the task has.
     pub attempts: u8,
-    /// Reports of holders, as far as they reach the log.
+    /// Reports of holders that reach the log.
     pub reports: u8,
     /// Keep-alives of holders.
     pub keeps: u8,
@@ -43,7 +43,7 @@ const BASE: LeasedBounds = LeasedBounds {
     cap: 5_000_000,
 };
 
-/// All scenarios of leases: name, bounds, what it is about.
+/// All lease scenarios: name, bounds, subject.
 pub const LEASED: &[(&str, LeasedBounds, &str)] = &[
     ("leased", BASE, "two gateways, reports at any of them"),
     ("leased-keep", LeasedBounds { keeps: 2, ..BASE }, "renewals, and gateways that let go"),
@@ -73,7 +73,7 @@ pub const LEASED: &[(&str, LeasedBounds, &str)] = &[
 ];
 
 impl LeasedBounds {
-    /// Finds a scenario by `name` or `name:field=value,…`, and what it is about.
+    /// Finds a scenario by `name` or `name:field=value,…`. Returns its bounds and its subject.
     ///
     /// # Errors
     /// When there is no such scenario or field.

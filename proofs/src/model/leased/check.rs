@@ -1,4 +1,4 @@
-//! What must hold in every state.
+//! Conditions of every state.
 
 use super::world::{Gateway, LeasedWorld, TASK};
 use longhaul_core::lease::{LeaseState, ReportedOutcome};
@@ -42,7 +42,8 @@ pub(super) fn check(world: &LeasedWorld, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the end that counts is the one that was reported: said anew, and not by what is judged.
+/// Whether the end that counts is the reported one. Computed anew, independently of the code under
+/// test.
 pub(super) fn is_told_rightly(
     world: &LeasedWorld,
     epoch: Epoch,
@@ -56,8 +57,8 @@ pub(super) fn is_told_rightly(
     })
 }
 
-/// The ledger shows a lease that this incarnation has asked for and nobody was given, and it is not
-/// on its way back.
+/// Whether the ledger shows a lease of this incarnation that was granted to no holder and is not
+/// being given back.
 fn is_orphan(world: &LeasedWorld, gateway: &Gateway) -> bool {
     let (machine, fold) = (&gateway.machine, gateway.machine.fold(TASK));
     let token = (fold.epoch, fold.owner);

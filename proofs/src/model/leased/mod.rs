@@ -1,15 +1,15 @@
-//! Leases: gateways beside each other that grant them, holders outside that may ask any of them,
-//! and fall silent and come back for as long as they like.
+//! Leases: several gateways grant them. Holders outside may ask any gateway, fall silent, and come
+//! back at any time.
 //!
-//! Gateways are machines, as in the scenarios without clocks, and what holders are told is what
-//! production answers (`worker::leasing::answers`). Whether a lease has been silent for too long is
-//! left to choice, for whoever has read it: so a lease may be ended at any time, but not while its
-//! gateway still waits for its claim, for a claim that comes back later than the lease time is not
-//! granted. That silence is judged by what was read, and when, is the partition's:
-//! `worker/partition/leases.rs` and its tests.
+//! Gateways are machines, as in the scenarios without clocks, and holders get production's answers
+//! (`longhaul_core::lease`). The model does not compute whether a lease has been silent for too
+//! long: a gateway that has read the lease may end it at any time. The exception is a lease whose
+//! claim its gateway still waits for, because a claim that comes back later than the lease time is
+//! not granted. The partition judges silence by what was read and when:
+//! `longhaul_core::partition::leases` and its tests.
 //!
-//! A holder never forgets its lease. Each that was ever granted may be reported on and renewed at
-//! any gateway, as often as the budgets say.
+//! A holder never forgets its lease. Every lease that was ever granted may be reported on and
+//! renewed at any gateway, as often as the budgets allow.
 
 mod bounds;
 mod check;

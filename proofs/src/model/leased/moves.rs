@@ -1,4 +1,4 @@
-//! Which steps are possible.
+//! The possible steps.
 
 use super::super::world::small;
 use super::bounds::LeasedBounds;
@@ -8,41 +8,41 @@ use longhaul_core::protocol::claim::Decision;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::fold::Phase;
 
-/// What holders report.
+/// The reports of holders.
 const REPORTS: [ReportedOutcome; 3] =
     [ReportedOutcome::Success, ReportedOutcome::Failure { fatal: false }, ReportedOutcome::Release];
 
-/// A step. Numbers are of gateways and leases, and indexes of lists.
+/// A step. Its numbers are those of gateways and leases, and indexes of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named by what they number")]
 pub enum LeasedMove {
     /// The broker delivers the message.
     Deliver { to: u8 },
-    /// The broker takes the delivery back, and the gateway does not know.
+    /// The broker takes the delivery back without the gateway's knowledge.
     Redeliver,
-    /// A gateway claims the task for somebody who asks.
+    /// A gateway claims the task for a request.
     Take { gateway: u8 },
     /// The first publish in flight lands.
     Land { gateway: u8 },
-    /// A gateway reads the next entry; later than a claim may come back.
+    /// A gateway reads the next entry. `late`: too late for its own claim.
     Read { gateway: u8, late: bool },
-    /// A holder reports, to a gateway that sees its lease run.
+    /// A holder reports to a gateway that sees its lease run.
     Report { gateway: u8, token: u8, said: ReportedOutcome },
-    /// A holder says that it is alive.
+    /// A holder keeps its lease alive.
     Keep { gateway: u8, token: u8 },
-    /// A gateway judges that the lease was silent for too long.
+    /// A gateway decides that the lease was silent for too long.
     Over { gateway: u8 },
-    /// It ends it.
+    /// The gateway ends the silent lease.
     End { gateway: u8 },
-    /// The first publish in flight is reported as failed, whatever becomes of it.
+    /// The first publish in flight is reported as failed; it may still land.
     GiveUp { gateway: u8 },
-    /// A process dies, and another one starts; this many of its publishes in flight may still land.
+    /// A process dies and another one starts. `landing` publishes in flight may still land.
     Crash { gateway: u8, landing: u8 },
-    /// A view is too old: a new incarnation.
+    /// The gateway fences itself because its view is too old, and starts a new incarnation.
     Fence { gateway: u8, landing: u8 },
-    /// What nobody waits for lands.
+    /// A publish of a dead incarnation, or one that was reported as failed, lands.
     GhostLand { ghost: u8 },
-    /// It never will.
+    /// The same publish is lost for good.
     GhostLost { ghost: u8 },
     /// The ledger is compacted.
     Compact,
@@ -50,7 +50,7 @@ pub enum LeasedMove {
 
 pub(super) fn moves(bounds: &LeasedBounds, world: &LeasedWorld, into: &mut Vec<LeasedMove>) {
     if world.acked {
-        // What is on its way still lands and is read; nothing new begins.
+        // Entries in flight still land and are read; nothing new begins.
         for (index, gateway) in world.gateways.iter().enumerate() {
             flowing(world, small(index), gateway, into);
         }
@@ -88,7 +88,7 @@ fn flowing(world: &LeasedWorld, number: u8, gateway: &Gateway, into: &mut Vec<Le
 
 fn working(world: &LeasedWorld, number: u8, gateway: &Gateway, into: &mut Vec<LeasedMove>) {
     let machine = &gateway.machine;
-    // A lease is ended, and not taken over.
+    // A lease is ended, not taken over.
     let leased = machine.fold(TASK).phase == Phase::Running;
     if !leased && machine.decide(TASK, true, None) != Decision::Wait {
         into.push(LeasedMove::Take { gateway: number });
@@ -120,8 +120,8 @@ fn working(world: &LeasedWorld, number: u8, gateway: &Gateway, into: &mut Vec<Le
     }
 }
 
-/// Whether it takes what the holder of this lease says: by what production answers, and if nothing
-/// is being done about the lease.
+/// Whether the gateway accepts a report or keep-alive for this lease: production's answer allows
+/// it, and no other action on the lease is under way.
 fn hears_of(gateway: &Gateway, token: Token) -> bool {
     let free = gateway.stage().is_free() || gateway.attends() == Some(token);
     free && gateway.over != Some(token.0)

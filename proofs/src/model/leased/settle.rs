@@ -1,4 +1,4 @@
-//! What the machines ask for is done at once, and judged.
+//! Performs the machines' actions at once, and judges them.
 
 use super::super::check::tell_history;
 use super::super::fingerprint::Part;
@@ -18,12 +18,12 @@ pub(super) struct Settle<'a> {
     pub(super) bounds: &'a LeasedBounds,
     pub(super) world: LeasedWorld,
     pub(super) violations: &'a mut Vec<Violation>,
-    /// What is read in this step is a renewal by another gateway.
+    /// Whether the entry read in this step is a renewal by another gateway.
     pub(super) renewed: bool,
 }
 
 impl Settle<'_> {
-    /// Lets a gateway step, and does what its machine asks for.
+    /// Lets a gateway step, and performs its machine's actions.
     pub(super) fn gateway(&mut self, number: u8, act: impl FnOnce(&mut Self, &mut Gateway)) {
         let index = usize::from(number);
         let mut gateway = Gateway::clone(&self.world.gateways[index]);
@@ -126,8 +126,8 @@ impl Settle<'_> {
         gateway.out.push(entry);
     }
 
-    /// Whether an end may be published, by what the world knows: in the name of the lease, and
-    /// because its holder has said so or was silent for too long.
+    /// Checks that an end may be published: it is in the name of the lease, and the holder has
+    /// reported it or was silent for too long.
     fn judge_end(&mut self, gateway: &Gateway, done: &Done) {
         let token = (done.key.epoch, done.key.owner);
         let is_claim = |entry: &Entry| {
@@ -158,7 +158,7 @@ impl Settle<'_> {
         }
     }
 
-    /// Breaks the rule that a lease is let go of when a renewal by another one was read.
+    /// Breaks the rule that a gateway lets go of a lease only after it read another one's renewal.
     pub(super) fn let_go_unread(&mut self, by: u8, (epoch, _): Token) {
         if self.bounds.fault != LeaseFault::LetGoUnread {
             return;
@@ -168,7 +168,7 @@ impl Settle<'_> {
         }
     }
 
-    /// Breaks the rule that what was granted is not given back.
+    /// Breaks the rule that a granted lease is not given back.
     pub(super) fn release_granted(&mut self, gateway: &mut Gateway) {
         let fold = gateway.machine.fold(TASK);
         if let Some((epoch, _)) = gateway.attends() {

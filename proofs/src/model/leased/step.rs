@@ -1,4 +1,4 @@
-//! What a step does to the world.
+//! The effects of a step on the world.
 
 use super::super::fingerprint::Part;
 use super::super::world::{position, small};
@@ -159,7 +159,7 @@ impl Settle<'_> {
         self.history(|history| history.accepted(entry, &fold));
         match entry {
             Entry::Renewal(renewal) => {
-                // What was judged before does not hold any more.
+                // The renewal voids an earlier judgement of silence.
                 gateway.over = None;
                 let silent = (renewal.key.epoch, Why::Silence);
                 gateway.reasons.retain(|reason| *reason != silent);
@@ -184,7 +184,7 @@ impl Settle<'_> {
         }
     }
 
-    /// Whether the answer to a report is that it counts.
+    /// Whether this end confirms the report.
     fn confirms(&self, said: ReportedOutcome, end: &Outcome) -> bool {
         if self.bounds.fault == LeaseFault::AnyEndConfirms {
             return (said == ReportedOutcome::Success) == (*end == Outcome::Completed);
@@ -192,7 +192,7 @@ impl Settle<'_> {
         said.counts_as(end)
     }
 
-    /// Looks after the lease if it does not yet. False if that is not possible.
+    /// Makes the gateway look after the lease. False if it cannot.
     fn attend(gateway: &mut Gateway, token: Token) -> bool {
         if gateway.attends() == Some(token) {
             return true;
@@ -229,7 +229,7 @@ impl Settle<'_> {
         }
     }
 
-    /// A holder is told that its lease goes on.
+    /// Checks that the renewal is stored when its holder is told that the lease goes on.
     fn told_kept(&mut self, renewal: &Renewal) {
         let stored =
             |record: &super::super::world::Record| record.entry == Entry::Renewal(*renewal);

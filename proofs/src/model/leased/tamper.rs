@@ -1,4 +1,4 @@
-//! One rule of leases broken at a time, by the harness around the machines.
+//! Faults: the harness around the machines breaks one rule of leases at a time.
 
 use longhaul_core::protocol::entry::Done;
 use longhaul_core::protocol::key::{OnceKey, OwnerId};
@@ -9,24 +9,23 @@ pub enum LeaseFault {
     /// None.
     #[default]
     None,
-    /// All gateways begin their serials at the same place.
+    /// All gateways start their serials at the same number.
     SameSeed,
     /// The end of a silent lease is published in the gateway's own name.
     EndInOwnName,
-    /// A gateway lets go of a lease because another one is about to renew it.
+    /// A gateway lets go of a lease when another one publishes a renewal, before reading it.
     LetGoUnread,
-    /// A gateway takes a lease that nobody reports on for one that was never granted, and gives it
-    /// back.
+    /// A gateway treats a granted lease without reports as never granted, and gives it back.
     GrantedReleased,
-    /// The end of a silent lease is that of whichever lease runs when it is published.
+    /// The end of a silent lease is published for the lease that runs at that time.
     EpochUnchecked,
-    /// A keep-alive is confirmed when the renewal is published.
+    /// A keep-alive is confirmed when the renewal is published, not when it is stored.
     KeptUnstored,
-    /// A report is confirmed by any end that is as good or bad as what it says.
+    /// A report is confirmed by any end of the same kind: success or not.
     AnyEndConfirms,
-    /// A claim that was given up and lands is not given back.
+    /// A claim that was given up and lands later is not given back.
     NoRelease,
-    /// The end of a silent lease is insisted on, whatever was read since.
+    /// The end of a silent lease is published even if a renewal was read since.
     SilenceInsisted,
 }
 
@@ -50,7 +49,7 @@ impl LeaseFault {
         Self::ALL.into_iter().find(|fault| format!("{fault:?}") == name)
     }
 
-    /// What is published in place of an end that rests on silence.
+    /// The entry that is published instead of an end because of silence.
     #[must_use]
     pub fn tampered(self, done: Done, owner: OwnerId) -> Done {
         if self == Self::EndInOwnName {

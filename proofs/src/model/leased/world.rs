@@ -16,7 +16,7 @@ use longhaul_core::protocol::key::{Epoch, OwnerId};
 /// The only task.
 pub(super) const TASK: TaskId = TaskId { ledger: 0, entry: 0, partition: 0, batch_index: None };
 
-/// Names a lease.
+/// Identifies a lease.
 pub(super) type Token = (Epoch, OwnerId);
 
 /// A state of the world.
@@ -24,19 +24,19 @@ pub(super) type Token = (Epoch, OwnerId);
 pub struct LeasedWorld {
     pub(super) log: Part<Vec<Record>>,
     pub(super) gateways: Vec<Part<Gateway>>,
-    /// What is on its way though whoever published it does not wait for it any more.
+    /// Entries in flight whose publisher no longer waits for them.
     pub(super) ghosts: Vec<Entry>,
-    /// Who has the delivery.
+    /// The gateway that has the delivery.
     pub(super) at: Option<u8>,
     pub(super) acked: bool,
-    /// The leases that were granted. Their holders know them for ever.
+    /// The leases that were granted. Their holders never forget them.
     pub(super) tokens: Vec<Token>,
     pub(super) budget: Budget,
     pub(super) next_owner: u8,
     pub(super) history: Part<Judge>,
 }
 
-/// What may still happen, as in [`LeasedBounds`].
+/// The remaining budgets, as in [`LeasedBounds`].
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Budget {
     pub(super) reports: u8,
@@ -49,28 +49,28 @@ pub(super) struct Budget {
     pub(super) compact: u8,
 }
 
-/// A machine, and what surrounds it.
+/// A machine and its surroundings.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Gateway {
     pub(super) machine: Machine,
-    /// Index of the next record that it reads, and where its bootstrap ends.
+    /// `cursor`: index of the next record to read. `end`: where the bootstrap ends.
     pub(super) cursor: u8,
     pub(super) end: u8,
     pub(super) out: Vec<Entry>,
-    /// Who waits to hear that the end of a lease counts.
+    /// Reports that wait for the confirmation of their end.
     pub(super) reporters: Vec<(Epoch, ReportedOutcome)>,
-    /// The lease that was judged to be silent for too long, and whose end is being prepared.
+    /// The lease that was silent for too long; its end is being prepared.
     pub(super) over: Option<Epoch>,
-    /// Why it may end leases.
+    /// The reasons for which the gateway may end leases.
     pub(super) reasons: Vec<(Epoch, Why)>,
 }
 
-/// Why a lease is ended.
+/// A reason to end a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Why {
-    /// Its holder said so.
+    /// The holder reported this outcome.
     Said(ReportedOutcome),
-    /// Nothing was read of it for too long.
+    /// The gateway read nothing of the lease for too long.
     Silence,
 }
 
@@ -91,7 +91,7 @@ impl Gateway {
         self.machine.task(TASK).map(|task| task.stage).unwrap_or_default()
     }
 
-    /// The lease that it looks after.
+    /// The lease that the gateway looks after.
     pub(super) fn attends(&self) -> Option<Token> {
         match self.stage() {
             Stage::Running(run) if run.ended.is_none() => Some((run.epoch, run.owner)),
@@ -99,7 +99,7 @@ impl Gateway {
         }
     }
 
-    /// Whether it waits for the claim of this lease.
+    /// Whether the gateway waits for the claim of this lease.
     pub(super) fn awaits_claim(&self, (of, owner): Token) -> bool {
         matches!(self.stage(), Stage::Claiming { epoch, serial, .. }
             if epoch == of && self.machine.owner().of_lease(serial) == owner)
@@ -135,13 +135,13 @@ impl LeasedWorld {
         small(self.log.len())
     }
 
-    /// The record that a reader at `cursor` comes to next.
+    /// The next record for a reader at `cursor`.
     pub(super) fn next_record(&self, cursor: u8) -> Option<usize> {
         let rest = self.log.iter().enumerate().skip(usize::from(cursor));
         rest.into_iter().find(|(_, record)| !record.removed).map(|(index, _)| index)
     }
 
-    /// What a follower makes of the log; without what compaction has removed, or with it.
+    /// A follower's fold of the log. `compacted`: without the entries that compaction removed.
     pub(super) fn fold(&self, compacted: bool) -> TaskFold {
         let mut fold = TaskFold::default();
         for record in self.log.iter().filter(|record| !(compacted && record.removed)) {
@@ -150,7 +150,7 @@ impl LeasedWorld {
         fold
     }
 
-    /// The ends that count, of this epoch; with none or one in it all is well.
+    /// The accepted ends of this epoch. More than one is a violation.
     pub(super) fn ends(&self, epoch: Epoch) -> Vec<Outcome> {
         let mut fold = TaskFold::default();
         let accepted = self.log.iter().filter(|it| fold.apply(&it.entry) == Verdict::Accepted);
@@ -161,8 +161,8 @@ impl LeasedWorld {
         ends.collect()
     }
 
-    /// Everything that was published so far and may lie in the log now or later, with what this
-    /// gateway has in flight in the middle of its step.
+    /// All entries published so far that are or may come to be in the log. Includes the entries
+    /// that this gateway has in flight in the middle of its step.
     pub(super) fn published<'a>(
         &'a self,
         number: u8,
@@ -198,6 +198,6 @@ impl LeasedWorld {
 }
 
 pub(super) fn owner_id(owner: u8) -> OwnerId {
-    // Their upper halves are those of no lease.
+    // The upper halves of these ids belong to no lease.
     OwnerId(u128::from(owner) + 1)
 }

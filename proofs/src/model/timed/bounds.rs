@@ -1,4 +1,4 @@
-//! What may happen in a timed scenario, and how often.
+//! Bounds of the timed scenarios.
 
 use super::super::bounds::{UnknownField, each_field};
 use super::tamper::TimeFault;
@@ -10,36 +10,34 @@ pub struct TimedBounds {
     pub workers: u8,
     /// Attempts that the task has.
     pub attempts: u8,
-    /// Ticks of H/2 until the world ends.
+    /// Ticks of half a heartbeat interval until the world ends.
     pub ticks: u8,
-    /// No clock stands still before this tick: a worker must know the others for 2 H before it can
-    /// notice.
+    /// No clock stands still before this tick: a worker must know the others for 2 heartbeat
+    /// intervals before it can notice.
     pub calm: u8,
-    /// Trouble comes in the first ticks only, up to this one, and bodies that take longer than a
-    /// tick.
+    /// Trouble, and bodies that take longer than a tick, occur only up to this tick.
     pub troubled: u8,
-    /// For each worker and tick: what it published has not all landed, or it has not read all. The
-    /// same for a message that could be delivered.
+    /// Budget of slowness. Each worker costs 1 per tick while its publishes have not all landed,
+    /// and 1 while it has not read everything; a message that could be delivered costs 1.
     pub lag: u8,
-    /// Only this worker is slow; any, if there is no such worker.
+    /// Only this worker is slow. Without such a worker, any may be slow.
     pub laggard: u8,
-    /// Times at which nothing lands, for as long as trouble lasts or shorter.
+    /// Outages, in which no publish lands. They last as long as trouble may, or shorter.
     pub outage: u8,
-    /// What a worker has in flight lands in one go, and a worker reads all that is there: what
-    /// happens in between is what the other scenarios are about.
+    /// All publishes in flight land in one step, and a worker reads everything in one step: the
+    /// other scenarios cover the steps in between.
     pub coarse: bool,
     /// Attempts that fail.
     pub fail: u8,
-    /// So many ticks after a failure the next attempt is due.
+    /// Ticks between a failure and the next attempt.
     pub retry: u8,
-    /// Crashes; a worker starts again at once, under a new owner id.
+    /// Crashes. A worker starts again at once, under a new owner id.
     pub crash: u8,
     /// Workers that stop stepping while all clocks go on.
     pub freeze: u8,
-    /// Workers that stop stepping and whose clocks stand still, as when a virtual machine is
-    /// stopped.
+    /// Workers that stop stepping and whose clocks stand still, like a stopped virtual machine.
     pub stand: u8,
-    /// Connections that break: what was published and has not landed is lost, or lands later.
+    /// Connections that break: publishes that have not landed are lost or land later.
     pub giveup: u8,
     /// Claims and outcomes that a reader does not see, because the ledger was trimmed.
     pub lose: u8,
@@ -49,8 +47,8 @@ pub struct TimedBounds {
     pub cancel: u8,
     /// Compactions of the whole ledger.
     pub compact: u8,
-    /// The task is to be sealed and its keys to leave the ledger, R after its end, in the world's
-    /// time.
+    /// Whether the task must be sealed and its keys leave the ledger, one ledger retention after
+    /// its end, in the world's time.
     pub seal: bool,
     /// The rule that is broken.
     pub fault: TimeFault,
@@ -59,8 +57,8 @@ pub struct TimedBounds {
 }
 
 impl TimedBounds {
-    /// A reader that lost entries, or whose clock stood still, may do anything until it notices:
-    /// that it does is all that is asked.
+    /// Whether a reader may lose entries or a clock may stand still. Such a worker may do anything
+    /// until it notices; the scenario only checks that it notices.
     pub(super) const fn only_notices(&self) -> bool {
         self.lose > 0 || self.stand > 0
     }

@@ -1,4 +1,4 @@
-//! What must hold in every state of the timed world, and when everything is done.
+//! Conditions of every state of the timed world, and of the final one.
 
 use super::super::check::{has_orphan, is_body};
 use super::bounds::TimedBounds;
@@ -35,8 +35,8 @@ pub(super) fn check(bounds: &TimedBounds, world: &TimedWorld, violations: &mut V
     }
 }
 
-/// The task is acknowledged and, where it is to be sealed, sealed and swept; and no worker has lost
-/// an entry without noticing.
+/// Whether the task is acknowledged and, where the scenario seals, sealed and swept, and no worker
+/// has lost an entry without noticing.
 pub(super) fn is_goal(bounds: &TimedBounds, world: &TimedWorld) -> bool {
     let over = !bounds.seal || (world.fold(false).phase == Phase::Sealed && world.is_swept());
     world.acked && over && world.workers.iter().all(|worker| !worker.account.lost)

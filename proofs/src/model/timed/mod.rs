@@ -1,19 +1,30 @@
 //! The model with time: each worker is a whole [`Partition`](longhaul_core::partition::Partition),
 //! the machine with its clock.
 //!
-//! The other scenarios leave to choice what production decides by its clocks: whoever might be
-//! stale, late or due is, in some branch. That is more than can happen, and says nothing about the
-//! judgement itself. Here the very code that judges is driven, so there is no copy of it: whose
-//! silence makes an owner stale, which retry is due, which claim came back too late, how fresh a
-//! view must be, when a worker fences itself, and when it seals and sweeps. All clocks advance
-//! together, by ticks of H/2; between two ticks whatever can happen does, in every order.
+//! The other scenarios do not model the decisions that production takes by its clocks: there, any
+//! owner may be stale, late or due. That covers more than can happen and does not test the decision
+//! itself. Here production's own code decides, without a copy of it:
 //!
-//! Two things keep the states few. What is not landed or not read when the clock ticks costs of a
-//! budget (`lag`): slow brokers and slow readers are explored, but not everything slow at all
-//! times. And trouble comes in the first ticks only (`troubled`); those that follow must be enough
-//! for the end, so that C-08 bounds here how long it takes. Time is part of the state as it is, not
-//! relative to now: the ticks that are left are part of it anyway. Heartbeats that every worker has
-//! read are kept as the set of their owners, which is all that a bootstrap makes of them.
+//! - whether silence makes an owner stale,
+//! - whether a retry is due,
+//! - whether a claim came back too late,
+//! - how fresh a view must be,
+//! - when a worker fences itself,
+//! - when it seals and sweeps.
+//!
+//! All clocks advance together, by ticks of half a heartbeat interval. Between two ticks every
+//! possible step happens, in every order.
+//!
+//! Two things keep the number of states small:
+//!
+//! - Publishes that have not landed, and entries that are not read, at a tick cost from a budget
+//!   (`lag`). So slow brokers and slow readers are explored, but not everything slow at all times.
+//! - Trouble occurs in the first ticks only (`troubled`). The ticks after that must suffice for the
+//!   end, so C-08 bounds its duration here.
+//!
+//! Time is part of the state as it is, not relative to now, because the remaining ticks are part of
+//! the state anyway. Heartbeats that every worker has read are kept as the set of their owners: a
+//! bootstrap uses nothing else of them.
 
 mod bounds;
 mod check;
@@ -52,7 +63,7 @@ impl System for Timed {
             moves::moves(&self.0, world, into);
         }
         if over {
-            // What is on its way comes to its end; nothing that takes time matters any more.
+            // Steps under way come to their end; steps that take time no longer matter.
             into.retain(|step| step.ends_something());
         }
     }

@@ -1,57 +1,57 @@
-//! Which steps are possible in a state of the timed world.
+//! The possible steps in a state of the timed world.
 
 use super::bounds::TimedBounds;
 use super::world::{H_TICKS, TASK, TimedWorld, Worker};
 use longhaul_core::protocol::entry::Entry;
 
-/// A step. Numbers are of workers and epochs, and indexes of lists.
+/// A step. Its numbers are those of workers and epochs, and indexes of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are named by what they number")]
 pub enum TimedMove {
-    /// All clocks go on by H/2, and whose time has come does what is due.
+    /// All clocks advance by half a heartbeat interval, and workers do what is due.
     Tick,
     /// The broker delivers the message.
     Deliver { to: u8 },
-    /// The broker takes the delivery back, and the worker does not know.
+    /// The broker takes the delivery back without the worker's knowledge.
     Redeliver,
     /// The broker ends the session of the stopped worker.
     BrokerTimeout,
-    /// A worker reads the next entry of the ledger, or all that are there.
+    /// A worker reads the next entry of the ledger (`coarse`: all entries).
     Read { worker: u8 },
     /// A worker does not see the next entry of the ledger.
     Lose { worker: u8 },
-    /// The first publish in flight lands, or all of them.
+    /// The first publish in flight lands (`coarse`: all of them).
     Land { worker: u8 },
     /// The first publish in flight has expired unsent.
     Expire { worker: u8 },
     /// A publish of a dead incarnation or connection lands.
     GhostLand { ghost: u8 },
-    /// All that is left of these publishes is lost.
+    /// The remaining publishes of this ghost are lost.
     GhostLost { ghost: u8 },
-    /// The body ends with a result.
+    /// The body completes.
     Complete { worker: u8 },
-    /// It fails.
+    /// The body fails.
     Fail { worker: u8 },
-    /// It ends because it was told so.
+    /// The body ends because it was told to.
     Obey { worker: u8 },
-    /// The connection breaks: the fate of what is in flight is unknown.
+    /// The connection breaks: the fate of the publishes in flight is unknown.
     ConnectionLost { worker: u8 },
-    /// The process dies, and another one starts.
+    /// The process dies and another one starts.
     Crash { worker: u8 },
-    /// The process stops; with its clock, or without.
+    /// The process stops, with or without its clock.
     Stop { worker: u8, clock: bool },
-    /// It goes on.
+    /// The stopped process goes on.
     GoOn,
-    /// From now on nothing lands, or everything lands again.
+    /// An outage begins or ends: during it no publish lands.
     Outage { begins: bool },
-    /// Somebody cancels the task.
+    /// A client cancels the task.
     Cancel,
     /// The ledger is compacted.
     Compact,
 }
 
 impl TimedMove {
-    /// Something that has begun goes on.
+    /// Whether the step continues something that has begun.
     pub(super) const fn ends_something(self) -> bool {
         matches!(
             self,
@@ -173,14 +173,15 @@ fn troubles(
     }
 }
 
-/// A claim or an outcome of somebody whose heartbeat was read before: without one nobody can tell.
+/// Whether the next entry may be lost: a claim or an outcome of an owner whose heartbeat was read
+/// before. Without a heartbeat, no reader can detect the loss.
 fn may_lose(world: &TimedWorld, state: &Worker) -> bool {
     let next = world.next_record(state.read);
     let key = next.and_then(|record| record.sent.entry.counted());
     key.is_some_and(|key| key.task == TASK && state.account.beats.contains_key(&key.owner))
 }
 
-/// What a tick costs now, and whether only those are slow that may be.
+/// The cost of a tick now, and whether the `laggard` alone is slow.
 pub(super) fn lag(bounds: &TimedBounds, world: &TimedWorld) -> (u8, bool) {
     let (mut cost, mut only_laggard) = (0, true);
     let stepping = world.workers.iter().enumerate().filter(|(index, _)| world.steps(*index));

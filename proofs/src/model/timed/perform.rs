@@ -1,4 +1,4 @@
-//! What the partitions ask for is done, as production's driver does it, and judged.
+//! Performs the partitions' effects as production's driver does, and judges them.
 
 use super::super::check::tell_history;
 use super::super::fingerprint::Part;
@@ -19,7 +19,7 @@ use longhaul_core::protocol::invariants::{
 use longhaul_core::protocol::key::{Key, OwnerId};
 
 impl Steps<'_> {
-    /// Lets a worker step, and does what its partition asks for.
+    /// Lets a worker step, and performs its partition's effects.
     pub(super) fn worker(&mut self, number: u8, act: impl FnOnce(&mut Self, &mut Worker)) {
         let index = usize::from(number);
         let mut worker = Worker::clone(&self.world.workers[index]);
@@ -35,7 +35,7 @@ impl Steps<'_> {
         self.tidy();
     }
 
-    /// Tells the history something, and takes what it objects to.
+    /// Records something in the history, and collects the violations.
     pub(super) fn history(&mut self, tell: impl FnOnce(&mut Judge)) {
         tell_history(&mut self.world.history, self.violations, tell);
     }
@@ -76,8 +76,8 @@ impl Steps<'_> {
             }
             Action::SetAside { violation, .. } => self.violations.push(violation),
             Action::Stop { epoch, why: Stop::Fenced | Stop::SetAside | Stop::LetGo, .. } => {
-                // A superseded body is gone at once: how long it may take is not what this family
-                // is about.
+                // A superseded body ends at once: these scenarios are not about the time that it
+                // takes.
                 if worker.bodies.remove(&epoch).is_some() {
                     worker.core.handle_processor_gone(TASK, epoch, now);
                 }
@@ -117,7 +117,7 @@ impl Steps<'_> {
 
     fn publish(&mut self, worker: &mut Worker, entry: Entry) {
         match &entry {
-            // All workers have the same settings, but for a fault that is about them.
+            // All workers have the same settings, except for faults in settings.
             Entry::Config(_) => return,
             Entry::Claim(claim) => self.judge_claim(worker, claim),
             _ => {}
@@ -156,13 +156,13 @@ impl Steps<'_> {
         }
     }
 
-    /// An own heartbeat is taken for read.
+    /// Treats an own heartbeat as read.
     fn pretend_reading(&self, worker: &mut Worker, entry: &Entry) {
         let Entry::Heartbeat(beat) = entry else { return };
         if !worker.core.machine().is_ready() {
             return;
         }
-        // Just behind what was read last.
+        // Directly after the last record read.
         let behind = Some(u32::try_from(beat.number).unwrap_or(u32::MAX));
         let place = longhaul::Position { batch_index: behind, ..position(worker.read) };
         let inbound = Inbound { position: place, publish_time_ms: 0, entry: entry.clone() };
@@ -170,8 +170,7 @@ impl Steps<'_> {
         worker.core.handle_entry(&inbound, worker.clock(now), wall_ms(now));
     }
 
-    /// Whether a claim may be published now, by what the world knows and not by what the worker
-    /// thinks.
+    /// Checks that a claim may be published now, by the world's knowledge, not the worker's.
     fn judge_claim(&mut self, worker: &Worker, claim: &Claim) {
         let machine = worker.core.machine();
         let Some(known) = machine.task(TASK) else { return };
@@ -198,7 +197,7 @@ impl Steps<'_> {
         self.violations.push(Violation { id, what, task: Some(TASK) });
     }
 
-    /// Keeps account of what a worker has read, and asks whether it noticed what it had to.
+    /// Records what a worker has read, and checks that it noticed what it had to.
     pub(super) fn take_account(&mut self, worker: &mut Worker, record: &Record) {
         let machine = worker.core.machine();
         let (ready, own_owner) = (machine.is_ready(), machine.owner());
@@ -227,13 +226,13 @@ impl Steps<'_> {
             && let Some((earlier, read)) = before
         {
             let ahead = TICK * u32::from(sent.saturating_sub(earlier).saturating_sub(clock - read));
-            // How far the uptime had run ahead when the comparison began is not known to one
-            // heartbeat.
+            // A single heartbeat does not tell how far the uptime had run ahead when the comparison
+            // began.
             if ahead > G + H {
                 self.violated(FOLLOWERS, "a worker whose clock stood still goes on");
             }
         }
-        // Of a clock that stands still the last heartbeat before is what counts.
+        // While the worker's clock stands still, the last heartbeat before that counts.
         if worker.account.stood.is_none() && self.bounds.only_notices() {
             worker.account.beats.insert(owner, (sent, clock));
         }
@@ -241,9 +240,10 @@ impl Steps<'_> {
 }
 
 impl Worker {
-    /// By what it has read, and when that had landed: a heartbeat of its own has come back that was
-    /// sent more than 2 H after the last word of the owner, and after the last gap between its own
-    /// heartbeats.
+    /// Whether the owner was silent for more than 2 heartbeat intervals, by what the worker has
+    /// read and when that landed. One of the worker's own heartbeats must have come back that was
+    /// sent more than 2 heartbeat intervals after the owner's last entry and after the last gap
+    /// between the worker's own heartbeats.
     fn is_silent(&self, owner: OwnerId) -> bool {
         let spoke = self.account.spoke.get(&owner).copied().unwrap_or(0);
         let since = spoke.max(self.account.since);
@@ -262,7 +262,7 @@ fn is_used(world: &TimedWorld, worker: &Worker, entry: &Entry) -> bool {
         || world.ghosts.iter().flatten().any(same)
 }
 
-/// Who published an entry.
+/// The owner that published an entry.
 fn author(entry: &Entry) -> Option<OwnerId> {
     match entry {
         Entry::Heartbeat(beat) => Some(beat.owner),

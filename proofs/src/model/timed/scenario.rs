@@ -4,7 +4,7 @@ use super::super::bounds::UnknownField;
 use super::bounds::TimedBounds;
 use super::tamper::TimeFault;
 
-/// Two workers, and nothing but what is slow.
+/// Two workers, with slowness as the only trouble.
 const BASE: TimedBounds = TimedBounds {
     workers: 2,
     attempts: 2,
@@ -30,7 +30,7 @@ const BASE: TimedBounds = TimedBounds {
     cap: 10_000_000,
 };
 
-/// All timed scenarios: name, bounds, what it is about.
+/// All timed scenarios: name, bounds, subject.
 pub const TIMED: &[(&str, TimedBounds, &str)] = &[
     ("timed", BASE, "slow brokers and readers"),
     ("timed-crash", TimedBounds { crash: 1, lag: 0, troubled: 6, ..BASE }, "a crash"),

@@ -1,4 +1,4 @@
-//! What a step does to the timed world.
+//! The effects of a step on the timed world.
 
 use super::super::fingerprint::Part;
 use super::bounds::TimedBounds;
@@ -20,7 +20,7 @@ pub(super) struct Steps<'a> {
     pub(super) violations: &'a mut Vec<Violation>,
 }
 
-/// The workers do what they do first.
+/// Performs the workers' first steps.
 pub(super) fn begin(bounds: &TimedBounds, world: &mut TimedWorld) {
     let mut violations = Vec::new();
     let mut steps = Steps { bounds, world: world.clone(), violations: &mut violations };
@@ -86,7 +86,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Steps of what is on its way to the ledger.
+    /// Steps of publishes in flight.
     fn carry(&mut self, step: TimedMove) {
         match step {
             TimedMove::Land { worker } => {
@@ -159,8 +159,8 @@ impl Steps<'_> {
         }
     }
 
-    /// The next entry of the ledger. A bootstrap reads the heartbeats first that everybody else has
-    /// read.
+    /// Reads the next entry of the ledger. A bootstrap first reads the heartbeats that every other
+    /// worker has read.
     fn read(&mut self, worker: &mut Worker) {
         let now = self.world.now;
         if worker.read == 0 {
@@ -245,7 +245,7 @@ impl Steps<'_> {
         });
     }
 
-    /// Ends the only body, with the lowest epoch first.
+    /// Ends the running body with the lowest epoch.
     fn end_body(&mut self, worker: &mut Worker, outcome: Outcome) {
         let Some((epoch, _)) = worker.bodies.pop_first() else { return };
         self.ended(worker, epoch, outcome);
@@ -295,7 +295,7 @@ impl Steps<'_> {
         });
     }
 
-    /// The incarnation is over; what it had in flight may still land.
+    /// Ends the incarnation. Its publishes in flight may still land.
     pub(super) fn fenced(&mut self, number: u8, worker: &mut Worker) {
         let spare = owner_id(self.world.next_owner);
         self.world.next_owner += 1;
@@ -310,7 +310,8 @@ impl Steps<'_> {
     }
 
     fn haunt(&mut self, out: Vec<Sent>) {
-        // Heartbeats of the dead say nothing that anybody waits for; they only make more states.
+        // Heartbeats of dead owners are dropped: no worker waits for them, and they would only add
+        // states.
         let kept: Vec<Sent> =
             out.into_iter().filter(|sent| !matches!(sent.entry, Entry::Heartbeat(_))).collect();
         if !kept.is_empty() {
@@ -338,7 +339,7 @@ impl Steps<'_> {
         });
     }
 
-    /// What every worker has read and nobody needs one by one is put away.
+    /// Removes heartbeats that every worker has read.
     pub(super) fn tidy(&mut self) {
         let read = self.world.workers.iter().map(|worker| worker.read).min().unwrap_or(0);
         let old = |record: &Record| record.place <= read && is_beat_of(record).is_some();
@@ -359,7 +360,7 @@ impl Steps<'_> {
 }
 
 impl TimedWorld {
-    /// The record that a reader comes to next.
+    /// The next record for a reader.
     pub(super) fn next_record(&self, read: u16) -> Option<&Record> {
         self.log.records.iter().find(|record| record.place > read && !record.removed)
     }

@@ -1,5 +1,5 @@
-//! One rule about time broken at a time. As in the other scenarios, production has no switches for
-//! it: the harness gives a partition wrong times, wrong entries or wrong settings.
+//! Faults: one rule about time is broken at a time. Production has no switches for this; the
+//! harness gives a partition wrong times, entries or settings.
 
 use super::world::{TICK, Worker};
 use longhaul_core::protocol::entry::{Entry, Outcome};
@@ -11,23 +11,23 @@ pub enum TimeFault {
     /// None.
     #[default]
     None,
-    /// However late an own claim comes back, it is run.
+    /// An own claim runs however late it comes back.
     LateClaimRun,
-    /// Silence is counted from when an entry was sent, not from when it was read.
+    /// Silence counts from the sending of an entry, not from reading it.
     SilenceFromSending,
-    /// The second worker takes others for stale after H.
+    /// The second worker treats others as stale after one heartbeat interval.
     HalfPatience,
-    /// An own heartbeat proves the view complete when it is stored, not when it was read back.
+    /// An own heartbeat proves the view complete when it is stored, not when it is read back.
     ProofWithoutReading,
-    /// After an outage silence goes on: own heartbeats that expired unsent count as come back.
+    /// Silence continues after an outage: own heartbeats that expired unsent count as read back.
     OutageIgnored,
-    /// Who holds no delivery adopts a retry as soon as it is due.
+    /// A worker without a delivery adopts a retry as soon as it is due.
     RetryAdoptedAtOnce,
-    /// After a bootstrap every retry is due.
+    /// Every retry is due after a bootstrap.
     RetryDueAfterBootstrap,
-    /// What heartbeats say of the entries of their owners is not looked at.
+    /// The entry counts in heartbeats are ignored.
     GapIgnored,
-    /// What heartbeats say of the uptime of their owners is not looked at.
+    /// The uptimes in heartbeats are ignored.
     UptimeIgnored,
 }
 
@@ -51,8 +51,7 @@ impl TimeFault {
         all.find(|fault| format!("{fault:?}") == name)
     }
 
-    /// The time that a worker is told when it reads an entry, which was sent at `sent` by its
-    /// clock.
+    /// The time that a worker is told for reading an entry that was sent at `sent` by its clock.
     pub(super) fn time_of_reading(
         self,
         worker: &Worker,
@@ -67,7 +66,7 @@ impl TimeFault {
             (Self::LateClaimRun, Entry::Claim(_)) if own => now.min(sent),
             (Self::SilenceFromSending, _) if !own && machine.is_ready() => now.min(sent),
             (Self::RetryAdoptedAtOnce, Entry::Done(done)) if !own => match done.outcome {
-                // An adopter waits for 2 H and up to two places in line.
+                // An adopter waits for 2 heartbeat intervals and up to two slots.
                 Outcome::Failed(_) => now - 6 * TICK,
                 Outcome::Completed | Outcome::Final | Outcome::Cancelled | Outcome::Released(_) => {
                     now
@@ -77,7 +76,7 @@ impl TimeFault {
         }
     }
 
-    /// What a worker is told of an entry.
+    /// The entry as the worker is told of it.
     pub(super) fn told(self, entry: &Entry) -> Entry {
         let mut entry = entry.clone();
         if let Entry::Heartbeat(beat) = &mut entry {

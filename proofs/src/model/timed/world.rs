@@ -1,4 +1,4 @@
-//! The world around the partitions: a clock, the ledger, the broker, and what is on its way.
+//! The world around the partitions: a clock, the ledger, the broker, and everything in flight.
 
 use super::super::fingerprint::Part;
 use super::bounds::TimedBounds;
@@ -14,18 +14,18 @@ use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// H. So short that a place in the line of adopters is a tick.
+/// The heartbeat interval. Short, so that an adopter's slot is one tick.
 pub(super) const H: Duration = Duration::from_secs(1);
-/// H/2.
+/// A tick: half a heartbeat interval.
 pub(super) const TICK: Duration = Duration::from_millis(500);
-/// Ticks in H.
+/// Ticks per heartbeat interval.
 pub(super) const H_TICKS: u8 = 2;
-/// G, the shortest that 2 H < G and whole ticks allow for.
+/// The self-fence time: the shortest number of whole ticks above 2 heartbeat intervals.
 pub(super) const G: Duration = Duration::from_millis(2500);
-/// R.
+/// The ledger retention.
 const R: Duration = Duration::from_secs(12);
 
-/// All clocks begin here, so that no time before it is cut off.
+/// All clocks begin here, so that no earlier time is cut off.
 const START: Moment = Moment(Duration::from_secs(1_000));
 
 /// The task.
@@ -38,28 +38,28 @@ pub struct TimedWorld {
     pub(super) log: Part<Log>,
     /// The workers.
     pub(super) workers: Vec<Part<Worker>>,
-    /// What workers that crashed, fenced themselves or lost their connection had in flight: it may
-    /// still land.
+    /// Publishes in flight of workers that crashed, fenced themselves or lost their connection.
+    /// They may still land.
     pub(super) ghosts: Vec<Vec<Sent>>,
-    /// The worker that the broker has delivered the task's message to.
+    /// The worker to which the broker has delivered the task's message.
     pub(super) at: Option<u8>,
-    /// The message is acknowledged.
+    /// Whether the message is acknowledged.
     pub(super) acked: bool,
-    /// The worker that does not step, and whether its clock stands still.
+    /// The stopped worker, and whether its clock stands still.
     pub(super) stopped: Option<(u8, bool)>,
-    /// Nothing lands.
+    /// Whether there is an outage: no publish lands.
     pub(super) outage: bool,
     /// Ticks so far.
     pub(super) now: u8,
-    /// What may still happen.
+    /// The remaining budgets.
     pub(super) budget: Budget,
     /// The next owner id.
     pub(super) next_owner: u8,
-    /// What happened so far, as far as the invariants need it.
+    /// The history, as far as the invariants need it.
     pub(super) history: Part<Judge>,
 }
 
-/// What may still happen, as in [`TimedBounds`].
+/// The remaining budgets, as in [`TimedBounds`].
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Budget {
     pub(super) lag: u8,
@@ -78,11 +78,12 @@ pub(super) struct Budget {
 /// The ledger.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Log {
-    /// What somebody may still read one by one, in order.
+    /// The records that workers may still read one by one, in order.
     pub(super) records: Vec<Record>,
     /// The place of the last record.
     pub(super) end: u16,
-    /// Whose heartbeats every worker has read: a bootstrap still reads the last one of each.
+    /// The owners of heartbeats that every worker has read. A bootstrap still reads the last one of
+    /// each.
     pub(super) heard: BTreeSet<OwnerId>,
 }
 
@@ -91,9 +92,9 @@ pub(super) struct Log {
 pub(super) struct Record {
     pub(super) place: u16,
     pub(super) sent: Sent,
-    /// When it landed.
+    /// The tick at which the entry landed.
     pub(super) landed: u8,
-    /// Compaction has removed it.
+    /// Whether compaction has removed it.
     pub(super) removed: bool,
 }
 
@@ -109,39 +110,39 @@ pub(super) struct Sent {
 pub(super) struct Worker {
     pub(super) core: Partition,
     pub(super) slots: Slots,
-    /// The place of the last record that it read.
+    /// The place of the last record that the worker has read.
     pub(super) read: u16,
     /// Publishes in flight, in order.
     pub(super) out: Vec<Sent>,
-    /// What has landed while it was stopped.
+    /// Entries that landed while the worker was stopped.
     pub(super) receipts: Vec<Entry>,
-    /// Bodies that run, and whether they were told that the task is cancelled.
+    /// Running bodies by epoch, and whether each was told that the task is cancelled.
     pub(super) bodies: BTreeMap<Epoch, bool>,
-    /// The payload is at hand.
+    /// Whether the worker has the payload.
     pub(super) payload: bool,
-    /// The ledger was read: deliveries are welcome.
+    /// Whether the worker has read the ledger and accepts deliveries.
     pub(super) consumes: bool,
-    /// Ticks by which its clock is behind.
+    /// The ticks by which its clock is behind.
     pub(super) behind: u8,
-    /// What it has read, by the world's clock: the judge's own account.
+    /// The judge's own account of what the worker has read, by the world's clock.
     pub(super) account: Account,
 }
 
-/// What a worker knows of who is alive, by the world's clock.
+/// What a worker can know about live owners, by the world's clock.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Account {
-    /// When the last entry of each owner that it has read had landed.
+    /// For each owner: when the last entry that the worker has read had landed.
     pub(super) spoke: BTreeMap<OwnerId, u8>,
     /// When the last own heartbeat that it has read was sent.
     pub(super) proof: Option<u8>,
-    /// Since when heartbeats came back without a gap.
+    /// Since when own heartbeats have come back without a gap.
     pub(super) since: u8,
-    /// The last live heartbeat read of each owner: when it was sent, and the own clock's ticks when
-    /// it was read.
+    /// The last live heartbeat read of each owner: when it was sent, and the worker's own clock in
+    /// ticks when it was read.
     pub(super) beats: BTreeMap<OwnerId, (u8, u8)>,
-    /// An entry was not read.
+    /// Whether the worker lost an entry.
     pub(super) lost: bool,
-    /// The clock has stood still for so many ticks since a heartbeat of this owner was read.
+    /// The ticks for which the clock has stood still since a heartbeat of an owner was read.
     pub(super) stood: Option<u8>,
 }
 
@@ -175,12 +176,12 @@ impl Worker {
         }
     }
 
-    /// Its own clock.
+    /// The worker's own clock.
     pub(super) fn clock(&self, now: u8) -> Moment {
         moment(now - self.behind)
     }
 
-    /// Whether it must wait for something to land or to be read.
+    /// Whether the worker must wait for publishes to land, and for entries to read.
     pub(super) fn lags(&self, log: &Log) -> [bool; 2] {
         [!self.out.is_empty(), self.read < log.end]
     }
@@ -225,20 +226,21 @@ impl TimedWorld {
         self.stopped.is_none_or(|(stopped, _)| usize::from(stopped) != worker)
     }
 
-    /// Whether the broker has something that the worker welcomes.
+    /// Whether the broker has a message that the worker accepts.
     pub(super) fn may_deliver(&self, worker: &Worker) -> bool {
         let waits = self.at.is_none() && !self.acked;
         let free = worker.consumes && worker.slots.free() > 0;
         waits && free && worker.core.may_take(worker.clock(self.now))
     }
 
-    /// Nothing is on its way, and everybody has read everything.
+    /// Whether nothing is in flight and every worker has read everything.
     pub(super) fn is_quiet(&self) -> bool {
         let settled = |worker: &Part<Worker>| worker.lags(&self.log) == [false; 2];
         self.stopped.is_none() && self.ghosts.is_empty() && self.workers.iter().all(settled)
     }
 
-    /// No trouble goes on: what the dead had in flight has its fate, and no body takes long.
+    /// Whether no trouble is under way: no outage, no publishes of dead incarnations, no running
+    /// bodies.
     pub(super) fn is_sound(&self) -> bool {
         let idle = |worker: &Part<Worker>| worker.bodies.is_empty();
         let ended =
@@ -246,8 +248,8 @@ impl TimedWorld {
         !self.outage && self.ghosts.is_empty() && ended
     }
 
-    /// What a follower makes of the task's entries; without those that compaction removed, or with
-    /// them.
+    /// A follower's fold of the task's entries. `compacted`: without the entries that compaction
+    /// removed.
     pub(super) fn fold(&self, compacted: bool) -> TaskFold {
         let mut fold = TaskFold::default();
         for record in self.log.records.iter().filter(|record| !(compacted && record.removed)) {
@@ -261,7 +263,7 @@ impl TimedWorld {
         fold
     }
 
-    /// All keys of the task have gone.
+    /// Whether all keys of the task are gone.
     pub(super) fn is_swept(&self) -> bool {
         let records = &self.log.records;
         let gone = |(index, record): (usize, &Record)| {
@@ -303,7 +305,7 @@ pub(super) fn moment(tick: u8) -> Moment {
     START + TICK * u32::from(tick)
 }
 
-/// The wall clock, which all workers share, in ms.
+/// The wall clock that all workers share, in ms.
 pub(super) fn wall_ms(tick: u8) -> u64 {
     u64::try_from(moment(tick).0.as_millis()).unwrap_or(u64::MAX)
 }
@@ -312,12 +314,12 @@ pub(super) const fn owner_id(owner: u8) -> OwnerId {
     OwnerId(owner as u128)
 }
 
-/// Where a record lies. Heartbeats that only a bootstrap reads lie before all records.
+/// The position of a record. Heartbeats that only a bootstrap reads are before all records.
 pub(super) const fn position(place: u16) -> Position {
     Position { ledger: 1, entry: place as u64, batch_index: None }
 }
 
-/// Heartbeats have one key for each owner.
+/// The owner of a heartbeat record. Heartbeats have one key for each owner.
 pub(super) fn is_beat_of(record: &Record) -> Option<OwnerId> {
     match record.sent.entry.key() {
         Key::Heartbeat(owner) => Some(owner),

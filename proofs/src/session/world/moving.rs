@@ -1,4 +1,4 @@
-//! What moves without anybody's doing: bytes, time, and what goes wrong.
+//! Movements without any actor: bytes, time and faults.
 
 use super::*;
 
@@ -19,7 +19,7 @@ impl World {
         self.forget_dead();
     }
 
-    /// Everything moves, a connection at a time. Says whether something did.
+    /// Moves everything, one connection at a time. Returns whether anything moved.
     pub(super) fn move_everything(&mut self, pace: usize) -> bool {
         let mut moved = false;
         let conns: Vec<u64> = self.conns.keys().copied().collect();
@@ -105,7 +105,7 @@ impl World {
         true
     }
 
-    /// The broker's end of a connection is gone.
+    /// Ends the broker's side of a connection.
     pub(super) fn leave_broker(&mut self, number: u64) {
         self.broker.disconnect(number);
         if let Some(conn) = self.conns.get_mut(&number) {
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Takes what the broker wants to send.
+    /// Takes the broker's output.
     pub(super) fn collect(&mut self) {
         for (number, conn) in self.conns.iter_mut().filter(|(_, it)| it.is_served) {
             let bytes = self.broker.take_output(*number);
@@ -126,14 +126,14 @@ impl World {
         }
     }
 
-    // The broker, and the time.
+    // The broker and the time.
 
     pub(super) fn advance_broker(&mut self) {
         self.broker.advance(EPOCH_MS + self.now);
         self.collect();
     }
 
-    /// Writes what was composed, or confirms what was written.
+    /// Writes the composed entries, or confirms the written ones.
     pub(super) fn write_broker(&mut self) {
         if !self.broker.write(&mut self.journal).expect("a disk that works") {
             self.broker.confirm();
@@ -170,7 +170,7 @@ impl World {
         self.forget_dead();
     }
 
-    // What goes wrong.
+    // Faults.
 
     pub(super) fn go_wrong(&mut self) {
         let conns: Vec<u64> = self.conns.keys().copied().collect();
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// The connection breaks: of what is under way only a part arrives.
+    /// Breaks the connection: only a part of the bytes in flight arrives.
     pub(super) fn reset(&mut self, number: u64) {
         let Some(conn) = self.conns.get_mut(&number) else { return };
         let (up, down) = (conn.up.under_way(), conn.down.under_way());
@@ -222,10 +222,10 @@ impl World {
         conn.served.clear();
     }
 
-    /// The power fails. Clients learn of it, or hear nothing any more.
+    /// The power fails. Some clients notice; the connections of the others go deaf.
     pub(super) fn restart(&mut self) {
         self.ledger.figures.restarts += 1;
-        // The old process must be gone before the new one takes the disk.
+        // The old process must be gone before the new one opens the disk.
         let spare = SimulatedStorage::new(0);
         let none = SteppedBroker::open(&spare, EPOCH_MS).expect("a broker on an empty disk");
         drop(std::mem::replace(&mut self.broker, none));

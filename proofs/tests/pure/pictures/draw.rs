@@ -1,4 +1,4 @@
-//! Rows become a sequence diagram in SVG: time goes down, each party is a line.
+//! Draws rows as a sequence diagram in SVG: time goes down, each party is a line.
 
 use super::scene::{LANES, Row, TASKS, What};
 use std::fmt::Write;
@@ -13,7 +13,7 @@ const DIM: &str = "#5b6672";
 const WRITES: &str = "#0b57a4";
 const READS: &str = "#2b7a3f";
 const FAULT: &str = "#b3261e";
-/// Text stands out from the lines that it crosses.
+/// Makes text stand out from the lines that it crosses.
 const HALO: &str = "stroke=\"#ffffff\" stroke-width=\"4\" paint-order=\"stroke\"";
 
 fn x(lane: usize) -> usize {
@@ -24,7 +24,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Text over the middle of what it belongs to.
+/// Text centred at this position.
 fn label(out: &mut String, (x, y): (usize, usize), colour: &str, text: &str) {
     let text = escaped(text);
     // Writing to a String does not fail.
@@ -86,8 +86,8 @@ fn row(out: &mut String, row: &Row, y: usize) {
     }
 }
 
-/// Where each attempt is drawn as a bar: lane, and the rows at which it begins and ends. One that
-/// never ends goes on to the trouble that ended it.
+/// The bars of attempts: lane, first row and last row. The bar of an attempt that never ends goes
+/// on to the trouble that stopped it.
 fn bars(rows: &[Row]) -> Vec<(usize, usize, usize)> {
     let mut found = Vec::new();
     for (at, row) in rows.iter().enumerate() {
@@ -101,7 +101,7 @@ fn bars(rows: &[Row]) -> Vec<(usize, usize, usize)> {
     found
 }
 
-/// The picture. Its numbers are whole, so that every machine draws the same bytes.
+/// Returns the picture. Its numbers are integers, so that every machine draws the same bytes.
 pub(super) fn svg(title: &str, rows: &[Row]) -> String {
     let (width, height) = (LEFT + LANE * LANES.len() + MARGIN, TOP + ROW * rows.len() + MARGIN);
     let mut out = format!(

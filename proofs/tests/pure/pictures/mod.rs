@@ -1,5 +1,6 @@
-//! The pictures of `docs/concepts.md` are what workers really do: whole workers on the in-memory
-//! broker in paused time, drawn from what they wrote and read.
+//! Tests that the pictures of `docs/concepts.md` show the real behaviour of workers. Whole workers
+//! run on the in-memory broker in paused time, and the pictures are drawn from their reads and
+//! writes.
 //!
 //! With `LONGHAUL_WRITE_DOCS=1` the tests write the pictures instead of comparing them.
 
@@ -19,7 +20,7 @@ use std::path::Path;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/pictures");
 
-/// Compares the picture with the one of the page, or writes it. Returns what it shows.
+/// Compares the picture with that of the page, or writes it. Returns its rows.
 #[track_caller]
 fn check(name: &str, title: &str, play: Play) -> Vec<Row> {
     let rows = scene::run(play);
@@ -34,14 +35,14 @@ fn check(name: &str, title: &str, play: Play) -> Vec<Row> {
     rows
 }
 
-/// The texts of what was stored on the ledger or on the metadata topic by a worker.
+/// The texts of the entries that a worker stored on the ledger or on the metadata topic.
 fn stored(rows: &[Row], by: usize, on: usize) -> Vec<&str> {
     let of =
         |row: &&Row| matches!(row.what, What::Stores { by: b, on: o, .. } if b == by && o == on);
     rows.iter().filter(of).map(|row| row.text.as_str()).collect()
 }
 
-/// What has no effect.
+/// The entries without effect.
 fn ignored(rows: &[Row]) -> Vec<(usize, IgnoredReason)> {
     let reason = |row: &Row| match row.what {
         What::Stores { by, ignored: Some(reason), .. } => Some((by, reason)),

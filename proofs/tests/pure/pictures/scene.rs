@@ -1,4 +1,4 @@
-//! Two workers and a task: what is stored and read, row by row.
+//! Two workers and a task: the stored and read entries, row by row.
 
 use longhaul::testing::{Plan, Surroundings, prepare};
 use longhaul::topics::TopicNames;
@@ -25,22 +25,22 @@ pub(super) const METADATA: usize = 5;
 
 /// The task arrives when both workers have read the ledger.
 const BEGIN: Duration = Duration::from_secs(2);
-/// When something happens to worker A, behind the submit.
+/// The trouble of worker A begins this long after the submit.
 const TROUBLE: Duration = Duration::from_secs(13);
-/// How long worker A is cut off: longer than it takes to replace it, and not so long that the other
-/// one has ended the task.
+/// How long worker A is cut off: long enough to replace it, and too short for worker B to end the
+/// task.
 const AWAY: Duration = Duration::from_secs(25);
 const SUBSCRIPTION: &str = "longhaul";
 /// A heartbeat.
 const ALIVE: &str = "alive";
 
-/// What is played.
+/// The scenes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Play {
     Claim,
     /// Worker A is killed.
     Takeover,
-    /// Worker A is cut off, and works on.
+    /// Worker A is cut off and goes on working.
     Zombie,
 }
 
@@ -53,10 +53,10 @@ impl Play {
     }
 }
 
-/// Something that a picture shows.
+/// A row of a picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    /// Since the submit.
+    /// The time since the submit.
     pub(super) at: Duration,
     pub(super) what: What,
     pub(super) text: String,
@@ -70,7 +70,7 @@ pub(super) enum What {
         on: usize,
         ignored: Option<IgnoredReason>,
     },
-    /// An entry has come to these workers.
+    /// An entry has reached these workers.
     Reads {
         by: Vec<usize>,
         on: usize,
@@ -84,13 +84,13 @@ pub(super) enum What {
     Ends {
         who: usize,
     },
-    /// Something is done to a worker.
+    /// A worker has a trouble.
     Happens {
         who: usize,
     },
 }
 
-/// Works for so long, and tells when.
+/// Works for a fixed time, and notes its start and end.
 #[derive(Clone)]
 struct Body {
     who: usize,
@@ -118,7 +118,7 @@ impl TaskProcessor for Body {
     }
 }
 
-/// A worker, which ends with this.
+/// A worker. It stops when this is dropped.
 struct Worker {
     transport: MemoryTransport,
     tasks: JoinSet<()>,
@@ -145,7 +145,7 @@ async fn start(broker: &MemoryBroker, names: &TopicNames, body: Body) -> Worker 
     Worker { transport, tasks, _handle: handle }
 }
 
-/// Plays it, in no time.
+/// Plays the scene in paused time.
 pub(super) fn run(play: Play) -> Vec<Row> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().unwrap();
@@ -171,7 +171,7 @@ async fn perform(play: Play) -> Vec<Row> {
     let body =
         |who| Body { who, works: play.works(), broker: broker.clone(), rows: Arc::clone(&rows) };
     let mut first = start(&broker, &names, body(A)).await;
-    // The broker gives the task to the worker that was there first.
+    // The broker gives the task to the worker that started first.
     let second = start(&broker, &names, body(B)).await;
     tokio::time::sleep(BEGIN).await;
     let begin = broker.clock().now().0;
@@ -199,7 +199,7 @@ async fn perform(play: Play) -> Vec<Row> {
         [(TASKS, at(&names.task)), (LEDGER, at(&names.ledger)), (METADATA, at(&names.metadata))];
     let mut rows = shown(&broker, &topics, begin, told);
     let is_alive = |row: &Row| row.text == ALIVE;
-    // That worker B lives, and that worker A does while nothing happens to it, is left out.
+    // Heartbeats of worker B are left out, and those of worker A while it has no trouble.
     let is_told = |row: &Row| {
         row.what == What::Stores { by: A, on: LEDGER, ignored: None } && play != Play::Claim
     };
@@ -210,7 +210,7 @@ async fn perform(play: Play) -> Vec<Row> {
     rows
 }
 
-/// The rows, from what the broker has stored and passed on.
+/// The rows, from the entries that the broker has stored and delivered.
 fn shown(
     broker: &MemoryBroker,
     topics: &[(usize, TopicPartition)],
@@ -261,7 +261,7 @@ fn shown(
         };
         rows.push(Row { at: event.at.0, what, text });
     }
-    // Behind what was read at the same time: an attempt begins because of that.
+    // Starts come after the entries read at the same time, because these cause them.
     rows.extend(told);
     rows.retain(|row: &Row| row.at >= begin);
     rows.sort_by_key(|row| (row.at, !matches!(row.what, What::Happens { .. })));
@@ -269,8 +269,8 @@ fn shown(
     together(rows)
 }
 
-/// What both workers read at the same time is one row, and so is what a worker writes twice, since
-/// nobody has confirmed the first one.
+/// Merges rows: an entry read by both workers at the same time, and an entry that a worker writes
+/// twice because the first copy was not confirmed.
 fn together(rows: Vec<Row>) -> Vec<Row> {
     let mut found: Vec<Row> = Vec::new();
     for row in rows {
@@ -291,7 +291,7 @@ fn together(rows: Vec<Row>) -> Vec<Row> {
     found
 }
 
-/// What an entry says, in a few words, and why it has no effect; none for what clears up.
+/// A short text for an entry, and the reason if it has no effect. `None` for clean-up entries.
 fn described(
     lane: usize,
     message: &Message,

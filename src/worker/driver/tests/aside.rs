@@ -1,4 +1,4 @@
-//! A worker whose machine is led astray: the wrong step does not leave, it is counted, and another
+//! A worker whose machine requests a wrong step: the step is not performed but counted, and another
 //! worker goes on with the task.
 
 use super::*;
@@ -10,7 +10,7 @@ use longhaul_memory::Happening;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
-/// Notes when a processor is gone.
+/// Counts processors that are gone.
 struct Gone(Arc<AtomicUsize>);
 
 impl Drop for Gone {
@@ -27,7 +27,7 @@ struct Astray {
 }
 
 impl Astray {
-    /// A worker with one slot that runs a task without end. What is submitted later ends at once.
+    /// A worker with one slot that runs a task without end. Tasks submitted later end at once.
     async fn new() -> Self {
         let (started, gone) = (Diary::default(), Arc::new(AtomicUsize::new(0)));
         let (notes, dropped) = (started.clone(), Arc::clone(&gone));
@@ -50,7 +50,7 @@ impl Astray {
         Self { bench, task, started, gone }
     }
 
-    /// The machine wants to do this, although no rule has led to it.
+    /// Makes the machine request this, although no rule has led to it.
     fn ask_for(&mut self, action: Action) {
         self.bench.driver.lanes.get_mut(&LANE).unwrap().core.ask_for(action);
     }
@@ -71,9 +71,9 @@ impl Astray {
         self.bench.broker.is_acked(&at, "longhaul", self.task.entry_id())
     }
 
-    /// The step was not taken, and counted; the processor is gone and its slot free; the epoch was
-    /// given back, nothing was shown or acknowledged. The worker goes on with other tasks, and
-    /// another worker with this one.
+    /// Checks that the step was counted and not performed. The processor is gone and its slot free;
+    /// the epoch was given back, and nothing was shown or acknowledged. The worker goes on with
+    /// other tasks, and another worker with this one.
     async fn ends_with_others(mut self) {
         self.bench.run_for(30 * SECOND).await;
         let stats = self.bench.driver.stats.read();
@@ -142,8 +142,8 @@ async fn the_end_of_a_running_task_is_not_shown() {
     astray.ends_with_others().await;
 }
 
-/// The entry is put together by the driver, from what it keeps: that it says what the ledger does
-/// is looked at in the end.
+/// The driver builds the entry from its own data, so its agreement with the ledger is checked at
+/// the end.
 #[tokio::test(start_paused = true)]
 async fn an_entry_with_another_end_is_not_shown() {
     let mut astray = Astray::new().await;
@@ -152,8 +152,8 @@ async fn an_entry_with_another_end_is_not_shown() {
     astray.ends_with_others().await;
 }
 
-/// The delivery of what was set aside comes back again and again where no other worker is: it is
-/// handed back no more often than once in a heartbeat interval.
+/// Without another worker, the delivery of a task set aside comes back again and again. It is
+/// handed back at most once per heartbeat interval.
 #[tokio::test(start_paused = true)]
 async fn a_delivery_that_comes_back_is_handed_back_at_leisure() {
     let mut astray = Astray::new().await;

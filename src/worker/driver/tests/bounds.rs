@@ -1,4 +1,4 @@
-//! Ends, slots and ids that once went wrong at their edges.
+//! Edge cases of ends, slots and ids.
 
 use super::*;
 use crate::WorkerError;
@@ -9,8 +9,8 @@ async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))
 }
 
-/// Owner ids came from a generator of 64 bits that was seeded with the time and the thread: workers
-/// that started at once on equal machines could draw the same.
+/// Regression: owner ids came from a 64-bit generator that was seeded with the time and the thread,
+/// so workers that started at once on equal machines could draw the same id.
 #[tokio::test(start_paused = true)]
 async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
     for (clock, same) in [(Clock::System, false), (longhaul_memory::simulated_clock(0), true)] {
@@ -26,8 +26,8 @@ async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
     }
 }
 
-/// Whoever read the ledger anew took the longest backoff for the longest wait: a task that had
-/// asked for an hour ran after 5 minutes.
+/// Regression: a worker that read the ledger anew limited waits to the longest backoff. A task that
+/// had asked for an hour ran after 5 minutes.
 #[tokio::test(start_paused = true)]
 async fn a_long_delay_outlives_a_bootstrap() {
     let mut bench = Bench::new(brisk(), None, |context: TaskContext| async move {
@@ -49,7 +49,7 @@ async fn a_long_delay_outlives_a_bootstrap() {
     assert_eq!(bench.driver.stats.read().started, 2);
 }
 
-/// A drain that gave up with outcomes and acks still on their way reported success.
+/// Regression: a drain that gave up with outcomes and acks still in flight reported success.
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_gave_up_says_so() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 3));
@@ -69,8 +69,8 @@ async fn a_drain_that_gave_up_says_so() {
     assert!(matches!(bench.end, Some(Ok(()))));
 }
 
-/// A follower, a publisher or a consumer that panicked was logged and not started again: the worker
-/// held its tasks and waited, until its heartbeats were missed or for ever.
+/// Regression: a follower, publisher or consumer that panicked was logged and not restarted. The
+/// worker held its tasks and waited, until its heartbeats were missed or forever.
 #[tokio::test(start_paused = true)]
 async fn a_worker_one_of_whose_services_panics_ends_and_says_so() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
@@ -81,8 +81,8 @@ async fn a_worker_one_of_whose_services_panics_ends_and_says_so() {
     assert!(WorkerError::from(end).to_string().contains("no follower"));
 }
 
-/// An attempt whose payload was not there started with an empty one: a raw processor completed the
-/// task with a wrong result.
+/// Regression: an attempt without its payload started with an empty one, so a raw processor
+/// completed the task with a wrong result.
 #[tokio::test(start_paused = true)]
 async fn a_missing_payload_is_read_and_never_taken_for_an_empty_one() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
@@ -112,8 +112,8 @@ impl ErasedProcessor for Panics {
     }
 }
 
-/// An attempt that panicked outside of its body was never heard of again: its slot was gone, and
-/// its task looked alive.
+/// Regression: an attempt that panicked outside of its body vanished: its slot was lost, and its
+/// task looked alive.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
@@ -126,7 +126,7 @@ async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
     assert_eq!(bench.driver.slots.free(), 1);
 }
 
-/// When the runtime of the processors had shut down before its worker, each task lost all its
+/// Regression: if the processors' runtime shut down before its worker, each task lost all its
 /// attempts within a second.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_aborted_costs_no_attempt() {
@@ -145,9 +145,9 @@ async fn a_body_that_is_aborted_costs_no_attempt() {
     assert_eq!((fold.phase, fold.attempt), (Phase::Completed, 1));
 }
 
-/// Whatever stood on a partition of the ledger was folded there. A task of another partition could
-/// so be started, and its slot was never free again, because its end was looked for in that
-/// partition.
+/// Regression: every entry on a partition of the ledger was folded there. A task of another
+/// partition could be started by it, and its slot was never freed, because its end was looked for
+/// in that partition.
 #[tokio::test(start_paused = true)]
 async fn entries_of_another_partitions_tasks_are_not_folded() {
     let mut bench = Bench::new(brisk(), Some(2), at_once);
@@ -162,8 +162,8 @@ async fn entries_of_another_partitions_tasks_are_not_folded() {
     assert_eq!(bench.driver.stats.read().malformed, 1);
 }
 
-/// A task of a megabyte that reported progress once a second was written to the metadata topic as
-/// often, with its payload.
+/// Regression: a task of 1 MiB that reported progress once a second was written to the metadata
+/// topic as often, with its payload.
 #[tokio::test(start_paused = true)]
 async fn a_large_task_shows_its_progress_less_often_where_it_is_shown_at_all() {
     for (shown_task_bytes_max, carries, shows) in
@@ -183,8 +183,9 @@ async fn a_large_task_shows_its_progress_less_often_where_it_is_shown_at_all() {
     }
 }
 
-/// A worker whose ledger was deleted and made anew went on by what it had read of the old one: its
-/// outcome, of an epoch that nobody else knew, was never accepted, and the task never ended.
+/// Regression: a worker whose ledger was deleted and created anew continued with its view of the
+/// old one. Its outcome, of an epoch that only it knew, was never accepted, and the task never
+/// ended.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
     use crate::supervise::ConnectionState;
@@ -210,16 +211,16 @@ async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
     assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
 }
 
-/// A ledger that was deleted, and made anew by the broker at once, was not missed by anybody:
-/// positions only grow. A worker went on behind what it had read of the old one, by settings and
-/// claims that stood nowhere any more.
+/// Regression: no worker noticed a ledger that was deleted and at once created anew by the broker,
+/// because positions only grow. A worker continued after its last position in the old ledger, with
+/// settings and claims that were stored nowhere any more.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_another_one_is_told_and_counts() {
     use longhaul_memory::Loss;
     let mut bench = Bench::new(brisk(), None, |context| report(context, 30));
     let task = bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
-    // It is the same one after an unload, and when it was compacted and trimmed.
+    // It is the same one after an unload, and after it was compacted and trimmed.
     bench.broker.compact(&bench.ledger());
     bench.broker.trim(&bench.ledger());
     bench.broker.unload(&bench.ledger(), Loss::Error);
@@ -241,8 +242,8 @@ async fn a_ledger_that_is_another_one_is_told_and_counts() {
     assert_eq!(log.iter().filter(|message| settings(message)).count(), 1, "it has its settings");
 }
 
-/// Without permission for the metadata topic, or the ledger, a worker passed for one that has lost
-/// its connection for a moment.
+/// Regression: without permission for the metadata topic or the ledger, a worker looked like one
+/// that has briefly lost its connection.
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_missing_is_one_clear_state() {
     use crate::supervise::ConnectionState;
@@ -264,8 +265,8 @@ async fn a_permission_that_is_missing_is_one_clear_state() {
     }
 }
 
-/// Claims that the ledger refused, one by one in a session that went on, were tried again each
-/// second without a word: nothing ran, and nobody knew why.
+/// Regression: claims that the ledger refused, one by one in a continuing session, were retried
+/// each second without a log line. Nothing ran, without any visible reason.
 #[tokio::test(start_paused = true)]
 async fn claims_that_are_refused_are_told_once_and_counted() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);

@@ -1,9 +1,9 @@
-//! Checkpoints while the ledger takes them, takes them late, or not.
+//! Checkpoints while the ledger accepts them, accepts them late, or refuses them.
 
 use super::*;
 
 impl Bench {
-    /// The checkpoints that stand on the ledger, in order.
+    /// The checkpoints on the ledger, in order.
     fn checkpoints(&self) -> Vec<String> {
         let log = self.broker.full_log(&self.ledger());
         let is_one = |message: &&Message| matches!(ledger::read(message), Ok(Entry::Checkpoint(_)));
@@ -12,7 +12,7 @@ impl Bench {
     }
 }
 
-/// Gives so many checkpoints, one in each of these times, and notes when it has.
+/// Stores this number of checkpoints at this interval, and notes when each call has returned.
 fn giving(count: u32, every: Duration, config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -33,8 +33,8 @@ fn giving(count: u32, every: Duration, config: WorkerConfig) -> (Bench, Diary) {
     (bench, diary)
 }
 
-/// A processor stood still at its first checkpoint until the ledger was back; and by `?` its
-/// attempt failed, for hours of work.
+/// Regression: a processor blocked at its first checkpoint until the ledger was back; with `?` its
+/// attempt failed, after hours of work.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_ledger_holds_up_no_processor() {
     for forbidden in [false, true] {
@@ -58,7 +58,7 @@ async fn an_outage_of_the_ledger_holds_up_no_processor() {
     }
 }
 
-/// A checkpoint whose fate was unknown counted as not stored, and nobody published it again.
+/// Regression: a checkpoint of unknown fate counted as not stored, and was not published again.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_got_lost_is_published_again_under_a_fresh_key() {
     use longhaul_memory::PublishFate;
@@ -73,8 +73,8 @@ async fn a_checkpoint_that_got_lost_is_published_again_under_a_fresh_key() {
     }
 }
 
-/// Between a self-fence and the end of the bootstrap after it, an attempt that goes on could store
-/// no checkpoint.
+/// Regression: between a self-fence and the end of the following bootstrap, a continuing attempt
+/// could not store checkpoints.
 #[tokio::test(start_paused = true)]
 async fn a_self_fence_loses_no_checkpoint() {
     let (mut bench, diary) = giving(20, SECOND, brisk());
@@ -90,8 +90,9 @@ async fn a_self_fence_loses_no_checkpoint() {
     assert_eq!(bench.checkpoints().last().map(String::as_str), Some("20"));
 }
 
-/// A checkpoint counted as stored when its receipt came. If it landed in the millisecond after an
-/// operator's release the log ignored it, and the next attempt did not find it.
+/// Regression: a checkpoint counted as stored when its receipt came. If it landed in the
+/// millisecond after an operator's release, the log ignored it, and the next attempt did not find
+/// it.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_is_stored_when_it_was_read_back() {
     let (mut bench, diary) = giving(1, 3 * SECOND, WorkerConfig::default());
@@ -106,8 +107,8 @@ async fn a_checkpoint_is_stored_when_it_was_read_back() {
     assert_eq!(bench.checkpoints(), ["1"]);
 }
 
-/// Only its entry ended the wait for a checkpoint that had its receipt. A broker that deleted the
-/// entry before the worker had read it kept the attempt from storing any later one.
+/// Regression: only reading back its entry ended the wait for a checkpoint with a receipt. If the
+/// broker deleted the entry before the worker had read it, the attempt could store no later one.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_is_stored_and_never_read_is_published_again() {
     let (mut bench, diary) = giving(1, 3 * SECOND, WorkerConfig::default());
@@ -126,7 +127,8 @@ async fn a_checkpoint_that_is_stored_and_never_read_is_published_again() {
     assert_eq!(diary.lines(), ["given", "stored"]);
 }
 
-/// Each was published, however fast they came, and each waited for the one before.
+/// Regression: each checkpoint was published, however fast they came, and each waited for the
+/// previous one.
 #[tokio::test(start_paused = true)]
 async fn the_newest_checkpoint_takes_the_place_of_those_that_wait() {
     let (mut bench, diary) = giving(500, SECOND / 100, WorkerConfig::default());
@@ -137,9 +139,9 @@ async fn the_newest_checkpoint_takes_the_place_of_those_that_wait() {
     assert!(found.len() <= 7 && found.last().map(String::as_str) == Some("500"), "{found:?}");
 }
 
-/// What an attempt had given last was published once, when it ended, and nobody asked what became
-/// of it: an outage at that moment cost the next attempt all of the work, and of a self-fence only
-/// the outcome came through.
+/// Regression: the last checkpoint of an attempt was published once, when it ended, without a check
+/// of its fate. An outage at that moment cost the next attempt all of the work, and a self-fence
+/// kept only the outcome.
 #[tokio::test(start_paused = true)]
 async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_the_next_one() {
     for (outage, fenced) in [(3 * SECOND, false), (60 * SECOND, true)] {
@@ -170,15 +172,15 @@ async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_
     }
 }
 
-/// The processor of an attempt began however late its checkpoint was read, and nobody asked whether
-/// its claim still counted: after a worker had been suspended at that read for two minutes, it
-/// began on a task that others had ended and sealed.
+/// Regression: the processor of an attempt began however late its checkpoint was read, without a
+/// check whether its claim still counted. A worker that had been suspended at that read for two
+/// minutes began on a task that others had ended and sealed.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_whose_checkpoint_is_not_read_within_h_is_given_back() {
     let (mut bench, diary) = with_checkpoint(brisk());
     bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
-    // That takes from 1.5 s to 3 s.
+    // This takes 1.5 s to 3 s.
     bench.broker.fail_requests(&bench.ledger(), 5);
     bench.run_for(20 * SECOND).await;
     assert_eq!(diary.lines(), ["Some(\"half\") false"], "it is not lost, and begins once");

@@ -4,8 +4,8 @@ use super::*;
 use crate::worker::coded::Coded;
 use longhaul_core::task::{Codecs, Flip, decode, encode};
 
-/// A worker that knows the codec `flip`. The first attempt leaves a checkpoint and fails, the
-/// second one has a result.
+/// A worker with the codec `flip`. The first attempt stores a checkpoint and fails, the second one
+/// has a result.
 fn coded() -> Bench {
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });
     let processor = crate::processor_fn(async |task: Text, context: TaskContext| {
@@ -65,8 +65,8 @@ async fn payload_checkpoint_and_result_travel_encoded_and_the_entries_name_the_c
     assert!(checkpoints >= 1);
 }
 
-/// The payload was handed to the processor as it came, so that it was a payload that cannot be
-/// decoded, or nonsense that can.
+/// Regression: the payload was handed to the processor undecoded, and failed to parse or parsed as
+/// nonsense.
 #[tokio::test(start_paused = true)]
 async fn what_this_worker_cannot_decode_is_left_to_others_with_that_reason() {
     let cases = [
@@ -83,7 +83,7 @@ async fn what_this_worker_cannot_decode_is_left_to_others_with_that_reason() {
         assert_eq!((last.reason(), last.codec.as_deref()), (Some(reason.as_str()), Some(codec)));
         assert!(last.outcome.is_none() && last.next_attempt_at.unwrap() - at >= 149_000);
     }
-    // A worker without any codec does not take it for a plain one.
+    // A worker without any codec does not treat it as a plain payload.
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });
     bench.submit_coded("flip", "a secret task".into());
     bench.run_for(10 * SECOND).await;
@@ -92,7 +92,7 @@ async fn what_this_worker_cannot_decode_is_left_to_others_with_that_reason() {
     assert_eq!(bench.driver.stats.read().completed, 0);
 }
 
-/// Whoever reads the result must know the codec, though the payload is too large to be shown.
+/// A reader of the result needs the codec, even if the payload is too large to be shown.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_large_task_names_its_codec() {
     let mut bench = coded();

@@ -1,4 +1,4 @@
-//! A compaction of the ledger takes nothing away that a worker, or its successor, rests on.
+//! A compaction of the ledger must not remove anything that a worker or its successor needs.
 
 use super::*;
 use bytes::Bytes;
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 const RUNNING: usize = 20;
 const OF_EACH: usize = 5;
 
-/// What a task does at its first attempt. At a later one it says what checkpoint it finds, and
-/// completes.
+/// The behaviour of a task at its first attempt. Later attempts note the checkpoint that they find,
+/// and complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Runs until it is told to stop.
     Long,
-    /// The same, behind a checkpoint without bytes.
+    /// The same after a checkpoint without bytes.
     LongWithCheckpoint,
     /// Completes with a result without bytes.
     Empty,
@@ -26,7 +26,7 @@ enum Kind {
 
 use Kind::{Empty, FatalWithoutReason, Long, LongWithCheckpoint, RetryWithoutReason};
 
-/// What the body of any worker does; `kinds` says which task is of which kind.
+/// The processor of all workers. `kinds` maps tasks to their kinds.
 async fn play(kinds: Kinds, diary: Diary, context: TaskContext) -> Result<Text, TaskError> {
     let task = context.task_id();
     diary.note(format!("{task} {} {}", context.fencing_token().epoch, context.attempt()));
@@ -70,8 +70,7 @@ fn config() -> WorkerConfig {
     WorkerConfig { concurrency: 100, ..brisk() }
 }
 
-/// A worker with tasks of all kinds, which have come as far as they come, and the ledger compacted
-/// then.
+/// A worker with tasks of all kinds, each as far as it can get, and then a compacted ledger.
 async fn compacted() -> Pair {
     let (kinds, diary) = (Kinds::default(), Diary::default());
     let first = {
@@ -89,7 +88,7 @@ async fn compacted() -> Pair {
     ];
     for (kind, count) in counts {
         for _ in 0..count {
-            // The driver has no turn before its kind is known.
+            // The driver has no turn before the kind is known.
             let task = pair.first.submit(&[]);
             pair.kinds.put(task, kind);
         }
@@ -117,9 +116,9 @@ impl Pair {
     }
 }
 
-/// Twenty tasks that ran on one worker were all started again on a second one, under the same epoch
-/// and attempt, because a compaction had removed their claims, which had no body. Finished tasks
-/// without a result came back in the same way.
+/// Regression: twenty tasks that ran on one worker were all started again on a second one, under
+/// the same epoch and attempt, because a compaction had removed their claims, which had no body.
+/// Finished tasks without a result came back in the same way.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_begins_after_a_compaction_starts_nothing_again() {
     let mut pair = compacted().await;
@@ -127,8 +126,8 @@ async fn a_worker_that_begins_after_a_compaction_starts_nothing_again() {
     assert_eq!(pair.backlog(), RUNNING + 2 * OF_EACH);
     let mut second = pair.second();
     tokio::join!(pair.first.run_for(10 * SECOND), second.run_for(10 * SECOND));
-    // All that is not below the oldest running task is delivered again, what is acknowledged, too,
-    // and to either.
+    // All tasks from the oldest running one on are delivered again, including acknowledged ones,
+    // and to either worker.
     pair.first.broker.restart(SECOND, true, Loss::Error);
     assert_eq!(pair.backlog(), RUNNING + 4 * OF_EACH);
     tokio::join!(pair.first.run_for(60 * SECOND), second.run_for(60 * SECOND));
@@ -137,7 +136,7 @@ async fn a_worker_that_begins_after_a_compaction_starts_nothing_again() {
     assert!(second.driver.stats.is_ready(1), "the second worker has read the ledger");
 }
 
-/// After a compaction an attempt of a dead worker once had never been: it was started under the
+/// Regression: after a compaction an attempt of a dead worker was missing: it was started under the
 /// same number, and its checkpoint without bytes was gone.
 #[tokio::test(start_paused = true)]
 async fn the_heir_of_a_worker_goes_on_from_a_compacted_ledger() {

@@ -1,5 +1,5 @@
-//! Tasks that wait for others: those that do not exist, keys, circles, and what a processor learns
-//! of those that it has waited for.
+//! Tasks that wait for others: missing tasks, keys, cycles, and the information for a processor
+//! about the tasks that it has waited for.
 
 use super::*;
 use crate::TaskRef;
@@ -8,9 +8,9 @@ use longhaul_memory::{Happening, Loss};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A worker whose tasks note their starts, and do what their property `does` says: they take a
-/// second and answer with their name, fail for good, or, in their first attempt, wait for the tasks
-/// in `after`. Then they note what they learn of those.
+/// A worker whose tasks note their starts and follow their property `does`: they take a second and
+/// return their name, fail for good, or, in their first attempt, wait for the tasks in `after`.
+/// Then they note what they learn about those.
 fn bench(config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -37,7 +37,7 @@ fn bench(config: WorkerConfig) -> (Bench, Diary) {
 }
 
 impl Bench {
-    /// How often the worker has asked for the message of this task.
+    /// The number of requests of the worker for the message of this task.
     fn asked_for(&self, task: TaskId) -> usize {
         self.broker.look_at_history(|history| {
             let asks = |event: &&longhaul_memory::SimulationEvent| matches!(&event.what, Happening::Fetched { position, .. } if *position == task.position());
@@ -65,7 +65,7 @@ async fn m_says_what_a_parked_task_waits_for() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// A task that named an id which no message had stayed parked for ever.
+/// Regression: a task that named an id without a message stayed parked forever.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_does_not_exist_counts_as_one_without_a_result() {
     let (mut bench, diary) = bench(brisk());
@@ -85,9 +85,9 @@ async fn a_task_that_does_not_exist_counts_as_one_without_a_result() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// Each of the tasks that waited for one asked for its message, and while the worker was cut off
-/// all of them did so again and again: 13 times a second where 8 tasks waited. The simulation found
-/// it.
+/// Regression: each task that waited for another one requested its message, and while the worker
+/// was cut off all of them did so again and again: 13 times a second with 8 waiting tasks. Found by
+/// the simulation.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_many_tasks_wait_for_is_asked_for_once_at_a_time() {
     let (mut bench, diary) = bench(brisk());
@@ -144,8 +144,8 @@ async fn a_key_is_the_task_that_takes_it_and_one_that_nobody_takes_has_its_time(
     assert!(bench.driver.queues[0].core.dependencies().is_empty());
 }
 
-/// When one of several keys was taken, the others counted again for ever that had been given up
-/// after 24 hours.
+/// Regression: when one of several keys was taken, keys that had been given up after 24 hours
+/// counted again forever.
 #[tokio::test(start_paused = true)]
 async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
     let (mut bench, diary) = bench(WorkerConfig::default());
@@ -162,8 +162,8 @@ async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
     assert_eq!(bench.last_of(parked).state, TaskState::Completed);
 }
 
-/// A processor that waits for tasks which are over, whatever it has learned of them, is no loop:
-/// each round is a snooze of a second.
+/// A processor that waits for finished tasks, whatever it has learned of them, must not spin: each
+/// round is a snooze of a second.
 #[tokio::test(start_paused = true)]
 async fn a_processor_that_waits_for_what_is_over_begins_once_a_second() {
     let diary = Diary::default();
@@ -238,7 +238,8 @@ async fn an_attempt_ends_until_others_are_over_and_the_next_one_has_their_result
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// What the ledger has no entry of any more stands on M for a day, and is gone then.
+/// The metadata topic keeps a task for a day after the ledger has no entry of it, and then removes
+/// it.
 #[tokio::test(start_paused = true)]
 async fn the_result_of_a_task_that_was_sealed_is_read_from_m() {
     let (mut bench, diary) =
@@ -255,8 +256,8 @@ async fn the_result_of_a_task_that_was_sealed_is_read_from_m() {
     assert_eq!(told, ["soon after first Completed", "late after - Completed"]);
 }
 
-/// A worker that died between the claim of a task and the RELEASED that parked it used up an
-/// attempt: a task that had one ended without having begun.
+/// Regression: a worker that died between the claim of a task and the RELEASED that parked it used
+/// up an attempt. A task with one attempt ended without having begun.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_dies_when_it_has_parked_a_task_costs_no_attempt() {
     let config = || WorkerConfig { max_attempts: 1, ..brisk() };
@@ -265,7 +266,7 @@ async fn a_worker_that_dies_when_it_has_parked_a_task_costs_no_attempt() {
     let after = one.to_string();
     first.run_for(5 * SECOND).await;
     let parked = first.submit(&[("name", "parked"), ("AFTER", &after)]);
-    // Until its claim is stored, and not until it is read back.
+    // Until its claim is stored, but not until it is read back.
     while first.parked(parked) == 0 {
         first.run_for(Duration::from_millis(1)).await;
     }

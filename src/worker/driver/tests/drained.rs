@@ -20,7 +20,7 @@ async fn ten_seconds(_: TaskContext) -> Result<Text, TaskError> {
 }
 
 impl Bench {
-    /// Has the worker of this instance drain, as a client does.
+    /// Writes a drain request for this instance, as a client does.
     fn tell(&self, instance: &str, serial: u64) -> DocumentKey {
         let name = DocumentName::new(DocumentKind::Drain, instance).unwrap();
         let key = DocumentKey { name, version: 1, stamp: Stamp { writer: OwnerId(88), serial } };
@@ -76,7 +76,7 @@ async fn a_drain_request_has_a_worker_finish_what_runs_and_end() {
     assert_eq!(taken_away, requests, "nothing of it stays on the register");
 }
 
-/// A worker that hangs with a task would never end.
+/// Without a deadline, a worker with a hanging task would never end.
 #[tokio::test(start_paused = true)]
 async fn what_does_not_end_in_time_is_given_back() {
     let config =
@@ -91,7 +91,7 @@ async fn what_does_not_end_in_time_is_given_back() {
     assert_eq!(bench.given_back(), [task]);
 }
 
-/// The handle and somebody outside may both ask; neither makes the other's drain longer.
+/// The handle and a client may both request a drain. Neither extends the other's deadline.
 #[tokio::test(start_paused = true)]
 async fn of_two_deadlines_the_earlier_one_counts() {
     for (by_handle, expected) in [(SECOND, SECOND), (9 * SECOND, 3 * SECOND)] {
@@ -111,8 +111,8 @@ async fn of_two_deadlines_the_earlier_one_counts() {
     }
 }
 
-/// It was cut off, or has stood still, when the request was written: it reads it when it reads on,
-/// or begins to read.
+/// The worker was cut off or stood still when the request was written, and reads it later, or in
+/// its first read.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_reads_late_drains_late() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
@@ -129,8 +129,8 @@ async fn a_worker_that_reads_late_drains_late() {
     assert!(bench.ended && took < 30 * SECOND, "{took:?}");
 }
 
-/// A process that takes the place of a drained one has its name, and drained as well. The requests
-/// to others stay for them.
+/// A process that replaces a drained one has the same name and must not drain as well. Requests to
+/// others remain for them.
 #[tokio::test(start_paused = true)]
 async fn a_worker_obeys_no_drain_request_to_another_one() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
@@ -148,8 +148,8 @@ async fn a_worker_obeys_no_drain_request_to_another_one() {
     assert!(bench.ended && bench.taken_away().is_empty(), "{:?}", bench.taken_away());
 }
 
-/// A worker of the last version does not know drain requests, as this one does not know the
-/// documents of the next.
+/// A worker of the last version does not know drain requests, just as this one does not know the
+/// documents of the next version.
 #[tokio::test(start_paused = true)]
 async fn a_document_that_a_worker_does_not_know_does_no_harm() {
     let mut bench = Bench::new(config("mine"), None, ten_seconds);
@@ -168,7 +168,7 @@ async fn a_document_that_a_worker_does_not_know_does_no_harm() {
     assert_eq!(states, [TaskState::Processing, TaskState::Completed]);
 }
 
-/// Notes when it is dropped.
+/// Notes its drop.
 struct Dropped<F: Fn() -> u64>(Diary, F);
 
 impl<F: Fn() -> u64> Drop for Dropped<F> {
@@ -177,9 +177,9 @@ impl<F: Fn() -> u64> Drop for Dropped<F> {
     }
 }
 
-/// The reference lets tasks end for 10 s and then interrupts them. A processor was dropped at the
-/// deadline without having been told: it could not clean up, although it is promised the cancel
-/// grace.
+/// The reference lets tasks finish for 10 s and then interrupts them. Regression: a processor was
+/// dropped at the deadline without notice and could not clean up, although the cancel grace is
+/// promised.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
     let diary = Diary::default();
@@ -222,8 +222,8 @@ async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
     assert_eq!([heeds, hangs].map(|task| bench.last_of(task).attempts), [0; 2], "at no cost");
 }
 
-/// The reference closed its consumer and its producers one after the other, and the first error
-/// kept the rest open: they went on being given tasks that nobody ran.
+/// The reference closes its consumer and its producers one after the other, and its first error
+/// leaves the rest open: they go on receiving tasks that never run.
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_cannot_be_left_keeps_no_other_from_being_left() {
     for refuses in [true, false] {

@@ -1,10 +1,10 @@
-//! What the entries on M say to whoever watches.
+//! The contents of entries on the metadata topic.
 
 use super::*;
 use longhaul_core::task::TaskState;
 
-/// A payload that a processor could not read failed its task for good at once. In a rolling deploy
-/// the workers of the old version did so with the tasks of the new one.
+/// Regression: a payload that a processor could not read failed its task for good at once. In a
+/// rolling deploy, workers of the old version did so with tasks of the new one.
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_cannot_be_read_is_tried_again_late_and_only_then_is_the_task_given_up() {
     let mut bench =
@@ -27,7 +27,8 @@ async fn a_payload_that_cannot_be_read_is_tried_again_late_and_only_then_is_the_
     assert!(bench.broker.backlog(&at, "longhaul").is_empty());
 }
 
-/// A task whose longest duration was none ran without a limit, and only the worker's log said so.
+/// Regression: a task with an invalid maximum duration ran without a limit, and only the worker's
+/// log said so.
 #[tokio::test(start_paused = true)]
 async fn a_duration_that_is_none_is_warned_of_on_all_entries() {
     for (limit, applies) in
@@ -49,8 +50,8 @@ async fn a_duration_that_is_none_is_warned_of_on_all_entries() {
     }
 }
 
-/// What came of an attempt that took too long read `Process was cancelled: null`, to whoever
-/// watched, in the log and in the dead letter.
+/// Regression: an attempt that took too long was reported as `Process was cancelled: null`, on the
+/// metadata topic, in the log and in the dead letter.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_took_too_long_is_told_in_plain_words() {
     let config = WorkerConfig { max_attempts: 2, ..brisk() };
@@ -69,7 +70,7 @@ async fn an_attempt_that_took_too_long_is_told_in_plain_words() {
     assert_eq!(&letters[0].properties["detail"], plain);
 }
 
-/// Who could not read the id of a message that he had sent had no means to find its task again.
+/// Regression: a submitter that could not read the id of its message could not find its task again.
 #[tokio::test(start_paused = true)]
 async fn a_task_is_shown_with_the_key_that_its_submitter_gave_it() {
     let mut bench = Bench::new(brisk(), None, |context| async move {

@@ -7,7 +7,7 @@ use longhaul_core::protocol::limits::Limits;
 use longhaul_core::task::text;
 
 impl Bench {
-    /// Submits a task that expires so long from now.
+    /// Submits a task that expires after this time.
     fn submit_for(&self, time: Duration) -> TaskId {
         let at = self.broker.clock().wall_ms() + u64::try_from(time.as_millis()).unwrap();
         self.submit(&[("EXPIRES_AT", &at.to_string())])
@@ -26,7 +26,7 @@ impl Bench {
     }
 }
 
-/// A task that nobody wanted any more was run all the same, however late it came to a worker.
+/// Regression: an expired task ran all the same, however late it came to a worker.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_expired_before_it_came_never_starts() {
     let diary = Diary::default();
@@ -43,8 +43,8 @@ async fn a_task_that_expired_before_it_came_never_starts() {
     assert_eq!(bench.last_of(early).state, TaskState::Completed);
 }
 
-/// A task that expired while all slots were taken needs none: it must not wait behind what runs for
-/// hours.
+/// A task that expires while all slots are taken needs none: it must not wait behind tasks that run
+/// for hours.
 #[tokio::test(start_paused = true)]
 async fn a_task_expires_while_all_slots_are_taken() {
     let config = WorkerConfig { concurrency: 1, ..brisk() };
@@ -54,14 +54,14 @@ async fn a_task_expires_while_all_slots_are_taken() {
     let waiting = bench.submit_for(5 * SECOND);
     bench.run_for(10 * SECOND).await;
     bench.assert_expired(waiting, 0);
-    // What has begun does not expire.
+    // A task that has begun does not expire.
     bench.run_for(100 * SECOND).await;
     let last = bench.last_of(running);
     assert_eq!((last.state, last.attempts), (TaskState::Completed, 1));
 }
 
-/// An attempt after a failure, or after a snooze, would begin too late: the task ends when it
-/// expires, not when that attempt is due.
+/// An attempt after a failure or a snooze would begin too late: the task ends when it expires, not
+/// when that attempt is due.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_expires() {
     for snoozes in [false, true] {
@@ -79,7 +79,7 @@ async fn a_task_that_waits_expires() {
     }
 }
 
-/// What a drain gave back had begun: after the deploy it goes on, though its time has come
+/// A task given back by a drain had begun: it goes on after the deploy, even if it has expired
 /// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn what_a_drain_has_given_back_does_not_expire() {
@@ -97,8 +97,8 @@ async fn what_a_drain_has_given_back_does_not_expire() {
     assert_eq!((last.state, last.attempts), (TaskState::Completed, 1));
 }
 
-/// A worker without the payload knows from the claim when a task expires: it goes on with what a
-/// dead worker ran, and closes what that worker had failed at.
+/// A worker without the payload knows the expiry from the claim: it continues a dead worker's
+/// running task, and closes one at which that worker had failed.
 #[tokio::test(start_paused = true)]
 async fn a_worker_without_the_payload_knows_when_a_task_expires() {
     for (failed, state) in [(false, TaskState::Completed), (true, TaskState::Failed)] {

@@ -1,4 +1,4 @@
-//! What a worker holds while something cannot be written.
+//! The tasks that a worker holds while something cannot be written.
 
 use super::*;
 use crate::transport::Consumer;
@@ -8,7 +8,7 @@ use longhaul_core::protocol::entry::{Done, Heartbeat};
 /// 10 KiB.
 const PAYLOAD: &[u8] = &[b'x'; 10 * 1024];
 
-/// Held beyond what runs: never more than this, in these tests.
+/// The most tasks held beyond the running ones in these tests.
 const HELD_MAX: usize = 16 + 1_000;
 
 impl Bench {
@@ -28,7 +28,7 @@ impl Bench {
         self.driver.lanes[-1].load()
     }
 
-    /// Lets the worker work for so long. Returns the most that it held: tasks, bytes.
+    /// Lets the worker run for this time. Returns the most that it held: tasks, bytes.
     async fn most_held(&mut self, seconds: u64) -> (usize, usize) {
         let (mut tasks, mut bytes) = (0, 0);
         for _ in 0..seconds {
@@ -60,9 +60,9 @@ async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))
 }
 
-/// While nothing could be claimed, because own heartbeats did not come back, the task topic went on
-/// delivering: nothing counted what waited for the next heartbeat, and the whole backlog came into
-/// memory.
+/// Regression: while no task could be claimed, because own heartbeats did not come back, the task
+/// topic went on delivering. Tasks waiting for the next heartbeat were not counted, and the whole
+/// backlog came into memory.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_away_fills_no_memory() {
     for forbidden in [false, true] {
@@ -74,7 +74,7 @@ async fn a_ledger_that_is_away_fills_no_memory() {
         } else {
             bench.broker.stall_publishes(&ledger, 600 * SECOND);
         }
-        // Until then what comes is still claimed, and takes up slots.
+        // Until then tasks are still claimed, and take slots.
         bench.run_for(30 * SECOND).await;
         bench.submit_many(100_000);
         let (tasks, bytes) = bench.most_held(570).await;
@@ -91,7 +91,7 @@ async fn a_ledger_that_is_away_fills_no_memory() {
     }
 }
 
-/// Takes what the broker delivers, as another worker would, for so long. Returns how many tasks.
+/// Takes deliveries for this time, as another worker would. Returns the number of tasks.
 async fn take(consumer: &mut dyn Consumer, seconds: u64) -> usize {
     let mut taken = BTreeSet::new();
     let until = tokio::time::sleep(Duration::from_secs(seconds));
@@ -104,7 +104,7 @@ async fn take(consumer: &mut dyn Consumer, seconds: u64) -> usize {
     }
 }
 
-/// A worker that could claim nothing kept what it had been delivered from those who could.
+/// Regression: a worker that could not claim anything kept its deliveries from other workers.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_claimed_goes_to_other_workers() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
@@ -119,13 +119,13 @@ async fn what_cannot_be_claimed_goes_to_other_workers() {
     let (taken, ()) = tokio::join!(take(&mut *consumer, 60), async {
         bench.run_for(60 * SECOND).await;
     });
-    // The client of the broker in memory keeps up to 3 in a queue of its own, as those of third
-    // parties do.
+    // The client of the in-memory broker keeps up to 3 messages in its own queue, as third-party
+    // clients do.
     assert!(taken >= 497, "{taken} of 500");
 }
 
-/// Finished tasks whose end could not be shown piled up, with payload and result, for as long as
-/// tasks came.
+/// Regression: finished tasks whose end could not be shown piled up, with payload and result, as
+/// long as tasks came.
 #[tokio::test(start_paused = true)]
 async fn a_metadata_topic_that_is_away_fills_no_memory() {
     for forbidden in [false, true] {
@@ -146,8 +146,8 @@ async fn a_metadata_topic_that_is_away_fills_no_memory() {
     }
 }
 
-/// The same, with large results, and tasks that failed for good while the topic of dead letters
-/// took nothing.
+/// The same with large results, and with tasks that failed for good while the dead letter topic
+/// could not be written.
 #[tokio::test(start_paused = true)]
 async fn what_is_held_is_bounded_in_bytes() {
     const RESULT: usize = 512 * 1024;
@@ -175,8 +175,8 @@ async fn what_is_held_is_bounded_in_bytes() {
     bench.work_off(120).await;
 }
 
-/// Tasks that wait for their next attempt kept their payloads, whether that was due in an hour or
-/// in a day.
+/// Regression: tasks that waited for their next attempt kept their payloads, even for a wait of an
+/// hour or a day.
 #[tokio::test(start_paused = true)]
 async fn tasks_that_wait_hold_no_payload() {
     for snooze in [false, true] {
@@ -199,8 +199,8 @@ async fn tasks_that_wait_hold_no_payload() {
     }
 }
 
-/// The payload of an attempt that was kept through a self-fence, and then turned out to be another
-/// worker's, stayed for ever.
+/// Regression: the payload of an attempt that was kept through a self-fence, and then turned out to
+/// be another worker's, was kept forever.
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
@@ -217,14 +217,14 @@ async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     assert_eq!(lane.payloads.len(), 0);
 }
 
-/// A payload of a megabyte stayed until the end of its task was stored on the metadata topic, which
-/// does not show it; and the next task had its slot.
+/// Regression: a payload of 1 MiB was kept until the end of its task was stored on the metadata
+/// topic, which does not show it, while the next task had its slot.
 #[tokio::test(start_paused = true)]
 async fn a_large_payload_goes_with_the_end_of_its_attempt() {
     for (shown_task_bytes_max, held) in [(1024 * 1024, 1024 * 1024), (64 * 1024, 0)] {
         let config = WorkerConfig { shown_task_bytes_max, ..WorkerConfig::default() };
         let mut bench = Bench::new(config, None, |context| async move {
-            // The metadata topic is away by then.
+            // The metadata topic is unavailable by then.
             tokio::time::sleep(2 * SECOND).await;
             at_once(context).await
         });
@@ -246,8 +246,8 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
     }
 }
 
-/// Another worker's finished task was delivered here while its finisher, which was alive, could not
-/// show another end: the payload was held for a quarter of an hour.
+/// Regression: another worker's finished task was delivered here while its live finisher could not
+/// show a different end. The payload was held for a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
     const OTHER: OwnerId = OwnerId(7);
@@ -268,7 +268,7 @@ async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
             bench.write(&beat_of(OTHER, second));
             if second == 10 {
                 assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
-                // As a broker does that has forgotten to whom it has delivered.
+                // Like a broker that has forgotten its deliveries.
                 let again = Consumed::Deliveries(bench.broker.full_log(&at));
                 bench.driver.handle_consumed(LANE, again, bench.broker.clock().now());
             }
@@ -277,7 +277,7 @@ async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
         let lane = &bench.driver.lanes[-1];
         assert!(lane.core.machine().task(task).is_some_and(|task| task.held));
         assert_eq!((lane.payloads.len(), bench.shown().len()), (0, 0));
-        // The finisher falls silent: what is needed to show the end is read.
+        // The finisher falls silent: the data to show the end is read.
         bench.run_for(20 * SECOND).await;
         let shown: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.task).collect();
         assert_eq!(shown, [Some(Bytes::from_static(b"task"))]);

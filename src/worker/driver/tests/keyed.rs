@@ -8,14 +8,14 @@ use longhaul_core::protocol::register::{KeyKind, QueueTask, RegisterEntry};
 use longhaul_core::register;
 use longhaul_memory::{Loss, PublishFate};
 
-/// For how long keys are remembered where a test waits until they are not.
+/// The key retention in tests that wait until keys are forgotten.
 const R: Duration = Duration::from_secs(3600);
 
 fn forgetful() -> WorkerConfig {
     WorkerConfig { key_retention: R, ..WorkerConfig::default() }
 }
 
-/// A worker that says which tasks it has run.
+/// A worker that notes which tasks it has run.
 fn noting() -> (Bench, Diary) {
     noting_with(WorkerConfig::default())
 }
@@ -43,8 +43,8 @@ impl Bench {
     }
 }
 
-/// Each end that waited for the release of its key was shown within the one before: several hundred
-/// of them used up the stack, and the process was gone.
+/// Regression: each end that waited for the release of its key was shown within the previous one.
+/// Several hundred of them overflowed the stack and crashed the process.
 #[tokio::test(start_paused = true)]
 async fn many_ends_that_wait_for_their_keys_are_shown_one_after_the_other() {
     const MANY: usize = 1_000;
@@ -58,7 +58,7 @@ async fn many_ends_that_wait_for_their_keys_are_shown_one_after_the_other() {
         (0..MANY).map(|number| bench.submit(&[("DEDUPE_KEY", &key(number))])).collect();
     bench.run_for(15 * SECOND).await;
     assert!(tasks.iter().all(|task| bench.phase(*task) == Phase::Running));
-    // All ends wait for their releases, and for none any more when the register is another one.
+    // All ends wait for their releases. When the register is replaced, none does any more.
     bench.broker.stall_publishes(&bench.register(), 60 * SECOND);
     bench.run_for(10 * SECOND).await;
     bench.broker.replace_topic(&bench.names.register.clone(), Loss::Error);
@@ -85,16 +85,16 @@ async fn of_the_tasks_with_one_idempotency_key_one_is_run() {
         assert_eq!(shown.failure_reason, Some(format!("Duplicate of {}", tasks[0])));
     }
     assert_eq!(bench.phase(tasks[0]), Phase::Completed);
-    // What lost leaves no hole for seals: it was closed and acknowledged as any other task.
+    // A lost task leaves no hole for seals: it was closed and acknowledged like any other task.
     let at = bench.at(&bench.names.task, -1);
     assert_eq!(bench.broker.backlog(&at, "longhaul"), []);
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// A task that had lost its key counted as one that waits until its entries were removed from the
-/// ledger. After as many as there are slots nothing more was delivered but one task with each
-/// heartbeat, with hundreds ready behind them: a queue stood still to which others had been moved
-/// by a program that was killed.
+/// Regression: a task that had lost its key counted as waiting until its entries were removed from
+/// the ledger. After as many of them as there are slots, only one task was delivered per heartbeat,
+/// with hundreds ready behind them. A queue that received tasks from a killed move program stood
+/// still.
 #[tokio::test(start_paused = true)]
 async fn duplicates_hold_up_nothing_that_is_behind_them() {
     let (mut bench, diary) =
@@ -111,8 +111,8 @@ async fn duplicates_hold_up_nothing_that_is_behind_them() {
     assert_eq!(ran, expected);
 }
 
-/// The register could not be written for an hour. The worker held as many tasks with keys as it has
-/// slots, and asked for no task without a key.
+/// Regression: the register could not be written for an hour. The worker held as many tasks with
+/// keys as it has slots, and requested no task without a key.
 #[tokio::test(start_paused = true)]
 async fn tasks_without_keys_run_while_the_register_cannot_be_written() {
     let (mut bench, diary) =
@@ -136,8 +136,8 @@ async fn tasks_without_keys_run_while_the_register_cannot_be_written() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// Another message holds the key already. That this one has lost must stand on the register all the
-/// same: the key may be released before.
+/// Another message holds the key already. The loss of this one must be on the register all the
+/// same, because the key may be released before.
 #[tokio::test(start_paused = true)]
 async fn what_the_register_says_already_counts() {
     let (mut bench, diary) = noting();
@@ -149,7 +149,7 @@ async fn what_the_register_says_already_counts() {
     assert_eq!(bench.last_of(first).duplicate_of, Some(second.to_string()));
 }
 
-/// A bind that the broker did not store, or of which nobody knows, is published again.
+/// A bind that was not stored, or whose fate is unknown, is published again.
 #[tokio::test(start_paused = true)]
 async fn a_bind_that_is_lost_is_published_again() {
     for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
@@ -162,8 +162,8 @@ async fn a_bind_that_is_lost_is_published_again() {
     }
 }
 
-/// A submitter that dies between its message and the bind leaves a message that a worker binds; one
-/// that does not die binds it itself, and one entry is enough.
+/// A submitter that dies between its message and the bind leaves a message that a worker binds. A
+/// submitter that lives binds it itself, and one entry is enough.
 #[tokio::test(start_paused = true)]
 async fn a_worker_binds_what_its_submitter_has_not_bound() {
     let (mut bench, diary) = noting();
@@ -177,7 +177,7 @@ async fn a_worker_binds_what_its_submitter_has_not_bound() {
     assert_eq!((diary.lines().len(), bench.binds()), (2, 2));
 }
 
-/// A key that is none is ignored, and whoever watches is told.
+/// An invalid key is ignored, with a warning.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_too_long_is_told_and_does_not_count() {
     let (mut bench, diary) = noting();
@@ -238,7 +238,8 @@ async fn of_the_unfinished_tasks_with_one_dedupe_key_one_is_run() {
     assert_eq!(bench.broker.backlog(&at, "longhaul"), []);
 }
 
-/// Whoever has seen the end of a task submits the next one, which must not lose against it.
+/// A submitter that has seen the end of a task may submit the next one, which must not lose against
+/// it.
 #[tokio::test(start_paused = true)]
 async fn an_end_is_shown_when_the_key_is_released_and_not_before() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |_| async {
@@ -261,7 +262,8 @@ async fn an_end_is_shown_when_the_key_is_released_and_not_before() {
     );
 }
 
-/// A bind that was on its way for long names a task that is over: the key would be held for ever.
+/// A bind that was in flight for long names a task that is over. Otherwise the key would be held
+/// forever.
 #[tokio::test(start_paused = true)]
 async fn a_key_of_a_task_that_is_over_is_released_by_whoever_sees_it() {
     let (mut bench, diary) = noting();
@@ -278,7 +280,7 @@ async fn a_key_of_a_task_that_is_over_is_released_by_whoever_sees_it() {
     assert_eq!(diary.lines(), [task.to_string(), next.to_string()]);
 }
 
-/// Keys stayed for ever, on the register and in the memory of each worker.
+/// Regression: keys were kept forever, on the register and in the memory of each worker.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     let diary = Diary::default();
@@ -300,7 +302,7 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     let of_long = bench.submit(&[("IDEMPOTENCY_KEY", "l")]);
     bench.run_long(2 * R).await;
     assert_eq!(bench.phase(long), Phase::Completed);
-    // The end of the task counts, and not its bind.
+    // The retention counts from the end of the task, not from its bind.
     let again = ["l", "k"].map(|key| bench.submit(&[("IDEMPOTENCY_KEY", key)]));
     bench.run_long(R).await;
     let ran = [first, long, again[1]].map(|task| task.to_string());
@@ -318,8 +320,8 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// What was over went by 10,000 entries a minute at most, so a busy queue left more behind than was
-/// ever removed.
+/// Regression: at most 10,000 entries a minute were removed, so a busy queue left more behind than
+/// was ever removed.
 #[tokio::test(start_paused = true)]
 async fn what_is_over_is_removed_in_batches_that_follow_each_other() {
     let mut bench = Bench::new(forgetful(), None, |context| report(context, 1));
@@ -338,11 +340,11 @@ async fn what_is_over_is_removed_in_batches_that_follow_each_other() {
         bench.run_for(SECOND).await;
     }
     bench.run_for(61 * SECOND).await;
-    // The key's own entry follows those that have lost.
+    // The key's own entry follows the entries of lost tasks.
     assert!(left(&bench) <= 1, "{}", left(&bench));
 }
 
-/// See `longhaul_core::queue`: a check of so many holders goes on in the next turn.
+/// See `longhaul_core::queue`: a check of this many holders continues in the next turn.
 #[tokio::test(start_paused = true)]
 async fn more_holders_than_are_checked_at_once_are_all_renewed() {
     let mut bench = Bench::new(forgetful(), None, |context| report(context, 1));
@@ -361,8 +363,8 @@ async fn more_holders_than_are_checked_at_once_are_all_renewed() {
     assert_eq!(keys.holders_behind(KeyKind::Idempotency, None).count(), 25_000);
 }
 
-/// To workers before version 3 a bind of a later period is no entry: they would run a second task
-/// of the key.
+/// Workers before version 3 do not know a bind of a later period: they would run a second task of
+/// the key.
 #[tokio::test(start_paused = true)]
 async fn no_period_is_begun_beside_workers_of_earlier_versions() {
     let config = forgetful();
@@ -389,8 +391,8 @@ async fn no_period_is_begun_beside_workers_of_earlier_versions() {
     assert_eq!(before, (1, 3));
 }
 
-/// A letter may stay in its topic for longer than keys are remembered: its second replay would have
-/// run the task again.
+/// A dead letter may stay in its topic for longer than keys are remembered. Without this its second
+/// replay would run the task again.
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_replay_is_never_forgotten() {
     let (mut bench, diary) = noting_with(forgetful());

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use tokio::sync::oneshot;
 
 impl Bench {
-    /// Asks for the end of a task as a client does that does not wait for its processor.
+    /// Requests the end of a task as a client does that does not wait for the processor.
     fn kill(&self, task: TaskId) {
         self.broker.publish(&self.ledger(), ledger::kill(task, ""));
     }
@@ -17,8 +17,7 @@ impl Bench {
     }
 }
 
-/// Another framework's tasks were tried again when their processor answered a cancellation with an
-/// error (asynq#532).
+/// Other frameworks retry a cancelled task whose processor answers with an error (asynq#532).
 #[tokio::test(start_paused = true)]
 async fn a_task_that_was_cancelled_is_not_tried_again_whatever_its_processor_answers() {
     let answers: [fn() -> Result<Text, TaskError>; 6] = [
@@ -61,8 +60,8 @@ async fn a_task_that_was_cancelled_is_not_tried_again_whatever_its_processor_ans
 /// Threads that go on although their attempts are over.
 type Threads = Arc<Mutex<Vec<oneshot::Sender<Infallible>>>>;
 
-/// A worker with so many slots. Attempts at tasks with the property `stuck` leave a thread behind
-/// that ignores its cancellation.
+/// A worker with this number of slots. Attempts at tasks with the property `stuck` leave a thread
+/// behind that ignores its cancellation.
 fn sticking(concurrency: usize) -> (Bench, Threads) {
     let threads = Threads::default();
     let running = Arc::clone(&threads);
@@ -82,8 +81,8 @@ fn sticking(concurrency: usize) -> (Bench, Threads) {
     (bench, threads)
 }
 
-/// A processor that ignored its cancellation kept its slot for as long as it liked, and nothing
-/// helped but to end the worker.
+/// Regression: a processor that ignored its cancellation kept its slot as long as it ran. The only
+/// remedy was to end the worker.
 #[tokio::test(start_paused = true)]
 async fn a_kill_frees_the_slot_that_a_cancelled_processor_keeps() {
     let (mut bench, threads) = sticking(1);
@@ -107,7 +106,7 @@ async fn a_kill_frees_the_slot_that_a_cancelled_processor_keeps() {
 #[tokio::test(start_paused = true)]
 async fn a_kill_waits_for_no_grace() {
     let (mut bench, threads) = sticking(1);
-    // One that awaits something is gone at once, and nothing is left behind.
+    // A processor that awaits something ends at once, and nothing is left behind.
     for (property, left) in [("stuck", 1), ("other", 0)] {
         let task = bench.submit(&[(property, "")]);
         bench.run_for(2 * SECOND).await;
@@ -122,8 +121,8 @@ async fn a_kill_waits_for_no_grace() {
     }
 }
 
-/// An asynchronous processor that ignores its cancellation is dropped, with its grace by a cancel
-/// and without by a kill.
+/// An asynchronous processor that ignores its cancellation is dropped: after the cancel grace on a
+/// cancel, at once on a kill.
 #[tokio::test(start_paused = true)]
 async fn an_asynchronous_processor_is_dropped_after_its_grace_or_at_once() {
     for (kill, seconds) in [(false, 5), (true, 0)] {
@@ -170,8 +169,8 @@ async fn no_more_processors_are_left_behind_than_there_are_slots() {
     assert_eq!(bench.driver.stats.read().left_behind, 0);
 }
 
-/// A kill of a task that does not run is a cancel, and so is one for a worker that does not know
-/// it.
+/// A kill of a task that does not run is a cancel, and so is a kill at a worker that does not know
+/// the task.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_is_closed_by_a_kill() {
     let (mut bench, _threads) = sticking(1);

@@ -1,4 +1,4 @@
-//! Answers that come when they mean something else, or nothing any more.
+//! Answers that come late, when they mean something else or nothing any more.
 
 use super::*;
 use crate::worker::driver::showing::BodyReading;
@@ -33,7 +33,7 @@ async fn ended(outcome: Outcome, content: &'static [u8]) -> (Bench, TaskId) {
 }
 
 impl Bench {
-    /// From now on it may consume.
+    /// Allows the worker to consume.
     fn allow(&self) {
         self.broker.forbid(&self.at(&self.names.task, -1), false);
     }
@@ -45,8 +45,8 @@ fn entry_at(bench: &Bench, is_wanted: impl Fn(&Entry) -> bool) -> Message {
     log.iter().find(wanted).cloned().expect("it stands there")
 }
 
-/// What was read for the end of a task before a self-fence was taken for it after that, although
-/// the ledger had shown another entry by then: a claim's empty body became the result.
+/// Regression: a body read for the end of a task before a self-fence was used for it afterwards,
+/// although the ledger had a different entry by then. A claim's empty body became the result.
 #[tokio::test(start_paused = true)]
 async fn a_body_is_taken_from_the_entry_that_made_the_state_and_from_no_other() {
     let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
@@ -59,8 +59,8 @@ async fn a_body_is_taken_from_the_entry_that_made_the_state_and_from_no_other() 
     assert_eq!(results, [Some(Bytes::from_static(b"the result"))], "{results:?}");
 }
 
-/// A payload that was read for a dead letter and came when that was written already stayed for
-/// good, and its room with it.
+/// Regression: a payload that was read for a dead letter and came after that was written was kept
+/// for good, and so was its share of memory.
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
     let (mut bench, task) = ended(Outcome::Final, b"why").await;
@@ -74,8 +74,8 @@ async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
     assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
 }
 
-/// The answer to a batch of tombstones of before a self-fence ended the batch of after it: its keys
-/// passed for gone.
+/// Regression: the answer to a batch of tombstones from before a self-fence ended the later batch,
+/// whose keys counted as removed.
 #[tokio::test(start_paused = true)]
 async fn an_old_batch_of_tombstones_ends_no_later_one() {
     let (mut bench, task) = ended(Outcome::Completed, b"").await;
@@ -100,8 +100,8 @@ async fn an_old_batch_of_tombstones_ends_no_later_one() {
     assert_eq!(bench.driver.lanes[-1].core.machine().left(), 0);
 }
 
-/// Seals and tombstones that the ledger refused for good were tried again without a word, while it
-/// grew.
+/// Regression: seals and tombstones that the ledger refused for good were retried without a log
+/// line, while the ledger grew.
 #[tokio::test(start_paused = true)]
 async fn whatever_the_ledger_refuses_is_told() {
     for lane_event in [
@@ -116,7 +116,7 @@ async fn whatever_the_ledger_refuses_is_told() {
         bench.driver.handle(lane_event);
         assert_eq!(bench.driver.stats.read().refusals, 1);
     }
-    // And what is published without a receipt that the rules wait for does say what became of it.
+    // Entries that are published without waiting for a receipt also report their fate.
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });
     bench.run_for(2 * SECOND).await;
     bench.broker.set_faults(Faults { publish_refused: 1.0, ..Faults::quiet() });
@@ -125,9 +125,9 @@ async fn whatever_the_ledger_refuses_is_told() {
     assert_eq!((stats.refusals, stats.self_fenced), (1, 0), "a heartbeat was refused: {stats:?}");
 }
 
-/// A result was published and no answer came; published again it was refused, and made way for the
-/// reason why. Then the first one came back from the ledger: the task was shown as completed,
-/// without its result and with that reason.
+/// Regression: a result was published without an answer; published again it was refused, and was
+/// replaced by the reason for that. Then the first copy came back from the ledger: the task was
+/// shown as completed, without its result and with that reason.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_was_refused_and_then_counts_is_shown() {
     let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
@@ -146,7 +146,7 @@ async fn a_result_that_was_refused_and_then_counts_is_shown() {
     assert_eq!(shown.failure_reason, None);
 }
 
-/// The dead letter of a task without a payload that can be read was given up when the broker
+/// Regression: the dead letter of a task without a readable payload was given up when the broker
 /// refused it once, and the task was acknowledged: nothing was left of it.
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
@@ -175,9 +175,9 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
     }
 }
 
-/// What was read to show the end of a task, and came while the ledger was read anew after a
-/// self-fence, was kept as if it were still to be shown: nothing dropped it until the task was
-/// sealed, an hour later.
+/// Regression: data read to show the end of a task that came while the ledger was read anew after a
+/// self-fence was kept as if still needed. Nothing dropped it until the task was sealed, an hour
+/// later.
 #[tokio::test(start_paused = true)]
 async fn what_was_read_for_an_end_and_comes_in_a_second_read_does_not_stay() {
     let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
@@ -197,8 +197,8 @@ async fn what_was_read_for_an_end_and_comes_in_a_second_read_does_not_stay() {
     assert_eq!((lane.payloads.len(), lane.outcome_bodies.len()), (0, 0));
 }
 
-/// A broker that did not answer was taken for one that had said that the result was not there, and
-/// was asked after ever longer pauses: an end was shown four minutes after an outage.
+/// Regression: a broker that did not answer was treated like one that reported a missing result,
+/// and was asked with growing pauses. An end was shown four minutes after an outage.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_cannot_be_read_is_tried_again_soon() {
     let (mut bench, _) = ended(Outcome::Completed, b"the result").await;

@@ -1,4 +1,4 @@
-//! A worker beside workers of the Java reference, which write M and nothing else.
+//! A worker beside workers of the Java reference, which write only to the metadata topic.
 
 use super::topics::submit_to;
 use super::*;
@@ -21,7 +21,7 @@ fn bench(legacy: bool) -> (Bench, Diary) {
 }
 
 impl Bench {
-    /// Writes to M what a worker of the reference would.
+    /// Writes an entry of a reference worker to the metadata topic.
     fn write_legacy(&self, task: TaskId, state: &str, attempts: u32, more: &str) {
         let json = format!(
             r#"{{"messageId":"{task}","state":"{state}","created":1,"lastUpdated":2,"attempts":{attempts},"task":"dGFzaw=="{more}}}"#
@@ -45,7 +45,7 @@ impl Bench {
             .collect()
     }
 
-    /// Whether a claim stands on the ledger.
+    /// Whether the ledger has a claim.
     fn has_claimed(&self) -> bool {
         let log = self.broker.full_log(&self.ledger());
         log.iter().any(|message| matches!(ledger::read(message), Ok(Entry::Claim(_))))
@@ -57,9 +57,9 @@ impl Bench {
     }
 }
 
-/// A worker on several topics looked at each task once without a slot before it offered slots to
-/// the topics. That look used up what M had said of the task: M was asked again and again, and no
-/// task ran.
+/// Regression: a worker on several topics looked at each task once without a slot before it offered
+/// slots to the topics. That look used up the metadata topic's answer about the task. The worker
+/// asked again and again, and no task ran.
 #[tokio::test(start_paused = true)]
 async fn a_worker_on_two_topics_runs_tasks_beside_java_workers() {
     let (mut bench, diary) = bench(true);
@@ -71,9 +71,9 @@ async fn a_worker_on_two_topics_runs_tasks_beside_java_workers() {
     assert_eq!(diary.lines(), ["attempt 1"; 2]);
 }
 
-/// With kills in a mixed fleet the broker gives the task of a dead Java worker to a Rust worker
-/// within milliseconds, and the same happens when the Java worker has only lost its connection and
-/// still runs it.
+/// After kills in a mixed fleet the broker gives the task of a dead Java worker to a Rust worker
+/// within milliseconds. The same happens when the Java worker has only lost its connection and
+/// still runs the task.
 #[tokio::test(start_paused = true)]
 async fn what_a_java_worker_runs_is_left_alone_for_two_keep_alives() {
     let (mut bench, diary) = bench(true);
@@ -99,8 +99,8 @@ async fn attempts_that_failed_in_java_count() {
     assert!(bench.is_acked(task));
 }
 
-/// A Java worker that was killed between its last entry and the ack left a task that is over: to
-/// run it again would be a second outcome.
+/// A Java worker that was killed between its last entry and the ack left a finished task. Running
+/// it again would give a second outcome.
 #[tokio::test(start_paused = true)]
 async fn what_has_ended_in_java_is_closed_with_that_end_and_not_run() {
     let reason = r#","failureReason":"Processing error: java""#;
@@ -134,7 +134,7 @@ async fn a_last_attempt_that_died_in_java_ends_the_task() {
     assert!(bench.is_acked(task));
 }
 
-/// Java workers do not read the ledger: one may begin while a claim is on its way.
+/// Java workers do not read the ledger: one may begin while a claim is in flight.
 #[tokio::test(start_paused = true)]
 async fn a_java_worker_that_begins_behind_the_claim_is_left_alone() {
     let (mut bench, diary) = bench(true);
@@ -155,7 +155,8 @@ async fn a_java_worker_that_begins_behind_the_claim_is_left_alone() {
     assert!(bench.is_acked(task));
 }
 
-/// A cancelled task whose start was kept back must end, and a drain must not wait for M.
+/// A cancelled task whose start was delayed must end, and a drain must not wait for the metadata
+/// topic.
 #[tokio::test(start_paused = true)]
 async fn a_start_that_waits_for_m_can_be_cancelled_and_drained() {
     for drain in [false, true] {
@@ -165,7 +166,7 @@ async fn a_start_that_waits_for_m_can_be_cancelled_and_drained() {
         while !bench.has_claimed() {
             bench.run_for(Duration::from_millis(1)).await;
         }
-        // From now on M has an end that is not reached.
+        // From now on the end of the metadata topic is not reached.
         let metadata = bench.at(&bench.names.metadata, -1);
         bench.broker.silence_followers(&metadata, 60 * SECOND);
         bench.write_legacy(TaskId { entry: 999, ..task }, "PROCESSING", 1, "");
@@ -190,7 +191,8 @@ async fn a_start_that_waits_for_m_can_be_cancelled_and_drained() {
     }
 }
 
-/// The reference shows such a task as failed, `Unexpected state`. M decides nothing here.
+/// The reference shows such a task as failed, `Unexpected state`. The metadata topic decides
+/// nothing here.
 #[tokio::test(start_paused = true)]
 async fn an_entry_that_nobody_understands_counts_as_none() {
     for state in ["UNKNOWN", "NEW", "BETTER"] {
@@ -203,7 +205,7 @@ async fn an_entry_that_nobody_understands_counts_as_none() {
     }
 }
 
-/// Without the mode nothing on M counts, as before.
+/// Without the mode nothing on the metadata topic counts.
 #[tokio::test(start_paused = true)]
 async fn by_default_no_claim_asks_what_m_shows() {
     let (mut bench, diary) = bench(false);

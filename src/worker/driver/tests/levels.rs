@@ -1,12 +1,12 @@
-//! The levels of a queue, from a client's submission to its end.
+//! The levels of a queue, from a client's submit to the end.
 
 use super::*;
 use crate::client::{Client, TaskRef};
 use crate::topics::{Priority, TopicOverrides};
 use crate::worker::shares::Levels;
 
-/// A worker on a queue with levels, and a client of the same broker. Each task says in its payload
-/// what it is to do.
+/// A worker on a queue with levels, and a client of the same broker. The payload of each task is
+/// its instruction.
 fn on_levels(levels: Levels, diary: &Diary) -> (Bench, Client) {
     let notes = diary.clone();
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
@@ -36,8 +36,8 @@ async fn submit(client: &Client, name: &str, priority: Priority) -> TaskRef {
     submission.property("name", name).key(name).send().await.unwrap()
 }
 
-/// A level was one more queue: its worker had to be told of it, and a task that failed for good lay
-/// in a place of its own.
+/// Regression: a level was a separate queue: its worker had to be configured for it, and its dead
+/// letters had their own topic.
 #[tokio::test(start_paused = true)]
 async fn a_priority_picks_the_level_and_whoever_waits_for_the_task_needs_not_know() {
     let diary = Diary::default();
@@ -67,12 +67,13 @@ async fn a_priority_picks_the_level_and_whoever_waits_for_the_task_needs_not_kno
     assert!(watch.next().await.unwrap().is_ok());
 }
 
-/// The register named a task by an id alone, which does not say on which topic of the queue it is.
+/// Regression: the register named a task only by its id, which does not tell the topic of the
+/// queue.
 #[tokio::test(start_paused = true)]
 async fn of_the_tasks_with_one_key_on_all_levels_one_is_run() {
     let diary = Diary::default();
     let (mut bench, client) = on_levels(Levels::strict(), &diary);
-    // Any producer: nobody but the worker binds. The ids of both messages may be the same.
+    // Any producer: only the worker binds. The ids of both messages may be the same.
     let by_hand = |bench: &Bench, priority: Priority, name: &str| {
         let none = TopicOverrides::default();
         let topic = bench.names.level(priority, "longhaul", &none).unwrap().task;
@@ -97,14 +98,14 @@ async fn of_the_tasks_with_one_key_on_all_levels_one_is_run() {
     assert_eq!(last.duplicate_of, Some(first.id.to_string()));
     let reason = format!("Duplicate of {} of priority high", first.id);
     assert_eq!(last.failure_reason, Some(reason));
-    // The end of the first has released the key.
+    // The end of the first task has released the key.
     let third = by_hand(&bench, Priority::Normal, "third");
     bench.run_for(5 * SECOND).await;
     assert_eq!(diary.lines(), ["first", "third"]);
     assert_ne!(third.topic, first.topic);
 }
 
-/// The dead letters of a queue are in one place.
+/// All dead letters of a queue are in one topic.
 #[tokio::test(start_paused = true)]
 async fn dead_letters_of_a_level_are_those_of_the_queue() {
     let diary = Diary::default();

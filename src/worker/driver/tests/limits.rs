@@ -1,9 +1,9 @@
-//! How long attempts may take.
+//! Time limits of attempts.
 
 use super::*;
 use longhaul_core::task::text;
 
-/// A task that nobody had given a limit ran for ever when its processor hung, and kept its slot.
+/// Regression: a task without a limit ran forever when its processor hung, and kept its slot.
 #[tokio::test(start_paused = true)]
 async fn a_task_without_a_limit_of_its_own_has_that_of_the_worker() {
     let config =

@@ -1,8 +1,8 @@
-//! Log lines of attempts, and what else outlives an attempt until its end is shown.
+//! Log lines of attempts, and other data that outlives an attempt until its end is shown.
 
 use super::*;
 
-/// Logs a line in every so much time, so many, and then fails at the first attempt.
+/// Logs this number of lines at this interval, and then fails at the first attempt.
 fn logging(count: u32, every: Duration) -> Bench {
     Bench::new(brisk(), None, move |context| async move {
         for number in 1..=count {
@@ -49,7 +49,7 @@ async fn lines_are_seen_live_once_a_second_and_stay_with_the_end_of_their_attemp
     assert_eq!(bench.driver.lanes[-1].remains.len(), 0);
 }
 
-/// What nobody uses costs nothing: no byte on M, nothing kept.
+/// An unused feature costs nothing: no byte on the metadata topic, nothing in memory.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_logs_nothing_leaves_nothing() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 3));
@@ -62,8 +62,8 @@ async fn an_attempt_that_logs_nothing_leaves_nothing() {
     assert_eq!(bench.driver.lanes[-1].remains.len(), 0);
 }
 
-/// The end of a task whose payload is too large to be shown lost its key: the properties went with
-/// the payload.
+/// Regression: the end of a task whose payload is too large to be shown lost its key, because the
+/// properties were dropped with the payload.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_task_with_a_large_payload_is_shown_with_its_key_and_type() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 1));

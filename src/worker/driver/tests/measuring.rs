@@ -1,11 +1,11 @@
-//! What a worker measures.
+//! Metrics of a worker.
 
 use super::*;
 use crate::telemetry::tests::Notes;
 
 const QUEUE: &str = "queue=persistent://public/default/tasks";
 
-/// What was measured of the queue under this name, with this outcome if there is one.
+/// The value of the queue's metric of this name, with this outcome if it is not empty.
 fn measured(notes: &Notes, name: &str, outcome: &str) -> Option<f64> {
     match outcome {
         "" => notes.get(&format!("{name}{{{QUEUE}}}")),
@@ -13,7 +13,7 @@ fn measured(notes: &Notes, name: &str, outcome: &str) -> Option<f64> {
     }
 }
 
-/// A worker whose tasks end as their property `end` says, at the first attempt; later ones
+/// A worker whose tasks end, at the first attempt, as their property `end` says. Later attempts
 /// complete.
 fn ending() -> Bench {
     let config = WorkerConfig { concurrency: 3, ..brisk() };
@@ -83,8 +83,8 @@ async fn attempts_and_ends_are_counted_by_how_they_came() {
     assert_eq!(kept_alive, Some(f64::from(u32::try_from(shown).unwrap())));
 }
 
-/// Another worker takes the task over from one that stands still; back again, that one writes in
-/// vain.
+/// Another worker takes the task over from one that stands still. The first one's later writes have
+/// no effect.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_and_the_writes_of_a_zombie_are_counted() {
     let notes = Notes::default();
@@ -110,7 +110,7 @@ async fn a_takeover_and_the_writes_of_a_zombie_are_counted() {
     assert_eq!(measured(&notes, "longhaul_fenced_writes_total", ""), Some(1.0));
 }
 
-/// A claim at which nobody was silent is no takeover, and neither is the next attempt after a
+/// A claim without a silent owner is not a takeover, and neither is the next attempt after a
 /// failure.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_has_lost_is_not_taken_over() {
@@ -123,7 +123,7 @@ async fn what_nobody_has_lost_is_not_taken_over() {
     assert_eq!(measured(&notes, "longhaul_takeover_seconds", ""), None);
 }
 
-/// The gap is measured also where the worker has fenced itself meanwhile: then it is longest.
+/// The gap is measured even if the worker has fenced itself meanwhile, which is when it is longest.
 #[tokio::test(start_paused = true)]
 async fn the_gap_between_heartbeats_is_measured_through_an_outage() {
     let notes = Notes::default();

@@ -1,5 +1,5 @@
-//! Queues with an order: the tasks of a key one at a time, in order, whatever becomes of them and
-//! of their workers. Judged from the ledger.
+//! Queues with an order: the tasks of a key run one at a time, in order, whatever happens to them
+//! and to their workers. Checked against the ledger.
 
 use super::*;
 use longhaul_core::protocol::fold::Phase;
@@ -17,7 +17,7 @@ fn config(concurrency: usize) -> WorkerConfig {
     WorkerConfig { concurrency, ..brisk() }
 }
 
-/// Says when it begins and ends, takes a second, and ends as its message says.
+/// Notes its begin and end, takes a second, and ends as its message says.
 async fn tell(context: TaskContext, diary: Diary) -> Result<Text, TaskError> {
     let properties = context.properties();
     let (key, name) = (properties["ORDER_KEY"].clone(), properties["name"].clone());
@@ -46,7 +46,7 @@ fn beside(bench: &Bench, name: &'static str, config: WorkerConfig, diary: &Diary
     Bench::on(bench.broker.clone(), name, config, None, body)
 }
 
-/// What the diary says of a key.
+/// The notes on a key.
 fn of_key(diary: &Diary, key: &str) -> String {
     let lines = diary.lines();
     let lines = lines.iter().filter_map(|line| line.strip_prefix(key));
@@ -54,7 +54,7 @@ fn of_key(diary: &Diary, key: &str) -> String {
 }
 
 impl Bench {
-    /// Any producer of Pulsar: the key of the message says the order.
+    /// Publishes like any Pulsar producer: the key of the message is the order key.
     fn publish(&self, key: &str, name: &str, more: &[(&str, &str)]) -> TaskId {
         let named = [("name", name)];
         let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
@@ -81,14 +81,14 @@ impl Bench {
         self.stop_request.send_replace(StopRequest::Drain(until));
     }
 
-    /// How many tasks with a key have begun, when none did before its time.
+    /// The number of tasks with a key that have begun. Asserts that none began too early.
     fn begun_in_order(&self) -> usize {
         let (begun, found) = self.judged();
         assert_eq!(found, []);
         begun
     }
 
-    /// How many tasks with a key have begun, and those that did before their time.
+    /// The number of tasks with a key that have begun, and those that began too early.
     fn judged(&self) -> (usize, Vec<Violation>) {
         let mut judge = OrderJudge::default();
         for message in self.broker.full_log(&self.at(&self.names.task, -1)) {
@@ -116,8 +116,8 @@ async fn the_tasks_of_a_key_run_one_at_a_time_and_keys_beside_each_other() {
     assert_eq!(bench.begun_in_order(), 9);
 }
 
-/// The judge of these tests finds it when a queue without an order runs tasks of one key beside
-/// each other.
+/// Proof that the judge of these tests can fail: a queue without an order runs tasks of one key at
+/// the same time.
 #[tokio::test(start_paused = true)]
 async fn without_the_setting_they_run_beside_each_other() {
     let mut bench = Bench::new(config(8), None, |_| async { Ok(Text("done".to_owned())) });
@@ -159,7 +159,7 @@ async fn what_is_cancelled_or_expires_in_line_makes_room() {
     assert_eq!(bench.begun_in_order(), 2);
 }
 
-/// What is dealt to a worker that is gone or cut off goes to others in order, and whoever takes
+/// Tasks dealt to a worker that is gone or cut off go to others in order, and a worker that takes
 /// over the first of a line needs none of the others.
 #[tokio::test(start_paused = true)]
 async fn another_worker_takes_over_the_first_of_a_line_and_then_the_line() {
@@ -186,8 +186,8 @@ async fn another_worker_takes_over_the_first_of_a_line_and_then_the_line() {
     }
 }
 
-/// As long as a worker consumes the broker gives its keys to nobody else. Its lines waited for the
-/// longest of its attempts.
+/// Regression: as long as a worker consumes, the broker gives its keys to no other worker, so its
+/// lines waited for the longest of its attempts.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_drains_gives_its_lines_away_at_once() {
     let diary = Diary::default();
@@ -207,9 +207,9 @@ async fn a_worker_that_drains_gives_its_lines_away_at_once() {
     assert_eq!(two.begun_in_order(), 3);
 }
 
-/// A younger task may begin before an older one whose time has not come. When its worker left, the
-/// next one was dealt the older one first, and ran it beside the younger one. Pairs of features
-/// found it (Order, Delay and Drain, seed 5143).
+/// Regression: a younger task may begin before an older one whose start time has not come. When its
+/// worker left, the next worker was dealt the older one first, and ran it beside the younger one.
+/// Found by pairs of features (Order, Delay and Drain, seed 5143).
 #[tokio::test(start_paused = true)]
 async fn a_younger_task_that_has_begun_is_known_to_whoever_gets_its_line() {
     let diary = Diary::default();
@@ -224,9 +224,9 @@ async fn a_younger_task_that_has_begun_is_known_to_whoever_gets_its_line() {
     assert_eq!(of_key(&diary, "a"), "2+ 2- 1+ 1-");
 }
 
-/// A task that was to wait for one of its key whose time had not come had its place behind that
-/// one, and yet kept it from beginning when its time came: neither ever ran, and no task of the key
-/// after them. The simulation found it.
+/// Regression: a task that waited for one of its key with a later start time had its place behind
+/// that one, and yet kept it from beginning when its time came. Neither ever ran, nor any task of
+/// the key after them. Found by the simulation.
 #[tokio::test(start_paused = true)]
 async fn a_task_may_wait_for_one_of_its_key_that_starts_later() {
     let diary = Diary::default();
@@ -242,9 +242,9 @@ async fn a_task_may_wait_for_one_of_its_key_that_starts_later() {
     assert_eq!(bench.begun_in_order(), 3);
 }
 
-/// A task whose time had come while all slots were taken had its place only when one was free, and
-/// by then another one of its key, which had waited longer for a slot, took that. The simulation
-/// found it.
+/// Regression: a task whose time came while all slots were taken got its place only when one was
+/// free. By then another task of its key, which had waited longer for a slot, took that slot. Found
+/// by the simulation.
 #[tokio::test(start_paused = true)]
 async fn a_task_whose_time_comes_takes_its_place_although_there_is_no_slot() {
     let diary = Diary::default();
@@ -257,9 +257,9 @@ async fn a_task_whose_time_comes_takes_its_place_although_there_is_no_slot() {
     assert_eq!(bench.begun_in_order(), 9);
 }
 
-/// A claim of which nothing is heard may be stored yet, so its task has begun as far as its worker
-/// knows. Another one of its key whose time comes meanwhile waits for it: if that one began, both
-/// would run once the claim was stored.
+/// A claim without a receipt may still be stored, so its worker treats its task as begun. Another
+/// task of the key whose time comes meanwhile waits for it: otherwise both would run once the claim
+/// was stored.
 #[tokio::test(start_paused = true)]
 async fn a_task_has_begun_when_its_claim_was_sent_and_nothing_is_heard_of_it() {
     for fate in [
@@ -279,8 +279,8 @@ async fn a_task_has_begun_when_its_claim_was_sent_and_nothing_is_heard_of_it() {
     }
 }
 
-/// What a parked task of a line waits for is over, and its worker is gone: it begins when its line
-/// is dealt to another one.
+/// The task awaited by a parked task of a line is over, and its worker is gone: the parked task
+/// begins when its line is dealt to another worker.
 #[tokio::test(start_paused = true)]
 async fn a_parked_task_begins_where_its_line_is() {
     let diary = Diary::default();
@@ -317,7 +317,7 @@ async fn workers_come_and_go_and_nothing_begins_before_its_time() {
     assert!((60..=64).contains(&ends), "{ends}");
 }
 
-/// A line that is longer than what a worker may hold must leave room for other keys.
+/// A line that is longer than the number of tasks a worker may hold must leave room for other keys.
 #[tokio::test(start_paused = true)]
 async fn a_long_line_leaves_room_for_other_keys() {
     let diary = Diary::default();
@@ -333,8 +333,8 @@ async fn a_long_line_leaves_room_for_other_keys() {
     assert!(lane.payloads.len() < 1_000, "{} payloads", lane.payloads.len());
 }
 
-/// Those of the broker's type go first; when the last of them has subscribed anew it lets the
-/// others in.
+/// Consumers with the broker's current subscription type go first. When the last of them has
+/// subscribed anew, the broker admits the others.
 #[tokio::test(start_paused = true)]
 async fn a_queue_gets_an_order_while_its_workers_work() {
     let diary = Diary::default();
@@ -353,9 +353,9 @@ async fn a_queue_gets_an_order_while_its_workers_work() {
     assert_eq!(of_key(&diary, "a"), "0+ 0- 3+ 3- 6+ 6- 9+ 9-");
 }
 
-/// The payload of a task behind 512 others in a line is dropped, and the worker forgot with it that
-/// the task is an overwriter. The submitter wrote no bind, the worker bound the task as any other,
-/// and it was closed as a duplicate.
+/// Regression: the payload of a task behind 512 others in a line is dropped, and with it the worker
+/// forgot that the task is an overwriter. The submitter wrote no bind, the worker bound the task
+/// like any other, and it was closed as a duplicate.
 #[tokio::test(start_paused = true)]
 async fn an_overwriter_far_back_in_a_line_takes_the_place_of_an_earlier_task() {
     let diary = Diary::default();
@@ -373,8 +373,8 @@ async fn an_overwriter_far_back_in_a_line_takes_the_place_of_an_earlier_task() {
     assert_eq!(of_key(&diary, "a"), "0+");
 }
 
-/// A task whose time had come took its place before one of its key that had a ticket and had not
-/// begun. It waited for the ticket, and the other one for its turn: the queue stood still for ever.
+/// Regression: a task whose time had come took its place before a task of its key that had a ticket
+/// and had not begun. It waited for the ticket, and the other one for its turn, forever.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_overtaken_in_its_line_gives_its_ticket_back() {
     let diary = Diary::default();

@@ -1,4 +1,4 @@
-//! Tasks that take the place of an earlier one with the same dedupe key.
+//! Tasks that replace an earlier one with the same dedupe key.
 
 use super::*;
 use longhaul_core::protocol::fold::Phase;
@@ -13,8 +13,8 @@ const KEY: (&str, &str) = ("DEDUPE_KEY", "k");
 const KEYS: [&str; 2] = ["k", "l"];
 const OVER: (&str, &str) = ("OVERWRITE", "true");
 
-/// A worker that says which tasks it has begun. They take as many seconds as they say, and fail so
-/// often.
+/// A worker that notes which tasks it has begun. Their properties give the number of seconds they
+/// take and the number of failures.
 fn noting() -> (Bench, Diary) {
     noting_with(WorkerConfig::default())
 }
@@ -38,7 +38,7 @@ fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
 }
 
 impl Bench {
-    /// What a client writes that has submitted this task.
+    /// Writes the bind of a client that has submitted this task.
     fn bind_as_client(&self, task: TaskId, overwrites: bool, serial: u64) {
         let name = KeyName::new(KeyKind::Dedupe, "k").unwrap();
         let stamp = Stamp { writer: OwnerId(99), serial };
@@ -76,7 +76,8 @@ impl Bench {
     }
 }
 
-/// The updates of a document came by the minute, and each made a task, or none of them counted.
+/// Regression: updates of a document came every minute, and either each made a task or none of them
+/// counted.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_scheduled_makes_room_at_once() {
     let (mut bench, diary) = noting();
@@ -93,8 +94,8 @@ async fn a_task_that_is_scheduled_makes_room_at_once() {
     bench.check_end();
 }
 
-/// Nobody has a delivery of the task that takes the place, and it counts all the same: a task is
-/// put off.
+/// No worker has a delivery of the replacing task, and it counts all the same: a task can be put
+/// off.
 #[tokio::test(start_paused = true)]
 async fn a_task_is_put_off_by_one_that_is_scheduled_for_later() {
     let (mut bench, diary) = noting();
@@ -126,7 +127,7 @@ async fn a_task_between_two_attempts_makes_room() {
     bench.check_end();
 }
 
-/// An update that came while the task ran was lost.
+/// Regression: an update that came while the task ran was lost.
 #[tokio::test(start_paused = true)]
 async fn what_runs_is_not_touched_and_the_later_task_runs_after_it() {
     for fails in ["0", "1"] {
@@ -147,8 +148,8 @@ async fn what_runs_is_not_touched_and_the_later_task_runs_after_it() {
     }
 }
 
-/// The later task was cancelled, and the earlier one, which had failed once, was closed for it:
-/// neither was run to its end.
+/// Regression: the later task was cancelled, and the earlier one, which had failed once, was closed
+/// for it, so neither ran to its end.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_over_takes_nobodys_place() {
     let (mut bench, diary) = noting();
@@ -165,8 +166,8 @@ async fn a_task_that_is_over_takes_nobodys_place() {
     bench.check_end();
 }
 
-/// The broker went away with the claim that was to close the earlier task, with the release of its
-/// key, and with the bind of the later one, in turn.
+/// The broker loses, in turn, the claim that closes the earlier task, the release of its key, and
+/// the bind of the later task.
 #[tokio::test(start_paused = true)]
 async fn what_gets_lost_on_the_way_is_published_again() {
     for lost in 0..3 {
@@ -196,7 +197,7 @@ async fn what_gets_lost_on_the_way_is_published_again() {
     }
 }
 
-/// Of two that overwrite each other while a third one runs, the later one counts.
+/// Of two tasks that overwrite each other while a third one runs, the later one counts.
 #[tokio::test(start_paused = true)]
 async fn the_last_of_several_overwriters_runs() {
     let (mut bench, diary) = noting();
@@ -210,8 +211,8 @@ async fn the_last_of_several_overwriters_runs() {
     bench.check_end();
 }
 
-/// An overwriter that was scheduled for later than losses are remembered ran after the task that
-/// had taken its place.
+/// Regression: an overwriter whose start time was later than losses are remembered ran after the
+/// task that had replaced it.
 #[tokio::test(start_paused = true)]
 async fn an_overwriter_that_has_lost_is_closed_before_its_time() {
     let (mut bench, diary) = noting();
@@ -226,7 +227,7 @@ async fn an_overwriter_that_has_lost_is_closed_before_its_time() {
     bench.check_end();
 }
 
-/// A message that came late is the earlier one: what was submitted after it has been done.
+/// A message that came late is the earlier task: a task that was submitted after it has run.
 #[tokio::test(start_paused = true)]
 async fn an_overwriter_loses_against_a_later_task() {
     let (mut bench, diary) = noting();
@@ -239,9 +240,9 @@ async fn an_overwriter_loses_against_a_later_task() {
     bench.check_end();
 }
 
-/// The message of the earlier task is gone, and its key would be held for ever. If the task was one
-/// of a batch it was: each five seconds a claim was published that nobody could read, since it did
-/// not say how many tasks the batch has.
+/// Regression: the message of the earlier task is gone, and its key was held forever if the task
+/// was one of a batch. Every five seconds a claim was published that no reader could parse, because
+/// it did not contain the size of the batch.
 #[tokio::test(start_paused = true)]
 async fn a_task_whose_message_is_gone_makes_room() {
     for batch_index in [None, Some(2)] {
@@ -279,8 +280,9 @@ async fn what_cannot_be_used_of_overwriting_is_told() {
     assert_eq!(diary.lines().len(), cases.len());
 }
 
-/// One task ran for an hour, and each minute an overwriter of it came. The worker kept a slot free
-/// for each overwriter: after as many as it has slots it took no task, with all slots but one free.
+/// Regression: one task ran for an hour, and each minute an overwriter of it came. The worker kept
+/// a slot free for each overwriter: after as many as it has slots it took no task, with all slots
+/// but one free.
 #[tokio::test(start_paused = true)]
 async fn overwriters_behind_one_that_runs_hold_up_nothing() {
     let (mut bench, diary) =

@@ -7,8 +7,8 @@ use longhaul_core::protocol::seal::{EndedCounts, Seal};
 use longhaul_core::protocol::waits::{AfterFailed, WaitsFor};
 use longhaul_core::task::text;
 
-/// A worker whose tasks take as many seconds as they say and then fail for good if they say so. It
-/// notes each start and each end.
+/// A worker whose tasks take the number of seconds in their property, and fail for good if another
+/// one says so. It notes each start and each end.
 fn timed(config: WorkerConfig, partitions: Option<u32>) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -31,7 +31,7 @@ fn timed(config: WorkerConfig, partitions: Option<u32>) -> (Bench, Diary) {
 }
 
 impl Bench {
-    /// How often an entry of the ledger parks this task.
+    /// The number of ledger entries that park this task.
     pub(super) fn parked(&self, task: TaskId) -> usize {
         let parks = |message: &&Message| match ledger::read(message) {
             Ok(Entry::Claim(claim)) => claim.key.task == task && claim.kind == ClaimKind::Park,
@@ -41,7 +41,7 @@ impl Bench {
         self.broker.full_log(&self.ledger()).iter().filter(parks).count()
     }
 
-    /// Another worker, which is gone, has parked this task, and nobody holds it.
+    /// Another worker, which is gone, has parked this task, and no worker holds it.
     fn parked_by_another(&self, named: TaskId) -> TaskId {
         self.broker.stall_subscription(&self.at(&self.names.task, -1), "longhaul");
         let task = self.submit(&[("name", "parked"), ("AFTER", &named.to_string())]);
@@ -158,8 +158,8 @@ async fn any_worker_goes_on_with_a_task_that_another_one_has_parked() {
     assert_eq!(bench.last_of(parked).attempts, 1);
 }
 
-/// What a seal says of a task must suffice for those that wait for it: nothing else is left of that
-/// task.
+/// The data of a seal must suffice for tasks that wait for a sealed one: nothing else is left of
+/// it.
 #[tokio::test(start_paused = true)]
 async fn a_seal_says_how_a_task_has_ended() {
     for (counts, ended, outcome) in [

@@ -1,5 +1,4 @@
-//! The register: read before tasks are taken, followed after that, and what follows when it is
-//! gone.
+//! The register: it is read before tasks are taken, and followed after that. Also its replacement.
 
 use super::*;
 use crate::supervise::ConnectionState;
@@ -43,7 +42,7 @@ impl Bench {
         self.driver.queues[0].core.register().keys().holder(&name).map(|holding| holding.task.id)
     }
 
-    /// How many marks stand on the register by which it is known again.
+    /// The number of marks on the register by which it is recognized.
     fn starts(&self) -> usize {
         let log = self.broker.full_log(&self.register());
         let is_start =
@@ -82,7 +81,7 @@ async fn a_register_that_is_another_one_is_told_and_its_keys_are_forgotten() {
     let task = bench.submit(&[]);
     bench.bind("k", task, 1);
     bench.run_for(5 * SECOND).await;
-    // It is the same one after an unload, and when it was compacted and trimmed.
+    // It is the same one after an unload, and after it was compacted and trimmed.
     bench.broker.compact(&bench.register());
     bench.broker.trim(&bench.register());
     bench.broker.unload(&bench.register(), Loss::Error);

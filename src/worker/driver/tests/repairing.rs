@@ -1,4 +1,4 @@
-//! What must come to stand on a topic in the end, although a read fails or a publish is lost on the
+//! Entries that must be on a topic in the end, although a read fails or a publish is lost on the
 //! way.
 
 use super::*;
@@ -9,13 +9,13 @@ use longhaul_core::protocol::seal::{EndedCounts, Seal};
 use longhaul_memory::PublishFate;
 
 impl Bench {
-    /// What M shows last; `None` when that is a tombstone.
+    /// The last entry on the metadata topic. `None`: a tombstone.
     fn shown_last(&self) -> Option<TaskMetadata> {
         let last = self.broker.full_log(&self.metadata()).pop().expect("something is shown");
         serde_json::from_slice(&last.payload).ok()
     }
 
-    /// For longer than the bench counts turns.
+    /// Runs for longer than the bench counts turns.
     async fn run_for_minutes(&mut self, minutes: u32) {
         for _ in 0..minutes {
             self.turns = 0;
@@ -24,12 +24,13 @@ impl Bench {
     }
 }
 
-/// A task has completed and is sealed, and then what a zombie says of it lands on M.
+/// A task has completed and is sealed, and then an entry of a zombie on it lands on the metadata
+/// topic.
 async fn sealed_before_a_zombie_came() -> Bench {
     sealed_before_a_zombie_came_with(|json| json).await
 }
 
-/// The same, where the end that M shows was written by a worker that makes this of it.
+/// The same, if the end on the metadata topic was changed by `written`.
 pub(super) async fn sealed_before_a_zombie_came_with(written: fn(String) -> String) -> Bench {
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("the result".to_owned())) });
     let task = bench.submit(&[]);
@@ -54,8 +55,8 @@ pub(super) async fn sealed_before_a_zombie_came_with(written: fn(String) -> Stri
     bench
 }
 
-/// One read that failed passed for an entry that is gone: a result was deleted from the metadata
-/// topic a few seconds after it had come.
+/// Regression: a single failed read counted as a missing entry, so a result was deleted from the
+/// metadata topic a few seconds after it had come.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_cannot_be_read_just_now_is_shown_again_when_it_can() {
     let mut bench = sealed_before_a_zombie_came().await;
@@ -65,7 +66,7 @@ async fn an_end_that_cannot_be_read_just_now_is_shown_again_when_it_can() {
     assert_eq!(shown.state, TaskState::Completed);
 }
 
-/// The entry that mends a zombie's was published once, and nobody asked what had become of it.
+/// Regression: the entry that corrects a zombie's was published once, without a check of its fate.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_shown_again_and_gets_lost_is_shown_once_more() {
     let mut bench = sealed_before_a_zombie_came().await;
@@ -74,8 +75,8 @@ async fn an_end_that_is_shown_again_and_gets_lost_is_shown_once_more() {
     assert_eq!(bench.shown_last().map(|shown| shown.state), Some(TaskState::Completed));
 }
 
-/// Each attempt of a task that is given back every second left an entry in the queue of a metadata
-/// topic that was away.
+/// Regression: each attempt of a task that is given back every second left an entry in the queue of
+/// an unavailable metadata topic.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_metadata_topic_piles_up_nothing() {
     let mut bench = Bench::new(brisk(), None, |_| async { Err(TaskError::snooze(SECOND)) });
@@ -93,8 +94,9 @@ async fn an_outage_of_the_metadata_topic_piles_up_nothing() {
     );
 }
 
-/// The settings of a new ledger were published once. Where they were lost nobody noticed that it
-/// was replaced, and the next worker, with other settings, stopped the first one.
+/// Regression: the settings of a new ledger were published once. If they were lost, no worker
+/// noticed that the ledger was replaced, and the next worker, with other settings, stopped the
+/// first one.
 #[tokio::test(start_paused = true)]
 async fn settings_that_get_lost_are_published_again() {
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("done".to_owned())) });

@@ -1,4 +1,4 @@
-//! Which processor runs a task, and what M shows of its type.
+//! Selecting the processor of a task, and the task type on the metadata topic.
 
 use super::*;
 use crate::{Router, TaskErrorKind, processor_fn};
@@ -11,8 +11,8 @@ fn routed() -> Bench {
     bench
 }
 
-/// Two types of tasks took two topics, or a type of their own that had the variants of both, so
-/// that old workers failed new tasks.
+/// Regression: two types of tasks needed two topics, or a common type with the variants of both,
+/// and then old workers failed new tasks.
 #[tokio::test(start_paused = true)]
 async fn a_type_that_no_processor_here_knows_is_tried_again_late_and_dead_with_that_reason() {
     let mut bench = routed();

@@ -10,7 +10,7 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap()
 }
 
-/// A worker whose processors note when they start, and take so long.
+/// A worker whose processors note when they start, and take this time.
 fn noting(config: WorkerConfig, takes: Duration) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
@@ -29,7 +29,7 @@ impl Bench {
         self.broker.clock().wall_ms()
     }
 
-    /// Submits a task that is to start at this time.
+    /// Submits a task with this start time.
     fn submit_at(&self, at_ms: u64) -> TaskId {
         self.submit(&[("SCHEDULED_AT", &at_ms.to_string())])
     }
@@ -38,7 +38,7 @@ impl Bench {
         self.shown_of(task).first().unwrap().0
     }
 
-    /// How often an entry of T was delivered.
+    /// The number of deliveries of each entry of the task topic.
     fn deliveries(&self) -> std::collections::BTreeMap<EntryId, usize> {
         let topic: Arc<str> = self.at(&self.names.task, -1).to_string().into();
         let mut count = std::collections::BTreeMap::new();
@@ -56,7 +56,7 @@ impl Bench {
     }
 }
 
-/// A submitter could not say when a task is to start: it started at once.
+/// Regression: a submitter could not set a start time, and a task started at once.
 #[tokio::test(start_paused = true)]
 async fn a_task_starts_at_its_time_and_holds_nothing_until_then() {
     let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
@@ -81,7 +81,7 @@ async fn a_task_starts_at_its_time_and_holds_nothing_until_then() {
     assert!(bench.deliveries().values().all(|count| *count == 1), "no redelivery");
 }
 
-/// Months ahead, a task starts at the instant that its submitter named.
+/// A task starts at the instant that its submitter named, even months ahead.
 #[tokio::test(start_paused = true)]
 async fn a_task_may_be_months_ahead() {
     let (heartbeat, self_fence, ledger_retention) = (DAY, 3 * DAY, 24 * DAY);
@@ -91,7 +91,7 @@ async fn a_task_may_be_months_ahead() {
     bench.run_for(SECOND).await;
     let at_ms = bench.wall_ms() + ms(90 * DAY);
     let task = bench.submit_at(at_ms);
-    // A worker looks at this and that each minute.
+    // A worker performs periodic checks each minute.
     for days in [15 * DAY; 5].into_iter().chain([15 * DAY - SECOND]) {
         bench.turns = 0;
         bench.run_for(days).await;
@@ -103,7 +103,7 @@ async fn a_task_may_be_months_ahead() {
     assert!((at_ms..at_ms + 200).contains(&started), "{started} for {at_ms}");
 }
 
-/// Tasks started in the order in which they happened to come, whatever time they were to start at.
+/// Regression: tasks started in the order of their delivery, not of their start times.
 #[tokio::test(start_paused = true)]
 async fn ready_tasks_start_in_the_order_of_their_times() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
@@ -118,8 +118,8 @@ async fn ready_tasks_start_in_the_order_of_their_times() {
     assert_eq!(diary.lines(), order.map(|task| task.to_string()));
 }
 
-/// Tasks of next month in front of ready ones: each was to be a slot's worth of credit, so that the
-/// ready ones came one round trip after the other.
+/// Regression: tasks of next month came before ready ones, each using a slot's worth of credit, so
+/// the ready ones came one per round trip.
 #[tokio::test(start_paused = true)]
 async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
     let config = WorkerConfig { concurrency: 2, ..WorkerConfig::default() };
@@ -133,8 +133,7 @@ async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
     assert_eq!(diary.lines(), ready);
     assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
     assert!(bench.deliveries().values().all(|count| *count == 1), "no redelivery");
-    // So it is with a worker that comes in the place of the first, and after a restart of the
-    // broker.
+    // The same holds for a worker that replaces the first, and after a restart of the broker.
     let now = bench.broker.clock().now();
     bench.stop_request.send(StopRequest::Drain(now)).unwrap();
     bench.run_for(20 * SECOND).await;
@@ -155,7 +154,7 @@ async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
     assert_eq!(next.driver.stats.read().violations, 0);
 }
 
-/// A task of next month was to be cancelled next month.
+/// Regression: a cancel of a task of next month took effect next month.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_for_its_time_is_cancelled_at_once() {
     let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
@@ -171,8 +170,8 @@ async fn a_task_that_waits_for_its_time_is_cancelled_at_once() {
     assert!(bench.broker.is_acked(&at, "longhaul", cancelled.entry_id()));
 }
 
-/// An operator deleted a task of next month: its end was shown at once by the keeper of the
-/// metadata topic, and next month once more by the worker that had its delivery.
+/// Regression: an operator deleted a task of next month. Its end was shown at once by the keeper of
+/// the metadata topic, and next month once more by the worker that had its delivery.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_task_that_waits_for_its_time_is_shown_once_when_an_operator_deletes_it() {
     let (mut first, _) = noting(WorkerConfig::default(), SECOND);
@@ -198,7 +197,7 @@ async fn the_end_of_a_task_that_waits_for_its_time_is_shown_once_when_an_operato
     }
 }
 
-/// A task that expires before it may start is closed when it expires.
+/// A task that expires before its start time is closed when it expires.
 #[tokio::test(start_paused = true)]
 async fn a_task_may_expire_before_its_time() {
     let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
@@ -211,7 +210,7 @@ async fn a_task_may_expire_before_its_time() {
     assert!(diary.lines().is_empty());
 }
 
-/// Where all slots are taken when its time comes, another worker has the task within seconds.
+/// If all slots are taken when its time comes, another worker gets the task within seconds.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_start_here_goes_to_another_worker() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
@@ -232,8 +231,8 @@ async fn what_cannot_start_here_goes_to_another_worker() {
     assert!(started < at_ms + 5_000, "{} ms late", started - at_ms);
 }
 
-/// The tasks of one message may start at different times: it is acknowledged when all of them are
-/// over.
+/// The tasks of one message may start at different times. The message is acknowledged when all of
+/// them are over.
 #[tokio::test(start_paused = true)]
 async fn tasks_of_a_batch_start_each_at_its_time() {
     let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
@@ -258,7 +257,7 @@ async fn tasks_of_a_batch_start_each_at_its_time() {
     assert!(bench.broker.is_acked(&at, "longhaul", positions[0].entry_id()));
 }
 
-/// Who waited in one batch with a task that was cancelled started at once, hours before its time.
+/// Regression: a task in the same batch as a cancelled one started at once, hours before its time.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_task_of_a_batch_leaves_the_others_waiting() {
     let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);

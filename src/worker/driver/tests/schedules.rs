@@ -1,5 +1,4 @@
-//! One worker and its schedules, with publishes that are lost, and documents that others have
-//! written.
+//! One worker and its schedules, with lost publishes and documents of other writers.
 
 use super::register::end;
 use super::*;
@@ -9,7 +8,7 @@ use longhaul_core::protocol::register::{
 use longhaul_core::register;
 use longhaul_memory::{Loss, PublishFate};
 
-/// A worker that says which slots it has run.
+/// A worker that notes which slots it has run.
 fn noting() -> (Bench, Diary) {
     noting_with(WorkerConfig::default())
 }
@@ -25,7 +24,7 @@ fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
 }
 
 impl Bench {
-    /// Writes a version of a schedule, as a program of any language would.
+    /// Writes a version of a schedule, as a program in any language would.
     fn schedule(&self, name: &str, version: u64, json: &str) {
         let name = DocumentName::new(DocumentKind::Schedule, name).unwrap();
         let stamp = Stamp { writer: OwnerId(99), serial: 1_000 + version };
@@ -35,7 +34,7 @@ impl Bench {
         self.broker.publish(&self.register(), register::message(&entry));
     }
 
-    /// Each twenty seconds, from now on, with these fields besides.
+    /// A schedule that fires every twenty seconds from now on, with these additional fields.
     fn each_twenty_seconds(&self, name: &str, version: u64, more: &str) {
         let now = self.broker.clock().wall_ms();
         let json = format!(
@@ -45,8 +44,8 @@ impl Bench {
     }
 }
 
-/// A firing is published, and then its key; each of them may be lost, or stored without a receipt,
-/// or refused.
+/// A firing is published, and then its key. Each of them may be lost, stored without a receipt, or
+/// refused.
 #[tokio::test(start_paused = true)]
 async fn a_firing_that_is_lost_is_fired_again_and_is_one_task() {
     for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
@@ -68,8 +67,7 @@ async fn a_firing_that_is_lost_is_fired_again_and_is_one_task() {
     }
 }
 
-/// A document that cannot be used fires nothing and harms nobody; the next version of it counts
-/// again.
+/// An invalid document fires nothing and does no harm. The next version of it counts again.
 #[tokio::test(start_paused = true)]
 async fn a_document_that_cannot_be_used_does_not_fire_and_can_be_mended() {
     let (mut bench, diary) = noting();
@@ -98,10 +96,10 @@ async fn a_document_that_cannot_be_used_does_not_fire_and_can_be_mended() {
     assert_eq!(diary.lines().len(), 1);
 }
 
-/// Any producer may take a key that reads like the slot of a schedule. The slot 9 was the last one
-/// by the order of texts, so that the first slot stayed due and was fired again and again, as fast
-/// as the broker took it; one of the year 2286 stopped the schedule for good; and the sum of one of
-/// 64 bits and an interval was too large for a number.
+/// Regression: any producer may use a key that looks like a slot of a schedule. Slot 9 was the last
+/// one by text order, so the first slot stayed due and fired again and again, as fast as the broker
+/// took it. A slot of the year 2286 stopped the schedule for good, and the sum of a 64-bit slot and
+/// an interval overflowed.
 #[tokio::test(start_paused = true)]
 async fn keys_of_others_that_read_like_slots_neither_stop_nor_spin_a_schedule() {
     for slot in ["9", "99999999999999", "9999999999999", "18446744073709551615", "+17", "x", ""] {
@@ -121,7 +119,7 @@ async fn keys_of_others_that_read_like_slots_neither_stop_nor_spin_a_schedule() 
     }
 }
 
-/// A slot that somebody has taken before it was due is settled, and the next one fires.
+/// A slot whose key was taken before it was due is settled, and the next one fires.
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_taken_beforehand_is_not_fired() {
     let (mut bench, diary) = noting();
@@ -136,7 +134,7 @@ async fn a_slot_that_is_taken_beforehand_is_not_fired() {
     assert_eq!(tasks.len(), 3);
 }
 
-/// The register was replaced, and with it the schedules have gone.
+/// The register was replaced, so the schedules are gone.
 #[tokio::test(start_paused = true)]
 async fn a_schedule_is_gone_with_its_register() {
     let (mut bench, diary) = noting();
@@ -149,7 +147,7 @@ async fn a_schedule_is_gone_with_its_register() {
     assert_eq!(diary.lines().len(), 1);
 }
 
-/// What drains fires nothing more: its tasks would wait for somebody else.
+/// A draining worker fires nothing more: its tasks would wait for another worker.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_drains_fires_nothing() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |_| async {
@@ -167,7 +165,7 @@ async fn a_worker_that_drains_fires_nothing() {
     assert_eq!(tasks.len(), 1);
 }
 
-/// The slot lies within the catch-up window for longer than keys are remembered: it would have been
+/// Regression: a slot within the catch-up window for longer than keys are remembered would have
 /// fired again.
 #[tokio::test(start_paused = true)]
 async fn a_slot_is_never_forgotten() {
@@ -182,7 +180,7 @@ async fn a_slot_is_never_forgotten() {
     bench.schedule("tick", 1, &json);
     bench.run_long(2 * R).await;
     let fired = diary.lines();
-    // No further slot says that these were settled.
+    // No later slot shows that these were settled.
     bench.schedule("tick", 2, &json.replace(r#""since""#, r#""paused":true,"since""#));
     bench.run_long(6 * R).await;
     assert_eq!(diary.lines(), fired);

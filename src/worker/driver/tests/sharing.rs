@@ -1,13 +1,14 @@
-//! Who gets the slots of a worker on several topics.
+//! Distributing the slots of a worker over several topics.
 
 use super::topics::submit_to;
 use super::*;
 use longhaul_core::protocol::fold::Phase;
 
-/// When which task began, by the name of its topic.
+/// The start of each task, with the name of its topic.
 type Starts = Arc<Mutex<Vec<(Duration, String, TaskId)>>>;
 
-/// A worker that notes each start, with this many slots; a task of a topic takes so long.
+/// A worker with this number of slots that notes each start. `takes` gives the duration of a
+/// topic's tasks.
 fn noting(
     concurrency: usize,
     takes: impl Fn(&str) -> Duration + Send + Sync + 'static,
@@ -29,11 +30,11 @@ fn noting(
     (bench, starts)
 }
 
-/// What the broker needs to deliver something, with room to spare.
+/// The time the broker needs for a delivery, with room to spare.
 const DELIVERED: Duration = Duration::from_millis(100);
 
-/// Tasks of a topic of higher precedence were delivered with the others, and got a slot when their
-/// turn came.
+/// Regression: tasks of a topic of higher precedence were delivered with the others, and got a slot
+/// only in their turn.
 #[tokio::test(start_paused = true)]
 async fn no_task_starts_while_one_of_a_higher_precedence_waits() {
     let (short, long) = (SECOND / 2, 7 * SECOND);
@@ -43,7 +44,7 @@ async fn no_task_starts_while_one_of_a_higher_precedence_waits() {
         (3, 40, short),
         (1, 5, short),
         (16, 1500, short),
-        // What waits for longer than a second goes back to the broker and comes again.
+        // Tasks that wait for longer than a second go back to the broker and come again.
         (1, 40, long),
         (2, 40, long),
     ] {
@@ -87,7 +88,7 @@ async fn no_task_starts_while_one_of_a_higher_precedence_waits() {
     }
 }
 
-/// Topics that share by weight: each gets its part, and the one with the least of it goes on all
+/// Topics that share by weight: each gets its share, and the one with the smallest keeps going all
 /// the time.
 #[tokio::test(start_paused = true)]
 async fn starts_follow_the_weights_and_none_is_starved() {
@@ -124,8 +125,8 @@ async fn starts_follow_the_weights_and_none_is_starved() {
     }
 }
 
-/// Two workers with four slots each, and a batch of so many tasks of two seconds, which is
-/// delivered to one of them. Each notes which tasks it begins.
+/// Two workers with four slots each, and a batch of this number of tasks of two seconds, delivered
+/// to one of them. Each notes which tasks it begins.
 async fn two_on_a_batch(count: usize) -> ([Bench; 2], [Diary; 2], Vec<TaskId>) {
     let config = WorkerConfig { concurrency: 4, ..WorkerConfig::default() };
     let notes = [Diary::default(), Diary::default()];
@@ -149,9 +150,9 @@ async fn two_on_a_batch(count: usize) -> ([Bench; 2], [Diary; 2], Vec<TaskId>) {
     ([first, second], notes, tasks)
 }
 
-/// A Java producer sends tasks that are submitted at once as one message. Of two idle workers with
-/// four slots each, the one that the message was delivered to ran all 32 tasks of two seconds, in
-/// 16 seconds and not in 8.
+/// Regression: a Java producer sends tasks that are submitted at once as one message. Of two idle
+/// workers with four slots each, the one with the delivery ran all 32 tasks of two seconds, in 16
+/// seconds instead of 8.
 #[tokio::test(start_paused = true)]
 async fn idle_workers_take_what_waits_of_a_batch() {
     let ([mut first, mut second], notes, tasks) = two_on_a_batch(32).await;
@@ -162,8 +163,8 @@ async fn idle_workers_take_what_waits_of_a_batch() {
     assert!(first.is_acked(tasks[0]));
 }
 
-/// The worker that has offered the rest of its batch dies: the batch is delivered again, and each
-/// task that was offered runs once.
+/// The worker that has offered the rest of its batch dies. The batch is delivered again, and each
+/// offered task runs once.
 #[tokio::test(start_paused = true)]
 async fn what_is_offered_of_a_batch_outlives_the_worker_that_holds_it() {
     let (mut both, notes, tasks) = two_on_a_batch(40).await;
@@ -186,10 +187,11 @@ async fn what_is_offered_of_a_batch_outlives_the_worker_that_holds_it() {
     assert_eq!(starts, ran.len(), "none runs twice at the worker that is left");
 }
 
-/// A full worker handed a task back after a second, and the broker delivered it to the same worker
-/// again, because that had asked for one more delivery meanwhile. So it went for as long as the
-/// worker was full, while another one idled. Beside Java workers it still went so until the second
-/// heartbeat: before its offer the worker asked what M shows, and used the answer for itself.
+/// Regression: a full worker handed a task back after a second, and the broker redelivered it to
+/// the same worker, because that had requested one more delivery meanwhile. This went on as long as
+/// the worker was full, while another one idled. Beside Java workers it still went on until the
+/// second heartbeat: before its offer the worker asked for the state on the metadata topic, and
+/// used the answer for itself.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_a_full_worker_hands_back_goes_to_an_idle_one() {
     for legacy in [false, true] {
@@ -212,7 +214,7 @@ async fn hand_back_to_an_idle_worker(legacy: bool) {
         }
     };
     let mut first = Bench::new(config.clone(), None, body(&diary));
-    // As the session with Pulsar does, which asks for each delivery.
+    // Like the session with Pulsar, which requests each delivery.
     first.broker.set_faults(Faults { prefetch: 0, ..Faults::quiet() });
     let mut second = Bench::on(first.broker.clone(), "second", config, None, body(&diary));
     tokio::join!(first.run_for(SECOND), second.run_for(SECOND));
@@ -228,7 +230,8 @@ async fn hand_back_to_an_idle_worker(legacy: bool) {
     assert_eq!(diary.lines().len(), 6, "legacy: {legacy}");
 }
 
-/// A topic above that cannot be worked on, because its ledger is away for example, holds up nobody.
+/// A topic of higher precedence that cannot be worked on, for example because its ledger is
+/// unavailable, must not delay others.
 #[tokio::test(start_paused = true)]
 async fn a_topic_above_that_cannot_be_worked_on_holds_up_none() {
     let (mut bench, starts) = noting(2, |_| SECOND / 10);

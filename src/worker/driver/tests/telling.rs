@@ -1,4 +1,4 @@
-//! What people learn of a worker's tasks without asking for each.
+//! Information for people about a worker's tasks.
 
 use super::*;
 use crate::captured::CapturedLog;
@@ -6,8 +6,8 @@ use crate::worker::of_this_process;
 use longhaul_core::protocol::entry::Heartbeat;
 use longhaul_core::task::TaskState;
 
-/// A worker said nothing of its tasks at any level, and what a processor logged did not say of
-/// which task it was.
+/// Regression: a worker logged nothing about its tasks at any level, and a processor's log did not
+/// name the task.
 #[tokio::test(start_paused = true)]
 async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     let (log, _guard) = CapturedLog::capture();
@@ -56,8 +56,8 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     assert_eq!(ended.filter(|(_, shown)| shown.state == TaskState::Completed).count(), 3);
 }
 
-/// Two workers that gave tasks different numbers of attempts went on so for ever, and nobody was
-/// told why tasks failed for good early.
+/// Regression: two workers with different `max_attempts` went on like that forever, without a
+/// warning why tasks failed for good early.
 #[tokio::test(start_paused = true)]
 async fn workers_that_disagree_about_attempts_are_told_of_once() {
     let (log, _guard) = CapturedLog::capture();
@@ -76,7 +76,7 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
             ..Heartbeat::default()
         })
     };
-    // One of a worker that was gone before this one came.
+    // A heartbeat of a worker that was gone before this one started.
     bench.write(&beat(6, Some(9)));
     bench.run_for(SECOND).await;
     for _ in 0..2 {
@@ -92,8 +92,8 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     assert_eq!(warnings(&[&format!("worker={own}")]).len(), 1);
 }
 
-/// A worker that was cut off from its ledger, or could not follow it, looked as one that has
-/// nothing to do.
+/// Regression: a worker that was cut off from its ledger, or could not follow it, looked like an
+/// idle one.
 #[tokio::test(start_paused = true)]
 async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 1));
@@ -109,8 +109,8 @@ async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
     assert!(lag(&bench) < SECOND / 4, "{:?}", lag(&bench));
 }
 
-/// Whoever looked at a running task, or at the heartbeats, learned a random number and not which
-/// process on which machine it was.
+/// Regression: a running task and the heartbeats showed a random number instead of the process and
+/// its machine.
 #[tokio::test(start_paused = true)]
 async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
     use longhaul_core::task::WorkerIdentity;
@@ -125,7 +125,7 @@ async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
     let shown: Vec<_> = bench.shown().into_iter().map(|(_, it)| (it.state, it.worker)).collect();
     let who = identity.shown();
     assert_eq!(shown, [(TaskState::Processing, who), (TaskState::Completed, None)]);
-    // Each heartbeat says it, for compaction leaves only the last one.
+    // Each heartbeat has it, because compaction keeps only the last one.
     let log = bench.broker.full_log(&bench.ledger());
     let beats = log.iter().filter(|it| matches!(ledger::read(it), Ok(Entry::Heartbeat(_))));
     let read = |it: &Message| WorkerIdentity::read(&ledger::content(it).unwrap());
@@ -133,7 +133,7 @@ async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
     assert!(told.len() > 5 && told.iter().all(|it| it.as_ref() == Some(&identity)), "{told:?}");
 }
 
-/// Requests to end tasks that are not there were looked into for ever, and nobody knew.
+/// Regression: cancel requests for tasks that do not exist were looked up forever, without notice.
 #[tokio::test(start_paused = true)]
 async fn requests_to_end_what_is_not_there_are_told_of_once() {
     let (log, _guard) = CapturedLog::capture();

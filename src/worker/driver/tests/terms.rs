@@ -1,17 +1,17 @@
-//! What a task's message says about how the task is to be run.
+//! Settings in a task's message about how the task is run.
 
 use super::*;
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::limits::Limits;
 use longhaul_core::task::text;
 
-/// What processors of this test do: each attempt fails.
+/// The processor of this test: each attempt fails.
 async fn fail(_: TaskContext) -> Result<Text, TaskError> {
     Err(TaskError::retry("out of luck"))
 }
 
 impl Bench {
-    /// What was shown of a task, with the time.
+    /// The entries of a task on the metadata topic, with their times.
     pub(super) fn shown_of(&self, task: TaskId) -> Vec<(u64, TaskMetadata)> {
         let of = |(_, shown): &(u64, TaskMetadata)| shown.message_id == task.to_string();
         self.shown().into_iter().filter(of).collect()
@@ -29,8 +29,8 @@ impl Bench {
     }
 }
 
-/// A submitter could not say how often a task may be tried: the number of the worker applied to
-/// all.
+/// Regression: a submitter could not set the number of attempts; the worker's number applied to all
+/// tasks.
 #[tokio::test(start_paused = true)]
 async fn a_task_has_its_own_number_of_attempts() {
     let mut bench = Bench::new(WorkerConfig::default(), None, fail);
@@ -50,8 +50,8 @@ async fn a_task_has_its_own_number_of_attempts() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// The pauses are what the list says, and it says how many attempts there are: by the task, or by
-/// the worker.
+/// The listed pauses are used, and the list sets the number of attempts: that of the task, or that
+/// of the worker.
 #[tokio::test(start_paused = true)]
 async fn listed_pauses_are_kept_and_make_one_attempt_more() {
     let seconds = [1, 10, 60].map(Duration::from_secs);
@@ -71,15 +71,15 @@ async fn listed_pauses_are_kept_and_make_one_attempt_more() {
     }
 }
 
-/// A worker that never had a task's payload counted the attempts of the task by its own number, and
-/// closed it.
+/// Regression: a worker that never had a task's payload used its own number of attempts for the
+/// task, and closed it.
 #[tokio::test(start_paused = true)]
 async fn a_worker_without_the_payload_counts_as_the_task_says() {
     let config = WorkerConfig { max_attempts: 1, ..brisk() };
     let mut bench = Bench::new(config, None, |_| async { Ok(Text("done".to_owned())) });
     bench.run_for(5 * SECOND).await;
     let at = bench.at(&bench.names.task, -1);
-    // Another worker, which holds the delivery, has died with the first attempt.
+    // Another worker, which holds the delivery, has died during the first attempt.
     bench.broker.stall_subscription(&at, "longhaul");
     let task = bench.submit(&[("MAX_ATTEMPTS", "2")]);
     let key = OnceKey { task, epoch: Epoch(1), owner: OwnerId(7), serial: 1 };
@@ -90,8 +90,8 @@ async fn a_worker_without_the_payload_counts_as_the_task_says() {
     assert_eq!((last.state, last.attempts), (TaskState::Completed, 2));
 }
 
-/// The budget of an attempt began anew with each attempt, so that a task with retries ran for as
-/// long as it liked.
+/// Regression: the budget restarted with each attempt, so a task with retries could run without
+/// limit.
 #[tokio::test(start_paused = true)]
 async fn the_total_budget_ends_a_running_attempt_and_the_task() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| async move {
@@ -114,7 +114,7 @@ async fn the_total_budget_ends_a_running_attempt_and_the_task() {
     assert_eq!(&letters[0].properties["detail"], plain);
 }
 
-/// A task that waits for its next attempt when its budget is used up would have waited on.
+/// Otherwise a task that waits for its next attempt when its budget is used up would go on waiting.
 #[tokio::test(start_paused = true)]
 async fn the_total_budget_closes_a_task_that_waits() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |_| async {
@@ -133,7 +133,8 @@ async fn the_total_budget_closes_a_task_that_waits() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
-/// A processor that hung kept its slot for as long as its budget, however long it had said nothing.
+/// Regression: a processor that hung kept its slot for its whole budget, however long it had
+/// reported nothing.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_reports_nothing_for_too_long_has_failed() {
     let config = WorkerConfig { max_attempts: 1, ..WorkerConfig::default() };
@@ -159,7 +160,8 @@ async fn an_attempt_that_reports_nothing_for_too_long_has_failed() {
     assert_eq!(last.detail.as_deref(), Some("The attempt reported nothing for PT5S."));
 }
 
-/// What cannot be used is told on each entry, with what applies, and the task runs.
+/// Each invalid property has a warning on every entry, with the value that applies, and the task
+/// runs.
 #[tokio::test(start_paused = true)]
 async fn each_property_that_cannot_be_used_is_warned_of() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 3));
@@ -187,7 +189,7 @@ async fn each_property_that_cannot_be_used_is_warned_of() {
     }
 }
 
-/// Who watched could not tell tasks of one kind from others.
+/// Regression: tasks of one kind could not be told from others on the metadata topic.
 #[tokio::test(start_paused = true)]
 async fn tags_are_on_every_entry() {
     let mut bench = Bench::new(brisk(), None, |context| report(context, 3));

@@ -5,7 +5,7 @@ use crate::client::Client;
 use longhaul_core::protocol::register::{Gate, GateKind};
 use longhaul_core::settings::{Limit, QueueSettings, Rate};
 
-/// What runs now, by limit key, and when each attempt began.
+/// The running attempts by limit key, and the start of each attempt.
 #[derive(Clone, Default)]
 struct Gauge(Arc<Mutex<Counts>>);
 
@@ -49,7 +49,7 @@ impl Gauge {
     }
 }
 
-/// Ends the count of an attempt also when it is dropped.
+/// Ends the count of an attempt, also when the attempt is dropped.
 struct Begun(Gauge, String);
 
 impl Drop for Begun {
@@ -64,7 +64,7 @@ fn config(concurrency: usize) -> WorkerConfig {
     WorkerConfig { concurrency, ..brisk() }
 }
 
-/// A worker of this name, whose attempts take so long and are counted.
+/// A worker of this name, whose attempts take this time and are counted.
 fn counting(
     broker: Option<MemoryBroker>,
     name: &'static str,
@@ -173,8 +173,8 @@ async fn no_more_run_at_once_than_the_queue_allows_whatever_its_workers_and_part
     assert_eq!((one.tickets(), other.tickets()), (0, 0), "all were given back");
 }
 
-/// All slots of a worker would wait for tasks of one key, and whoever has another one would wait
-/// behind them.
+/// Otherwise all slots of a worker would wait for tasks of one key, and tasks of other keys would
+/// wait behind them.
 #[tokio::test(start_paused = true)]
 async fn a_key_at_its_limit_holds_up_no_other_key() {
     let gauge = Gauge::default();
@@ -193,7 +193,7 @@ async fn a_key_at_its_limit_holds_up_no_other_key() {
     let mut begun = gauge.with(|counts| counts.keys.clone());
     begun.sort_unstable();
     assert_eq!(begun, ["a", "b", "wide", "wide"]);
-    // A task without a key is under no limit of keys.
+    // A task without a limit key is under no limit of keys.
     bench.run_for(300 * SECOND).await;
     assert_eq!(gauge.begun(), 24);
     let most = gauge.with(|counts| counts.most.clone());
@@ -202,7 +202,7 @@ async fn a_key_at_its_limit_holds_up_no_other_key() {
     assert_eq!(bench.tickets(), 0);
 }
 
-/// How many begin in a window of this length at most.
+/// The most starts within any window of this length.
 fn most_within(began_ms: &[u64], window_ms: u64) -> usize {
     let count =
         |from: &u64| began_ms.iter().filter(|at| (*from..=from + window_ms).contains(at)).count();
@@ -288,7 +288,8 @@ async fn somebody_who_has_read_an_older_version_changes_nothing() {
     assert!(stands.settings.paused);
 }
 
-/// The worker that holds all tickets dies: the others give them back when it is silent, and go on.
+/// The worker that holds all tickets dies. The others give its tickets back when it is silent, and
+/// go on.
 #[tokio::test(start_paused = true)]
 async fn the_tickets_of_a_worker_that_dies_are_given_back() {
     let (lost, gauge) = (Gauge::default(), Gauge::default());
@@ -312,8 +313,9 @@ async fn the_tickets_of_a_worker_that_dies_are_given_back() {
     assert_eq!(other.tickets(), 0);
 }
 
-/// A worker that received no more entries of its ledger took a worker that had started since for a
-/// silent one, and gave its tickets back: more ran at once than the limit allows.
+/// Regression: a worker that received no more entries of its ledger treated a worker that had
+/// started since as silent, and gave its tickets back. More tasks ran at once than the limit
+/// allows.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_hear_of_a_worker_gives_none_of_its_tickets_back() {
     let gauge = Gauge::default();
@@ -357,7 +359,7 @@ async fn who_waits_for_a_ticket_goes_on_when_the_limit_is_raised_or_gone() {
     assert_eq!(bench.tickets(), 0);
 }
 
-/// Its settings are gone with the register: nothing waits for a ticket that nobody can grant.
+/// Its settings are gone with the register: no task waits for a ticket that cannot be granted.
 #[tokio::test(start_paused = true)]
 async fn a_register_that_is_replaced_has_no_limits() {
     let gauge = Gauge::default();
@@ -403,8 +405,7 @@ async fn a_task_that_ends_while_it_waits_leaves_the_line() {
     assert_eq!((bench.tickets(), gauge.begun()), (0, 2));
 }
 
-/// A ticket that the broker did not store, or of which nobody knows, is taken again, and none stays
-/// behind.
+/// A ticket that was not stored, or whose fate is unknown, is taken again, and none is left over.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_is_lost_is_taken_again() {
     use longhaul_memory::PublishFate;
@@ -417,7 +418,7 @@ async fn a_ticket_that_is_lost_is_taken_again() {
         bench.submit_to(-1, "");
         bench.run_for(20 * SECOND).await;
         assert_eq!(gauge.begun(), 1, "{fate:?}");
-        // The one that gives it back is lost, too.
+        // The entry that gives the ticket back is lost, too.
         bench.submit_to(-1, "");
         bench.run_for(SECOND / 2).await;
         bench.broker.next_publish(&bench.register(), fate);
@@ -471,8 +472,8 @@ async fn an_attempt_that_outlives_a_self_fence_counts() {
     assert_eq!(bench.tickets(), 0);
 }
 
-/// Another worker took this one for dead and has given back what it holds: it counts again as soon
-/// as it knows.
+/// Another worker treated this one as dead and has given its tickets back. This one takes new ones
+/// as soon as it knows.
 #[tokio::test(start_paused = true)]
 async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
     let gauge = Gauge::default();
@@ -494,7 +495,7 @@ async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
     assert_eq!((gauge.begun(), bench.tickets()), (2, 0));
 }
 
-/// Attempts that fail give their tickets back, and the next one takes others.
+/// A failed attempt gives its tickets back, and the next attempt takes new ones.
 #[tokio::test(start_paused = true)]
 async fn each_attempt_takes_its_own_tickets() {
     let mut bench = Bench::new(config(4), None, |context| async move {
@@ -542,7 +543,7 @@ async fn the_levels_of_a_queue_share_its_limits() {
     assert_eq!(bench.tickets(), 0);
 }
 
-/// A property of the task comes first, then what its queue says, then what its worker says.
+/// The task's property comes first, then the queue's settings, then those of the worker.
 #[tokio::test(start_paused = true)]
 async fn what_a_task_does_not_say_its_queue_says() {
     let diary = Diary::default();
@@ -581,8 +582,8 @@ async fn what_a_task_does_not_say_its_queue_says() {
     assert_eq!(of(&bench, expires).unwrap().outcome, Some(TaskOutcome::Expired));
 }
 
-/// What a queue says about dead letters applies to all of its workers at once, whatever they say
-/// themselves.
+/// A queue's setting for dead letters applies to all of its workers at once, whatever their own
+/// settings.
 #[tokio::test(start_paused = true)]
 async fn a_queue_says_which_dead_letters_are_kept() {
     let config = WorkerConfig { max_attempts: 1, ..config(4) };
@@ -609,8 +610,8 @@ async fn a_queue_says_which_dead_letters_are_kept() {
     assert_eq!(letters(&bench), 2, "the queue keeps those of expired tasks");
 }
 
-/// A document that nobody can read lifted the limits of a queue and its pause. It changes nothing,
-/// for workers that start later, too.
+/// Regression: an unreadable document lifted the limits of a queue and its pause. It must change
+/// nothing, also for workers that start later.
 #[tokio::test(start_paused = true)]
 async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     let gauge = Gauge::default();
@@ -645,7 +646,7 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     let mut later = counting(Some(broker), "later", config(4), None, (&gauge, SECOND));
     tokio::join!(bench.run_for(20 * SECOND), later.run_for(20 * SECOND));
     assert_eq!(gauge.begun(), 4, "it is paused");
-    // What applies stays as it is, but for the change.
+    // All other current settings remain.
     assert_eq!(client.queue("tasks").repair(|settings| settings.paused = false).await.unwrap(), 4);
     let stands = client.queue("tasks").settings().await.unwrap();
     assert_eq!((stands.version, stands.settings), (4, in_flight(1)));
@@ -653,8 +654,8 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     assert_eq!(gauge.begun(), 8);
 }
 
-/// A worker that reads the register while it is compacted may read a ticket and not that it was
-/// given back. It gives it back itself when it sees that the task is over.
+/// A worker that reads the register during a compaction may read a ticket but not its return. It
+/// returns the ticket itself when it sees that the task is over.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_sees_it() {
     let gauge = Gauge::default();
@@ -678,8 +679,8 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
     assert_eq!(bench.tickets(), 0);
 }
 
-/// Tasks of one key that waited for its rate kept the slots of the queue while nothing ran: one
-/// tenant stopped all others for minutes.
+/// Regression: tasks of one key that waited for its rate kept the slots of the queue while nothing
+/// ran. One tenant stopped all others for minutes.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
     let gauge = Gauge::default();
@@ -718,8 +719,8 @@ async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
     assert_eq!((one.tickets(), other.tickets()), (0, 0));
 }
 
-/// A key's tasks that get their slots late begin as the rate of the key allows then: tokens do not
-/// pile up while their tasks wait for slots.
+/// Tasks of a key that get their slots late begin at the key's rate: tokens do not pile up while
+/// tasks wait for slots.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_slot_saves_no_tokens() {
     let gauge = Gauge::default();
@@ -740,8 +741,8 @@ async fn who_waits_for_a_slot_saves_no_tokens() {
     assert_eq!(gauge.with(|counts| counts.most_of_all), 2);
 }
 
-/// Each partition asked for as many tickets as the worker had free slots: what was granted beyond
-/// them stood unused while others could have used it.
+/// Regression: each partition requested as many tickets as the worker had free slots. The surplus
+/// was granted and unused while others needed it.
 #[tokio::test(start_paused = true)]
 async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_partitions() {
     let (runs, waits) = (Gauge::default(), Gauge::default());
@@ -764,8 +765,8 @@ async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_parti
     assert!(runs.begun() + waits.begun() >= 2);
 }
 
-/// The tickets of workers that were killed, on a topic that nobody serves any more, stood for ever:
-/// those of rates go when their tokens are forgotten.
+/// Regression: the tickets of killed workers, on a topic without workers, stayed forever. Tickets
+/// of rates are removed when their tokens are forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_token_of_a_topic_that_nobody_serves_is_forgotten() {
     let gauge = Gauge::default();

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Bench {
-    /// Makes a task topic with all that belongs to it, and has the worker work on it, too.
+    /// Creates a task topic with its other topics, and makes the worker serve it.
     pub(super) fn add_topic(
         &mut self,
         name: &str,
@@ -18,7 +18,7 @@ impl Bench {
         names
     }
 
-    /// Makes a task topic with its ledger and its metadata topic.
+    /// Creates a task topic with its ledger and its metadata topic.
     pub(super) fn create(&self, names: &TopicNames, partitions: Option<u32>) {
         for (topic, deduplication) in
             [(&names.task, false), (&names.metadata, false), (&names.ledger, true)]
@@ -38,7 +38,7 @@ pub(super) fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
     TaskId::new(bench.broker.publish(&bench.at(topic, partition), message), partition)
 }
 
-/// A worker had one task topic: whoever had a hundred queues needed a hundred workers, each with
+/// Regression: a worker had one task topic, so a hundred queues needed a hundred workers, each with
 /// slots of its own.
 #[tokio::test(start_paused = true)]
 async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
@@ -95,7 +95,7 @@ async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
     }
 }
 
-/// The partitions of one topic are counted apart from those of the others.
+/// The partitions of each topic are counted separately.
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_gains_partitions_is_worked_on_whole() {
     use super::growth::PartitionCounts;
@@ -113,8 +113,8 @@ async fn a_topic_that_gains_partitions_is_worked_on_whole() {
     assert_eq!(added.task, bench.at(&names.task, 1));
 }
 
-/// Topics may have a register in common, and be no levels of one queue. The tasks of one of them
-/// were looked for among those of the other.
+/// Regression: topics may share a register without being levels of one queue. The tasks of one of
+/// them were looked for among those of the other.
 #[tokio::test(start_paused = true)]
 async fn topics_with_one_register_do_not_take_each_others_tasks_for_their_own() {
     let mut bench =

@@ -18,8 +18,8 @@ impl SpanExporter for Ended {
     }
 }
 
-/// Whether a worker still said that it works on a task could not be seen in its trace. The entry at
-/// the start is no keep-alive.
+/// Regression: a trace did not show whether a worker still sent keep-alives for a task. The entry
+/// at the start is no keep-alive.
 #[tokio::test(start_paused = true)]
 async fn keep_alives_are_events_of_the_attempt() {
     let ended = Ended::default();

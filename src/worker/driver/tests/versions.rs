@@ -1,5 +1,5 @@
-//! Workers of another version beside this one, during a deploy: what they write that this one does
-//! not know is ignored, and left as it is.
+//! Workers of another version beside this one, during a deploy: entries that this version does not
+//! know are ignored and left unchanged.
 
 use super::*;
 use longhaul_core::protocol::config::LedgerConfig;
@@ -7,7 +7,7 @@ use longhaul_core::protocol::entry::ClaimKind;
 use longhaul_memory::PublishFate;
 
 impl Bench {
-    /// Writes to the ledger what another version would, with these properties besides.
+    /// Writes an entry of another version to the ledger, with these additional properties.
     fn write_newer(&self, entry: &Entry, more: &[(&str, &str)]) {
         let mut message = ledger::message(entry, b"");
         let mut properties = message.properties.to_map();
@@ -34,13 +34,13 @@ async fn a_claim_with_unknown_properties_counts() {
     let fold = bench.driver.lanes[-1].core.machine().fold(task);
     assert_eq!((fold.epoch, fold.owner), (Epoch(1), OwnerId(7)));
     assert_eq!(bench.driver.stats.read().started, 0);
-    // It falls silent, and is followed.
+    // The other worker falls silent, and this one takes over.
     bench.run_for(20 * SECOND).await;
     assert_eq!(bench.shown().last().unwrap().1.state, TaskState::Completed);
     assert_eq!(bench.driver.stats.read().malformed, 0);
 }
 
-/// A kind or a state that this version does not know is counted, changes nothing, and keeps its key
+/// A kind or state that this version does not know is counted, changes nothing, and keeps its key
 /// when the task's own keys are removed.
 #[tokio::test(start_paused = true)]
 async fn unknown_kinds_and_states_are_ignored_and_stay() {
@@ -87,9 +87,9 @@ async fn unknown_kinds_and_states_are_ignored_and_stay() {
     assert!(kept.iter().all(|key| !removed(key)), "{kept:?}");
 }
 
-/// To workers before version 3 a claim that parks a task is no entry: the next claim left a gap in
-/// their fold, and they ran the task as well. So they are kept out before the first such claim, and
-/// not by a version that parks nothing.
+/// Workers before version 3 do not know a claim that parks a task: the next claim left a gap in
+/// their fold, and they ran the task as well. So they are excluded before the first such claim, and
+/// only by a version that parks tasks.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_of_an_earlier_version_keeps_its_workers_out_before_a_task_is_parked() {
     let earlier = LedgerConfig { version: 4, protocol_min: 2, ..brisk().ledger() };
@@ -122,7 +122,7 @@ async fn a_ledger_of_an_earlier_version_keeps_its_workers_out_before_a_task_is_p
     assert_eq!(bench.driver.stats.read().malformed, 0);
 }
 
-/// The end of a task that another version has shown is shown again word for word, with the fields
+/// The end of a task that another version has shown is shown again word for word, including fields
 /// that this version does not know.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_restored_keeps_unknown_fields() {

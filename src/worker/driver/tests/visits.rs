@@ -1,9 +1,9 @@
-//! What an event costs must not grow with what the worker has.
+//! The cost of an event must not grow with the number of partitions or tasks.
 
 use super::*;
 
-/// Each event made the worker look at all of its partitions, several times: with sixteen of them it
-/// was slower than with four.
+/// Regression: at each event the worker looked at all of its partitions, several times. With 16
+/// partitions it was slower than with 4.
 #[tokio::test(start_paused = true)]
 async fn an_event_of_one_partition_is_no_matter_of_the_others() {
     let mut looks = Vec::new();
@@ -27,7 +27,7 @@ async fn an_event_of_one_partition_is_no_matter_of_the_others() {
     assert!(looks[0] >= 10 && looks[1] <= 2 * looks[0], "{looks:?}");
 }
 
-/// Slots that one partition gives back are what the tasks of others wait for.
+/// Slots that one partition frees are available to the tasks of others.
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_free_goes_to_whichever_partition_waits_for_it() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
@@ -47,9 +47,9 @@ async fn a_slot_that_is_free_goes_to_whichever_partition_waits_for_it() {
     }
 }
 
-/// Where many tasks waited for the same many others, each entry about one of these made the worker
-/// look up all of them again for each task that waited: with 1,000 of both it looked up a million
-/// tasks, and did nothing else meanwhile.
+/// Regression: if many tasks waited for the same many others, each entry on one of these made the
+/// worker look up all of them again for each waiting task. With 1,000 of both it looked up a
+/// million tasks, and did nothing else meanwhile.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_task_is_no_matter_of_the_others_that_are_waited_for() {
     const MANY: usize = 40;
@@ -61,7 +61,7 @@ async fn the_end_of_a_task_is_no_matter_of_the_others_that_are_waited_for() {
             Ok(Text("done".to_owned()))
         });
         let seconds: Vec<_> = (5..).take(MANY).map(|seconds: u32| seconds.to_string()).collect();
-        // They end from both sides of the list to its middle.
+        // They end from both ends of the list towards its middle.
         let named = seconds.iter().step_by(2).chain(seconds.iter().skip(1).step_by(2).rev());
         let submit = |bench: &Bench, seconds: &String| {
             bench.submit(&[("seconds", seconds), ("IDEMPOTENCY_KEY", seconds)])

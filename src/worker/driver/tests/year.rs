@@ -1,20 +1,20 @@
-//! A year in minutes: with periods of seconds and constant work, whatever a worker keeps, and
-//! whatever stands on its compacted topics, has the same size after many cycles as after a few.
+//! A year in minutes: with periods of seconds and constant work, the memory of a worker and its
+//! compacted topics must have the same size after many cycles as after a few.
 
 use super::*;
 use longhaul_core::settings::{Limit, QueueSettings};
 
-/// Cycles of a short run, after those in which everything comes to its size. `LONGHAUL_TEST_YEAR=N`
-/// runs N.
+/// Cycles of a short run, after the warm-up in which all sizes settle. `LONGHAUL_TEST_YEAR=N` runs
+/// N.
 const CYCLES: usize = 360;
 const WARM_UP: usize = 180;
 const COMPACTED_EVERY: usize = 30;
-/// Samples of a long run: each of them costs as much as several cycles.
+/// Samples of a long run. Each of them costs as much as several cycles.
 const SAMPLES: usize = 600;
 
-/// The texts of ids and times get longer, and what is sampled in the middle of a period differs.
+/// The texts of ids and times get longer, and samples at different moments of a period differ.
 const GROWTH_MAX: f64 = 1.25;
-/// Something of this size, in bytes of its debug form or in keys, may come and go.
+/// Anything up to this size, in bytes of its debug form or in keys, may come and go.
 const SMALL: usize = 3_000;
 const FEW: usize = 60;
 
@@ -23,7 +23,7 @@ fn config() -> WorkerConfig {
     WorkerConfig { retention, ledger_retention, key_retention: 10 * SECOND, ..brisk() }
 }
 
-/// A task whose message says that its first attempt fails fails.
+/// A task whose message has the property `fails` fails at its first attempt.
 async fn work(context: TaskContext) -> Result<Text, TaskError> {
     if context.properties().contains_key("fails") && context.attempt() == 1 {
         return Err(TaskError::retry_after(SECOND, "as told"));
@@ -33,7 +33,7 @@ async fn work(context: TaskContext) -> Result<Text, TaskError> {
 }
 
 impl Bench {
-    /// What happens in each cycle: at least one task for each thing that a worker remembers.
+    /// The events of each cycle: at least one task for each kind of data that a worker remembers.
     fn cycle(&self, cycle: usize, before: TaskId) -> TaskId {
         let unique = format!("cycle {cycle}");
         let plain = self.submit(&[]);
@@ -50,8 +50,8 @@ impl Bench {
         plain
     }
 
-    /// The size of each thing that a worker keeps: the length of its debug form stands for that of
-    /// all collections in it. And the keys of each compacted topic.
+    /// The size of each part of a worker: the length of its debug form stands for the sizes of all
+    /// collections in it. Also the number of keys of each compacted topic.
     fn sizes(&self) -> Vec<(&'static str, usize, usize)> {
         let lane = &self.driver.lanes[-1];
         let queue = &self.driver.queues[0];
@@ -61,7 +61,7 @@ impl Bench {
             |it: &&Message| !it.key.as_deref().is_some_and(|key| key.starts_with("period/"));
         let keys =
             |topic: &str| self.broker.view(&self.at(topic, -1), true).iter().filter(counts).count();
-        // What is sealed parts into ranges where tasks end in different ways: protocol.md has the
+        // The sealed tasks split into ranges where tasks end in different ways; protocol.md has the
         // figures.
         let sealed = text(lane.core.machine().seals());
         let parts = queue.core.parts().map(|(name, part)| (name, text(part), SMALL));
@@ -84,8 +84,9 @@ impl Bench {
     }
 }
 
-/// The register of a debounced key grew by an entry in each period, in the memory of every worker,
-/// and each event on it went through all of them. Nothing that ran for minutes showed it.
+/// Regression: the register of a debounced key grew by an entry in each period, in the memory of
+/// every worker, and each event on it went through all of them. Tests that ran for minutes did not
+/// show it.
 #[tokio::test(start_paused = true)]
 async fn nothing_grows_with_the_number_of_cycles() {
     let cycles = std::env::var("LONGHAUL_TEST_YEAR").ok().and_then(|it| it.parse().ok());

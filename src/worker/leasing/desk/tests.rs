@@ -1,4 +1,4 @@
-//! Who gets which task.
+//! Which request gets which task.
 
 use super::*;
 use longhaul_core::task::EntryId;
@@ -18,7 +18,8 @@ fn of(name: &str) -> Option<TaskType> {
 }
 
 impl Bench {
-    /// Each asks for so many of these types, in this order; for any, if there are none.
+    /// Requests, in this order, for a number of tasks of these types, or of any type if there are
+    /// none.
     fn of(wishes: &[(usize, &[&str])]) -> Self {
         let mut bench = Self { desk: LeaseQueue::default(), replies: BTreeMap::new() };
         for (id, (count, types)) in (1..).zip(wishes) {
@@ -32,7 +33,7 @@ impl Bench {
         bench
     }
 
-    /// Who is to have a task of this type.
+    /// The request that gets a task of this type.
     fn bind(&mut self, entry: u64, task_type: Option<TaskType>) -> Option<u64> {
         self.desk.bind(task(entry), task_type).map(|bound| bound.wish.0)
     }
@@ -60,7 +61,7 @@ fn a_task_without_a_type_is_for_whoever_takes_any() {
     let mut bench = Bench::of(&[(1, &["a"]), (1, &[])]);
     assert_eq!(bench.bind(1, Some(TaskType::of(None))), Some(2));
     assert_eq!(bench.bind(2, Some(TaskType::of(None))), None);
-    // Before anybody asks for types none is looked for.
+    // Without a request for types, none is looked for.
     assert_eq!(Bench::of(&[(1, &[])]).bind(1, None), Some(1));
 }
 
@@ -85,15 +86,15 @@ fn a_request_that_is_given_up_asks_for_nothing() {
     assert_eq!((bench.desk.free(), bench.desk.wanted(), bench.desk.typed.len()), (0, None, 0));
 }
 
-/// A name twice is a name.
+/// A repeated name counts once.
 #[test]
 fn a_type_that_is_named_twice_counts_once() {
     let bench = Bench::of(&[(1, &["a", "a"])]);
     assert_eq!(bench.wanted("a"), 1);
 }
 
-/// A request that does not wait was forgotten while the claim for it was on its way: the task was
-/// given back, and nobody who asked so got any.
+/// Regression: a request that does not wait was forgotten while the claim for it was in flight. The
+/// task was given back, so such requests never got a task.
 #[test]
 fn who_may_wait_no_longer_waits_for_what_is_on_its_way_and_for_nothing_else() {
     let mut bench = Bench::of(&[(3, &["a"]), (1, &[])]);

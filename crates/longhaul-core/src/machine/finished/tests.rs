@@ -1,4 +1,4 @@
-//! The set against a plain map, and how little room it takes.
+//! Compares the set with a plain map, and checks its size.
 
 use super::*;
 use crate::task::EntryId;
@@ -69,7 +69,7 @@ prop_compose! {
     }
 }
 
-/// In which order tasks are put in.
+/// The order in which tasks are inserted.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Up,
@@ -88,7 +88,7 @@ impl Order {
     }
 }
 
-/// What happens to the set: a task is put in, taken out, or all of a range are.
+/// An operation on the set.
 #[derive(Clone, Debug)]
 enum Happens {
     Put(u16, Box<Task>),
@@ -156,9 +156,8 @@ proptest! {
     }
 }
 
-/// Tasks that were put in with their ids in order never split a chunk, and none came before all
-/// others: no test noticed when half of a chunk was lost, and none when each task got a chunk of
-/// its own, or room for more than it needs.
+/// Earlier, tasks were only inserted in order, which never splits a chunk: no test failed when half
+/// of a chunk was lost, when each task got a chunk of its own, or when a chunk had too much room.
 #[test]
 fn chunks_are_full_whatever_the_order_and_have_little_room_to_spare() {
     for (order, expected) in [
@@ -183,8 +182,8 @@ fn chunks_are_full_whatever_the_order_and_have_little_room_to_spare() {
     }
 }
 
-/// Of a chunk in which more owners have ended tasks than it can name some are forgotten, but none
-/// that is needed.
+/// A chunk in which more owners have ended tasks than it can name forgets some, but none that is
+/// needed.
 #[test]
 fn a_chunk_may_see_any_number_of_owners() {
     let mut finished = FinishedTasks::default();
@@ -207,8 +206,8 @@ fn a_chunk_may_see_any_number_of_owners() {
     assert!(finished.chunks.values().all(|chunk| chunk.owners.len() <= CHUNK_MAX));
 }
 
-/// Finished tasks are most of what a worker knows: a million of them are to fit into 128 MB with
-/// all else that is kept of them.
+/// Finished tasks are most of a worker's data: a million of them must fit into 128 MB, including
+/// all related data.
 #[test]
 fn a_record_is_small() {
     assert!(size_of::<FinishedRecord>() <= 104, "{}", size_of::<FinishedRecord>());

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// The claim of another worker that gives the task so many attempts, if it says so.
+/// The claim of another worker, with this `max_attempts` if any.
 fn claim_giving(epoch: u32, gives: Option<u32>) -> Entry {
     let Entry::Claim(claim) = claim_by(OTHER, epoch) else { panic!("not a claim") };
     Entry::Claim(Claim { gives: gives.and_then(NonZeroU32::new), ..claim })
 }
 
-/// What follows for the bench's machine, which gives three attempts, when the owner of the last of
+/// The decision of the bench's machine, whose `max_attempts` is 3, when the owner of the last of
 /// these claims is gone.
 fn follows(claims: &[Option<u32>]) -> (Bench, Decision) {
     let mut bench = Bench::new();
@@ -26,8 +26,8 @@ fn given(claim: &Entry) -> (u32, Option<u32>) {
     (claim.attempt, claim.gives.map(NonZeroU32::get))
 }
 
-/// A worker that gave three attempts closed a task for good whose own worker gave five, and ran one
-/// again whose worker gave one.
+/// Regression: a worker with three attempts closed a task for good whose own worker gave five, and
+/// ran one again whose worker gave one.
 #[test]
 fn whether_a_task_has_another_attempt_goes_by_its_last_claim() {
     let claim = |kind, attempt| Decision::Claim(NextClaim { kind, attempt });
@@ -44,8 +44,8 @@ fn whether_a_task_has_another_attempt_goes_by_its_last_claim() {
     }
 }
 
-/// Beyond its own number a worker gives the attempt that it claims, and no other: a start above the
-/// number of the claim would break C-04.
+/// A worker whose number is below the attempt that it claims gives that attempt and no further one:
+/// a start above the number of the claim would break C-04.
 #[test]
 fn a_claim_says_its_writers_number_and_never_less_than_its_attempt() {
     let (mut bench, _) = follows(&[]);
@@ -60,7 +60,7 @@ fn a_claim_says_its_writers_number_and_never_less_than_its_attempt() {
     assert_eq!(bench.machine.max_attempts(T), 5);
 }
 
-/// The number of a task's message is on the claims already. If it came later, with the settings of
+/// The number in a task's message is already on the claims. If it came later, with the settings of
 /// the queue, the last claim counts until the next one.
 #[test]
 fn a_task_with_its_own_number_needs_no_other() {
@@ -83,7 +83,7 @@ fn a_task_with_its_own_number_needs_no_other() {
     assert_eq!(bench.machine.decide(T, true, None), Decision::Claim(used_up));
 }
 
-/// An attempt that goes on through a self-fence, and ends before the ledger was read again, is
+/// An attempt that goes on through a self-fence, and ends before the ledger is read again, is
 /// judged by its own claim.
 #[test]
 fn a_self_fence_keeps_the_number() {
@@ -94,7 +94,7 @@ fn a_self_fence_keeps_the_number() {
     assert_eq!(bench.machine.max_attempts(T), 5);
 }
 
-/// Millions of tasks may wait for another attempt.
+/// Millions of tasks may wait for another attempt, so the number must not enlarge a task.
 #[test]
 fn a_task_takes_no_more_room_for_it() {
     assert_eq!(size_of::<Task>(), 336);

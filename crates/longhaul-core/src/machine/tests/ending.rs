@@ -1,5 +1,5 @@
-//! From the end of a task to its seal: who shows it, who acknowledges it, and what a seal says of
-//! it.
+//! From the end of a task to its seal: which worker shows it, which one acknowledges it, and its
+//! data in the seal.
 
 use super::*;
 use crate::protocol::seal::EndedCounts;
@@ -8,7 +8,7 @@ fn member(index: u32) -> TaskId {
     TaskId { batch_index: Some(index), ..T }
 }
 
-/// The same entry of another task.
+/// The same entry for another task.
 fn of(id: TaskId, mut entry: Entry) -> Entry {
     if let Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) = &mut entry {
         key.task = id;
@@ -96,7 +96,7 @@ fn a_task_whose_last_key_goes_is_forgotten() {
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// A batch of two: the first has ended here and its outcome is on its way, the second runs
+/// A batch of two. The first task has ended here and its outcome is in flight, the second runs
 /// elsewhere, and neither is held any more.
 fn half_of_a_batch() -> (Bench, Done) {
     let [first, second] = [member(0), member(1)];
@@ -113,8 +113,8 @@ fn half_of_a_batch() -> (Bench, Done) {
     (bench, done)
 }
 
-/// The ack of a batch waits for all of its tasks; whoever waits with it shows the end of those that
-/// others have run, although it does not hold them any more.
+/// The ack of a batch waits for all of its tasks. A worker that waits with it shows the end of
+/// tasks that others have run, although it does not hold them any more.
 #[test]
 fn who_waits_for_a_batch_shows_the_end_of_the_rest_of_it() {
     let [first, second] = [member(0), member(1)];
@@ -138,7 +138,7 @@ fn the_end_of_a_task_that_nobody_here_waits_for_is_nobodys_business_here() {
     assert_eq!(bench.land(&end), []);
 }
 
-/// The same when the others had ended before: nothing that is read any more speaks of them.
+/// The same if the others had ended before: no entry that is still to be read is about them.
 #[test]
 fn who_waits_for_a_batch_shows_what_had_ended_before() {
     let [first, second] = [member(0), member(1)];
@@ -152,7 +152,7 @@ fn who_waits_for_a_batch_shows_what_had_ended_before() {
     assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
 }
 
-/// Somebody asked for the end of a message of the batch that does not exist.
+/// A client requested the cancel of a task of the batch that does not exist.
 #[test]
 fn a_task_that_was_never_there_keeps_no_entry_from_being_acknowledged() {
     let mut bench = Bench::new();
@@ -186,7 +186,7 @@ fn a_seal_counts_how_its_tasks_have_ended() {
         bench.machine.metadata_stored(next(entry));
     }
     bench.actions();
-    // In any order, and more than once.
+    // In any order, and repeatedly.
     let ids = [6, 1, 8, 2, 4, 3, 7, 1, 5].map(next);
     let (counts, ended) = seal_of(&mut bench, &ids);
     assert_eq!(counts, EndedCounts { completed: 3, failed: 2, cancelled: 1, expired: 2 });
@@ -294,7 +294,7 @@ fn an_outcome_that_a_takeover_has_overtaken_is_given_up() {
     assert_eq!(bench.land(&Entry::Done(done)), []);
 }
 
-/// Whatever else is read of the task meanwhile says nothing about the outcome.
+/// Other entries of the task say nothing about the outcome.
 #[test]
 fn an_outcome_is_waited_for_until_it_comes_back() {
     let mut bench = Bench::new();
@@ -306,7 +306,7 @@ fn an_outcome_is_waited_for_until_it_comes_back() {
     assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(T)]);
 }
 
-/// The claim that closes a task with no attempt left is the end itself.
+/// The claim that closes a task without an attempt left is its end.
 #[test]
 fn a_claim_that_closes_leads_to_the_dead_letter() {
     let mut bench = Bench::new();
@@ -321,9 +321,9 @@ fn a_claim_that_closes_leads_to_the_dead_letter() {
     assert_eq!(bench.actions(), [Action::ShowOutcome(T)]);
 }
 
-/// A closing claim was given up when its session broke, and a second one sent. The first had
-/// landed: its worker saw to nothing that follows, and all others left that to it, until a seal was
-/// due.
+/// Regression: a closing claim was given up when its session broke, and a second one was sent. The
+/// first had landed: its worker did nothing that follows, and all others left that to it, until a
+/// seal was due.
 #[test]
 fn a_closing_claim_that_lands_after_it_was_given_up_is_followed_by_the_end() {
     let mut bench = Bench::new();

@@ -1,5 +1,5 @@
-//! Self-fences: what is kept, what the second reading of the ledger makes of it, and what the
-//! driver is told meanwhile.
+//! Self-fences: the state that is kept, the effects of the second reading of the ledger, and the
+//! messages to the driver meanwhile.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn cancel() -> Entry {
 }
 
 impl Bench {
-    /// A machine that runs the task in its first epoch, with the claim and the outcome that ended
-    /// it if there is one.
+    /// A machine that runs the task in its first epoch, with the claim and, if it has ended, the
+    /// outcome.
     fn at_work(outcome: Option<Outcome>) -> (Self, Entry, Option<Entry>) {
         let mut bench = Self::new();
         bench.machine.delivered(T, None);
@@ -24,8 +24,8 @@ impl Bench {
         (bench, claim, done)
     }
 
-    /// Fences the machine, has it read this log from the start, and answers with what it does at
-    /// the end of it.
+    /// Fences the machine, lets it read this log from the start, and returns its actions at the
+    /// end.
     fn fence(&mut self, log: &[&Entry]) -> Vec<Action> {
         self.machine.fence(NEW_ME);
         assert_eq!(self.actions(), []);
@@ -50,7 +50,7 @@ fn an_attempt_that_the_ledger_still_shows_goes_on() {
     assert_eq!(Bench::new().machine.owners_alive(), [ME]);
 }
 
-/// Each of them is a heartbeat.
+/// Each entry of the list is a heartbeat.
 #[test]
 fn an_owner_is_kept_alive_once_however_many_attempts_it_has() {
     let next = TaskId { entry: T.entry + 1, ..T };
@@ -71,7 +71,7 @@ fn an_attempt_that_was_taken_over_meanwhile_is_stopped() {
     assert_eq!(bench.machine.owners_alive(), [NEW_ME]);
 }
 
-/// A cancel that came during the fence was read before anybody could be told.
+/// A cancel during the self-fence was read before any processor could be told.
 #[test]
 fn an_attempt_that_was_cancelled_meanwhile_is_told() {
     let (mut bench, claim, _) = Bench::at_work(None);
@@ -95,8 +95,8 @@ fn an_attempt_that_ends_during_the_fence_is_told_at_its_end() {
     assert_eq!((done.key.owner, done.outcome), (ME, Outcome::Completed));
 }
 
-/// An outcome that was on its way may have been lost: it is published again under a fresh key, and
-/// the first one that lands counts.
+/// An outcome in flight may have been lost. It is published again under a fresh key, and the first
+/// one that lands counts.
 #[test]
 fn an_outcome_that_was_not_read_back_is_published_again() {
     let (mut bench, claim, first) = Bench::at_work(Some(Outcome::Completed));
@@ -109,8 +109,8 @@ fn an_outcome_that_was_not_read_back_is_published_again() {
     assert_eq!(bench.land(&first), [Action::ShowOutcome(T)]);
 }
 
-/// A task that had asked for an hour's rest was due at once when a self-fence came before its
-/// outcome was read back.
+/// Regression: a task that was put off for an hour was due at once when a self-fence came before
+/// its outcome was read back.
 #[test]
 fn what_was_given_back_for_a_while_is_given_back_for_that_while() {
     let hour = Outcome::Released(NextAttempt::new(3_600_000, 3_600_000));
@@ -125,8 +125,8 @@ fn what_was_given_back_for_a_while_is_given_back_for_that_while() {
     assert_eq!(bench.stage(), Some(Stage::Idle));
 }
 
-/// A claim that came back too late, and was given back, and then the worker fenced itself before
-/// that was read.
+/// A claim came back too late and was given back, and the worker fenced itself before that was
+/// read.
 #[test]
 fn a_late_claim_is_given_back_after_a_self_fence_too() {
     let mut bench = Bench::new();
@@ -145,7 +145,7 @@ fn a_late_claim_is_given_back_after_a_self_fence_too() {
     assert!(matches!(done.outcome, Outcome::Released(_)));
 }
 
-/// The ledger shows a claim of this process that nothing here runs: of a former id, as well.
+/// The ledger shows a claim of this process, possibly under a former id, without a running attempt.
 #[test]
 fn a_claim_that_nothing_runs_is_released_at_the_end_of_the_reading() {
     let mut bench = Bench::new();
@@ -186,8 +186,7 @@ fn what_ended_before_the_reading_did_not_end_live() {
     assert!(!bench.machine.ended_live(T, None));
 }
 
-/// The driver drops what is queued of an epoch that is over, and must keep what is of one that is
-/// not.
+/// The driver drops queued entries of an epoch that is over, and must keep those of a current one.
 #[test]
 fn the_driver_is_told_what_an_epoch_still_needs() {
     let (mut bench, ..) = Bench::at_work(None);
@@ -251,7 +250,7 @@ fn a_checkpoint_is_published_by_the_epoch_that_runs() {
     assert_eq!((key.epoch, key.owner), (Epoch(1), ME));
 }
 
-/// An outcome of an epoch that was superseded is nobody's.
+/// An outcome of a superseded epoch belongs to no attempt.
 #[test]
 fn the_end_of_another_epoch_is_not_published() {
     let (mut bench, ..) = Bench::at_work(None);
@@ -260,8 +259,9 @@ fn the_end_of_another_epoch_is_not_published() {
     assert!(matches!(bench.stage(), Some(Stage::Running(run)) if run.ended.is_none()));
 }
 
-/// A result was refused for its size, and before the worker heard of that it had fenced itself: the
-/// attempt was published as completed once more, with the reason of the refusal for its result.
+/// Regression: a result was refused for its size, and before the worker learned of that it had
+/// fenced itself. The attempt was published as completed once more, with the reason of the refusal
+/// as its result.
 #[test]
 fn a_refusal_that_comes_after_a_self_fence_ends_the_attempt() {
     let (mut bench, claim, done) = Bench::at_work(Some(Outcome::Completed));

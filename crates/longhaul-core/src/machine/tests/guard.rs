@@ -1,12 +1,12 @@
-//! The machine is led astray: what an invariant forbids does not leave it, and the task is left to
-//! others.
+//! The machine is given a wrong state: an action that an invariant forbids is not performed, and
+//! the task is left to other workers.
 
 use super::*;
 use crate::protocol::invariants::{ACK, ADOPTION, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use crate::protocol::key::SealKey;
 use crate::protocol::seal::{EndedCounts, Seal};
 
-/// The numbers of the invariants that kept an action from leaving, and the actions that did leave.
+/// The numbers of the invariants that stopped an action, and the performed actions.
 fn parted(actions: Vec<Action>) -> (Vec<&'static str>, Vec<Action>) {
     let is_refusal = |action: &Action| matches!(action, Action::SetAside { .. });
     let (refusals, left): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_refusal);
@@ -18,7 +18,7 @@ fn parted(actions: Vec<Action>) -> (Vec<&'static str>, Vec<Action>) {
 }
 
 impl Bench {
-    /// The machine believes this about the task, whatever the ledger says.
+    /// Sets the machine's stage of the task, whatever the ledger says.
     fn believe(&mut self, stage: Stage) {
         self.machine.set_stage(T, stage);
     }
@@ -34,7 +34,7 @@ impl Bench {
         (bench, claim)
     }
 
-    /// A machine that knows of a task that another worker has ended.
+    /// A machine that knows a task that another worker has ended.
     fn ended(outcome: Outcome) -> Self {
         let mut bench = Self::new();
         bench.land(&claim_by(OTHER, 1));
@@ -42,7 +42,8 @@ impl Bench {
         bench
     }
 
-    /// One invariant has kept the last action from leaving, and only this has left instead.
+    /// Checks that one invariant has stopped the last action, and that only `instead` was
+    /// performed.
     #[track_caller]
     fn refused(&mut self, number: &str, instead: &[Action]) {
         let (numbers, left) = parted(self.actions());
@@ -80,7 +81,7 @@ fn nothing_starts_outside_the_own_accepted_claim() {
     bench.land(&claim_by(OTHER, 1));
     bench.actions();
     bench.machine.claim_came_back(T, &claim, true, false);
-    // The payload had gone before, with the lost claim; and whoever runs the task has nothing to
+    // The payload was dropped with the lost claim, and the worker that runs the task has nothing to
     // give back.
     let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
     bench.refused(START, &[stop]);
@@ -106,7 +107,7 @@ fn no_outcome_leaves_of_an_epoch_that_is_not_the_own_one() {
         bench.machine.finished(T, Epoch(1), Outcome::Completed);
         bench.refused(OUTCOME, &[]);
     }
-    // What was not started may be given back, but not what another worker runs.
+    // An attempt that was not started may be given back, but not one that another worker runs.
     bench.believe(Stage::Running(AttemptRun { owner: OTHER, ..RUN }));
     bench.machine.finished(T, Epoch(1), Outcome::Released(NextAttempt::default()));
     bench.refused(OUTCOME, &[]);
@@ -145,8 +146,8 @@ fn nothing_is_acknowledged_before_its_end_was_written() {
     bench.refused(DEAD_LETTER, &[]);
 }
 
-/// Of a batch the other tasks are set aside as well: an entry is acknowledged as a whole, and
-/// nobody else would see to their ack.
+/// The other tasks of a batch are set aside as well: an entry is acknowledged as a whole, and no
+/// other worker would acknowledge it.
 #[test]
 fn a_batch_is_not_acknowledged_before_the_end_of_its_last_task() {
     let mut bench = Bench::new();
@@ -195,8 +196,7 @@ fn no_end_is_shown_that_the_ledger_does_not_have() {
     bench.refused(VIEW, &[]);
 }
 
-/// What is published in the end is looked at as well: the driver puts it together when the machine
-/// has long decided.
+/// The published entry is checked as well: the driver builds it long after the machine has decided.
 #[test]
 fn an_entry_that_differs_from_the_ledger_is_not_shown() {
     let mut bench = Bench::ended(Outcome::Completed);
@@ -215,7 +215,7 @@ fn an_unknown_task_is_not_claimed_without_its_delivery() {
     bench.refused(ADOPTION, &[]);
 }
 
-/// A machine that has set the task aside while it ran it, and that gives its epoch back.
+/// A machine that has set its running task aside, and gives its epoch back.
 fn aside() -> (Bench, OnceKey) {
     let (mut bench, claim) = Bench::running();
     bench.machine.claim_came_back(T, &claim, true, false);
@@ -226,8 +226,8 @@ fn aside() -> (Bench, OnceKey) {
     }
 }
 
-/// This worker's heartbeats go on: what the ledger shows as running by it must be given back, or
-/// nobody would ever take it.
+/// This worker's heartbeats go on: the attempt that the ledger shows as running on it must be given
+/// back, or no other worker would ever take it.
 #[test]
 fn what_was_set_aside_is_given_back_until_that_is_stored() {
     let (mut bench, key) = aside();
@@ -240,7 +240,7 @@ fn what_was_set_aside_is_given_back_until_that_is_stored() {
     assert_eq!(bench.stage(), Some(Stage::Aside { release: None }));
 }
 
-/// Each time that something was read of the task it was given back once more.
+/// Regression: each further entry of the task led to another release.
 #[test]
 fn what_was_set_aside_is_given_back_once_at_a_time() {
     let (mut bench, key) = aside();
@@ -250,7 +250,7 @@ fn what_was_set_aside_is_given_back_once_at_a_time() {
     assert_eq!((bench.actions(), bench.stage()), (vec![], before));
 }
 
-/// Its processor has ended: there is nothing to be stopped.
+/// Its processor has ended, so there is nothing to stop.
 #[test]
 fn what_is_set_aside_after_its_end_is_not_stopped() {
     let mut bench = Bench::new();
@@ -260,7 +260,7 @@ fn what_is_set_aside_after_its_end_is_not_stopped() {
     bench.refused(VIEW, &[Action::DropPayload(T)]);
 }
 
-/// What is half read may show an epoch that is over, of which nothing can be given back.
+/// A partial fold may show an epoch that is over, of which nothing can be given back.
 #[test]
 fn nothing_is_given_back_before_the_ledger_was_read_to_its_end() {
     let (mut bench, claim) = Bench::running();
@@ -274,7 +274,7 @@ fn nothing_is_given_back_before_the_ledger_was_read_to_its_end() {
     assert!(matches!(bench.outcome().outcome, Outcome::Released(_)));
 }
 
-/// A claim that was on its way when its task was set aside counts when it lands.
+/// A claim in flight counts when it lands after its task was set aside.
 #[test]
 fn a_claim_that_lands_after_its_task_was_set_aside_is_given_back() {
     let mut bench = Bench::new();
@@ -294,7 +294,7 @@ fn nothing_more_is_done_about_what_was_set_aside() {
     bench.machine.read_payload(T);
     bench.machine.claim(T, NextClaim { kind: ClaimKind::Run, attempt: 1 });
     assert_eq!(bench.actions(), []);
-    // Another worker runs it and ends it; its delivery comes again.
+    // Another worker runs and ends the task; its delivery comes again.
     bench.land(&claim_by(OTHER, 2));
     bench.land(&done_by(OTHER, 2, Outcome::Completed));
     bench.machine.delivered(T, None);
@@ -313,7 +313,7 @@ fn seal_of(some: &[EntryId]) -> Entry {
     Entry::Seal(Seal { key, counts, entries })
 }
 
-/// A seal that names too much loses a task for good: each task that it names is looked at.
+/// A seal that names too much loses a task for good, so each task that it names is checked.
 #[test]
 fn no_seal_leaves_that_names_what_this_worker_has_not_closed() {
     let publish = |bench: &mut Bench, some: &[EntryId]| {
@@ -322,20 +322,20 @@ fn no_seal_leaves_that_names_what_this_worker_has_not_closed() {
     };
     let none = (vec![SEAL], vec![]);
     let next = EntryId { entry: 8, ..T.entry_id() };
-    // It runs, here or elsewhere.
+    // The task runs, here or elsewhere.
     let mut bench = Bench::new();
     bench.land(&claim_by(OTHER, 1));
     assert_eq!(publish(&mut bench, &[T.entry_id()]), none);
     assert!(bench.machine.is_aside(T));
-    // Another worker has ended it: this one has not seen to the rest.
+    // Another worker has ended the task, and this one has not done the rest.
     let mut bench = Bench::ended(Outcome::Completed);
     assert_eq!(publish(&mut bench, &[T.entry_id()]), none);
-    // It is closed, but not what comes with it.
+    // The task is closed, but not the second entry.
     let mut bench = Bench::new();
     closed(&mut bench);
     assert_eq!(publish(&mut bench, &[T.entry_id(), next]), none);
     assert!(!bench.machine.is_aside(T) && !bench.machine.seals_underway());
-    // A delivery came again: the ack is still to be done.
+    // A delivery came again: the ack is still missing.
     bench.machine.delivered(T, None);
     bench.actions();
     let (numbers, _) = publish(&mut bench, &[T.entry_id()]);
@@ -345,19 +345,20 @@ fn no_seal_leaves_that_names_what_this_worker_has_not_closed() {
     closed(&mut bench);
     bench.machine.tasks.get_mut(T).unwrap().batch_size = Some(2);
     assert_eq!(publish(&mut bench, &[T.entry_id()]), none);
-    // What may be sealed is.
+    // An entry that may be sealed is sealed.
     let mut bench = Bench::new();
     closed(&mut bench);
     let (numbers, left) = publish(&mut bench, &[T.entry_id()]);
     assert!(numbers.is_empty() && left.len() == 1, "{numbers:?} {left:?}");
-    // A union says no more than the seals that it is made of.
+    // A union names no more than the seals that it is made of.
     bench.land(&seal_of(&[T.entry_id()]));
     let (numbers, left) = publish(&mut bench, &[T.entry_id()]);
     assert!(numbers.is_empty() && left.len() == 1, "{numbers:?} {left:?}");
     assert_eq!(publish(&mut bench, &[T.entry_id(), next]), none);
 }
 
-/// The worker would have waited for a seal that never left, and published no other.
+/// Regression: the worker would have waited for a seal that was never published, and published no
+/// other.
 #[test]
 fn a_seal_that_was_refused_is_not_under_way() {
     let mut bench = Bench::new();
@@ -368,7 +369,7 @@ fn a_seal_that_was_refused_is_not_under_way() {
     assert!(!bench.machine.seals_underway());
 }
 
-/// What a seal names is over, whoever was wrong about it.
+/// A task named by a seal is over, whichever worker was wrong about it.
 #[test]
 fn a_seal_ends_what_was_set_aside() {
     let (mut bench, _) = aside();
@@ -377,7 +378,7 @@ fn a_seal_ends_what_was_set_aside() {
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// The read that follows a self-fence shows what is still running under the former owner id.
+/// The read after a self-fence shows the attempts that still run under the former owner id.
 #[test]
 fn a_self_fence_forgets_what_was_set_aside_and_gives_it_back() {
     let (mut bench, _) = aside();
@@ -389,7 +390,7 @@ fn a_self_fence_forgets_what_was_set_aside_and_gives_it_back() {
     assert!(matches!(bench.outcome().outcome, Outcome::Released(_)));
 }
 
-/// An attempt that is kept through a self-fence was started before it: its outcome leaves.
+/// An attempt that is kept through a self-fence was started before it: its outcome is published.
 #[test]
 fn the_outcome_of_a_kept_attempt_leaves() {
     let (mut bench, claim) = Bench::running();

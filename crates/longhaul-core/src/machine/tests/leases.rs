@@ -1,4 +1,4 @@
-//! What is wrong with leases only in an order of things that is rare.
+//! Faults with leases that show only in a rare order of events.
 
 use super::*;
 use crate::protocol::key::RENEWAL_SERIAL;
@@ -15,8 +15,8 @@ fn key_of(entry: &Entry) -> OnceKey {
     key
 }
 
-/// The gateway waited for its second claim, and left the lease of the first one to itself: nobody
-/// held it, and the attempt was lost after the whole lease time.
+/// Regression: the gateway waited for its second claim and abandoned the lease of the first one. It
+/// had no holder, and the attempt was lost after the whole lease time.
 #[test]
 fn a_claim_that_was_given_up_and_lands_before_the_next_one_is_given_back() {
     let mut bench = gateway();
@@ -33,8 +33,8 @@ fn a_claim_that_was_given_up_and_lands_before_the_next_one_is_given_back() {
     assert!(actions.is_empty(), "the second one has lost: {actions:?}");
 }
 
-/// Gateways that are asked in turn jump over each other's serials. The last ones there are must not
-/// be reached: behind them they would begin anew, and keys would be used twice.
+/// Gateways that are asked in turn skip each other's serials. They must not reach the last serials:
+/// after those they would start over, and keys would be used twice.
 #[test]
 fn serials_do_not_come_to_their_end() {
     for (serial, jumps) in [(1_u64 << 62, true), (RENEWAL_SERIAL - 1, false)] {

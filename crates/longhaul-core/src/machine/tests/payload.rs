@@ -1,9 +1,9 @@
-//! Where a payload is kept, and when it goes.
+//! Where a payload is kept, and when it is dropped.
 
 use super::*;
 
-/// Another worker has failed at the task, whose payload is at hand here, with a delivery or read
-/// from the task topic.
+/// Another worker has failed at the task. This one has its payload, from a delivery or read from
+/// the task topic.
 fn retry(held: bool) -> Bench {
     let mut bench = Bench::new();
     if held {
@@ -38,8 +38,8 @@ fn a_payload_is_asked_for_once() {
     assert!(bench.has_payload());
 }
 
-/// The payload of a task that may still be adopted stays without its delivery; that of one that
-/// nobody has begun goes with it.
+/// Without its delivery, a payload is kept if the task may still be adopted, and dropped if no
+/// worker has begun the task.
 #[test]
 fn a_payload_goes_with_its_delivery_only_if_nothing_can_be_done_without() {
     let mut adoptable = retry(true);
@@ -71,8 +71,8 @@ fn a_payload_goes_with_the_last_key_of_its_task() {
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// What is held for long and does not run can be read again; what was delivered and never begun
-/// cannot be adopted.
+/// A task that is held for long and does not run can be read again. A task that was delivered and
+/// never begun cannot be adopted.
 #[test]
 fn only_what_waits_for_a_later_attempt_is_dropped_for_want_of_room() {
     let mut waits = retry(true);
@@ -92,8 +92,8 @@ fn only_what_waits_for_a_later_attempt_is_dropped_for_want_of_room() {
     assert!(bench.has_payload());
 }
 
-/// The end of the task may be read while its payload is: the dead letter carries it, and nothing
-/// else that comes then needs it.
+/// The end of the task may be read while its payload is. Only the dead letter still needs the
+/// payload then.
 #[test]
 fn a_payload_that_comes_too_late_is_kept_for_the_dead_letter_only() {
     for (outcome, next, then) in [
@@ -134,8 +134,8 @@ fn the_payload_of_what_was_set_aside_meanwhile_is_dropped() {
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
 
-/// What completes a task, or ends one that was cancelled, takes no payload, however often it has to
-/// be published; a dead letter and another attempt do.
+/// An outcome that completes a task, or ends a cancelled one, needs no payload, however often it is
+/// published. A dead letter and another attempt do.
 #[test]
 fn a_payload_is_spent_with_an_attempt_that_needs_it_no_more() {
     let next = NextAttempt::default();

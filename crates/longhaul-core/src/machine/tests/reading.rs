@@ -1,11 +1,11 @@
-//! What the machine keeps of the entries that it reads, and what it makes of its own claims among
+//! The machine's record of the entries that it reads, and its handling of its own claims among
 //! them.
 
 use super::*;
 
 impl Bench {
-    /// Lets an entry land that was published at this time, and answers with what is then known of
-    /// when the task began and came to its state.
+    /// Lands an entry that was published at this time. Returns the recorded times of the task's
+    /// begin and of its current state.
     fn land_at(&mut self, ms: u64, entry: &Entry) -> (Option<u64>, u64, u64, Option<u32>) {
         self.length += 1;
         let position = Position { ledger: 0, entry: self.length, batch_index: None };
@@ -16,8 +16,8 @@ impl Bench {
     }
 }
 
-/// The metadata topic shows when a task began, and its result is read where the outcome lies:
-/// entries that were not accepted must not speak of either.
+/// The metadata topic shows when a task began, and its result is read at the position of the
+/// outcome. Entries that were not accepted must not change either.
 #[test]
 fn only_what_was_accepted_says_when_a_task_began_and_came_to_its_state() {
     let claim = |owner, epoch, batch_size, base: Option<u64>| {
@@ -55,8 +55,8 @@ fn a_checkpoint_whose_key_is_gone_is_not_offered() {
     assert!(!saved(&bench));
 }
 
-/// A task has no attempt left, and nobody holds a delivery: whoever closes it has to see to the
-/// rest.
+/// A task has no attempt left, and no worker holds a delivery: the worker that closes the task must
+/// do the rest.
 #[test]
 fn who_closes_a_task_without_a_delivery_writes_its_dead_letter() {
     let mut bench = Bench::new();
@@ -72,8 +72,7 @@ fn who_closes_a_task_without_a_delivery_writes_its_dead_letter() {
     assert!(has_letter(&bench));
 }
 
-/// The owner that had fallen silent ended the task after all, before the claim of who wanted to
-/// adopt it.
+/// The owner that had fallen silent ended the task after all, before the claim of the adopter.
 #[test]
 fn who_came_too_late_to_adopt_a_task_leaves_its_end_to_others() {
     let mut bench = Bench::new();

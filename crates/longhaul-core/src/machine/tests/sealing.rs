@@ -1,4 +1,4 @@
-//! Which entries a seal may name, how many fit into one, and what the seals of others change.
+//! The entries that a seal may name, the limit of their number, and the effects of others' seals.
 
 use super::*;
 use crate::protocol::seal::{SEAL_BYTES_MAX, encode};
@@ -21,8 +21,8 @@ fn close(bench: &mut Bench, task: TaskId) {
     bench.actions();
 }
 
-/// A seal is for good: whatever the size of the batch is said to be, none is sealed of which
-/// something runs.
+/// A seal is final: whatever the claims say of the batch size, an entry with a running task is not
+/// sealed.
 #[test]
 fn an_entry_of_which_a_task_runs_is_not_sealed() {
     let mut bench = Bench::new();
@@ -36,10 +36,10 @@ fn an_entry_of_which_a_task_runs_is_not_sealed() {
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0);
 }
 
-/// What is larger than a seal may be would be refused by every reader.
+/// Every reader would refuse a larger seal.
 #[test]
 fn a_seal_is_as_large_as_it_may_be_and_takes_the_first_half_of_more() {
-    // Eighteen bytes each, in ledgers of their own, and the last one as many as are left.
+    // Eighteen bytes each, in ledgers of their own, and the last one has the remaining size.
     const FULL: u64 = 3_641;
     let place = |number: u64| {
         let entry = if number == FULL { 1 << 42 } else { 1 << 63 };
@@ -109,7 +109,7 @@ fn who_has_not_read_all_seals_does_not_merge_them() {
     assert_eq!(reading.actions().len(), 1);
 }
 
-/// What is known of a task may be its delivery alone, or its keys alone.
+/// A task may be known only by its delivery, or only by its keys.
 #[test]
 fn a_seal_has_no_more_to_end_than_there_is() {
     let mut closed_here = Bench::new();
@@ -125,7 +125,7 @@ fn a_seal_has_no_more_to_end_than_there_is() {
     assert_eq!(holder.machine.left(), 0, "it has no keys");
 }
 
-/// A reader that is sent back to the start of the ledger knows its seals already.
+/// A reader that starts over at the beginning of the ledger already knows its seals.
 #[test]
 fn a_seal_that_is_read_again_changes_nothing() {
     let mut bench = Bench::new();
@@ -148,8 +148,8 @@ fn a_seal_that_is_read_again_changes_nothing() {
     assert_eq!(bench.machine.fold(unknown), TaskFold::default());
 }
 
-/// Where all tasks come from another cluster and none of this one is ever sealed, memory does not
-/// grow for ever.
+/// If all tasks come from another cluster, and none of this one is ever sealed, memory must not
+/// grow without limit.
 #[test]
 fn dropped_entries_wait_for_a_seal_up_to_a_limit() {
     const MAX: u64 = 100_000;

@@ -1,5 +1,5 @@
-//! Two machines on one ledger, told whatever may happen to workers in any order: no invariant ever
-//! has to keep a step from being taken.
+//! Random walks: two machines on one ledger receive the events of workers in any order. No
+//! invariant ever has to stop a step.
 
 use super::super::finished::FinishedTasks;
 use super::*;
@@ -13,18 +13,18 @@ const TASKS: [TaskId; 3] = [
 ];
 const STRANGER: OwnerId = OwnerId(99);
 
-/// One machine and what it has asked for.
+/// A machine and its pending actions.
 struct Worker {
     machine: Machine,
     cursor: usize,
-    /// Where its bootstrap ends.
+    /// The end of its bootstrap.
     end: usize,
     out: Vec<Entry>,
     bodies: Vec<(TaskId, Epoch)>,
     asked: Vec<Action>,
 }
 
-/// What may be told, and of which task; the last number chooses among what fits.
+/// An event and its task. The last number chooses among the possible details.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     what: u8,
@@ -48,7 +48,7 @@ struct Walk {
     owners: u128,
     starts: usize,
     ends: usize,
-    /// All that the machines have asked for.
+    /// All actions of the machines.
     asked: Vec<Action>,
 }
 
@@ -98,7 +98,7 @@ impl Walk {
         self.settle(state)
     }
 
-    /// Takes what the machine asks for.
+    /// Performs the machine's actions.
     fn settle(&mut self, state: &mut Worker) -> Result<(), TestCaseError> {
         while let Some(action) = state.machine.poll_action() {
             self.asked.push(action.clone());
@@ -148,7 +148,7 @@ impl Walk {
         }
     }
 
-    /// An entry of a client, or of somebody who writes what no worker would.
+    /// Writes an entry of a client, or one that no worker would write.
     fn stranger(&mut self, task: TaskId, choice: usize) {
         let epoch = Epoch(u32::try_from(choice / 2).unwrap_or(0));
         let key = OnceKey { task, epoch, owner: STRANGER, serial: self.log.len() as u64 };
@@ -165,7 +165,7 @@ impl Walk {
 
     fn fence(&mut self, state: &mut Worker) {
         self.owners += 1;
-        // What was on its way may have landed.
+        // Entries in flight may have landed.
         self.log.append(&mut state.out);
         state.machine.fence(OwnerId(1_000 + self.owners));
         (state.cursor, state.end) = (0, self.log.len());
@@ -194,7 +194,7 @@ fn answer(machine: &mut Machine, asked: &Action, found: bool) {
         }
         Action::ShowOutcome(id) => {
             let phase = machine.fold(*id).phase;
-            // A seal may have come meanwhile: then nothing is left to show.
+            // If a seal has come meanwhile, nothing is left to show.
             if machine.task(*id).is_some() && machine.may_show(*id, phase) {
                 machine.metadata_stored(*id);
             }
@@ -225,8 +225,8 @@ fn workers() -> [Worker; 2] {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// The guards are for mistakes of the machine. What the ledger, the broker and the processors
-    /// do is none.
+    /// The guards are for bugs of the machine. No event of the ledger, the broker or the processors
+    /// may trigger them.
     #[test]
     fn no_step_is_ever_refused(steps in proptest::collection::vec(told(), 0..400)) {
         let (mut walk, mut workers) = (Walk::default(), workers());
@@ -235,8 +235,8 @@ proptest! {
         }
     }
 
-    /// Where a task is kept, in full or in little space, is nobody's business: the same walk leads
-    /// to the same steps.
+    /// The storage form of a task, full or compact, must not matter: the same walk leads to the
+    /// same steps.
     #[test]
     fn finished_tasks_in_little_space_are_the_same(steps in proptest::collection::vec(told(), 0..400)) {
         let mut walks = [false, true].map(|restless| {
@@ -265,7 +265,7 @@ proptest! {
     }
 }
 
-/// The walks above would prove nothing if they led nowhere.
+/// Proof that the walks lead somewhere.
 #[test]
 fn walks_start_tasks_and_acknowledge_them() {
     let mut rng = fastrand::Rng::with_seed(1);

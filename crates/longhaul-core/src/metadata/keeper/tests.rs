@@ -1,4 +1,4 @@
-//! What is removed, repaired, restored, and when.
+//! Removals, repairs and restores, and their times.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn shown(epoch: u32, terminal: bool) -> ShownEntry {
     ShownEntry { epoch: Some(epoch), terminal, last_updated_ms: 0, at: AT }
 }
 
-/// What is due of a task in this state, of which no end is on its way.
+/// The chore that is due for a task in this state, without an end in flight.
 fn poll(keeper: &mut MetadataMaintenance, now: Moment, fold: TaskFold) -> Option<Chore> {
     let repair = keeper.poll_repair(now, now, |_| fold, |_| false);
     repair.or_else(|| keeper.poll_removal(now, |_| fold))
@@ -39,8 +39,8 @@ fn an_outcome_is_removed_after_its_retention_whoever_wrote_it() {
     assert_eq!(poll(&mut keeper, at(97), completed(1)), None);
 }
 
-/// A worker whose wall clock was a day ahead deleted every result when it started, and each new one
-/// as soon as it stood there.
+/// Earlier, a worker whose wall clock was a day ahead deleted every result when it started, and
+/// each new one at once.
 #[test]
 fn one_wrong_wall_clock_deletes_no_result() {
     const AHEAD: u64 = 1_000_000_000;
@@ -53,8 +53,8 @@ fn one_wrong_wall_clock_deletes_no_result() {
     }
 }
 
-/// The clock of one writer was slow: what it wrote a moment ago looked over. An entry cannot be
-/// older than what stands before it.
+/// The clock of one writer was slow, so its entry of a moment ago looked old. An entry cannot be
+/// older than those before it.
 #[test]
 fn a_slow_clock_of_a_writer_deletes_no_result() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -65,7 +65,7 @@ fn a_slow_clock_of_a_writer_deletes_no_result() {
     assert_eq!(poll(&mut keeper, at(99), completed(1)), None);
 }
 
-/// A worker that got an old delivery once showed the end of a task after it had been removed.
+/// Earlier, a worker that got an old delivery showed the end of a task after it had been removed.
 #[test]
 fn an_end_that_was_shown_is_not_shown_again() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -80,7 +80,8 @@ fn an_end_that_was_shown_is_not_shown_again() {
     assert!(!keeper.has_shown_end(ID, Epoch(1)));
 }
 
-/// A broker that refused one entry of a task, and the outcome once, was never shown the outcome.
+/// Earlier, after a broker had refused one entry of a task and the outcome once, the outcome was
+/// never shown.
 #[test]
 fn an_end_that_was_refused_is_tried_again_until_it_stands() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -92,7 +93,7 @@ fn an_end_that_was_refused_is_tried_again_until_it_stands() {
     assert_eq!(poll(&mut keeper, at(60), completed(1)), None);
 }
 
-/// Two entries once led to two tombstones.
+/// Earlier, two entries led to two tombstones.
 #[test]
 fn an_entry_that_was_published_twice_is_removed_once() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -126,8 +127,8 @@ fn a_late_entry_of_a_zombie_is_followed_by_the_ledgers_outcome() {
     assert_eq!(poll(&mut keeper, at(2), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
 }
 
-/// Whoever had read such an entry was killed, and whoever came later read M before the ledger:
-/// nobody corrected it.
+/// Earlier, if the reader of such an entry was killed and its successor read the metadata topic
+/// before the ledger, no worker corrected it.
 #[test]
 fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
     for (live, epoch, repaired) in [(true, 1, true), (false, 2, true), (true, 2, false)] {
@@ -139,8 +140,8 @@ fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
     }
 }
 
-/// A keeper whose ledger was behind read an end on M, and the late entry that covered it, before it
-/// knew that the task had ended: M said for ever that it ran.
+/// Earlier, if a keeper with a lagging ledger read an end, and the late entry that covered it,
+/// before the end of the task on the ledger, the task was shown as running for ever.
 #[test]
 fn an_end_that_was_covered_before_the_ledger_told_of_it_is_shown_again() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -150,7 +151,8 @@ fn an_end_that_was_covered_before_the_ledger_told_of_it_is_shown_again() {
     assert_eq!(poll(&mut keeper, at(60), completed(1)), Some(Chore::Repair(ID, Lack::Covered)));
 }
 
-/// The first dead letter makes its topic, which takes a while: the end was once published twice.
+/// The first dead letter creates its topic, which takes a while: earlier, the end was published
+/// twice.
 #[test]
 fn an_outcome_that_comes_by_itself_needs_no_repair() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -167,8 +169,8 @@ fn an_outcome_that_does_not_come_is_missed_at_last() {
     assert_eq!(poll(&mut keeper, at(10), completed(1)), Some(Chore::Repair(ID, Lack::Missing)));
 }
 
-/// A zombie wrote PROCESSING when the ledger had no key of the task any more: M said for ever that
-/// it ran.
+/// Earlier, if a zombie wrote PROCESSING when the ledger had no key of the task any more, the task
+/// was shown as running for ever.
 #[test]
 fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
     let zombie = ShownEntry { at: Position { entry: 5, ..AT }, ..shown(1, false) };
@@ -197,8 +199,8 @@ fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
     assert_eq!(poll(&mut keeper, at(80), TaskFold::SEALED), None);
 }
 
-/// After the death of a broker the end of one task was shown again by three workers, each of which
-/// warned of an old epoch: it was of the only one, and on its way.
+/// Earlier, after the death of a broker the end of one task was shown again by three workers, each
+/// of which warned of an old epoch, although it was the only epoch and the end was in flight.
 #[test]
 fn an_end_that_is_on_its_way_is_not_missed() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -207,14 +209,14 @@ fn an_end_that_is_on_its_way_is_not_missed() {
     assert_eq!(keeper.poll_repair(at(19), at(19), |_| completed(1), |_| false), None);
     let missing = Some(Chore::Repair(ID, Lack::Missing));
     assert_eq!(keeper.poll_repair(at(20), at(20), |_| completed(1), |_| false), missing);
-    // What has covered it is not followed by anything.
+    // No entry of the finisher follows a covered end.
     keeper.read(ID, shown(1, true), &completed(1), true, at(21), 0);
     keeper.read(ID, shown(1, false), &completed(1), true, at(22), 0);
     let covered = Some(Chore::Repair(ID, Lack::Covered));
     assert_eq!(keeper.poll_repair(at(60), at(60), |_| completed(1), |_| true), covered);
 }
 
-/// Of an epoch that is over M may have shown an end that the ledger did not accept.
+/// For an old epoch, the metadata topic may have shown an end that the ledger did not accept.
 #[test]
 fn an_end_of_an_epoch_that_is_over_is_repaired() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -222,7 +224,7 @@ fn an_end_of_an_epoch_that_is_over_is_repaired() {
     assert_eq!(poll(&mut keeper, at(10), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
 }
 
-/// Who is not the first any more knows nothing of M, and does nothing about it.
+/// A former keeper knows nothing of the metadata topic, and does nothing about it.
 #[test]
 fn who_stops_keeping_forgets_what_was_read() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -235,7 +237,8 @@ fn who_stops_keeping_forgets_what_was_read() {
     assert!(!keeper.has_shown_any_end(ID));
 }
 
-/// Tombstones must not hold up live outcomes, and one that may be lost is published again.
+/// Tombstones must not hold up outcomes of running tasks, and one that may be lost is published
+/// again.
 #[test]
 fn few_tombstones_are_on_their_way_at_once() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -254,7 +257,7 @@ fn few_tombstones_are_on_their_way_at_once() {
     assert_eq!(due(&mut keeper), [0, 64].map(|entry| Chore::Remove(task(entry))));
 }
 
-/// The retention counts from the entry that shows the end last.
+/// The retention counts from the last entry that shows the end.
 #[test]
 fn an_end_that_is_shown_again_stays_for_its_retention() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -264,8 +267,8 @@ fn an_end_that_is_shown_again_stays_for_its_retention() {
     assert_eq!(poll(&mut keeper, at(150), completed(1)), Some(Chore::Remove(ID)));
 }
 
-/// No test noticed when an end that has just come, of an epoch that is over, or of which a task
-/// stands open, was repaired at once: another one may be on its way.
+/// Earlier, no test failed when an end that has just come, of an old epoch or for a task shown as
+/// open, was repaired at once: another entry may be in flight.
 #[test]
 fn the_end_to_come_is_waited_for() {
     let other = TaskId { entry: 3, ..ID };
@@ -279,8 +282,8 @@ fn the_end_to_come_is_waited_for() {
     assert_eq!(poll(&mut keeper, at(31), completed(2)), Some(Chore::Repair(other, Lack::Missing)));
 }
 
-/// No test noticed when an end that a late entry had covered was still said to be shown, so that it
-/// was not published again.
+/// Earlier, no test failed when a covered end still counted as shown, so that it was not published
+/// again.
 #[test]
 fn an_end_that_was_covered_is_not_shown_any_more() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -289,8 +292,8 @@ fn an_end_that_was_covered_is_not_shown_any_more() {
     assert!(!keeper.has_shown_end(ID, Epoch(1)) && keeper.has_shown_any_end(ID));
 }
 
-/// No test noticed when the end that another worker has removed was shown once more, nor when such
-/// tasks were remembered for ever.
+/// Earlier, no test failed when the end that another worker has removed was shown again, nor when
+/// such tasks were remembered for ever.
 #[test]
 fn an_end_that_left_counts_as_shown_until_its_task_is_sealed() {
     for (fold, remembered) in [(completed(1), true), (TaskFold::SEALED, false)] {
@@ -306,7 +309,7 @@ fn an_end_that_left_counts_as_shown_until_its_task_is_sealed() {
     }
 }
 
-/// No test noticed when this was always denied, or only told of ends that had left M.
+/// Earlier, no test failed when this was always false, or true only for removed ends.
 #[test]
 fn whether_any_end_was_shown_is_known_whatever_came_after_it() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -321,7 +324,7 @@ fn whether_any_end_was_shown_is_known_whatever_came_after_it() {
     assert!(keeper.has_shown_any_end(ID));
 }
 
-/// No test noticed when sealed tasks that had left M, or were about to, were removed once more.
+/// Earlier, no test failed when sealed tasks that were removed, or about to be, were removed again.
 #[test]
 fn a_sealed_task_that_m_shows_unfinished_is_removed_once() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -338,8 +341,8 @@ fn a_sealed_task_that_m_shows_unfinished_is_removed_once() {
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
 }
 
-/// No test noticed when tombstones of sealed tasks did not count, so that any number of others went
-/// out beside them.
+/// Earlier, no test failed when tombstones of sealed tasks did not count, so that any number of
+/// others went out beside them.
 #[test]
 fn tombstones_of_sealed_tasks_count_as_well() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -357,8 +360,8 @@ fn tombstones_of_sealed_tasks_count_as_well() {
     assert_eq!(keeper.next_removal(), Some(at(100)));
 }
 
-/// No test noticed when an end was published of a task of which the ledger, read again, did not say
-/// that it had ended.
+/// Earlier, no test failed when an end was published for a task that, on a ledger read again, had
+/// not ended.
 #[test]
 fn what_has_not_ended_as_far_as_the_ledger_says_is_not_repaired() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -366,8 +369,8 @@ fn what_has_not_ended_as_far_as_the_ledger_says_is_not_repaired() {
     assert_eq!(poll(&mut keeper, at(60), TaskFold::default()), None);
 }
 
-/// No test noticed when an end that another implementation had written was taken for one of an old
-/// epoch, and written once more.
+/// Earlier, no test failed when an end written by another implementation counted as one of an old
+/// epoch, and was written again.
 #[test]
 fn a_foreign_end_is_the_ledgers() {
     let mut keeper = MetadataMaintenance::new(RETENTION);
@@ -376,7 +379,8 @@ fn a_foreign_end_is_the_ledgers() {
     assert_eq!(poll(&mut keeper, at(60), completed(1)), None);
 }
 
-/// No test noticed when a worker that had kept M before removed each result as soon as it read it.
+/// Earlier, no test failed when a worker that became the keeper again removed each result as soon
+/// as it read it.
 #[test]
 fn who_keeps_m_again_keeps_it_with_the_same_retention() {
     let mut keeper = MetadataMaintenance::new(RETENTION);

@@ -1,4 +1,4 @@
-//! Whose finishers are waited for. Nothing here costs more for each task than a search.
+//! The tasks that wait for their finishers. No operation costs more per task than a search.
 
 use crate::agenda::Agenda;
 use crate::protocol::key::OwnerId;
@@ -6,19 +6,19 @@ use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
 use std::collections::BTreeMap;
 
-/// Tasks whose finishers are waited for.
+/// Tasks that wait for their finishers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct AwaitedFinishers {
-    /// By where their ends lie.
+    /// By finisher and the position of the end.
     ends: BTreeMap<OwnerId, BTreeMap<Position, TaskId>>,
-    /// The same the other way round.
+    /// The inverse map.
     tasks: BTreeMap<TaskId, (OwnerId, Position)>,
-    /// Since when.
+    /// Since when each task waits.
     since: Agenda<TaskId>,
 }
 
 impl AwaitedFinishers {
-    /// The task waits from now on for its finisher, by whose entry it has ended.
+    /// Makes the task wait for its finisher, whose entry at this position ended it.
     pub(super) fn add(&mut self, id: TaskId, finisher: OwnerId, at: Position, now: Moment) {
         self.remove(id);
         self.ends.entry(finisher).or_default().insert(at, id);
@@ -26,7 +26,7 @@ impl AwaitedFinishers {
         self.since.set(id, now);
     }
 
-    /// The task waits no more.
+    /// Removes a task that no longer waits.
     pub(super) fn remove(&mut self, id: TaskId) {
         let Some((finisher, at)) = self.tasks.remove(&id) else { return };
         self.since.remove(id);
@@ -42,12 +42,12 @@ impl AwaitedFinishers {
         self.tasks.contains_key(&id)
     }
 
-    /// Who is waited for.
+    /// The awaited finishers.
     pub(super) fn finishers(&self) -> impl Iterator<Item = OwnerId> {
         self.ends.keys().copied()
     }
 
-    /// Takes out the tasks whose ends lie here or before, and are this one's.
+    /// Takes the tasks that this finisher ended at or before this position.
     pub(super) fn take_up_to(&mut self, finisher: OwnerId, last: Position) -> Vec<TaskId> {
         let ends = self.ends.get(&finisher);
         self.take(
@@ -55,13 +55,13 @@ impl AwaitedFinishers {
         )
     }
 
-    /// Takes out all tasks whose ends are this one's.
+    /// Takes all tasks that this finisher ended.
     pub(super) fn take_of(&mut self, finisher: OwnerId) -> Vec<TaskId> {
         let ends = self.ends.get(&finisher);
         self.take(ends.into_iter().flat_map(BTreeMap::values).copied().collect())
     }
 
-    /// Takes out the tasks that have waited since this time or longer.
+    /// Takes the tasks that have waited since this time or longer.
     pub(super) fn take_since(&mut self, limit: Moment) -> Vec<TaskId> {
         let late: Vec<TaskId> = std::iter::from_fn(|| self.since.pop_due(limit)).collect();
         self.take(late)
@@ -104,8 +104,8 @@ mod tests {
         awaited
     }
 
-    /// What was left in one of its lists when the others had forgotten it would be looked for at
-    /// every heartbeat.
+    /// An item left in one of the lists and not in the others would be looked for at every
+    /// heartbeat.
     fn left(awaited: &AwaitedFinishers) -> Vec<TaskId> {
         let left: Vec<TaskId> = awaited.tasks.keys().copied().collect();
         let mut ends: Vec<TaskId> =
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(awaited.take_since(second(0)), []);
         assert_eq!(awaited.take_since(second(2)), [1, 2].map(task));
         assert_eq!(left(&awaited), [3, 4].map(task));
-        // Another end, in a ledger that took the place of the first one.
+        // Another end, in a ledger that has replaced the first one.
         awaited.add(task(3), OTHER, at(5), second(9));
         assert_eq!(awaited.take_since(second(8)), [task(4)]);
         assert_eq!(left(&awaited), [task(3)]);

@@ -1,5 +1,5 @@
-//! How a worker begins, and begins anew: what a first read makes of what it finds, and what a
-//! self-fence keeps.
+//! The start of a worker, and its restart after a self-fence: the results of a first read, and what
+//! a self-fence keeps.
 
 use super::solo::{MILLISECOND, OTHER, Solo, beat, claimed, claims, once, reading, task};
 use super::*;
@@ -13,7 +13,7 @@ fn self_fence() -> Duration {
     LedgerConfig::default().self_fence
 }
 
-/// The ledger is read from its start: with these entries, and then the own heartbeat.
+/// Reads the ledger from its start: these entries, and then the own heartbeat.
 fn read_anew(solo: &mut Solo, entries: &[Entry]) -> Vec<PartitionEffect> {
     assert!(solo.run().contains(&PartitionEffect::Fenced));
     solo.core.set_spare_owner(OwnerId(solo.core.machine().owner().0 + 1));
@@ -27,7 +27,7 @@ fn read_anew(solo: &mut Solo, entries: &[Entry]) -> Vec<PartitionEffect> {
     did
 }
 
-/// Its ledger is deleted, and heartbeats do not come back before [`read_anew`].
+/// Deletes the ledger. Heartbeats do not come back before [`read_anew`].
 fn fence(solo: &mut Solo) {
     solo.echoes = false;
     solo.core.handle_ledger_deleted();
@@ -46,8 +46,8 @@ fn a_first_read_has_ended_when_a_heartbeat_came_back_within_half_of_the_self_fen
     }
 }
 
-/// Who is told only by the next heartbeat that a worker has read the ledger keeps the metadata
-/// topic beside it until then.
+/// A worker that learns only from the next heartbeat that another one has read the ledger keeps the
+/// metadata topic beside it until then.
 #[test]
 fn a_worker_that_reads_the_ledger_for_long_says_so_and_at_once_that_it_has_read_it() {
     let mut solo = Solo::fresh(1);
@@ -58,12 +58,12 @@ fn a_worker_that_reads_the_ledger_for_long_says_so_and_at_once_that_it_has_read_
     solo.run();
     let told: Vec<bool> = solo.beats.iter().map(|beat| beat.reading).collect();
     assert_eq!(told, [false, true, true, false]);
-    // It reads anew.
+    // The worker reads the ledger again.
     fence(&mut solo);
     solo.wait(H);
     let told: Vec<bool> = solo.beats[4..].iter().map(|beat| beat.reading).collect();
     assert_eq!(told, [false, true]);
-    // One that is quick has nothing to say.
+    // A quick reader sends no extra heartbeat.
     let mut solo = Solo::fresh(1);
     solo.run();
     assert_eq!(solo.beats.len(), 1);
@@ -78,15 +78,15 @@ fn settings_are_written_into_a_ledger_that_has_none() {
     let mut solo = Solo::fresh(1);
     solo.read(ours.clone());
     assert_eq!(solo.run(), [PartitionEffect::Ready]);
-    // The next ledger in its place has none, either.
+    // The new ledger in its place has none, either.
     fence(&mut solo);
     assert!(read_anew(&mut solo, &[]).contains(&publish));
     fence(&mut solo);
     assert!(!read_anew(&mut solo, &[ours]).contains(&publish));
 }
 
-/// A worker that did not count whom it had read of in its first read took itself for the first in
-/// every line.
+/// Regression: a worker that did not count the owners of its first read took itself for the first
+/// in every line.
 #[test]
 fn whom_a_first_read_tells_of_has_a_place_in_line() {
     let behind =
@@ -100,7 +100,8 @@ fn whom_a_first_read_tells_of_has_a_place_in_line() {
     assert!((10..40).contains(&behind(&solo)), "{}", behind(&solo));
 }
 
-/// Nothing more was read of it, so nobody would have looked at it again.
+/// Regression: no later entry of the dead worker was read, so its task would never have been looked
+/// at again.
 #[test]
 fn what_a_dead_worker_ran_is_adopted_by_one_that_starts_after_its_death() {
     let mut solo = Solo::fresh(1);
@@ -111,7 +112,7 @@ fn what_a_dead_worker_ran_is_adopted_by_one_that_starts_after_its_death() {
     assert!((2 * H + MILLISECOND..2 * H + secs(1)).contains(&at), "{at:?}");
 }
 
-/// A snapshot of a virtual machine that was started again believes what was so then.
+/// A restored snapshot of a virtual machine continues with an old view.
 #[test]
 fn a_clock_that_others_have_outrun_by_more_than_the_self_fence_stood_still() {
     for (standstill, fenced) in [(self_fence(), false), (self_fence() + MILLISECOND, true)] {
@@ -126,7 +127,7 @@ fn a_clock_that_others_have_outrun_by_more_than_the_self_fence_stood_still() {
     }
 }
 
-/// Its timer must say so: the next heartbeat would be too late.
+/// Its timer must be set for this, because the next heartbeat would be too late.
 #[test]
 fn a_worker_that_hears_nothing_fences_itself_in_time() {
     let mut solo = Solo::new(1);
@@ -138,8 +139,8 @@ fn a_worker_that_hears_nothing_fences_itself_in_time() {
     assert_eq!(solo.wait(H), [(MILLISECOND, PartitionEffect::Fenced)]);
 }
 
-/// What compaction took away between two reads was missed by the second, and the worker read the
-/// ledger a third time.
+/// Regression: the second read missed the entries that compaction had removed since the first one,
+/// and the worker read the ledger a third time.
 #[test]
 fn a_worker_that_reads_anew_misses_nothing_that_is_not_there_any_more() {
     let mut solo = Solo::new(1);
@@ -153,8 +154,8 @@ fn a_worker_that_reads_anew_misses_nothing_that_is_not_there_any_more() {
     assert!(solo.run().contains(&PartitionEffect::Fenced), "that one was stored meanwhile");
 }
 
-/// What was claimed and what runs each has a slot; the latter keeps it through a self-fence, and
-/// none is given back twice.
+/// A claimed task and a running one each have a slot. The running one keeps its slot through a
+/// self-fence, and no slot is given back twice.
 #[test]
 fn a_self_fence_frees_the_slots_of_claims_once_and_those_of_processors_when_they_are_gone() {
     let mut solo = Solo::new(3);
@@ -184,7 +185,7 @@ fn a_self_fence_forgets_what_waited_for_a_slot_or_its_payload() {
     assert_eq!(solo.core.waiting(), 1);
     fence(&mut solo);
     assert_eq!(solo.core.waiting(), 0);
-    // Nobody answers what was asked for before, and the one slot is free.
+    // Earlier requests get no answer, and the one slot is free.
     read_anew(&mut solo, &[]);
     solo.read_failed(task(3), Duration::ZERO);
     solo.deliver(task(3));
@@ -192,7 +193,7 @@ fn a_self_fence_forgets_what_waited_for_a_slot_or_its_payload() {
     assert_eq!(solo.run(), [reading(task(3))]);
 }
 
-/// A worker that was told to leave began to take new tasks after a self-fence.
+/// Regression: a draining worker took new tasks after a self-fence.
 #[test]
 fn a_worker_that_drains_goes_on_draining_after_a_self_fence() {
     for drains in [true, false] {
@@ -206,8 +207,8 @@ fn a_worker_that_drains_goes_on_draining_after_a_self_fence() {
     }
 }
 
-/// An attempt that was kept through a self-fence ends under its earlier id, which must count as
-/// alive and takes no turn. What was dropped by the self-fence is not on its way.
+/// An attempt that is kept through a self-fence ends under its earlier id, which must count as
+/// alive and takes no turn. Entries dropped by the self-fence are not in flight.
 #[test]
 fn the_earlier_id_of_a_kept_attempt_goes_on_with_its_heartbeats() {
     let mut solo = Solo::new(2);
@@ -229,7 +230,7 @@ fn the_earlier_id_of_a_kept_attempt_goes_on_with_its_heartbeats() {
     assert_eq!(told, expected);
 }
 
-/// A worker that fences itself for years would remember every one of its ids.
+/// Otherwise a worker that fences itself for years would remember all of its ids.
 #[test]
 fn what_an_id_has_sent_is_forgotten_with_it() {
     let mut solo = Solo::new(1);
@@ -264,8 +265,7 @@ fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read
     assert!(did.contains(&PartitionEffect::Do(stop)), "{did:?}");
 }
 
-/// No test noticed when an attempt that another worker had taken over just before a self-fence went
-/// on.
+/// An attempt that another worker had taken over just before a self-fence must not go on.
 #[test]
 fn an_attempt_that_was_to_stop_before_a_self_fence_stops_after_it() {
     let mut solo = Solo::new(1);
@@ -277,14 +277,13 @@ fn an_attempt_that_was_to_stop_before_a_self_fence_stops_after_it() {
     assert!(solo.run().contains(&PartitionEffect::Do(stop)));
 }
 
-/// This heartbeat of this owner, with this number.
+/// A heartbeat of this owner with this number.
 fn heartbeat(owner: u128, number: u64) -> Entry {
     let Entry::Heartbeat(beat) = beat(Duration::ZERO, 0) else { panic!("it is a heartbeat") };
     Entry::Heartbeat(Heartbeat { owner: OwnerId(owner), number, ..beat })
 }
 
-/// No test noticed when an id that a self-fence had replaced was taken for a worker that takes its
-/// turn.
+/// An id that a self-fence has replaced must not count as a worker that takes its turn.
 #[test]
 fn an_id_whose_heartbeats_have_no_number_is_a_former_one_during_the_first_read_and_later() {
     for mut solo in [Solo::fresh(1), Solo::new(1)] {
@@ -295,7 +294,7 @@ fn an_id_whose_heartbeats_have_no_number_is_a_former_one_during_the_first_read_a
     }
 }
 
-/// No test noticed when a worker went on as the first although one had come that stands before it.
+/// A worker stops being the first when one comes that is before it in line.
 #[test]
 fn who_hears_one_that_stands_before_it_is_not_the_first_any_more() {
     let is_first = |owner| {
@@ -309,8 +308,8 @@ fn who_hears_one_that_stands_before_it_is_not_the_first_any_more() {
     assert!((1..30).contains(&stands_before), "{stands_before}");
 }
 
-/// No test noticed when heartbeats of a first read were judged like those of now: a worker that had
-/// written for hours would have had each reader of its old heartbeats begin anew, again and again.
+/// Heartbeats of a first read must not be judged like current ones. Otherwise every reader of a
+/// worker's old heartbeats, written over hours, would begin anew again and again.
 #[test]
 fn old_heartbeats_of_a_first_read_are_no_reason_to_begin_anew() {
     let mut solo = Solo::fresh(1);

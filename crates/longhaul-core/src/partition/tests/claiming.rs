@@ -1,4 +1,4 @@
-//! Claims that come late, fail or lose, payloads that are not there, and a worker that drains.
+//! Claims that come late, fail or lose; missing payloads; and a worker that drains.
 
 use super::following::start;
 use super::solo::{MILLISECOND, Solo, key_of, published};
@@ -11,7 +11,7 @@ fn is_start(effect: &PartitionEffect) -> bool {
     matches!(effect, PartitionEffect::Do(Action::Start { .. }))
 }
 
-/// The invariant C-15 rests on this time alone.
+/// The invariant C-15 depends on this time alone.
 #[test]
 fn a_claim_is_run_when_it_comes_back_within_h_and_not_later() {
     for (lag, runs) in [(H, true), (H + MILLISECOND, false)] {
@@ -28,8 +28,8 @@ fn a_claim_is_run_when_it_comes_back_within_h_and_not_later() {
     }
 }
 
-/// A claim came back in time, and its processor waited for a checkpoint to be read: it began
-/// whenever that was, by then on a task that others had ended.
+/// Regression: a claim came back in time, and its processor waited for a checkpoint to be read. It
+/// began whenever that was read, possibly on a task that others had ended.
 #[test]
 fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     let mut solo = Solo::new(2);
@@ -41,15 +41,15 @@ fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     assert_eq!(solo.core.begin_by(TASK, Epoch(1)), sent + H);
     solo.now = sent + H;
     solo.core.handle_not_begun(TASK, Epoch(1), solo.now);
-    // No test noticed when it was left alone for twice as long by an attempt that was given back
-    // already.
+    // An attempt that was already given back must not double the time for which the task is left
+    // alone.
     solo.core.handle_not_begun(TASK, Epoch(1), solo.now);
     solo.core.handle_processor_gone(TASK, Epoch(1), solo.now);
     let done = published(&solo.effects());
     let Entry::Done(Done { outcome, .. }) = done else { panic!("{done:?}") };
     assert_eq!(outcome, Outcome::Released(NextAttempt::default()));
-    // Whoever lags leaves the task alone for a while, or it would claim it and give it back for
-    // ever.
+    // A worker that lags leaves the task alone for a while. Otherwise it would claim the task and
+    // give it back forever.
     assert_eq!(solo.land(done), []);
     assert_eq!(solo.run_for(H - MILLISECOND), []);
     solo.now = solo.now + MILLISECOND;
@@ -57,8 +57,8 @@ fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     assert_eq!(solo.slots.free(), 1, "that of the new claim alone is taken");
 }
 
-/// After four claims that came back too late a task that was cancelled waited for 8 H before it was
-/// closed, although that needs no processor.
+/// Regression: after four claims that came back too late, a cancelled task waited for 8 heartbeat
+/// intervals before it was closed, although closing needs no processor.
 #[test]
 fn who_lags_closes_a_cancelled_task_at_once() {
     let mut solo = Solo::new(2);
@@ -74,7 +74,7 @@ fn who_lags_closes_a_cancelled_task_at_once() {
     assert_eq!(claim.kind, ClaimKind::Cancelled);
 }
 
-/// Only an own claim that came late shows that this worker lags.
+/// Only an own late claim shows that this worker lags.
 #[test]
 fn who_reads_late_that_another_worker_was_first_may_claim_next() {
     let mut solo = Solo::new(2);
@@ -126,7 +126,7 @@ fn a_task_that_waits_for_its_next_attempt_is_closed_as_soon_as_it_is_cancelled()
     let done = published(&solo.effects());
     solo.land(done);
     solo.core.handle_processor_gone(TASK, Epoch(1), solo.now);
-    // It ran here last, so that it is this worker's without a delivery, too.
+    // The task ran here last, so this worker may claim it without a delivery.
     solo.core.handle_session_lost();
     assert_eq!(solo.run_for(Duration::from_secs(1)), []);
     solo.land(Entry::Cancel(TASK));
@@ -134,8 +134,8 @@ fn a_task_that_waits_for_its_next_attempt_is_closed_as_soon_as_it_is_cancelled()
     assert_eq!(claim.kind, ClaimKind::Cancelled);
 }
 
-/// Whoever drains while it reads the ledger ends that first: what runs may be kept through a
-/// self-fence, and waits for its end.
+/// A worker that drains while it reads the ledger first finishes reading: a running attempt may be
+/// kept through a self-fence, and waits for its end.
 #[test]
 fn a_drain_outlives_a_bootstrap() {
     for drains_first in [true, false] {

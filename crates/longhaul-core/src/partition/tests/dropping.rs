@@ -1,4 +1,4 @@
-//! Entries whose tasks are nobody's to run: seals name them, so that they leave no holes.
+//! Entries without tasks for this cluster: seals name them, so that they leave no holes.
 
 use super::solo::claimed;
 use super::*;
@@ -11,8 +11,8 @@ fn drop_entry(pair: &mut Pair, worker: usize, entry: u64) {
     pair.workers[worker].core.handle_dropped(at(entry).entry_id(), pair.now);
 }
 
-/// What came from another cluster stayed a hole for ever, so that a topic that is replicated both
-/// ways had as many ranges as tasks.
+/// Regression: a message from another cluster remained a hole forever, so a topic that is
+/// replicated both ways had as many ranges as tasks.
 #[test]
 fn what_is_dropped_lies_in_one_range_with_what_was_run() {
     let mut pair = Pair::new(2);
@@ -38,8 +38,8 @@ fn what_is_dropped_lies_in_one_range_with_what_was_run() {
     assert!(pair.did(1).contains(&"seal 5") && !pair.did(1).contains(&"ack"));
 }
 
-/// Workers should agree on what they drop. Where they do not, a task that one of them runs is not
-/// over.
+/// Workers should agree on the entries that they drop. If they do not, a task that one of them runs
+/// is not over.
 #[test]
 fn what_another_worker_runs_is_not_sealed() {
     let mut pair = Pair::new(2);
@@ -55,8 +55,7 @@ fn what_another_worker_runs_is_not_sealed() {
     assert_eq!(pair.workers[1].core.machine().dropped(), 0);
 }
 
-/// A broker forgets acknowledgements now and then, and a claim of before may stand in the ledger
-/// still.
+/// A broker occasionally forgets acknowledgements, and the ledger may still have an earlier claim.
 #[test]
 fn what_was_dropped_twice_or_is_claimed_by_nobody_who_lives_is_sealed_once() {
     let mut pair = Pair::new(1);
@@ -65,7 +64,7 @@ fn what_was_dropped_twice_or_is_claimed_by_nobody_who_lives_is_sealed_once() {
         pair.run_for(R);
     }
     assert_eq!(pair.did(0).iter().filter(|did| did.starts_with("seal")).count(), 1);
-    // What lands behind the seal goes.
+    // Keys that land after the seal are removed.
     pair.log.push(claimed(TASK));
     pair.run_until(0, "tombstone 1");
 }
@@ -80,7 +79,7 @@ fn a_self_fence_does_not_forget_what_was_dropped() {
     pair.run_until(0, "seal 1");
 }
 
-/// A topic that brings nothing but replicas must not fill memory until the next look.
+/// A topic with nothing but replicas must not fill the memory until the next look.
 #[test]
 fn many_dropped_entries_are_sealed_at_once() {
     let mut pair = Pair::new(1);

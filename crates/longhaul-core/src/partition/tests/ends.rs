@@ -1,4 +1,4 @@
-//! The end of tasks that were delivered nowhere.
+//! Cancel requests for tasks that were delivered nowhere.
 
 use super::solo::{OTHER, Solo, beat, claims, once, reading, task};
 use super::*;
@@ -17,25 +17,25 @@ fn closed(did: &[PartitionEffect]) -> Vec<Claim> {
 }
 
 impl Solo {
-    /// Somebody asks for the end of a task.
+    /// A client requests the cancel of a task.
     fn cancel(&mut self, id: TaskId) {
         self.read(Entry::Cancel(id));
     }
 
-    /// The message of a task is there, with so many others in its batch.
+    /// The message of a task was found, with this number of tasks in its batch.
     fn found(&mut self, id: TaskId, batch_size: Option<u32>) -> Vec<PartitionEffect> {
         self.core.note_batch_size(id, batch_size);
         self.core.handle_payload(id, true, self.now);
         self.run()
     }
 
-    /// Its message is not there.
+    /// The message of a task was not found.
     fn not_found(&mut self, id: TaskId) -> bool {
         self.core.handle_payload(id, false, self.now)
     }
 
-    /// When the message of the only task was looked for in this time, from its beginning. It is not
-    /// there; behind the last look this worker gives up.
+    /// The times within `time` at which the message of the only task was looked for. It is never
+    /// found; after the last look this worker gives up.
     fn look_in_vain(&mut self, time: Duration) -> Vec<Duration> {
         let (begin, mut looks) = (self.now, Vec::new());
         let mut gave_up = false;
@@ -50,7 +50,7 @@ impl Solo {
     }
 }
 
-/// It waited until somebody asked for tasks, and this worker has no slot for any.
+/// Regression: the task waited until there was a request for tasks, and this worker has no slot.
 #[test]
 fn a_cancelled_task_that_was_delivered_nowhere_is_closed_by_its_message() {
     let mut solo = Solo::new(0);
@@ -102,9 +102,9 @@ fn workers_take_their_turns_at_what_was_delivered_nowhere() {
     assert!(places.len() == 4 && places.last() == Some(&3), "{places:?}");
 }
 
-/// Such a request proves no task: ten thousand of them cost each worker nine thousand reads an hour
-/// for ever. The message is looked for ever less often and then no more, and whoever is delivered
-/// it sees to it.
+/// A request alone does not prove a task. Regression: ten thousand such requests cost each worker
+/// nine thousand reads an hour forever. Now the message is looked for with growing pauses and then
+/// no more; a worker that gets its delivery handles it.
 #[test]
 fn what_a_request_alone_tells_of_is_looked_for_ever_less_often_and_then_no_more() {
     let mut solo = Solo::new(2);
@@ -116,7 +116,7 @@ fn what_a_request_alone_tells_of_is_looked_for_ever_less_often_and_then_no_more(
         looks[4] < 10 * SECOND,
         "a topic that could not be read is soon there again: {looks:?}"
     );
-    // Nothing that happens here makes it look again, but who asks again.
+    // Only another request makes the worker look again.
     solo.read(beat(HOUR, 0));
     assert!(solo.look_in_vain(HOUR).is_empty());
     solo.cancel(TASK);
@@ -125,8 +125,8 @@ fn what_a_request_alone_tells_of_is_looked_for_ever_less_often_and_then_no_more(
     assert_eq!(closed(&solo.run()).len(), 1);
 }
 
-/// Each worker went through what was to be ended by id, so that several read the same messages at
-/// the same time.
+/// Regression: each worker went through the cancel requests by id, so several read the same
+/// messages at the same time.
 #[test]
 fn each_worker_begins_with_what_it_is_first_in_line_for() {
     let mut solo = Solo::new(0);
@@ -154,7 +154,7 @@ fn each_worker_begins_with_what_it_is_first_in_line_for() {
     assert!((0..4).all(|place| of(place) > 150), "{places:?}");
 }
 
-/// The request is of a task, and the message that was acknowledged of a batch.
+/// The request is for a task of a batch, and the acknowledged message is the batch.
 #[test]
 fn the_batch_of_a_task_that_ended_unseen_is_not_acknowledged() {
     let mut solo = Solo::new(0);
@@ -196,7 +196,7 @@ fn no_more_messages_are_at_hand_at_once_than_are_being_ended() {
     }
 }
 
-/// An operator has no heartbeat, and does not show what it has ended.
+/// An operator has no heartbeat, and does not show the tasks that it has ended.
 #[test]
 fn what_was_ended_from_outside_is_told_from_what_a_worker_has_ended() {
     let mut solo = Solo::new(0);

@@ -1,17 +1,17 @@
-//! Self-fences that come at an awkward moment.
+//! Self-fences at awkward moments.
 
 use super::*;
 
-/// A machine that stood still between the read-back of a claim and the start of its processor kept
-/// the attempt as running, without a processor: its heartbeats went on, and nobody else might take
-/// the task.
+/// Regression: a machine that stood still between the read-back of a claim and the start of its
+/// processor kept the attempt as running, without a processor. Its heartbeats went on, and no other
+/// worker could take the task.
 #[test]
 fn an_attempt_that_a_self_fence_kept_from_starting_is_given_back() {
     let mut pair = Pair::new(2);
     pair.deliver(0, TASK);
     let worker = &mut pair.workers[0];
     worker.core.run(pair.now, &mut worker.slots);
-    // The claim goes out and comes back; nobody takes up what follows from that.
+    // The claim is published and comes back; its effects are not performed.
     while let Some(effect) = worker.core.poll_effect() {
         perform(worker, effect, pair.now, &mut pair.log);
         worker.core.run(pair.now, &mut worker.slots);

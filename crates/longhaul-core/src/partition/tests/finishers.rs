@@ -1,4 +1,4 @@
-//! Who shows how a task has ended: once, unless that may be lost.
+//! Showing the end of a task: once, unless the entry may be lost.
 
 use super::solo::Solo;
 use super::*;
@@ -22,8 +22,8 @@ impl Pair {
     }
 }
 
-/// On a cluster whose topics moved 24 times 52 of 400 tasks were shown as completed twice: by who
-/// had run them, and by who held a delivery of them when they ended.
+/// Regression: on a cluster whose topics moved 24 times, 52 of 400 tasks were shown as completed
+/// twice: by the worker that had run them, and by the worker that held a delivery when they ended.
 #[test]
 fn a_task_that_is_held_by_two_workers_is_shown_by_the_one_that_ended_it() {
     let mut pair = Pair::delivered_twice(2);
@@ -33,7 +33,7 @@ fn a_task_that_is_held_by_two_workers_is_shown_by_the_one_that_ended_it() {
     assert_eq!(pair.did(1), ["ready", "ack"]);
 }
 
-/// The same of a task that comes again after its end, and of its dead letter.
+/// The same for a task that is delivered again after its end, and for its dead letter.
 #[test]
 fn a_finished_task_that_comes_again_is_acknowledged_and_not_shown_again() {
     for outcome in [Outcome::Completed, Outcome::Final] {
@@ -45,7 +45,7 @@ fn a_finished_task_that_comes_again_is_acknowledged_and_not_shown_again() {
         pair.deliver(1, TASK);
         pair.run_for(SECOND / 10);
         assert_eq!(pair.did(1), ["ready", "ack"], "its finisher had said so");
-        // Who has shown it and is gone has said so, too.
+        // A worker that has shown the end and is gone has confirmed it, too.
         pair.workers[0].frozen = true;
         pair.run_for(10 * H);
         pair.deliver(2, TASK);
@@ -54,7 +54,7 @@ fn a_finished_task_that_comes_again_is_acknowledged_and_not_shown_again() {
     }
 }
 
-/// Of whom nothing is heard nobody knows what it has shown.
+/// Nothing was read of the worker after the end, so it may not have shown the end.
 #[test]
 fn the_end_of_who_dies_before_it_has_said_so_is_shown_again() {
     let mut pair = Pair::delivered_twice(2);
@@ -68,8 +68,8 @@ fn the_end_of_who_dies_before_it_has_said_so_is_shown_again() {
     assert_eq!(pair.count(1, "ack"), 1);
 }
 
-/// What waits for its entry on M is not said to be shown, nor is what ended later; and who waits
-/// for that in vain shows it itself.
+/// An end that waits for its entry on the metadata topic is not reported as shown, nor is a later
+/// end. A worker that waits in vain for the report shows the end itself.
 #[test]
 fn an_end_that_is_not_shown_is_not_said_to_be() {
     let mut pair = Pair::new(2);
@@ -86,8 +86,8 @@ fn an_end_that_is_not_shown_is_not_said_to_be() {
     assert!(waited >= Duration::from_secs(900), "{waited:?}");
 }
 
-/// Who leaves says before it goes up to where it has shown its ends: its next heartbeat would have
-/// come too late.
+/// A leaving worker reports beforehand which ends it has shown: its next heartbeat would come too
+/// late.
 #[test]
 fn who_leaves_says_what_it_has_shown() {
     let mut pair = Pair::delivered_twice(2);
@@ -103,7 +103,8 @@ fn who_leaves_says_what_it_has_shown() {
     assert_eq!(pair.did(1), ["ready", "ack"]);
 }
 
-/// Of who has left without a word the end may be lost; and who waits for it can leave all the same.
+/// The end may be lost if its worker left without a report. A worker that waits for the report can
+/// leave all the same.
 #[test]
 fn the_end_of_who_leaves_without_a_word_is_shown_again() {
     let mut pair = Pair::delivered_twice(2);
@@ -118,7 +119,7 @@ fn the_end_of_who_leaves_without_a_word_is_shown_again() {
     assert_eq!(pair.did(1), ["ready", "show outcome", "ack"]);
 }
 
-/// A self-fence forgets what was shown, so its worker cannot say.
+/// A self-fence forgets which ends were shown, so the worker cannot report them.
 #[test]
 fn the_end_of_an_earlier_incarnation_is_shown_again() {
     let mut pair = Pair::new(2);
@@ -140,8 +141,8 @@ fn the_end_of_an_earlier_incarnation_is_shown_again() {
     assert!(pair.did(1).ends_with(&["show outcome", "ack"]), "{:?}", pair.did(1));
 }
 
-/// After a worker has died others close what it had finished in the last hour. All of it was shown
-/// once more.
+/// Regression: after a worker died, others closed the tasks that it had finished in the last hour,
+/// and all of them were shown once more.
 #[test]
 fn what_a_dead_worker_has_shown_is_sealed_and_not_shown_again() {
     let mut pair = Pair::new(2);
@@ -150,14 +151,14 @@ fn what_a_dead_worker_has_shown_is_sealed_and_not_shown_again() {
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(2 * H);
     pair.workers[0].frozen = true;
-    // R, and a quarter of it until its turn has come.
+    // The ledger retention, and a quarter of it until the worker's turn.
     pair.run_for(Duration::from_secs(5_500));
     assert_eq!(pair.count(1, "seal 1"), 1, "{:?}", pair.did(1));
     assert_eq!(pair.count(1, "show outcome"), 0);
 }
 
-/// What workers of long ago had said was forgotten when a seal was read: where nothing is sealed it
-/// piled up with each worker that came and went.
+/// Regression: reports of former workers were forgotten only when a seal was read. Without seals
+/// they piled up with each worker that came and went.
 #[test]
 fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
     let mut solo = Solo::new(2);

@@ -1,5 +1,5 @@
-//! What each call leads to at once: the driver asks after every event whether there is anything to
-//! do, before it takes the next one.
+//! The immediate effects of each call: after every event the driver asks for actions before it
+//! takes the next one.
 
 use super::solo::{MILLISECOND, OTHER, Solo, beat, key_of, land, published};
 use super::*;
@@ -14,7 +14,7 @@ fn act(action: Action) -> PartitionEffect {
     PartitionEffect::Do(action)
 }
 
-/// A seal of the first so many entries that another worker has published.
+/// A seal of the first `entries` entries, published by another worker.
 pub(super) fn seal_of(entries: u64) -> Entry {
     let mut set = EntrySet::default();
     for entry in 0..entries {
@@ -46,7 +46,7 @@ fn each_step_of_a_task_follows_from_the_call_before() {
     let first = published(&solo.effects());
     solo.core.handle_processor_gone(TASK, Epoch(1), solo.now);
     assert!(!solo.core.has_processors());
-    // Its fate is unknown; then it is refused for what it carries.
+    // Its fate is unknown; then it is refused because of its content.
     solo.core.handle_publish_failed(key_of(&first), solo.now);
     let second = published(&solo.effects());
     solo.core.handle_publish_refused(key_of(&second), Outcome::Final);
@@ -62,7 +62,7 @@ fn each_step_of_a_task_follows_from_the_call_before() {
     solo.core.handle_metadata_stored(TASK);
     let ack = act(Action::Ack(TASK.entry_id()));
     assert_eq!(solo.effects(), [act(Action::DropPayload(TASK)), ack.clone()]);
-    // The broker delivers once more before the ack has come to it.
+    // The broker delivers once more before the ack has reached it.
     solo.deliver(TASK);
     assert_eq!(solo.effects(), [ack]);
     assert_eq!(solo.core.open_entries(), 0, "it is over");
@@ -86,7 +86,7 @@ fn a_seal_ends_what_is_held_and_its_keys_go() {
     assert_eq!(solo.slots.free(), 2, "its claim comes to nothing");
     solo.deliver(SECOND);
     assert_eq!(solo.effects(), [drop, ack]);
-    // What lands behind the seal goes with the next batch.
+    // Keys that land after the seal go with the next batch.
     let late = vec![claim.key()];
     assert_eq!(solo.land(claim), []);
     solo.core.handle_tombstoned(true, solo.now);
@@ -100,7 +100,7 @@ fn a_payload_that_nobody_waits_for_any_more_is_dropped() {
     assert_eq!(solo.effects(), [act(Action::DropPayload(TASK))]);
 }
 
-/// The broker delivers again what was held when the session ended, here or elsewhere.
+/// The broker redelivers the messages held when the session ended, here or elsewhere.
 #[test]
 fn nothing_is_held_after_the_session_has_ended() {
     let mut solo = Solo::new(2);
@@ -133,8 +133,8 @@ fn what_is_known_of_a_task_goes_with_its_last_key_or_its_end() {
     assert!(solo.core.timeout() > solo.now && solo.core.open.is_empty());
 }
 
-/// Whoever follows a ledger anew may be shown entries twice, and those are hours old: who was alive
-/// then need not be alive now.
+/// A follower that is opened anew may receive entries twice. Those may be hours old and do not
+/// prove that their owners are alive now.
 #[test]
 fn an_entry_that_is_read_again_says_nothing_of_who_is_alive() {
     let mut solo = Solo::new(2);
@@ -158,7 +158,7 @@ fn who_said_goodbye_takes_no_turn_and_owes_no_entries() {
     assert_eq!(solo.land(beat(2 * MILLISECOND, 50)), [], "nothing counts that it had said before");
 }
 
-/// Its entry on the metadata topic carries the payload.
+/// The payload is on the task's entry on the metadata topic.
 #[test]
 fn the_payload_of_a_failed_attempt_is_dropped_when_its_end_was_shown() {
     let next = NextAttempt::new(0, 3_600_000);
@@ -169,14 +169,14 @@ fn the_payload_of_a_failed_attempt_is_dropped_when_its_end_was_shown() {
     assert_eq!(solo.land(done), [act(Action::ShowRetry(TASK))]);
     solo.core.drop_payload_until_due(TASK, solo.now);
     assert_eq!(solo.effects(), [act(Action::DropPayload(TASK))]);
-    // What was given back is not shown at all.
+    // An attempt that was given back is not shown at all.
     start(&mut solo, SECOND);
     solo.core.handle_finished(SECOND, Epoch(1), Outcome::Released(next));
     let done = published(&solo.effects());
     assert_eq!(solo.land(done), [act(Action::DropPayload(SECOND))]);
 }
 
-/// An owner id that was used before would move entries that were written under it.
+/// Under an owner id that was used before, earlier entries would be moved.
 #[test]
 fn each_self_fence_takes_the_id_that_was_drawn_for_it() {
     let mut solo = Solo::new(2);

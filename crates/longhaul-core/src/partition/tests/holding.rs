@@ -1,10 +1,10 @@
-//! What is held without running: its payloads, and how much of the backlog it explains.
+//! Tasks that are held and do not run: their payloads, and their share of the backlog.
 
 use super::solo::{Solo, claimed, effects, ended, land, live, task};
 use super::*;
 use crate::protocol::entry::NextAttempt;
 
-/// Tasks that wait for an hour held their payloads for that hour.
+/// Regression: tasks that waited for an hour held their payloads for that hour.
 #[test]
 fn the_payload_of_a_task_that_is_not_due_soon_is_dropped() {
     for (delay_ms, dropped) in [(60_000, true), (2_001, true), (2_000, false), (0, false)] {
@@ -25,7 +25,7 @@ fn the_payload_of_a_task_that_is_not_due_soon_is_dropped() {
     assert_eq!(effects(&mut core), [], "a new task is to run at once");
 }
 
-/// A consumer that hears nothing asks the broker for its backlog, which these entries are part of.
+/// A consumer that receives nothing asks the broker for its backlog, which includes these entries.
 #[test]
 fn open_entries_are_those_that_some_worker_holds() {
     let (mut core, now) = live();
@@ -42,7 +42,8 @@ fn open_entries_are_those_that_some_worker_holds() {
     assert_eq!(core.open_entries(), 3, "a request to cancel proves no entry");
 }
 
-/// A million overwriters behind tasks that run would all have been taken in, with their payloads.
+/// Regression: a million overwriters behind running tasks would all have been taken in, with their
+/// payloads.
 #[test]
 fn tasks_that_wait_for_others_are_counted_and_their_payloads_dropped() {
     let mut solo = Solo::new(1);

@@ -1,4 +1,4 @@
-//! Leases: who ends them when, and what is said of them.
+//! Leases: when they end and by which gateway, and the answers about them.
 
 use super::*;
 use crate::protocol::entry::{Done, LeaseMs, NextAttempt, Renewal};
@@ -7,10 +7,10 @@ use crate::protocol::invariants::LEASE_SILENCE;
 const LEASE_TIME: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What claims that grant leases say in these tests.
+/// The lease time of claims in these tests.
 pub(super) const LEASE_MS: LeaseMs = LeaseMs::new(30_000).unwrap();
 
-/// So many gateways, of which the first has granted a lease.
+/// Gateways, the first of which has granted a lease.
 fn gateways(count: u128) -> Pair {
     let mut pair = Pair::new(count);
     for (index, worker) in pair.workers.iter_mut().enumerate() {
@@ -44,8 +44,8 @@ impl Pair {
     }
 }
 
-/// It ends the lease that it looks after when nothing was read of it for its time, as it ends those
-/// that others have granted.
+/// A gateway ends the lease that it looks after when it has read nothing of the lease for the lease
+/// time, just like leases that others have granted.
 #[test]
 fn who_looks_after_a_lease_ends_it_by_what_was_read() {
     let mut pair = gateways(2);
@@ -57,7 +57,8 @@ fn who_looks_after_a_lease_ends_it_by_what_was_read() {
     assert!(pair.has_done(0, "lease over 1"));
 }
 
-/// It ended the leases that others had renewed meanwhile: by its own clock, which had gone on.
+/// Regression: the gateway ended leases that others had renewed meanwhile, by its own clock, which
+/// had gone on.
 #[test]
 fn a_gateway_that_stood_still_reads_on_before_it_ends_a_lease() {
     let mut pair = gateways(2);
@@ -76,8 +77,8 @@ fn a_gateway_that_stood_still_reads_on_before_it_ends_a_lease() {
     assert!(pair.has_done(0, "lease over 1") || pair.has_done(1, "lease over 1"));
 }
 
-/// The message of the task was being read, to learn how often it is tried; meanwhile its holder was
-/// heard of, and the lease was ended all the same.
+/// Regression: while the message of the task was being read, to learn its number of attempts, its
+/// holder was heard of, and the lease was ended all the same.
 #[test]
 fn a_lease_that_was_renewed_while_its_end_was_prepared_goes_on() {
     let mut pair = gateways(3);
@@ -90,8 +91,8 @@ fn a_lease_that_was_renewed_while_its_end_was_prepared_goes_on() {
     assert!(pair.failed(1));
 }
 
-/// Between its deadline and its end, which others write by rank, reports were taken by gateways
-/// that did not look after the lease.
+/// Regression: between the deadline of a lease and its end, which others write by rank, gateways
+/// that did not look after the lease accepted reports.
 #[test]
 fn a_lease_is_over_at_its_deadline_though_its_end_is_not_written_yet() {
     let mut pair = gateways(2);
@@ -104,8 +105,8 @@ fn a_lease_is_over_at_its_deadline_though_its_end_is_not_written_yet() {
     assert!(pair.has_done(1, "lease over 1"));
 }
 
-/// The connection was lost when the end of a silent lease was published. Its holder was heard of
-/// meanwhile, by another gateway, and the end was published again all the same.
+/// Regression: the connection was lost when the end of a silent lease was published. Another
+/// gateway heard of the holder meanwhile, and the end was published again all the same.
 #[test]
 fn the_end_of_a_silent_lease_is_judged_again_when_its_fate_is_unknown() {
     let mut pair = gateways(3);
@@ -129,9 +130,9 @@ fn the_end_of_a_silent_lease_is_judged_again_when_its_fate_is_unknown() {
     assert_eq!(lease.map(|(epoch, ..)| epoch), Some(Epoch(1)), "{LEASE_SILENCE}");
 }
 
-/// What was said late for a lease made its owner id one of the workers that take turns, for 2 H;
-/// while that was the first by rank nobody swept. Of a lease whose gateway was gone, or was this
-/// one.
+/// Regression: a late report for a lease made the lease's owner id one of the workers that take
+/// turns, for 2 heartbeat intervals. While it was the first by rank, no worker swept. The lease was
+/// of a gateway that was gone, or of this one.
 #[test]
 fn a_lease_takes_no_turn() {
     let mut pair = gateways(2);
@@ -157,8 +158,8 @@ fn a_lease_takes_no_turn() {
     assert_eq!((live(&pair, 0), live(&pair, 1)), (1, 1));
 }
 
-/// A lease of a few seconds was granted although its claim came back when others had ended it: its
-/// holder worked for nothing.
+/// Regression: a lease of a few seconds was granted although its claim came back after others had
+/// ended it, so its holder worked for nothing.
 #[test]
 fn a_lease_is_not_granted_when_others_may_have_ended_it() {
     for (lag, granted) in [(SECOND, true), (3 * SECOND, false)] {
@@ -183,8 +184,8 @@ fn a_lease_is_not_granted_when_others_may_have_ended_it() {
     }
 }
 
-/// What looked after it before may not be gone yet: its end would be taken for that of what looks
-/// after it now.
+/// The former attendant of the lease may not be gone yet. Its end would be taken for that of the
+/// current one.
 #[test]
 fn a_lease_is_not_taken_back_before_what_looked_after_it_is_gone() {
     let mut pair = gateways(2);
@@ -197,7 +198,7 @@ fn a_lease_is_not_taken_back_before_what_looked_after_it_is_gone() {
     assert!(core.may_attend(TASK) && core.attend_lease(TASK, now));
 }
 
-/// The slot that a payload was read for stayed taken.
+/// Regression: the slot for which a payload was read stayed taken.
 #[test]
 fn a_payload_that_was_read_for_a_claim_gives_its_slot_back_to_a_lease() {
     let mut pair = gateways(1);
@@ -207,7 +208,7 @@ fn a_payload_that_was_read_for_a_claim_gives_its_slot_back_to_a_lease() {
     assert_eq!((core.reads.counted.len(), core.reads.over), (0, 1));
 }
 
-/// Whoever renews it says for whom.
+/// A renewal names the lease and the gateway that renews it.
 #[test]
 fn a_renewal_is_of_the_lease_and_by_the_gateway() {
     let pair = gateways(2);

@@ -1,4 +1,4 @@
-//! The settings in the ledger, and a ledger that is read again.
+//! The settings in the ledger, and reading a ledger again.
 
 use super::solo::{claimed, effects, land, live};
 use super::*;
@@ -24,7 +24,7 @@ fn a_worker_whose_settings_are_not_those_of_the_ledger_is_refused_once() {
     assert_eq!(effects(&mut core), [], "nothing new");
 }
 
-/// Who reads the ledger for the first time knows of no later settings yet.
+/// A worker that reads the ledger for the first time knows no later settings yet.
 #[test]
 fn nothing_is_published_about_settings_before_the_ledger_was_read() {
     let settings =
@@ -47,7 +47,7 @@ fn a_fence_frees_what_was_claimed_and_forgets_what_was_read() {
     core.handle_ledger_deleted();
     core.run(now, &mut slots);
     assert_eq!((slots.free(), core.open_entries(), core.waiting()), (2, 0, 0));
-    // What was read before the driver began anew is void.
+    // Entries read before the driver began anew are void.
     land(&mut core, 9, claimed(TASK), now);
     assert_eq!(core.machine().task(TASK), None);
     assert!(effects(&mut core).contains(&PartitionEffect::Fenced));

@@ -1,4 +1,4 @@
-//! When a task is claimed, and by whom: to the millisecond, by the timer alone.
+//! When a task is claimed, and by which worker: to the millisecond, by the timer alone.
 
 use super::solo::{
     MILLISECOND, OTHER, Solo, beat, claimed, claims, ended, failed, once, reading, task,
@@ -16,7 +16,7 @@ fn delay(solo: &Solo, task: TaskId) -> Duration {
     adoption_delay(solo.core.rank(task, solo.now))
 }
 
-/// Whoever has the payload goes first: without that all workers would read it at the same time.
+/// The worker with the payload goes first. Otherwise all workers would read it at the same time.
 #[test]
 fn a_retry_is_for_its_holder_and_its_last_owner_first_and_for_others_after_2_heartbeats() {
     let due = secs(5);
@@ -45,7 +45,7 @@ fn a_retry_is_for_its_holder_and_its_last_owner_first_and_for_others_after_2_hea
     assert_eq!(solo.wait(secs(60)), [(at, reading(TASK))], "another one");
 }
 
-/// It was closed 2 heartbeats later, as if it were to run.
+/// Regression: it was closed 2 heartbeat intervals later, as if it were to run.
 #[test]
 fn a_cancelled_retry_is_closed_by_others_in_their_turn() {
     let mut solo = Solo::new(2);
@@ -59,8 +59,7 @@ fn a_cancelled_retry_is_closed_by_others_in_their_turn() {
     assert_eq!(did[0].0, turn, "{did:?}");
 }
 
-/// Every entry of a task, one that counts for nothing included, used to be able to put its retry
-/// off.
+/// Regression: every entry of a task, even one without effect, could delay its retry.
 #[test]
 fn what_is_read_of_a_task_meanwhile_does_not_put_its_retry_off() {
     let mut solo = Solo::new(2);
@@ -71,7 +70,8 @@ fn what_is_read_of_a_task_meanwhile_does_not_put_its_retry_off() {
     assert_eq!(solo.wait(secs(60)), [(secs(1), reading(TASK))]);
 }
 
-/// One more heartbeat proves the silence; the regular one would come up to H later.
+/// An extra heartbeat proves the silence. The regular one would come up to a heartbeat interval
+/// later.
 #[test]
 fn a_silent_owners_task_is_taken_over_2_heartbeats_later_and_in_turn() {
     for held in [true, false] {
@@ -94,7 +94,8 @@ fn a_silent_owners_task_is_taken_over_2_heartbeats_later_and_in_turn() {
     }
 }
 
-/// An owner that was heard of again and fell silent once more was taken over from by all at once.
+/// Regression: after an owner was heard again and fell silent once more, all workers took over from
+/// it at once.
 #[test]
 fn after_a_sign_of_life_the_line_forms_anew() {
     let mut solo = Solo::new(2);
@@ -115,7 +116,7 @@ fn a_payload_that_cannot_be_read_is_asked_for_ever_more_rarely() {
         let Some((wait, effect)) = did else { panic!("it is asked for no more: {waits:?}") };
         assert_eq!(effect, reading(TASK));
         waits.push(wait);
-        // It was asked for then, and nothing else has happened since.
+        // The payload was requested then, and nothing else has happened since.
         solo.now = solo.now - secs(60) + wait;
         solo.core.handle_payload(TASK, false, solo.now);
     }
@@ -123,8 +124,8 @@ fn a_payload_that_cannot_be_read_is_asked_for_ever_more_rarely() {
     assert_eq!(waits[1..], doubling.map(Duration::from_millis));
 }
 
-/// The waits of a task's next attempt began where those of the one before had ended: a retry came a
-/// minute late for four reads that failed.
+/// Regression: the waits for a task's next attempt began where those of the previous one had ended,
+/// so a retry came a minute late after four failed reads.
 #[test]
 fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
     let drop = PartitionEffect::Do(Action::DropPayload(TASK));
@@ -156,8 +157,8 @@ fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
     }
 }
 
-/// What was read for a takeover that another worker was quicker with stayed in memory until the
-/// task's next entry, hours later perhaps.
+/// Regression: a payload read for a takeover that another worker won stayed in memory until the
+/// task's next entry, possibly for hours.
 #[test]
 fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     let mut solo = Solo::new(2);
@@ -171,8 +172,8 @@ fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     assert_eq!(solo.wait(secs(10)), [], "and not read again while its owner is alive");
 }
 
-/// So did what was read for the retry of a task that another worker then failed at once more, or
-/// whose owner was heard again.
+/// Regression: so did a payload read for a retry of a task that another worker then failed at
+/// again, or whose owner was heard again.
 #[test]
 fn a_payload_that_was_read_for_a_claim_that_is_off_is_dropped() {
     let hour = || ended(TASK, failed(secs(3_600)));
@@ -189,8 +190,8 @@ fn a_payload_that_was_read_for_a_claim_that_is_off_is_dropped() {
     }
 }
 
-/// Four payloads that were read in vain for one epoch or another counted as four that could not be
-/// read.
+/// Regression: four payloads that were read for epochs that then changed counted as four failed
+/// reads.
 #[test]
 fn a_payload_that_was_read_and_dropped_counts_as_read() {
     let mut solo = Solo::new(2);
@@ -207,7 +208,7 @@ fn a_payload_that_was_read_and_dropped_counts_as_read() {
     assert_eq!(solo.wait(secs(5)).first().map(|(at, _)| *at), Some(wait));
 }
 
-/// The wait for the next try at the payload put off a claim that needs none.
+/// Regression: the wait for the next try at the payload delayed a claim that needs none.
 #[test]
 fn a_task_that_is_cancelled_while_its_payload_is_read_is_closed_at_once() {
     let mut solo = Solo::new(2);
@@ -225,7 +226,7 @@ fn a_task_that_is_cancelled_while_its_payload_is_read_is_closed_at_once() {
     assert_eq!(kinds, [ClaimKind::Cancelled]);
 }
 
-/// A reader that lags claimed and released the same task for ever.
+/// Regression: a lagging reader claimed and released the same task forever.
 #[test]
 fn a_task_whose_claims_come_back_late_is_left_alone_for_ever_longer() {
     let mut solo = Solo::new(2);
@@ -280,8 +281,8 @@ fn a_draining_worker_adopts_nothing_and_keeps_what_it_is_claiming() {
     );
 }
 
-/// One worker keeps the metadata topic: the first by rank; when it falls silent the next one, until
-/// it is heard again.
+/// One worker keeps the metadata topic: the first by rank. When it falls silent the next one does,
+/// until the first is heard again.
 #[test]
 fn the_first_by_rank_keeps_the_metadata_topic() {
     let mut pair = Pair::new(3);
@@ -293,7 +294,7 @@ fn the_first_by_rank_keeps_the_metadata_topic() {
     let [first] = keepers(&pair)[..] else { panic!("{:?}", keepers(&pair)) };
     pair.workers[first].frozen = true;
     pair.run_for(4 * H);
-    // Who stands still does not know.
+    // A worker that stands still does not know.
     let [one, other] = keepers(&pair)[..] else { panic!("{:?}", keepers(&pair)) };
     let next = if one == first { other } else { one };
     pair.workers[first].frozen = false;
@@ -301,13 +302,13 @@ fn the_first_by_rank_keeps_the_metadata_topic() {
     assert_eq!(keepers(&pair), [first], "not {next} any more");
 }
 
-/// While a worker that came before all others by rank read a long ledger, nobody kept the metadata
-/// topic.
+/// Regression: while a worker before all others by rank read a long ledger, no worker kept the
+/// metadata topic.
 #[test]
 fn who_still_reads_the_ledger_is_not_the_first_by_rank() {
     let mut solo = Solo::new(2);
     let Entry::Heartbeat(beat) = beat(MILLISECOND, 0) else { panic!("no heartbeat") };
-    // It stands before this one in line.
+    // The other worker is before this one in line.
     let before = OwnerId(11);
     for (uptime_ms, reading) in [(1, true), (2, true), (3, false)] {
         let beat = Heartbeat { owner: before, uptime_ms, reading, ..beat.clone() };

@@ -1,5 +1,5 @@
-//! When what is over is sealed: by its age, by how much of it there is, in turns, and again when a
-//! seal is lost.
+//! When finished tasks are sealed: by their age, by their number, in turns, and again when a seal
+//! is lost.
 
 use super::solo::{OTHER, Solo};
 use super::*;
@@ -7,17 +7,18 @@ use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::key::SealKey;
 use crate::protocol::seal::{EndedCounts, Seal};
 
-/// Between two looks when nothing is due.
+/// The interval between two looks when nothing is due.
 const LOOK: Duration = Duration::from_secs(450);
-/// Between two turns to close what was left behind.
+/// The interval between two turns to close tasks that were left behind.
 const TURN: Duration = Duration::from_secs(900);
-/// Between two looks when something is due.
+/// The interval between two looks when something is due.
 const SOON: Duration = Duration::from_millis(100);
-/// What is over keeps its keys for so long even where there is much of it: 2 H and a minute.
+/// The shortest time for which a finished task keeps its keys, even if there are many: 2 heartbeat
+/// intervals and a minute.
 const PRESSED: Duration = Duration::from_secs(80);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A worker at one of its looks, so that R and turns end at later ones.
+/// A worker at one of its looks, so that the ledger retention and turns end at later ones.
 fn alone() -> Solo {
     let mut solo = Solo::new(2);
     solo.run_for(solo.core.look_after_at().since(solo.now));
@@ -28,7 +29,7 @@ fn at(entry: u64) -> TaskId {
     TaskId { entry, ..TASK }
 }
 
-/// The seals among what was done, and when.
+/// The published seals, and when.
 fn seals(did: &[(Moment, PartitionEffect)]) -> Vec<(Moment, Entry)> {
     let seals = did.iter().filter_map(|(at, effect)| {
         let PartitionEffect::Do(Action::Publish(entry @ Entry::Seal(_))) = effect else {
@@ -39,7 +40,7 @@ fn seals(did: &[(Moment, PartitionEffect)]) -> Vec<(Moment, Entry)> {
     seals.collect()
 }
 
-/// The only seal of what was done, when it was published, and how many entries it names.
+/// The only published seal: time, entry, and number of entries that it names.
 #[track_caller]
 fn seal(did: &[(Moment, PartitionEffect)]) -> (Moment, Entry, u64) {
     match seals(did).as_slice() {
@@ -52,7 +53,7 @@ fn count(entries: &EntrySet) -> u64 {
     entries.ranges().map(|range| range.last - range.first + 1).sum()
 }
 
-/// What this worker has begun to close, and when.
+/// The tasks that this worker has begun to close, and when.
 fn closings(did: &[(Moment, PartitionEffect)]) -> Vec<(Moment, TaskId)> {
     let shown = did.iter().filter_map(|(at, effect)| {
         let PartitionEffect::Do(Action::ShowOutcome(id)) = effect else { return None };
@@ -61,7 +62,7 @@ fn closings(did: &[(Moment, PartitionEffect)]) -> Vec<(Moment, TaskId)> {
     shown.collect()
 }
 
-/// A seal that did not come back took its tasks along: they would keep their keys for ever.
+/// Otherwise the tasks of a lost seal would keep their keys forever.
 #[test]
 fn a_seal_that_was_lost_is_published_again_after_2h() {
     let mut solo = alone();
@@ -78,8 +79,8 @@ fn a_seal_that_was_lost_is_published_again_after_2h() {
     assert!(solo.core.machine().is_sealed(TASK) && solo.core.finished() == 0);
 }
 
-/// A union of seals that the broker refused, because it was too large for it, was published again
-/// at each look: what had ended was never sealed.
+/// Regression: a union of seals that the broker refused as too large was published again at each
+/// look, so finished tasks were never sealed.
 #[test]
 fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
     let mut solo = alone();
@@ -99,7 +100,7 @@ fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
     assert!(!then.is_empty() && !then.iter().any(is_own), "unions are not given up");
 }
 
-/// Each reader of a seal takes time for each of its tasks.
+/// Reading a seal takes time for each of its tasks.
 #[test]
 fn not_more_than_ten_thousand_tasks_are_sealed_at_once() {
     let mut solo = alone();
@@ -116,7 +117,7 @@ fn not_more_than_ten_thousand_tasks_are_sealed_at_once() {
     assert_eq!(solo.core.finished(), 0);
 }
 
-/// Looking through what others have left behind holds up nothing else.
+/// Looking through tasks that other workers left behind must not delay anything else.
 #[test]
 fn not_more_than_ten_thousand_tasks_are_looked_at_at_once() {
     let mut solo = alone();
@@ -132,7 +133,7 @@ fn not_more_than_ten_thousand_tasks_are_looked_at_at_once() {
     assert_eq!((then.since(first), named), (SOON, 1));
 }
 
-/// More than 100,000 finished tasks are too many to be kept for R.
+/// More than 100,000 finished tasks are too many to keep for the ledger retention.
 #[test]
 fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
     let mut solo = alone();
@@ -146,8 +147,8 @@ fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
     assert!(matches!(did[..], [PartitionEffect::Do(Action::Publish(Entry::Seal(_)))]), "{did:?}");
 }
 
-/// While a seal was under way for long and the next tasks were due by then, the worker looked again
-/// at once, and again.
+/// Regression: while a seal was in flight for long and the next tasks became due, the worker looked
+/// again at once, over and over.
 #[test]
 fn a_worker_under_pressure_rests_between_two_looks() {
     let mut solo = alone();
@@ -167,19 +168,19 @@ fn a_worker_under_pressure_rests_between_two_looks() {
     assert_eq!((second.since(first), named), (5 * SECOND, 2));
 }
 
-/// Whoever had sealed a tenth of a second's tasks sealed those of the next as soon as the seal was
-/// back, ten times a second, and merged none of them: a day made 864,000 keys that no compaction
-/// removes, and a start of hours.
+/// Regression: a worker sealed the tasks of each tenth of a second as soon as the last seal was
+/// back, ten times a second, and merged no seals. A day made 864,000 keys that no compaction
+/// removes, and a start took hours.
 #[test]
 fn seals_are_few_and_merged_also_where_there_is_always_something_to_seal() {
     let (published, needed_max) = seals_of_a_busy_worker(|_| {});
-    // Four minutes of seals, one every eighth of R, and two unions.
+    // Four minutes of seals, one every eighth of the ledger retention, and two unions.
     assert!((30..=40).contains(&published), "{published} seals");
     assert_eq!(needed_max, 16);
 }
 
-/// While a task that was left behind could not be closed, for want of a topic for its dead letter,
-/// the worker looked for its end ten times a second, and sealed what was due each time.
+/// Regression: while a task left behind could not be closed, because its dead letter had no topic,
+/// the worker looked for its end ten times a second, and sealed the due tasks each time.
 #[test]
 fn a_task_that_cannot_be_closed_makes_no_seals() {
     let (published, needed_max) = seals_of_a_busy_worker(|solo| {
@@ -191,8 +192,8 @@ fn a_task_that_cannot_be_closed_makes_no_seals() {
     assert_eq!(needed_max, 16);
 }
 
-/// R is a minute, and a task comes to its end every 20 ms, for five minutes. Returns how many seals
-/// were published, and how many there were at most that no other one covers.
+/// The ledger retention is a minute, and a task ends every 20 ms for five minutes. Returns the
+/// number of published seals, and the most seals at a time that no other one covers.
 fn seals_of_a_busy_worker(first: impl FnOnce(&mut Solo)) -> (usize, usize) {
     let (r, h, g) = (60 * SECOND, 2 * SECOND, 15 * SECOND);
     let ledger = LedgerConfig::default();
@@ -226,7 +227,7 @@ fn what_was_left_behind_is_closed_a_quarter_of_r_later_and_sealed_when_that_is_d
     assert_eq!(solo.run_for(TURN - STEP), []);
     let did = solo.run_for(STEP);
     assert_eq!(closings(&did), [(solo.now, TASK)]);
-    // The metadata topic is away for a while.
+    // The metadata topic is unavailable for a while.
     assert_eq!(solo.run_for(LOOK), []);
     solo.see_to(TASK);
     let (then, entry, named) = seal(&solo.run_for(SECOND));
@@ -237,7 +238,7 @@ fn what_was_left_behind_is_closed_a_quarter_of_r_later_and_sealed_when_that_is_d
     assert_eq!(solo.core.finished(), 0);
 }
 
-/// Whoever is first may be there and do nothing about it.
+/// The first worker in line may be alive and do nothing.
 #[test]
 fn each_worker_in_line_waits_one_turn_longer() {
     let mut solo = alone();
@@ -261,7 +262,7 @@ fn each_worker_in_line_waits_one_turn_longer() {
     assert_eq!(turns.len(), 2);
 }
 
-/// Each of them costs an entry on the metadata topic, and an ack.
+/// Each of them costs an entry on the metadata topic and an ack.
 #[test]
 fn not_more_than_a_thousand_tasks_that_were_left_behind_are_closed_at_once() {
     let mut solo = alone();
@@ -277,7 +278,8 @@ fn not_more_than_a_thousand_tasks_that_were_left_behind_are_closed_at_once() {
     assert_eq!((seal(&did).2, closings(&did).len()), (1_000, 2));
 }
 
-/// What others see to first is looked at in portions, too, and no portion holds up the next.
+/// Tasks that other workers close first are looked at in portions, too, and no portion delays the
+/// next.
 #[test]
 fn whoever_waits_for_many_turns_looks_at_the_rest_soon() {
     let mut solo = alone();
@@ -297,7 +299,8 @@ fn whoever_waits_for_many_turns_looks_at_the_rest_soon() {
     assert_eq!(closings, [(ended + R + TURN + 2 * SOON, at(ours))]);
 }
 
-/// The broker had forgotten an ack, and delivered what another worker had finished long ago.
+/// The broker had forgotten an ack, and redelivered a task that another worker had finished long
+/// ago.
 #[test]
 fn what_was_closed_before_its_turn_is_sealed_at_the_next_look_at_it() {
     let mut solo = alone();
@@ -331,9 +334,9 @@ fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
     assert_eq!(solo.core.finished(), 0);
 }
 
-/// The tasks of a batch end at different times: the last one was taken for left behind as soon as
-/// it ended, for the first had ended long ago, and was shown a second time while its finisher was
-/// showing it.
+/// Regression: the tasks of a batch end at different times. The last one was treated as left behind
+/// as soon as it ended, because the first had ended long ago, and was shown a second time while its
+/// finisher was showing it.
 #[test]
 fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
     let mut solo = alone();
@@ -349,7 +352,7 @@ fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
     assert_eq!(closed.len(), 2);
 }
 
-/// The same where the last one came of age while the batch waited for the turn of the first.
+/// The same if the last task reaches its age while the batch waits for the turn of the first.
 #[test]
 fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on() {
     let mut solo = alone();
@@ -367,8 +370,8 @@ fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on(
     assert!(closed.len() == 2 && closed.iter().all(late), "{closed:?} since {began:?}");
 }
 
-/// A batch of which a task was not over was looked for at each turn once for each time at which
-/// another one of its tasks had ended.
+/// Regression: an unfinished batch was looked for at each turn as many times as there were end
+/// times of its other tasks.
 #[test]
 fn a_batch_that_is_not_over_is_kept_once() {
     let mut solo = alone();
@@ -390,12 +393,12 @@ fn a_batch_that_is_not_over_is_kept_once() {
     solo.see_to(members[3]);
     let (_, entry) = seals(&solo.run_for(TURN + LOOK)).swap_remove(0);
     solo.land(entry);
-    // The last end comes of age.
+    // The last end reaches its age.
     assert_eq!(seals(&solo.run_for(R + TURN)), []);
     assert_eq!(solo.core.finished(), 0);
 }
 
-/// A worker that was to leave went on closing what others had left behind, 20,000 tasks of them,
+/// Regression: a draining worker went on closing tasks that others had left behind, 20,000 of them,
 /// and gave up at its deadline.
 #[test]
 fn a_worker_that_drains_closes_nothing_of_others() {

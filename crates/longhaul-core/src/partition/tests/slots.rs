@@ -1,4 +1,4 @@
-//! Who waits for a slot, and for how long.
+//! Waiting for a slot: which tasks, and how long.
 
 use super::solo::{MILLISECOND, Solo, claimed, claims, ended, failed, reading, task};
 use super::*;
@@ -11,7 +11,8 @@ fn drop(task: TaskId) -> PartitionEffect {
     PartitionEffect::Do(Action::DropPayload(task))
 }
 
-/// What was waiting had to wait for the next event, or up to H, after a slot was free.
+/// Regression: after a slot was free, a waiting task had to wait for the next event, or up to a
+/// heartbeat interval.
 #[test]
 fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
     let mut solo = Solo::new(1);
@@ -29,8 +30,8 @@ fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
     assert_eq!(solo.core.waiting(), 0);
 }
 
-/// Tasks whose time has come and tasks that never had one wait in two places. Whichever place was
-/// served first, its tasks started before older ones of the other.
+/// Regression: tasks whose time had come and tasks without a start time wait in two places.
+/// Whichever was served first, its tasks started before older ones of the other place.
 #[test]
 fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
     let mut solo = Solo::new(1);
@@ -61,7 +62,7 @@ fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
         assert_eq!(claims.len(), 1, "there is one slot: {did:?}");
         key = claims[0].key;
         solo.land_claim(claims[0]);
-        // Entries are read at one time of the wall clock in these tests. It goes on here.
+        // In these tests entries are read at one wall-clock time. Here the wall clock advances.
         solo.core.wall = wall;
         solo.run();
         order.push(key.task);
@@ -72,15 +73,15 @@ fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
     assert!(!solo.run().contains(&reading(task(3))), "its time has not come");
 }
 
-/// The slot that a payload was read for was taken to be free when it had come, so the next one was
-/// read in for nothing: it was dropped when no slot was left, and read once more.
+/// Regression: the slot for a payload counted as free when the payload had come, so the next
+/// payload was read for nothing. It was dropped when no slot was left, and read once more.
 #[test]
 fn so_many_payloads_are_read_as_slots_are_free() {
     let mut solo = Solo::new(2);
     for entry in 1..=3 {
         solo.read_failed(task(entry), Duration::ZERO);
         solo.deliver(task(entry));
-        // Not here any more, so that it must be read.
+        // The payload is gone, so that it must be read.
         solo.core.machine.payload_missing(task(entry));
     }
     assert_eq!(solo.run(), [reading(task(1)), reading(task(2))]);
@@ -128,7 +129,7 @@ fn a_new_task_goes_back_after_a_second_and_nothing_is_kept_of_it() {
     assert!(solo.core.open.is_empty() && solo.core.machine().task(TASK).is_none());
 }
 
-/// What goes back with a batch is still this worker's to adopt when it is due.
+/// A retry that is handed back with its batch can still be adopted by this worker when it is due.
 #[test]
 fn a_retry_whose_batch_went_back_is_adopted_like_any_other() {
     let mut solo = Solo::new(0);
@@ -147,7 +148,7 @@ fn a_retry_whose_batch_went_back_is_adopted_like_any_other() {
     assert!((secs(59) + 2 * H..secs(62) + 2 * H).contains(at), "{at:?}");
 }
 
-/// A consumer that hears nothing compares the backlog with what is held somewhere.
+/// A consumer that receives nothing compares the backlog with the held entries.
 #[test]
 fn what_went_back_is_held_no_more_although_a_request_to_cancel_it_is_known() {
     let mut solo = Solo::new(0);
@@ -161,8 +162,8 @@ fn what_went_back_is_held_no_more_although_a_request_to_cancel_it_is_known() {
     assert_eq!(solo.core.open_entries(), 0);
 }
 
-/// Each partition read a payload for the same free slot: with 32 of them twenty were read, and
-/// dropped, for one that was run.
+/// Regression: each partition read a payload for the same free slot. With 32 partitions, twenty
+/// payloads were read and dropped for each one that ran.
 #[test]
 fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
     let mut slots = Slots::new(1);
@@ -179,7 +180,7 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
         reads.extend(did.iter().filter(|(_, effect)| *effect == reading(TASK)).map(|_| ()));
         reads.len()
     };
-    // The number of reads, 900 ms after the given number was reached: before a read is slow.
+    // The number of reads, 900 ms after the given number was reached: before a read counts as slow.
     let mut settled = |lanes: &mut [Solo], slots: &mut Slots, first: usize| {
         let mut after = 0;
         loop {
@@ -191,7 +192,7 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
         }
     };
     assert_eq!(settled(&mut lanes, &mut slots, 1), 1);
-    // What cannot be read leaves the slot to others, and so does a self-fence.
+    // An unreadable payload leaves the slot to others, and so does a self-fence.
     let reader = lanes.iter().position(|it| {
         it.core.machine().task(TASK).is_some_and(|task| task.stage == Stage::Reading)
     });
@@ -201,9 +202,9 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
     assert_eq!(settled(&mut lanes, &mut slots, 2), 2);
 }
 
-/// A task that had waited with its ticket and was claimed when its time came stayed first among
-/// those that wait. The next one with a ticket was not served, and its worker idled with a free
-/// slot.
+/// Regression: a task that had waited with its ticket and was claimed when its time came stayed
+/// first among the waiting tasks. The next task with a ticket was not served, and its worker idled
+/// with a free slot.
 #[test]
 fn a_task_that_is_claimed_waits_no_longer() {
     let mut solo = Solo::new(1);
@@ -214,8 +215,8 @@ fn a_task_that_is_claimed_waits_no_longer() {
     assert_eq!((claims(&solo.effects()).len(), solo.core.waiting()), (1, 0));
 }
 
-/// A worker with one slot and a queue-wide limit. Task 1 has failed once and waits for its ticket in
-/// the line of its key.
+/// A worker with one slot and a queue-wide limit. Task 1 has failed once and waits for its ticket
+/// in the line of its key.
 fn lined_up(legacy: bool) -> Solo {
     let mut solo = Solo::new(1);
     if legacy {
@@ -238,7 +239,7 @@ fn lined_up(legacy: bool) -> Solo {
     solo
 }
 
-/// When the ticket of task 1 is returned, in the next 20 s.
+/// When the ticket of task 1 is returned, within the next 20 s.
 fn returned(solo: &mut Solo) -> Option<Duration> {
     let did = solo.wait(secs(20));
     let is_it = |(_, effect): &&(Duration, PartitionEffect)| {
@@ -247,9 +248,9 @@ fn returned(solo: &mut Solo) -> Option<Duration> {
     did.iter().find(is_it).map(|(at, _)| *at)
 }
 
-/// A new task on a queue without an order went back to the broker after a second, and its ticket to
-/// the register. No other waiting task was looked at again: it kept its ticket while its worker was
-/// full, and workers with free slots could not have it.
+/// Regression: a new task on a queue without an order went back to the broker after a second, and
+/// its ticket to the register. No other waiting task was looked at again: it kept its ticket while
+/// its worker was full, so workers with free slots could not use it.
 #[test]
 fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
     let mut solo = lined_up(false);
@@ -262,13 +263,13 @@ fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
     assert_eq!(solo.slots.free(), 0);
     solo.core.grant_ticket(task(1), solo.now);
     assert_eq!(returned(&mut solo), Some(secs(1)));
-    // It asks for one again when there is a slot.
+    // The task asks for a ticket again when there is a slot.
     solo.core.handle_finished(task(2), claim.key.epoch, Outcome::Completed);
     solo.core.handle_processor_gone(task(2), claim.key.epoch, solo.now);
     assert!(solo.run().contains(&PartitionEffect::AskForTicket(task(1))));
 }
 
-/// The same beside Java workers, where a task without a slot is not looked at any further.
+/// The same beside Java workers, where a task without a slot is not examined further.
 #[test]
 fn beside_java_workers_a_ticket_without_a_slot_is_given_back_in_time() {
     let mut solo = lined_up(true);
@@ -277,7 +278,7 @@ fn beside_java_workers_a_ticket_without_a_slot_is_given_back_in_time() {
     assert_eq!(returned(&mut solo), Some(secs(1)));
 }
 
-/// The same of a worker that holds as much as it may.
+/// The same for a worker that holds as many tasks as it may.
 #[test]
 fn a_ticket_that_no_room_is_left_for_is_given_back_in_time() {
     let mut solo = lined_up(false);
@@ -297,9 +298,9 @@ fn a_ticket_whose_slot_goes_to_another_topic_is_given_back_in_time() {
     assert_eq!(returned(&mut solo), Some(secs(1)));
 }
 
-/// A gateway that nobody asked for tasks handed the message of a retry back after a second, and
-/// kept its ticket: the worker that had the message then could not begin, and the slot of the limit
-/// stood unused until the subscription was looked at, ten minutes later.
+/// Regression: a gateway without requests for tasks handed the message of a retry back after a
+/// second, and kept its ticket. The worker that then had the message could not begin, and the slot
+/// of the limit was unused until the subscription was checked, ten minutes later.
 #[test]
 fn a_retry_that_is_handed_back_leaves_no_ticket_behind() {
     let mut solo = lined_up(false);

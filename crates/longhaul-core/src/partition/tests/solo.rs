@@ -1,30 +1,30 @@
-//! One partition whose clock goes exactly where it is told, which wakes only when its own timer
-//! says so, and whose publishes a test lets land, fail or get lost one by one.
+//! One partition with an exact clock. It wakes only by its own timer, and a test decides whether
+//! each of its publishes lands, fails or is lost.
 
 use super::*;
 use crate::protocol::entry::{Done, Heartbeat, NextAttempt};
 
-/// Another worker. It stands behind this one in line for what one does for all.
+/// Another worker. It is after this one in the line for shared duties.
 pub(super) const OTHER: OwnerId = OwnerId(10);
 
 pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// It wakes, and does something, so often in a test at most: beyond that it spins.
+/// The most wake-ups with an action in a test. More of them mean that the partition spins.
 const STEPS_MAX: usize = 50_000;
 
 pub(super) struct Solo {
     pub(super) core: Partition,
     pub(super) slots: Slots,
     pub(super) now: Moment,
-    /// Own heartbeats come back at once.
+    /// Whether own heartbeats come back at once.
     pub(super) echoes: bool,
-    /// These publish heartbeats whenever it does.
+    /// Workers that publish a heartbeat whenever this one does.
     pub(super) alive: Vec<OwnerId>,
     /// Own heartbeats, in order.
     pub(super) beats: Vec<Heartbeat>,
-    /// The last place of the ledger that was read.
+    /// The last position read from the ledger.
     pub(super) place: u64,
-    /// The last number of another worker's keys.
+    /// The last serial of another worker's keys.
     serial: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn claimed(task: TaskId) -> Entry {
     Entry::Claim(Claim::plain(key, 1, kind))
 }
 
-/// What ends it.
+/// The entry that ends the claim.
 pub(super) fn ended(task: TaskId, outcome: Outcome) -> Entry {
     Entry::Done(Done { key: once(task, 1, OTHER, 2), attempt: 1, outcome, writer: None })
 }
@@ -85,7 +85,7 @@ pub(super) fn reading(task: TaskId) -> PartitionEffect {
     PartitionEffect::Do(Action::ReadPayload(task))
 }
 
-/// What it claims, in order.
+/// The published claims, in order.
 pub(super) fn claims<'a>(effects: impl IntoIterator<Item = &'a PartitionEffect>) -> Vec<Claim> {
     let claim = |effect: &PartitionEffect| {
         let PartitionEffect::Do(Action::Publish(Entry::Claim(claim))) = effect else { return None };
@@ -95,18 +95,18 @@ pub(super) fn claims<'a>(effects: impl IntoIterator<Item = &'a PartitionEffect>)
 }
 
 impl Solo {
-    /// Its bootstrap has ended.
+    /// A partition whose bootstrap has ended.
     pub(super) fn new(slots: usize) -> Self {
         let (core, now) = live();
         Self::of(core, slots, now)
     }
 
-    /// It has read nothing.
+    /// A partition that has read nothing.
     pub(super) fn fresh(slots: usize) -> Self {
         Self::with(LedgerConfig::default(), slots)
     }
 
-    /// It has read nothing.
+    /// A partition that has read nothing, with these settings of the ledger.
     pub(super) fn with(ledger: LedgerConfig, slots: usize) -> Self {
         let settings = PartitionSettings { ledger, partition: -1, max_attempts: 3 };
         let now = Moment(Duration::from_secs(10_000));
@@ -134,13 +134,13 @@ impl Solo {
         self.core.handle_delivery(task, None, self.now);
     }
 
-    /// The entry is read now. Returns what that leads to at once.
+    /// Reads the entry now. Returns its immediate effects.
     pub(super) fn land(&mut self, entry: Entry) -> Vec<PartitionEffect> {
         self.read(entry);
         self.effects()
     }
 
-    /// What the last call has led to.
+    /// The effects of the last call.
     pub(super) fn effects(&mut self) -> Vec<PartitionEffect> {
         effects(&mut self.core)
     }
@@ -161,7 +161,7 @@ impl Solo {
         panic!("it does not come to rest: {:?}", did.last());
     }
 
-    /// It publishes a heartbeat, and so does everybody who is alive.
+    /// Publishes a heartbeat, and those of the other live workers.
     fn beat(&mut self, beat: Heartbeat) {
         for owner in self.alive.clone() {
             let (receipted, underway, max_attempts) = (0, Some(0), None);
@@ -176,7 +176,7 @@ impl Solo {
         }
     }
 
-    /// So long it is called only when its timer says so. Returns the effects, and when they came.
+    /// Lets time pass; the partition wakes only by its timer. Returns the effects with their times.
     pub(super) fn run_for(&mut self, time: Duration) -> Vec<(Moment, PartitionEffect)> {
         let until = self.now + time;
         let mut did = Vec::new();
@@ -192,14 +192,14 @@ impl Solo {
         panic!("it does not sleep: {:?}", did.last());
     }
 
-    /// The same, with how long after the beginning they came.
+    /// The same, with times from the beginning of the wait.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<(Duration, PartitionEffect)> {
         let begin = self.now;
         let did = self.run_for(time).into_iter();
         did.map(|(at, effect)| (at.since(begin), effect)).collect()
     }
 
-    /// Claims a new task and reads the claim back: it runs.
+    /// Claims a new task and reads the claim back, so that the task runs.
     pub(super) fn start(&mut self, task: TaskId) -> OnceKey {
         self.deliver(task);
         let claim = claims(&self.run()).pop().expect("a slot is free");
@@ -210,7 +210,7 @@ impl Solo {
         claim.key
     }
 
-    /// An own claim is stored, and comes back.
+    /// Stores an own claim and reads it back.
     pub(super) fn land_claim(&mut self, claim: Claim) {
         self.core.handle_receipt(claim.key);
         self.read(Entry::Claim(claim));
@@ -238,7 +238,7 @@ impl Solo {
         tasks
     }
 
-    /// Another worker, which has claimed it, ends it.
+    /// Another worker, which has claimed the task, ends it.
     pub(super) fn ended(&mut self, id: TaskId, outcome: Outcome) {
         let key = self.key(id);
         self.land(Entry::Done(Done { key, attempt: 1, outcome, writer: None }));
@@ -250,14 +250,14 @@ impl Solo {
         self.ended(id, Outcome::Completed);
     }
 
-    /// Another worker has completed the task, and this one has seen to its end.
+    /// Another worker has completed the task, and this one has closed it.
     pub(super) fn closed(&mut self, id: TaskId) {
         self.completed(id);
         self.deliver(id);
         self.see_to(id);
     }
 
-    /// The entry on the metadata topic is stored, and so is the ack.
+    /// Confirms the entry on the metadata topic and the ack.
     pub(super) fn see_to(&mut self, id: TaskId) {
         self.core.handle_metadata_stored(id);
         self.core.handle_acked(id.entry_id());
@@ -265,7 +265,7 @@ impl Solo {
     }
 }
 
-/// The only entry that was published.
+/// The only published entry.
 #[track_caller]
 pub(super) fn published(effects: &[PartitionEffect]) -> Entry {
     let entries = effects.iter().filter_map(|effect| {
@@ -278,7 +278,7 @@ pub(super) fn published(effects: &[PartitionEffect]) -> Entry {
     }
 }
 
-/// The claim or outcome that was published.
+/// The key of a published claim or outcome.
 #[track_caller]
 pub(super) fn key_of(entry: &Entry) -> OnceKey {
     let Key::Once(key) = entry.key() else { panic!("{entry:?} is not of a task") };

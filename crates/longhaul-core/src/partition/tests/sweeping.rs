@@ -1,4 +1,4 @@
-//! What goes from the ledger, how much of it at a time, and who sees to it.
+//! Removing keys from the ledger: how many at a time, and by which worker.
 
 use super::following::seal_of;
 use super::solo::{OTHER, Solo};
@@ -14,7 +14,7 @@ fn tombstones(effects: &[PartitionEffect]) -> Vec<usize> {
     batches.collect()
 }
 
-/// Who waited for the next look after each batch would sweep two keys a second.
+/// A worker that waited for the next look after each batch would sweep two keys a second.
 #[test]
 fn tombstones_are_published_a_thousand_at_a_time_and_one_batch_follows_the_other() {
     let mut solo = Solo::new(2);
@@ -32,8 +32,8 @@ fn tombstones_are_published_a_thousand_at_a_time_and_one_batch_follows_the_other
     assert_eq!(solo.core.machine().left(), 0);
 }
 
-/// Whoever stands in for a worker that does nothing does so until something is swept: its own
-/// attempt is nothing yet.
+/// A worker that stands in for one that does nothing goes on until something is swept: its own
+/// attempt alone does not count.
 #[test]
 fn the_next_in_line_goes_on_until_something_is_stored() {
     let mut solo = Solo::new(2);
@@ -56,8 +56,8 @@ fn the_next_in_line_goes_on_until_something_is_stored() {
     assert_eq!(solo.core.machine().left(), 0);
 }
 
-/// Each superseded checkpoint of whatever runs passed for a sign that somebody sweeps: where the
-/// first in line did nothing, nobody did.
+/// Regression: each superseded checkpoint of a running task counted as a sign that a worker sweeps.
+/// If the first in line did nothing, no worker swept.
 #[test]
 fn who_drops_a_checkpoint_of_a_running_task_does_not_sweep() {
     let mut solo = Solo::new(2);
@@ -79,7 +79,7 @@ fn who_drops_a_checkpoint_of_a_running_task_does_not_sweep() {
     assert_eq!(batches, [2]);
 }
 
-/// The heartbeats of workers that did not say goodbye would stay for ever.
+/// Otherwise the heartbeats of workers that did not leave in order would stay forever.
 #[test]
 fn the_heartbeat_of_an_owner_that_was_silent_for_r_goes_once() {
     let mut solo = Solo::new(2);

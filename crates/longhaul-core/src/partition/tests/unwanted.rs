@@ -1,4 +1,4 @@
-//! Tasks of types that nobody asks for.
+//! Tasks of types without requests.
 
 use super::solo::{MILLISECOND, OTHER, Solo, claims, once, reading, task};
 use super::*;
@@ -13,7 +13,7 @@ fn of(name: &str) -> TaskType {
 }
 
 impl Solo {
-    /// A gateway that is asked for so many tasks of these types.
+    /// A gateway with requests for these numbers of tasks of these types.
     fn gateway(asked: &[(&str, usize)]) -> Self {
         let mut solo = Self::new(0);
         solo.core.grant_leases(1 << 40);
@@ -29,7 +29,7 @@ impl Solo {
         solo
     }
 
-    /// From now on so many of these types are asked for, and so many of any.
+    /// Sets the requests: numbers of tasks by type, and of any type.
     fn ask(&mut self, asked: &[(&str, usize)], any: usize) {
         let types = asked.iter().map(|(name, count)| (of(name), *count)).collect();
         self.slots.set_free(any + asked.iter().map(|(_, count)| count).sum::<usize>());
@@ -42,7 +42,7 @@ impl Solo {
         self.core.note_type(id, of(name));
     }
 
-    /// The payload that is read says of which type the task is.
+    /// The payload is read and names the type of the task.
     fn payload_of(&mut self, id: TaskId, name: &str) -> Vec<PartitionEffect> {
         self.core.note_type(id, of(name));
         self.core.handle_payload(id, true, self.now);
@@ -86,7 +86,7 @@ fn of_what_is_asked_for_the_first_is_read_and_no_more_than_are_asked_for() {
         solo.deliver_of(task(entry), name);
     }
     solo.run();
-    // A hundred others ask for what is not there.
+    // A hundred further requests are for a type without tasks.
     solo.ask(&[("z", 1), ("v", 100)], 0);
     assert_eq!(solo.run(), [reading(task(2))]);
     assert_eq!(claimed_ids(&solo.payload_of(task(2), "z")), [task(2)]);
@@ -99,7 +99,7 @@ fn of_what_is_asked_for_the_first_is_read_and_no_more_than_are_asked_for() {
     assert!(!solo.core.has_unwanted());
 }
 
-/// Whoever asked has gone while the payload was read.
+/// The request has gone while the payload was read.
 #[test]
 fn a_payload_that_was_read_for_nobody_goes_and_the_task_waits_on() {
     let mut solo = Solo::gateway(&[("x", 1), ("y", 1)]);
@@ -114,7 +114,7 @@ fn a_payload_that_was_read_for_nobody_goes_and_the_task_waits_on() {
     assert_eq!(solo.core.unwanted, Default::default(), "nothing is left of what was read");
 }
 
-/// It was tried elsewhere: which type it is tells its message, which is read once.
+/// The task was tried elsewhere. Its message names its type and is read once.
 #[test]
 fn a_retry_of_a_type_that_nobody_asks_for_is_read_once_and_found_when_somebody_does() {
     let mut solo = Solo::gateway(&[("x", 1)]);
@@ -155,8 +155,8 @@ fn offers(did: &[(Duration, PartitionEffect)]) -> Vec<(Duration, Claim)> {
 
 const OFFERED_AFTER: Duration = Duration::from_millis(20);
 
-/// What was handed back came again and again, to the same one, while others that were asked for it
-/// waited.
+/// Regression: a task that was handed back came again and again to the same gateway, while others
+/// with requests for it waited.
 #[test]
 fn where_others_are_each_is_offered_once_and_then_nothing_more_is_said() {
     let mut solo = Solo::beside_another(&[("x", 1)]);
@@ -214,7 +214,7 @@ fn a_gateway_that_was_alone_offers_them_in_portions_as_soon_as_it_is_not() {
 }
 
 impl Solo {
-    /// Another worker, which wants no tasks of this type, offers one.
+    /// Another worker, which has no requests for this type, offers a task.
     fn offered(&mut self, id: TaskId, name: &str) {
         let kind = ClaimKind::Offer(Offer { task_type: of(name), ready_ms: WALL_MS });
         self.read(Entry::Claim(Claim::plain(once(id, 1, OTHER, 1), 0, kind)));
@@ -237,7 +237,7 @@ fn what_another_one_offers_is_read_at_once_if_it_is_asked_for_and_only_then() {
     assert_eq!(solo.run(), [0, 1, 2].map(|entry| reading(task(entry))));
 }
 
-/// Each claimed all of them, and all but one of the claims were in vain.
+/// Regression: each claimed all of them, and all but one of the claims were in vain.
 #[test]
 fn of_several_that_want_what_is_offered_each_begins_with_others() {
     let third = OwnerId(11);
@@ -280,7 +280,7 @@ fn the_end_of_what_is_offered_is_its_holders_and_only_later_that_of_the_others()
     {
         let mut solo = Solo::gateway(&[("x", 1)]);
         solo.alive = vec![OTHER];
-        // The wall clock of the tests stands still until something is read.
+        // The wall clock of the tests stands still until an entry is read.
         solo.offered(task(1), "y");
         if held {
             solo.deliver_of(task(1), "y");
@@ -303,7 +303,8 @@ fn the_end_of_what_is_offered_is_its_holders_and_only_later_that_of_the_others()
     }
 }
 
-/// It has failed here: nobody else would have it before two heartbeats have passed.
+/// The task has failed here: no other worker would get it before two heartbeat intervals have
+/// passed.
 #[test]
 fn a_retry_that_is_due_is_offered_by_whoever_had_it_unless_it_goes_on() {
     for (after, count) in [(NextAttempt::new(0, 0), 1), (NextAttempt::AFTER_DRAIN, 0)] {
@@ -411,8 +412,8 @@ fn beyond_so_many_they_count_as_what_was_asked_for() {
     assert_eq!((solo.core.waiting(), solo.core.has_unwanted()), (0, false));
 }
 
-/// One read hung for 20 s. A gateway with one open request read no other task of that type
-/// meanwhile.
+/// Regression: one read hung for 20 s. A gateway with one open request read no other task of that
+/// type meanwhile.
 #[test]
 fn a_read_that_hangs_holds_up_no_other_task_of_its_type() {
     let mut solo = Solo::beside_another(&[("y", 1)]);
@@ -427,8 +428,8 @@ fn a_read_that_hangs_holds_up_no_other_task_of_its_type() {
     assert_eq!(solo.run(), [reading(task(0))]);
 }
 
-/// The broker answers no read at all. The worker has to hold the payloads of all slow reads when
-/// they arrive, so their number has a limit.
+/// The broker answers no read. The worker must hold the payloads of all slow reads when they
+/// arrive, so their number is limited.
 #[test]
 fn of_reads_that_hang_so_many_give_up_their_slots_and_no_more() {
     let mut solo = Solo::beside_another(&[("y", 1)]);
@@ -442,7 +443,8 @@ fn of_reads_that_hang_so_many_give_up_their_slots_and_no_more() {
     assert_eq!(solo.wait(Duration::from_secs(3600)).len(), 1);
 }
 
-/// A lease was given back. The next request got nothing for the rest of the heartbeat interval.
+/// Regression: a lease was given back, and the next request got nothing for the rest of the
+/// heartbeat interval.
 #[test]
 fn what_was_offered_and_taken_and_given_back_is_offered_again_at_once() {
     let mut solo = Solo::beside_another(&[("x", 1)]);
@@ -456,8 +458,8 @@ fn what_was_offered_and_taken_and_given_back_is_offered_again_at_once() {
     assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [OFFERED_AFTER]);
 }
 
-/// A worker that was alone noted each task of a batch that had waited for a second, to be offered
-/// to others who were not there, and forgot none of them when they were over.
+/// Regression: a lone worker noted each task of a batch that had waited for a second, to offer it
+/// to other workers, and forgot none of them when they were over.
 #[test]
 fn what_is_to_be_offered_is_forgotten_when_it_is_over_or_gone() {
     let mut solo = Solo::new(1);
@@ -475,8 +477,8 @@ fn what_is_to_be_offered_is_forgotten_when_it_is_over_or_gone() {
     assert!(solo.core.unwanted.to_offer.is_empty());
 }
 
-/// A full worker handed a task back after a second, and the broker delivered it there again, for as
-/// long as there was credit. Idle workers got nothing.
+/// Regression: a full worker handed a task back after a second, and the broker redelivered it there
+/// as long as there was credit. Idle workers got nothing.
 #[test]
 fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
     let mut solo = Solo::new(0);
@@ -493,10 +495,10 @@ fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
     assert!(solo.core.has_one_for_others());
 }
 
-/// A task that had come back was to be offered again the moment it had not been, for as long as a
-/// slot was free and the task could not begin: ten thousand looks a second. Then it was looked at
-/// with the next heartbeat only: a slot that was free for a moment, and that another task took, kept
-/// it for 5 s from an idle worker.
+/// Regression: a task that had come back was due to be offered again at the moment at which it was
+/// not offered, as long as a slot was free and the task could not begin: ten thousand looks a
+/// second. Later it was looked at only with the next heartbeat: a slot that was free for a moment
+/// and then taken by another task kept it from an idle worker for 5 s.
 #[test]
 fn a_task_that_is_not_offered_because_a_slot_is_free_is_offered_a_second_later() {
     let mut solo = Solo::new(1);
@@ -516,8 +518,8 @@ fn a_task_that_is_not_offered_because_a_slot_is_free_is_offered_a_second_later()
     assert_eq!(offered, [SECOND / 2]);
 }
 
-/// A batch came back to a full worker, which remembered one of its tasks, and handed the batch back
-/// because of another one.
+/// Regression: a batch came back to a full worker, which remembered one of its tasks and handed the
+/// batch back because of another one.
 #[test]
 fn a_batch_that_comes_again_is_offered_as_a_whole() {
     let mut solo = Solo::new(0);

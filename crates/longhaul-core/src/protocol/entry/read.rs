@@ -24,10 +24,10 @@ impl<'a> EntryReader<'a> {
         self.text(name)?.parse().map_err(|_| EntryError::Property(name))
     }
 
-    /// Key and properties say the same twice, so that a person can read the properties and the fold
-    /// can trust the key.
+    /// Checks that key and properties agree. The properties are readable for people; the fold uses
+    /// the key.
     pub(super) fn agrees(&self, key: &OnceKey) -> Result<(), EntryError> {
-        // Most often letter by letter.
+        // Usually they are equal letter by letter.
         let texts = [self.text("t")?, self.text("e")?, self.text("o")?];
         let mut parts = self.key.split('/');
         if texts.into_iter().all(|text| parts.next() == Some(text)) {
@@ -51,8 +51,9 @@ impl<'a> EntryReader<'a> {
         };
         let batch_size: Option<u32> =
             self.properties.contains_key("b").then(|| self.number("b")).transpose()?;
-        // Whoever takes a task of a batch for a whole entry acknowledges the others unfinished. The
-        // index may be above the number: others may have acknowledged some of the batch one by one.
+        // A worker that treats a task of a batch as a whole entry would acknowledge the others
+        // unfinished. The index may exceed the number: some of the batch may have been acknowledged
+        // one by one.
         if key.task.batch_index.is_some() != batch_size.is_some() || batch_size == Some(0) {
             return Err(EntryError::Property("b"));
         }
@@ -68,7 +69,7 @@ impl<'a> EntryReader<'a> {
             self.properties.contains_key("ttl").then(|| self.number("ttl")).transpose()?;
         let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
         let attempt = self.number("a")?;
-        // As with the limits: it does not decide whether the claim is accepted.
+        // Like the limits, it does not affect whether the claim is accepted.
         let gives = self.number("m").ok().filter(|_| kind == ClaimKind::Run);
         let order = self.properties.get("line").and_then(NameHash::parse);
         let order = order.filter(|_| kind.begins());
@@ -95,14 +96,14 @@ impl<'a> EntryReader<'a> {
             "FINAL" => Outcome::Final,
             "CANCELLED" => Outcome::Cancelled,
             "RELEASED" => {
-                // Other marks are of other versions, and mean nothing to this one.
+                // Other words belong to other versions, and have no meaning to this one.
                 let after = AttemptCause::of_mark(self.properties.get("w"));
                 Outcome::Released(NextAttempt { after, ..next().unwrap_or_default() })
             }
             _ => return Err(EntryError::Property("s")),
         };
         let done = Done { key, attempt: self.number("a")?, outcome, writer: self.owner("writer")? };
-        // Nobody would know what such a task waits for.
+        // Without a list the dependencies of the task would be unknown.
         let readable = !done.parks() || WaitsFor::of_content(content).is_some();
         if readable { Ok(done) } else { Err(EntryError::Body) }
     }
@@ -138,7 +139,7 @@ impl<'a> EntryReader<'a> {
             underway: self.properties.contains_key("w").then(|| self.number("w")).transpose()?,
             leased: self.number("lc").ok().zip(self.number("lw").ok()),
             uptime_ms: self.number("u")?,
-            // Nobody's silence may hang on what is for people.
+            // Data for people must not invalidate a heartbeat.
             max_attempts: self.number("m").ok(),
             shown_to: self.properties.get("p").and_then(position),
             reading: self.properties.contains_key("l"),

@@ -1,5 +1,5 @@
-//! The form of entries as messages, property by property: workers of other builds and people with a
-//! console read it, so that it is written out here and not derived.
+//! The form of entries as messages, property by property. Workers of other builds and people with a
+//! console read it, so it is written out here and not derived.
 
 use super::*;
 use crate::protocol::entry_set::{BatchOutcome, EntrySet};
@@ -154,7 +154,7 @@ fn each_entry_has_its_form() {
     }
 }
 
-/// Whoever read such an entry without its list would run the task too early, or never.
+/// A reader of such an entry without its list would run the task too early, or never.
 #[test]
 fn a_task_is_parked_only_by_an_entry_that_says_what_it_waits_for() {
     let entry = done(Outcome::Released(NextAttempt::PARKED));
@@ -175,8 +175,8 @@ fn a_task_is_parked_only_by_an_entry_that_says_what_it_waits_for() {
     }
 }
 
-/// To a worker that knows no offers it is a claim that parks a task which waits for nothing: both
-/// have to make the same of the epoch.
+/// To a worker without support for offers, an offer is a claim that parks a task which waits for
+/// nothing. Both must derive the same epoch.
 #[test]
 fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
     let offer = Offer { task_type: TaskType::of(Some("resize")), ready_ms: 5_000 };
@@ -211,11 +211,11 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
     assert_eq!((folds[0].phase, folds[0].attempt), (Phase::Retry, 5));
 }
 
-/// What may be left out: older workers did not write it, or it does not apply.
+/// Optional properties: older workers did not write them, or they do not always apply.
 const OPTIONAL: [&str; 11] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l", "line"];
 
-/// What a claim says of the number of attempts decides nothing about the claim: a reader that
-/// refused it would fold another history.
+/// The number of attempts in a claim decides nothing about the claim: a reader that refused the
+/// claim would fold a different history.
 #[test]
 fn a_number_of_attempts_that_cannot_be_read_is_not_there() {
     for (kind, number, read) in [
@@ -229,7 +229,7 @@ fn a_number_of_attempts_that_cannot_be_read_is_not_there() {
     }
 }
 
-/// The same holds of what it says of the order.
+/// The same holds for the order key in a claim.
 #[test]
 fn an_order_key_that_cannot_be_read_is_not_there() {
     let order = Some(NameHash::of(b"account-4711"));
@@ -245,7 +245,7 @@ fn an_order_key_that_cannot_be_read_is_not_there() {
     }
 }
 
-/// A claim of this kind with this property besides.
+/// A claim of this kind with this additional property.
 fn read_with(kind: ClaimKind, name: &str, value: &str) -> Claim {
     let plain = claim(kind, None);
     let mut properties = plain.properties();
@@ -264,7 +264,7 @@ fn an_entry_without_one_of_its_properties_is_none() {
         for (name, _) in whole.iter() {
             let released = whole.get("s") == Some("RELEASED");
             let cancel = matches!(entry, Entry::Cancel(_)) && name == "t";
-            // The key of a heartbeat says whose it is.
+            // The key of a heartbeat names its owner.
             let owner = matches!(entry, Entry::Heartbeat(_)) && name == "o";
             let next = released && matches!(name, "na" | "nd");
             let is_optional = OPTIONAL.contains(&name) || cancel || owner || next;
@@ -275,8 +275,8 @@ fn an_entry_without_one_of_its_properties_is_none() {
     }
 }
 
-/// Key and properties say the same twice; when they differ, the one who trusts the key and the one
-/// who reads the properties would act on different tasks.
+/// Key and properties contain the same data. If they differed, a reader of the key and a reader of
+/// the properties would act on different tasks.
 #[test]
 fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
     let other_owner = "000000000000000000000000000000ac";
@@ -295,7 +295,7 @@ fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
             let read = Entry::read(Some(&key), &properties, &entry.body(b""), null);
             let expected = match (&entry, *name) {
                 (Entry::Tombstone(_), _) => Ok(entry.clone()),
-                // The body of a seal is none of another kind.
+                // The body of a seal is not that of another kind.
                 (Entry::Seal(_), "k") => Err(EntryError::Body),
                 _ => Err(EntryError::Property(name)),
             };
@@ -304,9 +304,9 @@ fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
     }
 }
 
-/// A claim of a task of a batch was believed when it did not say how many tasks the batch has: who
-/// closed that task acknowledged the others, unfinished. Of a batch of which others have
-/// acknowledged some, one by one, the number is that of the rest.
+/// Regression: a claim of a task of a batch was accepted without the number of tasks in the batch,
+/// and the worker that closed that task acknowledged the others, unfinished. If some tasks of a
+/// batch were acknowledged one by one before, the number is that of the rest.
 #[test]
 fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
     for (batch_index, batch_size, is_right) in [
@@ -327,8 +327,8 @@ fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
     }
 }
 
-/// An entry with an empty body is what a compaction removes: a worker that acted on it would know
-/// what another can never read.
+/// A compaction removes an entry with an empty body. A worker that acted on it would know something
+/// that others can never read.
 #[test]
 fn an_entry_without_a_body_is_refused() {
     for (entry, key, _) in written() {

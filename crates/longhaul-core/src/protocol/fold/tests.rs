@@ -1,6 +1,5 @@
-//! The table of the protocol, row by row and in words. That nothing between the rows is wrong is
-//! what the exhaustive comparison with the fold of the checkers says
-//! (`proofs/src/checkers/table.rs`).
+//! The table of the protocol, row by row and in words. The exhaustive comparison with the fold of
+//! the checkers (`proofs/src/checkers/table.rs`) shows that nothing between the rows is wrong.
 
 use super::*;
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
@@ -24,7 +23,7 @@ const PHASES: [Phase; 8] = [
     Phase::Sealed,
 ];
 
-/// A task of epoch 3 and attempt 2; a new one has neither.
+/// A task of epoch 3 and attempt 2. A new one has neither.
 fn standing(phase: Phase) -> TaskFold {
     match phase {
         Phase::New => TaskFold::default(),
@@ -54,8 +53,8 @@ const fn done(outcome: Outcome, epoch: u32, owner: OwnerId) -> Entry {
     Entry::Done(Done { key: key(epoch, owner), attempt: 2, outcome, writer: None })
 }
 
-/// What an entry of the current epoch less one, of the current one, of the next, and of the one
-/// after that comes to.
+/// The verdicts on an entry of the epoch before the current one, of the current one, of the next,
+/// and of the one after that.
 fn by_epoch(phase: Phase, entry: impl Fn(u32) -> Entry) -> [&'static str; 4] {
     let current = standing(phase).epoch.0;
     [current.saturating_sub(1), current, current + 1, current + 2].map(|epoch| {
@@ -72,7 +71,7 @@ fn by_epoch(phase: Phase, entry: impl Fn(u32) -> Entry) -> [&'static str; 4] {
     })
 }
 
-/// A fold that took any higher epoch passed all tests: nothing looked at an epoch that was skipped.
+/// A fold that accepts any higher epoch must fail: a skipped epoch does not count.
 #[test]
 fn a_claim_counts_only_for_the_next_epoch_of_a_task_that_has_not_ended() {
     let kinds = [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
@@ -91,8 +90,8 @@ fn a_claim_counts_only_for_the_next_epoch_of_a_task_that_has_not_ended() {
     }
 }
 
-/// In a view whose older keys are gone the claim with a base comes after a gap; an older one of its
-/// kind changes nothing.
+/// In a view without its older keys, the claim with a base comes after a gap. An older claim with a
+/// base changes nothing.
 #[test]
 fn a_claim_with_a_base_counts_after_a_gap_whatever_the_attempt_before_it() {
     for phase in [Phase::New, Phase::Running, Phase::Retry] {
@@ -155,8 +154,8 @@ fn an_accepted_claim_makes_its_owner_the_owner() {
     assert_eq!(after(ClaimKind::Expired), closed.with(Phase::Expired));
 }
 
-/// A fold that took the outcome of another owner passed all tests: then a zombie could end the task
-/// that was taken from it.
+/// A fold that accepts the outcome of another owner must fail: a zombie could end the task that was
+/// taken from it.
 #[test]
 fn an_outcome_counts_only_of_the_current_epoch_and_owner_while_it_runs() {
     let outcomes = [
@@ -254,7 +253,7 @@ fn what_is_of_no_task_changes_nothing() {
     }
 }
 
-/// The epochs are used up: a claim of the same number is no next one.
+/// The epochs are used up: a claim of the same number is not the next one.
 #[test]
 fn the_last_epoch_has_no_next() {
     let mut fold = TaskFold { epoch: Epoch(u32::MAX), ..standing(Phase::Running) };

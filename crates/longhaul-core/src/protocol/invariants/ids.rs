@@ -24,22 +24,22 @@ pub const ORPHAN: &str = "C-09";
 pub const VIEW: &str = "C-10";
 /// A cancel that was read before the own claim keeps it from starting.
 pub const CANCEL: &str = "C-11";
-/// Of the messages of one idempotency key one is run, and every answer names it.
+/// Only one of the messages with the same idempotency key is run, and every answer names it.
 pub const BINDING: &str = "C-12";
 /// Reading the ledger again from its start changes nothing.
 pub const REREAD: &str = "C-13";
 /// With a broker that keeps both copies of a resent entry the violation of C-01 is found.
 pub const RESEND: &str = "C-14";
-/// Nothing starts after a seal of the task has landed.
+/// No attempt starts after a seal of the task was stored.
 pub const SEALED: &str = "C-15";
-/// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read; and a
-/// NEW one that was cancelled is closed, its message read.
+/// Without a delivery a worker claims only a RUNNING or RETRY task whose payload was read, and
+/// closes only a NEW task that was cancelled and whose message was read.
 pub const ADOPTION: &str = "C-16";
 /// The tasks of a frozen owner are taken over in time, and those of an owner that can be heard are
 /// not.
 pub const TAKEOVER: &str = "C-17";
-/// A seal names only tasks that are over, dead letter, view and ack included; and before it was
-/// read nothing of them is tombstoned.
+/// A seal names only tasks that are over, dead letter, view and ack included; and none of their
+/// keys is tombstoned before it was read.
 pub const SEAL: &str = "C-18";
 /// With `isolation = lease` no two bodies of a task run at once.
 pub const OVERLAP: &str = "C-19";
@@ -48,25 +48,26 @@ pub const FOREIGN_ACK: &str = "C-20";
 /// The dead letter of a task that failed for good is stored before the task is shown as failed and
 /// acknowledged, and no other task has one.
 pub const DEAD_LETTER: &str = "C-21";
-/// An outcome is published only of an epoch that the ledger shows as its owner's and running, and
-/// only by who has started it; but what was not started may be given back, or cancelled on request.
+/// An outcome is published only for an epoch that the ledger shows as its owner's and running, and
+/// only by the worker that has started it; but an attempt that was not started may be given back,
+/// or cancelled on request.
 pub const OUTCOME: &str = "C-22";
-/// Nothing is claimed before its time: a failed task not before its next attempt is due, and by a
-/// worker that neither holds it nor ran it last not before 2 H later.
+/// No task is claimed before its time: a failed task not before its next attempt is due, and a
+/// worker that neither holds it nor ran it last claims it at least 2 heartbeat intervals later.
 pub const DUE: &str = "C-23";
 /// A task starts only after every task that it waits for is over in the ledger.
 pub const AFTER: &str = "C-24";
-/// What an operator does to a task ends the epoch that it has seen, or changes nothing.
+/// An operator's action on a task ends the epoch that the operator has seen, or has no effect.
 pub const OPERATOR: &str = "C-25";
-/// Of the tickets at a gate no more are granted and not given back than its limit says, whoever
-/// reads the register and from where on.
+/// At a gate, no more tickets are granted and not given back than its limit allows, for every
+/// reader of the register and every start of the read.
 pub const LIMIT: &str = "C-26";
-/// Of a lease one end counts at most, and its holder is told that its own does only if it is that
-/// one.
+/// At most one end of a lease counts, and its holder gets a confirmation of its own end only if
+/// that is the one.
 pub const LEASE_END: &str = "C-27";
-/// A lease ends by what its holder says, or because nothing of it was read for its time, in a view
-/// known to be complete; and it goes on when its holder was told so: that is in the log.
+/// A lease ends by a report of its holder, or because nothing of it was read for its time, in a
+/// view known to be complete. It goes on if its holder was told so: then that is in the log.
 pub const LEASE_SILENCE: &str = "C-28";
-/// On a queue with an order a task begins only when those of its order key that were submitted
-/// before it are over, but for those whose time had not come.
+/// On a queue with an order a task begins only when the tasks of its order key that were submitted
+/// before it are over, except for those that are not due yet.
 pub const ORDER: &str = "C-29";

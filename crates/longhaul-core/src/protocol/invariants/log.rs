@@ -1,9 +1,9 @@
-//! What a ledger and its metadata topic show of the invariants, to whoever reads both logs: the one
-//! judge of chaos, of the audits at the end of tests, and of `Queue::verify`.
+//! Checks the invariants on a ledger and its metadata topic: used by chaos tests, by the audits at
+//! the end of tests, and by `Queue::verify`.
 //!
-//! The ledger is read first, in log order, and then the metadata topic. What cannot be told from
-//! what is left of the logs is not judged: of a task whose first entries were swept nobody knows
-//! which of the others were accepted.
+//! The ledger is read first, in log order, and then the metadata topic. Nothing is judged that the
+//! remaining logs cannot prove: if the first entries of a task were swept, it is unknown which of
+//! the others were accepted.
 
 use super::{
     AFTER, Breach, CANCEL, COMPACTION, DUE, KEYS, OUTCOME, OWNER, START, VIEW, Violation, sealing,
@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// Remembers every key that was published, for C-02. The keys that are shared on purpose do not
-/// count, nor do tombstones.
+/// Remembers every published key, for C-02. Keys that are shared on purpose do not count, nor do
+/// tombstones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeysUsed(BTreeSet<Key>);
 
 impl KeysUsed {
-    /// Takes the next publish of anybody.
+    /// Handles the next publish of any writer.
     pub fn published(&mut self, entry: &Entry) -> Option<Violation> {
         let key = match (entry, entry.key()) {
             (Entry::Tombstone(_) | Entry::Renewal(_), _) => return None,
@@ -40,11 +40,11 @@ impl KeysUsed {
 /// An entry that breaks an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryViolation {
-    /// Which invariant, and how.
+    /// The invariant and the step.
     pub violation: Violation,
-    /// Where the entry lies.
+    /// Position of the entry.
     pub at: EntryLocation,
-    /// Figures, where there are some.
+    /// Figures, if there are any.
     pub detail: String,
 }
 
@@ -57,27 +57,27 @@ pub enum EntryLocation {
     Metadata(Position),
 }
 
-/// What an entry of the metadata topic says.
+/// The facts in an entry of the metadata topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataEntry {
     /// The task.
     pub task: TaskId,
-    /// Its epoch, where the entry says so. Entries of other implementations do not, and are not
+    /// Its epoch, if the entry has one. Entries of other implementations have none, and are not
     /// judged.
     pub epoch: Option<Epoch>,
-    /// Who published it.
+    /// The publisher.
     pub owner: Option<OwnerId>,
-    /// How the task stands.
+    /// The phase shown.
     pub phase: Phase,
-    /// Attempts.
+    /// Number of attempts.
     pub attempts: u32,
-    /// When the task was claimed first, in ms since the epoch.
+    /// Time of the task's first claim, in ms since the epoch.
     pub created_ms: u64,
-    /// What [`fingerprint`] makes of the result or, for a failure, of its reason.
+    /// The [`fingerprint`] of the result or, for a failure, of its reason.
     pub body: u64,
 }
 
-/// What stands for a body: two that differ are taken for the same once in 2^64.
+/// A hash of a body: two different ones have the same hash once in 2^64.
 #[must_use]
 pub fn fingerprint(body: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -85,17 +85,17 @@ pub fn fingerprint(body: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What a reader of the compacted ledger makes of its tasks.
+/// The state of the tasks as a reader of the compacted ledger computes it.
 #[derive(Clone, Debug, Default)]
 pub struct CompactedFolds {
-    /// The last entry that was read.
+    /// The last entry read.
     horizon: Option<Position>,
     folds: BTreeMap<TaskId, TaskFold>,
     sealed: EntrySet,
 }
 
 impl CompactedFolds {
-    /// Takes the next entry of the compacted view.
+    /// Handles the next entry of the compacted view.
     pub fn read(&mut self, at: Position, entry: &Entry) {
         self.horizon = self.horizon.max(Some(at));
         if let Entry::Seal(seal) = entry {
@@ -107,44 +107,44 @@ impl CompactedFolds {
     }
 }
 
-/// See the module's documentation.
+/// Judges the logs of a partition. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct LogJudge {
     keys: KeysUsed,
     tasks: BTreeMap<TaskId, TaskTrace>,
     sealed: EntrySet,
-    /// To be compared with the log when it was read as far.
+    /// To compare with the log when it was read as far.
     compacted: Option<CompactedFolds>,
-    /// H, as the ledger says: nobody's clock is more than that ahead or behind.
+    /// The heartbeat interval on the ledger: no clock is further ahead or behind than that.
     heartbeat: Option<Duration>,
-    /// Entries on the metadata topic that came after one of a higher epoch.
+    /// Number of metadata entries that came after one of a higher epoch.
     late: usize,
     findings: Vec<EntryViolation>,
 }
 
-/// What the logs tell of a task.
+/// The logs' record of a task.
 #[derive(Clone, Debug, Default)]
 struct TaskTrace {
     fold: TaskFold,
-    /// Entries before the ones that were read are gone, and no claim with a base stands for them.
+    /// Entries before the first one read are gone, and no claim with a base replaces them.
     has_gap: bool,
     /// Some of its entries come from before the beginning of the log, where others may be gone.
     is_kept: bool,
     cancelled: bool,
-    /// What it waits for.
+    /// Its dependencies.
     waits: Option<WaitsFor>,
-    /// Who was accepted for which epoch, and whether the task's end had been asked for before.
+    /// The accepted owner of each epoch, and whether a cancel had been requested before.
     owners: Vec<(Epoch, OwnerId, bool)>,
-    /// The epoch that ended it, and what stands for its body.
+    /// The epoch that ended it, and the fingerprint of its body.
     end: Option<(Epoch, u64)>,
     created_ms: Option<u64>,
-    /// The last entry that was shown, `None` for a tombstone, and the highest epoch.
+    /// The last entry shown, `None` for a tombstone; below, the highest epoch shown.
     last_shown: Option<(Position, Option<MetadataEntry>)>,
     highest_shown: Epoch,
 }
 
 impl TaskTrace {
-    /// Whether the log tells of this epoch, accepted or not.
+    /// Whether the log covers this epoch, accepted or not.
     fn tells_of(&self, epoch: Epoch) -> bool {
         let first = self.owners.first();
         !self.has_gap && first.is_none_or(|(first, ..)| epoch >= *first || *first == Epoch(1))
@@ -157,14 +157,14 @@ impl TaskTrace {
 }
 
 impl LogJudge {
-    /// A judge that compares what compaction has left with the log, too.
+    /// A judge that also compares the compacted ledger with the log.
     #[must_use]
     pub fn comparing(compacted: CompactedFolds) -> Self {
         Self { compacted: Some(compacted), ..Self::default() }
     }
 
-    /// Takes an entry from before the beginning of the log: one that compaction has kept, and
-    /// beside which others may be gone.
+    /// Handles an entry from before the beginning of the log: compaction has kept it, and others
+    /// beside it may be gone.
     pub fn read_kept(&mut self, at: Position, entry: &Entry, body: &[u8], published_ms: u64) {
         if let Some(task) = entry.task() {
             let compacted = self.compacted.as_ref();
@@ -173,7 +173,7 @@ impl LogJudge {
             let followed = self.tasks.entry(task).or_default();
             followed.is_kept = true;
             if sealed {
-                // Some of its keys may be gone, and some not.
+                // Some of its keys may be gone.
                 followed.has_gap = true;
                 return;
             }
@@ -181,8 +181,8 @@ impl LogJudge {
         self.read(at, entry, body, published_ms);
     }
 
-    /// Takes the next entry of the ledger, with what its body holds and when it was published.
-    /// Returns what the fold made of it.
+    /// Handles the next entry of the ledger, with the content of its body and its publish time.
+    /// Returns the verdict of the fold.
     pub fn read(
         &mut self,
         at: Position,
@@ -274,9 +274,8 @@ impl LogJudge {
         verdict
     }
 
-    /// C-24: of the tasks that were waited for one that this log knows to be open. Those of other
-    /// partitions are on other logs, and of one that nobody has claimed the log cannot tell that
-    /// there is one.
+    /// C-24: an awaited task that this log shows to be open. Tasks of other partitions are on other
+    /// logs, and the log does not show whether an unclaimed task exists.
     fn not_over(&self, waited: &WaitsFor) -> Option<TaskId> {
         let ids = waited.names.iter().filter_map(|name| match name {
             DependencyName::Task(id) => Some(*id),
@@ -291,7 +290,7 @@ impl LogJudge {
         ids.into_iter().find(is_open)
     }
 
-    /// C-18: what the log tells of the tasks of a seal is that they have ended.
+    /// C-18: the log must show that the tasks of a seal have ended.
     fn seal(&mut self, at: Position, entries: &EntrySet) {
         let mut early = Vec::new();
         for range in entries.ranges() {
@@ -312,8 +311,8 @@ impl LogJudge {
         self.sealed = self.sealed.union(entries);
     }
 
-    /// C-01: a reader of the compacted view folds what a reader of the log folds, but for tasks
-    /// that are sealed.
+    /// C-01: a reader of the compacted view computes the same state as a reader of the log, except
+    /// for sealed tasks.
     fn compare(&mut self) {
         let Some(compacted) = self.compacted.take() else { return };
         let Some(horizon) = compacted.horizon else { return };
@@ -322,8 +321,8 @@ impl LogJudge {
         for task in tasks {
             let is_sealed = compacted.sealed.get(task.entry_id()).is_some();
             let log = self.tasks.get(&task).cloned().unwrap_or_default();
-            // Of several requests for the same end only the last is kept, which may lie behind what
-            // was read.
+            // A compaction keeps only the last of several cancel requests for a task. It may be
+            // after the position read.
             let bare = |fold: TaskFold| TaskFold { cancel: false, ..fold };
             let left = bare(compacted.folds.get(&task).copied().unwrap_or_default());
             if !is_sealed && !log.has_gap && left != bare(log.fold) {
@@ -335,7 +334,7 @@ impl LogJudge {
         }
     }
 
-    /// Takes the next entry of the metadata topic, when the ledger was read.
+    /// Handles the next entry of the metadata topic, after the ledger was read.
     pub fn shown(&mut self, at: Position, entry: &MetadataEntry) {
         self.compare();
         let MetadataEntry { task, epoch, created_ms, .. } = *entry;
@@ -347,7 +346,7 @@ impl LogJudge {
         let late = epoch < followed.highest_shown;
         followed.highest_shown = followed.highest_shown.max(epoch);
         self.late += usize::from(late);
-        // Nothing is left of what is sealed, or nobody knows what came before.
+        // Nothing is left of a sealed task, or its earlier entries are unknown.
         let is_told = followed.fold.epoch != Epoch(0) || !sealed;
         let broken =
             if is_told && followed.tells_of(epoch) { shown_wrong(followed, entry) } else { None };
@@ -364,26 +363,26 @@ impl LogJudge {
         }
     }
 
-    /// The entry of a task was taken away.
+    /// Handles the removal of a task's entry.
     pub fn evicted(&mut self, at: Position, task: TaskId) {
         let followed = self.tasks.entry(task).or_default();
         followed.last_shown = Some((at, None));
         followed.created_ms = None;
     }
 
-    /// Entries on the metadata topic that came after one of a higher epoch.
+    /// Number of metadata entries that came after one of a higher epoch.
     #[must_use]
     pub const fn late(&self) -> usize {
         self.late
     }
 
-    /// How many tasks the logs tell of.
+    /// Number of tasks in the logs.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    /// What was found, all of it read.
+    /// All findings, after everything was read.
     #[must_use]
     pub fn finish(mut self) -> Vec<EntryViolation> {
         self.compare();
@@ -395,16 +394,16 @@ impl LogJudge {
     }
 }
 
-/// What is wrong with entries whose `created` is not that of the others.
+/// Finding: entries of a task differ in `created`.
 pub const CREATED_CHANGED: &str = "the time at which the task was claimed first has changed";
 
-/// What is wrong with an end that is shown and is not on the ledger.
+/// Finding: an end is shown that is not on the ledger.
 pub const VIEW_AHEAD: &str = "the view shows an end that the ledger does not have";
 
 type Broken = Option<(Breach, String)>;
 
-/// C-23: a claim of a task whose next attempt is not due. The claimer's clock and that of the one
-/// before may differ, by up to H.
+/// C-23: a claim of a task whose next attempt is not due. The clocks of the claimer and of the one
+/// before may differ by up to one heartbeat interval.
 fn early(before: &TaskFold, published_ms: u64, slack: Option<Duration>) -> Broken {
     let slack_ms = u64::try_from(slack?.as_millis()).unwrap_or(u64::MAX);
     let due_ms = before.next_attempt.at_ms;
@@ -422,7 +421,7 @@ fn never_owned(followed: &TaskTrace, key: &OnceKey) -> Broken {
         .then(|| (Breach { id: OUTCOME, what }, format!("epoch {} by {}", key.epoch, key.owner)))
 }
 
-/// What an entry of the metadata topic shows that the ledger never had: C-03, C-04, C-10, C-11.
+/// Checks a metadata entry against the ledger: C-03, C-04, C-10, C-11.
 fn shown_wrong(followed: &TaskTrace, entry: &MetadataEntry) -> Broken {
     let epoch = entry.epoch?;
     let broken = |id, what, detail| Some((Breach { id, what }, detail));
@@ -451,15 +450,15 @@ fn shown_wrong(followed: &TaskTrace, entry: &MetadataEntry) -> Broken {
     }
 }
 
-/// What only the project's own tests ask: they know which tasks there are, and when all is at rest.
+/// Checks for the project's own tests, which know all tasks and when everything is at rest.
 impl LogJudge {
-    /// This task was submitted: a seal that names it must find its end on the ledger.
+    /// Registers a submitted task: a seal that names it must find its end on the ledger.
     pub fn submitted(&mut self, task: TaskId) {
         self.tasks.entry(task).or_default();
     }
 
-    /// All is at rest: of each task that has ended, the last entry on the metadata topic says how.
-    /// Returns for each that does not what is shown in its place.
+    /// Checks at rest that the last metadata entry of each ended task shows its end. Returns a
+    /// description of each that does not.
     #[must_use]
     pub fn unshown(&self) -> Vec<(TaskId, String)> {
         let differs = self.tasks.iter().filter_map(|(task, followed)| {
@@ -474,7 +473,7 @@ impl LogJudge {
         differs.collect()
     }
 
-    /// What was found since the last call.
+    /// Findings since the last call.
     pub fn take_findings(&mut self) -> Vec<EntryViolation> {
         self.compare();
         std::mem::take(&mut self.findings)

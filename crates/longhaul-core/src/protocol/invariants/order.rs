@@ -1,5 +1,5 @@
-//! C-29, judged from the ledger by who knows the order keys of the tasks. It looks at no line: what
-//! counts is what the ledger accepted.
+//! Judges C-29 from the ledger, given the order keys of the tasks. It uses only accepted entries
+//! and no lines.
 
 use super::{ORDER, Violation};
 use crate::protocol::entry::Entry;
@@ -7,31 +7,31 @@ use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads a whole ledger in its order, and says which tasks have begun before their time. Of a task
-/// without a key, and of one that was to start later than it was submitted, it is told nothing.
+/// Reads a whole ledger in order, and finds tasks that have begun before their time. It is not told
+/// of tasks without a key and of scheduled ones.
 #[derive(Clone, Debug, Default)]
 pub struct OrderJudge {
     keys: BTreeMap<TaskId, Vec<u8>>,
-    /// Those that are not over, by key.
+    /// Unfinished tasks, by key.
     open: BTreeMap<Vec<u8>, BTreeSet<TaskId>>,
     folds: BTreeMap<TaskId, TaskFold>,
     begun: BTreeSet<TaskId>,
 }
 
 impl OrderJudge {
-    /// There is a task with this key.
+    /// Adds a task with this key.
     pub fn add(&mut self, task: TaskId, key: &[u8]) {
         self.keys.insert(task, key.to_vec());
         self.open.entry(key.to_vec()).or_default().insert(task);
     }
 
-    /// How many tasks with a key have begun.
+    /// Number of tasks with a key that have begun.
     #[must_use]
     pub fn begun(&self) -> usize {
         self.begun.len()
     }
 
-    /// The next entry of the ledger.
+    /// Handles the next entry of the ledger.
     pub fn read(&mut self, entry: &Entry) -> Option<Violation> {
         if let Entry::Seal(seal) = entry {
             let sealed = |task: &TaskId| seal.entries.get(task.entry_id()).is_some();
@@ -41,7 +41,7 @@ impl OrderJudge {
         }
         let task = entry.task().filter(|task| self.keys.contains_key(task))?;
         let fold = self.folds.entry(task).or_default();
-        // One that is parked begins when it goes on.
+        // A parked task begins when it continues.
         let before = fold.phase == Phase::New || fold.is_parked();
         let accepted = fold.apply(entry) == Verdict::Accepted;
         let after = fold.phase != Phase::New && !fold.is_parked();
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(early(&[run(2)]), [2]);
         assert_eq!(early(&[run(1), run(2), done(1)]), [2]);
         assert_eq!(early(&[run(1), done(1), run(3), run(2)]), [3]);
-        // What ends unseen makes room, and needs no place.
+        // A task that ends without having begun makes room, and needs no place.
         let cancelled = |entry| claim(entry, ClaimKind::Cancelled);
         assert!(early(&[cancelled(2), run(1), done(1), run(3)]).is_empty());
     }

@@ -1,9 +1,9 @@
-//! The invariants that one worker can judge at each of its steps for the price of a few
-//! comparisons. Nothing is asked but what the ledger says of the task and what the worker itself
-//! has done about it: the judge must not share the state of what it judges.
+//! The invariants that one worker can check at each of its steps with a few comparisons. They use
+//! only the ledger's state of the task and the worker's own earlier actions on it: a check must not
+//! share the state of the code that it checks.
 //!
-//! Production asks them before every step; model, simulation and checkers ask the same ones of all
-//! workers together.
+//! Production checks them before every step; model, simulation and checkers check the same ones for
+//! all workers together.
 
 use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use super::{may_claim, may_show, may_start};
@@ -19,44 +19,44 @@ use crate::task::{TaskMetadata, TaskOutcome, TaskState};
 pub struct Breach {
     /// The invariant's number.
     pub id: &'static str,
-    /// What the step is.
+    /// The step.
     pub what: &'static str,
 }
 
-/// Whether a step may be taken.
+/// Whether a step is allowed.
 pub type Judgement = Result<(), Breach>;
 
 const fn breach(id: &'static str, what: &'static str) -> Judgement {
     Err(Breach { id, what })
 }
 
-/// What a worker itself has done about a task.
+/// A worker's own actions on a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OwnRecord {
-    /// The epoch in which it has started a processor, for as long as the ledger shows that one as
-    /// running; zero: none.
+    /// The epoch in which it has started a processor, while the ledger shows that epoch as running;
+    /// zero: none.
     started: Epoch,
-    /// The dead letter has its receipt.
+    /// Whether the dead letter has its receipt.
     pub dead_letter: bool,
-    /// The entry on the metadata topic that shows the end has its receipt.
+    /// Whether the metadata entry that shows the end has its receipt.
     pub shown: bool,
-    /// The ack has its receipt, and no delivery came after it.
+    /// Whether the ack has its receipt, and no delivery came after it.
     pub acked: bool,
 }
 
 impl OwnRecord {
-    /// A processor of this epoch starts.
+    /// Notes that a processor of this epoch starts.
     pub const fn start(&mut self, epoch: Epoch) {
         self.started = epoch;
     }
 
-    /// The epoch that runs here, as far as the ledger knows.
+    /// The epoch that runs here, as far as the ledger shows.
     #[must_use]
     pub fn started(&self) -> Option<Epoch> {
         (self.started != Epoch(0)).then_some(self.started)
     }
 
-    /// The ledger, read to its end, says this.
+    /// Updates the record from the ledger, which was read to its end.
     pub fn update(&mut self, fold: &TaskFold) {
         if fold.phase != Phase::Running || fold.epoch != self.started {
             self.started = Epoch(0);
@@ -64,8 +64,8 @@ impl OwnRecord {
     }
 }
 
-/// C-04, the part that a fold can tell: inside the own accepted claim, and not beyond the attempts
-/// that a task has.
+/// C-04, the part that a fold can show: the start is inside the own accepted claim, and within the
+/// attempts of the task.
 ///
 /// # Errors
 /// It is not.
@@ -82,10 +82,10 @@ pub fn inside_own_claim(
     }
 }
 
-/// C-11: a task whose end was asked for is not started.
+/// C-11: a cancelled task is not started.
 ///
 /// # Errors
-/// It was asked for.
+/// The task is cancelled.
 pub const fn not_cancelled(fold: &TaskFold) -> Judgement {
     if fold.cancel { breach(CANCEL, "a cancelled task starts") } else { Ok(()) }
 }
@@ -109,14 +109,14 @@ pub fn start(
     not_cancelled(fold)
 }
 
-/// C-16: a claim; `held` and `payload` say whether a delivery and the payload are at hand.
+/// C-16: a claim; `held` and `payload` tell whether a delivery and the payload are here.
 ///
 /// # Errors
 /// It is not of the next epoch, or of a task that this worker must not claim.
 pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judgement {
     let next = NextClaim { kind: claim.kind, attempt: claim.attempt };
-    // Nothing has said it but its message, and the whole batch is acknowledged when so many are
-    // over.
+    // Only the message gives the size of the batch, and the whole batch is acknowledged when that
+    // many tasks are over.
     let unseen = fold.phase == Phase::New && !held;
     if unseen && claim.key.task.batch_index.is_some() && claim.batch_size.is_none() {
         return breach(
@@ -150,7 +150,7 @@ pub fn closing(fold: &TaskFold, claim: &Claim) -> Judgement {
 /// C-22: an outcome.
 ///
 /// # Errors
-/// The ledger does not show its epoch as its owner's and running, or it tells the end of a
+/// The ledger does not show its epoch as its owner's and running, or it reports the end of a
 /// processor that this worker has not started.
 pub fn outcome(fold: &TaskFold, own_record: &OwnRecord, done: &Done) -> Judgement {
     let Done { key, outcome, .. } = done;
@@ -158,7 +158,7 @@ pub fn outcome(fold: &TaskFold, own_record: &OwnRecord, done: &Done) -> Judgemen
         return breach(OUTCOME, "an outcome is published of an epoch that is not the worker's own");
     }
     let told = match outcome {
-        // Given back without having been started, too: the claim came back late.
+        // An attempt may also be given back without a start: its claim came back late.
         Outcome::Released(_) => true,
         Outcome::Cancelled => fold.cancel || own_record.started == key.epoch,
         Outcome::Completed | Outcome::Final | Outcome::Failed(_) => own_record.started == key.epoch,
@@ -173,7 +173,7 @@ pub fn outcome(fold: &TaskFold, own_record: &OwnRecord, done: &Done) -> Judgemen
 /// C-10: the metadata topic shows a task in this phase.
 ///
 /// # Errors
-/// The ledger says something else.
+/// The ledger shows another phase.
 pub fn showing(fold: &TaskFold, shown: Phase) -> Judgement {
     if may_show(fold, shown) {
         Ok(())
@@ -182,11 +182,11 @@ pub fn showing(fold: &TaskFold, shown: Phase) -> Judgement {
     }
 }
 
-/// C-10 and C-21: the metadata topic shows how a task has ended, after its dead letter if it gets
-/// one: `dead_letter` says that it is stored, or that there is to be none.
+/// C-10 and C-21: the metadata topic shows the end of a task, after its dead letter if it gets one:
+/// `dead_letter` tells that it is stored, or that there is none.
 ///
 /// # Errors
-/// The ledger says something else, or the dead letter is not stored.
+/// The ledger shows another phase, or the dead letter is not stored.
 pub fn showing_end(fold: &TaskFold, shown: Phase, dead_letter: bool) -> Judgement {
     showing(fold, shown)?;
     if matches!(shown, Phase::Final | Phase::Expired) && !dead_letter {
@@ -202,7 +202,7 @@ pub fn showing_end(fold: &TaskFold, shown: Phase, dead_letter: bool) -> Judgemen
 /// C-21: a dead letter.
 ///
 /// # Errors
-/// Its end is none that gets one.
+/// The task's outcome gets no dead letter.
 pub const fn dead_letter(fold: &TaskFold, letters: DeadLetterKinds) -> Judgement {
     if letters.wants(fold.phase) {
         Ok(())
@@ -211,9 +211,9 @@ pub const fn dead_letter(fold: &TaskFold, letters: DeadLetterKinds) -> Judgement
     }
 }
 
-/// C-06, C-10 and C-21: the message of a task that has ended in this phase is acknowledged. `shown`
-/// says whether the metadata topic shows that end, `dead_letter` whether the dead letter is stored,
-/// or there is to be none.
+/// C-06, C-10 and C-21: the ack of a task that has ended in this phase. `shown` tells whether the
+/// metadata topic shows that end; `dead_letter` whether the dead letter is stored, or there is
+/// none.
 ///
 /// # Errors
 /// The task has not ended, or something is not written yet.
@@ -231,8 +231,8 @@ pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
     }
 }
 
-/// C-18: a seal of this worker names a task, of which it must have written the dead letter, the
-/// entry on the metadata topic and the ack itself: nothing in the ledger says that another one did.
+/// C-18: a seal of this worker names a task whose dead letter, metadata entry and ack the worker
+/// itself must have completed: the ledger does not record that another one did.
 ///
 /// # Errors
 /// The task is not over, or something is not written yet.
@@ -244,7 +244,7 @@ pub fn sealing_closed(fold: &TaskFold, own_record: &OwnRecord) -> Judgement {
     }
 }
 
-/// C-18, the part that a fold can tell: a seal names a task in this phase.
+/// C-18, the part that a fold can show: a seal names a task in this phase.
 ///
 /// # Errors
 /// The task is not over.
@@ -252,23 +252,23 @@ pub const fn sealing(phase: Phase) -> Judgement {
     if phase.is_terminal() { Ok(()) } else { breach(SEAL, "a seal names a task that is not over") }
 }
 
-/// What is wrong with a seal that names more than its worker has closed.
+/// Finding: a seal names more than its worker has closed.
 pub const UNCLOSED: &str = "a seal names a task that its worker has not closed";
 
-/// The phase that an entry of the metadata topic speaks of.
+/// The phase that a metadata entry shows.
 #[must_use]
 pub const fn phase_shown(entry: &TaskMetadata) -> Phase {
     phase_of(entry.state, entry.outcome)
 }
 
-/// The phase that an entry with this state and outcome speaks of.
+/// The phase of an entry with this state and outcome.
 #[must_use]
 pub const fn phase_of(state: TaskState, outcome: Option<TaskOutcome>) -> Phase {
     match (state, outcome) {
         (TaskState::Unknown, _) => Phase::New,
         (TaskState::Processing, _) => Phase::Running,
         (TaskState::Completed, _) => Phase::Completed,
-        // Of a task that waits for others.
+        // A task that waits for others.
         (TaskState::New, _) | (TaskState::Failed, None) => Phase::Retry,
         (TaskState::Failed, Some(TaskOutcome::Final)) => Phase::Final,
         (TaskState::Failed, Some(TaskOutcome::Cancelled)) => Phase::Cancelled,

@@ -1,4 +1,4 @@
-//! What one worker may do, and for each rule the nearest that it may not.
+//! The allowed steps of a worker, and for each rule the nearest forbidden one.
 
 use super::*;
 use crate::protocol::entry::{Claim, Done, NextAttempt, Outcome};
@@ -24,7 +24,7 @@ fn over(phase: Phase) -> TaskFold {
     fold(phase, 1, A, 1)
 }
 
-/// What may be claimed: the table of `claim.rs`, asked of the judge.
+/// The table of `claim.rs`, checked by the judge.
 #[test]
 fn a_claim_needs_a_delivery_or_a_known_state_and_to_run_the_payload() {
     let run = NextClaim { kind: ClaimKind::Run, attempt: 1 };
@@ -73,8 +73,7 @@ fn a_start_is_the_attempt_and_epoch_of_the_fold_within_the_limit() {
     }
 }
 
-/// What is set aside is stopped in the epoch that runs here; what the ledger shows otherwise does
-/// not.
+/// A task that is set aside is stopped only in the epoch that runs here.
 #[test]
 fn a_start_is_forgotten_when_the_ledger_shows_something_else() {
     for (shown, expected) in [

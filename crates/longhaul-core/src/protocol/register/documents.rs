@@ -1,28 +1,29 @@
-//! Documents: what belongs to a queue and is changed by people, such as its schedules and its
-//! settings. Each has a kind, a name, a version and a content, which the fold does not look into.
+//! Documents: the parts of a queue that people change, such as its schedules and its settings. Each
+//! has a kind, a name, a version and a content, which the fold does not interpret.
 //!
 //! Each version is an entry under a key of its own:
 //! `doc/<kind>/<name>/<version>/<writer>/<serial>`.
 //!
 //! | entry | accepted iff | else |
 //! |---|---|---|
-//! | document | its version is above the one that stands | ignored: of two with one version the first in the log counts |
-//! | tombstone | never: what it names is not removable any more | |
+//! | document | its version is above the current one | ignored: the first of a version counts |
+//! | tombstone | never: the entry that it names can no longer be removed | |
 //!
-//! Who changes a document publishes the version after the one that it has read, and reads back
-//! whether that was accepted. A document is deleted by a version without content. That one stays,
-//! so that what was published before the deletion and lands behind it is not accepted.
+//! To change a document, publish the version after the one read, and read back whether it was
+//! accepted. A document is deleted by a version without content. That version stays, so that
+//! entries published before the deletion and stored behind it are not accepted.
 //!
-//! A drain request ([`DocumentKind::Drain`]) is for one process alone. When that has gone nobody
-//! goes by it any more, whatever it says, so all its entries may be removed, the one that stands
-//! included.
+//! A drain request ([`DocumentKind::Drain`]) is for one process only. After that process has gone
+//! no other obeys it, whatever its content, so all its entries may be removed, including the
+//! current one.
 //!
-//! A document that those who go by it cannot read changes nothing for them: what applies is the
-//! first entry with the highest version of those that can be read, and it is kept.
+//! A document that its users cannot read has no effect for them: the first entry with the highest
+//! version of the readable ones applies, and is kept.
 //!
-//! **Why entries may be removed**: what stands is the first entry with the highest version of all
-//! that were read. Leaving out any other entry does not change that, neither now nor behind any
-//! further entry. So whoever has read what stands may publish tombstones for all others.
+//! **Why entries may be removed**: the current entry is the first one with the highest version of
+//! all that were read. Leaving out any other entry does not change that, neither now nor behind any
+//! further entry. So any reader that has read the current entry may publish tombstones for all
+//! others.
 
 use super::entry::{Stamp, number};
 use super::keys::{RegisterIgnoredReason, RegisterVerdict};
@@ -31,22 +32,22 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The longest name of a document, in bytes. Keys that are made of a name, such as those of a
+/// The longest name of a document, in bytes. Keys derived from a name, such as those of a
 /// schedule's tasks, must have room for more.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What a document is about. Entries of a kind that this version does not know are no entries.
+/// The subject of a document. Entries of a kind that this version does not know are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DocumentKind {
     /// A schedule, by its name.
     Schedule,
     /// Settings of the queue.
     Settings,
-    /// Has a worker drain: named as that worker's instance.
+    /// Requests a drain of the worker with this instance name.
     Drain,
 }
 
-/// The name of a document: 1 to 200 bytes, for each kind anew.
+/// The name of a document: 1 to 200 bytes, unique within its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocumentName {
     kind: DocumentKind,
@@ -58,10 +59,10 @@ pub struct DocumentName {
 #[error("the name of a document has 1 to {NAME_BYTES_MAX} bytes, this one has {0}")]
 pub struct DocumentNameError(pub usize);
 
-/// One version of a document, by one publish.
+/// The key of one version of a document, by one publish.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocumentKey {
-    /// Of which document.
+    /// The document.
     pub name: DocumentName,
     /// Counts the changes, from 1.
     pub version: u64,
@@ -69,12 +70,12 @@ pub struct DocumentKey {
     pub stamp: Stamp,
 }
 
-/// Asks that a document has this content.
+/// A version of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Document {
-    /// Which document, which version.
+    /// The document and version.
     pub key: DocumentKey,
-    /// What it says: JSON. Empty if the document is deleted.
+    /// The content: JSON. Empty if the document is deleted.
     pub content: Bytes,
 }
 
@@ -91,10 +92,10 @@ impl DocumentKind {
 }
 
 impl DocumentName {
-    /// A name that somebody chose.
+    /// Creates a name.
     ///
     /// # Errors
-    /// When it is empty or longer than 200 bytes.
+    /// If it is empty or longer than 200 bytes.
     pub fn new(kind: DocumentKind, text: impl Into<Box<str>>) -> Result<Self, DocumentNameError> {
         let text = text.into();
         if !(1..=NAME_BYTES_MAX).contains(&text.len()) {
@@ -109,7 +110,7 @@ impl DocumentName {
         Self { kind: DocumentKind::Settings, text: "queue".into() }
     }
 
-    /// What the document is about.
+    /// The kind of the document.
     #[must_use]
     pub const fn kind(&self) -> DocumentKind {
         self.kind
@@ -136,7 +137,8 @@ impl fmt::Display for DocumentKey {
 }
 
 impl DocumentKey {
-    /// Reads what follows `doc/`. A name may hold slashes, so it is read from the end.
+    /// Parses the part of the key after `doc/`. A name may contain slashes, so it is read from the
+    /// end.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once('/')?;
         let kind = DocumentKind::ALL.into_iter().find(|known| known.word() == kind)?;
@@ -154,22 +156,22 @@ pub struct Documents {
     documents: BTreeMap<DocumentName, DocumentFold>,
 }
 
-/// What is known of one document.
+/// The state of one document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DocumentFold {
     version: u64,
     stamp: Stamp,
     content: Bytes,
-    /// Whether it can be read by those who go by it.
+    /// Whether its users can read it.
     readable: bool,
-    /// If it cannot: the first entry with the highest version of those that can.
+    /// If not: the first entry with the highest version of the readable ones.
     before: Option<(u64, Stamp, Bytes)>,
-    /// Entries that say nothing any more, or never did, and may be removed. Mostly none.
+    /// Entries that have no effect any more, or never had, and may be removed. Mostly none.
     rest: Vec<(u64, Stamp)>,
 }
 
 impl Documents {
-    /// What a document says; `None` if there is none, or it is deleted.
+    /// The content of a document; `None` if there is none, or it is deleted.
     #[must_use]
     pub fn get(&self, name: &DocumentName) -> Option<&Bytes> {
         self.documents
@@ -178,8 +180,8 @@ impl Documents {
             .filter(|content| !content.is_empty())
     }
 
-    /// What is to be gone by: the last version that can be read. `None` if there is none, or it is
-    /// a deletion.
+    /// The content that applies: the last readable version. `None` if there is none, or it is a
+    /// deletion.
     #[must_use]
     pub fn readable(&self, name: &DocumentName) -> Option<&Bytes> {
         let standing = self.documents.get(name)?;
@@ -188,7 +190,7 @@ impl Documents {
         content.filter(|content| !content.is_empty())
     }
 
-    /// The version that stands, that of a deletion included; 0 if there was never any.
+    /// The current version, including a deletion's; 0 if there was never one.
     #[must_use]
     pub fn version(&self, name: &DocumentName) -> u64 {
         self.documents.get(name).map_or(0, |standing| standing.version)
@@ -202,7 +204,7 @@ impl Documents {
         of_kind.map(|(name, standing)| (name, standing.version, &standing.content))
     }
 
-    /// The entries of a document for which anybody may publish tombstones.
+    /// The entries of a document for which any reader may publish tombstones.
     #[must_use]
     pub fn removable(&self, name: &DocumentName) -> Vec<DocumentKey> {
         let standing = self.documents.get(name);
@@ -218,7 +220,7 @@ impl Documents {
         rest.iter().filter(|of| !needed(of)).map(key).collect()
     }
 
-    /// All entries of a document, that which stands and those that may be removed before it.
+    /// All entries of a document: the current one and the removable ones before it.
     #[must_use]
     pub fn entries(&self, name: &DocumentName) -> Vec<DocumentKey> {
         let key = |(version, stamp): (u64, Stamp)| {
@@ -233,8 +235,7 @@ impl Documents {
         standing.map(all).unwrap_or_default()
     }
 
-    /// Takes the next version in the order of the log. If it cannot be read the one before goes on
-    /// to apply.
+    /// Handles the next version in log order. If it cannot be read the one before still applies.
     pub(super) fn apply(
         &mut self,
         Document { key, content }: &Document,
@@ -264,14 +265,14 @@ impl Documents {
         if readable {
             standing.before = None;
         } else if standing.readable {
-            // A deletion, too: without it a reader might go by what stood before that.
+            // A deletion as well: otherwise a reader might use the version before it.
             standing.before = Some((standing.version, standing.stamp, content));
         }
         (standing.version, standing.stamp, standing.readable) = (*version, *stamp, readable);
         RegisterVerdict::Accepted
     }
 
-    /// An entry was removed.
+    /// Handles the removal of an entry.
     pub(super) fn forget(&mut self, key: &DocumentKey) -> RegisterVerdict {
         if let Some(standing) = self.documents.get_mut(&key.name) {
             standing.rest.retain(|rest| *rest != (key.version, key.stamp));
@@ -350,8 +351,8 @@ mod tests {
         assert_eq!((documents.version(&a), documents.readable(&a)), (7, None));
     }
 
-    /// A version that was published before the deletion, and lands behind it, once would have
-    /// brought the document back.
+    /// Earlier, a version published before the deletion and stored behind it would have restored
+    /// the document.
     #[test]
     fn what_is_deleted_stays_deleted_until_it_is_made_anew() {
         let mut documents = Documents::default();
@@ -364,8 +365,8 @@ mod tests {
         assert_eq!(documents.get(&name("a")).unwrap(), "a 3 4");
     }
 
-    /// The drain request to a worker that has gone would stand for ever, one for each worker that
-    /// was ever drained.
+    /// The drain request for a worker that has gone would stay for ever, one for each worker ever
+    /// drained.
     #[test]
     fn a_drain_request_is_removed_as_a_whole() {
         let mut documents = Documents::default();
@@ -406,7 +407,7 @@ mod tests {
         assert!(unknown.parse::<RegisterKey>().is_err(), "{unknown}");
     }
 
-    /// What a reader of a log in which some entries were removed ends with.
+    /// The final state of a reader of a log in which some entries were removed.
     fn end_of<'a>(
         log: impl Iterator<Item = (u64, &'a RegisterEntry)>,
     ) -> (u64, [Option<Bytes>; 2]) {
@@ -421,9 +422,9 @@ mod tests {
     }
 
     proptest! {
-        /// C-02 for documents. Somebody who has read the log up to a place removes what is
-        /// removable there; the compaction comes at any later time. A reader that has read up to
-        /// any place before that, and one that begins later, end with the same.
+        /// C-02 for documents. A reader that has read the log up to some place removes the entries
+        /// that are removable there; compaction comes at any later time. A reader that has read up
+        /// to any place before that, and one that begins later, end with the same state.
         #[test]
         fn what_is_removed_changes_nothing_for_any_reader(
             versions in proptest::collection::vec((1..6_u64, 0..4_u8), 1..16),
@@ -450,7 +451,8 @@ mod tests {
             let chosen = removable.into_iter().enumerate().filter(|(bit, _)| removed >> bit & 1 == 1);
             let gone: Vec<RegisterKey> = chosen.map(|(_, key)| RegisterKey::Document(key)).collect();
             let tombstones: Vec<RegisterEntry> = gone.iter().cloned().map(RegisterEntry::Tombstone).collect();
-            // They stand behind what their publisher has read; entries of others may come between.
+            // They come behind the entries that their publisher has read; entries of others may
+            // come between.
             let whole: Vec<&RegisterEntry> = log.iter().chain(&tombstones).collect();
             let expected = end_of((1..).zip(log.iter()));
             for from in 0..=whole.len() {

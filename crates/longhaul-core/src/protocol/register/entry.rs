@@ -1,5 +1,5 @@
-//! Entries of the register, and their form as messages: the properties say what an entry is, the
-//! body is a form byte, and the content of a document.
+//! Entries of the register, and their form as messages. The properties describe the entry; the body
+//! is a form byte, followed by the content of a document.
 //!
 //! | property | meaning |
 //! |---|---|
@@ -39,42 +39,42 @@ pub(super) const KEY_NAME_BYTES_MAX: usize = 256;
 /// An entry of the register.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterEntry {
-    /// The first entry of a register, by which it is known again. Never removed.
+    /// The first entry of a register, which identifies it. Never removed.
     Start(Stamp),
     /// Begins the next period of the register. Never removed.
     Period(Period, Stamp),
-    /// Asks that a task holds a key, or goes on holding it.
+    /// Requests that a task holds a key, or keeps holding it.
     Bind(Hold),
-    /// Says that the holder of a key holds it no longer.
+    /// Declares that the holder of a key no longer holds it.
     Release(HoldKey),
     /// The next version of a document.
     Document(Document),
-    /// A worker is about to claim a task, where a limit stands; and the name of the task's topic.
+    /// The ticket for a task that a worker is about to claim, where a limit applies; with the name
+    /// of the task's topic.
     Ticket(Ticket, Box<str>),
-    /// A task that was moved here from another queue, and by which id it is known here. It decides
-    /// nothing for workers; the last one of a task counts.
+    /// A task that was moved here from another queue, with its id here. Workers do not use it; the
+    /// last one of a task counts.
     Moved(Moved),
-    /// The key is of no more use.
+    /// Removes a key that is no longer needed.
     Tombstone(RegisterKey),
 }
 
-/// Makes a key that no other publish has: who publishes, and a counter of theirs that never
-/// repeats.
+/// Makes a key unique: the publisher, and a counter of the publisher that never repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stamp {
-    /// Who publishes: 128 random bits, drawn anew by each process.
+    /// The publisher: 128 random bits, drawn again by each process.
     pub writer: OwnerId,
     /// Counter of that writer.
     pub serial: u64,
 }
 
-/// Counts the periods of a register, from zero: each is begun by an [`RegisterEntry::Period`]. They are its
-/// clock, for all who read it the same.
+/// Counts the periods of a register, from zero; an [`RegisterEntry::Period`] begins each. They are
+/// the clock of the register, the same for all readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Period(pub u32);
 
 impl Period {
-    /// The one after this.
+    /// The next period.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -87,13 +87,12 @@ impl fmt::Display for Period {
     }
 }
 
-/// What a key is for. The same text may be a key of each kind: they have nothing to do with each
-/// other.
+/// The kind of a key. The same text may be a key of each kind; the two are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyKind {
-    /// One task, until the key is forgotten, long after its end.
+    /// For one task, until the key is forgotten, long after the task's end.
     Idempotency,
-    /// One task that is not over.
+    /// For one unfinished task.
     Dedupe,
 }
 
@@ -109,34 +108,34 @@ pub struct KeyName {
 #[error("a key has 1 to {KEY_NAME_BYTES_MAX} bytes, this one has {0}")]
 pub struct KeyNameError(pub usize);
 
-/// What a bind or a release is about.
+/// The key of a bind or a release.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HoldKey {
     /// The key.
     pub name: KeyName,
-    /// The period of the register that its writer had read.
+    /// The period of the register that the writer had read.
     pub period: Period,
     /// Numbers the holders of the key.
     pub epoch: Epoch,
-    /// The task that is to hold it, or held it.
+    /// The task that requests the key, or held it.
     pub task: QueueTask,
     /// Makes the entry's key unique.
     pub stamp: Stamp,
 }
 
-/// Asks that a task holds a key.
+/// Requests that a task holds a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// Which key, which task, under which epoch.
+    /// Key, task and epoch.
     pub key: HoldKey,
-    /// Of the task's payload, so that another task with the same key can be told from a repetition.
+    /// The digest of the task's payload, to tell another task with the same key from a repetition.
     pub digest: Option<Digest>,
-    /// The task takes the place of an earlier one of its lane that holds the key.
+    /// Whether the task replaces an earlier one of its lane that holds the key.
     pub overwrites: bool,
 }
 
-/// A digest of a payload: FNV-1a of 128 bits. It tells an accident, not an attack: who submits may
-/// say what they like anyway.
+/// A digest of a payload: FNV-1a of 128 bits. It detects accidents, not attacks: a submitter may
+/// write anything here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest(pub u128);
 
@@ -172,13 +171,13 @@ pub enum RegisterKey {
 /// The message is not an entry of the register that this version knows; the fold ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterEntryError {
-    /// It was published in another cluster, where the ids of tasks mean other tasks.
+    /// It was published in another cluster, where task ids denote other tasks.
     #[error("it comes from another cluster")]
     Replicated,
-    /// It has no key, or one of another form.
+    /// Its key is missing or has an unknown form.
     #[error("key is missing or of an unknown form")]
     Key,
-    /// Its body is empty, or has a form that this version does not know.
+    /// Its body is empty, or this version does not know its form.
     #[error("the body is empty or of an unknown form")]
     Body,
     /// A property is missing, malformed, or contradicts the key.
@@ -196,15 +195,15 @@ impl KeyKind {
 }
 
 impl KeyName {
-    /// What the keys of all firings of schedules begin with.
+    /// Prefix of the keys of all firings of schedules.
     pub(crate) const OF_FIRINGS: &str = "schedule/";
-    /// What the keys of all replays of dead letters begin with.
+    /// Prefix of the keys of all replays of dead letters.
     pub const OF_REPLAYS: &str = "dlq/";
 
-    /// A name that somebody chose.
+    /// Creates a name.
     ///
     /// # Errors
-    /// When it is empty or longer than 256 bytes.
+    /// If it is empty or longer than 256 bytes.
     pub fn new(kind: KeyKind, text: impl Into<Arc<str>>) -> Result<Self, KeyNameError> {
         let text = text.into();
         if !(1..=KEY_NAME_BYTES_MAX).contains(&text.len()) {
@@ -213,26 +212,26 @@ impl KeyName {
         Ok(Self { kind, text })
     }
 
-    /// What its submitter wrote.
+    /// The submitter's text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// That of the replay of a dead letter: `text` is made of a task's id, which is short.
+    /// The name for the replay of a dead letter: `text` is made of a task's id, which is short.
     pub fn of_replay(text: String) -> Self {
         Self { kind: KeyKind::Idempotency, text: text.into() }
     }
 
-    /// What the key is for.
+    /// The kind of the key.
     #[must_use]
     pub const fn kind(&self) -> KeyKind {
         self.kind
     }
 
-    /// Whether the key is never forgotten: a slot of a schedule would be fired again, for its task
-    /// is over and the schedule stands; and a dead letter that stays may be replayed at any time.
-    /// Every reader goes by the name alone.
+    /// Whether the key is never forgotten. Otherwise a slot of a schedule would be fired again,
+    /// because its task is over and the schedule remains; and a dead letter that is kept may be
+    /// replayed at any time. Every reader decides this by the name alone.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         let reserved = [Self::OF_FIRINGS, Self::OF_REPLAYS];
@@ -254,7 +253,8 @@ impl fmt::Display for Stamp {
 }
 
 impl HoldKey {
-    /// The first period is not written: before there were periods nobody wrote one.
+    /// The first period is not written, because entries from before there were periods do not have
+    /// one.
     fn write(&self, f: &mut fmt::Formatter<'_>, kind: &str) -> fmt::Result {
         let Self { name, period, epoch, task, stamp } = self;
         f.write_str(kind)?;
@@ -322,7 +322,7 @@ pub fn parse_stamp(text: &str) -> Option<Stamp> {
     Some(Stamp { writer: parse_owner(writer)?, serial: number(serial)? })
 }
 
-/// What [`HoldKey::write`] makes of a kind and a period.
+/// Parses the kind and the period as [`HoldKey::write`] writes them.
 fn parse_period(text: &str) -> Option<(&str, Period)> {
     match text.split_once('@') {
         Some((kind, period)) => Some((kind, Period(number(period).filter(|number| *number > 0)?))),
@@ -342,14 +342,14 @@ fn parse_hold(period: Period, text: &str) -> Option<HoldKey> {
     Some(HoldKey { name, period, epoch: Epoch(epoch), task, stamp })
 }
 
-/// A key has one text: what can be written in two ways would be two keys to a compaction.
+/// A key has exactly one text form; compaction would treat two forms as two keys.
 pub(super) fn number<N: FromStr + fmt::Display>(text: &str) -> Option<N> {
     let number: N = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
 impl RegisterKey {
-    /// Which task holds which key, if the entry is about that.
+    /// The key and task of a bind or release.
     #[must_use]
     pub const fn hold(&self) -> Option<&HoldKey> {
         match self {
@@ -364,7 +364,7 @@ impl RegisterKey {
 }
 
 impl RegisterEntry {
-    /// A bind, of an overwriter or not. Any other entry as it is.
+    /// Sets whether a bind is an overwriter's. Leaves any other entry unchanged.
     #[must_use]
     pub fn overwriting(mut self, overwrites: bool) -> Self {
         if let Self::Bind(hold) = &mut self {
@@ -434,11 +434,10 @@ impl RegisterEntry {
         }
     }
 
-    /// Reads an entry from a message's key, properties and body; `null` says that the message is a
-    /// tombstone.
+    /// Reads an entry from a message's key, properties and body; `null` marks a tombstone.
     ///
     /// # Errors
-    /// When the message is not an entry that this version knows.
+    /// If this version does not know the entry.
     pub fn read(
         key: Option<&str>,
         properties: &Properties,
@@ -449,8 +448,8 @@ impl RegisterEntry {
         if null {
             return Ok(Self::Tombstone(key));
         }
-        // A compaction would remove what is empty: what some readers may never see, none must act
-        // upon.
+        // Compaction would remove an empty message: no worker may act on an entry that others may
+        // never see.
         let content = body::decode(body).ok_or(RegisterEntryError::Body)?;
         match (properties.get("k").unwrap_or_default(), key) {
             ("start", RegisterKey::Start(stamp)) => Ok(Self::Start(stamp)),

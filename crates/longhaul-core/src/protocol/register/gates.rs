@@ -1,9 +1,9 @@
 //! Limits that hold over all workers of a queue: tickets, in the order of the log.
 //!
-//! Each limit is a *gate*: so many tasks at once ([`GateKind::Slots`]) or so many in a time
-//! ([`GateKind::Pace`]), of the queue or of one key. A worker that is about to claim a task takes a
-//! *ticket* at each gate that has a limit, one after the other, those of the key first. A gate is
-//! one line, and every reader grants the same tickets:
+//! Each limit is a *gate*: a number of concurrent tasks ([`GateKind::Slots`]) or a number of tasks
+//! per time ([`GateKind::Pace`]), for the queue or for one key. A worker that is about to claim a
+//! task takes a *ticket* at each gate with a limit, one after the other, the key's gates first. A
+//! gate is one line, and every reader grants the same tickets:
 //!
 //! | gate | a ticket is granted | it is given back |
 //! |---|---|---|
@@ -11,20 +11,21 @@
 //! | pace | when it lands, as of an instant: the later one of when it was published and when the bucket has a token for it | when its token is forgotten: the bucket would be full again if nothing had followed |
 //! | either, without a limit | at once | |
 //!
-//! Giving back is the tombstone of the ticket's key, so compaction removes both, and the register
-//! holds what stands. A reader in the middle of what is compacted may have read the ticket and
-//! never read the tombstone. It grants less than others then, until somebody who sees that the
-//! ticket is of no use gives it back once more; and a second ticket of one writer for one task
-//! takes the place of the first.
+//! A ticket is given back by the tombstone of its key, so compaction removes both, and the register
+//! holds only current tickets. A reader in the middle of a compacted part may have read the ticket
+//! and never read the tombstone. It then grants less than others, until a worker that sees that the
+//! ticket is no longer needed gives it back once more. A second ticket of one writer for one task
+//! replaces the first.
 //!
-//! Why a reader that begins after a compaction grants no more than one that has read all: at a gate
-//! of slots a ticket behind its start is granted when its place in line is below the limit, and
-//! what was given back before has no place in either line. At a gate of pace it does not know the
-//! tokens of tickets that were given back; those are forgotten by then, so the bucket lacks no more
-//! tokens than there are tickets standing, and [`Gates::read_to_end`] takes that for granted.
+//! A reader that begins after a compaction grants no more than one that has read everything, for
+//! these reasons. At a gate of slots, a ticket behind its start is granted when its place in line
+//! is below the limit, and tickets given back before have no place in either line. At a gate of
+//! pace, it does not know the tokens of tickets that were given back; those are forgotten by then,
+//! so the bucket lacks at most as many tokens as there are current tickets, and
+//! [`Gates::read_to_end`] assumes that many.
 //!
-//! The instants are those of the wall clocks of those who publish and who wait: no clock decides
-//! who comes before whom.
+//! The instants are wall-clock times of the publishers and of the waiting workers: no clock decides
+//! the order of tickets.
 
 use super::entry::{Stamp, number};
 use crate::protocol::key::{OwnerId, parse_owner};
@@ -33,38 +34,38 @@ use crate::task::TaskId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a gate limits.
+/// The subject of a gate's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GateKind {
-    /// How many run at once.
+    /// Number of concurrent tasks.
     Slots,
-    /// How many begin in a time.
+    /// Number of tasks that begin per time.
     Pace,
 }
 
-/// A place where tickets line up.
+/// A limit at which tickets line up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gate {
-    /// What it limits.
+    /// The subject of the limit.
     pub kind: GateKind,
-    /// Whose tasks; `None`: all of the queue.
+    /// The key whose tasks it limits; `None`: all tasks of the queue.
     pub key: Option<Box<str>>,
 }
 
-/// A ticket, as it stands on the register.
+/// A ticket on the register.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket {
-    /// Where.
+    /// The gate.
     pub gate: Gate,
-    /// For which task.
+    /// The task.
     pub task: TaskId,
-    /// Who is about to claim it: an owner on the ledger of the task's partition.
+    /// The claimer: an owner on the ledger of the task's partition.
     pub owner: OwnerId,
     /// Makes its key unique.
     pub stamp: Stamp,
 }
 
-/// How a ticket stands.
+/// The state of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TicketGrant {
     /// It was not read, or was given back.
@@ -75,7 +76,7 @@ pub enum TicketGrant {
     From(u64),
 }
 
-/// The limits that stand.
+/// The current limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct GateLimits {
     queue: Limit,
@@ -88,19 +89,19 @@ struct GateLimits {
 pub struct Gates {
     limits: GateLimits,
     lines: BTreeMap<Gate, TicketLine>,
-    /// Counts the tickets that were read.
+    /// Number of tickets read.
     read: u64,
 }
 
 /// The tickets at one gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct TicketLine {
-    /// Those that stand, by their place in line.
+    /// Current tickets, by their place in line.
     tickets: BTreeMap<u64, PlacedTicket>,
     places: BTreeMap<PlaceOf, u64>,
-    /// Slots: the first place that is not granted. All before it are.
+    /// Slots: the first place that is not granted; all before it are.
     next: u64,
-    /// Slots: how many of those that stand are granted.
+    /// Slots: number of current tickets that are granted.
     granted: usize,
     /// Pace: when the bucket is full again, in ns since the epoch.
     full_at: u64,
@@ -114,7 +115,7 @@ struct PlacedTicket {
     ticket: Ticket,
     /// The name of its task topic.
     topic: Box<str>,
-    /// Pace: since when it is granted, and when its token is forgotten, in ns since the epoch.
+    /// Pace: since when it is granted; below, when its token is forgotten; in ns since the epoch.
     from: u64,
     forgotten: u64,
 }
@@ -139,7 +140,7 @@ impl fmt::Display for Gate {
 }
 
 impl Gate {
-    /// Reads the text of a gate.
+    /// Parses a gate.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, of) = text.split_once('/')?;
         let kind = match kind {
@@ -171,7 +172,7 @@ impl Ticket {
         (self.task, self.stamp.writer, self.stamp.serial)
     }
 
-    /// Reads the text of a ticket, from its end: the name of a key may hold anything.
+    /// Parses a ticket, from its end: the name of a key may contain anything.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.rsplitn(5, '/');
         let (serial, writer) = (number(parts.next()?)?, parse_owner(parts.next()?)?);
@@ -182,14 +183,14 @@ impl Ticket {
 }
 
 impl Rate {
-    /// How long the bucket takes for a token, in ns.
+    /// Time that the bucket takes for one token, in ns.
     fn interval(self) -> u64 {
         let per = u64::try_from(self.per.as_nanos()).unwrap_or(u64::MAX);
         per.div_ceil(u64::from(self.tokens.max(1))).max(1)
     }
 
-    /// How long it takes for all but one, in ns: so much may the bucket lack before somebody has to
-    /// wait.
+    /// Time that the bucket takes for all tokens but one, in ns: it may lack that much before a
+    /// task has to wait.
     fn patience(self) -> u64 {
         self.interval().saturating_mul(u64::from(self.tokens.saturating_sub(1)))
     }
@@ -203,7 +204,7 @@ impl GateLimits {
 }
 
 impl TicketLine {
-    /// A ticket leaves the line.
+    /// Removes a ticket from the line.
     fn remove(&mut self, of: PlaceOf) -> bool {
         let Some(place) = self.places.remove(&of) else { return false };
         self.tickets.remove(&place);
@@ -211,8 +212,9 @@ impl TicketLine {
         true
     }
 
-    /// A task's writer takes a slot for it once at a time: the ticket before was given back,
-    /// whether or not this reader has read that. Returns false if this one is the one before.
+    /// Replaces the earlier ticket of the same task and writer. A writer takes one slot at a time
+    /// for a task, so the earlier ticket was given back, whether or not this reader has read that.
+    /// Returns false if this ticket is the earlier one.
     fn supersede(&mut self, ticket: &Ticket) -> bool {
         let (task, writer, serial) = ticket.place_of();
         if ticket.gate.kind == GateKind::Pace {
@@ -228,7 +230,7 @@ impl TicketLine {
         true
     }
 
-    /// Grants as many as may be granted at once.
+    /// Grants as many tickets as the limit allows.
     fn grant(&mut self, most: Option<u32>) {
         let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         while self.granted < most
@@ -239,8 +241,8 @@ impl TicketLine {
         }
     }
 
-    /// The bucket gives a ticket its token. Returns since when it is granted, and when the token is
-    /// forgotten.
+    /// Takes a token from the bucket for a ticket. Returns when it is granted, and when the token
+    /// is forgotten.
     fn pace(&mut self, rate: Option<Rate>, at: u64) -> (u64, u64) {
         let Some(rate) = rate else { return (at, at) };
         let from = at.max(self.full_at.saturating_sub(rate.patience()));
@@ -248,8 +250,8 @@ impl TicketLine {
         (from, self.full_at)
     }
 
-    /// The rate is another one since this instant: who waits gets a token of the new bucket, which
-    /// holds none yet.
+    /// Changes the rate at this instant: waiting tickets get tokens of the new bucket, which is
+    /// empty at first.
     fn pace_anew(&mut self, rate: Option<Rate>, had_one: bool, at: u64) {
         let begins = if had_one { rate.map_or(0, |rate| rate.patience()) } else { 0 };
         self.full_at = at.saturating_add(begins);
@@ -269,19 +271,19 @@ impl TicketLine {
 }
 
 impl Gates {
-    /// Whether any limit stands.
+    /// Whether there is any limit.
     #[must_use]
     pub fn any(&self) -> bool {
         !self.limits.queue.is_none() || self.any_of_keys()
     }
 
-    /// Whether a limit stands for the tasks of some key or other.
+    /// Whether there is a limit for the tasks of any key.
     #[must_use]
     pub fn any_of_keys(&self) -> bool {
         !self.limits.per_key.is_none() || self.limits.keys.values().any(|limit| !limit.is_none())
     }
 
-    /// The gates at which a task with this key takes a ticket, in that order.
+    /// The gates at which a task with this key takes a ticket, in order.
     pub fn on_the_way(&self, key: Option<&str>) -> impl Iterator<Item = Gate> {
         let of_key = |key: &str| self.limits.keys.get(key).copied().unwrap_or(self.limits.per_key);
         let of_key = key.map(of_key).unwrap_or_default();
@@ -315,7 +317,7 @@ impl Gates {
         }
     }
 
-    /// How a ticket stands.
+    /// The state of a ticket.
     #[must_use]
     pub fn standing(&self, ticket: &Ticket) -> TicketGrant {
         let line = self.lines.get(&ticket.gate);
@@ -331,7 +333,7 @@ impl Gates {
         }
     }
 
-    /// When a ticket that lands now at a gate of pace, behind so many others, would be granted, in
+    /// When a ticket published now at a gate of pace, behind `behind` others, would be granted, in
     /// ms since the epoch.
     #[must_use]
     pub fn opens_at(&self, gate: &Gate, behind: usize, now_ms: u64) -> u64 {
@@ -342,8 +344,8 @@ impl Gates {
         full_at.saturating_sub(rate.patience()).div_ceil(NANOS_PER_MS).max(now_ms)
     }
 
-    /// Since when a ticket is of no more use to others, in ms since the epoch: `None` if it stands
-    /// for an attempt that may go on.
+    /// When a ticket stops being needed, in ms since the epoch; `None` if its attempt may still go
+    /// on.
     #[must_use]
     pub fn forgotten_at(&self, ticket: &Ticket) -> Option<u64> {
         let line = self.lines.get(&ticket.gate).filter(|_| ticket.gate.kind == GateKind::Pace)?;
@@ -351,26 +353,26 @@ impl Gates {
         line.tickets.get(place).map(|ticket| ticket.forgotten.div_ceil(NANOS_PER_MS))
     }
 
-    /// All tickets that stand, each with the name of its task topic.
+    /// All current tickets, each with the name of its task topic.
     pub fn standing_tickets(&self) -> impl Iterator<Item = (&Ticket, &str)> {
         let lines = self.lines.values();
         lines.flat_map(|line| line.tickets.values()).map(|ticket| (&ticket.ticket, &*ticket.topic))
     }
 
-    /// Whether no ticket stands.
+    /// Whether there are no tickets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.values().all(|line| line.tickets.is_empty())
     }
 
-    /// How many tickets are granted and how many wait at a gate.
+    /// Number of granted and of waiting tickets at a gate.
     #[must_use]
     pub fn counts(&self, gate: &Gate) -> (usize, usize) {
         let Some(line) = self.lines.get(gate) else { return (0, 0) };
         (line.granted, line.tickets.len() - line.granted)
     }
 
-    /// How many tickets wait at a gate of slots before this one.
+    /// Number of tickets that wait before this one at a gate of slots.
     #[must_use]
     pub fn waiting_before(&self, ticket: &Ticket) -> usize {
         let Some(line) = self.lines.get(&ticket.gate) else { return 0 };
@@ -378,8 +380,7 @@ impl Gates {
         line.tickets.range(line.next..).take_while(|(at, _)| **at < place).count()
     }
 
-    /// A ticket that was published at this time, in ms since the epoch, is the next entry of the
-    /// log.
+    /// Handles a ticket published at this time (ms since the epoch), the next entry of the log.
     pub(super) fn take(&mut self, ticket: &Ticket, topic: &str, published_ms: u64) -> bool {
         let limit = self.limits.of(&ticket.gate);
         let line = self.lines.entry(ticket.gate.clone()).or_default();
@@ -402,7 +403,7 @@ impl Gates {
         true
     }
 
-    /// A ticket was given back, at this time, in ms since the epoch.
+    /// Handles a ticket given back at this time (ms since the epoch).
     pub(super) fn give_back(&mut self, ticket: &Ticket, published_ms: u64) -> bool {
         let most = self.limits.of(&ticket.gate).max_in_flight;
         let Some(line) = self.lines.get_mut(&ticket.gate) else { return false };
@@ -412,14 +413,15 @@ impl Gates {
         if ticket.gate.kind == GateKind::Slots {
             line.grant(most);
         }
-        // What a bucket lacks is not forgotten before its time, whoever gives back too early.
+        // The lack of a bucket is not forgotten before its time, even if tickets are given back too
+        // early.
         if line.tickets.is_empty() && line.full_at <= nanos(published_ms) {
             self.lines.remove(&ticket.gate);
         }
         true
     }
 
-    /// Other settings stand since this time, in ms since the epoch.
+    /// Applies other settings as of this time (ms since the epoch).
     pub(super) fn set(&mut self, settings: &QueueSettings, published_ms: u64) {
         let keys = settings.keys.iter().map(|(key, limit)| (key.as_str().into(), *limit));
         let (queue, per_key) = (settings.limit, settings.per_key);
@@ -439,9 +441,9 @@ impl Gates {
         self.lines.retain(|_, line| !line.tickets.is_empty() || line.full_at > now);
     }
 
-    /// All was read that stood there at this time, in ms since the epoch. What was removed before
-    /// is not known: the bucket lacks at most as many tokens as tickets stand, for the others are
-    /// forgotten.
+    /// Handles the end of the log as of this time (ms since the epoch). Entries removed before are
+    /// unknown: the bucket lacks at most as many tokens as there are current tickets, because the
+    /// others are forgotten.
     pub fn read_to_end(&mut self, now_ms: u64) {
         for (gate, line) in &mut self.lines {
             let Some(rate) = self.limits.of(gate).rate else { continue };

@@ -1,37 +1,36 @@
-//! Who holds which key. One rule for both kinds: a task holds a key from the bind that was accepted
-//! until its release, or until nobody has renewed that for long.
+//! The holders of keys. One rule for both kinds: a task holds a key from the bind that was accepted
+//! until its release, or until the hold has not been renewed for long.
 //!
-//! The clock of the register are its **periods**. Each is begun by an entry, so every reader is in
-//! the same one at the same place of the log. An entry counts only in the period that its writer
-//! had read. A hold lasts through the period of its newest entry and the two after it: a bind of
-//! the holder in a later period renews it. Workers do that in each period, before they begin the
-//! next one, for the tasks that are not over. So a key is held for one whole period or more after
-//! the end of its task. Keys of firings and of replays are [permanent](KeyName::is_permanent).
+//! The clock of the register is its **periods**. An entry begins each, so every reader is in the
+//! same period at the same place of the log. An entry counts only in the period that its writer had
+//! read. A hold lasts through the period of its newest entry and the two after it: a bind of the
+//! holder in a later period renews it. Workers renew the holds of unfinished tasks in each period,
+//! before they begin the next one. So a key is held for at least one whole period after the end of
+//! its task. Keys of firings and of replays are [permanent](KeyName::is_permanent).
 //!
-//! State of a key: (epoch, holder, released). A key that nothing is known of is free, and its epoch
-//! is zero.
+//! State of a key: (epoch, holder, released). An unknown key is free, and its epoch is zero.
 //!
 //! | entry | accepted iff | else |
 //! |---|---|---|
 //! | bind | its epoch is above the current one. Of the holder, in the current epoch and a later period: it renews the hold | held by another task: that message has *lost*. Held by the same task: a repetition. Free: *stale*, it decides nothing, and whoever wrote it looks again |
 //! | bind of an [overwriter](Overwriting) | the same | held by a lower task of its lane: it is *behind* that, and decides nothing. Else the same |
 //! | release | the task holds the key in that epoch; or that epoch is above the current one | ignored |
-//! | any of another period | never | it is *late*, and whoever wrote it looks again |
+//! | any of another period | never | it is *late*, and its writer looks again |
 //! | period | its number is above the current one | ignored |
 //! | tombstone | it changes nothing but the list of what is still to be removed | |
 //!
-//! Who binds a key that is free writes the epoch after the one that it has read, and who binds one
-//! that is held, so that it stands there that its message has lost, the epoch that it has read. So
-//! in a whole log an epoch above the current one is that of a free key. To a reader in the middle
-//! of a compaction it says that a release, and perhaps more, was removed before it came there.
+//! The bind of a free key carries the epoch after the one read. The bind of a held key, which
+//! records that its message has lost, carries the epoch read. So in a whole log an epoch above the
+//! current one means a free key. For a reader in the middle of a compaction it means that a
+//! release, and perhaps more, was removed before the reader came there.
 //!
-//! Why a message that has lost can hold the key no more, although its bind may have been written
-//! several times: all of them were written by somebody who had not read the first one to land. So
-//! their epochs are not above that of the holder it lost against, and when that one is released
-//! they are stale. What comes after the loss was forgotten is late.
+//! A message that has lost can never hold the key, although its bind may have been written several
+//! times: the writers of all of them had not read the first one that was stored. So their epochs
+//! are not above that of the holder it lost against, and after that one's release they are stale.
+//! Entries after the loss was forgotten are late.
 //!
-//! [What may be removed](super::expired), and in which order, is such that no reader that misses
-//! some of it decides otherwise.
+//! [The entries that may be removed](super::expired), and their order, are such that no reader
+//! without some of them decides differently.
 
 mod held_by;
 mod overwriting;
@@ -48,7 +47,7 @@ use rest::{LeftoverEntry, RestKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// A hold lasts for so many periods after that of its newest entry.
+/// Number of periods for which a hold lasts, after that of its newest entry.
 const LASTS: u32 = 2;
 
 /// The fold of all keys.
@@ -56,62 +55,62 @@ const LASTS: u32 = 2;
 pub struct Keys {
     period: Period,
     keys: BTreeMap<KeyName, KeyFold>,
-    /// The keys that are held, by their holders: those of each kind for themselves.
+    /// The held keys by holder, separately for each kind.
     held_by: HeldBy,
     /// Keys for which overwriters wait.
     overwritten: BTreeSet<KeyName>,
     expired: Expired,
 }
 
-/// What is known of one key.
+/// The state of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct KeyFold {
     holder: QueueTask,
     epoch: Epoch,
     released: bool,
-    /// It has not been renewed for so long that it is over: the key is free. That changes nothing
-    /// of what an entry decides: whoever has read the same and binds the key says the next epoch. A
-    /// bind of this epoch was written by somebody who has read a renewal that a compaction has
-    /// taken from this reader.
+    /// Whether the hold has expired without a renewal: the key is free. This does not change the
+    /// effect of an entry: a writer that has read the same and binds the key uses the next epoch. A
+    /// bind of this epoch comes from a writer that has read a renewal which compaction has removed
+    /// for this reader.
     lapsed: bool,
-    /// Of the newest entry that counts.
+    /// The period of the newest entry that counts.
     period: Period,
     digest: Option<Digest>,
-    /// Of the newest bind that counts, and its period.
+    /// The period and stamp of the newest bind that counts.
     bound: (Period, Stamp),
-    /// Everything else that stands there of the key. Mostly nothing.
+    /// All other entries of the key that are on the register. Mostly none.
     rest: Vec<LeftoverEntry>,
-    /// Overwriters that have stood behind a holder, until something is decided of them.
+    /// Overwriters behind a holder that are undecided.
     behind: BTreeMap<QueueTask, Option<Digest>>,
 }
 
-/// What a fold made of an entry.
+/// The fold's verdict on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterVerdict {
     /// It counts.
     Accepted,
     /// A bind: this other task holds the key, and the message has lost it for good.
     Lost(QueueTask),
-    /// It changes nothing.
+    /// It has no effect.
     Ignored(RegisterIgnoredReason),
 }
 
-/// Why an entry changes nothing.
+/// Why an entry has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegisterIgnoredReason {
     /// The task holds the key already.
     Repeated,
-    /// It was written before the key was released: it decides nothing.
+    /// It was written before the key was released.
     Stale,
-    /// A bind of an overwriter: a task holds the key that is to make room for it.
+    /// A bind of an overwriter: the holder of the key must make room for it.
     Behind,
     /// It was written before the period began.
     Late,
     /// A release by a task that does not hold the key in that epoch.
     NotHeld,
-    /// It decides nothing, whatever it names.
+    /// It has no effect, whatever it names.
     Tombstone,
-    /// A document of which this version, or a later one, stands already.
+    /// A document whose version, or a later one, is there already.
     Outdated,
 }
 
@@ -122,31 +121,30 @@ pub struct Holding {
     pub task: QueueTask,
     /// Its epoch of the key.
     pub epoch: Epoch,
-    /// Of its payload, if the bind says so.
+    /// The digest of its payload, if the bind has one.
     pub digest: Option<Digest>,
 }
 
-/// Whether a worker may claim a message with a key that it holds a delivery of.
+/// Whether a worker may claim a message with a key, of which it holds a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// The message is the key's task.
     Holds,
-    /// Nothing is decided: the worker publishes a bind of the message, and waits until it is read
-    /// back.
+    /// Undecided: the worker publishes a bind of the message, and waits until it is read back.
     Bind,
-    /// The message is that of an overwriter, and this task, which holds the key, makes room for it.
+    /// The message is an overwriter's, and this task, the holder, makes room for it.
     Behind(QueueTask),
-    /// Another task holds the key, or a later overwriter is to take its place. The message is
-    /// closed, and never run.
+    /// Another task holds the key, or a later overwriter will replace it. The message is closed
+    /// without being run.
     Lost(QueueTask),
 }
 
-/// What a submitter does next about its key.
+/// A submitter's next step for its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Submitting {
     /// Publish the task's message, then decide again.
     Submit,
-    /// Publish a bind of this message, its own, and decide again when that is read back.
+    /// Publish a bind of this message, its own, and decide again after reading it back.
     Bind(QueueTask),
     /// Answer with this task.
     Answer(QueueTask),
@@ -167,7 +165,7 @@ impl KeyFold {
         }
     }
 
-    /// Whether its holder holds it now.
+    /// Whether the holder holds it now.
     const fn is_held(&self) -> bool {
         !self.released && !self.lapsed
     }
@@ -186,13 +184,13 @@ impl KeyFold {
         self.rest.push(LeftoverEntry { kind, period, epoch, task, stamp });
     }
 
-    /// The bind that counted until now.
+    /// The bind that has counted so far.
     fn last_bound(&self) -> LeftoverEntry {
         let (period, stamp) = self.bound;
         LeftoverEntry { kind: RestKind::Bound, period, epoch: self.epoch, task: self.holder, stamp }
     }
 
-    /// Another bind takes the place of the one that counted.
+    /// Replaces the bind that counts.
     fn rebind(&mut self, hold: &Hold) {
         let (mut rest, mut behind) =
             (std::mem::take(&mut self.rest), std::mem::take(&mut self.behind));
@@ -211,8 +209,8 @@ impl Keys {
         if held.is_held_by(task) || self.has_released(name, task) {
             return Admission::Holds;
         }
-        // While another task holds the key, too: it may be released before a bind of this one
-        // lands, and then nobody has lost. That a message has lost must stand on the register.
+        // This applies even while another task holds the key: it may be released before a bind of
+        // this task is stored, and then no message has lost. A loss must be on the register.
         match held.named_loss(task) {
             Some(to) => Admission::Lost(to),
             None if held.is_behind(task) => match held.next_overwriter() {
@@ -223,8 +221,8 @@ impl Keys {
         }
     }
 
-    /// What a submitter does that has published this message for a key, or none yet. An
-    /// overwriter's goes to this lane: it makes the task there that holds the key make room.
+    /// The next step of a submitter that has published this message for a key, or none yet. An
+    /// overwriter's message goes to this lane, where it makes the holder of the key make room.
     #[must_use]
     pub fn submitting(
         &self,
@@ -251,8 +249,8 @@ impl Keys {
         Some(Holding { task: held.holder, epoch: held.epoch, digest: held.digest })
     }
 
-    /// The keys of a kind whose texts lie between these two, in their order, with those to which
-    /// they were bound last.
+    /// The keys of a kind with texts between these two, in order, with the tasks to which they were
+    /// last bound.
     #[cfg(feature = "schedules")]
     pub fn between(
         &self,
@@ -267,7 +265,7 @@ impl Keys {
         between.into_iter().flatten().map(|(name, held)| (name, held.holder))
     }
 
-    /// The task that holds a key or, where it was released, held it last.
+    /// The task that holds a key, or held it last if it was released.
     #[must_use]
     pub fn last_holder(&self, name: &KeyName) -> Option<QueueTask> {
         self.keys.get(name).map(|held| held.holder)
@@ -286,7 +284,7 @@ impl Keys {
         self.held_by.get(task)
     }
 
-    /// Whether nobody has renewed the hold of this task in the current period.
+    /// Whether the hold of this task was not renewed in the current period.
     #[must_use]
     pub fn is_to_be_renewed(&self, task: QueueTask) -> bool {
         let name = self.held_by.get(task).filter(|name| !name.is_permanent());
@@ -294,8 +292,7 @@ impl Keys {
         held.is_some_and(|held| held.period < self.period)
     }
 
-    /// The tasks that hold a key of this kind and come behind this one, in their order; all of them
-    /// without it.
+    /// The tasks behind `last` that hold a key of this kind, in order; all of them without `last`.
     pub fn holders_behind(
         &self,
         kind: KeyKind,
@@ -305,13 +302,13 @@ impl Keys {
         self.held_by.of(kind).range((behind, Bound::Unbounded)).map(|(task, _)| *task)
     }
 
-    /// Whether nothing is known of any key, and nothing is to be removed.
+    /// Whether no key is known, and there is nothing to remove.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.expired.is_empty()
     }
 
-    /// What is to be removed.
+    /// The entries to remove.
     #[must_use]
     pub const fn expired(&self) -> &Expired {
         &self.expired
@@ -323,14 +320,14 @@ impl Keys {
         self.period
     }
 
-    /// Whether a loss of this period would still be known. A submitter whose message is older does
-    /// not bind it any more: it may have lost.
+    /// Whether a loss of this period is still remembered. A submitter no longer binds an older
+    /// message, because it may have lost.
     #[must_use]
     pub const fn remembers(&self, period: Period) -> bool {
         self.period.0 <= period.0.saturating_add(LASTS)
     }
 
-    /// The bind by which a task is to hold a key, or goes on holding it.
+    /// The bind by which a task requests a key, or keeps holding it.
     #[must_use]
     pub fn bind_of(
         &self,
@@ -342,8 +339,8 @@ impl Keys {
         let known = self.keys.get(name);
         let holds = known.filter(|held| held.is_held_by(task));
         let digest = digest.or_else(|| holds?.digest);
-        // While another task holds the key the epoch is that one's: a bind that is to lose must not
-        // be accepted behind the release.
+        // While another task holds the key the bind carries its epoch: a bind that must lose must
+        // not be accepted behind the release.
         let epoch = match known {
             Some(held) if held.is_held() => held.epoch,
             Some(held) => held.epoch.next(),
@@ -367,7 +364,7 @@ impl Keys {
         }))
     }
 
-    /// Takes the next entry in the order of the log.
+    /// Handles the next entry in log order.
     pub(super) fn apply(&mut self, entry: &RegisterEntry) -> RegisterVerdict {
         match entry {
             RegisterEntry::Bind(Hold { key, .. }) | RegisterEntry::Release(key)
@@ -440,7 +437,7 @@ impl Keys {
         RegisterVerdict::Accepted
     }
 
-    /// An overwriter may have been the last one that waited for this key.
+    /// Updates the list of keys with waiting overwriters; the last one of this key may be decided.
     fn decided(&mut self, name: &KeyName) {
         let waits = |held: &KeyFold| held.next_overwriter().is_some();
         if !self.overwritten.is_empty() && !self.keys.get(name).is_some_and(waits) {
@@ -449,7 +446,7 @@ impl Keys {
     }
 
     fn release(&mut self, key: &HoldKey) -> RegisterVerdict {
-        // A reader that misses the bind finds nothing, or an older one.
+        // A reader without the bind finds nothing, or an older one.
         let held = self.keys.entry(key.name.clone()).or_insert_with(|| KeyFold {
             epoch: Epoch(0),
             ..KeyFold::of(&Hold { key: key.clone(), digest: None, overwrites: false })
@@ -467,7 +464,7 @@ impl Keys {
         RegisterVerdict::Accepted
     }
 
-    /// A period begins: what is older than a hold lasts is forgotten, and may be removed.
+    /// Begins a period: entries older than a hold lasts are forgotten, and may be removed.
     fn begin(&mut self, period: Period) {
         let last = Period(period.0.saturating_sub(LASTS));
         self.period = period;

@@ -1,14 +1,14 @@
-//! The register: a compacted topic beside the ledger that holds what belongs to a queue and not to
-//! one task. Pure.
+//! The register: a compacted topic beside the ledger for data of a queue rather than of one task.
+//! Pure.
 //!
 //! It has no partitions, so all its entries have one order. Every worker follows it from its start,
 //! and folds it to a [`Register`]; clients do the same where they need it. As on the ledger each
 //! key is used by exactly one publish, so that compaction removes nothing that the fold reads.
 //!
-//! What stands there: who holds which key ([`keys`](Keys)), [`Documents`] that people change, and
-//! the tickets of tasks that begin under a limit ([`Gates`]). Another kind of content gets an
-//! [`RegisterEntry`] of its own, a key of the form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its
-//! own in [`Register`].
+//! It contains the holders of keys ([`keys`](Keys)), [`Documents`] that people change, and the
+//! tickets of tasks that begin under a limit ([`Gates`]). Another kind of content needs a
+//! [`RegisterEntry`] of its own, a key of the form `<kind>/<name>/…/<writer>/<serial>`, and a fold
+//! of its own in [`Register`].
 
 mod documents;
 mod entry;
@@ -37,7 +37,7 @@ pub use queue_task::QueueTaskError;
 use crate::settings::QueueSettings;
 use crate::task::Position;
 
-/// What the entries of a register mean together.
+/// The folded state of a register.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Register {
     position: Option<Position>,
@@ -48,14 +48,13 @@ pub struct Register {
 }
 
 impl Register {
-    /// Takes the next entry, of which nobody has to know when it was published: see
-    /// [`Register::apply_at`].
+    /// Handles the next entry, whose publish time does not matter: see [`Register::apply_at`].
     pub fn apply(&mut self, entry: &RegisterEntry, position: Position) -> Option<RegisterVerdict> {
         self.apply_at(entry, position, 0)
     }
 
-    /// Takes the next entry, which was published at this time, in ms since the epoch. One at or
-    /// before the last position was taken before, and changes nothing: `None`.
+    /// Handles the next entry, published at this time (ms since the epoch). Returns `None` for an
+    /// entry at or before the last position, which was handled before and has no effect.
     pub fn apply_at(
         &mut self,
         entry: &RegisterEntry,
@@ -79,7 +78,7 @@ impl Register {
                 RegisterVerdict::Accepted
             }
             RegisterEntry::Ticket(..) => RegisterVerdict::Ignored(RegisterIgnoredReason::Repeated),
-            // For people, and for whoever moves queues.
+            // For people, and for tools that move queues.
             RegisterEntry::Moved(_) => RegisterVerdict::Accepted,
             RegisterEntry::Tombstone(RegisterKey::Moved(_)) => {
                 RegisterVerdict::Ignored(RegisterIgnoredReason::Tombstone)
@@ -99,7 +98,7 @@ impl Register {
         })
     }
 
-    /// Who holds which key.
+    /// The holders of keys.
     #[must_use]
     pub const fn keys(&self) -> &Keys {
         &self.keys
@@ -111,7 +110,7 @@ impl Register {
         &self.documents
     }
 
-    /// The settings of the queue: the last ones that can be read.
+    /// The settings of the queue: the last readable ones.
     #[must_use]
     pub fn settings(&self) -> QueueSettings {
         let readable = self.documents.readable(&DocumentName::queue_settings());
@@ -133,30 +132,30 @@ impl Register {
         verdict
     }
 
-    /// Which tickets are granted.
+    /// The tickets and their grants.
     #[must_use]
     pub const fn gates(&self) -> &Gates {
         &self.gates
     }
 
-    /// All was read that stood there at this time, in ms since the epoch.
+    /// Handles the end of the log as of this time, in ms since the epoch.
     pub fn read_to_end(&mut self, now_ms: u64) {
         self.gates.read_to_end(now_ms);
     }
 
-    /// The first entry, by which the topic is known again.
+    /// The stamp of the first entry, which identifies the topic.
     #[must_use]
     pub const fn start(&self) -> Option<Stamp> {
         self.start
     }
 
-    /// Whether a mark stands there by which the topic is known again: [`RegisterEntry::Start`].
+    /// Whether the register has an entry that identifies it: [`RegisterEntry::Start`].
     #[must_use]
     pub const fn has_start(&self) -> bool {
         self.start.is_some()
     }
 
-    /// Up to where it was read.
+    /// Position up to which it was read.
     #[must_use]
     pub const fn position(&self) -> Option<Position> {
         self.position

@@ -5,28 +5,28 @@ use super::queue_task::QueueTask;
 use crate::protocol::key::Epoch;
 use crate::task::{Properties, PropertyWriter};
 
-/// A task of another queue, and the one here that has taken its place.
+/// A task of another queue, and the task here that has replaced it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Moved {
     /// The task there.
     pub key: MovedKey,
     /// The task here.
     pub to: QueueTask,
-    /// It was over when it was moved.
+    /// Whether it was over when it was moved.
     pub over: bool,
-    /// Its dead letter is here, too.
+    /// Whether its dead letter is here, too.
     pub letter: bool,
-    /// The last of its epochs there that had come to an end when it was copied; zero if there was
-    /// none, and of one that was over.
+    /// The last of its epochs there that had ended when it was copied; zero if there was none, or
+    /// the task was over.
     pub epoch: Epoch,
-    /// It is closed there, so that only the one here is left to be run.
+    /// Whether it is closed there, so that only the task here will run.
     pub closed: bool,
 }
 
 /// A task of another queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MovedKey {
-    /// Which queue: the stamp of the first entry of its register.
+    /// The queue: the stamp of the first entry of its register.
     pub source: Stamp,
     /// The task there.
     pub task: QueueTask,

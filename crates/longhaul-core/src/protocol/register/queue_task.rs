@@ -1,5 +1,5 @@
-//! A task among those of all topics of a queue: a task id alone does not say on which of them its
-//! message is.
+//! Identifies a task on all topics of a queue; a task id alone does not tell the topic of its
+//! message.
 
 use crate::task::Priority;
 use crate::task::TaskId;
@@ -10,17 +10,16 @@ use std::str::FromStr;
 /// `low:21426:0:-1` on those of its levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueTask {
-    /// On which of the queue's topics its message is.
+    /// The level of the queue's topic with its message.
     pub level: Priority,
     /// The id of that message.
     pub id: TaskId,
 }
 
-/// Which of the queue's topics, and which partition of that, or -1: of two tasks of one lane the
-/// higher id is the later message.
+/// Level and partition, or -1: of two tasks of one lane the higher id is the later message.
 pub type QueuePartition = (Priority, i32);
 
-/// The text names no task of a queue.
+/// The text is not a task of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueTaskError;
 
@@ -31,13 +30,13 @@ impl QueueTask {
         Self { level: Priority::Normal, id }
     }
 
-    /// Where its message is.
+    /// The lane of its message.
     #[must_use]
     pub const fn lane(self) -> QueuePartition {
         (self.level, self.id.partition)
     }
 
-    /// Whether an overwriter takes the place of this task: it is a later one of the same lane.
+    /// Whether an overwriter replaces this task: it is a later one of the same lane.
     #[must_use]
     pub fn makes_room_for(self, overwriter: Self) -> bool {
         self.lane() == overwriter.lane() && self.id < overwriter.id

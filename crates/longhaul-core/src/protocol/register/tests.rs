@@ -122,7 +122,7 @@ fn the_first_bind_of_a_free_key_holds_it() {
         bind("k", 1, 7, 6),
         bind("k", 1, 9, 7),
         bind("k", 2, 9, 8),
-        // The loser of the first epoch stays one.
+        // The loser of the first epoch remains one.
         bind("k", 1, 8, 9),
     ];
     let (repeated, stale) = (No(RegisterIgnoredReason::Repeated), No(RegisterIgnoredReason::Stale));
@@ -141,7 +141,7 @@ fn the_first_bind_of_a_free_key_holds_it() {
     assert_eq!(verdicts(&log), expected);
 }
 
-/// One id may be that of a task on each topic of a queue.
+/// The same id may belong to a task on each topic of a queue.
 #[test]
 fn a_task_of_another_level_is_another_task() {
     let high = |serial| {
@@ -161,7 +161,7 @@ fn a_task_of_another_level_is_another_task() {
     assert!("normal:0:7:-1".parse::<QueueTask>().is_err(), "it has one text");
 }
 
-/// Entries from before there were periods are of the first one.
+/// Entries without a period belong to the first one.
 #[test]
 fn the_period_stands_in_the_key_but_the_first_one() {
     let tail = format!("idem/k/1/0:7:-1/{:032x}/0", 7);
@@ -186,7 +186,7 @@ fn in_period(number: u32, mut entry: RegisterEntry) -> RegisterEntry {
     entry
 }
 
-/// Keys stayed for ever.
+/// Earlier, keys stayed for ever.
 #[test]
 fn a_hold_that_nobody_renews_is_over_after_two_periods() {
     use RegisterVerdict::{Accepted, Ignored as No, Lost};
@@ -195,7 +195,7 @@ fn a_hold_that_nobody_renews_is_over_after_two_periods() {
         bind("l", 1, 8, 1),
         bind("k", 1, 9, 2),
         period(1),
-        // On its way while the period began.
+        // In flight when the period began.
         bind("k", 1, 7, 3),
         in_period(1, bind("k", 1, 7, 4)),
         in_period(1, bind("l", 1, 9, 5)),
@@ -214,9 +214,9 @@ fn a_hold_that_nobody_renews_is_over_after_two_periods() {
     assert_eq!(verdicts(&log), expected);
 }
 
-/// A worker that had stood still for three periods read on behind a compaction, which had taken the
-/// renewals in between. It took the held key for a free one from then on, whatever it read, and the
-/// next task with the key ran beside the first.
+/// A worker that was suspended for three periods read on behind a compaction, which had removed the
+/// renewals in between. Earlier, it treated the held key as free from then on, and the next task
+/// with the key ran beside the first.
 #[test]
 fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
     let x = |period| in_period(period, bind("k", 1, 7, u64::from(period)));
@@ -251,8 +251,8 @@ fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
     }
 }
 
-/// Several keys of a kind may be bound to one task, as slots of a schedule are. When an older one
-/// was over the task passed for one that holds none, and nobody renewed the newest.
+/// Several keys of a kind may be bound to one task, like slots of a schedule. Earlier, when an
+/// older one expired the task counted as holding none, and the newest was not renewed.
 #[test]
 fn a_task_goes_on_holding_its_newest_key_when_an_older_one_is_over() {
     let (old, new) = (bind("old", 1, 7, 0), bind("new", 1, 7, 1));
@@ -266,7 +266,7 @@ fn a_task_goes_on_holding_its_newest_key_when_an_older_one_is_over() {
     }
 }
 
-/// What was rejected goes before what it was rejected for, and what still says something stays.
+/// Rejected entries are removed before those that they lost to, and entries with an effect stay.
 #[test]
 fn what_may_be_removed_goes_in_order() {
     let mut register = Register::default();
@@ -313,7 +313,7 @@ fn a_name_has_one_to_256_bytes() {
     }
 }
 
-/// The digest stands on the register: it must be the same in each version. Values of the published
+/// The digest is on the register, so it must be the same in each version. Values of the published
 /// test suite of FNV.
 #[test]
 fn a_digest_never_changes() {
@@ -331,7 +331,7 @@ proptest! {
         prop_assert_eq!(RegisterEntry::read(Some(&key), &entry.properties(), &entry.body(), null), Ok(entry));
     }
 
-    /// A key that can be written in two ways would be two keys to a compaction.
+    /// Compaction would treat two text forms of a key as two keys.
     #[test]
     fn garbage_is_refused_and_what_is_read_is_written_the_same(
         text in prop_oneof![

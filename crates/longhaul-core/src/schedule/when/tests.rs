@@ -1,9 +1,8 @@
-//! What an expression means, day by day; what happens when clocks are changed; what is refused.
+//! The meaning of expressions, day by day; clock changes; refused expressions.
 
 use super::*;
 
-/// The first firings behind an instant, by the clocks of a zone, without the seconds where they are
-/// none.
+/// The first firings after an instant, by the clocks of a zone. Seconds are left out if they are 0.
 fn firings(expression: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
     let schedule = Schedule::cron(expression).time_zone(zone);
     let from: Timestamp = from.parse().unwrap();
@@ -24,14 +23,14 @@ fn assert_utc(expression: &str, expected: &[&str]) {
     assert_eq!(found, expected, "{expression}");
 }
 
-/// What users of crontab and Quartz know.
+/// Expressions that users of crontab and Quartz know.
 #[test]
 fn expressions_mean_what_people_expect() {
     assert_utc("*/15 * * * *", &["Thu 2026-01-01 00:15", "Thu 2026-01-01 00:30"]);
     assert_utc("30 2 * * *", &["Thu 2026-01-01 02:30", "Fri 2026-01-02 02:30"]);
     assert_utc("0 9-17/4 * * MON-FRI", &["Thu 2026-01-01 09:00", "Thu 2026-01-01 13:00"]);
     assert_utc("0 9,18 * JAN,JUL *", &["Thu 2026-01-01 09:00", "Thu 2026-01-01 18:00"]);
-    // Six fields have seconds in front, seven have years behind.
+    // Six fields begin with seconds, seven end with years.
     assert_utc("*/20 * * * * *", &["Thu 2026-01-01 00:00:20", "Thu 2026-01-01 00:00:40"]);
     assert_utc("0 0 12 1 1 ? 2028-2030/2", &["Sat 2028-01-01 12:00", "Tue 2030-01-01 12:00"]);
     // Last day, nearest weekday, n-th weekday, last weekday of its kind.
@@ -44,7 +43,8 @@ fn expressions_mean_what_people_expect() {
     // 0 and 7 are Sunday, as in crontab.
     assert_utc("0 0 * * 0", &["Sun 2026-01-04 00:00", "Sun 2026-01-11 00:00"]);
     assert_utc("0 0 * * 7", &["Sun 2026-01-04 00:00", "Sun 2026-01-11 00:00"]);
-    // Day of month and day of week: one of them is enough, as in crontab; with a plus both count.
+    // Day of month and day of week: one of them suffices, as in crontab; with a plus both must
+    // match.
     assert_utc(
         "0 0 13 * FRI",
         &["Fri 2026-01-02 00:00", "Fri 2026-01-09 00:00", "Tue 2026-01-13 00:00"],
@@ -54,9 +54,9 @@ fn expressions_mean_what_people_expect() {
     assert_utc("@daily", &["Fri 2026-01-02 00:00"]);
 }
 
-/// In Berlin the clocks go from 02:00 to 03:00 on 2026-03-29, and from 03:00 to 02:00 on
-/// 2026-10-25. An hour of the day that does not exist is made up for right behind the gap, one that
-/// comes twice counts once; what comes by the minute or the hour follows the real time.
+/// In Berlin the clocks change from 02:00 to 03:00 on 2026-03-29, and from 03:00 to 02:00 on
+/// 2026-10-25. A time of day that does not exist is made up directly after the gap, and one that
+/// occurs twice counts once. Firings by the minute or the hour follow real time.
 #[test]
 fn clocks_that_are_changed_lose_no_day_and_double_none() {
     let (spring, autumn) = ("2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z");
@@ -93,7 +93,7 @@ fn intervals_are_counted_from_1970_and_may_be_moved() {
     assert_eq!(at.next_after(hour, 5).unwrap(), Vec::<u64>::new());
 }
 
-/// What is behind a slot and up to the next one is the same seen from both.
+/// The interval between a slot and the next one is the same from both sides.
 #[test]
 fn the_last_slot_is_the_one_before_the_next() {
     let from: Timestamp = "2026-03-27T00:00:00Z".parse().unwrap();
@@ -143,7 +143,7 @@ fn what_cannot_be_used_is_refused_with_the_reason() {
     assert!(told(Schedule::cron("x".repeat(10_000))).len() < 500);
 }
 
-/// The 30th of February never comes, and that is found out in a moment.
+/// The 30th of February never comes, and this is found quickly.
 #[test]
 fn what_never_comes_has_no_next() {
     let never = Schedule::cron("0 0 30 2 *");

@@ -1,30 +1,30 @@
-//! The forms of the values that properties of a task have: durations, instants, lists of them,
-//! numbers, tags. Pure.
+//! Formats of property values of a task: durations, instants, lists of them, numbers, tags. Pure.
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use std::time::Duration;
 
-/// The longest duration: a hundred years. Other clients read the times that follow from it as
-/// numbers of 63 bits.
+/// The longest duration: a hundred years. Other clients read the resulting times as numbers of 63
+/// bits.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// No duration and no instant needs a longer text.
+/// Maximum length of the text of a duration or an instant.
 const TEXT_BYTES_MAX: usize = 100;
 
-/// So much of a text is told.
+/// Number of characters of a text that an error shows.
 const SHOWN_MAX: usize = 40;
 
-/// The most attempts that a task may ask for.
+/// Maximum number of attempts that a task may request.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 
-/// The most pauses that a task may name.
+/// Maximum number of pauses in a list.
 pub const INTERVALS_MAX: usize = 100;
 
-/// The most tags of a task, and the bytes of each: every entry on the metadata topic carries them.
+/// Maximum number of tags of a task, and the length of each in bytes: every metadata entry carries
+/// them.
 pub(super) const TAGS_MAX: usize = 16;
 pub(super) const TAG_BYTES_MAX: usize = 64;
 
-/// A text, or a value, cannot be what a property needs.
+/// A text, or a value, is invalid for a property.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}`: {problem}")]
 pub struct ValueError {
@@ -40,7 +40,7 @@ impl ValueError {
 
 type Value<T> = Result<T, ValueError>;
 
-/// Reads a duration as the reference's clients write it: ISO 8601 with days, hours, minutes and
+/// Reads a duration in the form of the reference's clients: ISO 8601 with days, hours, minutes and
 /// seconds, zero or above.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ pub(super) fn delay_ms(text: &str) -> Value<u64> {
     duration_or_zero(text).map(millis)
 }
 
-/// Reads an instant, in ms since the epoch: RFC 3339, or that number itself.
+/// Reads an instant, in ms since the epoch: RFC 3339, or the number.
 ///
 /// # Errors
 /// It is neither, or later than the year 9999.
@@ -99,7 +99,7 @@ pub fn instant_ms(text: &str) -> Value<u64> {
             "expected an instant such as 2026-11-22T09:30:00Z, or milliseconds since 1970";
         instant.map_err(|_| error(expected))?.as_millisecond()
     };
-    // What lies before 1970 is past.
+    // Instants before 1970 are past.
     Ok(u64::try_from(ms).unwrap_or(0))
 }
 
@@ -139,10 +139,10 @@ pub(super) fn tags(text: &str) -> Value<Vec<String>> {
     Ok(tags)
 }
 
-/// Whether these can be tags; or why not.
+/// Checks tags.
 ///
 /// # Errors
-/// There are too many tags, or one of them cannot be one.
+/// There are too many tags, or one of them is invalid.
 pub fn check_tags(tags: &[String]) -> Result<(), String> {
     if tags.len() > TAGS_MAX {
         return Err(format!("there are {} tags, and {TAGS_MAX} is the limit", tags.len()));
@@ -169,7 +169,7 @@ pub fn format_duration(duration: Duration) -> Value<String> {
     }
 }
 
-/// As [`format_duration`], for what is a limit.
+/// Like [`format_duration`], for a limit.
 ///
 /// # Errors
 /// For zero, too.
@@ -180,7 +180,7 @@ pub fn format_limit(limit: Duration) -> Value<String> {
     format_duration(limit)
 }
 
-/// Whole milliseconds; what is left of one counts as one.
+/// Whole milliseconds, rounded up.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((duration_or_zero("PT0S"), delay_ms("PT0.0001S")), (Ok(Duration::ZERO), Ok(1)));
     }
 
-    /// A property may have megabytes, and what is wrong with it is told in a message.
+    /// A property may have megabytes, and its error goes into a message.
     #[test]
     fn the_error_about_a_long_text_is_short() {
         let long = "1".repeat(1_000_000);

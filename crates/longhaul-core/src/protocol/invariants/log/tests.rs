@@ -13,7 +13,7 @@ const FIRST: OwnerId = OwnerId(1);
 const SECOND: OwnerId = OwnerId(2);
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// Puts entries one behind the other, each a second later and under a serial of its own.
+/// Appends entries, each a second later and under a serial of its own.
 #[derive(Default)]
 struct Story {
     judge: LogJudge,
@@ -84,7 +84,7 @@ impl Story {
         self.put(&Entry::Config(config), "")
     }
 
-    /// What is found, with the place of the last entry.
+    /// Checks the findings, at the position of the last entry.
     #[track_caller]
     fn finds(self, expected: &[&'static str]) {
         let last = Position { ledger: 1, entry: self.place, batch_index: None };
@@ -99,8 +99,8 @@ impl Story {
     }
 }
 
-/// A task whose first owner fell silent, and whose second finished it; the first one's outcome
-/// comes late.
+/// A task whose first owner fell silent and whose second owner finished it. The first owner's
+/// outcome comes late.
 fn taken_over() -> Story {
     Story::default()
         .config()
@@ -220,23 +220,23 @@ fn what_compaction_has_lost_is_found() {
     of(&[2]).finds(&[COMPACTION]);
 }
 
-/// Keys are swept in any order, and a reader that comes when some are gone must not take the others
-/// for a fault.
+/// Keys are swept in any order. A reader that comes when some are gone must not treat the others as
+/// faults.
 #[test]
 fn what_nobody_can_tell_any_more_is_not_judged() {
     // The claim of the first epoch is gone.
     Story::default().done(1, FIRST, Outcome::Completed, "").seal().finds(&[]);
     Story::default().claim(2, FIRST).show(2, SECOND, Phase::Running, 2, "").finds(&[]);
-    // All is gone but the seal.
+    // Only the seal is left.
     Story::default().seal().show(1, FIRST, Phase::Completed, 1, "").finds(&[]);
-    // A base stands for what was before it.
+    // A base replaces everything before it.
     let base = Some(Base { created_ms: 1 });
     Story::default()
         .claim_with(17, FIRST, base)
         .done(3, SECOND, Outcome::Completed, "")
         .show(3, SECOND, Phase::Running, 3, "")
         .finds(&[]);
-    // Compaction has kept the outcome of an epoch, and not its claim.
+    // Compaction has kept the outcome of an epoch but not its claim.
     let mut kept = Story::default();
     let at = kept.at();
     let key = OnceKey { epoch: Epoch(1), serial: 0, ..kept.key(1, FIRST) };

@@ -1,4 +1,4 @@
-//! Which tickets are granted, over random logs.
+//! Granted tickets, over random logs.
 
 use super::*;
 use proptest::collection::vec;
@@ -45,7 +45,7 @@ fn tickets_are_granted_in_the_order_of_the_log() {
         assert!(!gates.take(ticket, "tasks", 0), "once");
     }
     assert_eq!(granted(&gates, &line), [true, true, false, false]);
-    // Who waits and leaves gives nothing to others.
+    // A waiting ticket that leaves gives nothing to others.
     assert!(gates.give_back(&line[2], 0) && !gates.give_back(&line[2], 0));
     assert_eq!(granted(&gates, &line), [true, true, false, false]);
     assert!(gates.give_back(&line[0], 0));
@@ -57,7 +57,7 @@ fn tickets_are_granted_in_the_order_of_the_log() {
     assert!(gates.is_empty() && gates.lines.is_empty());
 }
 
-/// What is granted stays so: a lower limit is reached when as many have ended.
+/// A granted ticket stays granted: a lower limit is reached when enough tasks have ended.
 #[test]
 fn a_new_limit_counts_from_its_place_in_the_log() {
     let mut gates = Gates::default();
@@ -102,7 +102,7 @@ fn a_task_passes_the_gates_of_its_key_first() {
     }
 }
 
-/// A reader that has missed that a ticket was given back would count it for ever, while its task
+/// Otherwise a reader that missed the return of a ticket would count it forever, while its task
 /// takes one after the other.
 #[test]
 fn the_next_ticket_for_a_task_takes_the_place_of_the_one_before() {
@@ -135,7 +135,7 @@ fn when_a_token_will_be_there_is_known_before_it_is_taken() {
     assert_eq!(opens(&gates, usize::MAX), u64::MAX / 1_000_000 - 999);
 }
 
-/// A line of one key that does not move holds up no other key.
+/// A line of one key that does not move must not delay other keys.
 #[test]
 fn keys_do_not_wait_for_each_other() {
     let mut gates = Gates::default();
@@ -184,7 +184,7 @@ fn who_waits_for_a_token_gets_one_of_the_new_rate() {
     let from =
         |gates: &Gates| -> Vec<_> { line.iter().map(|ticket| gates.standing(ticket)).collect() };
     assert_eq!(from(&gates)[1], TicketGrant::From(3_600_000));
-    // Something else was changed: the line stays as it is.
+    // Another setting was changed: the line stays as it is.
     let mut settings = queue(None, Some((1, 3_600_000)));
     settings.paused = true;
     gates.set(&settings, 500);
@@ -195,11 +195,11 @@ fn who_waits_for_a_token_gets_one_of_the_new_rate() {
     assert_eq!(from(&gates), [0, 1_000, 1_050, 1_050].map(TicketGrant::From));
 }
 
-/// What happens to a register.
+/// An event of a register.
 #[derive(Clone, Debug)]
 enum Event {
     Take(GateKind, u8),
-    /// The ticket with this number, among those that stand.
+    /// The ticket with this number, among those not given back.
     GiveBack(u8),
     Set(u8),
 }
@@ -235,7 +235,7 @@ fn apply(gates: &mut Gates, at: u64, entry: &Entry) {
     }
 }
 
-/// The log of a register: a ticket of a pace is given back when it is forgotten and not before, as
+/// The log of a register. A ticket of a rate is given back when it is forgotten and not before, as
 /// workers do.
 fn log(events: &[(u64, Event)], clocks: &[u64]) -> Vec<(u64, Entry)> {
     let (mut gates, mut log, mut now) = (Gates::default(), Vec::new(), 1_000_000);
@@ -268,7 +268,7 @@ fn log(events: &[(u64, Event)], clocks: &[u64]) -> Vec<(u64, Entry)> {
 }
 
 proptest! {
-    /// Never more are granted and not given back than the limit, whatever it was when they were
+    /// The tickets granted and not given back never exceed the limit that held when they were
     /// granted.
     #[test]
     fn a_gate_grants_no_more_than_its_limit(events in events()) {
@@ -294,8 +294,8 @@ proptest! {
         }
     }
 
-    /// Over any window as many begin as the bucket holds, and those that its rate adds; and at each
-    /// gate they begin in the order of the log as far as their own times allow.
+    /// In any window, no more tasks begin than the bucket holds plus its rate adds. At each gate
+    /// they begin in the order of the log as far as their own times allow.
     #[test]
     fn a_bucket_never_gives_more_than_it_has(
         pauses in vec(0..400_u64, 1..60), clocks in vec(0..300_u64, 1..4), tokens in 1..6_u32, per in 1..3_000_u64,
@@ -323,10 +323,10 @@ proptest! {
         }
     }
 
-    /// A worker that starts after a compaction grants nothing that one does not which has read all,
-    /// and nothing sooner. Tokens of a rate that was changed are left out: how many of them were on
-    /// their way at the change, such a worker cannot know, and it may grant one bucket more
-    /// (docs/limits.md).
+    /// A worker that starts after a compaction grants no ticket that a worker that has read
+    /// everything does not grant, and none sooner. Tokens of a changed rate are exempt: such a
+    /// worker cannot know how many of them were in flight at the change, and may grant one bucket
+    /// more (docs/limits.md).
     #[test]
     fn a_reader_that_begins_late_grants_no_more(events in events(), cut in any::<prop::sample::Index>(), keeps in any::<u64>()) {
         let log = log(&events, &[]);
@@ -341,7 +341,7 @@ proptest! {
         let (mut full, mut late) = (Gates::default(), Gates::default());
         for (number, (at, entry)) in before.iter().enumerate() {
             apply(&mut full, *at, entry);
-            // A compaction removes some of what is superseded, whichever.
+            // A compaction removes some superseded entries, in any selection.
             let superseded = match entry {
                 Entry::Take(ticket) => given_back.contains(&ticket),
                 Entry::GiveBack(_) => true,

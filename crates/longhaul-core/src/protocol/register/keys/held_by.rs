@@ -1,10 +1,10 @@
-//! The keys that are held, by their holders.
+//! The held keys by holder.
 
 use crate::protocol::register::entry::{KeyKind, KeyName};
 use crate::protocol::register::queue_task::QueueTask;
 use std::collections::BTreeMap;
 
-/// Those of each kind for themselves.
+/// The keys of each kind separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct HeldBy {
     idempotency: BTreeMap<QueueTask, KeyName>,

@@ -1,46 +1,46 @@
-//! Overwriters: tasks with a dedupe key that take the place of the unfinished task which holds it.
+//! Overwriters: tasks with a dedupe key that replace the unfinished task which holds it.
 //!
-//! A bind says that its task is one. Such a bind never loses against a task of its own lane, which
-//! is a level and a partition, with a lower id: the later message counts. While that task holds the
-//! key the bind decides nothing, and the overwriter stands *behind* the holder. Against a higher
-//! task of its lane, and against any of another lane, where ids say nothing about which of two
-//! tasks is the later one, it loses as others do.
+//! The bind marks its task as an overwriter. Such a bind never loses against a task with a lower id
+//! in its own lane, which is a level and a partition: the later message counts. While that task
+//! holds the key the bind has no effect, and the overwriter waits *behind* the holder. Against a
+//! higher task of its lane, and against any task of another lane, where ids do not tell the order
+//! of two tasks, it loses like other binds.
 //!
-//! All else makes progress and decides nothing: whoever keeps the keys of that lane closes the
-//! holder if it does not run, waits for its end if it does, releases the key, and binds the
-//! overwriter, the highest one first.
+//! The rest only makes progress and decides nothing: the worker that keeps the keys of that lane
+//! closes the holder if it does not run, waits for its end if it does, releases the key, and binds
+//! the overwriter, the highest one first.
 
 use super::{KeyFold, Keys};
 use crate::protocol::register::entry::{Digest, KeyName};
 use crate::protocol::register::queue_task::QueueTask;
 
-/// What is to be done next about the overwriters of a key.
+/// The next step for the overwriters of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overwriting {
-    /// This task makes room for that one: it is closed unless it runs, and when it is over the key
-    /// is released.
+    /// The first task makes room for the second: it is closed unless it runs, and after its end the
+    /// key is released.
     Over {
-        /// It holds the key.
+        /// The holder of the key.
         holder: QueueTask,
-        /// The task that takes its place.
+        /// The task that replaces it.
         by: QueueTask,
     },
-    /// A bind of this task is published: it holds the key then, or has lost it for good.
+    /// Publish a bind of this task: afterwards it holds the key, or has lost it for good.
     Bind(QueueTask, Option<Digest>),
 }
 
 impl KeyFold {
-    /// Whether this overwriter waits for the holder: its bind was read, and decided nothing.
+    /// Whether this overwriter waits for the holder: its bind was read and had no effect.
     pub(super) fn is_behind(&self, task: QueueTask) -> bool {
         self.is_held() && self.holder.makes_room_for(task) && self.behind.contains_key(&task)
     }
 
-    /// The highest overwriter that has stood behind a holder and is not decided since.
+    /// The highest undecided overwriter behind a holder.
     pub(super) fn next_overwriter(&self) -> Option<(QueueTask, Option<Digest>)> {
         self.behind.last_key_value().map(|(task, digest)| (*task, *digest))
     }
 
-    /// Overwriters are forgotten whose binds are.
+    /// Forgets overwriters whose binds are forgotten.
     pub(super) fn forget_overwriters(&mut self) {
         let Self { behind, rest, .. } = self;
         let stands =
@@ -50,7 +50,7 @@ impl KeyFold {
 }
 
 impl Keys {
-    /// Whether there is an overwriter that waits for its key.
+    /// Whether an overwriter waits for its key.
     #[must_use]
     pub fn has_overwriters(&self) -> bool {
         !self.overwritten.is_empty()
@@ -61,15 +61,15 @@ impl Keys {
         self.overwritten.iter()
     }
 
-    /// Whether the key is free for an overwriter that is later than this task: that one is bound
-    /// first.
+    /// Whether the key is free for an overwriter that is later than this task: the overwriter is
+    /// bound first.
     #[must_use]
     pub fn binds_before(&self, name: &KeyName, task: QueueTask) -> bool {
         let next = self.overwriting(name);
         matches!(next, Some(Overwriting::Bind(by, _)) if task.makes_room_for(by))
     }
 
-    /// What is to be done next about the overwriters of a key.
+    /// The next step for the overwriters of a key.
     #[must_use]
     pub fn overwriting(&self, name: &KeyName) -> Option<Overwriting> {
         let held = self.keys.get(name).filter(|_| self.overwritten.contains(name))?;

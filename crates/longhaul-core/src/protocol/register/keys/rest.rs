@@ -1,11 +1,11 @@
-//! What stands on the register of a key besides the entry that bound it.
+//! The entries of a key on the register, besides the one that bound it.
 
 use super::KeyFold;
 use crate::protocol::key::Epoch;
 use crate::protocol::register::entry::{HoldKey, KeyName, Period, RegisterKey, Stamp};
 use crate::protocol::register::queue_task::QueueTask;
 
-/// An entry of a key besides the one that bound it.
+/// An entry of a key, besides the one that bound it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LeftoverEntry {
     pub(super) kind: RestKind,
@@ -17,15 +17,15 @@ pub(super) struct LeftoverEntry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RestKind {
-    /// A bind that was accepted once, and superseded.
+    /// A bind that was accepted, and superseded.
     Bound,
     /// A release that was accepted.
     Released,
-    /// A bind that was rejected because another task held the key: this one.
+    /// A bind that was rejected because this other task held the key.
     Lost { to: QueueTask },
-    /// A bind of an overwriter while a task held the key that makes room for it.
+    /// A bind of an overwriter while the task that makes room for it held the key.
     Behind,
-    /// A bind or release that changed nothing.
+    /// A bind or release without effect.
     Void { release: bool },
 }
 
@@ -50,7 +50,7 @@ impl LeftoverEntry {
         }
     }
 
-    /// Accepted entries of a key are in the log in the order of this.
+    /// The order of a key's accepted entries in the log.
     fn place(&self) -> (Period, Epoch, bool) {
         (self.period, self.epoch, self.kind == RestKind::Released)
     }
@@ -61,12 +61,12 @@ impl LeftoverEntry {
 }
 
 impl KeyFold {
-    /// Removes the entries that were rejected before this period, and returns them.
+    /// Removes and returns the entries that were rejected before this period.
     pub(super) fn take_rejected(&mut self, before: Period) -> Vec<LeftoverEntry> {
         self.rest.extract_if(.., |rest| rest.is_rejected() && rest.period < before).collect()
     }
 
-    /// Removes the accepted entries that no decision depends on any more, and returns them.
+    /// Removes and returns the accepted entries that no decision depends on any more.
     ///
     /// A reader rejects a rejected entry if it knows the state of the key at that place of the log.
     /// It learns this state from the newest entry that was accepted before the period of the oldest

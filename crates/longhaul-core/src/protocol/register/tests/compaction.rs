@@ -1,24 +1,24 @@
-//! A reader that stands still anywhere in a register, and reads on when a compaction has removed
-//! what might be removed, says of the key what one says that has read everything: over random
-//! registers of honest writers, some of whom publish late.
+//! A reader pauses anywhere in a register and reads on after a compaction has removed what it may.
+//! It must say the same about the key as a reader of everything. Tested over random registers of
+//! honest writers, some of whom publish late.
 
 use super::*;
 
-/// What happens next to the one key there is.
+/// The next event of the only key.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody who has read everything, and that nothing is decided of this task, writes a bind of
-    /// it. It lands at once, or when so many others have landed. Tasks with an odd number are
-    /// overwriters.
+    /// A writer that has read everything, including that this task is undecided, writes a bind of
+    /// the task. It lands at once, or when this many other entries have landed. Tasks with an odd
+    /// number are overwriters.
     Bind { task: u64, lands: usize },
     /// The same with a release by the holder.
     Release { lands: usize },
     /// The hold is renewed.
     Renew,
-    /// The next period begins, if the hold is renewed, as workers do while its task is not over; or
-    /// though it is not.
+    /// The next period begins after the hold is renewed, as workers do while its task is not over,
+    /// or without the renewal.
     Period { neglects: bool },
-    /// The first of what may be removed is tombstoned.
+    /// The first removable key is tombstoned.
     Remove,
 }
 
@@ -33,7 +33,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The log that these steps make.
+/// The log that results from these steps.
 #[derive(Default)]
 struct Writing {
     log: Vec<RegisterEntry>,
@@ -105,8 +105,8 @@ impl Writing {
     }
 }
 
-/// All that anybody asks of a key. Nobody asks whether a task may be claimed that has released its
-/// key, because it is over.
+/// All answers about a key. The admission of a task that has released its key is left out, because
+/// that task is over.
 fn said(register: &Register, kind: KeyKind, log: &[RegisterEntry]) -> String {
     let (keys, name) = (register.keys(), KeyName::new(kind, "k").unwrap());
     let is_over =
@@ -118,8 +118,8 @@ fn said(register: &Register, kind: KeyKind, log: &[RegisterEntry]) -> String {
     format!("{holder:?} {admissions:?} {bind}")
 }
 
-/// Of 2,000 one found the reader that took a held key for a free one. `LONGHAUL_TEST_LONG=1`, as in
-/// CI, tries five times as many.
+/// The number of cases. One in 2,000 finds the reader that takes a held key for a free one.
+/// `LONGHAUL_TEST_LONG=1`, as in CI, tries five times as many.
 fn cases() -> u32 {
     let is_long = std::env::var("LONGHAUL_TEST_LONG").is_ok_and(|switch| switch == "1");
     if is_long { 10_000 } else { 2_000 }
@@ -149,12 +149,12 @@ proptest! {
     }
 }
 
-/// Accepted entries once stayed as long as the key had any rejected entry. A debounced key has a
-/// rejected entry in each period, so its register grew without end: 403 entries after 200 periods.
-/// The first cure kept every renewal of a holder whose epoch a rejected entry named.
+/// Regression: accepted entries were kept as long as the key had any rejected entry. A debounced
+/// key has a rejected entry in each period, so its register grew without end: 403 entries after 200
+/// periods. The first fix kept every renewal of a holder whose epoch a rejected entry named.
 #[test]
 fn the_register_of_a_key_that_is_always_busy_does_not_grow() {
-    // Each overwriter waits behind the holder, and binds the key when that has released it.
+    // Each overwriter waits behind the holder, and binds the key after the holder has released it.
     let changing = entries_of_a_busy_key(|next| {
         let lands = 0;
         vec![
@@ -163,14 +163,15 @@ fn the_register_of_a_key_that_is_always_busy_does_not_grow() {
             Step::Bind { task: next, lands },
         ]
     });
-    // One task holds the key for long, and each other one is rejected.
+    // One task holds the key for long, and every other one is rejected.
     let standing =
         entries_of_a_busy_key(|next| vec![Step::Bind { task: next, lands: 0 }, Step::Renew]);
     assert!(changing <= 12, "{changing} entries at once: three for each period that counts");
     assert!(standing <= 8, "{standing} entries at once: two for each period that counts");
 }
 
-/// The most entries of a key at the end of a period, if these steps are taken in each of 200.
+/// The most entries of a key at the end of a period, if these steps are taken in each of 200
+/// periods.
 fn entries_of_a_busy_key(steps: impl Fn(u64) -> Vec<Step>) -> usize {
     let mut writing = Writing::default();
     let mut most = 0;

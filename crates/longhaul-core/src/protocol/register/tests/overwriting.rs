@@ -1,4 +1,4 @@
-//! Overwriters: binds that never lose against an earlier task of their lane.
+//! Overwriters: their binds never lose against an earlier task of their lane.
 
 use super::*;
 use RegisterVerdict::{Accepted, Ignored as No, Lost};
@@ -24,7 +24,7 @@ fn an_overwriter_loses_against_later_tasks_only() {
         over("k", 1, 6, 2),
         bind("k", 1, 9, 3),
         release("k", 1, 7, 4),
-        // It was behind, and holds nothing by that.
+        // It was behind the holder, which does not give it the key.
         over("k", 1, 8, 5),
         over("k", 2, 10, 6),
         over("k", 2, 8, 7),
@@ -44,7 +44,7 @@ fn an_overwriter_loses_against_later_tasks_only() {
     assert_eq!(verdicts(&log), expected);
 }
 
-/// Where ids do not say which message is the later one an overwriter is a task like any other.
+/// If ids do not show which message is later, an overwriter is treated like any other task.
 #[test]
 fn an_overwriter_loses_against_a_task_of_another_lane() {
     for (level, partition) in [(Priority::High, -1), (Priority::Normal, 3)] {
@@ -53,7 +53,7 @@ fn an_overwriter_loses_against_a_task_of_another_lane() {
     }
 }
 
-/// What has lost stays lost, also when an earlier task comes to hold the key.
+/// A lost overwriter stays lost, even when an earlier task comes to hold the key.
 #[test]
 fn an_overwriter_that_has_lost_has_lost() {
     let log = [
@@ -79,7 +79,7 @@ fn overwriters_wait_for_the_holder_and_the_highest_is_bound_first() {
     assert_eq!(keys.submitting(&k, Some(task(9)), None), Submitting::Answer(task(9)));
     assert_eq!(keys.admission(&k, task(8)), Admission::Lost(task(9)));
     assert_eq!(keys.submitting(&k, Some(task(8)), None), Submitting::Answer(task(9)));
-    // What has published no bind has not said that it is an overwriter.
+    // A task without a published bind has not declared itself an overwriter.
     assert_eq!(keys.admission(&k, task(10)), Admission::Bind);
     log.push(release("k", 1, 7, 3));
     let register = read(&log);
@@ -103,8 +103,8 @@ fn a_submitter_overwrites_what_is_of_its_lane_and_answers_with_what_is_not() {
     }
 }
 
-/// An overwriter that is scheduled for late may wait for longer than anything is remembered:
-/// whoever gets its delivery binds it again.
+/// An overwriter with a late start time may wait for longer than anything is remembered. A worker
+/// that gets its delivery binds it again.
 #[test]
 fn that_a_bind_was_behind_is_forgotten_as_losses_are() {
     let log = [
@@ -122,8 +122,8 @@ fn that_a_bind_was_behind_is_forgotten_as_losses_are() {
     assert_eq!(register.keys().expired().next().collect::<Vec<_>>(), [&log[1].key()]);
 }
 
-/// Of two that were behind a task each was bound by whoever held its delivery, and the earlier one
-/// could be bound and run first.
+/// Regression: of two overwriters behind a task, each was bound by the worker that held its
+/// delivery, and the earlier one could be bound and run first.
 #[test]
 fn the_latest_overwriter_is_bound_first() {
     let log = [
