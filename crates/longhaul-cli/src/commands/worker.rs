@@ -1,4 +1,4 @@
-//! `longhaul worker`: who works on a queue.
+//! `longhaul worker`: the workers of a queue.
 
 mod drain;
 
@@ -60,7 +60,7 @@ Examples:
 }
 
 impl WorkerCommand {
-    /// Whether it runs until it is told to stop.
+    /// Whether it runs until it is stopped.
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::List { .. } | Self::Show { .. } | Self::Drain { .. } => false,

@@ -101,7 +101,7 @@ impl GatewayEventStream {
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }
-                // A gateway that takes the connection and says nothing is away, too.
+                // A gateway that accepts the connection and stays silent counts as away, too.
                 let answer = self.gateway.send(request.timeout(LIFE_MAX));
                 match tokio::time::timeout(SILENCE_MAX, answer).await {
                     Ok(answer) => answer?,
@@ -115,7 +115,7 @@ impl GatewayEventStream {
         Ok(self.response.insert(open))
     }
 
-    /// Reads on.
+    /// Reads more bytes.
     async fn read(&mut self) -> anyhow::Result<()> {
         if self.buffer.len() > EVENT_BYTES_MAX {
             let what = format!("an event of the gateway has more than {EVENT_BYTES_MAX} bytes");
@@ -137,7 +137,7 @@ impl GatewayEventStream {
         Ok(())
     }
 
-    /// The next event that has come whole.
+    /// The next complete event.
     fn buffered(&mut self) -> Option<GatewayEvent> {
         let end = self.buffer.windows(2).position(|it| it == b"\n\n")?;
         let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
@@ -151,7 +151,7 @@ impl GatewayEventStream {
         if matches!(said, GatewayEvent::Change(Ok(TaskChange::CaughtUp)))
             && std::mem::replace(&mut self.caught_up, true)
         {
-            // Of a connection that goes on somewhere.
+            // A resumed connection repeats it.
             return Some(GatewayEvent::Nothing);
         }
         Some(said)
