@@ -70,7 +70,7 @@ impl WorkerCommand {
 }
 
 /// # Errors
-/// When the queue cannot be read, or there is no such worker.
+/// When the queue cannot be read, or the worker does not exist.
 pub(crate) async fn run(command: WorkerCommand, context: &CommandContext) -> anyhow::Result<()> {
     if let WorkerCommand::Run(run) = command {
         context.needs_broker("a worker")?;
