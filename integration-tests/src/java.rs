@@ -356,7 +356,7 @@ impl Watcher {
     /// Returns the next entry.
     ///
     /// # Errors
-    /// None comes within the limit, or the Java client has ended.
+    /// No entry comes within the limit, or the Java client has ended.
     pub async fn next(&mut self, limit: Duration) -> Result<JavaEntry> {
         match self.line(limit).await? {
             Some(line) => parse(&line),
@@ -364,10 +364,10 @@ impl Watcher {
         }
     }
 
-    /// Watches that no entry comes.
+    /// Waits for `limit` and checks that no entry comes.
     ///
     /// # Errors
-    /// One comes, or the Java client has ended.
+    /// An entry comes, or the Java client has ended.
     pub async fn nothing_for(&mut self, limit: Duration) -> Result<()> {
         match self.line(limit).await? {
             None => Ok(()),
@@ -378,7 +378,7 @@ impl Watcher {
     /// Lets the process close its subscription and end.
     ///
     /// # Errors
-    /// It fails on the way out, or does not end.
+    /// The process fails while it closes, or does not end.
     pub async fn close(self) -> Result<()> {
         let Self { mut child, stdin, lines, complaints } = self;
         drop(stdin);
@@ -408,14 +408,13 @@ impl Watcher {
 pub struct JavaWorkerOptions {
     /// Workers in the process, each with a connection of its own; each runs one task at a time.
     pub workers: usize,
-    /// Attempts that a task has.
+    /// The maximum number of attempts per task.
     pub max_attempts: u32,
     /// How often a running task's entry is renewed.
     pub keep_alive: Duration,
 }
 
-/// A process with workers that behave as those of the Java reference do. Dropping it kills the
-/// process.
+/// A process whose workers behave like those of the Java reference. Dropping it kills the process.
 #[derive(Debug)]
 pub struct JavaWorkers {
     child: Child,
@@ -425,15 +424,15 @@ pub struct JavaWorkers {
 }
 
 impl JavaWorkers {
-    /// Kills the process, and waits until it is gone.
+    /// Kills the process and waits until it is gone.
     ///
     /// # Errors
-    /// It cannot be killed.
+    /// The process cannot be killed.
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 
-    /// What the process has written to stderr.
+    /// The text that the process has written to stderr.
     #[must_use]
     pub fn complaints(&self) -> String {
         read(&self.complaints)
