@@ -1,5 +1,5 @@
-//! The end of a task on request: a processor that listens ends by itself, one that does not is
-//! dropped, and one that blocks its thread is left behind. It brings its own broker.
+//! Cancelling tasks: a cooperative processor ends by itself, another is dropped, and one that
+//! blocks its thread is left behind. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -10,7 +10,7 @@ use longhaul_broker::{Broker, BrokerConfig};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-/// Cleans up when it is cancelled. Whatever it answers then: the task is not tried again.
+/// Cleans up when it is cancelled. Whatever it returns, the task is not retried.
 async fn polite(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
     context.progress(0, 1, "begun");
     context.cancelled().await;
@@ -18,13 +18,13 @@ async fn polite(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
     Err(TaskError::retry("cancelled"))
 }
 
-/// Never asks.
+/// Never checks for cancellation.
 async fn deaf(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
     context.progress(0, 1, "begun");
     std::future::pending().await
 }
 
-/// Blocks its thread for as long as this channel has two ends, and never asks either.
+/// Blocks its thread until the other end of the channel is dropped, and never checks either.
 fn blocking(ends: &Mutex<mpsc::Receiver<()>>, context: &TaskContext) -> Result<Text, TaskError> {
     context.progress(0, 1, "begun");
     let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     for name in ["polite", "deaf", "blocking"] {
         let submission = client.submission("work", &Text(String::new())).task_type(name);
         let task = submission.send().await?;
-        // Until it runs.
+        // Wait until it runs.
         while let Some(event) = watch.next().await {
             if let longhaul::WatchEvent::Updated { id, metadata, .. } = event?
                 && (id, metadata.progress.is_some()) == (task.id, true)

@@ -1,5 +1,5 @@
-//! A task that goes on where its last attempt was: the first worker is stopped half-way, as by a
-//! crash, and a second one takes over. It brings its own broker.
+//! A task that continues where its last attempt stopped: the first worker is stopped half-way, as
+//! by a crash, and a second one takes over. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -57,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
             break;
         }
     }
-    // Nothing is given back: the others notice that its heartbeats have ended.
+    // Nothing is released: other workers notice that its heartbeats have ended.
     first.stop();
     first.join().await?;
     let second = start(&client, "second").await?;

@@ -1,14 +1,14 @@
-//! Real work: compresses the files named by its tasks, reports progress, keeps checkpoints, and
-//! goes on where a killed worker stopped.
+//! A real task: compresses the files named by tasks, reports progress, stores checkpoints, and
+//! continues where a killed worker stopped.
 //!
 //! ```text
 //! cargo run --release --example compress -- worker
 //! cargo run --release --example compress -- submit *.jar
 //! ```
 //!
-//! The output `FILE.zst` is a sequence of zstd frames, one per chunk. A checkpoint says how much
-//! input is in how much output, so the next attempt cuts off what the last one wrote after its
-//! checkpoint, and goes on.
+//! The output `FILE.zst` is a sequence of zstd frames, one per chunk. A checkpoint stores how many
+//! input bytes have become how many output bytes. The next attempt cuts off output written after
+//! the last checkpoint, and continues.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -69,11 +69,11 @@ struct Compress {
 struct Compressed {
     bytes_in: u64,
     bytes_out: u64,
-    /// Where the last attempt took up the work.
+    /// Where the last attempt resumed the work.
     resumed_at: u64,
 }
 
-/// So much input is in so much output.
+/// The input and output bytes done so far.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Done {
     bytes_in: u64,
@@ -97,7 +97,7 @@ impl TaskProcessor for Compressor {
         let total = std::fs::metadata(&task.file)?.len();
         while done.bytes_in < total && !context.is_cancelled() {
             let (file, level) = (task.file.clone(), task.level);
-            // Compressing blocks its thread: not on the runtime.
+            // Compression blocks its thread, so it does not run on the runtime.
             done = tokio::task::spawn_blocking(move || chunk(&file, level, done)).await??;
             context.progress(done.bytes_in, total, task.file.display().to_string());
             context.checkpoint(Bytes::from(serde_json::to_vec(&done)?)).await?;

@@ -1,4 +1,4 @@
-//! Tasks that failed for good: listed, replayed when the cause is mended, purged. It brings its own
+//! Tasks that failed for good: listed, replayed once the cause is fixed, purged. Starts its own
 //! broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]

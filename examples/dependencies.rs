@@ -1,5 +1,5 @@
-//! Tasks that wait for others: a fan-in, a chain by a key, and an attempt that goes on when its
-//! parts are done. It brings its own broker.
+//! Tasks that wait for others: a fan-in, a chain by a key, and an attempt that continues when its
+//! parts are done. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -7,8 +7,8 @@ use longhaul::{AfterFailed, Client, TaskContext, TaskError, Text, processor_fn};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::time::Duration;
 
-/// `<a> <b> …` adds numbers, of which each that is not one is a failure; `sum` adds the results of
-/// the tasks that it has waited for; `halves <number>` lets two tasks of its own do that.
+/// `<a> <b> …` adds numbers, and fails if one is not a number. `sum` adds the results of the tasks
+/// that it waited for. `halves <number>` splits that work over two tasks of its own.
 async fn add(client: &Client, task: Text, context: TaskContext) -> Result<u64, TaskError> {
     let words: Vec<&str> = task.0.split(' ').collect();
     match (words.as_slice(), context.predecessors()) {
@@ -16,7 +16,8 @@ async fn add(client: &Client, task: Text, context: TaskContext) -> Result<u64, T
             let half = number.parse::<u64>()? / 2;
             let mut parts = Vec::new();
             for part in 0..2 {
-                // A second attempt, if this worker dies here, submits no others.
+                // With the key, a second attempt after a crash of this worker submits no more
+                // tasks.
                 let key = format!("{} part {part}", context.task_id());
                 let part = client.submission("sums", &Text(half.to_string()));
                 parts.push(part.idempotency_key(key).send().await?);
@@ -50,7 +51,7 @@ async fn main() -> anyhow::Result<()> {
     });
     let worker = client.worker("sums", processor).concurrency(2).start().await?;
 
-    // A fan-in: the sum begins when its parts are over. One of them fails, and the sum runs all the
+    // A fan-in: the sum starts when its parts are over. One of them fails, and the sum runs all the
     // same.
     let mut parts = Vec::new();
     for part in ["1 2", "3 4 5", "six"] {
@@ -59,7 +60,7 @@ async fn main() -> anyhow::Result<()> {
     let sum = || client.submission("sums", &Text("sum".to_owned()));
     let all = sum().after(&parts).after_failed(AfterFailed::Run).send().await?;
     let strict = sum().after(&parts).send().await?;
-    // A chain: this one waits for a task that is submitted later, by its key.
+    // A chain: this task waits for one that is submitted later, by its key.
     let chained = sum().after_key("order-4711").send().await?;
     let order = client.submission("sums", &Text("40 2".to_owned()));
     order.idempotency_key("order-4711").send().await?;

@@ -1,4 +1,4 @@
-//! Asks the `greeter_worker` for a greeting, and waits for it.
+//! Submits a greeting to the `greeter_worker`, and waits for its result.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 

@@ -1,5 +1,5 @@
-//! A submit that may be repeated: of all submits with one key one task comes, whoever makes them
-//! and how often. It brings its own broker.
+//! A submit that may be repeated: all submits with one key result in one task, from any program and
+//! however often. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -7,13 +7,13 @@ use longhaul::{Client, SubmitError, TaskContext, TaskError, TaskRef, Text, proce
 use longhaul_broker::{Broker, BrokerConfig};
 use std::time::Duration;
 
-/// Sends an invoice, which nobody wants to get twice.
+/// Sends an invoice, which must not be sent twice.
 async fn send(invoice: Text, _context: TaskContext) -> Result<Text, TaskError> {
     println!("sent: {}", invoice.0);
     Ok(invoice)
 }
 
-/// Where the broker answers too late, or not at all, the caller does this again.
+/// Repeat this call if the broker answers too late, or not at all.
 async fn submit(client: &Client, text: &str) -> Result<TaskRef, SubmitError> {
     let invoice = Text(text.to_owned());
     client.submission("invoices", &invoice).idempotency_key("order 4711").send().await
@@ -23,10 +23,10 @@ async fn submit(client: &Client, text: &str) -> Result<TaskRef, SubmitError> {
 async fn main() -> anyhow::Result<()> {
     let broker = Broker::start(BrokerConfig::default())?;
     let client = Client::connect(broker.service_url()).await?;
-    // It sets the topics up.
+    // The worker sets the topics up.
     let worker = client.worker("invoices", processor_fn(send)).start().await?;
 
-    // Two programs submit the same at once.
+    // Two programs submit the same task concurrently.
     let other = Client::connect(broker.service_url()).await?;
     let text = "10 apples for Dave";
     let (one, two) = tokio::join!(submit(&client, text), submit(&other, text));
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     client.wait::<Text>(&task).await?;
     println!("after its end, too: {}", submit(&other, text).await? == task);
 
-    // Another payload with the same key is that task, too, unless you ask to be told.
+    // Another payload with the same key returns that task, too, unless the submit is strict.
     println!("whatever the payload: {}", submit(&client, "11 apples").await? == task);
     let strict = client.submission("invoices", &Text("11 apples".to_owned()));
     match strict.idempotency_key("order 4711").strict().send().await {

@@ -1,5 +1,5 @@
-//! Limits of a queue: so many tasks at once over all workers, one at a time for each customer, a
-//! pause. It brings its own broker.
+//! Limits of a queue: a number of concurrent tasks over all workers, one per customer at a time,
+//! and a pause. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many run now, and the most that ever did, by customer and in all.
+/// The number of running tasks and its maximum, by customer and in total.
 #[derive(Clone, Default)]
 struct Counter(Arc<Mutex<BTreeMap<String, (u32, u32)>>>);
 

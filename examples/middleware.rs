@@ -1,5 +1,5 @@
-//! What goes around each attempt: a limit on how many run at once for a customer, and a line for
-//! each with its length and its end. It brings its own broker.
+//! Middleware around each attempt: a limit on concurrent attempts per customer, and a line with the
+//! duration and result of each. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 #![expect(clippy::disallowed_methods, reason = "the ban on clocks is for the library")]
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tracing::Instrument;
 
-/// Runs one task of a customer at a time, at this worker.
+/// Runs one task per customer at a time on this worker.
 #[derive(Default)]
 struct OneAtATime(Mutex<BTreeMap<String, Arc<Semaphore>>>);
 
@@ -36,8 +36,8 @@ impl Middleware for OneAtATime {
     }
 }
 
-/// Says how each attempt has ended and how long it took, and gives its log lines a span with the
-/// customer.
+/// Prints the result and duration of each attempt, and adds a span with the customer to its log
+/// lines.
 async fn observe(payload: Raw, context: TaskContext, next: Next) -> Result<Raw, TaskError> {
     let customer = context.properties().get("customer").cloned().unwrap_or_default();
     let started = Instant::now();
@@ -56,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(Text(letter.0.to_uppercase()))
     });
-    // The one that comes last is the outermost.
+    // The middleware added last is the outermost.
     let worker = client.worker("letters", print).middleware(OneAtATime::default());
     let worker = worker.middleware(observe).start().await?;
     worker.ready().await;

@@ -1,4 +1,4 @@
-//! A queue with levels: what is urgent goes first, and needs no worker of its own. It brings its
+//! A queue with priority levels: urgent tasks go first, without a worker of their own. Starts its
 //! own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
             }
         })
     };
-    // One task at a time. `Levels::weighted(6, 3, 1)` would give each level its part of the slots,
+    // One task at a time. `Levels::weighted(6, 3, 1)` would give each level a share of the slots,
     // so that none waits for ever.
     let worker = client.worker("letters", print).levels(Levels::strict()).concurrency(1);
     let worker = worker.start().await?;
@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
         let letter = Text(text.to_owned());
         client.submission("letters", &letter).priority(priority).send().await
     };
-    // It has the only slot until there is paper, and the others wait.
+    // The first task has the only slot until there is paper, and the others wait.
     let mut tasks = vec![submit("what was there before", Priority::Normal).await?];
     while worker.stats().running < 1 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -50,7 +50,7 @@ async fn main() -> anyhow::Result<()> {
     for task in &tasks {
         client.wait::<Text>(task).await?;
     }
-    // Each level is a topic, which any producer may publish to.
+    // Each level is a topic that any producer may publish to.
     let topics: Vec<_> = tasks.iter().filter_map(|task| task.topic.rsplit('/').next()).collect();
     println!("{}", topics.join(", "));
     worker.drain(Duration::from_secs(10)).await?;

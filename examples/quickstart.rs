@@ -4,16 +4,15 @@
 //! cargo run --release --example quickstart
 //! ```
 //!
-//! It starts a broker of its own inside the program, whose data vanish with it. With
-//! `PULSAR_SERVICE_URL`, such as `pulsar://127.0.0.1:6650`, it uses that one, a Pulsar or ours.
-//! With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, the worker sets its topics up there
-//! first; without, that broker makes them as they are needed.
+//! It starts its own in-process broker, whose data is gone at the end. With `PULSAR_SERVICE_URL`,
+//! such as `pulsar://127.0.0.1:6650`, it uses that broker instead, Pulsar or the embedded one. With
+//! `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, the worker sets up its topics first;
+//! without it, the broker creates them on first use.
 //!
-//! One of its tasks fails at its first attempt, to show what follows. `RUST_LOG=info` shows what
-//! the worker logs of all that.
+//! One task fails at its first attempt and is retried. `RUST_LOG=info` shows the worker's log.
 //!
 //! Any Pulsar client can submit tasks and read each transition from the metadata topic:
-//! `examples/any-producer` does both with a third-party one.
+//! `examples/any-producer` does both with a third-party client.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -43,7 +42,7 @@ impl TaskProcessor for Counter {
     }
 }
 
-/// The broker that the environment names, or one of our own.
+/// The broker named by the environment, or an embedded one.
 enum EitherBroker {
     Named { url: String, admin_url: Option<String> },
     Own(Broker),

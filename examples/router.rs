@@ -1,4 +1,4 @@
-//! Several types of tasks in one topic, each with its processor. It brings its own broker.
+//! Several types of tasks on one topic, each with its own processor. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -25,7 +25,7 @@ impl TaskProcessor for Resize {
     }
 }
 
-/// Exports to a file, of which it says the name.
+/// Exports to a file, and returns its name.
 async fn export(name: Text, _context: TaskContext) -> Result<Text, TaskError> {
     Ok(Text(format!("{}.pdf", name.0)))
 }
@@ -45,8 +45,8 @@ async fn main() -> anyhow::Result<()> {
     println!("resized to {} x {}", small.width, small.height);
     println!("exported to {}", client.wait::<Text>(&export).await?.0);
 
-    // No processor of this worker is for that type. Another worker may have one, so it is tried
-    // again, minutes later.
+    // This worker has no processor for that type. Another worker may have one, so the task is
+    // retried minutes later.
     let mut watch = client.watch("studio").await?.with_key("a song");
     let song = client.submission("studio", &report).task_type("play").key("a song");
     song.send().await?;

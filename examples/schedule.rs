@@ -1,4 +1,4 @@
-//! Tasks by schedules: by a cron expression, by hand, paused, changed. It brings its own broker.
+//! Schedules: by a cron expression, fired manually, paused, changed. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -7,7 +7,7 @@ use longhaul_broker::{Broker, BrokerConfig};
 use std::time::Duration;
 use tokio::sync::mpsc::{Sender, channel};
 
-/// Says which report it makes, for which schedule, and for which instant.
+/// Reports the name of its report, its schedule and its instant.
 #[derive(Clone)]
 struct Reporter(Sender<(String, String)>);
 
@@ -28,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
     let broker = Broker::start(BrokerConfig::default())?;
     let client = Client::connect(broker.service_url()).await?;
     let (said, mut says) = channel(100);
-    // Of each firing comes one task, whatever the number of workers.
+    // Each firing submits one task, whatever the number of workers.
     let first = client.worker("reports", Reporter(said.clone())).start().await?;
     let second = client.worker("reports", Reporter(said)).start().await?;
 

@@ -1,14 +1,17 @@
-//! A worker whose tasks say what it does: for conformance runs by clients of any language.
+//! A worker whose tasks are scripts, for conformance runs by clients of any language.
 //!
-//! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n, the last step repeats. A
-//! step is a list of commands, separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as
-//! raw bytes), `fail TEXT` (an error with that message), `poll COUNT MS` (up to epoch COUNT it
-//! gives the attempt back for MS), `keep TEXT` (with a checkpoint of an earlier attempt it
-//! completes with that; otherwise it stores TEXT as one, and goes on).
+//! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n; the last step repeats. A
+//! step is a list of commands separated by commas:
 //!
-//! With `--journal` it writes down what it really ran, for whoever checks it: one line
-//! `MICROSECONDS EVENT TASK EPOCH ATTEMPT` per event, where an event is `ready`, `start`,
-//! `cancelled`, `end` or `dropped`.
+//! - `sleep MS`
+//! - `ok TEXT`: the result is TEXT, as raw bytes
+//! - `fail TEXT`: an error with that message
+//! - `poll COUNT MS`: up to epoch COUNT, release the attempt for MS
+//! - `keep TEXT`: with an earlier attempt's checkpoint, complete with it; otherwise store TEXT as a
+//!   checkpoint, and continue
+//!
+//! With `--journal` it records what it really ran: one line `MICROSECONDS EVENT TASK EPOCH ATTEMPT`
+//! per event, where an event is `ready`, `start`, `cancelled`, `end` or `dropped`.
 //!
 //! `cargo run --example scripted -- --task-topic tasks --retention 1s`
 
@@ -84,7 +87,7 @@ struct Args {
     journal: Option<PathBuf>,
 }
 
-/// Writes each line by one call to a file opened for appending, so that a killed process leaves
+/// Writes each line with one call to a file opened for appending, so that a killed process leaves
 /// whole lines.
 #[derive(Clone, Default)]
 struct Journal(Option<Arc<File>>);
@@ -107,7 +110,7 @@ impl Journal {
     }
 }
 
-/// An attempt in the journal. If its future is dropped, that is written too.
+/// An attempt in the journal. If its future is dropped, that is recorded, too.
 struct Noted<'a> {
     journal: &'a Journal,
     whom: String,

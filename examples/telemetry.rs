@@ -1,6 +1,6 @@
-//! A trace of each task: who submits it and every attempt at it have a span, whatever processes
-//! they are in. The spans go to a collector, by OTLP over HTTP: the one that
-//! `OTEL_EXPORTER_OTLP_ENDPOINT` names, or `http://localhost:4318`. It brings its own broker.
+//! A trace of each task: the submit and every attempt have a span, in whatever process they run.
+//! The spans go to a collector by OTLP over HTTP: `OTEL_EXPORTER_OTLP_ENDPOINT`, or
+//! `http://localhost:4318`. Starts its own broker.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -16,10 +16,9 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Where spans go, and how their context travels in the properties of tasks.
+/// Sets the destination of spans, and how their context travels in task properties.
 fn trace() -> anyhow::Result<SdkTracerProvider> {
-    // The exporter's HTTP client is the crate that longhaul uses, too, without a choice who does
-    // its cryptography.
+    // The exporter's HTTP client needs a default cryptography provider for rustls.
     drop(rustls::crypto::ring::default_provider().install_default());
     let exporter = SpanExporter::builder().with_http().build()?;
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).build();
@@ -29,7 +28,7 @@ fn trace() -> anyhow::Result<SdkTracerProvider> {
     Ok(provider)
 }
 
-/// Fails the first time. What it logs is an event of the attempt's span.
+/// Fails at the first attempt. Its log lines are events of the attempt's span.
 async fn print(letter: Text, context: TaskContext) -> Result<Text, TaskError> {
     if context.attempt() == 1 {
         return Err(TaskError::retry("no paper"));
@@ -46,15 +45,15 @@ async fn main() -> anyhow::Result<()> {
     let client = Client::connect(broker.service_url()).await?;
     let worker = client.worker("letters", processor_fn(print)).start().await?;
 
-    // Whatever span surrounds the submit is its parent: here one of our own, elsewhere that of an
-    // HTTP request, say.
+    // The surrounding span is the parent of the submit: here one of our own, elsewhere perhaps that
+    // of an HTTP request.
     let order = tracing::info_span!("order");
     let letter = Text("dear customer".to_owned());
     let task = client.submit("letters", &letter).instrument(order).await?;
     println!("{}", client.wait::<Text>(&task).await?.0);
 
     worker.drain(Duration::from_secs(10)).await?;
-    // What is still on its way to the collector.
+    // Flush the spans not yet sent to the collector.
     provider.shutdown()?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! How to test a processor: a worker and a client in a plain test, without a broker and in
-//! simulated time. Here the test is a program, so that you can see what it finds; in your project
-//! it is a function under `#[test]`.
+//! simulated time. Here the test is a program, so that you can see its output; in your project it
+//! is a function under `#[test]`.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// What is tested: collects a payment, and asks again a week later if the bank is closed.
+/// The processor under test: collects a payment, and retries a week later if the bank is closed.
 async fn collect(order: Text, context: TaskContext) -> Result<Text, TaskError> {
     match (order.0.as_str(), context.attempt()) {
         ("stolen card", _) => Err(TaskError::fatal("the card is stolen")),

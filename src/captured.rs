@@ -1,4 +1,4 @@
-//! What a test logs, to be looked at by it.
+//! Captures the log of a test, for its assertions.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,18 +29,18 @@ impl<'a> MakeWriter<'a> for CapturedLog {
     }
 }
 
-/// The log is captured until it is dropped.
+/// Captures the log until it is dropped.
 pub(crate) struct CaptureGuard {
     _captured: DefaultGuard,
     _other: Dispatch,
 }
 
 impl CapturedLog {
-    /// Captures what this thread logs.
+    /// Captures the log of the current thread.
     pub(crate) fn capture() -> (Self, CaptureGuard) {
         let log = Self::default();
-        // With a single subscriber in the process, tracing asks that of whichever test comes to a
-        // line first, which has none.
+        // With a single subscriber in the process, tracing asks the subscriber of the test that
+        // reaches a log line first, and that test has none.
         let other = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
         let own = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
         let guard =
@@ -48,7 +48,7 @@ impl CapturedLog {
         (log, guard)
     }
 
-    /// The lines that have these words.
+    /// The lines that contain all these words.
     pub(crate) fn with(&self, words: &[&str]) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
             .into_owned();

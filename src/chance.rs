@@ -1,9 +1,9 @@
-//! Random ids that nobody else has.
+//! Unique random ids.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// 128 random bits: the standard library keys its hash maps with as many from the operating system,
-/// and never twice the same.
+/// 128 random bits. The standard library takes the keys of its hash maps from the operating system,
+/// with new ones per map.
 pub(crate) fn system_random() -> u128 {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()

@@ -9,7 +9,7 @@ use longhaul_core::task::WorkerIdentity;
 use longhaul_core::task::terms::INTERVALS_MAX;
 use std::time::Duration;
 
-/// How a worker works. The defaults suit tasks of minutes to hours.
+/// The settings of a worker. The defaults suit tasks of minutes to hours.
 ///
 /// ```
 /// use longhaul::WorkerConfig;
@@ -25,77 +25,78 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerConfig {
-    /// Name of the Shared subscription on the task topic; workers with the same name share the
-    /// tasks. It is set at the client
-    /// ([`ClientBuilder::subscription`](crate::ClientBuilder::subscription)), which needs it, too:
-    /// names of topics follow from it.
+    /// The name of the Shared subscription on the task topic; workers with the same name share the
+    /// tasks. It is set on the client
+    /// ([`ClientBuilder::subscription`](crate::ClientBuilder::subscription)), which derives topic
+    /// names from it, too.
     pub(crate) subscription: String,
-    /// It leases what it claims, and processes nothing itself.
+    /// The worker leases its claims to HTTP workers, and processes nothing itself.
     pub(crate) leases: Option<LeaseTerms>,
-    /// Tasks that run at once. Default 16.
+    /// Tasks that run concurrently. Default: 16.
     pub concurrency: usize,
-    /// Attempts that a task has. Attempts that died with their worker count, those given back by a
-    /// drain do not. Default 3.
+    /// Attempts per task. An attempt that died with its worker counts; one released by a drain does
+    /// not. Default: 3.
     pub max_attempts: u32,
-    /// How long an attempt may take at a task whose message does not say it by `MAX_TASK_DURATION`;
-    /// then it is cancelled and has failed. Default `None`: as long as it takes.
+    /// The time limit of an attempt, unless the task's message sets it by `MAX_TASK_DURATION`. An
+    /// attempt that takes longer is cancelled and fails. Default: `None`, no limit.
     pub max_duration: Option<Duration>,
-    /// H: how often the worker says that it is alive. A worker silent for 2 H loses its tasks to
-    /// others. Default 10 s.
+    /// Heartbeat interval. Other workers take over the tasks of a worker that is silent for 2
+    /// intervals. Default: 10 s.
     pub heartbeat: Duration,
-    /// How often a running task's entry on the metadata topic is renewed. Default 5 min.
+    /// How often the metadata entry of a running task is renewed. Default: 5 min.
     pub keep_alive: Duration,
-    /// How long a finished task's entry stays on the metadata topic. Default 1 day.
+    /// How long a finished task's entry stays on the metadata topic. Default: 1 day.
     pub retention: Duration,
-    /// R: how long a finished task stays in the ledger. Default 1 h.
+    /// How long a finished task stays in the ledger. Default: 1 h.
     pub ledger_retention: Duration,
-    /// How long an idempotency key is remembered at least, from the end of its task, and how long a
-    /// period of the register is: at most three times as long. That of the worker which is first by
-    /// rank counts. Never less than 10 heartbeats; default 7 days.
+    /// The minimum time to remember an idempotency key after the end of its task; also the length
+    /// of a register period. A key is remembered for at most three times as long. The setting of
+    /// the worker with the first rank applies. At least 10 heartbeat intervals. Default: 7 days.
     pub key_retention: Duration,
-    /// G: a worker cut off from the ledger for longer starts afresh; what it runs goes on if it is
-    /// still its own. At most R/4. Default 10 min.
+    /// Self-fence: a worker cut off from the ledger for longer starts afresh with a new owner id.
+    /// Its running tasks continue if they are still its own. At most a quarter of
+    /// `ledger_retention`. Default: 10 min.
     pub self_fence: Duration,
-    /// How long a task waits between attempts, if its message does not say it. A list of intervals
-    /// also says how many attempts there are: `max_attempts` does not count then.
+    /// The pauses between attempts, unless the task's message sets them. A list of intervals also
+    /// sets the number of attempts, in place of `max_attempts`.
     pub backoff: RetryPolicy,
-    /// How long a processor may go on after [`cancelled`](crate::TaskContext::cancelled) before its
-    /// future is dropped. Default 5 s, which is also the most at the deadline of a drain.
+    /// How long a processor may continue after [`cancelled`](crate::TaskContext::cancelled) before
+    /// its future is dropped. Default: 5 s, which is also the maximum at the deadline of a drain.
     pub cancel_grace: Duration,
-    /// How long running tasks may take to end when somebody drains the worker
-    /// [by its name](crate::Queue::drain); what still runs then is given back.
-    /// [`run_until_signal`](crate::WorkerHandle::run_until_signal) puts its own time in the place
-    /// of this one. Default 30 s.
+    /// How long running tasks may take to end when the worker is drained [by its
+    /// name](crate::Queue::drain); after that they are released.
+    /// [`run_until_signal`](crate::WorkerHandle::run_until_signal) uses its own time instead.
+    /// Default: 30 s.
     pub drain_limit: Duration,
-    /// The largest result, in bytes; a larger one fails the task for good. Default 1 MiB.
+    /// The maximum result size in bytes; a larger result fails the task for good. Default: 1 MiB.
     pub result_bytes_max: usize,
-    /// The largest payload that a task's entries on the metadata topic carry, in bytes: each of
-    /// them carries it. A larger one is left out, and whoever watches reads it on the task topic,
-    /// by the task's id. At most 1 MiB; default 64 KiB.
+    /// The maximum payload size in bytes that metadata entries carry; each entry of a task carries
+    /// its payload. A larger payload is left out, and watchers read it from the task topic by the
+    /// task's id. At most 1 MiB. Default: 64 KiB.
     pub shown_task_bytes_max: usize,
-    /// The most bytes held of tasks that do not run: payloads that wait for a slot, payloads and
-    /// results whose end is not written yet. At the ceiling no more tasks are taken until there is
-    /// room. Default 256 MiB.
+    /// The most bytes held for tasks that do not run: payloads that wait for a slot, and payloads
+    /// and results whose end is not yet written. At the limit no more tasks are taken until there
+    /// is room. Default: 256 MiB.
     pub held_bytes_max: usize,
-    /// Runs tasks that were replicated from another cluster, too. They have another id in each
-    /// cluster, and run once in each of those whose workers say so. All workers of a subscription
-    /// should say the same. Default false: they run where they were submitted.
+    /// Also runs tasks that were replicated from another cluster. They have a different id in each
+    /// cluster, and run once in each cluster whose workers have this set. Use the same value for
+    /// all workers of a subscription. Default: false, tasks run only where they were submitted.
     pub run_replicated: bool,
-    /// What you call this worker: a deployment, a zone, a version of your program. Its heartbeats
-    /// say it, and the entries of the tasks that it runs, in
-    /// [`TaskMetadata::worker`](crate::TaskMetadata::worker); the first 128 bytes. Default:
-    /// nothing.
+    /// Your label for this worker, such as a deployment, a zone or a version of your program; the
+    /// first 128 bytes count. Its heartbeats carry it, and so do the entries of its tasks, in
+    /// [`TaskMetadata::worker`](crate::TaskMetadata::worker). Default: empty.
     pub label: String,
-    /// Who the worker says it is; set when it starts.
+    /// The worker's identity; set when it starts.
     pub(crate) identity: WorkerIdentity,
-    /// Workers of the Java reference work on the same subscription. They do not read the ledger, so
-    /// this worker reads the metadata topic before a claim and before a start: it leaves alone what
-    /// they run, and goes on from their attempts and ends. [`keep_alive`](Self::keep_alive) and
-    /// [`max_attempts`](Self::max_attempts) must be theirs. Default false.
+    /// Set this if workers of the Java reference use the same subscription. They do not read the
+    /// ledger, so this worker reads the metadata topic before each claim and each start: it leaves
+    /// their running tasks alone, and continues from their attempts and ends.
+    /// [`keep_alive`](Self::keep_alive) and [`max_attempts`](Self::max_attempts) must equal theirs.
+    /// Default: false.
     pub legacy: bool,
-    /// Which tasks get a dead letter, and how many letters are kept for how long. All workers of a
-    /// queue should say the same. Default: those that failed for good, until somebody has handled
-    /// them.
+    /// Which tasks get a dead letter, and how many letters are kept for how long. Use the same
+    /// value for all workers of a queue. Default: tasks that failed for good, kept until they are
+    /// handled.
     pub dead_letters: DeadLetterPolicy,
 }
 
@@ -129,13 +130,13 @@ impl Default for WorkerConfig {
     }
 }
 
-/// A setting is out of its bounds.
+/// A setting is out of bounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct ConfigError {
     /// The setting.
     pub field: &'static str,
-    /// What is wrong with it, with the bound.
+    /// The problem, with the bound.
     pub problem: String,
 }
 
@@ -143,15 +144,15 @@ impl WorkerConfig {
     /// Checks every setting.
     ///
     /// # Errors
-    /// Names the first setting that is out of its bounds, and the bound.
+    /// Names the first setting that is out of bounds, and the bound.
     pub fn validate(&self) -> Result<(), ConfigError> {
         const CONCURRENCY_MAX: usize = 100_000;
-        // The entry on the metadata topic carries it in Base64, and fits into Pulsar's 5 MiB.
+        // The metadata entry carries the result in Base64, and must fit into Pulsar's 5 MiB.
         const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
-        // With a result of the default size the entry fits into a message; one that does not is
-        // shown without the task.
+        // With a result of the default size the entry fits into a message; otherwise the task is
+        // left out.
         const SHOWN_TASK_BYTES_MAX: usize = 1024 * 1024;
-        // One task and its result at least.
+        // At least one task and its result.
         const HELD_BYTES_MIN: usize = 16 * 1024 * 1024;
         let name = &self.subscription;
         let plain = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '/');
@@ -221,9 +222,9 @@ impl WorkerConfig {
         }
     }
 
-    /// What comes after this may calculate with every duration.
+    /// Checks that later code can calculate with every duration.
     fn check_durations(&self) -> Result<(), ConfigError> {
-        // A hundred years: far from where arithmetic on times ends.
+        // A hundred years: far below any overflow.
         const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         let durations = [
             ("max_duration", self.max_duration.unwrap_or_default()),
@@ -246,19 +247,19 @@ impl WorkerConfig {
         Ok(())
     }
 
-    /// How long a period of the register is.
+    /// The length of a register period.
     pub(crate) fn key_period(&self) -> Duration {
         self.key_retention.max(self.heartbeat.saturating_mul(10))
     }
 
-    /// How many attempts a task has whose message does not say it.
+    /// The number of attempts of a task whose message does not set it.
     pub(crate) fn attempts(&self) -> u32 {
         self.backoff.attempts().unwrap_or(self.max_attempts)
     }
 
-    /// The part that all workers on a ledger share.
+    /// The settings shared by all workers on a ledger.
     pub(crate) fn ledger(&self) -> LedgerConfig {
-        // The ledger tells whole milliseconds, and a worker must agree with what it has written
+        // The ledger stores whole milliseconds, and a worker must accept the settings that it wrote
         // itself.
         let whole = |time: Duration| {
             Duration::from_secs(time.as_secs())
@@ -274,7 +275,7 @@ impl WorkerConfig {
         }
     }
 
-    /// What the rules take of it, for a partition of the task topic, or -1.
+    /// The settings of the protocol for a partition of the task topic; -1 if unpartitioned.
     pub(crate) fn partition(&self, partition: i32) -> PartitionSettings {
         PartitionSettings { ledger: self.ledger(), partition, max_attempts: self.attempts() }
     }
@@ -295,8 +296,8 @@ mod tests {
         assert_eq!(WorkerConfig::default().validate(), Ok(()));
     }
 
-    /// With a self-fence of a seventh of R no worker could start: it refused the settings that it
-    /// had written itself, which say whole milliseconds.
+    /// The ledger stores whole milliseconds: a worker must not refuse settings that it wrote
+    /// itself, such as a self-fence of a seventh of the ledger retention.
     #[test]
     fn a_worker_agrees_with_the_settings_that_it_writes() {
         let third = Duration::from_secs(10) / 3;
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(Entry::read(Some(&key), &properties, &body, false), Ok(written));
     }
 
-    /// A heartbeat of `Duration::MAX`, meant as none, was a panic.
+    /// A heartbeat of `Duration::MAX`, meant as none, must not panic.
     #[test]
     fn a_duration_that_is_too_long_is_refused_and_no_panic() {
         let fields: [fn(&mut WorkerConfig) -> &mut Duration; 9] = [

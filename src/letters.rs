@@ -1,17 +1,16 @@
-//! Messages on the topic of the dead letters: the one place in which they are told apart, and marks
-//! are written.
+//! Messages on the topic of dead letters: tells letters from marks, and builds marks.
 
 use crate::transport::{Message, Outgoing};
 use longhaul_core::task::{Properties, TaskId, text};
 
-/// On a mark, and on an entry of the ledger by an operator: who it was, what was done, why, and
-/// what came of it.
+/// Properties of a mark, and of an operator's ledger entry: the operator, the action, the reason,
+/// and the resulting task.
 const BY: &str = "by";
 const ACT: &str = "act";
 const WHY: &str = "why";
 const TASK: &str = "task";
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LetterMessageKind {
     /// A dead letter of this task.
@@ -20,8 +19,8 @@ pub(crate) enum LetterMessageKind {
     Mark(TaskId),
 }
 
-/// Tells what a message is; `None` for what is neither. Letters of other programs may have no key,
-/// and name the task by a property alone.
+/// The kind of a message; `None` if it is neither. Letters of other programs may have no key, and
+/// name the task only by a property.
 pub(crate) fn kind(message: &Message) -> Option<LetterMessageKind> {
     let of_key = || message.key.as_deref()?.parse().ok();
     if message.null {
@@ -31,8 +30,8 @@ pub(crate) fn kind(message: &Message) -> Option<LetterMessageKind> {
     named.or_else(of_key).map(LetterMessageKind::Letter)
 }
 
-/// The mark that the letters of a task are handled: who has done what, why, and the task that came
-/// of it. To any keyed topic it is a tombstone.
+/// The mark that a task's letters are handled: the operator, the action, the reason, and the
+/// resulting task. On any keyed topic it is a tombstone.
 pub(crate) fn mark(
     task: TaskId,
     operator: &str,

@@ -1,20 +1,20 @@
-//! Long-running tasks on Apache Pulsar. A tour of the crate, and then the README:
+//! Long-running tasks on Apache Pulsar. A tour of the crate, followed by the README:
 //!
 //! - [`Client`] connects, submits tasks and follows them; [`Client::worker`] builds a worker.
-//! - [`TaskProcessor`] is what you write, [`TaskContext`] what it is given, [`TaskError`] how it
-//!   says what follows a failure.
+//! - [`TaskProcessor`] is the trait that you implement, [`TaskContext`] its context, and
+//!   [`TaskError`] decides what follows a failure.
 //! - [`WorkerConfig`] holds every setting with its default, [`WorkerHandle`] drains and stops a
 //!   worker.
-//! - [`Router`] gives one worker several types of tasks, [`Middleware`] puts code of yours around
-//!   its attempts.
-//! - [`Queue`], from [`Client::queue`], shows the tasks of a queue and says why one does not run,
-//!   limits, pauses and drains it, replays what failed for good, and holds its schedules. What it
-//!   returns is in [`ops`].
+//! - [`Router`] lets one worker process several types of tasks, [`Middleware`] wraps your code
+//!   around its attempts.
+//! - [`Queue`], from [`Client::queue`], shows the tasks of a queue and why one does not run. It
+//!   also limits, pauses and drains the queue, replays dead letters, and manages its schedules. Its
+//!   types are in [`ops`].
 //! - [`lease`] hands tasks to workers that do not speak Pulsar, [`auth`] has credentials.
 //! - [`topics`] names, sets up and checks the topics.
 //! - The module `testing`, behind the feature of that name, runs workers and clients in a unit
 //!   test, without a broker and without waiting.
-//! - [`TaskMetadata`] is what the public sees of a task.
+//! - [`TaskMetadata`] is the public state of a task.
 //!
 //! [CONTRIBUTING.md]: https://docs.rs/crate/longhaul/latest/source/CONTRIBUTING.md
 //! [takeover]: https://docs.rs/crate/longhaul/latest/source/docs/pictures/takeover.png
@@ -49,8 +49,8 @@
 //! [docs/upgrading.md]: https://docs.rs/crate/longhaul/latest/source/docs/upgrading.md
 //! [docs/workers.md]: https://docs.rs/crate/longhaul/latest/source/docs/workers.md
 //!
-// Of two definitions of a link the first one counts: from the documentation the paths of the README
-// lead nowhere.
+// The first of two definitions of a link wins. These replace the README's relative paths, which do
+// not work on docs.rs.
 #![doc = include_str!("../README.md")]
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ pub mod ops;
 pub mod testing;
 pub mod topics;
 
-/// How a client shows who it is, and whom it trusts.
+/// Credentials of a client, and the certificates that it trusts.
 pub mod auth {
     #[cfg(feature = "oauth2")]
     pub use longhaul_session::OAuth2;
@@ -107,7 +107,7 @@ pub use worker::{
     WorkerStats, processor_fn,
 };
 
-/// The code of these pages is compiled and run as that of this crate.
+/// Compiles and runs the code of these pages as doc tests of this crate.
 #[cfg(all(doctest, feature = "schedules", feature = "testing"))]
 #[doc = include_str!("../docs/dead-letters.md")]
 #[doc = include_str!("../docs/limits.md")]

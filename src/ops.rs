@@ -1,6 +1,5 @@
-//! What operators look at and do: the tasks of a queue, what happened to them, its settings, dead
-//! letters and schedules, and moves to another cluster. It all begins with a
-//! [`Queue`](crate::Queue).
+//! The types for operators: tasks of a queue and their history, settings, dead letters, schedules,
+//! and moves to another cluster. Start with a [`Queue`](crate::Queue).
 
 #[cfg(feature = "admin")]
 pub use crate::client::SetupTopicsError;

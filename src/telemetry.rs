@@ -1,11 +1,11 @@
-//! What is measured, for whoever records it by the facade of the crate `metrics`. Without the
-//! feature `metrics` none of it is compiled in. The list: docs/telemetry.md.
+//! Metrics, recorded through the facade crate `metrics`. Without the feature `metrics` none of it
+//! is compiled in. The list: docs/telemetry.md.
 
 pub(crate) mod spans;
 
 use std::time::Duration;
 
-/// Whether anything is measured: what has to be found out first is not, otherwise.
+/// Whether metrics are recorded; otherwise values that would have to be computed are not.
 pub(crate) const ENABLED: bool = cfg!(feature = "metrics");
 
 /// A task was submitted, with a payload of this many bytes.
@@ -14,12 +14,12 @@ pub(crate) fn submitted(queue: &str, payload_bytes: usize) {
     add("longhaul_tasks_submitted_bytes_total", &[("queue", queue)], payload_bytes);
 }
 
-/// The ledger has accepted that this worker ends a task.
+/// The ledger has accepted an outcome of this worker.
 pub(crate) fn finished(queue: &str, outcome: &'static str) {
     count("longhaul_tasks_finished_total", &[("queue", queue), ("outcome", outcome)]);
 }
 
-/// The first attempt at a task starts, which was published so long ago.
+/// The first attempt at a task starts, this long after the task was published.
 pub(crate) fn started(queue: &str, waited: Duration) {
     observe("longhaul_queue_wait_seconds", queue, waited);
 }
@@ -35,23 +35,23 @@ pub(crate) fn attempted(queue: &str, outcome: &'static str, took: Duration) {
     observe("longhaul_attempt_duration_seconds", queue, took);
 }
 
-/// An attempt of a worker was lost that has fallen silent: this one takes its task over.
+/// An attempt of a silent worker is lost: this worker takes its task over.
 pub(crate) fn lost(queue: &str) {
     count("longhaul_attempts_total", &[("queue", queue), ("outcome", "lost")]);
 }
 
-/// So long after the last sign of life of the worker that has lost it, the claim by which this one
-/// takes a task over is accepted.
+/// The claim of a takeover is accepted, this long after the last sign of life of the previous
+/// worker.
 pub(crate) fn took_over(queue: &str, silent: Duration) {
     observe("longhaul_takeover_seconds", queue, silent);
 }
 
-/// A heartbeat of this worker came back from the ledger, so long after the one before.
+/// A heartbeat of this worker was read back from the ledger, this long after the previous one.
 pub(crate) fn seen_alive(queue: &str, gap: Duration) {
     observe("longhaul_keepalive_gap_seconds", queue, gap);
 }
 
-/// The entry of a running task is published.
+/// The metadata entry of a running task is published again.
 pub(crate) fn kept_alive(queue: &str) {
     count("longhaul_keepalives_total", &[("queue", queue)]);
 }
@@ -71,13 +71,13 @@ pub(crate) fn reconnects(role: &'static str) {
     count("longhaul_engine_reconnects_total", &[("role", role)]);
 }
 
-/// A worker has so many slots, and uses so many.
+/// The numbers of all and of used slots of a worker.
 pub(crate) fn slots(queue: &str, all: usize, used: usize) {
     set("longhaul_worker_slots", queue, all);
     set("longhaul_worker_slots_used", queue, used);
 }
 
-/// A view counts so many tasks in a state.
+/// The number of tasks in a state, by a view.
 #[cfg(feature = "metrics")]
 pub(crate) fn tasks(queue: &str, state: &'static str, count: u64) {
     let labels =
@@ -85,7 +85,7 @@ pub(crate) fn tasks(queue: &str, state: &'static str, count: u64) {
     metrics::gauge!("longhaul_tasks", labels).set(gauged(count));
 }
 
-/// A view counts so many tasks that want a worker, one of which has been ready for so long.
+/// The number of tasks that need a worker, by a view, and how long the oldest one has been ready.
 #[cfg(feature = "metrics")]
 pub(crate) fn wanted(queue: &str, demand: u64, oldest: Duration) {
     metrics::gauge!("longhaul_demand", "queue" => queue.to_owned()).set(gauged(demand));
@@ -139,13 +139,13 @@ pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// Notes all values, by names and labels.
+    /// Records all values, by names and labels.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Notes(Arc<Mutex<BTreeMap<String, f64>>>);
 
     impl Notes {
-        /// The sum of a counter, the last value of a gauge or of a histogram. Of one its greatest
-        /// value is noted with `longest ` before its name.
+        /// The sum of a counter, or the last value of a gauge or histogram. The maximum of a
+        /// histogram is under `longest ` and its name.
         pub(crate) fn get(&self, name: &str) -> Option<f64> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
         }

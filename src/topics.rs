@@ -1,10 +1,10 @@
-//! The topics that belong to a task topic: their names, how they are made, and whether they are as
-//! the protocol needs them.
+//! The topics that belong to a task topic: their names, their setup, and the check of their
+//! settings against the protocol.
 //!
-//! Nothing here runs while tasks run: [`setup`] once, [`check`] before a worker starts, if its
-//! client knows the admin API ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)), and
-//! whenever an operator asks. All but the names needs the feature `admin`, which is on by default
-//! and brings the HTTP client.
+//! Nothing here runs while tasks run. Call [`setup`] once. If the client has an admin API
+//! ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)), workers call [`check`] before
+//! they start; operators may call it at any time. Everything but the names needs the feature
+//! `admin`, which is on by default and brings the HTTP client.
 
 #[cfg(feature = "admin")]
 pub use longhaul_admin::{

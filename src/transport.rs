@@ -1,3 +1,3 @@
-//! The seam to a broker, which is a crate of its own.
+//! The interface to a broker, re-exported from its own crate.
 
 pub use longhaul_transport::*;

@@ -1,4 +1,5 @@
-//! Reads ledger and metadata topic whole, and checks what must hold of them after any run.
+//! Reads the ledger and the metadata topic from start to end and checks what must hold after any
+//! run.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +16,24 @@ use tokio::time::timeout;
 
 use crate::view::{LIMIT, Shown};
 
-/// What became of a task.
+/// The audited record of one task.
 #[derive(Clone, Debug, Default)]
 pub struct Audited {
-    /// What the ledger says.
+    /// The state of the task in the ledger.
     pub fold: TaskFold,
-    /// Who owned which epoch.
+    /// The owner of each epoch.
     pub owners: BTreeMap<Epoch, OwnerId>,
-    /// Entries of it that changed nothing.
+    /// Number of the task's ledger entries that changed nothing.
     pub ignored: usize,
-    /// All of it that the metadata topic showed, in order.
+    /// The task's entries on the metadata topic, in order.
     pub shown: Vec<Shown>,
 }
 
-/// Checks the ledger and what the metadata topic made of it. The topics must be at rest.
+/// Checks the ledger and compares the metadata topic with it. The topics must be at rest.
 ///
 /// # Errors
 /// A key was used twice, an epoch has two owners, an entry is malformed, or the last entry of a
-/// task on the metadata topic is not what the ledger says.
+/// task on the metadata topic differs from the ledger.
 pub async fn audit(
     transport: &PulsarTransport,
     ledger: &[TopicPartition],
@@ -59,10 +60,10 @@ pub async fn audit(
     Ok(tasks)
 }
 
-/// Everything that lies on a partition now, not compacted.
+/// All messages that are on a partition now, not compacted.
 ///
 /// # Errors
-/// It cannot be read.
+/// The partition cannot be read.
 pub async fn read_whole(
     transport: &PulsarTransport,
     part: &TopicPartition,
@@ -106,7 +107,7 @@ fn fold(
     Ok(())
 }
 
-/// Whether the last entry on the metadata topic is what the ledger says.
+/// Whether the last entry on the metadata topic agrees with the ledger.
 fn agrees(fold: &TaskFold, last: Option<&Shown>) -> bool {
     let Some(last) = last else { return !fold.phase.is_terminal() };
     let Some(metadata) = &last.metadata else { return fold.phase.is_terminal() };

@@ -1,5 +1,5 @@
-//! A task topic of a test's own, with everything that belongs to it: topics, workers, watchers, and
-//! the check at the end.
+//! A task topic for one test, with all that it needs: topics, workers, watchers, and the check at
+//! the end.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::sandbox::Sandbox;
 use crate::view::{LIMIT, View};
 use crate::wait::until;
 
-/// Topics of one test on the shared broker, set up as an operator would.
+/// The topics of one test on the shared broker, set up as an operator would.
 #[derive(Debug)]
 pub struct Bench {
     sandbox: Sandbox,
@@ -27,7 +27,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Sets up the topics of a test; none, having said so, when the environment names no broker.
+    /// Sets up the topics of a test. Returns `None` and reports a skip when the environment names
+    /// no broker.
     ///
     /// # Errors
     /// The broker cannot be reached, or the topics cannot be set up.
@@ -35,7 +36,7 @@ impl Bench {
         Self::with_partitions(test, None).await
     }
 
-    /// As [`new`](Self::new), with so many partitions.
+    /// As [`new`](Self::new), with this number of partitions.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -44,7 +45,7 @@ impl Bench {
         Self::on(sandbox, test, partitions).await.map(Some)
     }
 
-    /// As [`with_partitions`](Self::with_partitions), on a broker of the test's own.
+    /// As [`with_partitions`](Self::with_partitions), on a broker that belongs to the test.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -52,8 +53,8 @@ impl Bench {
         Self::named(sandbox, test, partitions, TopicOverrides::default()).await
     }
 
-    /// As [`new`](Self::new), where the metadata topic is `<T>-state`, as the code of the Java
-    /// reference has it.
+    /// As [`new`](Self::new), with the metadata topic named `<T>-state`, as in the code of the Java
+    /// reference.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -92,7 +93,7 @@ impl Bench {
         self.sandbox.service_url()
     }
 
-    /// The topics.
+    /// The transport that reads and writes topics as the library does.
     #[must_use]
     pub fn names(&self) -> &TopicNames {
         &self.names
@@ -104,7 +105,7 @@ impl Bench {
         &self.transport
     }
 
-    /// A worker, not yet started, with default settings.
+    /// A worker with default settings that is not yet started.
     ///
     /// # Errors
     /// The broker cannot be reached.
@@ -114,7 +115,7 @@ impl Bench {
         Ok(client.worker(&self.names.task, processor))
     }
 
-    /// Follows the metadata topic from its first entry on.
+    /// Follows the metadata topic from its first entry.
     ///
     /// # Errors
     /// The topic cannot be followed.
@@ -122,11 +123,11 @@ impl Bench {
         View::open(&self.transport, self.parts(&self.names.metadata)).await
     }
 
-    /// Reads ledger and metadata topic whole and checks what must hold of them, as any client can
-    /// and as a test can that knows that all is at rest; see [`audit`].
+    /// Reads the ledger and the metadata topic from start to end and checks them twice: as any
+    /// client can, and as a test can that knows that all is at rest; see [`audit`].
     ///
     /// # Errors
-    /// It does not hold.
+    /// A check fails.
     pub async fn audit(&self) -> Result<BTreeMap<TaskId, Audited>> {
         let client = Client::connect(self.service_url()).await?;
         let verified = client.queue(&self.names.task).verify().await?;
@@ -135,11 +136,11 @@ impl Bench {
         audit(&self.transport, &self.parts(ledger), &self.parts(metadata)).await
     }
 
-    /// Messages of the task topic that are not acknowledged, counted as entries, and how many of
+    /// The number of unacknowledged messages of the task topic, counted as entries, and how many of
     /// them workers hold.
     ///
     /// # Errors
-    /// The broker does not say.
+    /// The broker does not report them.
     pub async fn backlog(&self) -> Result<(i64, i64)> {
         let mut sum = (0, 0);
         for part in self.parts(&self.names.task) {
@@ -156,17 +157,17 @@ impl Bench {
     /// Waits until every task is acknowledged.
     ///
     /// # Errors
-    /// That does not come.
+    /// Some task remains unacknowledged.
     pub async fn all_acknowledged(&self) -> Result<()> {
         self.until_backlog(|backlog| backlog == (0, 0)).await
     }
 
     /// Waits until the subscription has passed every task. After a topic has moved, the broker has
-    /// on rare occasions gone on counting one message as held by a consumer though it is
-    /// acknowledged; why is not known yet.
+    /// on rare occasions continued to count one acknowledged message as held by a consumer; the
+    /// cause is not known yet.
     ///
     /// # Errors
-    /// That does not come.
+    /// The subscription does not pass every task.
     pub async fn all_passed(&self) -> Result<()> {
         self.until_backlog(|(backlog, _)| backlog == 0).await
     }

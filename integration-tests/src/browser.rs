@@ -1,7 +1,7 @@
-//! A real browser: headless Chromium, driven by its `chromedriver` over HTTP, as WebDriver says.
+//! A real browser: headless Chromium, driven by `chromedriver` over HTTP (WebDriver).
 //!
-//! Both come from packages of the system (Debian: `chromium` and `chromium-driver`). Where there is
-//! no `chromedriver` its tests are skipped.
+//! Both come from system packages (Debian: `chromium` and `chromium-driver`). Without
+//! `chromedriver` its tests are skipped.
 
 use crate::sandbox::guard::Guard;
 use crate::skip::skip;
@@ -15,26 +15,26 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// How long a browser may take to start, or a page to show what it ought to.
+/// The time limit for the start of the browser, and for a page to show something.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a look waits for a page to change, in ms. One that was left meanwhile, and is kept in
-/// order to go back to it, never says so.
+/// How long one check waits for a page to change, in ms. A page that was left and is cached for
+/// going back never reports a change.
 const LOOK_MS: u64 = 2_000;
-/// How often it is looked again.
+/// The most checks.
 const LOOKS_MAX: usize = 15;
 
-/// How long something that is looked for may take to be there, in ms.
+/// The time limit for finding an element, in ms.
 const FIND_MS: u64 = 10_000;
 
-/// How often a click is tried upon something that the page moves or replaces meanwhile.
+/// How often a click is tried on an element that the page moves or replaces.
 const CLICKS_MAX: usize = 20;
 
-/// What WebDriver calls the Tab key.
+/// WebDriver's code of the Tab key.
 pub const TAB: &str = "\u{e004}";
-/// What it calls Enter.
+/// WebDriver's code of Enter.
 pub const ENTER: &str = "\u{e007}";
-/// The field that says that an argument of a script is an element.
+/// The field that marks a script argument as an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A browser with one window.
@@ -44,17 +44,17 @@ pub struct Browser {
     /// The URL of its session.
     session: String,
     _driver: Child,
-    /// Kept open: who prints into a pipe that is closed ends.
+    /// Kept open: the driver ends when it prints into a closed pipe.
     _said: Lines<BufReader<ChildStdout>>,
     _guard: Guard,
     _folder: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Starts one; `None` where there is none, and the test is skipped.
+    /// Starts a browser; `None` if it is not installed, and the test is skipped.
     ///
     /// # Errors
-    /// It does not start, or is missing where it has to be there.
+    /// It does not start, or is missing where it is required.
     pub async fn start() -> Result<Option<Self>> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new("chromedriver");
@@ -75,12 +75,12 @@ impl Browser {
         let profile = format!("--user-data-dir={}", folder.path().display());
         let arguments = [
             "--headless=new",
-            // Test machines often run all as root, where Chromium refuses to start with its
-            // sandbox.
+            // Test machines often run everything as root, where Chromium's sandbox refuses to
+            // start.
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
-            // What glides is somewhere else by the time that it is clicked upon.
+            // An animated element may have moved by the time of a click.
             "--force-prefers-reduced-motion",
             "--window-size=1280,900",
             &profile,
@@ -95,7 +95,7 @@ impl Browser {
         let session = started.pointer("/value/sessionId").and_then(Value::as_str);
         let session = session.with_context(|| format!("no browser: {started}"))?;
         let process = started.pointer("/value/capabilities/goog:processID").map(Value::to_string);
-        // The browser has a process group of its own, and takes its other processes along.
+        // The browser has its own process group, which includes its child processes.
         let guard = Guard::arm(
             "kill -9 -\"$1\"; kill -9 \"$2\"",
             [group.to_string(), process.context("a browser is a process")?],
@@ -111,7 +111,7 @@ impl Browser {
         }))
     }
 
-    /// Ends it.
+    /// Ends the browser.
     ///
     /// # Errors
     /// The driver does not answer.
@@ -138,7 +138,7 @@ impl Browser {
         self.ask("url", &json!({"url": url})).await.map(|_| ())
     }
 
-    /// What an expression of JavaScript is on the page.
+    /// Evaluates a JavaScript expression on the page.
     ///
     /// # Errors
     /// It throws.
@@ -147,10 +147,10 @@ impl Browser {
         self.ask("execute/sync", &json!({"script": script, "args": []})).await
     }
 
-    /// Waits until an expression holds; it is looked at whenever the page changes.
+    /// Waits until an expression holds; it is checked whenever the page changes.
     ///
     /// # Errors
-    /// It does not hold after half a minute; then the error shows what the page says.
+    /// It does not hold after half a minute; the error then shows the page's text.
     pub async fn until(&self, expression: &str) -> Result<()> {
         let script = format!(
             "const done = arguments[0]; const holds = () => {{ try {{ return {expression}; }} catch {{ return false; }} }};
@@ -180,16 +180,16 @@ impl Browser {
             .await
     }
 
-    /// Clicks upon the first that is found, in the middle of the window, as a user does.
+    /// Clicks on the first matching element, in the middle of the window, as a user does.
     ///
     /// # Errors
-    /// There is none, or it cannot be clicked upon.
+    /// There is none, or it cannot be clicked.
     pub async fn click(&self, xpath: &str) -> Result<()> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.try_click(xpath).await {
-                // A page that follows what happens has moved or replaced it between two commands.
+                // A page that follows events may have moved or replaced it between two commands.
                 Err(error) if tries < CLICKS_MAX && has_moved(&error) => {}
                 done => return done,
             }
@@ -204,7 +204,7 @@ impl Browser {
         self.ask(&format!("element/{element}/click"), &json!({})).await.map(|_| ())
     }
 
-    /// Writes into a field, in place of what stands there.
+    /// Writes into a field, replacing its content.
     ///
     /// # Errors
     /// There is none.
@@ -238,7 +238,7 @@ impl Browser {
         self.ask("actions", &body).await.map(|_| ())
     }
 
-    /// A command of Chromium's own protocol.
+    /// Runs a command of Chromium's own protocol.
     ///
     /// # Errors
     /// The browser refuses it.
@@ -246,8 +246,8 @@ impl Browser {
         self.ask("goog/cdp/execute", &json!({"cmd": command, "params": parameters})).await
     }
 
-    /// What the browser has complained about since the last look: scripts that failed, and what a
-    /// page's policy has kept from loading.
+    /// The browser's complaints since the last call: failed scripts, and loads blocked by a page's
+    /// policy.
     ///
     /// # Errors
     /// The browser is gone.
@@ -257,7 +257,7 @@ impl Browser {
         Ok(found.as_array().map(|all| all.iter().map(text).collect()).unwrap_or_default())
     }
 
-    /// A picture of the window, as PNG.
+    /// A screenshot of the window, as PNG.
     ///
     /// # Errors
     /// The browser is gone.
@@ -267,8 +267,8 @@ impl Browser {
         Ok(BASE64.decode(text(&answer, "value"))?)
     }
 
-    /// A picture of the first element that a CSS selector finds, as PNG, with so many pixels for
-    /// each of CSS.
+    /// A picture of the first element matching a CSS selector, as PNG, with `scale` pixels per CSS
+    /// pixel.
     ///
     /// # Errors
     /// There is none, or the browser is gone.
@@ -288,18 +288,18 @@ impl Browser {
     }
 }
 
-/// Whether something was there a moment ago, and has since been moved or replaced.
+/// Whether an element found a moment ago has been moved or replaced since.
 fn has_moved(error: &anyhow::Error) -> bool {
     let error = error.to_string();
     ["click intercepted", "not clickable", "stale element"].iter().any(|it| error.contains(it))
 }
 
-/// A field that is text; empty where there is none.
+/// A text field; empty if missing.
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The port that the driver has been given, from what it says at its start.
+/// The driver's port, from its start message.
 async fn port(said: &mut Lines<BufReader<ChildStdout>>) -> Result<u16> {
     while let Some(line) = said.next_line().await? {
         if let Some(port) = line.strip_prefix("ChromeDriver was started successfully on port ") {

@@ -1,8 +1,8 @@
-//! Builds projects of other languages once and keeps what they produce outside the source tree.
+//! Builds projects of other languages once and caches the results outside the source tree.
 //!
-//! An entry is named by a hash of its sources, appears whole or not at all (it is built beside its
-//! place and renamed), and is built by one process at a time (a lock file), so that test binaries
-//! which start together wait for one download.
+//! An entry is named by a hash of its sources. It appears completely or not at all (it is built
+//! beside its place and renamed), and is built by one process at a time (a lock file), so that test
+//! binaries started together wait for one download.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,12 +15,12 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::wait::{say, stopwatch};
 
-/// What builds a project.
+/// The build tool of a project.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tool {
     /// `mvn`
     Maven,
-    /// `pip`, which installs what a Python program needs.
+    /// `pip`, which installs the packages of a Python program.
     Pip,
     /// `go`
     Go,
@@ -36,7 +36,7 @@ impl Tool {
         }
     }
 
-    /// What must be there.
+    /// The error if the tool is missing.
     fn hint(self) -> &'static str {
         match self {
             Self::Maven => "cannot run mvn; it must be on the PATH, and so must Java 17 or later",
@@ -46,26 +46,26 @@ impl Tool {
     }
 }
 
-/// A project whose files are compiled into this crate, so that a changed file is a changed entry.
+/// A project whose files are compiled into this crate, so that a changed file gives another entry.
 #[derive(Debug)]
 pub(crate) struct Project {
-    /// First part of the entry's folder name.
+    /// The first part of the entry's folder name.
     pub(crate) name: &'static str,
     /// Path inside the project, and contents.
     pub(crate) sources: &'static [(&'static str, &'static str)],
-    /// What builds it.
+    /// The build tool.
     pub(crate) tool: Tool,
     /// Goals and settings given to the tool.
     pub(crate) goals: &'static [&'static str],
 }
 
 impl Project {
-    /// Returns the folder in which the project stands built, building it if nobody has yet. Blocks.
+    /// Returns the folder of the built project, and builds it if necessary. Blocks.
     pub(crate) fn install(&self) -> Result<PathBuf> {
         self.install_with(&[])
     }
 
-    /// As [`install`](Self::install), with further settings given to the tool; they are part of the
+    /// As [`install`](Self::install), with further settings for the tool; they are part of the
     /// entry's name.
     pub(crate) fn install_with(&self, settings: &[&str]) -> Result<PathBuf> {
         let root = root()?;
@@ -79,7 +79,7 @@ impl Project {
         if entry.try_exists()? {
             return Ok(entry);
         }
-        // Whoever left it behind is dead, because the lock is ours.
+        // Left by a dead process, because the lock is ours.
         let partial = root.join(format!("{}.partial", self.name));
         if partial.try_exists()? {
             fs::remove_dir_all(&partial)?;
@@ -129,7 +129,7 @@ impl Project {
 }
 
 /// Reports the downloads now and then, since a first run of Maven takes minutes; returns its
-/// complaints.
+/// errors.
 fn follow(output: impl BufRead) -> Result<Vec<String>> {
     const REPORT_EVERY: usize = 50;
     let (mut jars, mut errors) = (0, Vec::new());
@@ -151,7 +151,7 @@ fn follow(output: impl BufRead) -> Result<Vec<String>> {
 fn root() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     if let Some(root) = set("LONGHAUL_TEST_CACHE") {
-        // Java and Maven run in folders of their own.
+        // Java and Maven run in other folders.
         return Ok(std::path::absolute(root)?);
     }
     if let Some(cache) = set("XDG_CACHE_HOME") {

@@ -1,10 +1,10 @@
-//! Programs that do with a broker what users do, through the stock clients of other languages, and
-//! say what they saw.
+//! Programs that use a broker like users do, through the stock clients of other languages, and
+//! print their observations.
 //!
-//! They are in `java/clients`, `python` and `go`, are built when they are first needed, and kept in
-//! the cache. Each takes the service URL, the admin URL, and a name that makes its topics differ
-//! from those of other runs; it plays all its steps and prints for each a line `# step` and what it
-//! saw, without what differs from run to run.
+//! They are in `java/clients`, `python` and `go`, are built on first use, and kept in the cache.
+//! Each takes the service URL, the admin URL, and a name that makes its topics unique. It runs all
+//! its steps and prints for each a line `# step` and its observations, without parts that differ
+//! between runs.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -17,11 +17,11 @@ use tokio::time::timeout;
 use crate::cache::{Project, Tool};
 use crate::skip::skip;
 
-/// Names the languages other than Java whose programs are played.
+/// The variable with the languages other than Java whose programs run.
 const CLIENTS: &str = "LONGHAUL_TEST_CLIENTS";
-/// The folder of what a Python program needs, beside it.
+/// The folder of a Python program's packages, beside it.
 const PACKAGES: &str = "packages";
-/// How long a program may take for all its steps.
+/// The time limit of a program.
 const LIMIT: Duration = Duration::from_secs(180);
 
 macro_rules! sources {
@@ -79,7 +79,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Name in variables, records and messages.
+    /// The name in variables, records and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl Language {
         }
     }
 
-    /// Why the program is not played on this machine, if it is not.
+    /// Why the program does not run on this machine, if so.
     fn is_skipped(self) -> Option<String> {
         if self == Self::Java {
             return java_is_missing();
@@ -110,7 +110,7 @@ impl Language {
     }
 }
 
-/// That a program in Java cannot be built here, unless it has to be.
+/// Why Java programs cannot be built here; `None` if they can, or must be.
 pub(crate) fn java_is_missing() -> Option<String> {
     let must = Language::Java.is_asked_for() || std::env::var_os("CI").is_some();
     let is_there = |program: PathBuf| {
@@ -121,7 +121,7 @@ pub(crate) fn java_is_missing() -> Option<String> {
     (!must && !is_complete).then(|| "Java or Maven is missing".to_owned())
 }
 
-/// The lines that a program prints which ends well.
+/// The output lines of a program that succeeds.
 pub(crate) async fn lines_of(name: &str, command: &mut Command) -> Result<Vec<String>> {
     command.stdin(Stdio::null()).kill_on_drop(true);
     let output = timeout(LIMIT, command.output())
@@ -135,7 +135,7 @@ pub(crate) async fn lines_of(name: &str, command: &mut Command) -> Result<Vec<St
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }
 
-/// Where Python finds the stock client; none where it is not to be had, which is said as skipped.
+/// Python's path to the stock client; `None` if it is unavailable, with a skip message.
 ///
 /// # Errors
 /// It cannot be fetched.
@@ -144,7 +144,7 @@ pub async fn python_packages() -> Result<Option<PathBuf>> {
     Ok(program.map(|it| it.folder.join(PACKAGES)))
 }
 
-/// A program that is ready to be played.
+/// A program ready to run.
 #[derive(Debug)]
 pub struct ClientProgram {
     language: Language,
@@ -152,8 +152,7 @@ pub struct ClientProgram {
 }
 
 impl ClientProgram {
-    /// Builds the program, or finds it built; none where it is not to be played, which is said as
-    /// skipped.
+    /// Builds the program if necessary; `None` if it does not run here, with a skip message.
     ///
     /// # Errors
     /// The build fails.
@@ -167,7 +166,7 @@ impl ClientProgram {
         Ok(Some(Self { language, folder }))
     }
 
-    /// Plays all steps and returns the lines.
+    /// Runs all steps and returns the lines.
     ///
     /// # Errors
     /// The program fails, or does not end.
@@ -190,7 +189,7 @@ impl ClientProgram {
             Language::Python => {
                 let mut command = Command::new("python3");
                 command.env("PYTHONPATH", self.folder.join(PACKAGES));
-                // What it would write beside its sources is nobody's.
+                // Do not write files beside its sources.
                 command.arg("-B").arg(self.folder.join("main.py"));
                 command
             }

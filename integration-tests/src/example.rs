@@ -1,5 +1,5 @@
-//! The examples of the library and the program `longhaul`, as processes: built or found built, started, read line by line, signalled,
-//! killed.
+//! Runs the examples of the library and the program `longhaul` as processes: builds or finds them,
+//! starts them, reads their lines, sends signals and kills them.
 
 use crate::sandbox::guard::Guard;
 use anyhow::{Context, Result, bail, ensure};
@@ -13,17 +13,19 @@ use tokio::time::timeout;
 
 /// How long building the programs may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
-/// How long a program may take until it says what it ought to say, or ends.
+/// The time that a program has to print an expected line, or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// After our own death, nobody wakes a frozen process or stops a running one.
+/// A command that kills the process group after our own death: nothing else would wake a frozen
+/// process or stop a running one.
 const AFTERMATH: &str = r#"kill -KILL -- "-$1""#;
-/// Names a folder of ready-made binaries of the examples.
+/// The environment variable with the folder of ready-made binaries of the examples.
 const PROGRAMS_VARIABLE: &str = "LONGHAUL_EXAMPLES";
 
-/// Builds an example, or finds it built, and puts a copy into `folder`: a later build must not change it under a running test.
+/// Builds or finds an example and copies it into `folder`, so that a later build does not change it
+/// under a running test.
 ///
 /// # Errors
-/// It cannot be built or copied.
+/// The example cannot be built or copied.
 pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
     let built = match std::env::var_os(PROGRAMS_VARIABLE) {
         Some(programs) => PathBuf::from(programs).join(name),
@@ -32,10 +34,10 @@ pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
     copy_to(&built, folder)
 }
 
-/// The same with a program that is no example.
+/// As `program`, for a program that is not an example.
 ///
 /// # Errors
-/// It cannot be built or copied.
+/// The program cannot be built or copied.
 pub async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
     // Programs of another profile lie beside the folder of its examples.
     let built = match std::env::var_os(PROGRAMS_VARIABLE) {
@@ -47,17 +49,19 @@ pub async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
 
 fn copy_to(built: &Path, folder: &Path) -> Result<PathBuf> {
     let copy = folder.join(built.file_name().context("a program has a name")?);
-    // By another process: whatever is started from here while we have the copy open for writing inherits that, and until it has begun
-    // nobody can start the copy ("text file busy").
+    // Another process makes the copy. While we had the copy open for writing, any process started
+    // from here would inherit the open file until it has begun to run, and starting the copy would
+    // fail with "text file busy".
     let status = std::process::Command::new("cp").arg(built).arg(&copy).status()?;
     ensure!(status.success(), "cannot copy {}: {status}", built.display());
     Ok(copy)
 }
 
-/// Has cargo build all programs in the profile that we were built in. Returns the folder where they lie.
+/// Builds all programs with cargo in the profile of this test. Returns the folder of the programs.
 ///
-/// They are always built together and for the whole workspace. A build of one package has other features of its dependencies, and
-/// would make the async runtime and everything above it a second time, beside those of the tests.
+/// They are always built together and for the whole workspace: a build of one package selects other
+/// features of its dependencies, and would compile the async runtime and everything above it again,
+/// beside those of the tests.
 async fn build() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let profile = own
@@ -80,8 +84,8 @@ async fn build() -> Result<PathBuf> {
     Ok(profile.to_owned())
 }
 
-/// Takes from a command's environment how cargo has described us: build scripts watch such variables, so that a cargo inside would
-/// build much again, and the one outside after it.
+/// Removes the variables that cargo has set from a command's environment. Build scripts watch such
+/// variables: an inner cargo would rebuild much, and the outer one again after it.
 pub fn forget_cargo(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -101,25 +105,26 @@ pub struct Process {
     input: Option<ChildStdin>,
     /// Kills it should we die first.
     _guard: Guard,
-    /// What it prints, if that is read.
+    /// The lines that the process prints, if they are read.
     lines: Option<Lines<BufReader<ChildStdout>>>,
-    /// What it has printed so far, for error messages.
+    /// The lines printed so far, for error messages.
     printed: Vec<String>,
 }
 
 impl Process {
-    /// Starts a command in a process group of its own, because Ctrl-C is for us. To read its lines, `stdout` must be piped.
+    /// Starts a command in a process group of its own, because Ctrl-C is for us. `stdout` must be
+    /// piped if its lines are to be read.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn start(command: &mut Command) -> Result<Self> {
         Self::begin(command.stdin(Stdio::null()))
     }
 
-    /// The same, to be typed to.
+    /// As `start`, with an input for `type_line`.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The command cannot be started.
     pub fn start_typing(command: &mut Command) -> Result<Self> {
         Self::begin(command.stdin(Stdio::piped()))
     }
@@ -141,23 +146,23 @@ impl Process {
     /// Types a line.
     ///
     /// # Errors
-    /// It does not listen.
+    /// The process has no input, or does not read it.
     pub async fn type_line(&mut self, line: &str) -> Result<()> {
         let input = self.input.as_mut().context("it is not typed to")?;
         input.write_all(format!("{line}\n").as_bytes()).await?;
         Ok(input.flush().await?)
     }
 
-    /// Its number; none once it has ended.
+    /// The process id; `None` once the process has ended.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits for a line with these words.
+    /// Waits for a line that contains `words`.
     ///
     /// # Errors
-    /// It ends, or is silent for long, without one.
+    /// The process ends, or prints nothing for 120 s, without such a line.
     pub async fn line_with(&mut self, words: &str) -> Result<String> {
         while let Some(line) = self.line().await? {
             if line.contains(words) {
@@ -167,10 +172,10 @@ impl Process {
         bail!("{} ended without `{words}`, after {:#?}", self.name, self.printed)
     }
 
-    /// The next line; none when it has ended.
+    /// The next line; `None` when the process has ended.
     ///
     /// # Errors
-    /// It is silent for long.
+    /// The process prints nothing for 120 s.
     pub async fn line(&mut self) -> Result<Option<String>> {
         let lines = self.lines.as_mut().context("its lines are not read")?;
         let line = timeout(PATIENCE, lines.next_line()).await;
@@ -181,10 +186,10 @@ impl Process {
         Ok(line)
     }
 
-    /// Reads on until it has ended, well; returns all that it has printed.
+    /// Reads until the process has ended with success; returns all that it has printed.
     ///
     /// # Errors
-    /// It does not end, or ends with an error.
+    /// The process does not end, or ends with an error.
     pub async fn finished(mut self) -> Result<Vec<String>> {
         while self.line().await?.is_some() {}
         let status = self.child.wait().await?;
@@ -192,37 +197,37 @@ impl Process {
         Ok(std::mem::take(&mut self.printed))
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     ///
     /// # Errors
-    /// It does not end within `limit`.
+    /// The process does not end within `limit`.
     pub async fn ended(mut self, limit: Duration) -> Result<ExitStatus> {
         let status = timeout(limit, self.child.wait()).await;
         Ok(status.with_context(|| format!("{} does not end", self.name))??)
     }
 
-    /// Kills it by SIGKILL.
+    /// Kills the process with SIGKILL.
     ///
     /// # Errors
-    /// It cannot be killed.
+    /// The process cannot be killed.
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 
-    /// Freezes, thaws or terminates it.
+    /// Freezes, thaws or terminates the process.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let pid = pid.with_context(|| format!("{} has ended", self.name))?;
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system does not report its status.
     pub fn is_alive(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
@@ -230,7 +235,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // While it is not waited for, its number belongs to nobody else. That all have ended meanwhile is no failure.
+        // Until the process is waited for, its id is not reused. It is no failure when the whole
+        // group has ended meanwhile.
         if let Some(group) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             kill_process_group(group, Signal::KILL).ok();
         }
@@ -241,7 +247,7 @@ impl Drop for Process {
 mod tests {
     use super::*;
 
-    /// Of a command that a shell had started only the shell was killed, and the command went on.
+    /// A command that was started by a shell ends with the shell.
     #[tokio::test]
     async fn what_a_process_has_started_ends_with_it() {
         let mut command = Command::new("sh");
@@ -250,7 +256,7 @@ mod tests {
         process.line_with("started").await.unwrap();
         let mut lines = process.lines.take().unwrap();
         drop(process);
-        // The other end of the pipe is closed when nobody is left who could write to it.
+        // The other end of the pipe is closed when no process can write to it any more.
         let last = timeout(PATIENCE, lines.next_line()).await;
         assert!(matches!(last, Ok(Ok(None))), "{last:?}");
     }

@@ -1,8 +1,8 @@
-//! A client of the gateway that a common generator has made of its OpenAPI document, and the
-//! program that works with it.
+//! A client of the gateway, generated from its OpenAPI document by a common generator, and a
+//! program that uses it.
 //!
-//! Both are in `java/gateway`: Maven fetches the generator, which makes the client, compiles it
-//! with the program, and the result is kept in the cache until the document or the program changes.
+//! Both are in `java/gateway`: Maven downloads the generator, generates the client and compiles it
+//! with the program. The result is cached until the document or the program changes.
 
 use crate::cache::{Project, Tool};
 use crate::clients::{java_is_missing, lines_of};
@@ -25,22 +25,22 @@ const PROJECT: Project = Project {
     goals: &["package"],
 };
 
-/// What Maven says where it cannot fetch something.
+/// Maven's messages when it cannot download something.
 const OFFLINE: [&str; 4] =
     ["Could not transfer artifact", "Cannot access ", "Unknown host", "could not be resolved"];
 
-/// The program, built.
+/// The built program.
 #[derive(Debug)]
 pub struct GeneratedClient {
     folder: PathBuf,
 }
 
 impl GeneratedClient {
-    /// Generates and compiles it, or finds it built; none where that cannot be done, which is said
-    /// as skipped: there is no Java, or the generator is not there and cannot be fetched.
+    /// Generates and compiles it if necessary; `None`, with a skip message, if that is not
+    /// possible: Java is missing, or the generator cannot be downloaded.
     ///
     /// # Errors
-    /// The document cannot be made a client of, or that does not compile.
+    /// No client can be generated from the document, or it does not compile.
     pub async fn prepare() -> Result<Option<Self>> {
         if let Some(why) = java_is_missing() {
             skip(&format!("the generated client: {why}"));
@@ -56,8 +56,7 @@ impl GeneratedClient {
         }
     }
 
-    /// Works with a gateway, on a queue that nobody else uses, and returns the lines that it
-    /// prints.
+    /// Uses a gateway on its own queue, and returns the printed lines.
     ///
     /// # Errors
     /// It fails, or does not end.

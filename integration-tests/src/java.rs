@@ -1,7 +1,7 @@
-//! A stock Java client, as a program that knows nothing of longhaul would use it.
+//! A stock Java client, used by a program without longhaul.
 //!
-//! The program is `java/watcher`, built by Maven when it is first needed and kept in the cache.
-//! Each call is a Java process and costs about a second.
+//! The program is `java/watcher`, built by Maven on first use and cached. Each call is a Java
+//! process and takes about a second.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::cache::{Project, Tool};
 use crate::clients::java_is_missing;
 use crate::skip::skip;
 
-/// How long a Java process may take to connect, or to send what it was given.
+/// The time limit of a Java process for connecting, or for sending its messages.
 const CLIENT_LIMIT: Duration = Duration::from_secs(120);
 
 macro_rules! source {
@@ -51,26 +51,26 @@ const WATCHER: Project = Project {
 /// The built Java program.
 #[derive(Clone, Debug)]
 pub struct JavaClient {
-    /// Folder of its jars.
+    /// The folder of its jars.
     jars: PathBuf,
 }
 
 /// How messages are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sending {
-    /// One after the other by a producer with default settings. It batches, but sends what is alone
-    /// in its batch as a plain message (clients before 2.11 sent a batch of one).
+    /// One after the other by a producer with default settings. It batches, but sends a single
+    /// message of a batch unbatched (clients before 2.11 sent a batch of one).
     #[default]
     OneByOne,
     /// All at once by a producer with default settings: batches of many.
     Batched,
     /// All at once by a producer without batching.
     Unbatched,
-    /// By a producer that divides what is above 1 MiB into chunks of that size.
+    /// By a producer that splits messages above 1 MiB into chunks of that size.
     Chunked,
 }
 
-/// What the producer declares its payloads to be.
+/// The schema declared by the producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JavaSchema {
     /// `Schema.STRING`.
@@ -78,7 +78,7 @@ pub enum JavaSchema {
     Text,
     /// `Schema.BYTES`, which registers nothing.
     Bytes,
-    /// `Schema.JSON(TaskMetadata.class)`: the payload is JSON, read and written again by the Java
+    /// `Schema.JSON(TaskMetadata.class)`: the payload is JSON, parsed and written again by the Java
     /// class.
     Metadata,
 }
@@ -88,7 +88,7 @@ pub enum JavaSchema {
 pub struct SubmitOptions {
     /// How messages are sent.
     pub sending: Sending,
-    /// What the producer declares its payloads to be.
+    /// The schema declared by the producer.
     pub schema: JavaSchema,
     /// Key of every message.
     pub key: Option<String>,
@@ -98,13 +98,13 @@ pub struct SubmitOptions {
     pub tombstone: bool,
 }
 
-/// An entry of a metadata topic as the Java client saw it.
+/// An entry of a metadata topic as read by the Java client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct JavaEntry {
     /// Key of the message.
     pub key: Option<String>,
-    /// Whether the value is null, which is how a tombstone looks.
+    /// Whether the value is null, as in a tombstone.
     pub null: bool,
     /// Message id in Java's notation; absent in a table view.
     pub id: Option<String>,
@@ -135,7 +135,7 @@ pub struct JavaEntry {
 }
 
 impl JavaClient {
-    /// Builds the program, or finds it built; none where Java or Maven is missing, and the test is
+    /// Builds the program if necessary; `None` if Java or Maven is missing, and the test is
     /// skipped.
     ///
     /// # Errors
@@ -157,8 +157,7 @@ impl JavaClient {
         self.watch_with(service_url, topic, &[]).await
     }
 
-    /// As [`watch`](Self::watch), but sees of the compacted part of the topic only what compaction
-    /// left.
+    /// As [`watch`](Self::watch), but reads the compacted view.
     ///
     /// # Errors
     /// The Java client cannot subscribe.
@@ -184,7 +183,7 @@ impl JavaClient {
         Ok(watcher)
     }
 
-    /// Starts a process with so many workers that behave as those of the Java reference do, on the
+    /// Starts a process with this many workers that behave like those of the Java reference, on the
     /// subscription `longhaul`.
     ///
     /// # Errors
@@ -240,7 +239,7 @@ impl JavaClient {
     }
 
     /// Runs the client of the reference's example: it submits a task as `Schema.JSON`, follows the
-    /// metadata topic until the task is completed, and returns the greeting that it has decoded.
+    /// metadata topic until the task is completed, and returns the decoded greeting.
     ///
     /// # Errors
     /// The Java client fails, or has no result in time.
@@ -249,7 +248,7 @@ impl JavaClient {
         Ok(self.run("example", service_url, topic, &options, String::new()).await?.join("\n"))
     }
 
-    /// Returns what a table view of the topic holds. It knows only keys and values.
+    /// The content of a table view of the topic: only keys and values.
     ///
     /// # Errors
     /// The Java client cannot read the topic.
@@ -270,8 +269,8 @@ impl JavaClient {
         let Program { mut child, complaints } = self.spawn(verb, service_url, topic, options)?;
         let mut stdin = child.stdin.take().ok_or_else(|| anyhow!("no stdin"))?;
         let work = async move {
-            // The program reads all of its input before it writes, so the pipes cannot block each
-            // other. If it dies early, its status and complaints say more than our broken pipe.
+            // The program reads all input before it writes, so the pipes cannot block each other.
+            // If it dies early, its status and errors tell more than our broken pipe.
             stdin.write_all(input.as_bytes()).await.ok();
             drop(stdin);
             child.wait_with_output().await
@@ -357,7 +356,7 @@ impl Watcher {
     /// Returns the next entry.
     ///
     /// # Errors
-    /// None comes within the limit, or the Java client has ended.
+    /// No entry comes within the limit, or the Java client has ended.
     pub async fn next(&mut self, limit: Duration) -> Result<JavaEntry> {
         match self.line(limit).await? {
             Some(line) => parse(&line),
@@ -365,10 +364,10 @@ impl Watcher {
         }
     }
 
-    /// Watches that no entry comes.
+    /// Waits for `limit` and checks that no entry comes.
     ///
     /// # Errors
-    /// One comes, or the Java client has ended.
+    /// An entry comes, or the Java client has ended.
     pub async fn nothing_for(&mut self, limit: Duration) -> Result<()> {
         match self.line(limit).await? {
             None => Ok(()),
@@ -379,7 +378,7 @@ impl Watcher {
     /// Lets the process close its subscription and end.
     ///
     /// # Errors
-    /// It fails on the way out, or does not end.
+    /// The process fails while it closes, or does not end.
     pub async fn close(self) -> Result<()> {
         let Self { mut child, stdin, lines, complaints } = self;
         drop(stdin);
@@ -409,14 +408,13 @@ impl Watcher {
 pub struct JavaWorkerOptions {
     /// Workers in the process, each with a connection of its own; each runs one task at a time.
     pub workers: usize,
-    /// Attempts that a task has.
+    /// The maximum number of attempts per task.
     pub max_attempts: u32,
     /// How often a running task's entry is renewed.
     pub keep_alive: Duration,
 }
 
-/// A process with workers that behave as those of the Java reference do. Dropping it kills the
-/// process.
+/// A process whose workers behave like those of the Java reference. Dropping it kills the process.
 #[derive(Debug)]
 pub struct JavaWorkers {
     child: Child,
@@ -426,15 +424,15 @@ pub struct JavaWorkers {
 }
 
 impl JavaWorkers {
-    /// Kills the process, and waits until it is gone.
+    /// Kills the process and waits until it is gone.
     ///
     /// # Errors
-    /// It cannot be killed.
+    /// The process cannot be killed.
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 
-    /// What the process has written to stderr.
+    /// The text that the process has written to stderr.
     #[must_use]
     pub fn complaints(&self) -> String {
         read(&self.complaints)

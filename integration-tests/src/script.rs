@@ -1,8 +1,8 @@
-//! A processor whose tasks say what it does, for tests: the language of `examples/scripted.rs`, and
-//! what only tests want.
+//! A processor for tests whose tasks contain a script: the language of `examples/scripted.rs` and
+//! additional commands for tests.
 //!
-//! A payload is `NONCE|run|run|…`. The n-th run of a task does the n-th of these, the last one
-//! repeats; runs are counted by the processor, over all workers that share it. A run is a list of
+//! A payload is `NONCE|run|run|…`. The n-th run of a task executes the n-th of these; the last one
+//! repeats. The processor counts the runs over all workers that share it. A run is a list of
 //! commands, separated by commas:
 //!
 //! | command | meaning |
@@ -26,12 +26,12 @@ use std::time::Duration;
 use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
 use tokio::sync::watch;
 
-/// Runs tasks whose payload is a script. Clones share gate and record.
+/// Runs tasks whose payload is a script. Clones share the gate and the record.
 #[derive(Clone, Debug)]
 pub struct Scripted {
     gate: watch::Sender<bool>,
     runs: Arc<Mutex<Vec<Run>>>,
-    /// Which worker this is.
+    /// The name of this worker.
     worker: &'static str,
 }
 
@@ -40,15 +40,15 @@ pub struct Scripted {
 pub struct Run {
     /// The task.
     pub task: TaskId,
-    /// Epoch of its claim.
+    /// The epoch of its claim.
     pub epoch: u32,
-    /// Its attempt.
+    /// The number of its attempt.
     pub attempt: u32,
     /// The worker that ran it.
     pub worker: &'static str,
-    /// Whether another run of the same task had not ended when it began.
+    /// Whether another run of the same task was still active when this one began.
     pub overlaps: bool,
-    /// Whether it has ended, or was dropped.
+    /// Whether the run has ended or was dropped.
     pub ended: bool,
 }
 
@@ -59,18 +59,18 @@ impl Default for Scripted {
 }
 
 impl Scripted {
-    /// The same gate and record, for a worker of another name.
+    /// A processor with the same gate and record, for a worker of another name.
     #[must_use]
     pub fn named(&self, worker: &'static str) -> Self {
         Self { worker, ..self.clone() }
     }
 
-    /// Lets everybody pass who waits at the gate, or will.
+    /// Opens the gate for all runs that wait at it now or later.
     pub fn open_gate(&self) {
         self.gate.send_replace(true);
     }
 
-    /// What was run so far, in the order in which it began.
+    /// The runs so far, in the order in which they began.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         self.record().clone()
@@ -80,7 +80,7 @@ impl Scripted {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a run begins, and tells how many of its task there were before.
+    /// Records the start of a run, and returns how many runs of its task came before it.
     fn begin(&self, context: &TaskContext) -> (usize, Recorded) {
         let (task, worker) = (context.task_id(), self.worker);
         let (epoch, attempt) = (context.fencing_token().epoch, context.attempt());
@@ -93,7 +93,7 @@ impl Scripted {
     }
 }
 
-/// Notes the end of a run, whether it returns or is dropped.
+/// Records the end of a run, whether it returns or is dropped.
 struct Recorded {
     index: usize,
     runs: Arc<Mutex<Vec<Run>>>,
@@ -181,7 +181,7 @@ fn millis(text: &str) -> Result<Duration, TaskError> {
     Ok(Duration::from_millis(text.parse()?))
 }
 
-/// What a processor should not do.
+/// Blocks the thread, which a processor should not do.
 #[expect(clippy::disallowed_methods, reason = "a body that blocks its thread is the point")]
 fn block(time: Duration) {
     std::thread::sleep(time);

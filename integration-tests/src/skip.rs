@@ -1,7 +1,7 @@
-//! Tests, or parts of them, that cannot be done here: said at once, and counted.
+//! Reports and counts tests, or parts of tests, that cannot run on this machine.
 //!
-//! A test that is skipped passes, as far as the test harness knows. So each says a line on stderr,
-//! which the harness does not capture, and adds it to the file that `LONGHAUL_TEST_SKIPS` names.
+//! The test harness counts a skipped test as passed. So each skip writes a line to stderr, which
+//! the harness does not capture, and appends the line to the file that `LONGHAUL_TEST_SKIPS` names.
 //! `.ci/run` counts the lines of that file in its summary.
 
 use std::collections::BTreeSet;
@@ -9,16 +9,16 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
-/// Names the file that lists what was skipped.
+/// The environment variable with the path of the file that lists the skips.
 const FILE: &str = "LONGHAUL_TEST_SKIPS";
 
-/// What this process has said: a test that asks for a broker twice is one test.
+/// The lines that this process has reported: a test that asks for a broker twice counts once.
 static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Says that the running test, or a part of it, is skipped, and why.
+/// Reports that the running test, or a part of it, is skipped, and why.
 ///
 /// # Panics
-/// The file named by `LONGHAUL_TEST_SKIPS` cannot be written: what is not counted would be hidden.
+/// The file named by `LONGHAUL_TEST_SKIPS` cannot be written: the skip would not be counted.
 pub fn skip(why: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("?"));
@@ -26,8 +26,8 @@ pub fn skip(why: &str) {
     if !said.insert(line.clone()) {
         return;
     }
-    // Not `eprintln!`, which is shown for failed tests only. That a closed stderr takes no message
-    // is no reason to fail.
+    // Not `eprintln!`, whose output is shown for failed tests only. A closed stderr is no reason to
+    // fail.
     std::io::stderr().write_all(line.as_bytes()).ok();
     if let Some(path) = std::env::var_os(FILE) {
         let file = File::options().create(true).append(true).open(&path);

@@ -1,5 +1,5 @@
-//! The metadata topic as a watcher sees it, byte for byte, and what must hold of every entry
-//! whatever the test is about.
+//! The metadata topic as a watcher reads it, byte for byte, with checks that hold for every entry
+//! in any test.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,23 +14,22 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long anything may take that ought to come. Generous: a loaded machine is no fault of the
-/// code under test.
+/// The time limit for anything that should happen. Generous, since a machine may be loaded.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// Entries that may wait for the test to look at them.
+/// The most entries queued for the test.
 const QUEUE_MAX: usize = 1024;
 
 /// An entry of the metadata topic.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// The task it speaks of: its key.
+    /// The task, from the key.
     pub task: TaskId,
     /// Properties of the message.
     pub properties: BTreeMap<String, String>,
-    /// What it says; `None` for a tombstone.
+    /// The content; `None` for a tombstone.
     pub metadata: Option<TaskMetadata>,
-    /// The value as it lies on the topic.
+    /// The raw value.
     pub json: String,
 }
 
@@ -38,7 +37,7 @@ impl Shown {
     /// Reads a message of a metadata topic.
     ///
     /// # Errors
-    /// It is not an entry, or says under one key what belongs to another.
+    /// It is not an entry, or its content belongs to another key.
     pub fn read(message: &Message) -> Result<Self> {
         let key = message.key.as_deref().context("an entry without key")?;
         let task: TaskId = key.parse()?;
@@ -56,13 +55,13 @@ impl Shown {
         Ok(Self { task, properties, metadata: Some(metadata), json })
     }
 
-    /// The epoch that it speaks of; zero for a tombstone.
+    /// The epoch of the entry; 0 for a tombstone.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.properties.get("epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default()
     }
 
-    /// What must hold between two entries of a task, one after the other, before `now_ms`.
+    /// Checks two consecutive entries of a task, at `now_ms`.
     fn follows(&self, before: Option<&Self>, now_ms: u64) -> Result<()> {
         let Some(entry) = &self.metadata else { return Ok(()) };
         ensure!(entry.created <= entry.last_updated, "updated before it was created: {self}");
@@ -78,8 +77,8 @@ impl Shown {
 }
 
 impl fmt::Display for Shown {
-    /// `FAILED 1 FINAL: reason`, `COMPLETED 2: result`, `tombstone`: what a sequence is compared
-    /// by.
+    /// `FAILED 1 FINAL: reason`, `COMPLETED 2: result`, `tombstone`: the form in which sequences
+    /// are compared.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(entry) = &self.metadata else { return f.write_str("tombstone") };
         let state = format!("{:?}", entry.state).to_uppercase();
@@ -97,11 +96,11 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Follows a metadata topic from its first entry on, all partitions of it.
+/// Follows all partitions of a metadata topic from the first entry on.
 #[derive(Debug)]
 pub struct View {
     entries: mpsc::Receiver<Result<Message, TransportError>>,
-    /// What was seen, by task.
+    /// The entries seen, by task.
     seen: BTreeMap<TaskId, Vec<Shown>>,
     followers: JoinSet<()>,
 }
@@ -131,10 +130,10 @@ impl View {
         Ok(Self { entries, seen: BTreeMap::new(), followers })
     }
 
-    /// The next entry, of whatever task.
+    /// The next entry of any task.
     ///
     /// # Errors
-    /// None comes within [`LIMIT`], or it breaks a rule that holds for all.
+    /// None comes within [`LIMIT`], or it breaks a general rule.
     pub async fn next(&mut self) -> Result<Shown> {
         let next = timeout(LIMIT, self.entries.recv()).await;
         let message =
@@ -146,11 +145,11 @@ impl View {
         Ok(shown)
     }
 
-    /// Reads on until an entry of the task was seen that begins with `what`, in the form of
-    /// [`Shown`]'s text.
+    /// Reads until an entry of the task is seen whose text begins with `what`, in the form of
+    /// [`Shown`].
     ///
     /// # Errors
-    /// It does not come, or any entry breaks a rule.
+    /// It does not come, or an entry breaks a rule.
     pub async fn until(&mut self, task: TaskId, what: &str) -> Result<()> {
         while !self.lines(task).iter().any(|line| line.starts_with(what)) {
             self.next().await.with_context(|| {
@@ -171,7 +170,7 @@ impl View {
         Ok(())
     }
 
-    /// Watches that no entry comes.
+    /// Checks that no entry comes.
     ///
     /// # Errors
     /// One comes.
@@ -183,13 +182,13 @@ impl View {
         }
     }
 
-    /// Everything seen of a task so far.
+    /// All entries of a task seen so far.
     #[must_use]
     pub fn entries(&self, task: TaskId) -> &[Shown] {
         self.seen.get(&task).map_or(&[], Vec::as_slice)
     }
 
-    /// The same as texts.
+    /// The entries as texts.
     #[must_use]
     pub fn lines(&self, task: TaskId) -> Vec<String> {
         self.entries(task).iter().map(ToString::to_string).collect()

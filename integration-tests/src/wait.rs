@@ -1,4 +1,4 @@
-//! Waiting for something outside this process that sends no event: the only place where the fixture
+//! Waits for events outside this process without notification: the only place where the fixture
 //! polls or reads a clock.
 
 use std::io::Write;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Asks `probe` again and again until it answers, for at most `limit`.
+/// Calls `probe` repeatedly until it answers, for at most `limit`.
 ///
 /// # Errors
 /// The probe's own error, at once; or `what` did not come within the limit.
@@ -38,9 +38,9 @@ pub fn stopwatch() -> impl Fn() -> Duration {
     move || start.elapsed()
 }
 
-/// Tells the person at the terminal what takes so long.
+/// Tells the user what takes so long.
 pub fn say(message: &str) {
-    // Not `eprintln!`, which the test harness captures and shows for failed tests only. That a
-    // closed stderr takes no message is no reason to fail.
+    // Not `eprintln!`, which the test harness captures and shows only for failed tests. A closed
+    // stderr is no reason to fail.
     writeln!(std::io::stderr(), "sandbox: {message}").ok();
 }

@@ -1,4 +1,4 @@
-//! What a client does through the admin API: it sets up, checks, compacts and deletes topics.
+//! The client's admin API operations: set up, check, compact and delete topics.
 
 use super::{Client, ClientBuilder, ClientSettings, Queue};
 use crate::topics::{
@@ -8,19 +8,19 @@ use crate::topics::{
 };
 use longhaul_session::ConnectOptions;
 
-/// The topics are not set up.
+/// Why an operation on the topics failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupTopicsError {
-    /// The client does not know where the admin API is.
+    /// The client has no URL of the admin API.
     #[error(
         "topics are set up through the admin API: give the client its URL with `ClientBuilder::admin_url`"
     )]
     NoAdminUrl,
-    /// The task topic's name is not one.
+    /// The task topic's name is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// It was tried.
+    /// The operation failed, perhaps half-way.
     #[error(transparent)]
     Setup(#[from] SetupError),
 }
@@ -43,13 +43,14 @@ impl Queue {
         self.client.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)
     }
 
-    /// These settings, for the client's subscription.
+    /// The settings, with the client's subscription.
     fn of_client(&self, mut settings: TopicSettings) -> TopicSettings {
         settings.subscription.clone_from(&self.client.inner.settings.subscription);
         settings
     }
 
-    /// Differences between the queue's topics and what the task protocol needs, the worst first.
+    /// Returns the differences between the queue's topics and what the task protocol needs, the
+    /// worst first.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -61,7 +62,8 @@ impl Queue {
         Ok(found.map_err(SetupError::from)?)
     }
 
-    /// The changes that [`setup_topics`](Self::setup_topics) would make. Makes none of them.
+    /// Returns the changes that [`setup_topics`](Self::setup_topics) would make, without making
+    /// them.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -72,11 +74,11 @@ impl Queue {
         Ok(dry_run(self.admin()?, &self.names()?, &self.of_client(settings)).await?)
     }
 
-    /// Makes the topics of the queue as the task protocol needs them, or puts right what is not,
-    /// through the admin API ([`ClientBuilder::admin_url`]). It leaves alone what is right, so that
-    /// it may be called at every start. The settings say partitions and retentions; their
-    /// subscription is replaced by the client's. With the default settings it does what a worker
-    /// with an admin URL does by itself.
+    /// Creates the topics of the queue as the task protocol needs them, and corrects existing ones,
+    /// through the admin API ([`ClientBuilder::admin_url`]). Correct topics stay unchanged, so you
+    /// may call it at every start. The settings give partitions and retentions; the client's
+    /// subscription replaces theirs. A worker with an admin URL does the same at its start, with
+    /// the default settings.
     ///
     /// ```no_run
     /// use longhaul::topics::TopicSettings;
@@ -103,8 +105,8 @@ impl Queue {
         Ok(setup(self.admin()?, &self.names()?, &self.of_client(settings)).await?)
     }
 
-    /// As [`setup_topics`](Self::setup_topics), for a queue with levels: the topics of `<T>`,
-    /// `<T>-high` and `<T>-low`. A level that is new gets as many partitions as the task topic has.
+    /// As [`setup_topics`](Self::setup_topics), for a queue with priority levels: the topics of
+    /// `<T>`, `<T>-high` and `<T>-low`. A new level gets as many partitions as the task topic has.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -117,7 +119,7 @@ impl Queue {
         Ok(setup_levels(self.admin()?, &names, &levels, &self.of_client(settings)).await?)
     }
 
-    /// Has the broker compact the topics of the queue and of its levels: see
+    /// Makes the broker compact the topics of the queue and of its levels: see
     /// [`topics::compact`](crate::topics::compact()).
     ///
     /// # Errors
@@ -128,7 +130,7 @@ impl Queue {
         Ok(started.map_err(SetupError::from)?)
     }
 
-    /// The progress of the compactions of the queue's topics.
+    /// Returns the progress of the compactions of the queue's topics.
     ///
     /// # Errors
     /// See [`SetupTopicsError`].
@@ -138,11 +140,11 @@ impl Queue {
         Ok(states.map_err(SetupError::from)?)
     }
 
-    /// Deletes the queue: its task topic, those of its levels, and all topics that belong to them,
-    /// through the admin API. End its workers first: see [`topics::remove`](crate::topics::remove).
+    /// Deletes the queue through the admin API: its task topic, those of its levels, and all topics
+    /// that belong to them. Stop its workers first: see [`topics::remove`](crate::topics::remove).
     ///
     /// # Errors
-    /// See [`SetupTopicsError`]. It can be repeated.
+    /// See [`SetupTopicsError`]. The call can be repeated.
     pub async fn delete_topics(&self) -> Result<(), SetupTopicsError> {
         let names = self.names()?;
         let levels = self.client.levels_of(&names)?;
@@ -155,7 +157,7 @@ impl Queue {
 }
 
 impl Client {
-    /// The topics of the levels of a queue, without those of the queue itself.
+    /// The topics of the queue's other levels.
     pub(super) fn levels_of(&self, queue: &TopicNames) -> Result<[TopicNames; 2], TopicNameError> {
         let [high, low] =
             [Priority::High, Priority::Low].map(|level| self.level_names(queue, level));
@@ -164,11 +166,11 @@ impl Client {
 }
 
 impl ClientBuilder {
-    /// Where Pulsar's admin API is, such as `http://localhost:8080`, or `http://one:8080,two:8080`
-    /// with several hosts that are tried in turn: workers then check their topics before they
-    /// start, set them up ([`Queue::setup_topics`]), and say what is at risk if that cannot be
-    /// done. It is given the client's credentials, and trusts the client's certificate authorities
-    /// alone if there are any.
+    /// Sets the URL of Pulsar's admin API, such as `http://localhost:8080`, or
+    /// `http://one:8080,two:8080` for several hosts that are tried in turn. With it, workers check
+    /// their topics before they start, set them up ([`Queue::setup_topics`]), and report what is at
+    /// risk if that fails. Requests use the client's credentials. If the client has certificate
+    /// authorities of its own, the admin API trusts only those.
     pub fn admin_url(mut self, url: impl Into<String>) -> Self {
         self.settings.admin_url = Some(url.into());
         self
@@ -176,8 +178,8 @@ impl ClientBuilder {
 }
 
 impl ClientSettings {
-    /// The admin API, if its URL is known: with the same credentials, and the own certificate
-    /// authorities if there are any.
+    /// The admin API, if its URL is set: with the client's credentials, and with only its own
+    /// certificate authorities if it has any.
     pub(super) fn admin(&self) -> Result<Option<Admin>, AdminError> {
         let ConnectOptions { credentials, tls, .. } = &self.options;
         let mut options = AdminOptions { credentials: credentials.clone(), tls: tls.clone() };

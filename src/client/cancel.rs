@@ -1,4 +1,4 @@
-//! Asks for the end of a task.
+//! Requests to cancel or kill a task.
 
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
@@ -10,20 +10,20 @@ use longhaul_core::ledger;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::task::text;
 
-/// How often a request of unknown fate is published.
+/// How often a request without a receipt is published.
 const TRIES_MAX: u32 = 5;
 
-/// Why a request to cancel is not known to be stored.
+/// Why a cancel request may not be stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CancelError {
-    /// The task's topic is not one.
+    /// The name of the task's topic is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The broker cannot be reached: the request is not stored.
     #[error("cannot publish to the ledger")]
     Transport(#[source] TransportError),
-    /// The broker gave no receipt, or refused, each time. Asking again does no harm.
+    /// The broker gave no receipt, or refused, at each try. Repeating the request does no harm.
     #[error("the request to cancel has no receipt")]
     NoReceipt(#[source] PublishError),
 }
@@ -39,25 +39,25 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
-    /// Why: the [log of actions](crate::Queue::action_log) shows it.
+    /// Sets the reason, shown in the [log of actions](crate::Queue::action_log).
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// Does not wait for the processor: it has no grace, and its slot is free within a second of
-    /// the worker's reading the request.
+    /// Ends the task without waiting for the processor. There is no grace: the slot is free within
+    /// a second after the worker has read the request.
     ///
-    /// An asynchronous processor is dropped at its next await point. One that blocks its thread
-    /// cannot be ended from outside: it is left behind and goes on until it returns, beside the
-    /// tasks that get its slot. What it returns is not used. A worker leaves behind as many
+    /// An asynchronous processor is dropped at its next await point. A processor that blocks its
+    /// thread cannot be stopped: it is left behind and continues until it returns, beside the task
+    /// that gets its slot. Its result is discarded. A worker leaves behind at most as many
     /// processors as it has slots; the next one keeps its slot until one of them has ended.
     /// [`WorkerStats::left_behind`](crate::WorkerStats::left_behind) counts them, and the log names
-    /// each. A task may be killed after it was cancelled in vain.
+    /// each. You can kill a task that was cancelled in vain.
     ///
-    /// Nothing is promised of what the processor does outside meanwhile: its
-    /// [fencing token](crate::TaskContext::fencing_token) stays the last one of the task. A worker
-    /// of a version that does not know the request takes it for one to cancel.
+    /// A processor that was left behind may still have side effects: its [fencing
+    /// token](crate::TaskContext::fencing_token) stays the last one of the task. Worker versions
+    /// that do not know kill requests treat them as cancel requests.
     pub fn kill(mut self) -> Self {
         self.kill = true;
         self
@@ -80,15 +80,15 @@ impl Cancellation {
 }
 
 impl Client {
-    /// Asks for the end of a task, whether it waits, runs or is to be tried again. Resolves when
-    /// the request is stored.
+    /// Cancels a task, whether it waits, runs or is to be retried. Resolves when the request is
+    /// stored.
     ///
-    /// A processor that runs hears of it as soon as its worker has read the request, and has the
-    /// worker's [cancel grace](crate::WorkerBuilder::cancel_grace) to end. Whatever it answers
-    /// then, the task is not tried again.
+    /// A running processor is notified as soon as its worker has read the request, and has the
+    /// worker's [cancel grace](crate::WorkerBuilder::cancel_grace) to end. Whatever it returns
+    /// then, the task is not retried.
     ///
-    /// The request stays until it is met. It may come too late: a task that completes first stays
-    /// completed. How the task ended is what [`wait`](Self::wait) tells.
+    /// The request is kept until it takes effect. It may come too late: a task that completes first
+    /// stays completed. [`wait`](Self::wait) tells how the task ended.
     ///
     /// # Errors
     /// When the request could not be stored. Cancelling again does no harm.
@@ -96,7 +96,7 @@ impl Client {
         self.cancellation(task).send().await
     }
 
-    /// A request to end a task, to which a reason can be added, and that its processor be killed.
+    /// Builds a request to cancel a task, with a reason or as a kill.
     pub fn cancellation(&self, task: &TaskRef) -> Cancellation {
         let (client, task) = (self.clone(), task.clone());
         Cancellation { client, task, reason: String::new(), kill: false }
@@ -114,7 +114,8 @@ impl Client {
                 Err(PublishFailure::Sent(error)) if attempt >= TRIES_MAX => {
                     return Err(CancelError::NoReceipt(error));
                 }
-                // The key is shared on purpose and the entry sticky: a second one changes nothing.
+                // Every cancel request has the same key and is sticky: a second one changes
+                // nothing.
                 Err(PublishFailure::Sent(error)) => {
                     tracing::debug!(%task, %error, "publishing the cancellation again");
                     backoff.wait().await;

@@ -1,4 +1,4 @@
-//! Tasks that wait for others, as their submitter says it.
+//! Tasks that wait for other tasks: options of a submission.
 
 use super::Client;
 use super::submit::{Submission, SubmitError};
@@ -8,15 +8,15 @@ use longhaul_core::task::text;
 use std::collections::BTreeMap;
 
 impl Submission {
-    /// The task begins when these are over: tasks of the same topic, up to 1,000, whatever their
-    /// partitions. A chain, a fan-in and a group with a callback are all of this kind: the last
-    /// task names the ones before. It has no slot and no payload in any worker while it waits.
+    /// Starts the task only when these tasks are over: up to 1,000 tasks of the same topic, in any
+    /// partition. Chains, fan-ins and groups with a callback are built this way: the last task
+    /// names the ones before. While it waits it takes no slot, and no worker holds its payload.
     ///
     /// If one of them has no result the task fails with that reason, unless
-    /// [`after_failed`](Self::after_failed) says otherwise. Its processor finds their results:
-    /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). A task that does not exist
-    /// is refused when this one is sent, as far as the broker tells its last id; what slips through
-    /// counts as one without a result.
+    /// [`after_failed`](Self::after_failed) sets another policy. The processor reads their results
+    /// by [`TaskContext::predecessors`](crate::TaskContext::predecessors). Sending fails if one of
+    /// the tasks does not exist, as far as the broker reports its last id; an unnoticed one counts
+    /// as a task without a result.
     ///
     /// ```no_run
     /// use longhaul::{AfterFailed, Client, SubmitError, TaskRef, Text};
@@ -39,10 +39,10 @@ impl Submission {
         self.names(names)
     }
 
-    /// The task begins when the task with this key is over, too: the one that has it as its
-    /// [`idempotency_key`](Self::idempotency_key) or, if none has, as its
-    /// [`dedupe_key`](Self::dedupe_key). That may be submitted later. Of a dedupe key the task
-    /// counts that holds it, or held it last, when this one is parked.
+    /// Starts the task only when the task with this key is over, too. That is the task with this
+    /// [`idempotency_key`](Self::idempotency_key) or, if there is none, this
+    /// [`dedupe_key`](Self::dedupe_key); it may be submitted later. For a dedupe key, it is the
+    /// task that holds the key, or held it last, when this one is parked.
     ///
     /// A key that no task has taken a day later counts as a task without a result.
     pub fn after_key(self, key: impl Into<String>) -> Self {
@@ -54,7 +54,7 @@ impl Submission {
         self.names([name])
     }
 
-    /// What follows when one of the tasks that this one waits for is over without a result.
+    /// Sets the policy for when a task that this one waits for ends without a result.
     pub fn after_failed(self, policy: AfterFailed) -> Self {
         self.property(text::AFTER_FAILED, policy.word())
     }
@@ -68,7 +68,7 @@ impl Submission {
 }
 
 impl Client {
-    /// Refuses a task that can wait for others no worker will find.
+    /// Refuses a task that would wait for tasks that no worker will find.
     pub(super) async fn check_after(
         &self,
         topic: &str,

@@ -1,5 +1,5 @@
-//! Documents on a register, read and changed by people: what has a name and versions, such as
-//! schedules and the settings of a queue.
+//! Documents on a register, such as schedules and the settings of a queue. Each has a name and
+//! versions.
 
 use super::Client;
 use super::publishers::PublishFailure;
@@ -11,14 +11,14 @@ use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentName, RegisterEntry, RegisterKey, RegisterVerdict,
 };
 
-/// The longest content of a document: every worker of the queue keeps it in memory.
+/// The maximum content of a document: every worker of the queue keeps it in memory.
 const CONTENT_BYTES_MAX: usize = 256 * 1024;
 
-/// Why a document, such as a schedule or the settings of a queue, was not read or not changed.
+/// Why a document, such as a schedule or the settings of a queue, was not read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// The topic's name is not usable.
+    /// The topic's name is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The name is empty, or has more than 200 bytes.
@@ -27,28 +27,28 @@ pub enum DocumentError {
     /// The document is larger than 256 KiB.
     #[error("a document has up to {CONTENT_BYTES_MAX} bytes, this one would have {0}")]
     TooLarge(usize),
-    /// The document cannot be read, or not be written, as this version of longhaul has to.
+    /// This version of longhaul cannot read or write the document.
     #[error("the document is not usable: {0}")]
     Invalid(String),
-    /// Somebody else has changed it meanwhile: nothing was changed here. Read it again.
+    /// Somebody else changed the document, and this call changed nothing. Read it again.
     #[error("somebody else has changed the document: its version is {current} now")]
     VersionConflict {
-        /// The version that stands.
+        /// The current version.
         current: u64,
     },
-    /// The broker cannot be reached, or keeps us out: nothing was changed.
+    /// The broker cannot be reached, or denies access: nothing was changed.
     #[error("the register cannot be read or written")]
     Transport(#[source] TransportError),
-    /// The broker did not take the change.
+    /// The broker rejected the change.
     #[error("the change was not stored: {0}")]
     Refused(String),
-    /// The change was sent, and whether it was accepted is not known. Read the document again.
+    /// The change was sent, and it is unknown whether it was accepted. Read the document again.
     #[error("the document may or may not have been changed: {0}")]
     Unknown(String),
 }
 
 impl Client {
-    /// The register of a queue, read to its end.
+    /// The queue's register, read to its end.
     pub(super) async fn register_of(
         &self,
         names: &TopicNames,
@@ -57,8 +57,8 @@ impl Client {
         read.map_err(DocumentError::Transport)
     }
 
-    /// Publishes the version of a document after this one, and waits until it is known whether that
-    /// was accepted. Empty content deletes the document. Returns the new version.
+    /// Publishes the next version of a document, and waits until it is known whether it was
+    /// accepted. Empty content deletes the document. Returns the new version.
     pub(super) async fn change_document(
         &self,
         register: &FollowedRegister,
@@ -89,8 +89,8 @@ impl Client {
         }
     }
 
-    /// Publishes tombstones for the entries of a document that say nothing any more. Should one get
-    /// lost the next change publishes it again.
+    /// Publishes tombstones for outdated entries of a document. If one is lost, the next change
+    /// publishes it again.
     async fn remove_outdated(&self, register: &FollowedRegister, name: &DocumentName) {
         for key in register.look_at_documents(|documents| documents.removable(name)) {
             let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));

@@ -1,10 +1,10 @@
-//! Workers, drained from outside by people: a drain request on the register of their queue,
-//! addressed to one process.
+//! Drains workers from outside: a drain request is stored on the register of the queue, addressed
+//! to one process.
 //!
-//! A drain request is a document of a kind of its own, named as the worker's instance, which is
-//! drawn anew at each start: so it never reaches a worker that has the same name later. The worker
-//! removes it when it has drained. If it dies before that, whoever drains another worker of the
-//! queue does, a day later.
+//! A drain request is a document of its own kind, named by the worker's instance. The instance is
+//! random per start, so a request never reaches a later worker of the same name. The worker removes
+//! its request when it has drained. If it dies first, a later drain of another worker of the queue
+//! removes the request, after a day.
 
 use super::registers::FollowedRegister;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
@@ -20,37 +20,37 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A request to a worker that has gone without removing it is kept for so long: the worker may be
-/// cut off and come back.
+/// How long a request is kept for a worker that is gone without removing it: the worker may be cut
+/// off and come back.
 const KEPT_MS: u64 = 24 * 3600 * 1000;
 
-/// The most names that an error lists.
+/// The most names listed in an error.
 const NAMES_MAX: usize = 20;
 
-/// Why no worker was told to drain.
+/// Why no worker was asked to drain.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
-    /// No worker of this name works on the queue: it never did, or it has left.
+    /// No worker of this name works on the queue; it may have left.
     #[error("no worker `{name}` works on the queue, or not any more; {}", listed(alive))]
     NoSuchWorker {
-        /// The name that was given.
+        /// The name given.
         name: String,
-        /// Those that do, by name.
+        /// The names of the queue's workers.
         alive: Vec<String>,
     },
-    /// It is no worker of the queue's logs: it holds leases of a gateway.
+    /// The name is that of a lease holder behind a gateway, not of a longhaul worker.
     #[error(
         "`{0}` is no worker that longhaul runs: it holds leases of a gateway, and decides itself when it asks for no more; stop it where it runs"
     )]
     HoldsLeases(String),
-    /// It is a gateway, or grants leases as one does. It would open the queue anew as soon as
-    /// somebody asks it for a lease.
+    /// The worker is a gateway, or grants leases like one. It would open the queue again at the
+    /// next request for a lease.
     #[error(
         "`{0}` grants leases and may serve many queues, so it is not drained for one of them: end its process with SIGTERM, by which it drains; its leases live on"
     )]
     Gateway(String),
-    /// Its version of longhaul does not know drain requests.
+    /// The worker's version of longhaul does not know drain requests.
     #[error(
         "`{0}` runs a version of longhaul that cannot be drained by name: send SIGTERM to its process"
     )]
@@ -58,18 +58,18 @@ pub enum DrainError {
     /// Several workers have this name.
     #[error("{} workers have the name `{name}`: name one by its owner id, {}", owners.len(), shown(owners))]
     Ambiguous {
-        /// The name that was given.
+        /// The name given.
         name: String,
-        /// An owner id of each.
+        /// One owner id of each worker.
         owners: Vec<String>,
     },
-    /// It is the topic of a level of a queue, whose register its workers do not read.
+    /// The topic is a priority level of a queue. Workers do not read a level's register.
     #[error("`{0}` has the name of a level: name its queue, without `-high` or `-low`")]
     Level(String),
     /// The workers of the queue cannot be read.
     #[error("cannot read who works on the queue")]
     View(#[from] TaskViewError),
-    /// The request was not stored, or it is not known whether it was. The same again does no harm.
+    /// The request was not stored, or may not have been. Repeating it does no harm.
     #[error("cannot store the drain request")]
     Register(#[from] DocumentError),
 }
@@ -88,7 +88,7 @@ fn listed(alive: &[String]) -> String {
     format!("those that do are {}", shown(alive))
 }
 
-/// What a drain request says: for people alone, since the worker goes by its name.
+/// The content of a drain request. It is only for people: the worker goes by the document's name.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DrainRequest {
@@ -106,15 +106,16 @@ impl DrainRequest {
 }
 
 impl Queue {
-    /// Has a worker drain, wherever it runs: it takes nothing new, lets running tasks end, gives
-    /// back what still runs after its [`drain_limit`](crate::WorkerConfig::drain_limit), and ends,
-    /// as by its own [handle](crate::WorkerHandle::drain) or a SIGTERM. A worker that works on
-    /// several queues leaves them all. It is named as [`TaskView::workers`] shows it: by its name,
-    /// one of its owner ids or its instance. Returns who that is; whether it has left shows in the
-    /// view.
+    /// Drains a worker, wherever it runs: it takes no new tasks, lets running ones end, and
+    /// releases those that still run after its [`drain_limit`](crate::WorkerConfig::drain_limit).
+    /// Then it ends, as by its own [handle](crate::WorkerHandle::drain) or a SIGTERM. A worker of
+    /// several queues leaves all of them. Name the worker by its name, one of its owner ids or its
+    /// instance, as [`TaskView::workers`] shows them. Returns the worker's identity; the view shows
+    /// when it has left.
     ///
-    /// The queue is named by its task topic, without a priority. Who did it, and why, is in the
-    /// [log of actions](Self::action_log). To a worker that drains already nothing more is said.
+    /// The queue is named by its task topic, without a priority. The [log of
+    /// actions](Self::action_log) records the operator and the reason. Draining a worker that
+    /// already drains changes nothing.
     ///
     /// # Errors
     /// When there is no such worker, or it cannot be drained by its name.
@@ -144,7 +145,7 @@ impl Queue {
         let content = serde_json::to_vec(&request)
             .map_err(|error| DocumentError::Invalid(error.to_string()))?;
         match client.change_document(&register, &document, (0, Bytes::from(content))).await {
-            // Somebody has told it before.
+            // A conflict means that the request already exists.
             Ok(_) | Err(DocumentError::VersionConflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -154,7 +155,7 @@ impl Queue {
 }
 
 impl Client {
-    /// Removes requests to workers that went without removing them.
+    /// Removes requests of workers that are gone without removing them.
     async fn remove_old_requests(&self, register: &FollowedRegister, workers: &[WorkerInfo]) {
         let instance = |worker: &WorkerInfo| Some(worker.identity.as_ref()?.instance.clone());
         let alive: BTreeSet<String> = workers.iter().filter_map(instance).collect();
@@ -184,7 +185,7 @@ impl Client {
         self.clock().wall_ms()
     }
 
-    /// The clock that the client goes by: that of the test engine, if it is the client of one.
+    /// The client's clock: the test engine's in a test engine, else the system's.
     pub(super) fn clock(&self) -> Clock {
         #[cfg(feature = "testing")]
         if let Some(engine) = &self.inner.settings.engine {
@@ -194,8 +195,8 @@ impl Client {
     }
 }
 
-/// A worker with levels reads the register of its queue, and none of a level: a request there would
-/// have no effect, and be said to have one.
+/// Refuses a level. Its workers read the register of the queue, not the level's: a request there
+/// would be reported as made and have no effect.
 fn refuse_level(topic: &str) -> Result<(), DrainError> {
     let is_level =
         [Priority::High, Priority::Low].iter().any(|level| topic.ends_with(level.suffix()));
@@ -206,15 +207,15 @@ fn document_of(instance: &str) -> Result<DocumentName, DocumentError> {
     DocumentName::new(DocumentKind::Drain, instance).map_err(|error| DocumentError::Name(error.0))
 }
 
-/// The one worker that is meant.
+/// Finds the one worker of this name.
 fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, DrainError> {
     let is_alive = |worker: &&WorkerInfo| worker.last_heartbeat_ms.is_some();
     let is_it = |worker: &&WorkerInfo| {
         let said = worker.identity.as_ref();
         worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
     };
-    // A worker has an owner id for each partition. Who has not said which instance it is stands for
-    // itself.
+    // A worker has an owner id per partition; its instance joins them. An owner without an instance
+    // counts as a worker of its own.
     let key = |worker: &WorkerInfo| {
         let instance = worker.identity.as_ref().map(|said| said.instance.clone());
         instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| worker.owner.clone())
@@ -243,7 +244,7 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Drain
     }
 }
 
-/// Whether somebody of this name holds a lease, or the name is the owner id of one.
+/// Whether a lease holder has this name, or a lease has this owner id.
 fn holds_lease(view: &TaskView, name: &str) -> Result<bool, TaskViewError> {
     let filter = TaskFilter::new().status(TaskStatus::Claimed).status(TaskStatus::Running);
     let mut after = None;
@@ -306,7 +307,7 @@ mod tests {
         assert!(error.ends_with("no worker does just now"), "{error}");
     }
 
-    /// A pod that was killed has the name of the one that has taken its place.
+    /// A killed pod has the same name as its successor.
     #[test]
     fn of_two_workers_with_one_name_none_is_taken_for_the_other() {
         let workers = [worker("o1", named("a", "i1")), worker("o2", named("a", "i2"))];

@@ -1,12 +1,13 @@
-//! Whether a queue exists, and whether a task can: by the partitions of its topic, and by the last
-//! id that was given there.
+//! Whether a queue or a task can exist: by the partitions of the topic, and by the last id assigned
+//! there.
 //!
-//! Ids are given in order, so one behind the last was never given. What is known is remembered, own
-//! submissions included: a wait for the own task asks nobody. Where the broker does not tell, any
-//! id may be one. An error that may pass is no answer, and the next wait asks again.
+//! Ids are assigned in order, so an id beyond the last one was never assigned. Answers are cached,
+//! own submissions included: a wait for a task submitted here sends no request. If the broker does
+//! not report the last id, any id may exist. Transient errors are not cached; the next wait asks
+//! again.
 //!
-//! That a queue is there is remembered for half a minute: somebody else may have deleted it, and
-//! whoever went on to read it would make it anew.
+//! The existence of a queue is cached for 30 s. Another client may delete the queue, and reading it
+//! later would create it anew.
 
 use crate::clock::runtime_now;
 use crate::transport::{
@@ -18,34 +19,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For so long it is not asked again whether a queue is there.
+/// How long the existence of a queue is cached.
 const QUEUE_KNOWN_FOR: Duration = Duration::from_secs(30);
 
-/// What a client knows of the ids of task topics.
+/// The client's cache of assigned ids and existing task topics.
 #[derive(Debug)]
 pub(super) struct ExistenceCache {
     transport: Arc<dyn Transport>,
     known: Mutex<HashMap<TopicPartition, PartitionIds>>,
-    /// Task topics that exist, and when that was last known.
+    /// Task topics that exist, and when that was last confirmed.
     queues: Mutex<HashMap<String, Instant>>,
-    /// Held while a broker is asked: many waits at once ask once.
+    /// Held during a request: concurrent waits send one request.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// What is known of one partition.
+/// The cached state of one partition.
 #[derive(Clone, Copy, Debug, Default)]
 struct PartitionIds {
     told: Option<AssignedIds>,
-    /// How often nobody has answered.
+    /// The number of requests without an answer.
     failures: u64,
 }
 
-/// What was told of one partition.
+/// The assigned ids of one partition.
 #[derive(Clone, Copy, Debug)]
 enum AssignedIds {
-    /// Ids were given up to this one at least.
+    /// Ids up to at least this one were assigned.
     UpTo(EntryId),
-    /// The broker does not tell, or the topic is empty, which it may also be after it had tasks.
+    /// The broker does not report the last id, or the topic is empty; it may have had tasks before.
     Nothing,
 }
 
@@ -55,15 +56,14 @@ impl ExistenceCache {
         Self { transport, known, queues, asking: tokio::sync::Mutex::new(()) }
     }
 
-    /// Whether there is such a task topic, as far as the broker tells.
+    /// Whether the task topic exists, as far as the broker reports it.
     pub(super) async fn has_queue(&self, topic: &str) -> Result<bool, TransportError> {
         let now = runtime_now();
         if let Some(known) = self.queues().get_mut(topic) {
             if now - *known < QUEUE_KNOWN_FOR {
                 return Ok(true);
             }
-            // Whoever comes while it is asked again goes by what was known before, and does not ask
-            // as well.
+            // Concurrent callers use the cached answer while this call asks again.
             *known = now;
         }
         match self.transport.exists(topic).await {
@@ -72,10 +72,10 @@ impl ExistenceCache {
                 self.forget_queue(topic);
                 return Ok(false);
             }
-            // Who may watch need not be allowed to read tasks.
+            // A watcher may have no permission to read tasks.
             Err(error) if error.kind == TransportErrorKind::Unauthorized => {}
             Err(error) => {
-                // The next one asks.
+                // The next caller asks again.
                 self.queues().remove(topic);
                 return Err(error);
             }
@@ -83,7 +83,7 @@ impl ExistenceCache {
         Ok(true)
     }
 
-    /// There is this task topic, or it is about to be made.
+    /// Notes that the task topic exists, or is about to be created.
     pub(super) fn note_queue(&self, topic: &str) {
         let (mut queues, now) = (self.queues(), runtime_now());
         match queues.get_mut(topic) {
@@ -92,13 +92,13 @@ impl ExistenceCache {
         }
     }
 
-    /// There may be no such task topic any more.
+    /// Drops the cached state of a task topic that may be gone.
     pub(super) fn forget_queue(&self, topic: &str) {
         self.queues().remove(topic);
         self.known().retain(|place, _| place.topic != topic);
     }
 
-    /// This id was given.
+    /// Notes that this id was assigned.
     pub(super) fn note(&self, topic: &TopicPartition, position: Position) {
         self.note_queue(&topic.topic);
         let entry = position.entry_id();
@@ -114,7 +114,7 @@ impl ExistenceCache {
         }
     }
 
-    /// Why there can be no such task; `None` if there may be.
+    /// Why the task cannot exist; `None` if it may.
     pub(super) async fn objection(&self, topic: &str, id: TaskId) -> Option<String> {
         let place = TopicPartition { topic: topic.to_owned(), partition: id.partition };
         if let Some(verdict) = self.judge(&place, id) {
@@ -122,8 +122,8 @@ impl ExistenceCache {
         }
         let failures = self.failures(&place);
         let _asking = self.asking.lock().await;
-        // Somebody else may have asked meanwhile. Where nobody answers one try is enough for all
-        // who wait for it.
+        // Another caller may have asked meanwhile. If its request had no answer, that one try
+        // counts for all concurrent waits.
         if let Some(verdict) = self.judge(&place, id) {
             return verdict;
         }
@@ -140,7 +140,7 @@ impl ExistenceCache {
                 self.known().entry(place).or_default().failures += 1;
                 None
             }
-            // Who may watch need not be allowed to read tasks.
+            // A watcher may have no permission to read tasks.
             Ok(LastIdLookup::Nothing) | Err(_) => {
                 self.known().entry(place).or_default().told.get_or_insert(AssignedIds::Nothing);
                 None
@@ -148,12 +148,12 @@ impl ExistenceCache {
         }
     }
 
-    /// How often nobody has answered.
+    /// The number of requests without an answer.
     fn failures(&self, place: &TopicPartition) -> u64 {
         self.known().get(place).map_or(0, |known| known.failures)
     }
 
-    /// What is known without asking; the outer `None` if the broker has to be asked.
+    /// The verdict from the cache; the outer `None` if the broker must be asked.
     fn judge(&self, place: &TopicPartition, id: TaskId) -> Option<Option<String>> {
         match self.known().get(place)?.told? {
             AssignedIds::Nothing => Some(None),
@@ -195,7 +195,7 @@ impl ExistenceCache {
     }
 }
 
-/// What the broker tells.
+/// The broker's answer.
 enum LastIdLookup {
     NoSuchPartition(String),
     Last(Position),

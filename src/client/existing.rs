@@ -1,21 +1,22 @@
-//! Queues that do not exist are told, and not made by whoever looks at them.
+//! Reports queues that do not exist, instead of creating them by looking at them.
 //!
-//! Brokers make topics when they are first used: a ledger and a metadata topic beside a task topic
-//! that is misspelt would be a queue of which nobody knows. So whatever reads a queue asks for its
-//! task topic first, which creates nothing. Who submits to a queue or works on it makes it, and a
-//! watch may come before both.
+//! Brokers create topics on first use: reading a queue under a misspelt name would create its
+//! ledger and metadata topic. So every read of a queue first checks that its task topic exists,
+//! which creates nothing. Submitters and workers create the queue; a watch may start before it
+//! exists.
 
 use super::{Client, Queue};
 use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::{TransportError, TransportErrorKind};
 
 impl Queue {
-    /// Whether the queue exists: whether its task topic does. Makes nothing. `true` where the broker does not tell: one before 3.0.6, or one that refuses to.
+    /// Whether the queue exists, that is, whether its task topic does. Creates nothing. Returns
+    /// `true` if the broker does not tell: versions before 3.0.6, or one that denies the request.
     ///
-    /// What reads a queue does so by itself, such as [`tasks`](Self::tasks) or
-    /// [`history`](Self::history), and fails with [`TransportErrorKind::NotFound`] if there is
-    /// none. A [`watch`](Client::watch) may begin before there is a queue, and its settings and
-    /// schedules may be made before it.
+    /// Methods that read a queue, such as [`tasks`](Self::tasks) or [`history`](Self::history),
+    /// check this themselves and fail with [`TransportErrorKind::NotFound`]. A
+    /// [`watch`](Client::watch) may begin before the queue exists, and settings and schedules may
+    /// be created before it.
     ///
     /// ```no_run
     /// # async fn pause(client: longhaul::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -27,23 +28,24 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// When the broker cannot be reached, or the topic's name is not usable.
+    /// When the broker cannot be reached, or the topic's name is invalid.
     pub async fn exists(&self) -> Result<bool, TransportError> {
         let names = self.names().map_err(|error| self.unusable(error))?;
         self.client.inner.existence.has_queue(&names.task).await
     }
 
-    /// Whether a queue has topics for tasks of this priority, as
+    /// Whether the queue has topics for tasks of this priority;
     /// [`topics::setup_levels`](crate::topics::setup_levels) and workers with
-    /// [levels](crate::WorkerBuilder::levels) make them. Where it has none such a task waits until
-    /// somebody works there. Makes nothing; `true` where the broker does not tell.
+    /// [levels](crate::WorkerBuilder::levels) create them. Without them, a task of this priority
+    /// waits until a worker consumes that level. Creates nothing. Returns `true` if the broker does
+    /// not tell.
     ///
     /// # Errors
     /// As [`exists`](Self::exists).
     pub async fn has_level(&self, priority: Priority) -> Result<bool, TransportError> {
         let level = self.names().and_then(|queue| self.client.level_names(&queue, priority));
         let level = level.map_err(|error| self.unusable(error))?;
-        // A submission creates the task topic of its level, and no ledger.
+        // A submission creates only the task topic of its level, so this checks the ledger.
         self.client.inner.transport.exists(&level.ledger).await
     }
 
@@ -53,8 +55,8 @@ impl Queue {
 }
 
 impl Client {
-    /// Refuses a queue that does not exist, before anything beside its task topic is opened. An
-    /// error that may pass is met by whoever goes on.
+    /// Fails if the queue does not exist, before any topic other than its task topic is opened.
+    /// Transient errors are ignored: the operation that follows meets them.
     pub(super) async fn require_queue(&self, names: &TopicNames) -> Result<(), TransportError> {
         match self.inner.existence.has_queue(&names.task).await {
             Ok(false) => {

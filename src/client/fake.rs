@@ -1,5 +1,4 @@
-//! A scripted broker for the tests of the client: logs in memory, and failures where a test asks
-//! for them.
+//! A scripted broker for the client's tests: in-memory logs, and failures on request.
 
 use crate::transport::{
     Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, PublishError, Publisher,
@@ -15,22 +14,22 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// What becomes of the next publish.
+/// The outcome of the next publish.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ScriptedFate {
-    /// As without a script.
+    /// Stored with a receipt, as without a script.
     Stored,
     /// Stored, but the receipt is lost.
     Unknown,
     Refused,
-    /// The publisher had failed before and says so.
+    /// The publisher has failed before and reports it.
     PublisherLost,
 }
 
 #[derive(Debug)]
 pub(super) struct Fake {
     world: Mutex<FakeBroker>,
-    /// Rings at every change.
+    /// Notifies of every change.
     bell: watch::Sender<()>,
 }
 
@@ -40,7 +39,7 @@ pub(super) struct FakeBroker {
     pub(super) partitions: HashMap<String, u32>,
     /// Topics that do not exist.
     pub(super) missing: HashSet<String>,
-    /// What was opened of any topic, by publishers, followers and fetches.
+    /// Topics opened by publishers, followers and fetches.
     pub(super) opened: Vec<String>,
     pub(super) fates: VecDeque<ScriptedFate>,
     /// Errors of the next followers to be opened.
@@ -49,15 +48,15 @@ pub(super) struct FakeBroker {
     /// Errors of the next publishers to be opened.
     pub(super) publisher_refusals: VecDeque<TransportErrorKind>,
     pub(super) followers_opened: usize,
-    /// Where the followers of metadata topics started.
+    /// Start positions of the followers of metadata topics.
     pub(super) starts: Vec<Start>,
     /// Errors of the next followers of task topics.
     pub(super) looker_refusals: VecDeque<TransportErrorKind>,
-    /// Followers of task topics, those that could not be opened included.
+    /// Followers of task topics, failed opens included.
     pub(super) lookers_opened: usize,
-    /// Messages that were fetched, or not found.
+    /// Fetches, including those that found nothing.
     pub(super) fetched: usize,
-    /// What is said to stand last although it has gone.
+    /// A last position to report although its message is gone.
     pub(super) last_before: Option<Position>,
     /// Followers opened before this many breaks are broken.
     breaks: usize,
@@ -68,7 +67,7 @@ pub(super) fn error(kind: TransportErrorKind) -> TransportError {
 }
 
 impl FakeBroker {
-    /// A follower of a task topic is opened. Returns the error that it gets, if any.
+    /// Counts the opening of a follower of a task topic. Returns the scripted error, if any.
     fn refuse_looker(&mut self) -> Option<TransportErrorKind> {
         self.lookers_opened += 1;
         self.looker_refusals.pop_front()
@@ -84,7 +83,7 @@ impl Fake {
         self.world.lock().unwrap()
     }
 
-    /// Appends a message, whose position is where it lands.
+    /// Appends a message and sets its position.
     pub(super) fn append(&self, topic: &TopicPartition, mut message: Message) -> Position {
         let position = {
             let mut world = self.world();
@@ -112,7 +111,7 @@ fn message(key: Option<String>, payload: Bytes) -> Message {
     Message { key, payload, ..Message::at(position(0)) }
 }
 
-/// An entry of the metadata topic, at this place.
+/// An entry of the metadata topic at this position.
 pub(super) fn entry(at: u64, metadata: &TaskMetadata, epoch: Option<u32>) -> Message {
     let json = serde_json::to_vec(metadata).unwrap();
     let properties = epoch.map(|epoch| view_properties(epoch, "owner")).unwrap_or_default();
@@ -196,11 +195,11 @@ impl Transport for FakeTransport {
         follow: Follow,
     ) -> Result<Box<dyn Follower>, TransportError> {
         self.0.world().opened.push(topic.topic.clone());
-        // Those of task topics are opened to ask for the last id.
+        // Followers of task topics are opened to ask for the last id.
         let looks = !topic.topic.ends_with("-metadata") && !topic.topic.ends_with("-register");
         let refusal = looks.then(|| self.0.world().refuse_looker()).flatten();
         if let Some(kind) = refusal {
-            // Who waits for an answer can be waited for.
+            // The delay lets other callers wait for the same answer.
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             return Err(error(kind));
         }

@@ -1,8 +1,8 @@
-//! Submits with a key: of all messages with the key one is the task, and every submit answers with
-//! that one.
+//! Submits with a key: of all messages with the key exactly one becomes the task, and every submit
+//! returns that task.
 //!
-//! The message is published first and bound to its key then, so nothing is ever reserved: a
-//! submitter may die anywhere. A second message of the key costs a message that is closed unseen.
+//! The message is published first and bound to its key afterwards. Nothing is reserved, so a
+//! submitter may die at any point. A second message with the key is closed without running.
 
 mod turns;
 
@@ -19,20 +19,19 @@ use longhaul_core::protocol::register::{Digest, KeyKind, KeyName, Keys, QueueTas
 use longhaul_core::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE};
 use std::collections::BTreeMap;
 
-/// Binds of one submit. One is enough, unless the broker fails.
+/// The most binds of one submit. One is enough, unless the broker fails.
 const BINDS_MAX: usize = 3;
 
 impl Submission {
-    /// Of all tasks with this idempotency key one is run, until its workers have forgotten the key,
-    /// by default 7 days or more after the end of that task
-    /// ([`WorkerBuilder::key_retention`](crate::WorkerBuilder::key_retention)). Every submit with
-    /// it answers with that one: also one that is repeated because the first had no answer, and one
-    /// after a restart. Text of 1 to 256 bytes.
+    /// Sets the idempotency key, a text of 1 to 256 bytes. Of all tasks with the key only one runs,
+    /// and every submit with it returns that task: also a repeated submit after a lost answer, and
+    /// one after a restart. Workers forget the key after the end of that task, by default 7 days
+    /// later or more ([`WorkerBuilder::key_retention`](crate::WorkerBuilder::key_retention)).
     ///
-    /// The key belongs to the queue, whatever the priority: the answer is that one task, on the
-    /// topic of its own priority.
+    /// The key belongs to the queue, whatever the priority: the returned task is on the topic of
+    /// its own priority.
     ///
-    /// The first submit with a key makes the client read the register, and follow it from then on.
+    /// On the first submit with a key the client reads the register, and follows it from then on.
     ///
     /// ```no_run
     /// use longhaul::{Client, Text};
@@ -51,35 +50,35 @@ impl Submission {
         self.property(IDEMPOTENCY_KEY, key)
     }
 
-    /// Of all tasks with this dedupe key that are not over one is run, and a submit with it answers
-    /// with that one. When that task is over, as the metadata topic shows it, the key is free, and
-    /// the next submit makes a task. Text of 1 to 256 bytes; a task has an idempotency key or a
-    /// dedupe key, not both.
+    /// Sets the dedupe key, a text of 1 to 256 bytes. Of all unfinished tasks with the key only one
+    /// runs, and a submit with it returns that task. When the metadata topic shows the end of that
+    /// task, the key is free, and the next submit creates a task. A task has an idempotency key or
+    /// a dedupe key, not both.
     pub fn dedupe_key(self, key: impl Into<String>) -> Self {
         self.property(DEDUPE_KEY, key)
     }
 
-    /// With a dedupe key: this task takes the place of the one that holds the key, instead of the
-    /// other way round, if that is not over.
+    /// With a dedupe key: this task replaces the unfinished task that holds the key.
     ///
-    /// - One that does not run, whether it is new, scheduled, between two attempts, or waits for
-    ///   others, is closed as cancelled: its entry on the metadata topic says `Superseded by` and
-    ///   the id of this task ([`TaskMetadata::superseded_by`](crate::TaskMetadata::superseded_by)).
-    /// - One that runs is not touched. This task waits, without a slot, and is run when that one is
-    ///   over: an update that comes too late is not lost. Should that one fail and have attempts
-    ///   left, it is closed then.
+    /// - If the earlier task does not run (it is new, scheduled, between two attempts, or waits for
+    ///   others), it is closed as cancelled. Its entry on the metadata topic says `Superseded by`
+    ///   and the id of this task
+    ///   ([`TaskMetadata::superseded_by`](crate::TaskMetadata::superseded_by)).
+    /// - If the earlier task runs, it is not touched. This task waits, without a slot, and runs
+    ///   when the earlier one is over, so a late update is not lost. If the earlier one then fails
+    ///   with attempts left, it is closed instead of retried.
     ///
-    /// All of the earlier task is replaced: payload, headers, scheduled time, expiry and limits.
-    /// Whoever wants to change one thing and to keep the rest submits the rest again. Of two that
-    /// overwrite each other the later message counts, and the answer is the task of this one, which
-    /// may be superseded in its turn, or the later one if that stands already. A task that waits
-    /// for the earlier one (`AFTER`) finds that it has no result.
+    /// The whole earlier task is replaced: payload, headers, scheduled time, expiry and limits. To
+    /// change one thing, submit the rest again as well. If two submits overwrite each other, the
+    /// later message wins. The submit returns its own task, which may be superseded in turn, or the
+    /// later task if that one is already bound. A task that waits for the earlier one (`AFTER`)
+    /// finds that it has no result.
     ///
-    /// Ids say which of two messages is the later one where both are in one partition of one topic.
-    /// So all tasks with a dedupe key go to the partition of the key, and a task with the key that
-    /// is elsewhere is not overwritten: the answer is that one, as it is without this. It may be on
-    /// the topic of another priority, have been published by a producer that has not set the key as
-    /// the key of its message, or before the topic had as many partitions.
+    /// Ids order two messages only within one partition of one topic. So all tasks with a dedupe
+    /// key go to the partition of the key. A task elsewhere is not overwritten; the submit then
+    /// returns it, as without `overwrite`. A task is elsewhere if it is on the topic of another
+    /// priority, if its producer did not set the key as the message key, or if it was published
+    /// when the topic had fewer partitions.
     ///
     /// ```no_run
     /// use longhaul::{Client, Text};
@@ -99,15 +98,15 @@ impl Submission {
         self.property(OVERWRITE, "true")
     }
 
-    /// With a key: refuses a task whose payload differs from that of the task which holds the key,
-    /// by [`SubmitError::Conflict`]. Without this the answer is that task, whatever its payload.
+    /// With a key: fails with [`SubmitError::Conflict`] if the task that holds the key has another
+    /// payload. Without `strict` the submit returns that task, whatever its payload.
     pub const fn strict(mut self) -> Self {
         self.strict = true;
         self
     }
 }
 
-/// The key that a message is submitted with.
+/// The key of a submission, if it has one.
 pub(super) fn key_of(
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<KeyName>, SubmitError> {
@@ -125,7 +124,7 @@ pub(super) fn key_of(
     name.map(Some).map_err(|error| SubmitError::KeyLength(error.0))
 }
 
-/// Whether a task takes the place of the one that holds its key.
+/// Whether the task replaces the one that holds its key.
 fn overwrites(properties: &BTreeMap<String, String>) -> Result<bool, SubmitError> {
     match properties.get(OVERWRITE).map(String::as_str) {
         None | Some("false") => Ok(false),
@@ -138,8 +137,8 @@ fn overwrites(properties: &BTreeMap<String, String>) -> Result<bool, SubmitError
 }
 
 impl Client {
-    /// The partition for a task with this key. Those with one order key are in one, and those with
-    /// one dedupe key, where ids say which of them is the later.
+    /// The partition for a task with this key. Tasks with one order key, and tasks with one dedupe
+    /// key, share a partition, where ids order them.
     async fn place_of(
         &self,
         topic: &str,
@@ -179,7 +178,7 @@ impl Client {
         };
         loop {
             match register.look(|keys| keys.submitting(&name, own, lane)) {
-                // Each of those that overwrite is a task of its own, whoever comes first.
+                // Each overwriting submit is a task of its own, in any order, so it takes no turn.
                 Submitting::Submit if turn.is_none() && lane.is_none() => {
                     turn = Some(registers.turns.take(&queue.register, &name).await);
                 }
@@ -229,7 +228,7 @@ fn has_other_payload(
     of_task.is_some_and(|digest| digest != own)
 }
 
-/// Whoever submits with a key may do so again.
+/// A submit with a key may be repeated safely.
 fn safe_to_repeat(error: SubmitError) -> SubmitError {
     if let SubmitError::Unknown(cause) = error { SubmitError::Unbound(cause) } else { error }
 }

@@ -1,7 +1,7 @@
 //! The client submits tasks, waits for results, watches and cancels tasks, and starts workers.
 //!
-//! Until its last clone is dropped it keeps a publisher open for each partition that it published
-//! to, and a follower for each partition of a metadata topic that it was asked about.
+//! Until its last clone is dropped, the client keeps open a publisher for each partition that it
+//! published to, and a follower for each metadata partition that it was asked about.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -92,7 +92,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection to a Pulsar cluster. Cheap to clone; keep one: it keeps what it opened and read.
+/// A connection to a Pulsar cluster. Cheap to clone. Keep one client: it reuses its connections and
+/// what it has read.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -117,17 +118,17 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<ClientCore>,
-    /// Who acts upon tasks by this client.
+    /// The operator named in records of this client's actions on tasks.
     operator: Arc<str>,
 }
 
 #[derive(Debug)]
 struct ClientCore {
     settings: ClientSettings,
-    /// What workers do before they start.
+    /// Checks that workers make before they start.
     preflight: Preflight,
     transport: Arc<dyn Transport>,
-    /// How its followers stand with the broker.
+    /// The connection state of each follower.
     connections: Arc<Connections>,
     routes: Routes,
     publishers: Publishers,
@@ -165,27 +166,27 @@ struct ClientSettings {
     #[cfg(feature = "admin")]
     admin_url: Option<String>,
     subscription: String,
-    /// By task topic, as it was given; by its full name in a client.
+    /// By task topic: as given to the builder; by full name once connected.
     overrides: BTreeMap<String, TopicOverrides>,
     codecs: Codecs,
     java_attempts: Option<u32>,
     operator: Option<String>,
-    /// Its workers start here, and not on Pulsar.
+    /// The test engine in which workers start, in place of Pulsar.
     #[cfg(feature = "testing")]
     engine: Option<EngineRef>,
 }
 
-/// A connection could not be made. Its text names address and cause.
+/// A connection could not be made. The error text names the address and the cause.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The broker cannot be reached, or refuses.
+    /// The broker cannot be reached, or refuses the connection.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A topic or the subscription has a name that is not usable.
+    /// The name of a topic or of the subscription is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// The admin URL, or what it is used with, is not usable. Nothing was asked there yet.
+    /// The admin URL, or an option used with it, is invalid. No request was sent to it yet.
     #[cfg(feature = "admin")]
     #[error(transparent)]
     Admin(#[from] AdminError),
@@ -195,12 +196,12 @@ impl Client {
     /// Connects to `pulsar://host:port` or `pulsar+ssl://host:port`.
     ///
     /// # Errors
-    /// When the broker cannot be reached or refuses, within seconds.
+    /// Fails within seconds when the broker cannot be reached or refuses.
     pub async fn connect(service_url: impl Into<String>) -> Result<Self, ConnectError> {
         Self::builder(service_url).connect().await
     }
 
-    /// A client with credentials, a certificate authority, or other names than the default ones.
+    /// Builds a client with credentials, a certificate authority, or names other than the defaults.
     pub fn builder(service_url: impl Into<String>) -> ClientBuilder {
         let options = ConnectOptions::new(service_url);
         let (subscription, overrides) = (DEFAULT_SUBSCRIPTION.to_owned(), BTreeMap::new());
@@ -219,7 +220,7 @@ impl Client {
         ClientBuilder { settings }
     }
 
-    /// A client on any transport. Its workers still connect to Pulsar by themselves.
+    /// A client on any transport. Its workers still open their own connections to Pulsar.
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     #[must_use]
@@ -227,7 +228,8 @@ impl Client {
         Self::new(Self::builder(String::new()).settings, Preflight::default(), transport)
     }
 
-    /// A worker on a task topic, with the client's subscription. It opens its own connections.
+    /// Builds a worker on a task topic, with the client's subscription. The worker opens its own
+    /// connections.
     pub fn worker<P: TaskProcessor>(
         &self,
         task_topic: impl Into<String>,
@@ -237,8 +239,8 @@ impl Client {
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides.clone();
         let preflight = self.inner.preflight.clone();
-        // Its worker makes the task topic, at the latest when it consumes it: until then who looks
-        // at the queue by this client names no wrong one.
+        // The worker creates the task topic when it consumes it, at the latest. Until then this
+        // client must not report the queue as missing.
         if let Ok(names) = self.names(&task_topic) {
             self.inner.existence.note_queue(&names.task);
         }
@@ -254,7 +256,7 @@ impl Client {
         LeasesBuilder::new(self.worker(task_topic, Lessor))
     }
 
-    /// A client in a test engine: its workers start there, too.
+    /// A client in a test engine. Its workers start in the same engine.
     #[cfg(feature = "testing")]
     pub(crate) fn in_engine(engine: EngineRef, transport: Arc<dyn Transport>) -> Self {
         let mut settings = Self::builder(String::new()).settings;
@@ -262,11 +264,11 @@ impl Client {
         Self::new(settings, Preflight::default(), transport)
     }
 
-    /// Decodes task and result of an entry that names a [`codec`](TaskMetadata::codec), which it
-    /// does not any more then. Others stay as they are. [`wait`](Self::wait) does so by itself.
+    /// Decodes the task and result of an entry that names a [`codec`](TaskMetadata::codec), and
+    /// clears that name. Other entries stay unchanged. [`wait`](Self::wait) decodes by itself.
     ///
     /// # Errors
-    /// When this client has no codec of that name, or the bytes are not of that codec.
+    /// When this client has no codec of that name, or the codec cannot decode the bytes.
     pub fn decode(&self, mut metadata: TaskMetadata) -> Result<TaskMetadata, PayloadError> {
         let Some(name) = metadata.codec.take() else { return Ok(metadata) };
         let codec = self.inner.settings.codecs.get(&name)?;
@@ -309,7 +311,7 @@ impl Client {
         TopicNames::with_overrides(task_topic, &settings.subscription, &overrides)
     }
 
-    /// The topics of a level of a queue.
+    /// The topics of one priority level of a queue.
     fn level_names(
         &self,
         queue: &TopicNames,
@@ -322,14 +324,14 @@ impl Client {
 }
 
 impl ClientSettings {
-    /// What was said about this task topic.
+    /// The overrides given for this task topic.
     fn overrides_of(&self, task_topic: &str) -> TopicOverrides {
         TopicOverrides::of(&self.overrides, task_topic)
     }
 
-    /// Checks the names, and knows the task topics by their full ones.
+    /// Checks the names, and keys the overrides by the full name of the task topic.
     fn check(mut self) -> Result<Self, TopicNameError> {
-        // Any topic will do: a subscription that is not usable is not usable with any.
+        // The topic is arbitrary: an invalid subscription is invalid with every topic.
         TopicNames::new("tasks", &self.subscription)?;
         let mut overrides = BTreeMap::new();
         for (topic, of_topic) in self.overrides {
@@ -347,8 +349,8 @@ impl ClientBuilder {
         self.credentials(Credentials::token(token))
     }
 
-    /// Authenticates with the token in a file, read again for every connection and challenge, so that a
-    /// token may be rotated while workers run.
+    /// Authenticates with the token in a file. The file is read again for every connection and
+    /// challenge, so the token may be rotated while workers run.
     pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
         self.credentials(Credentials::token_file(path))
     }
@@ -364,14 +366,14 @@ impl ClientBuilder {
         self.credentials(Credentials::oauth2(options))
     }
 
-    /// Authenticates with these credentials. The last ones given count.
+    /// Authenticates with these credentials. The last call wins.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.settings.options.credentials = credentials;
         self
     }
 
-    /// Shows a PEM certificate to the broker and to the admin API, over `pulsar+ssl://`. Without
-    /// other credentials it authenticates the client.
+    /// Presents a PEM certificate to the broker (over `pulsar+ssl://`) and to the admin API.
+    /// Without other credentials it authenticates the client.
     pub fn client_certificate(
         mut self,
         certificate_pem: impl Into<Vec<u8>>,
@@ -385,14 +387,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts these certificate authorities (PEM) besides those of the system.
+    /// Trusts these certificate authorities (PEM) in addition to the system's.
     pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.settings.options.tls.ca_certificate_pem = Some(pem.into());
         self
     }
 
-    /// The same as [`client_certificate`](Self::client_certificate), from files that are read for each
-    /// connection; the admin API is shown what they hold when the client connects.
+    /// As [`client_certificate`](Self::client_certificate), from files. They are read again for
+    /// each connection to the broker; the admin API gets their content as of `connect`.
     pub fn client_certificate_files(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -407,74 +409,77 @@ impl ClientBuilder {
         self
     }
 
-    /// The same as [`ca_certificate`](Self::ca_certificate), in a file, which is read again for
-    /// each connection.
+    /// As [`ca_certificate`](Self::ca_certificate), from a file that is read again for each
+    /// connection.
     pub fn ca_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.settings.options.tls.ca_certificate_path = Some(path.into());
         self
     }
 
-    /// The name of the broker's `advertisedListeners` by which lookups are answered.
+    /// Sets the listener, one of the broker's `advertisedListeners`, whose addresses lookups
+    /// return.
     pub fn listener_name(mut self, name: impl Into<String>) -> Self {
         self.settings.options.listener_name = Some(name.into());
         self
     }
 
-    /// Silence after which a broker is asked whether it is there (30 s by default). After twice that
-    /// its connection is given up.
+    /// Sets the silence after which the client pings a broker (30 s by default). After twice that
+    /// time it closes the connection.
     pub fn keep_alive(mut self, time: Duration) -> Self {
         self.settings.options.keep_alive = time;
         self
     }
 
-    /// How long a broker may take to answer a question, or to confirm a publish. Default 30 s.
+    /// Sets how long a broker may take to answer a request or to confirm a publish. Default: 30 s.
     pub fn answer_time(mut self, time: Duration) -> Self {
         self.settings.options.answer_time = time;
         self
     }
 
-    /// What the broker's statistics call the consumers of this client and its workers, such as a host
-    /// or pod. The default names the process and is otherwise random.
+    /// Sets the name of this client's and its workers' consumers in the broker's statistics, such
+    /// as a host or pod. The default names the process and is otherwise random.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.options.name = name.into();
         self
     }
 
-    /// The subscription of the client's workers, and of those that it waits for, watches and cancels.
-    /// Names of topics follow from it. Each subscription gets each task. Default: `longhaul`.
+    /// Sets the subscription of the client's workers, and of the workers whose tasks it waits for,
+    /// watches and cancels. Topic names are derived from it. Each subscription gets every task.
+    /// Default: `longhaul`.
     pub fn subscription(mut self, name: impl Into<String>) -> Self {
         self.settings.subscription = name.into();
         self
     }
 
-    /// Topics that belong to this task topic and have other names than the derived ones.
+    /// Sets the names of topics that belong to this task topic, in place of the derived names.
     pub fn topics(mut self, task_topic: impl Into<String>, overrides: TopicOverrides) -> Self {
         self.settings.overrides.insert(task_topic.into(), overrides);
         self
     }
 
-    /// Makes a codec known to the client and its workers: see [`Codec`].
+    /// Adds a codec to the client and its workers: see [`Codec`].
     pub fn codec(mut self, codec: impl Codec) -> Self {
         self.settings.codecs.add(codec);
         self
     }
 
-    /// The codec of submissions that name none ([`Submission::codec`]). Default: none.
+    /// Sets the codec of submissions that name none ([`Submission::codec`]). Default: none.
     pub fn encode_with(mut self, codec: impl Into<String>) -> Self {
         self.settings.codecs.default = Some(codec.into());
         self
     }
 
-    /// How many attempts workers of the Java reference have (their `maxTaskAttempts`). Their entries do
-    /// not say which failure is the last: without this number a wait for such a task ends when its
-    /// entry is evicted, and a view shows it as ready until then. Default: none.
+    /// Sets the number of attempts of workers of the Java reference (their `maxTaskAttempts`).
+    /// Their entries do not mark the last failure. Without this number, a wait for a failed task
+    /// ends only when its entry is evicted, and a view shows the task as ready until then. Default:
+    /// none.
     pub fn java_attempts(mut self, attempts: u32) -> Self {
         self.settings.java_attempts = Some(attempts);
         self
     }
 
-    /// The operator that records of actions on tasks name, up to 128 bytes. Default: the user of this
-    /// process at this machine.
+    /// Sets the operator named in records of actions on tasks, up to 128 bytes. Default: the user
+    /// of this process on this machine.
     pub fn operator(mut self, name: impl Into<String>) -> Self {
         self.settings.operator = Some(name.into());
         self
@@ -483,8 +488,8 @@ impl ClientBuilder {
     /// Connects.
     ///
     /// # Errors
-    /// When the broker cannot be reached or refuses, within seconds, or a name or the admin URL is
-    /// not usable.
+    /// When the broker cannot be reached or refuses (within seconds), or when a name or the admin
+    /// URL is invalid.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let settings = self.settings.check()?;
         #[cfg(feature = "admin")]

@@ -1,8 +1,8 @@
 //! Publishers, one per topic partition, kept open while the client lives.
 //!
-//! A service owns each publisher, which is opened again when it has failed. It hands every message
-//! over once: what was handed over and has no receipt is of unknown fate, and only the caller can
-//! know whether sending it again does harm.
+//! A service owns each publisher and reopens it after a failure. It sends every message once: a
+//! message without a receipt is of unknown fate, and only the caller can tell whether sending it
+//! again does harm.
 
 use super::service::BackgroundTasks;
 use crate::supervise::{Connections, KeptPublisher, SessionSupervisor};
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
-/// Messages that wait for a publisher; the callers of further ones wait for a place.
+/// The most messages queued for a publisher; further callers wait for room.
 const QUEUE_MAX: usize = 256;
 
 /// Why there is no receipt.
@@ -23,7 +23,7 @@ const QUEUE_MAX: usize = 256;
 pub(super) enum PublishFailure {
     /// No publisher could be opened: the message is not stored and never will be.
     NotSent(TransportError),
-    /// The message was handed over.
+    /// The message was sent.
     Sent(PublishError),
 }
 
@@ -31,7 +31,7 @@ pub(super) enum PublishFailure {
 #[derive(Debug)]
 pub(super) struct Publishers {
     transport: Arc<dyn Transport>,
-    /// The log tells no outage of them: whoever publishes is told.
+    /// Outages are not logged: each publish reports them.
     connections: Arc<Connections>,
     queues: Mutex<HashMap<TopicPartition, mpsc::Sender<PublishJob>>>,
     tasks: BackgroundTasks,
@@ -49,8 +49,8 @@ impl Publishers {
         Self { transport, connections, queues: Mutex::default(), tasks: BackgroundTasks::default() }
     }
 
-    /// Publishes a message and waits for its receipt. A caller that gives up leaves the fate of the
-    /// message open, once it has been handed over.
+    /// Publishes a message and waits for its receipt. If the caller drops this after the message
+    /// was queued, the message may or may not be published.
     pub(super) async fn publish(
         &self,
         topic: &TopicPartition,
@@ -79,15 +79,15 @@ impl Publishers {
     }
 }
 
-/// The service of one partition.
+/// The service of one partition's publisher.
 async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<PublishJob>) {
     while let Some(PublishJob { message, answer }) = jobs.recv().await {
         if answer.is_closed() {
             continue;
         }
         match publisher.ready_persistently().await {
-            // Who has given up while no publisher could be opened was told that it is not sent, or
-            // not known.
+            // A caller that gave up while no publisher could be opened treats its message as not
+            // sent or unknown: do not send it.
             Ok(()) if answer.is_closed() => {}
             Ok(()) => {
                 let told = |published: Published| published.map_err(PublishFailure::Sent);
@@ -97,8 +97,7 @@ async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<PublishJob
             Err(error) => {
                 let not_sent = || Err(PublishFailure::NotSent(error.clone()));
                 drop(answer.send(not_sent()));
-                // Who has waited as long as this one need not wait as long again for the same
-                // answer.
+                // The jobs queued behind this one get the same answer, without another wait.
                 while let Ok(job) = jobs.try_recv() {
                     drop(job.answer.send(not_sent()));
                 }

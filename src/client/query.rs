@@ -1,4 +1,4 @@
-//! Waits for the end of a task, and looks at one.
+//! Waits for the end of a task, and reads its current state.
 
 use super::shared_view::Unseen;
 use super::task_ref::TaskRef;
@@ -15,42 +15,41 @@ pub enum WaitError {
     /// The task failed for good.
     #[error("the task failed after {attempts} attempt{}: {reason}", if *attempts == 1 { "" } else { "s" })]
     Failed {
-        /// Why the last attempt failed, in the plainest words that there are: see
-        /// [`TaskMetadata::reason`].
+        /// Why the last attempt failed, in plain words: see [`TaskMetadata::reason`].
         reason: String,
-        /// What kind of end it was.
+        /// How the task ended.
         outcome: TaskOutcome,
-        /// How many attempts there were.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// The task ended, but its result cannot be read as the type asked for.
+    /// The task ended, but its result cannot be decoded as the requested type.
     #[error("the result cannot be decoded: {0}")]
     Decode(PayloadError),
-    /// No message of its topic has this id, and none ever will: the partition does not exist, or
-    /// the id was not given yet.
+    /// No message of the topic has this id, and none ever will: the partition does not exist, or
+    /// the id is beyond the last message.
     #[error("no task {task}: {cause}")]
     NoSuchTask {
-        /// What was waited for.
+        /// The task that was waited for.
         task: Box<TaskRef>,
-        /// Why it cannot be.
+        /// Why it cannot exist.
         cause: String,
     },
-    /// The task ended, and its entry was evicted before it was seen: the result is gone.
+    /// The task ended, and its entry was evicted before it was read: the result is gone.
     #[error("the task has ended and its result was evicted")]
     Evicted,
-    /// The task's topic is not one.
+    /// The name of the task's topic is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// The metadata topic cannot be followed. Says nothing about the task.
+    /// The metadata topic cannot be followed. This says nothing about the task.
     #[error("cannot follow the metadata topic")]
     Transport(#[source] TransportError),
 }
 
-/// Why a task could not be looked at.
+/// Why a task could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError {
-    /// The task's topic is not one.
+    /// The name of the task's topic is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The metadata topic cannot be read now.
@@ -61,17 +60,17 @@ pub enum GetError {
 impl Client {
     /// Waits for a task's result.
     ///
-    /// It has no time limit of its own: put a limit around it with [`tokio::time::timeout`].
-    /// Dropping the wait harms nothing. While the broker is away the wait goes on. An id that no
-    /// message can have is an error, as far as the broker tells the last one.
+    /// The wait has no time limit; set one with [`tokio::time::timeout`]. It may be dropped at any
+    /// time, and continues across broker outages. An id that no message can have is an error, as
+    /// far as the broker reports the topic's last id.
     ///
-    /// The first wait on a partition of a topic reads its metadata topic from the start; later ones
-    /// share what was read, for as long as the client lives. What is kept of each task that is not
-    /// evicted yet is where its last entry lies, some hundred bytes.
+    /// The first wait on a partition reads its metadata topic from the start; later waits share
+    /// what was read, as long as the client lives. For each task that is not evicted, the client
+    /// keeps the position of its last entry, some hundred bytes.
     ///
     /// # Errors
-    /// When the task failed for good, its result is of another type, or the metadata topic cannot
-    /// be followed.
+    /// When the task failed for good, its result has another type, or the metadata topic cannot be
+    /// followed.
     pub async fn wait<Output: FromPayload>(&self, task: &TaskRef) -> Result<Output, WaitError> {
         let mut end = self.end(task).await?;
         if end.codec.is_some() {
@@ -88,16 +87,17 @@ impl Client {
         })
     }
 
-    /// As [`wait`](Self::wait), for the whole entry with which the task ended, well or not.
+    /// As [`wait`](Self::wait), but returns the whole entry with which the task ended, in success
+    /// or failure.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), but a task that failed is no error here.
+    /// As [`wait`](Self::wait), except that a failed task is not an error.
     pub async fn wait_metadata(&self, task: &TaskRef) -> Result<TaskMetadata, WaitError> {
         Ok(Arc::unwrap_or_clone(self.end(task).await?))
     }
 
-    /// What the metadata topic shows of a task now; `None` when no worker has claimed it yet, or
-    /// its entry was evicted. Ends within a minute.
+    /// Returns the metadata entry of a task as of now; `None` when no worker has claimed the task
+    /// yet, or the entry was evicted. Ends within a minute.
     ///
     /// # Errors
     /// When the metadata topic cannot be read.
@@ -114,7 +114,7 @@ impl Client {
         let place = partition(names.metadata, task.id.partition);
         let objection = async {
             let cause = self.inner.existence.objection(&task.topic, task.id).await?;
-            // What is shown did exist, even if its topic is another one by now.
+            // A task that is shown did exist, even if its topic was recreated since.
             let shown = self.inner.views.look(&place, task.id).await;
             (!matches!(shown, Ok(Some(_)))).then_some(cause)
         };

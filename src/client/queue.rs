@@ -1,5 +1,5 @@
-//! A queue by its name, and its settings, read and changed by people: limits, and what applies to
-//! tasks that do not say it.
+//! A queue, named by its task topic, and its settings: limits, and defaults for tasks whose
+//! messages do not set them.
 
 use super::registers::FollowedRegister;
 use super::{Client, DocumentError, TaskRef, TaskView, TaskViewError};
@@ -10,10 +10,10 @@ use longhaul_core::protocol::register::DocumentName;
 use longhaul_core::settings::{QueueSettings, QueueSettingsError};
 use longhaul_core::task::TaskId;
 
-/// So often a change that depends on no version is tried again when somebody else was quicker.
+/// How often an unconditional change is retried after a conflicting change.
 const CONFLICTS_MAX: usize = 10;
 
-/// A queue of a client: see [`Client::queue`]. Cheap to make and to clone.
+/// A queue of a client: see [`Client::queue`]. Cheap to create and to clone.
 ///
 /// | what for | methods |
 /// |---|---|
@@ -27,23 +27,23 @@ const CONFLICTS_MAX: usize = 10;
 pub struct Queue {
     pub(super) client: Client,
     topic: String,
-    /// The view that answers, in place of one that is read for each question.
+    /// The view that answers, in place of a new one per question.
     view: Option<TaskView>,
 }
 
-/// Settings as they stand.
+/// The current settings and their version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VersionedSettings {
-    /// Counts the changes; 0 if there was none yet.
+    /// The number of changes so far; 0 without any.
     pub version: u64,
-    /// What they say.
+    /// The settings.
     pub settings: QueueSettings,
 }
 
 impl Client {
-    /// A queue, named by its task topic. This asks nobody: a queue is looked for when one of its
-    /// methods is called.
+    /// Returns a queue, named by its task topic. This sends no request: the methods of the queue
+    /// check that it exists.
     ///
     /// ```no_run
     /// use longhaul::ops::DocumentError;
@@ -69,15 +69,15 @@ impl Client {
 }
 
 impl Queue {
-    /// Lets [`why`](Self::why), [`drain`](Self::drain) and [`purge`](Self::purge) ask this view of
-    /// the queue's tasks. Without it each call reads a view of its own.
+    /// Makes [`why`](Self::why), [`drain`](Self::drain) and [`purge`](Self::purge) use this view of
+    /// the queue's tasks. Without it, each call reads its own view.
     #[must_use]
     pub fn with_view(mut self, view: &TaskView) -> Self {
         self.view = Some(view.clone());
         self
     }
 
-    /// The view that was given, or one that is read now.
+    /// The view set by `with_view`, or a new one.
     pub(super) async fn view(&self) -> Result<TaskView, TaskViewError> {
         match &self.view {
             Some(view) => Ok(view.clone()),
@@ -85,7 +85,7 @@ impl Queue {
         }
     }
 
-    /// The view that was given, or one of the claimed tasks that is read now.
+    /// The view set by `with_view`, or a new one of the claimed tasks.
     pub(super) async fn view_of_claimed(&self) -> Result<TaskView, TaskViewError> {
         match &self.view {
             Some(view) => Ok(view.clone()),
@@ -93,7 +93,7 @@ impl Queue {
         }
     }
 
-    /// The task topic, as it was given.
+    /// The task topic, as given.
     pub(super) fn topic(&self) -> &str {
         &self.topic
     }
@@ -103,7 +103,7 @@ impl Queue {
         self.client.names(&self.topic)
     }
 
-    /// The topics of the queue, which exists.
+    /// The topics of the queue. Fails if it does not exist.
     pub(super) async fn existing<E>(&self) -> Result<TopicNames, E>
     where
         E: From<TopicNameError> + From<TransportError>,
@@ -118,12 +118,12 @@ impl Queue {
         Ok(TaskRef { topic: self.names()?.task, id })
     }
 
-    /// The settings that stand: limits that hold over all workers, and what applies to tasks whose
-    /// messages do not say it.
+    /// Reads the current settings: limits over all workers, and defaults for tasks whose messages
+    /// do not set them.
     ///
     /// # Errors
     /// When the register cannot be read. [`DocumentError::Invalid`] when this version of longhaul
-    /// cannot read the settings that stand: see [`Queue::repair`].
+    /// cannot read the current settings: see [`Queue::repair`].
     pub async fn settings(&self) -> Result<VersionedSettings, DocumentError> {
         let (register, name) = self.register().await?;
         let (version, content) = register.look_at_documents(|documents| {
@@ -138,14 +138,14 @@ impl Queue {
         Ok(VersionedSettings { version, settings })
     }
 
-    /// Changes the settings, if this version of them still stands, and returns the next one. Each
-    /// worker applies the change as soon as it has read it, within a second. Settings that this
-    /// version of longhaul does not know stay as they are.
+    /// Changes the settings if `expected_version` is still current, and returns the new version.
+    /// Each worker applies the change as soon as it has read it, within a second. Settings unknown
+    /// to this version of longhaul stay as they are.
     ///
     /// # Errors
-    /// [`DocumentError::VersionConflict`] when another version stands: somebody else has changed
-    /// them meanwhile, and nothing was changed here. [`DocumentError::Invalid`] when a setting is
-    /// out of its bounds.
+    /// [`DocumentError::VersionConflict`] when another version is current: somebody else changed
+    /// the settings, and this call changed nothing. [`DocumentError::Invalid`] when a setting is
+    /// out of bounds.
     pub async fn update(
         &self,
         expected_version: u64,
@@ -159,15 +159,15 @@ impl Queue {
         self.write(expected_version, &settings).await
     }
 
-    /// Writes settings in the place of some that cannot be read, and returns their version: those
-    /// that apply meanwhile, the last that could be read, with this change; without a change, the
-    /// same again. What this version of longhaul cannot read another one may, which has written it:
-    /// then change it with that one. Settings that can be read are changed as well, whatever their
-    /// version.
+    /// Replaces settings that this version of longhaul cannot read, and returns the new version.
+    /// Workers meanwhile apply the last readable settings; `repair` writes those, with your change
+    /// applied. With an empty change it writes them again. The longhaul version that wrote the
+    /// unreadable settings can read them: prefer to change them with that version. Readable
+    /// settings are changed as well, whatever their version.
     ///
     /// # Errors
-    /// As [`Queue::update`]; when somebody else changes the settings at the same time it is tried
-    /// again, with those.
+    /// As [`Queue::update`]. After a conflicting change, `repair` starts again with the changed
+    /// settings.
     pub async fn repair(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, DocumentError> {
         let mut conflicts = 0;
         loop {
@@ -192,24 +192,23 @@ impl Queue {
         Ok((self.client.register_of(&names).await?, DocumentName::queue_settings()))
     }
 
-    /// Writes the version after this one.
+    /// Writes the settings as the version after this one.
     async fn write(&self, version: u64, settings: &QueueSettings) -> Result<u64, DocumentError> {
         let content = settings.to_document().map_err(|error| invalid(&error))?;
         let (register, name) = self.register().await?;
         self.client.change_document(&register, &name, (version, Bytes::from(content))).await
     }
 
-    /// From now on no worker begins a task, or another attempt of one. What runs goes on. Returns
-    /// the version that stands.
+    /// Pauses the queue: workers start no task and no further attempt. Running tasks continue.
+    /// Returns the new version.
     ///
     /// # Errors
-    /// As [`Queue::update`]; when somebody else changes the settings at the same time it is tried
-    /// again.
+    /// As [`Queue::update`]. After a conflicting change, `pause` tries again.
     pub async fn pause(&self) -> Result<u64, DocumentError> {
         self.set_paused(true).await
     }
 
-    /// Workers begin tasks again. Returns the version that stands.
+    /// Resumes the queue: workers start tasks again. Returns the new version.
     ///
     /// # Errors
     /// As [`Queue::pause`].

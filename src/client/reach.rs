@@ -1,5 +1,5 @@
-//! Whether a client reaches its cluster: told by the end of a connection and by what comes of the
-//! next ones, without asking.
+//! Whether a client reaches its cluster: derived from the end of a held connection and the results
+//! of reconnecting, without probes.
 
 use super::Client;
 use super::service::BackgroundTasks;
@@ -11,11 +11,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The longest wait before it is tried again to connect: somebody waits for the answer to a
-/// request.
+/// The longest pause between attempts to connect: callers wait for answers.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Whether a client reaches its cluster. Made by [`Client::reach`]; ends with the client.
+/// The client's reachability of its cluster. Created by [`Client::reach`]; ends with the client.
 ///
 /// ```no_run
 /// use longhaul::ops::ConnectionState;
@@ -35,14 +34,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Reach(watch::Receiver<Option<ClusterOutage>>);
 
-/// The cluster is not reached.
+/// The cluster is out of reach.
 #[derive(Clone, Debug)]
 struct ClusterOutage {
     since: Moment,
     cause: TransportError,
 }
 
-/// Whether a client reaches its cluster, for all who have asked.
+/// The shared state of all [`Reach`]es of a client.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     told: OnceLock<watch::Receiver<Option<ClusterOutage>>>,
@@ -50,10 +49,10 @@ pub(super) struct Watched {
 }
 
 impl Client {
-    /// Tells from now on whether the client reaches its cluster: whether a host of the service URL
-    /// takes it in. It holds a connection for that, learns of its end at once, and connects again
-    /// with pauses of up to a second. That a host is reached does not mean that each topic is: its
-    /// broker may be another one.
+    /// Starts to report whether the client reaches its cluster, that is, whether a host of the
+    /// service URL accepts a connection. It holds one connection, notices its end at once, and
+    /// reconnects with pauses of up to a second. A reachable host does not imply that every topic
+    /// is reachable: another broker may serve it.
     pub fn reach(&self) -> Reach {
         let Watched { told, tasks } = &self.inner.reach;
         let told = told.get_or_init(|| {
@@ -66,15 +65,14 @@ impl Client {
 }
 
 impl Reach {
-    /// How it stands now.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> ConnectionState {
         state(self.0.borrow().as_ref())
     }
 
-    /// Waits until it stands otherwise than it was told last: a connection has come or gone, or the
-    /// next try to connect has failed. `None` when the client has gone. May be dropped and called
-    /// again.
+    /// Waits for a change since the last report: a connection was made or lost, or another attempt
+    /// to connect has failed. `None` when the client is gone. Cancel safe.
     pub async fn changed(&mut self) -> Option<ConnectionState> {
         self.0.changed().await.ok()?;
         Some(state(self.0.borrow_and_update().as_ref()))
@@ -90,7 +88,7 @@ fn state(outage: Option<&ClusterOutage>) -> ConnectionState {
     ConnectionState::Reconnecting { elapsed, cause }
 }
 
-/// Holds one connection after the other.
+/// Holds a connection, and reconnects when it ends.
 async fn keep(transport: Arc<dyn Transport>, tell: watch::Sender<Option<ClusterOutage>>) {
     let mut backoff = Backoff::up_to(fastrand::Rng::new(), PAUSE_MAX);
     loop {
@@ -133,8 +131,8 @@ mod tests {
         assert!(soon(reach.changed()).await.is_none(), "the client has gone");
     }
 
-    /// A listener that closes what it accepts is no broker: each try fails, and the outage lasts
-    /// since the first of them.
+    /// A listener that closes every connection is no broker: each attempt fails, and the outage
+    /// lasts since the first one.
     #[tokio::test]
     async fn an_outage_is_told_and_lasts_since_it_began() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! Registers, followed from the first submit with a key on: one follower for each, shared by all
-//! who submit. What a register says lies under a lock that is never held across a wait.
+//! Registers, followed from the first submit with a key on: one follower per register, shared by
+//! all submits. The content of a register is under a lock that is never held across an await.
 
 use super::keyed::Turns;
 use super::partition;
@@ -41,11 +41,11 @@ pub(super) struct Registers {
     tasks: BackgroundTasks,
     writer: OwnerId,
     serial: AtomicU64,
-    /// Of submits with keys.
+    /// The turns of submits with keys.
     pub(super) turns: Turns,
 }
 
-/// One register that is followed.
+/// A followed register.
 #[derive(Clone, Debug)]
 pub(super) struct FollowedRegister {
     topic: TopicPartition,
@@ -53,23 +53,22 @@ pub(super) struct FollowedRegister {
     seen: watch::Receiver<RegisterProgress>,
 }
 
-/// What it says.
+/// The content of the register.
 #[derive(Debug, Default)]
 struct RegisterView {
     fold: Register,
-    /// Documents that this client has published and that are not read back yet, or were, and what
-    /// came of them.
+    /// Documents published by this client, and their verdict once they are read back.
     awaited: BTreeMap<Stamp, Option<RegisterVerdict>>,
 }
 
-/// How far it was read.
+/// How far the register was read.
 #[derive(Clone, Debug)]
 enum RegisterProgress {
-    /// Not to its end.
+    /// Not yet to its end.
     NotYet,
-    /// To its end, and up to here.
+    /// To its end, and up to this position.
     To(Option<Position>),
-    /// It cannot be read, and nobody tries any more.
+    /// The register cannot be read, and the service has ended.
     Failed(TransportError),
 }
 
@@ -101,7 +100,7 @@ impl Registers {
 
     fn follow(&self, topic: &str) -> FollowedRegister {
         let mut all = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Its service ends when the first read has failed.
+        // The service ends when the first read fails; then this starts another.
         if let Some(followed) =
             all.get(topic).filter(|followed| followed.seen.has_changed().is_ok())
         {
@@ -124,8 +123,8 @@ impl Registers {
         followed
     }
 
-    /// Publishes that a task is to hold a key, and waits until that is read back: then the register
-    /// says what became of it.
+    /// Publishes a task's bind to a key, and waits until it is read back; the register then shows
+    /// the verdict.
     pub(super) async fn bind(
         &self,
         publishers: &Publishers,
@@ -137,14 +136,14 @@ impl Registers {
         self.publish(publishers, followed, &entry.overwriting(overwrites)).await.map(drop)
     }
 
-    /// A stamp that no other entry has.
+    /// A unique stamp.
     pub(super) fn next_stamp(&self) -> Stamp {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         Stamp { writer: self.writer, serial }
     }
 
-    /// Publishes an entry, and waits until it is read back. Says what came of a document, if that
-    /// is known.
+    /// Publishes an entry, and waits until it is read back. Returns the verdict on a document, if
+    /// known.
     pub(super) async fn publish(
         &self,
         publishers: &Publishers,
@@ -166,7 +165,7 @@ impl Registers {
     }
 }
 
-/// A document of this client that is not read back yet. What came of it is kept while this lives.
+/// A document of this client that awaits its read-back. Its verdict is kept until this is dropped.
 struct AwaitedDocument {
     read: Arc<Mutex<RegisterView>>,
     stamp: Stamp,
@@ -185,22 +184,22 @@ impl Drop for AwaitedDocument {
 }
 
 impl FollowedRegister {
-    /// Looks at what it says of keys.
+    /// Looks at the register's keys.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Keys) -> T) -> T {
         look(lock(&self.read).fold.keys())
     }
 
-    /// Looks at all that it says.
+    /// Looks at the whole register.
     pub(super) fn look_at_register<T>(&self, look: impl FnOnce(&Register) -> T) -> T {
         look(&lock(&self.read).fold)
     }
 
-    /// Its first entry, by which it is known again.
+    /// The stamp of the register's first entry, which identifies the register.
     pub(super) fn look_at_start(&self) -> Option<Stamp> {
         lock(&self.read).fold.start()
     }
 
-    /// Looks at its documents.
+    /// Looks at the register's documents.
     pub(super) fn look_at_documents<T>(&self, look: impl FnOnce(&Documents) -> T) -> T {
         look(lock(&self.read).fold.documents())
     }
@@ -236,8 +235,8 @@ struct RegisterReader {
 }
 
 impl RegisterReader {
-    /// The first read is tried for a while; from then on the register is followed until the client
-    /// has gone.
+    /// The first read is tried for a limited time; after it succeeds, the register is followed
+    /// until the client is gone.
     async fn run(self, first: SessionSupervisor) {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let mut follower = KeptFollower::new(first, from_start);
@@ -248,7 +247,7 @@ impl RegisterReader {
         follower = follower.only_where(Some(self.landmark.clone()));
         loop {
             self.follow(WholeFollower::new(follower)).await;
-            // Another register has taken its place.
+            // The topic was replaced by another register.
             lock(&self.read).fold = Register::default();
             self.landmark.set(None);
             self.seen.send_replace(RegisterProgress::NotYet);
@@ -259,7 +258,7 @@ impl RegisterReader {
         }
     }
 
-    /// Reads until the topic is another one.
+    /// Reads until the topic is replaced by another one.
     async fn follow(&self, mut follower: WholeFollower) {
         let mut to_end = false;
         loop {

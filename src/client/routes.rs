@@ -1,8 +1,8 @@
-//! Which partition of a task topic the next task goes to: round robin, or by a key, with the number
-//! of partitions read again every minute.
+//! The partition of the next task: round robin, or by a key. The number of partitions is looked up
+//! again every minute.
 //!
-//! One service per task topic looks the number up, however many callers submit, and goes on with
-//! the last known number when a later look fails.
+//! One service per task topic looks the number up for all callers, and keeps the last known number
+//! when a later lookup fails.
 
 use super::service::BackgroundTasks;
 use crate::clock::Clock;
@@ -36,7 +36,7 @@ enum PartitionLookup {
 }
 
 impl TopicRoute {
-    /// Whether its service runs.
+    /// Whether the lookup service runs.
     fn is_alive(&self) -> bool {
         self.count.has_changed().is_ok()
     }
@@ -47,13 +47,13 @@ impl Routes {
         Self { transport, connections, routes: Mutex::default(), tasks: BackgroundTasks::default() }
     }
 
-    /// The partition for the next task; -1 on a topic that has none.
+    /// The partition for the next task; -1 on an unpartitioned topic.
     pub(super) async fn next(&self, topic: &str) -> Result<i32, TransportError> {
         self.partition(topic, |turn| turn.fetch_add(1, Ordering::Relaxed)).await
     }
 
-    /// The partition for tasks with this key; -1 on a topic that has none. It is the one to which
-    /// Pulsar's client for Java sends messages with that key, unless it is told otherwise.
+    /// The partition for tasks with this key; -1 on an unpartitioned topic. It is the one that
+    /// Pulsar's Java client chooses by default for messages with that key.
     pub(super) async fn of_key(&self, topic: &str, key: &str) -> Result<i32, TransportError> {
         self.partition(topic, |_| java_hash(key)).await
     }
@@ -90,7 +90,8 @@ impl Routes {
     }
 }
 
-/// The service: ends when the first look fails, so that the next caller starts it again.
+/// The lookup service. It ends when the first lookup fails, so that the next caller starts it
+/// again.
 async fn look(
     transport: Arc<dyn Transport>,
     topic: String,
@@ -111,8 +112,8 @@ async fn look(
     }
 }
 
-/// Pulsar's `JavaStringHash`, the default of the routing by message keys: `String.hashCode` of
-/// Java, without its sign.
+/// Pulsar's `JavaStringHash`, the default hash for routing by message key: Java's `String.hashCode`
+/// without its sign bit.
 fn java_hash(key: &str) -> u32 {
     let hash = |hash: u32, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit));
     key.encode_utf16().fold(0, hash) & 0x7fff_ffff
@@ -122,8 +123,8 @@ fn java_hash(key: &str) -> u32 {
 mod tests {
     use super::*;
 
-    /// What `String.hashCode` answers, as Java's documentation defines it, by hand for the short
-    /// ones.
+    /// The expected values follow the definition of `String.hashCode` in Java's documentation, by
+    /// hand for the short keys.
     #[test]
     fn keys_are_hashed_as_java_does() {
         // 'k' is 107; "ab" is 97 * 31 + 98; "polygenelubricants" is known to have the hash -2^31.

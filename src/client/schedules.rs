@@ -1,4 +1,4 @@
-//! Schedules of a queue: made, changed and read by people. What fires them:
+//! The schedules of a queue: created, changed and read by the client. Workers fire them:
 //! `src/worker/driver/schedules.rs`.
 
 use super::documents::DocumentError;
@@ -15,11 +15,10 @@ use longhaul_core::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplat
 use longhaul_core::task::text;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often a change that does not depend on what it changes is tried while others change the same
-/// schedule.
+/// How often an unconditional change is tried when others change the same schedule.
 const TRIES_MAX: usize = 8;
 
-/// How many of the next firings are told.
+/// The number of next firings to list.
 const NEXT_MAX: usize = 10;
 
 /// The schedules of a queue: see [`Queue::schedules`].
@@ -29,75 +28,76 @@ pub struct Schedules {
     topic: String,
 }
 
-/// A schedule, and how it stands.
+/// A schedule and its state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ScheduleInfo {
-    /// Its name.
+    /// The schedule's name.
     pub name: String,
-    /// Counts its changes. Whoever changes it names the one that he has seen.
+    /// The number of changes. A change names the version that it is based on.
     pub version: u64,
-    /// What it says.
+    /// The schedule.
     pub schedule: Schedule,
-    /// The last slot that was settled.
+    /// The last settled slot.
     pub last: Option<Firing>,
-    /// Its next slots, up to ten, whether it is paused or not.
+    /// The next slots, up to ten, whether it is paused or not.
     pub next: Vec<SystemTime>,
 }
 
-/// A slot that was settled.
+/// A settled slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Firing {
     /// The slot.
     pub slot: SystemTime,
-    /// The task that came of it; or, where the slot was left out, the task that was in its way.
+    /// The task of the slot; for a skipped slot, the task that was in its way.
     pub task: TaskRef,
 }
 
-/// Why schedules were not read, or not changed.
+/// Why schedules were not read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedulesError {
-    /// The schedule cannot be used.
+    /// The schedule is invalid.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The task cannot be submitted.
     #[error("the task of the schedule: {0}")]
     Task(#[source] SubmitError),
-    /// The task goes to the topic of another queue than the one whose schedules these are.
+    /// The task belongs to another queue than these schedules.
     #[error("the task goes to `{task}`, and these are the schedules of `{queue}`")]
     OtherTopic {
-        /// Where the task goes.
+        /// The topic of the task.
         task: String,
-        /// Whose schedules these are.
+        /// The queue of the schedules.
         queue: String,
     },
-    /// A task of a schedule cannot have this: the schedule says it.
+    /// The task of a schedule cannot have this option: the schedule sets it.
     #[error("the task of a schedule has no {0} of its own")]
     OwnTerms(&'static str),
-    /// Its tasks go to one topic as long as it exists: delete it, and make another one.
+    /// The tasks of a schedule go to one topic as long as the schedule exists. To change the
+    /// priority, delete it and create another.
     #[error("the priority of a schedule's tasks cannot be changed")]
     OtherPriority,
-    /// There is a schedule of this name.
+    /// A schedule of this name exists already.
     #[error("there is a schedule of this name already")]
     Exists,
     /// There is no schedule of this name.
     #[error("there is no schedule of this name")]
     NotFound,
-    /// It was asked to fire by hand 100 times, and none of that has come yet.
+    /// 100 manual firings are pending already.
     #[error(
         "{TRIGGERS_MAX} firings by hand wait already: is a worker of the queue running that has the feature `schedules`?"
     )]
     TooManyTriggers,
-    /// It could not be read or written; or somebody else has changed it.
+    /// The schedule could not be read or written, or somebody else changed it.
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
 
 impl Queue {
-    /// The schedules of the queue. Its workers fire them; they must have the
-    /// feature `schedules`, too.
+    /// Returns the schedules of the queue. Its workers fire them and need the feature `schedules`,
+    /// too.
     ///
     /// ```no_run
     /// use longhaul::{Client, Schedule, Text};
@@ -116,19 +116,20 @@ impl Queue {
     }
 }
 
-/// A schedule as it stands on the register.
+/// A schedule and its version on the register.
 struct VersionedSchedule {
     version: u64,
     schedule: Schedule,
 }
 
 impl Schedules {
-    /// Makes a schedule that submits this task: payload, properties and priority are taken from the
-    /// [submission](Client::submission), which is not sent. Its name has 1 to 200 bytes, without
-    /// slashes. Returns its version.
+    /// Creates a schedule that submits this task: it takes payload, properties and priority from
+    /// the [submission](Client::submission), which is not sent. The name has 1 to 200 bytes,
+    /// without slashes. Returns the schedule's version.
     ///
     /// # Errors
-    /// When there is one of this name, when it cannot be used or will never fire, and as
+    /// When the name is taken, when the schedule is invalid or will never fire, and as
+    /// [`DocumentError`].
     /// [`DocumentError`].
     pub async fn create(
         &self,
@@ -148,9 +149,9 @@ impl Schedules {
         self.put(&register, &document, version, &schedule).await
     }
 
-    /// Changes a schedule, if it has this version. Its tasks stay as they are: see
-    /// [`Schedules::set_task`]. When it is given other [times](Schedule::with_times_of), only slots
-    /// from then on count. Returns the new version.
+    /// Changes a schedule if it has this version. Its task stays the same: see
+    /// [`Schedules::set_task`]. With new [times](Schedule::with_times_of), only slots after the
+    /// change count. Returns the new version.
     ///
     /// ```no_run
     /// use longhaul::ops::{Schedules, SchedulesError};
@@ -164,8 +165,8 @@ impl Schedules {
     /// }
     /// ```
     ///
-    /// # Errors
     /// [`DocumentError::VersionConflict`] when somebody else has changed it, and as
+    /// [`create`](Self::create).
     /// [`create`](Self::create).
     pub async fn update(
         &self,
@@ -190,8 +191,8 @@ impl Schedules {
         self.put(&register, &document, version, &schedule).await
     }
 
-    /// Has a schedule submit this task from now on, if it has this version. Returns the new
-    /// version.
+    /// Sets the task that a schedule submits from now on, if the schedule has this version. Returns
+    /// the new version.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -211,27 +212,26 @@ impl Schedules {
         self.put(&register, &document, version, &Schedule { task, ..schedule }).await
     }
 
-    /// Deletes a schedule. Tasks that it has submitted go on.
+    /// Deletes a schedule. Tasks already submitted continue.
     ///
     /// # Errors
-    /// When there is none, and as [`DocumentError`].
+    /// When there is no such schedule, and as [`DocumentError`].
     pub async fn delete(&self, name: &str) -> Result<(), SchedulesError> {
         self.change(name, |_, _| Ok(None)).await.map(drop)
     }
 
-    /// Pauses a schedule: it fires no more, except by hand. Tasks that it has submitted go on.
+    /// Pauses a schedule: it fires only manually. Tasks already submitted continue.
     ///
     /// # Errors
-    /// When there is none, and as [`DocumentError`].
+    /// When there is no such schedule, and as [`DocumentError`].
     pub async fn pause(&self, name: &str) -> Result<u64, SchedulesError> {
         self.change(name, |schedule, _| Ok(Some(Schedule { paused: true, ..schedule }))).await
     }
 
-    /// Goes on with a schedule that is paused. Slots that have passed meanwhile are not made up
-    /// for.
+    /// Resumes a paused schedule. Slots missed during the pause are not made up for.
     ///
     /// # Errors
-    /// When there is none, and as [`DocumentError`].
+    /// When there is no such schedule, and as [`DocumentError`].
     pub async fn resume(&self, name: &str) -> Result<u64, SchedulesError> {
         let now = self.client.wall_ms();
         let resume = move |schedule: Schedule, _: &FollowedRegister| {
@@ -241,12 +241,12 @@ impl Schedules {
         self.change(name, resume).await
     }
 
-    /// Fires a schedule now, paused or not. Its overlap policy holds: under
-    /// [`Overlap::Skip`](crate::Overlap::Skip) nothing comes of it while a task of the schedule is
-    /// not over.
+    /// Fires a schedule now, paused or not. Its overlap policy applies: under
+    /// [`Overlap::Skip`](crate::Overlap::Skip) nothing is submitted while a task of the schedule is
+    /// unfinished.
     ///
     /// # Errors
-    /// When there is none, and as [`DocumentError`].
+    /// When there is no such schedule, and as [`DocumentError`].
     pub async fn trigger(&self, name: &str) -> Result<u64, SchedulesError> {
         let now = self.client.wall_ms();
         let trigger = |mut schedule: Schedule, register: &FollowedRegister| {
@@ -263,7 +263,7 @@ impl Schedules {
         self.change(name, trigger).await
     }
 
-    /// Looks at a schedule; `None` if there is none of this name.
+    /// Reads a schedule; `None` if there is none of this name.
     ///
     /// # Errors
     /// As [`DocumentError`], and when its document cannot be read.
@@ -273,7 +273,7 @@ impl Schedules {
         self.info(&names, &register, name, found).map(Some)
     }
 
-    /// All schedules of the queue that can be read, by name.
+    /// Lists all readable schedules of the queue, by name.
     ///
     /// # Errors
     /// As [`DocumentError`].
@@ -353,7 +353,7 @@ impl Schedules {
         Ok(self.client.change_document(register, document, change).await?)
     }
 
-    /// Refuses what cannot be used, and what will never fire.
+    /// Refuses an invalid schedule, and one that will never fire.
     fn check(&self, schedule: &Schedule, now_ms: u64) -> Result<(), SchedulesError> {
         schedule.check()?;
         if schedule.next_after(now_ms, 1)?.is_empty() {

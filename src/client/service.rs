@@ -1,4 +1,4 @@
-//! The tasks in which the services of a client run.
+//! The background tasks that run the services of a client.
 
 use std::sync::{Mutex, PoisonError};
 use tokio::task::JoinSet;

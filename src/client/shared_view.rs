@@ -1,13 +1,14 @@
-//! Views of the metadata topic, one per partition, shared by all who wait or look: a thousand waits
-//! cost one follower.
+//! Views of the metadata topic, one per partition, shared by all waits and lookups: a thousand
+//! waits cost one follower.
 //!
-//! A service follows the partition and owns the follower; the view itself lies under a lock that is
-//! never held across a wait. The view knows where the last entry of a task lies and whether it is
-//! the end; what it says is fetched when somebody asks, so that the memory of a client does not
-//! grow with payloads and results. After an outage the service goes on behind what it has read.
+//! A service follows the partition and owns the follower. The view is under a lock that is never
+//! held across an await. The view stores the position of each task's last entry and whether it is
+//! the end. The content is fetched on demand, so the client's memory does not grow with payloads
+//! and results. After an outage the service continues behind the last entry read.
 //!
-//! It starts with the first question and ends with the client. While the broker is away it tries
-//! again without end: a task may take hours, and a wait has the time limit that its caller gives
+//! The service starts with the first question and ends with the client. While the broker is away it
+//! retries for ever: a task may take hours, and the caller limits its wait. A permanent error, such
+//! as a missing permission, ends the service and every wait.
 //! it. What is no matter of time, such as missing rights, ends the service and every wait.
 
 use super::service::BackgroundTasks;
@@ -26,9 +27,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Questions that wait for the follower; the callers of further ones wait for a place.
+/// The most questions queued for the follower; further callers wait for room.
 const QUESTIONS_MAX: usize = 256;
-/// How long a look may take, reading the topic for the first time included.
+/// The time limit of a lookup, including the first read of the topic.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The views of a client.
@@ -44,7 +45,7 @@ pub(super) struct SharedViews {
 /// Why a task's end was not seen.
 #[derive(Clone, Debug)]
 pub(super) enum Unseen {
-    /// The entry was evicted before.
+    /// The entry was already evicted.
     Evicted,
     /// The topic cannot be followed.
     Broken(TransportError),
@@ -65,14 +66,14 @@ struct SharedView(Mutex<SharedViewState>);
 #[derive(Debug, Default)]
 struct SharedViewState {
     tasks: ShownTasks,
-    /// Who waits for the end of a task, each under a number of its own.
+    /// The waits for the end of a task, each under its own number.
     waiters: HashMap<TaskId, HashMap<u64, oneshot::Sender<End>>>,
     next_waiter: u64,
-    /// Why the service has ended: nobody would tell a waiter that comes later.
+    /// Why the service has ended. Later waits get this error: no service would answer them.
     broken: Option<TransportError>,
 }
 
-/// What is shown of a task once everything is read that the topic holds now.
+/// A question for the state of a task, answered once the topic's current entries are read.
 #[derive(Debug)]
 struct TaskLookup {
     id: TaskId,
@@ -89,7 +90,7 @@ impl SharedViews {
         Self { transport, connections, views, tasks, java_attempts }
     }
 
-    /// Waits for the end of a task, without a limit.
+    /// Waits for the end of a task, without a time limit.
     pub(super) async fn end(&self, topic: &TopicPartition, id: TaskId) -> End {
         let mut backoff = Backoff::new(fastrand::Rng::new());
         loop {
@@ -104,8 +105,7 @@ impl SharedViews {
             };
             match self.fetch(topic, id, ended).await {
                 Ok(Some(metadata)) => return Ok(Arc::new(metadata)),
-                // Either it was evicted, or another entry has taken its place: the topic says which
-                // of the two.
+                // The entry was evicted or replaced by another; the topic tells which.
                 Ok(None) => match self.look(topic, id).await {
                     Ok(Some(shown)) if shown.at != ended => {}
                     Ok(_) => {
@@ -121,7 +121,7 @@ impl SharedViews {
         }
     }
 
-    /// What the topic shows of a task now.
+    /// The current entry of a task.
     pub(super) async fn get(
         &self,
         topic: &TopicPartition,
@@ -129,8 +129,7 @@ impl SharedViews {
     ) -> Result<Option<TaskMetadata>, TransportError> {
         let reading = async {
             let mut gone = None;
-            // An entry that is not there any more has gone for another one, if the next look shows
-            // that.
+            // An entry that is gone was replaced if the next lookup shows another position.
             while let Some(shown) =
                 self.look(topic, id).await?.filter(|shown| gone != Some(shown.at))
             {
@@ -145,7 +144,7 @@ impl SharedViews {
         read.unwrap_or_else(|_| Err(no_answer(&topic.topic)))
     }
 
-    /// Where the topic shows a task now.
+    /// The position of a task's current entry.
     pub(super) async fn look(&self, topic: &TopicPartition, id: TaskId) -> TaskLookupResult {
         let ViewHandle { questions, .. } = self.view(topic);
         let asking = async {
@@ -157,7 +156,7 @@ impl SharedViews {
         told.unwrap_or_else(|| Err(no_answer(&topic.topic)))
     }
 
-    /// What an entry says of a task; `None` if it is not there any more.
+    /// Fetches the entry of a task; `None` if it is gone.
     async fn fetch(
         &self,
         topic: &TopicPartition,
@@ -168,8 +167,7 @@ impl SharedViews {
             let (transport, topic) = (Arc::clone(&self.transport), topic.clone());
             async move { transport.fetch(&topic, at).await }
         });
-        // A topic that has taken the place of the one that was read may have an entry of another
-        // task there.
+        // If the topic was recreated, this position may hold an entry of another task.
         let Some(message) = fetching.await? else { return Ok(None) };
         let WatchEvent::Updated { id: shown, metadata, .. } = WatchEvent::read(&message) else {
             return Ok(None);
@@ -186,7 +184,7 @@ impl SharedViews {
         if let Some(error) = &state.broken {
             return EndWait::Broken(error.clone());
         }
-        // Under the lock that the service takes entries in, so that none is missed.
+        // Enlists under the lock under which the service reads entries, so that none is missed.
         let (waiter, end) = state.enlist(&shared, id);
         EndWait::Until(waiter, end)
     }
@@ -239,23 +237,23 @@ impl SharedViewState {
 
     fn tell(&mut self, id: TaskId, end: &End) {
         for waiter in self.waiters.remove(&id).unwrap_or_default().into_values() {
-            // A caller that is gone needs no end.
+            // The receiver may be gone; that is no error.
             drop(waiter.send(end.clone()));
         }
     }
 }
 
-/// What a wait begins with.
+/// The initial state of a wait.
 enum EndWait {
-    /// The task has ended: this entry says so.
+    /// The task has ended, by the entry at this position.
     Ended(Position),
-    /// The end will be told.
+    /// The end will be sent to the receiver.
     Until(WaiterGuard, oneshot::Receiver<End>),
-    /// Nobody follows the topic any more.
+    /// The service has ended: the topic is not followed any more.
     Broken(TransportError),
 }
 
-/// A place among the waiters, given up when dropped.
+/// A place among the waiters, given up on drop.
 struct WaiterGuard {
     shared: Arc<SharedView>,
     id: TaskId,
@@ -274,14 +272,14 @@ impl Drop for WaiterGuard {
     }
 }
 
-/// Reads the partition for all who wait and look.
+/// Reads the partition for all waits and lookups.
 struct ViewReader {
     follower: KeptFollower,
     topic: TopicPartition,
     shared: Arc<SharedView>,
     asked: mpsc::Receiver<TaskLookup>,
-    /// Questions that are answered when the follower has come to the end that the topic had when
-    /// they were taken up.
+    /// Questions to answer once the follower has reached the end that the topic had when they were
+    /// received.
     open: Vec<TaskLookup>,
 }
 
@@ -316,12 +314,12 @@ impl ViewReader {
         loop {
             self.answer(until);
             let is_asked = !self.open.is_empty();
-            // New questions wait until the open ones are answered, so that many of them cannot keep
-            // the follower from reading.
+            // New questions wait until the open ones are answered, so that a stream of questions
+            // cannot keep the follower from reading.
             tokio::select! {
                 asked = self.asked.recv_many(&mut self.open, QUESTIONS_MAX), if !is_asked => {
                     if asked == 0 {
-                        // The client has gone, and ends this task.
+                        // The client is gone and will end this task.
                         return std::future::pending().await;
                     }
                     match self.follower.last_position().await {
@@ -359,7 +357,7 @@ impl ViewReader {
         }
     }
 
-    /// Tells who looks that the topic cannot be read now.
+    /// Answers all questions with the error: the topic cannot be read now.
     fn refuse(&mut self, error: &TransportError) {
         while let Ok(question) = self.asked.try_recv() {
             self.open.push(question);
@@ -369,11 +367,11 @@ impl ViewReader {
         }
     }
 
-    /// Tells everyone that the topic cannot be followed.
+    /// Ends all waits and questions: the topic cannot be followed.
     fn end(mut self, error: &TransportError) {
-        // Everyone who waits is told.
+        // All waits get the error, so the log line is only for debugging.
         tracing::debug!(topic = %self.topic, %error, "cannot follow");
-        // Closed first: who comes from now on starts another service.
+        // Close the channel first: later callers then start another service.
         self.asked.close();
         self.refuse(error);
         let mut state = self.shared.lock();

@@ -1,8 +1,9 @@
-//! Submits tasks: plain messages on the task topic, unbatched, in turns to its partitions.
+//! Submits tasks: unbatched messages on the task topic, distributed over its partitions in turn.
 //!
-//! A publish is never repeated, neither here nor in the transport below: when the topic moves
-//! before the receipt came, the fate of the task is unknown. Whoever gets [`SubmitError::Unknown`]
-//! alone knows whether a second run does harm. With an idempotency key it does none.
+//! A publish is never repeated, neither here nor in the transport: if the topic moves before the
+//! receipt arrives, the fate of the task is unknown. Only the caller that gets
+//! [`SubmitError::Unknown`] can tell whether a second run does harm. With an idempotency key it
+//! does none.
 
 use super::keyed::key_of;
 use super::publishers::PublishFailure;
@@ -24,21 +25,20 @@ use longhaul_core::task::{PayloadError, TaskId, ToPayload, encode};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Tasks of one [`Client::submit_all`] whose receipts are awaited at once.
+/// The most receipts that one [`Client::submit_all`] awaits at once.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// Why a task was not submitted, or is not known to be.
+/// Why a task was not submitted, or may not have been.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// The topic's name is not usable.
+    /// The topic's name is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// The task has no form as bytes.
+    /// The task cannot be serialized.
     #[error("the task cannot be encoded: {0}")]
     Encode(PayloadError),
-    /// What was said about how the task is to be run cannot be written as a property of its
-    /// message.
+    /// An option of the submission cannot be written as a property of its message.
     #[error("{name}: {problem}")]
     Property {
         /// The property.
@@ -61,33 +61,33 @@ pub enum SubmitError {
     /// [`Submission::overwrite`] was asked for without a dedupe key.
     #[error("a task that overwrites another one has a dedupe key")]
     OverwriteWithoutKey,
-    /// The task that holds the key has another payload, and [`Submission::strict`] was asked for.
+    /// Another task holds the key with another payload, and [`Submission::strict`] is set.
     #[error("another task holds the key, with another payload: {0}")]
     Conflict(TaskRef),
-    /// The broker cannot be reached, or keeps us out: the task does not exist.
+    /// The broker cannot be reached, or denies access: the task does not exist.
     #[error("the task was not submitted")]
     Transport(#[source] TransportError),
-    /// The broker takes no message of that size: the task does not exist.
+    /// The message is larger than the broker accepts: the task does not exist.
     #[error(
         "the task was not submitted: its message has {bytes} bytes, the broker's limit is {bytes_max}; \
          put the payload into a store and submit a reference to it"
     )]
     TooLarge {
-        /// Those of the task's message: payload, properties and what the protocol adds.
+        /// The size of the task's message: payload, properties and protocol overhead.
         bytes: usize,
-        /// The most that the broker takes: 5 MiB, unless it is told otherwise.
+        /// The broker's limit: 5 MiB by default.
         bytes_max: usize,
     },
-    /// The broker did not take the message: the task does not exist.
+    /// The broker rejected the message: the task does not exist.
     #[error("the task was not submitted: {0}")]
     Refused(String),
-    /// The message was sent and there is no receipt.
+    /// The message was sent and no receipt came.
     #[error(
         "the task may or may not exist, and submitting it again may run it twice: no receipt: {0}"
     )]
     Unknown(String),
-    /// A task with a key: its message was sent, and it is not known whether it is stored, or holds
-    /// its key. The same submit once more is safe: it answers with the one task of the key.
+    /// The message of a task with a key was sent, and it is unknown whether it is stored or holds
+    /// its key. Repeating the submit is safe: it returns the one task of the key.
     #[error("the task may or may not exist; submitting it again with the same key is safe: {0}")]
     Unbound(String),
 }
@@ -118,7 +118,7 @@ pub struct Submission {
     pub(super) tags: Vec<String>,
     pub(super) delivery: DeliveryTime,
     codec: Option<String>,
-    /// The first thing that cannot be submitted.
+    /// The first error found while the submission was built.
     refused: Option<SubmitError>,
     pub(super) strict: bool,
 }
@@ -133,15 +133,15 @@ impl fmt::Debug for Submission {
 }
 
 impl Client {
-    /// Submits a task and resolves when the broker has stored it. Dropping the future half-way
-    /// leaves open whether the task exists.
+    /// Submits a task and resolves when the broker has stored it. If you drop the future early, the
+    /// task may or may not exist.
     ///
-    /// A task is sent once. When the topic moves to another broker before the receipt came, that is
-    /// [`SubmitError::Unknown`].
+    /// The task is sent once. If the topic moves to another broker before the receipt arrives, the
+    /// result is [`SubmitError::Unknown`].
     ///
     /// # Errors
-    /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other it
-    /// does not.
+    /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other
+    /// error it does not.
     pub fn submit<T: ToPayload + ?Sized>(
         &self,
         topic: &str,
@@ -150,7 +150,8 @@ impl Client {
         self.submission(topic, task).send()
     }
 
-    /// A task with properties of its own or a longest duration, to be sent by [`Submission::send`].
+    /// Builds a task with options, such as properties or a longest duration. [`Submission::send`]
+    /// sends it.
     pub fn submission<T: ToPayload + ?Sized>(&self, topic: &str, task: &T) -> Submission {
         Submission {
             client: self.clone(),
@@ -166,9 +167,9 @@ impl Client {
         }
     }
 
-    /// Submits many tasks, with up to 256 receipts awaited at once. The stream has one result per
-    /// task, in their order, and takes no further task while it is not asked. Who drops it leaves
-    /// open whether the tasks under way exist.
+    /// Submits many tasks, awaiting up to 256 receipts at once. The stream yields one result per
+    /// task, in their order, and takes the next task only when it is polled. If you drop the
+    /// stream, tasks in flight may or may not exist.
     ///
     /// To submit until the first error:
     /// `client.submit_all(topic, tasks).try_collect::<Vec<_>>().await` with
@@ -190,40 +191,39 @@ impl Client {
 }
 
 impl Submission {
-    /// Adds a property to the task's message; the processor finds it in its context.
+    /// Adds a property to the task's message; the processor reads it from its context.
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.insert(name.into(), value.into());
         self
     }
 
-    /// What you call the task: entries on the metadata topic carry it
-    /// ([`TaskMetadata::task_key`](crate::TaskMetadata::task_key)), and
-    /// [`Queue::find`](super::Queue::find) and [`Watch::with_key`](super::Watch::with_key) look for
-    /// it. Text of 1 to 256 bytes. It is a name and nothing else:
-    /// two tasks may have the same, and both are run.
+    /// Sets your name for the task, a text of 1 to 256 bytes. Entries on the metadata topic carry
+    /// it ([`TaskMetadata::task_key`](crate::TaskMetadata::task_key));
+    /// [`Queue::find`](super::Queue::find) and [`Watch::with_key`](super::Watch::with_key) search
+    /// by it. The key is only a name: two tasks may have the same, and both run.
     pub fn key(self, key: impl Into<String>) -> Self {
         self.property(TASK_KEY, key)
     }
 
-    /// Encodes the payload by the client's codec of this name, and names it in the property
-    /// `TASK_CODEC`: see [`Codec`](crate::Codec). A submission that has this property already is
-    /// sent as it is.
+    /// Encodes the payload by the client's codec of this name, and stores the name in the property
+    /// `TASK_CODEC`: see [`Codec`](crate::Codec). A submission that already has this property is
+    /// sent unchanged.
     pub fn codec(mut self, name: impl Into<String>) -> Self {
         self.codec = Some(name.into());
         self
     }
 
-    /// What kind of task it is: a [`Router`](crate::Router) chooses the processor by it, and
-    /// entries on the metadata topic carry it
-    /// ([`TaskMetadata::task_type`](crate::TaskMetadata::task_type)). Text of 1 to 128 bytes.
+    /// Sets the task's type, a text of 1 to 128 bytes. A [`Router`](crate::Router) chooses the
+    /// processor by it, and entries on the metadata topic carry it
+    /// ([`TaskMetadata::task_type`](crate::TaskMetadata::task_type)).
     pub fn task_type(self, task_type: impl Into<String>) -> Self {
         self.property(TASK_TYPE, task_type)
     }
 
-    /// Which level of the queue the task goes to: the topic `<T>-high`, `<T>` or `<T>-low`, which
-    /// the [`TaskRef`] names. Its workers must work on that, too: see
-    /// [`WorkerBuilder::levels`](crate::WorkerBuilder::levels). The register of keys is that of
-    /// `<T>` in any case.
+    /// Sets the priority level, and so the topic: `<T>-high`, `<T>` or `<T>-low`, where `<T>` is
+    /// the task topic. The [`TaskRef`] names that topic. Workers must consume it, too: see
+    /// [`WorkerBuilder::levels`](crate::WorkerBuilder::levels). Keys are always registered in the
+    /// register of `<T>`.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
@@ -234,7 +234,7 @@ impl Submission {
         self.refused.as_ref()
     }
 
-    /// This is told when it is to be sent.
+    /// Makes [`Submission::send`] fail with this error, unless an earlier one is recorded.
     pub(super) fn refuse(mut self, error: SubmitError) -> Self {
         self.refused.get_or_insert(error);
         self
@@ -268,7 +268,7 @@ impl Submission {
         sent
     }
 
-    /// Checks and encodes what is to be published.
+    /// Checks and encodes the submission.
     pub(super) fn prepare(self) -> Result<PreparedSubmission, SubmitError> {
         let Self { client, payload, priority, mut properties, delivery, refused, codec, .. } = self;
         if let Some(error) = refused {
@@ -293,7 +293,8 @@ impl Submission {
             return Err(SubmitError::Property { name: ORDER_KEY, problem: problem.to_owned() });
         }
         let mut payload = payload.map_err(SubmitError::Encode)?;
-        // What a codec makes of the same payload may differ each time.
+        // The digest covers the plain payload: a codec may encode the same payload differently each
+        // time.
         let key = key_of(&properties)?.map(|name| (name, Digest::of(&payload)));
         if let Some(name) = codec
             && !properties.contains_key(TASK_CODEC)
@@ -316,7 +317,7 @@ pub(super) fn message_of(
     Outgoing { key, properties: properties.into(), payload, deliver_at_ms, ..Outgoing::default() }
 }
 
-/// What is to be published of a submission.
+/// A submission, checked and encoded.
 pub(super) struct PreparedSubmission {
     pub(super) payload: Bytes,
     pub(super) properties: BTreeMap<String, String>,
@@ -341,7 +342,7 @@ impl Client {
         self.publish_task_to(topic, index, message).await
     }
 
-    /// Publishes the message of a task to this partition.
+    /// Publishes the message of a task to one partition.
     pub(super) async fn publish_task_to(
         &self,
         topic: &str,
@@ -366,7 +367,7 @@ impl Client {
         })?;
         telemetry::submitted(&place.topic, payload_bytes);
         self.inner.existence.note(&place, position);
-        // The receipt names no partition: we know to which one we published.
+        // The receipt names no partition; the index is the one published to.
         Ok(TaskRef { topic: place.topic, id: TaskId::new(position, index) })
     }
 }

@@ -1,4 +1,4 @@
-//! A task as it was submitted: its message on the task topic, whoever has claimed it.
+//! A task as submitted: its message on the task topic, claimed or not.
 
 use super::{Client, Queue, partition};
 use crate::topics::TopicNameError;
@@ -9,22 +9,22 @@ use longhaul_core::task::{PayloadError, TaskId, decode};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What was submitted.
+/// A task as submitted.
 ///
 /// Its debug form leaves out the payload, which may be private.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SubmittedTask {
-    /// The payload, as its message has it: see [`SubmittedTask::codec`].
+    /// The payload as stored in the message: see [`SubmittedTask::codec`].
     pub payload: Bytes,
-    /// The properties of its message: the submitter's own, and those that say how it is to be run.
+    /// The properties of the message: the submitter's own, and the options of the task.
     pub properties: BTreeMap<String, String>,
-    /// When it was submitted, in ms since the epoch by its submitter's wall clock.
+    /// The publish time, in ms since the epoch by the submitter's wall clock.
     pub published_ms: u64,
 }
 
 impl SubmittedTask {
-    /// The codec that the payload is encoded by, if any: [`Client::decode_payload`] takes it away.
+    /// The codec of the payload, if any: [`Client::decode_payload`] decodes it.
     #[must_use]
     pub fn codec(&self) -> Option<&str> {
         self.properties.get(TASK_CODEC).map(String::as_str)
@@ -45,10 +45,10 @@ impl fmt::Debug for SubmittedTask {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmittedError {
-    /// The task's topic is not one.
+    /// The name of the task's topic is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// Its message cannot be read as a task: why. A worker fails it for good.
+    /// The message cannot be read as a task, with the cause. A worker fails such a task for good.
     #[error("the message of the task cannot be read: {0}")]
     Undecodable(String),
     /// The task topic cannot be read now.
@@ -57,8 +57,8 @@ pub enum SubmittedError {
 }
 
 impl Queue {
-    /// A task as it was submitted, claimed or not; `None` when its message is not on the task topic
-    /// any more, or never was.
+    /// Reads a task as it was submitted, claimed or not; `None` when its message is no longer on
+    /// the task topic, or never was.
     ///
     /// ```no_run
     /// # async fn show(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::SubmittedError> {
@@ -88,10 +88,10 @@ impl Queue {
 }
 
 impl Client {
-    /// A payload without its codec.
+    /// Decodes the payload by its codec; without a codec, returns it unchanged.
     ///
     /// # Errors
-    /// When this client has no codec of that name, or the bytes are not of that codec.
+    /// When this client has no codec of that name, or the codec cannot decode the bytes.
     pub fn decode_payload(&self, submitted: &SubmittedTask) -> Result<Bytes, PayloadError> {
         let Some(name) = submitted.codec() else { return Ok(submitted.payload.clone()) };
         decode(&**self.inner.settings.codecs.get(name)?, &submitted.payload)

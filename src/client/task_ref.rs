@@ -1,14 +1,14 @@
-//! Names a task to whoever wants to wait for it, look at it or cancel it.
+//! The reference by which callers wait for, look at or cancel a task.
 
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames};
 use longhaul_core::task::{TaskId, TaskIdError};
 use std::fmt;
 use std::str::FromStr;
 
-/// A task: the topic that it was submitted to, and its id there.
+/// A reference to a task: the topic that it was submitted to, and its id there.
 ///
 /// Its text form is `topic@id`, such as `persistent://public/default/tasks@21426:0:-1`, and can be
-/// read back.
+/// parsed back.
 ///
 /// ```
 /// use longhaul::TaskRef;
@@ -28,10 +28,10 @@ pub struct TaskRef {
 }
 
 impl TaskRef {
-    /// Refers to a task that any producer has submitted to this topic.
+    /// Refers to a task on this topic, submitted by any producer.
     ///
     /// # Errors
-    /// When the topic's name is not usable.
+    /// When the topic's name is invalid.
     pub fn new(topic: &str, id: TaskId) -> Result<Self, TopicNameError> {
         let topic = TopicNames::new(topic, DEFAULT_SUBSCRIPTION)?.task;
         Ok(Self { topic, id })
@@ -44,17 +44,17 @@ impl fmt::Display for TaskRef {
     }
 }
 
-/// The text does not name a task.
+/// The text is not a task reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskRefError {
-    /// There is no `@` in it.
+    /// The text has no `@`.
     #[error("not a task: `{0}` (expected topic@id)")]
     Shape(String),
-    /// What stands before the `@` is not a topic.
+    /// The part before the `@` is not a valid topic.
     #[error("the task reference has an invalid topic")]
     Topic(#[from] TopicNameError),
-    /// What stands behind the `@` is not a task id.
+    /// The part after the `@` is not a valid task id.
     #[error("the task reference has an invalid task id")]
     Id(#[from] TaskIdError),
 }
@@ -64,7 +64,7 @@ impl FromStr for TaskRef {
 
     fn from_str(text: &str) -> Result<Self, TaskRefError> {
         const SHOWN_MAX: usize = 80;
-        // An id holds no `@`, a topic's name may.
+        // An id contains no `@`; a topic's name may.
         let Some((topic, id)) = text.rsplit_once('@') else {
             return Err(TaskRefError::Shape(text.chars().take(SHOWN_MAX).collect()));
         };

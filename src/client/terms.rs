@@ -1,6 +1,6 @@
-//! How a task is to be run, as its submitter says it: each setter writes a property of the task's
-//! message, which any Pulsar producer can set as well. What cannot be written is an error of
-//! [`Submission::send`].
+//! Options of a task, set by its submitter: each setter writes a property of the task's message,
+//! which any Pulsar producer can set as well. [`Submission::send`] fails if a value cannot be
+//! written.
 
 use super::submit::{Submission, SubmitError};
 use jiff::Timestamp;
@@ -18,12 +18,12 @@ pub(super) enum DeliveryTime {
     AtOnce,
     /// In ms since the epoch.
     At(u64),
-    /// In ms from when it is sent.
+    /// In ms after sending.
     After(u64),
 }
 
 impl DeliveryTime {
-    /// In ms since the epoch; `None`: at once.
+    /// In ms since the epoch; `None` for now.
     pub(super) fn at_ms(self, now_ms: u64) -> Option<u64> {
         let at_ms = match self {
             Self::AtOnce => return None,
@@ -35,25 +35,26 @@ impl DeliveryTime {
 }
 
 impl Submission {
-    /// The longest that one attempt may take; then it is cancelled and has failed.
+    /// Sets the time limit of one attempt. An attempt that takes longer is cancelled and fails.
     pub fn max_duration(self, budget: Duration) -> Self {
         self.term(text::MAX_TASK_DURATION, format_limit(budget).map_err(|error| error.to_string()))
     }
 
-    /// The longest that the task may take, from its first claim on, over all attempts and the
-    /// pauses between them. Then it has failed for good, and a running attempt is cancelled.
+    /// Sets the time limit of the whole task, from its first claim on, over all attempts and the
+    /// pauses between them. At the limit the task fails for good, and a running attempt is
+    /// cancelled.
     pub fn max_total_duration(self, budget: Duration) -> Self {
         self.term(text::MAX_TOTAL_DURATION, format_limit(budget).map_err(|error| error.to_string()))
     }
 
-    /// How long an attempt may report nothing: no progress, no checkpoint and no log line. Then it
-    /// is cancelled and has failed. It is also the lease time of the task, of 100 ms to a week,
-    /// unless the request for the lease says another one; there a keep-alive is a report.
+    /// Sets how long an attempt may go without a report: progress, a checkpoint or a log line.
+    /// After that it is cancelled and fails. This is also the lease time of the task (100 ms to a
+    /// week), unless the lease request sets another; for a lease, a keep-alive counts as a report.
     pub fn no_progress_timeout(self, limit: Duration) -> Self {
         self.term(text::NO_PROGRESS_TIMEOUT, format_limit(limit).map_err(|error| error.to_string()))
     }
 
-    /// How many attempts the task has, 1 to 1000, instead of as many as the worker gives.
+    /// Sets the number of attempts, 1 to 1000, in place of the worker's setting.
     pub fn max_attempts(self, attempts: u32) -> Self {
         let written = if (1..=ATTEMPTS_MAX).contains(&attempts) {
             Ok(attempts.to_string())
@@ -63,8 +64,8 @@ impl Submission {
         self.term(text::MAX_ATTEMPTS, written)
     }
 
-    /// How long the task waits between its attempts, instead of as long as the worker says. A list
-    /// of up to 100 intervals makes one attempt more than there are intervals.
+    /// Sets the pauses between attempts, in place of the worker's setting. A list of up to 100
+    /// intervals makes one attempt more than there are intervals.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         let RetryPolicy { base, max, intervals } = policy;
         self.properties.remove(text::RETRY_BACKOFF);
@@ -75,8 +76,8 @@ impl Submission {
         self.term(text::RETRY_INTERVALS, written_intervals(&intervals))
     }
 
-    /// The task is not started before this instant; a past one means now. It may be months ahead:
-    /// the broker keeps the task until then, and where it cannot, the workers keep its id.
+    /// Starts the task no earlier than this instant; a past one means now. It may be months ahead:
+    /// the broker keeps the task until then; where it cannot, the workers keep its id.
     ///
     /// ```no_run
     /// use longhaul::{Client, SubmitError, TaskRef, Text};
@@ -91,43 +92,43 @@ impl Submission {
         self.properties.remove(text::DELAY);
         let at = Timestamp::try_from(at).map_err(|error| error.to_string());
         if let Ok(at) = at {
-            // What lies before 1970 is past.
+            // An instant before 1970 is in the past.
             self.delivery = DeliveryTime::At(u64::try_from(at.as_millisecond()).unwrap_or(0));
         }
         self.term(text::SCHEDULED_AT, at.map(|at| at.to_string()))
     }
 
-    /// The task is not started before so long after it was sent.
+    /// Starts the task no earlier than this long after it was sent.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.properties.remove(text::SCHEDULED_AT);
         self.delivery = DeliveryTime::After(millis(delay));
         self.term(text::DELAY, format_duration(delay).map_err(|error| error.to_string()))
     }
 
-    /// No attempt of the task begins after this instant: then it ends as expired. An attempt that
-    /// runs goes on, and so does one that another worker takes over.
+    /// Sets an instant after which no attempt starts: the task then ends as expired. A running
+    /// attempt continues, also when another worker takes it over.
     pub fn expires_at(self, at: SystemTime) -> Self {
         let at = Timestamp::try_from(at).map_err(|error| error.to_string());
         self.term(text::EXPIRES_AT, at.map(|at| at.to_string()))
     }
 
-    /// Adds a word to find the task by; its entries on the metadata topic have it
-    /// ([`TaskMetadata::tags`](crate::TaskMetadata::tags)). Up to 16 of 1 to 64 bytes each, without
-    /// commas.
+    /// Adds a tag to find the task by; entries on the metadata topic carry it
+    /// ([`TaskMetadata::tags`](crate::TaskMetadata::tags)). A task has up to 16 tags of 1 to 64
+    /// bytes each, without commas.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         let written = check_tags(&self.tags).map(|()| self.tags.join(","));
         self.term(text::TAGS, written)
     }
 
-    /// Adds words: see [`Submission::tag`].
+    /// Adds several tags: see [`Submission::tag`].
     pub fn tags<T: Into<String>>(self, tags: impl IntoIterator<Item = T>) -> Self {
         tags.into_iter().fold(self, Self::tag)
     }
 
-    /// The limits of this key apply to the task, beside those of its queue: how many tasks with it
-    /// run at once, how many begin in a time. Which ones, say the settings of the queue
-    /// ([`Client::queue`](crate::Client::queue)). Text of 1 to 256 bytes.
+    /// Sets the limit key, a text of 1 to 256 bytes. The limits of this key apply to the task in
+    /// addition to those of its queue: how many tasks run at once, and how many start within a
+    /// period. The settings of the queue define them ([`Client::queue`](crate::Client::queue)).
     pub fn limit_key(self, key: impl Into<String>) -> Self {
         let key = key.into();
         let problem = format!("a key has 1 to 256 bytes, this one has {}", key.len());
@@ -135,14 +136,14 @@ impl Submission {
         self.term(text::LIMIT_KEY, if fits { Ok(key) } else { Err(problem) })
     }
 
-    /// On a queue with an order ([`QueueSettings::order`](crate::ops::QueueSettings::order)): of all
-    /// tasks with this key one is run at a time, in the order in which they were submitted. The
-    /// next one begins when the one before it is over: completed, failed for good, cancelled or
-    /// expired. It is the key of the task's message, too, as producers of Pulsar set it, and
-    /// decides the partition. Text of 1 to 256 bytes.
+    /// Sets the order key, a text of 1 to 256 bytes. On a queue with an order
+    /// ([`QueueSettings::order`](crate::ops::QueueSettings::order)), tasks with the same key run
+    /// one at a time, in the order of submission. The next one starts when the one before it is
+    /// over: completed, failed for good, cancelled or expired. The order key is also the key of the
+    /// task's message, as Pulsar producers set it, and decides the partition.
     ///
-    /// A task that is to start later takes its place when its time has come. On a queue without an
-    /// order the key changes nothing but the partition.
+    /// A task that is to start later takes its place in the order when its time has come. On a
+    /// queue without an order the key only decides the partition.
     pub fn order_key(self, key: impl Into<String>) -> Self {
         let key = key.into();
         let problem =

@@ -43,12 +43,12 @@ fn task(id: TaskId) -> TaskRef {
     TaskRef { topic: TASKS.to_owned(), id }
 }
 
-/// Lets everything run that can. Time is paused in these tests, so that it takes none.
+/// Lets all runnable tasks run. Time is paused in these tests, so this takes none.
 async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
 
-/// A wait on a task of its own, so that a test can look at whether it has ended.
+/// Spawns a wait, so that a test can check whether it has ended.
 macro_rules! waiting {
     ($bench:expr) => {{
         let client = $bench.client.clone();
@@ -83,7 +83,7 @@ async fn a_wait_ends_with_the_result() {
     assert!(wait.try_join_next().is_none());
     bench.show(&completed(ID, 1), 1);
     assert_eq!(wait.join_next().await.unwrap().unwrap().unwrap(), "done");
-    // The end is remembered.
+    // The end is cached.
     assert_eq!(bench.client.wait::<Text>(&task(ID)).await.unwrap().0, "\"done\"");
     assert_eq!(bench.client.wait_metadata(&task(ID)).await.unwrap().state, TaskState::Completed);
 }
@@ -102,8 +102,8 @@ async fn a_wait_ends_with_an_outcome_and_not_with_a_failure_that_is_tried_again(
     assert_eq!(bench.client.wait_metadata(&task(ID)).await.unwrap().attempts, 2);
 }
 
-/// It ended when the entry was evicted, a day later: Java workers do not say which failure is the
-/// last.
+/// Java workers do not mark the last failure; without the number of attempts the wait ends only at
+/// eviction, a day later.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_the_last_failure_of_a_java_worker() {
     let mut bench = bench();
@@ -142,8 +142,8 @@ async fn a_result_of_another_type_is_an_error() {
     assert!(matches!(end, Err(WaitError::Decode(_))), "{end:?}");
 }
 
-/// A task that borrows what it says, or that is only ever written, could not be submitted: it had
-/// to be readable as well.
+/// A task that borrows, or that implements only `Serialize`, can be submitted: it need not be
+/// deserializable.
 #[tokio::test(start_paused = true)]
 async fn whatever_can_be_serialized_is_submitted() {
     #[derive(serde::Serialize)]
@@ -382,7 +382,7 @@ async fn names_follow_subscription_and_overrides() {
     assert!(Client::builder("").subscription("a/b").settings.check().is_err());
 }
 
-/// A wait for a mistyped id never ended.
+/// A wait for a mistyped id must not go on for ever.
 #[tokio::test(start_paused = true)]
 async fn a_wait_on_an_id_that_cannot_exist_is_an_error() {
     let bench = bench();
@@ -412,7 +412,7 @@ async fn a_wait_on_an_id_that_cannot_exist_is_an_error() {
             .objection("persistent://public/default/tasks", TaskId { partition, ledger: 9, ..id });
         assert!(text.await.unwrap().contains("4 partitions"), "{partition}");
     }
-    // It cannot exist any more, but its end is there to be read.
+    // The task cannot exist any more, but its end is still readable.
     let gone = TaskId { ledger: last.ledger + 9, ..id };
     bench.fake.world().partitions.clear();
     bench.show(&completed(gone, 1), 1);
@@ -438,8 +438,7 @@ async fn own_tasks_are_known_to_exist_and_many_waits_ask_once() {
     assert_eq!(bench.fake.world().lookers_opened, 1);
 }
 
-/// One error while the broker was away was remembered for good: a wait for an id that cannot exist
-/// never ended, hours later, too.
+/// If an error during an outage were cached, a wait for an impossible id would never end.
 #[tokio::test(start_paused = true)]
 async fn an_error_that_may_pass_is_not_remembered_as_an_answer() {
     let bench = bench();
@@ -449,12 +448,12 @@ async fn an_error_that_may_pass_is_not_remembered_as_an_answer() {
     let beyond = TaskId { entry: last.entry + 1, ..TaskId::new(last, -1) };
     let objection = || bench.client.inner.existence.objection(TASKS, beyond);
     let refuse = |kind| bench.fake.world().looker_refusals.push_back(kind);
-    // Who waits at the same time does not ask again.
+    // Concurrent waits send one request.
     refuse(TransportErrorKind::Unreachable);
     assert!(join_all((0..100).map(|_| objection())).await.into_iter().all(|it| it.is_none()));
     assert_eq!(bench.fake.world().lookers_opened, 1);
     assert!(objection().await.is_some());
-    // What is known is not forgotten, either.
+    // A later error does not drop the cached answer.
     refuse(TransportErrorKind::Unreachable);
     assert!(objection().await.is_none());
     assert!(objection().await.is_some());

@@ -1,20 +1,21 @@
-//! What a partition of the metadata topic M shows of each task. Pure.
+//! The entry that one partition of the metadata topic shows for each task. Pure.
 //!
-//! M is a view, and its last entry of a task may be a late one of a worker that was replaced. So an
-//! entry of a lower epoch than one seen before is ignored, as is one that takes an ended task back
-//! within its epoch. Entries without an epoch, of other implementations, are taken as they come.
+//! The metadata topic is a view: the last entry of a task may come late, from a replaced worker. So
+//! two kinds of entries are ignored: an entry of a lower epoch than one seen before, and an entry
+//! that reopens an ended task within its epoch. Entries of other implementations have no epoch and
+//! are taken as they come.
 //!
-//! Entries may come again: what lies at or before the last position read changes nothing.
+//! Entries may be delivered again: an entry at or before the last position read changes nothing.
 //!
-//! Memory: where the last entry of each task lies, until the task is evicted there. What it says is
-//! read again when somebody asks.
+//! Memory: the position of each task's last entry, until the task is evicted there. The content is
+//! read again when it is asked for.
 
 use super::watch::WatchEvent;
 use crate::transport::Message;
 use longhaul_core::task::{Position, TaskId, TaskMetadata, TaskState};
 use std::collections::HashMap;
 
-/// The tasks of one partition of M.
+/// The tasks of one partition of the metadata topic.
 #[derive(Debug, Default)]
 pub(super) struct ShownTasks {
     tasks: HashMap<TaskId, ShownTask>,
@@ -24,10 +25,10 @@ pub(super) struct ShownTasks {
     java_attempts: Option<u32>,
 }
 
-/// What is shown of a task.
+/// The last entry shown for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ShownTask {
-    /// Where the entry lies.
+    /// The position of the entry.
     pub(super) at: Position,
     /// The task has ended.
     pub(super) ended: bool,
@@ -38,11 +39,11 @@ pub(super) struct ShownTask {
 /// What an entry changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ViewChange {
-    /// Nothing that anybody waits for.
+    /// Nothing that a caller waits for.
     Nothing,
     /// The task has ended.
     Ended(TaskId, Box<TaskMetadata>),
-    /// The task's entry was taken away.
+    /// The task's entry was removed.
     Evicted(TaskId),
 }
 
@@ -52,14 +53,14 @@ impl ShownTasks {
         Self { java_attempts: attempts, ..Self::default() }
     }
 
-    /// Takes an entry in.
+    /// Reads an entry.
     pub(super) fn read(&mut self, message: &Message) -> ViewChange {
         if self.last.is_some_and(|last| message.position <= last) {
             return ViewChange::Nothing;
         }
         self.last = Some(message.position);
         if message.replicated_from.is_some() {
-            // Its id means another task here.
+            // The id of a replicated entry means another task in this cluster.
             return ViewChange::Nothing;
         }
         match WatchEvent::read(message) {
@@ -74,7 +75,7 @@ impl ShownTasks {
                 tracing::warn!(?key, ?position, cause, "not an entry of the metadata topic");
                 ViewChange::Nothing
             }
-            // No entry says so.
+            // `WatchEvent::read` never returns this.
             WatchEvent::CaughtUp => ViewChange::Nothing,
         }
     }
@@ -98,40 +99,41 @@ impl ShownTasks {
         if ended { ViewChange::Ended(id, Box::new(metadata)) } else { ViewChange::Nothing }
     }
 
-    /// What is shown of a task.
+    /// The last entry shown for a task.
     pub(super) fn get(&self, id: TaskId) -> Option<ShownTask> {
         self.tasks.get(&id).copied()
     }
 
-    /// Forgets a task whose entry is not there any more, unless another one has come.
+    /// Forgets a task whose entry is gone, unless a newer entry has been read.
     pub(super) fn forget(&mut self, id: TaskId, at: Position) {
         if self.get(id).is_some_and(|shown| shown.at == at) {
             self.tasks.remove(&id);
         }
     }
 
-    /// Whether everything up to this position was read.
+    /// Whether all entries up to this position were read.
     pub(super) fn has_read(&self, position: Option<Position>) -> bool {
         self.last >= position
     }
 }
 
 impl ShownTask {
-    /// Whether an entry that comes later says less than this one.
+    /// Whether a later entry is out of date against this one.
     fn outranks(&self, ended: bool, epoch: Option<u32>) -> bool {
         self.epoch.is_some_and(|own| is_late((own, self.ended), (epoch, ended)))
     }
 }
 
-/// Whether an entry of this epoch, if it says one, comes too late behind one of that epoch; each
-/// with whether it shows the task's end.
+/// Whether an entry is late: of a lower epoch than the one shown, or of the same epoch and not the
+/// task's end when the end is already shown. Each pair is an epoch and whether the entry shows the
+/// end. An entry without an epoch is never late.
 pub(super) fn is_late(shown: (u32, bool), entry: (Option<u32>, bool)) -> bool {
     let ((own, shows_end), (Some(other), ended)) = (shown, entry) else { return false };
     other < own || (other == own && shows_end && !ended)
 }
 
-/// Whether a failure at this attempt is the end of its task, which an entry of the Java reference
-/// does not say: its workers have so many, if that is known.
+/// Whether a failure at this attempt is the end of a task of the Java reference. Its entries do not
+/// mark the end, so this compares the attempt with the configured maximum, if there is one.
 pub(super) fn is_java_end(java_attempts: Option<u32>, epoch: Option<u32>, attempt: u32) -> bool {
     epoch.is_none() && java_attempts.is_some_and(|attempts| attempt >= attempts)
 }
@@ -147,7 +149,7 @@ mod tests {
         matches!(change, ViewChange::Ended(A, _))
     }
 
-    /// The entry that is shown of the task, by its number.
+    /// The entry number of the task's last entry.
     fn shown(view: &ShownTasks) -> Option<u64> {
         view.get(A).map(|shown| shown.at.entry)
     }

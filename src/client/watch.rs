@@ -1,7 +1,7 @@
 //! Watches a metadata topic: every entry of every task, as it comes.
 //!
-//! A watch owns its followers and runs nowhere else: it reads when it is asked, and a slow watcher
-//! slows down nobody but itself. When the broker was away it goes on behind what it has shown.
+//! A watch owns its followers and has no background task: it reads when it is polled, so a slow
+//! watcher slows down only itself. After a broker outage it continues behind the last event shown.
 
 mod place;
 
@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// What a watch sees.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all events are of the large one")]
 #[non_exhaustive]
@@ -31,23 +31,23 @@ pub enum WatchEvent {
         id: TaskId,
         /// The entry.
         metadata: TaskMetadata,
-        /// The epoch that it speaks of. An entry of a lower epoch than one seen before comes late,
-        /// from a worker that was replaced. `None` for entries of other implementations.
+        /// The epoch of the entry. An entry of a lower epoch than one seen before comes late, from
+        /// a worker that was replaced. `None` for entries of other implementations.
         epoch: Option<u32>,
     },
-    /// A task's entry was taken away, after its retention.
+    /// A task's entry was removed, after its retention.
     Evicted {
         /// The task.
         id: TaskId,
     },
-    /// What stood on the topic when the watch began has been shown; what follows is news. Comes
-    /// once. A watch from the latest entry begins with it.
+    /// All entries that were on the topic when the watch began have been shown; later events are
+    /// new. Comes once. A watch from the latest entry begins with it.
     CaughtUp,
-    /// An entry that is not one.
+    /// A message that is not a valid entry.
     Undecodable {
-        /// Its key, which ought to be a task id.
+        /// Its key, which should be a task id.
         key: Option<String>,
-        /// Where it lies in its partition.
+        /// Its position in its partition.
         position: Position,
         /// What is wrong with it.
         cause: String,
@@ -58,22 +58,22 @@ pub enum WatchEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchFrom {
-    /// With the last entry of every task that is not evicted yet. Entries in between may be shown,
-    /// too.
+    /// With the last entry of every task that is not evicted yet. Earlier entries of a task may be
+    /// shown, too.
     Earliest,
     /// With the next entry.
     Latest,
-    /// Behind the [place](Watch::place) that another watch had reached. A partition that it does
-    /// not name is shown from its start. What compaction has removed meanwhile is not shown: of
-    /// each task there is its last entry.
+    /// Behind the [place](Watch::place) that another watch had reached. A partition that the place
+    /// does not name is shown from its start. Entries that compaction has removed since are not
+    /// shown; the last entry of each task always is.
     After(WatchPlace),
 }
 
-/// Why there is no watch, or not any longer.
+/// Why a watch could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The topic's name is not usable.
+    /// The topic's name is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The metadata topic cannot be followed.
@@ -92,7 +92,7 @@ impl WatchEvent {
             Some(Err(error)) => return undecodable(format!("{error}")),
             None => return undecodable("it has no key".to_owned()),
         };
-        // Clients that cannot set the flag of a null write an empty body instead.
+        // Clients that cannot set the null flag write an empty body instead.
         if message.null || payload.is_empty() {
             return Self::Evicted { id };
         }
@@ -103,8 +103,7 @@ impl WatchEvent {
     }
 }
 
-/// A stream of [`WatchEvent`]s. It goes on while the broker is away, and ends after its first
-/// error.
+/// A stream of [`WatchEvent`]s. It continues across broker outages, and ends after its first error.
 ///
 /// ```no_run
 /// use longhaul::{Client, WatchEvent};
@@ -125,26 +124,26 @@ pub struct Watch {
     source: WatchSource,
     /// One stream per partition, and one that looks for new partitions.
     steps: SelectAll<BoxStream<'static, WatchStep>>,
-    /// Partitions that are followed.
+    /// The number of partitions followed.
     partitions: u32,
-    /// Of those that it began with, the ones that have not shown all that stood there.
+    /// How many of the initial partitions have not yet shown all their existing entries.
     behind: usize,
-    /// The key of the tasks that are wanted, if not all are.
+    /// The key of the wanted tasks; `None` for all tasks.
     wanted: Option<WatchedKey>,
     place: WatchPlace,
     ended: bool,
 }
 
-/// Tasks that their submitters gave one key.
+/// The tasks whose submitters gave them one key.
 #[derive(Debug)]
 struct WatchedKey {
     key: String,
-    /// Those that were shown: the entry that removes one says its id alone.
+    /// The tasks shown so far: a tombstone carries only the task id, not the key.
     tasks: HashSet<TaskId>,
 }
 
 impl WatchedKey {
-    /// Whether the event is about one of them.
+    /// Whether the event is about one of these tasks.
     fn is_about(&mut self, event: &WatchEvent) -> bool {
         match event {
             WatchEvent::Updated { id, metadata, .. } => {
@@ -169,17 +168,17 @@ impl std::fmt::Debug for Watch {
 
 #[expect(clippy::large_enum_variant, reason = "nearly all steps are of the large one")]
 enum WatchStep {
-    /// An entry of this partition, which lies here.
+    /// An event, its partition, and the position of its entry.
     Event(WatchEvent, i32, Position),
-    /// A partition has shown what stood there.
+    /// A partition has shown all its existing entries.
     CaughtUp,
     Failed(TransportError),
     Partitions(u32),
 }
 
 impl Client {
-    /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet. It
-    /// may begin before there is a queue of this name: [`Queue::exists`] tells.
+    /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet. The
+    /// watch may begin before the queue exists: [`Queue::exists`] tells.
     ///
     /// # Errors
     /// When the metadata topic cannot be followed.
@@ -210,7 +209,7 @@ impl Queue {
         for partition in if count == 0 { -1..0 } else { 0..count } {
             let behind = place.of(partition);
             let opened = source.partition(partition).open(latest, behind).await?;
-            // What is older than the watch counts as seen.
+            // Entries older than the watch count as seen.
             if let Some(last) = opened.last {
                 place.note(partition, last);
             }
@@ -223,8 +222,8 @@ impl Queue {
         Ok(Watch { source, steps, partitions, behind, wanted: None, place, ended: false })
     }
 
-    /// The task that its submitter gave this key, if a worker has claimed it and its entry is not
-    /// evicted yet: the one that was claimed last, if there are several. It reads the metadata
+    /// Finds the task that its submitter gave this key, if a worker has claimed it and its entry is
+    /// not evicted yet. If several tasks match, returns the one claimed last. Reads the metadata
     /// topic once from the start, and keeps nothing of it.
     ///
     /// # Errors
@@ -249,8 +248,8 @@ impl Queue {
 }
 
 impl Watch {
-    /// Shows only the tasks that their submitters gave this key: see
-    /// [`Submission::key`](crate::Submission::key). The watch still reads all entries.
+    /// Shows only tasks with this key: see [`Submission::key`](crate::Submission::key). The watch
+    /// still reads all entries.
     ///
     /// ```no_run
     /// use longhaul::{Client, WatchEvent};
@@ -274,7 +273,7 @@ impl Watch {
         self
     }
 
-    /// The next event; `None` after an error. May be dropped and called again without losing one.
+    /// The next event; `None` after an error. Cancel safe: a dropped call loses no event.
     pub async fn next(&mut self) -> Option<Result<WatchEvent, WatchError>> {
         StreamExt::next(self).await
     }
@@ -323,20 +322,20 @@ struct WatchSource {
     transport: Arc<dyn Transport>,
     /// Full name of the metadata topic.
     topic: String,
-    /// How the client stands with the broker.
+    /// The connection state of the client's services.
     connections: Arc<Connections>,
 }
 
 impl WatchSource {
-    /// The number of partitions. A metadata topic that nobody has set up comes into being partition
-    /// by partition, and the task topic tells how many there will be.
+    /// The number of partitions. A metadata topic that was not set up is created partition by
+    /// partition; then the task topic tells how many there will be.
     async fn partitions(&self, task_topic: String) -> Result<Option<u32>, TransportError> {
         let own = count(&self.transport, &self.topic).await?;
-        // Who watches may be kept out of the task topic.
+        // A watcher may have no permission for the task topic.
         Ok(own.or(count(&self.transport, &task_topic).await.unwrap_or_default()))
     }
 
-    /// Looks for new partitions, without end.
+    /// Looks for new partitions, for ever.
     fn growth(&self) -> BoxStream<'static, WatchStep> {
         let monitor = Monitor::new(&self.connections);
         let looks = stream::unfold((self.clone(), monitor), |(source, monitor)| async {
@@ -360,20 +359,20 @@ impl WatchSource {
     }
 }
 
-/// One partition that is watched.
+/// One watched partition.
 struct PartitionWatch {
     partition: i32,
     follower: KeptFollower,
-    /// What lies at or before it was shown, or is older than the watch.
+    /// Everything up to this position was shown, or is older than the watch.
     last: Option<Position>,
-    /// What stood there when the watch began ends here (`None`: nothing did), until it has been
-    /// shown.
+    /// The end of the entries that existed when the watch began (`Some(None)`: there were none);
+    /// `None` once they have been shown.
     until: Option<Option<Position>>,
     failed: bool,
 }
 
 impl PartitionWatch {
-    /// Opens it for the first time.
+    /// Opens the follower for the first time.
     async fn open(
         mut self,
         latest: bool,
@@ -400,7 +399,7 @@ impl PartitionWatch {
         steps.boxed()
     }
 
-    /// The next event, or the error after which there is none.
+    /// The next event, or the error that ends the watch.
     async fn step(&mut self) -> Option<WatchStep> {
         while !self.failed {
             if self.until.is_some_and(|end| self.last >= end) {
@@ -412,7 +411,7 @@ impl PartitionWatch {
                 Ok(Some(message)) if self.last.is_some_and(|last| message.position <= last) => {}
                 Ok(Some(message)) => {
                     self.last = Some(message.position);
-                    // A replicated one has the id of another task here.
+                    // The id of a replicated entry means another task in this cluster.
                     if message.replicated_from.is_none() {
                         let event = WatchEvent::read(&message);
                         return Some(WatchStep::Event(event, self.partition, message.position));

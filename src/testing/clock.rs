@@ -1,4 +1,4 @@
-//! The clock of a test engine, which can be read between two calls as well.
+//! The clock of a test engine, readable between two calls as well.
 
 use longhaul_transport::clock::{Clock, SimulatedClock};
 use longhaul_transport::moment::Moment;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// The broker's clock; between two calls of the engine, when no runtime is there to ask, what it
-/// showed last. Time stands still then.
+/// The broker's clock. Between two calls of the engine, outside its runtime, it shows the last
+/// time: time stands still then.
 #[derive(Debug)]
 pub(super) struct EngineClock {
     broker: Clock,
@@ -17,8 +17,8 @@ pub(super) struct EngineClock {
 }
 
 impl EngineClock {
-    /// Must be called in the runtime of the engine. Clocks are copied into whatever reads time, so
-    /// each engine leaves one behind.
+    /// Must be called in the runtime of the engine. Everything that reads time copies the
+    /// reference, so each engine leaks one clock.
     pub(super) fn start(broker: Clock) -> &'static Self {
         let (now, wall) = (AtomicU64::default(), AtomicU64::default());
         let clock: &'static Self = Box::leak(Box::new(Self { broker, now, wall }));
@@ -26,7 +26,7 @@ impl EngineClock {
         clock
     }
 
-    /// The engine is about to return: from now on time stands still. Must be called in its runtime.
+    /// Stops time before the engine returns. Must be called in its runtime.
     pub(super) fn stop(&self) {
         let Moment(now) = self.broker.now();
         self.now.store(micros(now), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! How a client in a test engine starts workers there.
+//! Starts workers of a client in its test engine.
 
 use super::clock::EngineClock;
 use crate::worker::{Plan, Surroundings, WorkerHandle, prepare};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// The engine, as clients and the builders of workers know it.
+/// The engine, as used by clients and worker builders.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineRef {
     broker: MemoryBroker,
     clock: &'static EngineClock,
-    /// Workers started so far.
+    /// The number of workers started so far.
     workers: Arc<AtomicU64>,
-    /// What they run as.
+    /// The tasks that run the workers.
     services: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -32,19 +32,18 @@ impl EngineRef {
         Clock::Simulated(self.clock)
     }
 
-    /// What workers in an engine go by if the test says nothing else. Heartbeats are what time
-    /// costs in a simulation, so that they come every hour instead of every ten seconds: then a
-    /// month takes milliseconds.
+    /// The default worker settings in an engine. Heartbeats are what takes real time in a
+    /// simulation, so they come every hour instead of every 10 s: then a month takes milliseconds.
     pub(crate) fn config() -> WorkerConfig {
         const HOUR: Duration = Duration::from_secs(3600);
         let (heartbeat, self_fence, ledger_retention) = (HOUR, 6 * HOUR, 24 * HOUR);
         WorkerConfig { heartbeat, self_fence, ledger_retention, ..WorkerConfig::default() }
     }
 
-    /// Starts a worker on the runtime that calls this, which must be that of the engine: processors
-    /// run there, too, and all in simulated time.
+    /// Starts a worker on the current runtime, which must be the engine's. Processors run there,
+    /// too, all in simulated time.
     pub(crate) async fn start(&self, plan: Plan) -> Result<WorkerHandle, WorkerError> {
-        // Also the handle of the worker reads it, between two calls of the engine too.
+        // The worker's handle reads this clock as well, also between two calls of the engine.
         let clock = Clock::Simulated(self.clock);
         let number = self.workers.fetch_add(1, Ordering::Relaxed) + 1;
         let transport = self.broker.connect_with_clock(&format!("worker-{number}"), clock);
@@ -52,8 +51,7 @@ impl EngineRef {
         let around = Surroundings {
             transport: Arc::new(transport),
             clock,
-            // Owner ids come from it: each worker has its own, and the same ones in every run of
-            // the test.
+            // The seed of owner ids: unique per worker, and the same in every run of the test.
             rng: fastrand::Rng::with_seed(number),
             gate: gate.clone(),
             bodies: Handle::current(),

@@ -1,5 +1,5 @@
-//! For unit tests of your own processors: real workers and a real client in one test, without a
-//! broker, in simulated time. With the feature `testing`; a stable interface.
+//! Unit tests for your own processors: real workers and a real client in one test, without a
+//! broker, in simulated time. Needs the feature `testing`. The interface is stable.
 //!
 //! [`TestEngine`] is the broker, the clock and the runtime of one test; [`Transition`] is a step of
 //! a task.
@@ -14,7 +14,7 @@ mod transition;
 #[cfg(test)]
 mod tests;
 
-/// How workers start in the project's own simulation. Not a stable interface.
+/// Starts workers in the project's own simulation. Not a stable interface.
 #[doc(hidden)]
 pub use crate::worker::{Plan, Surroundings, prepare};
 pub(crate) use engine_ref::EngineRef;
@@ -37,21 +37,19 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-/// How much simulated time a wait may take, unless the test says otherwise: 30 days.
+/// The default limit on the simulated time of a wait: 30 days.
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How much real time a call may take. A call needs milliseconds; one that needs minutes will never
-/// end.
+/// The default limit on the real time of a call. A call needs milliseconds; one that needs minutes
+/// will never end.
 const REAL_TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// A broker in memory, simulated time, and the runtime in which the workers and clients of one test
-/// run.
+/// An in-memory broker, simulated time, and a runtime for the workers and clients of one test.
 ///
-/// Time passes only while a method of the engine runs. Whenever nobody has anything to do, the
-/// clock jumps to the next timer, so that a pause of a day takes no time. The same test takes the
-/// same steps each time.
+/// Time passes only while a method of the engine runs. When everything waits, the clock jumps to
+/// the next timer, so a pause of a day takes no time. A test takes the same steps in each run.
 ///
-/// Methods panic where a test has gone wrong, with what it did: they are for tests only.
+/// Methods panic when a test goes wrong, with the steps that led there: they are for tests only.
 ///
 /// ```
 /// use longhaul::testing::TestEngine;
@@ -76,7 +74,7 @@ pub struct TestEngine {
     start_ms: u64,
 }
 
-/// Why a wait was given up.
+/// The limit that ended a wait.
 #[derive(Clone, Copy, Debug)]
 enum WaitLimit {
     /// The limit on simulated time.
@@ -92,12 +90,11 @@ impl Default for TestEngine {
 }
 
 impl TestEngine {
-    /// An engine without topics, workers and tasks. Topics come into being when they are used,
-    /// without partitions.
+    /// An engine without topics, workers and tasks. Topics are created on first use, unpartitioned.
     ///
     /// # Panics
-    /// Inside an async test, such as one with `#[tokio::test]`: the engine brings its own runtime.
-    /// What is to be awaited is awaited by [`run`](Self::run).
+    /// Inside an async test, such as one with `#[tokio::test]`: the engine has its own runtime.
+    /// Await futures with [`run`](Self::run).
     #[must_use]
     #[track_caller]
     pub fn new() -> Self {
@@ -111,7 +108,7 @@ impl TestEngine {
             Err(error) => panic!("no runtime for the test: {error}"),
         };
         let entered = runtime.enter();
-        // As the session with Pulsar does, which asks for each delivery.
+        // Like the Pulsar session, which requests each delivery.
         let broker = MemoryBroker::new(1, Faults { prefetch: 0, ..Faults::quiet() });
         broker
             .look_after_itself(|topic| topic.ends_with("-ledger") || topic.ends_with("-register"));
@@ -131,24 +128,24 @@ impl TestEngine {
         }
     }
 
-    /// Gives up a wait after this much simulated time, and not after 30 days.
+    /// Sets the simulated time after which a wait fails. Default: 30 days.
     #[must_use]
     pub const fn time_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Gives up after this much real time within one call, and not after two minutes. A processor
-    /// that never waits for anything keeps the simulated clock from moving. One that blocks the
-    /// thread, without an `await`, cannot be given up.
+    /// Sets the real time after which a call fails. Default: 2 minutes. A processor that never
+    /// waits stops the simulated clock. A processor that blocks the thread, without an `await`,
+    /// cannot be interrupted.
     #[must_use]
     pub const fn real_time_limit(mut self, limit: Duration) -> Self {
         self.real_limit = limit;
         self
     }
 
-    /// Makes a task topic with so many partitions, and the topics that belong to it. Only needed
-    /// for a topic with partitions.
+    /// Creates a task topic with this many partitions, and the topics that belong to it. Only
+    /// needed for partitioned topics.
     ///
     /// # Panics
     /// When the name is not that of a task topic.
@@ -163,20 +160,20 @@ impl TestEngine {
         }
     }
 
-    /// The broker, for faults that a user's test has no use for.
+    /// The broker, for injecting faults. Not for users' tests.
     #[doc(hidden)]
     pub const fn broker(&self) -> &MemoryBroker {
         &self.broker
     }
 
-    /// The client of the test. All of [`Client`] works but what needs the admin API; workers that
-    /// it builds start in this engine.
+    /// The client of the test. All of [`Client`] works except the admin API. Workers that it builds
+    /// start in this engine.
     #[must_use]
     pub const fn client(&self) -> &Client {
         &self.client
     }
 
-    /// A worker on this topic: [`Client::worker`]. Start it with [`start`](Self::start).
+    /// Builds a worker on this topic: [`Client::worker`]. Start it with [`start`](Self::start).
     pub fn worker<P: TaskProcessor>(
         &self,
         task_topic: impl Into<String>,
@@ -185,11 +182,11 @@ impl TestEngine {
         self.client.worker(task_topic, processor)
     }
 
-    /// Starts a worker. Dropping the handle ends it as a crash would;
-    /// `engine.run(worker.drain(..))` lets it leave in order.
+    /// Starts a worker. Dropping the handle ends it like a crash; `engine.run(worker.drain(..))`
+    /// drains it.
     ///
     /// # Panics
-    /// When it does not start, with the reason.
+    /// When the worker does not start, with the reason.
     #[must_use = "dropping the handle ends the worker"]
     #[track_caller]
     pub fn start<P: TaskProcessor>(&self, worker: WorkerBuilder<P>) -> WorkerHandle {
@@ -199,7 +196,8 @@ impl TestEngine {
         }
     }
 
-    /// Submits a task. One with properties: `engine.run(engine.client().submission(..).send())`.
+    /// Submits a task. For a task with properties:
+    /// `engine.run(engine.client().submission(..).send())`.
     ///
     /// # Panics
     /// When it cannot be submitted, with the reason.
@@ -211,14 +209,13 @@ impl TestEngine {
         }
     }
 
-    /// Lets time pass until the task is over: [`Client::wait`].
+    /// Advances time until the task is over: [`Client::wait`].
     ///
     /// # Errors
-    /// As [`Client::wait`]: how the task has ended, if not with a result.
+    /// As [`Client::wait`]: how the task ended, if not with a result.
     ///
     /// # Panics
-    /// When the task is not over within the [limit](Self::time_limit), with the steps that it has
-    /// taken.
+    /// When the task is not over within the [limit](Self::time_limit), with its steps so far.
     #[track_caller]
     pub fn wait<R: FromPayload>(&self, task: &TaskRef) -> Result<R, WaitError> {
         match self.drive(Some(self.limit), self.client.wait(task)) {
@@ -241,41 +238,40 @@ impl TestEngine {
         }
     }
 
-    /// Lets this much time pass.
+    /// Advances time by this much.
     ///
     /// # Panics
-    /// When it does not pass within the [limit on real time](Self::real_time_limit), because a
-    /// processor never waits for anything.
+    /// When that takes longer than the [limit on real time](Self::real_time_limit), because a
+    /// processor never waits.
     #[track_caller]
     pub fn advance(&self, time: Duration) {
-        // The timer is made where the runtime is.
+        // The timer must be created inside the runtime.
         let pass = async { tokio::time::sleep(time).await };
         if let Err(stuck) = self.drive(None, pass) {
             panic!("the time does not pass: {}", self.after(stuck));
         }
     }
 
-    /// How much time has passed since the engine was made.
+    /// The simulated time since the engine was created.
     #[must_use]
     pub fn time_passed(&self) -> Duration {
         Duration::from_millis(self.now_ms().saturating_sub(self.start_ms))
     }
 
-    /// The wall clock of the simulation, in ms since the epoch: what a task's times are compared
-    /// with.
+    /// The simulated wall clock, in ms since the epoch, for comparison with a task's times.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         Clock::Simulated(self.clock).wall_ms()
     }
 
-    /// What the task has gone through so far, as its entries on the metadata topic show it to
-    /// everybody. An entry that only renews the one before it, or adds progress, is left out.
+    /// Returns the task's steps so far, from its entries on the metadata topic. Entries that only
+    /// renew the previous one or add progress are left out.
     ///
-    /// They can be compared with texts:
-    /// `assert_eq!(engine.transitions(&task), ["PROCESSING 1", "COMPLETED 1"])`.
+    /// Compare them with texts: `assert_eq!(engine.transitions(&task), ["PROCESSING 1", "COMPLETED
+    /// 1"])`.
     ///
     /// # Panics
-    /// When the task's topic is none of this engine's.
+    /// When the task's topic is not of this engine.
     #[must_use]
     #[track_caller]
     pub fn transitions(&self, task: &TaskRef) -> Vec<Transition> {
@@ -285,10 +281,10 @@ impl TestEngine {
         transition::of_task(&self.broker.full_log(&at), &task.id.to_string(), self.start_ms)
     }
 
-    /// Compares what the task has gone through with these texts; see [`Transition`] for their form.
+    /// Compares the task's steps with these texts; see [`Transition`] for their form.
     ///
     /// # Panics
-    /// When they differ, with both beside each other, line by line.
+    /// When they differ, with both side by side, line by line.
     #[track_caller]
     pub fn assert_transitions<'a>(
         &self,
@@ -305,14 +301,14 @@ impl TestEngine {
         );
     }
 
-    /// Runs a future for at most so much simulated time, and never for minutes of real time: a task
-    /// that never waits would keep the clock from moving for ever.
+    /// Runs a future for at most `limit` of simulated time, and never for minutes of real time: a
+    /// task that never waits would stop the clock for ever.
     fn drive<F: Future>(&self, limit: Option<Duration>, future: F) -> Result<F::Output, WaitLimit> {
         let (done, watched) = mpsc::channel::<()>();
         let (bark, barked) = oneshot::channel();
         let real_limit = self.real_limit;
-        // It ends when `done` is dropped. Without a thread the test is not watched, and no worse
-        // for it.
+        // The thread ends when `done` is dropped. If it cannot be started, only the real-time limit
+        // is missing.
         let watch = move || {
             if watched.recv_timeout(real_limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 bark.send(()).ok();
@@ -344,7 +340,7 @@ impl TestEngine {
         result
     }
 
-    /// When a wait was given up, in words.
+    /// The exceeded limit, as text.
     fn after(&self, stuck: WaitLimit) -> String {
         match stuck {
             WaitLimit::Simulated => format!(
@@ -369,7 +365,7 @@ impl TestEngine {
         }
         let mut text = "Its steps:".to_owned();
         for step in found {
-            // Writing to a text does not fail.
+            // Writing to a string cannot fail.
             write!(text, "\n  {step:?}").ok();
         }
         text

@@ -1,4 +1,4 @@
-//! What the documentation of the module promises.
+//! The promises of the module's documentation.
 
 use super::*;
 use crate::{CancelError, TaskContext, TaskError, TaskOutcome, Text, WorkerError, processor_fn};
@@ -17,7 +17,7 @@ fn text(text: &str) -> Text {
     Text(text.to_owned())
 }
 
-/// What a test is told when this goes wrong.
+/// The panic message of a failing test.
 fn message_of(test: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(test)).unwrap_err();
     panic
@@ -26,7 +26,7 @@ fn message_of(test: impl FnOnce()) -> String {
         .unwrap_or_else(|| (*panic.downcast_ref::<&str>().unwrap()).to_owned())
 }
 
-/// Two attempts fail and ask for ten days each; heartbeats of ten seconds made this test take
+/// Two attempts fail and ask for 10 days each. With heartbeats every 10 s this test would take
 /// seconds.
 #[test]
 fn retries_over_weeks_keep_their_times() {
@@ -127,8 +127,8 @@ fn a_task_outlives_the_crash_of_its_worker_and_a_drain_costs_no_attempt() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 0", "PROCESSING 1", "COMPLETED 1"]);
 }
 
-/// A handle read another clock between two calls of the engine: the deadline of a drain that was
-/// asked for there had passed long ago, and running tasks were given back.
+/// The handle must read the simulated clock between two calls: by another clock, the deadline of a
+/// drain would already have passed, and running tasks would be released.
 #[test]
 fn a_handle_reads_the_simulated_clock_between_two_calls() {
     let engine = TestEngine::new();
@@ -180,15 +180,14 @@ fn a_test_that_went_wrong_says_how() {
     );
 }
 
-/// `block_on` inside a runtime says that a runtime cannot be started there, and not what to do
-/// instead.
+/// Without the check, `block_on` inside a runtime panics without saying what to do instead.
 #[tokio::test]
 async fn an_async_test_is_told_to_be_a_plain_one() {
     let said = message_of(|| drop(TestEngine::new()));
     assert!(said.contains("use it in a plain `#[test]`"), "{said}");
 }
 
-/// A processor that never waits keeps the simulated clock from moving.
+/// A processor that never waits stops the simulated clock.
 #[test]
 fn a_processor_that_never_waits_ends_the_test_and_not_the_patience() {
     let engine = TestEngine::new().real_time_limit(Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! What a task goes through, as texts that a test can compare. PURE.
+//! The steps of a task, as texts that a test can compare. Pure.
 
 use crate::transport::Message;
 use longhaul_core::task::{TaskMetadata, TaskOutcome, TaskState};
@@ -7,30 +7,29 @@ use std::time::Duration;
 
 /// A step of a task: an entry of the metadata topic.
 ///
-/// As a text it is the state and the number of the attempt, and for a task that failed for good its
-/// outcome:
+/// Its text is the state and the attempt number, plus the outcome for a task that failed for good:
 ///
 /// | text | meaning |
 /// |---|---|
 /// | `PROCESSING 1` | attempt 1 runs |
-/// | `FAILED 1` | attempt 1 has failed, another one follows |
-/// | `COMPLETED 2` | attempt 2 has brought the result |
-/// | `FAILED 3 FINAL` | it failed for good |
-/// | `FAILED 1 CANCELLED`, `FAILED 0 EXPIRED` | it was cancelled, or not started in time |
+/// | `FAILED 1` | attempt 1 failed, another one follows |
+/// | `COMPLETED 2` | attempt 2 returned the result |
+/// | `FAILED 3 FINAL` | the task failed for good |
+/// | `FAILED 1 CANCELLED`, `FAILED 0 EXPIRED` | the task was cancelled, or not started in time |
 /// | `REMOVED` | its retention is over |
 ///
-/// Its debug form adds when that was, and the reason of a failure.
+/// The debug form adds the time of the step, and the reason of a failure.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transition {
-    /// When the entry was published, counted from when the engine was made.
+    /// When the entry was published, from the creation of the engine on.
     pub at: Duration,
-    /// The entry. `None`: the task was removed.
+    /// The entry; `None` if it was removed.
     pub entry: Option<TaskMetadata>,
 }
 
 impl Transition {
-    /// Whether this says nothing new after the other one: a keep-alive, or progress.
+    /// Whether this only repeats the other step: a keep-alive, or progress.
     fn renews(&self, before: &Self) -> bool {
         let step = |change: &Self| {
             let entry = change.entry.as_ref()?;
@@ -75,7 +74,7 @@ impl PartialEq<&str> for Transition {
     }
 }
 
-/// The steps of the task with this key, from the log of its partition of M.
+/// The steps of the task with this key, from the log of its metadata partition.
 pub(super) fn of_task(log: &[Message], key: &str, start_ms: u64) -> Vec<Transition> {
     let mut steps: Vec<Transition> = Vec::new();
     for message in log.iter().filter(|message| message.key.as_deref() == Some(key)) {
@@ -92,7 +91,7 @@ pub(super) fn of_task(log: &[Message], key: &str, start_ms: u64) -> Vec<Transiti
     steps
 }
 
-/// What was expected and what was found, a line for each step. Lines that differ begin with `>`.
+/// The expected and found steps, one per line. Lines that differ start with `>`.
 pub(super) fn side_by_side(expected: &[&str], found: &[Transition]) -> String {
     let width = expected.iter().map(|text| text.len()).max().unwrap_or_default().max(8);
     let mut lines = vec![format!("  {:width$}  found", "expected")];

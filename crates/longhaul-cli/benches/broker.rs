@@ -1,14 +1,14 @@
-//! Figures of the broker as users run it: the program, over sockets, on a directory.
+//! Benchmarks of the broker as users run it: the program, over sockets, on a directory.
 //!
 //! ```text
 //! cargo bench -p longhaul-cli --bench broker [-- row…]
 //! ```
 //!
 //! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`.
-//! `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million if it does not say how many; each
-//! million takes 0.2 GB of disk. `week` passes on as many, 6 million if it does not say. Timing is
-//! printed, not judged: run it on an idle machine. With `LONGHAUL_BENCH_BROKER=host:port` the row
-//! `publish` is measured on a broker that runs already, such as a Pulsar.
+//! `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million by default; each million takes 0.2 GB
+//! of disk. `week` passes as many through, 6 million by default. Timings are printed, not judged:
+//! run it on an idle machine. With `LONGHAUL_BENCH_BROKER=host:port` the row `publish` measures a
+//! running broker, such as Pulsar.
 
 #![expect(clippy::print_stdout, reason = "its output is for people")]
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// The program on a directory of its own.
+/// The program on its own directory.
 struct BenchBroker {
     child: Child,
     address: String,
@@ -84,7 +84,7 @@ impl BenchBroker {
         while TcpStream::connect(&address).is_err() {
             std::thread::yield_now();
         }
-        // The port is there before the log is read; an answer is not.
+        // The port opens before the log is read, but an answer comes only afterwards.
         drop(RawConnection::connect(&address));
         let admin = "127.0.0.1:26658".to_owned();
         Self { child, address, admin, started_in: began.elapsed() }
@@ -97,7 +97,7 @@ impl BenchBroker {
         line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    /// Seconds of processor time.
+    /// Processor time in s.
     fn cpu(&self) -> f64 {
         let stat =
             std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Drop for BenchBroker {
     }
 }
 
-/// A connection that speaks the protocol and nothing else.
+/// A connection that speaks only the protocol.
 struct RawConnection {
     stream: TcpStream,
     buffer: BytesMut,
@@ -199,8 +199,8 @@ fn send_frame(sequence: u64, payload: &[u8], out: &mut BytesMut) {
     out.put_slice(payload);
 }
 
-/// Publishes so many messages with so many in flight, in as few writes as come by themselves.
-/// Returns the latencies when asked.
+/// Publishes `count` messages with `in_flight` of them at once, without forcing small writes.
+/// Returns the latencies if requested.
 fn pipeline(
     address: &str,
     topic: &str,
@@ -370,7 +370,7 @@ fn restart() {
         "memory: {before} kB empty, {after} kB after publishing, {restarted} kB after the restart, {} bytes per entry",
         restarted.saturating_sub(before) * 1024 / COUNT
     );
-    // What they are there for: they can be read.
+    // Check that they can be read.
     let mut raw = RawConnection::connect(&broker.address);
     let start = MessageIdData { ledger_id: u64::MAX, entry_id: u64::MAX, ..Default::default() };
     raw.send(CommandSubscribe {
@@ -409,7 +409,7 @@ fn compaction() {
     let mut ratios = Vec::new();
     for round in 1..=5 {
         let idle: Vec<u64> = (0..10).flat_map(|_| measure()).collect();
-        // Something to do each time: the whole of it once more.
+        // Give each compaction work: publish everything again.
         pipeline(&broker.address, "compacted", 10_000, 1_000, &keyed(KEYS, 100));
         assert!(broker.http("PUT", path, "").starts_with("HTTP/1.1 204"));
         let began = Instant::now();
@@ -432,8 +432,7 @@ fn compaction() {
     println!("median ratio {:.2}; memory {} kB", ratios[2], broker.memory_kb());
 }
 
-/// How late delayed messages come, from the moment they asked for until they are read off the
-/// socket.
+/// The delay of delayed messages, from their requested time to their read from the socket.
 fn delayed() {
     const COUNT: u64 = 2_000;
     let folder = directory();

@@ -87,7 +87,7 @@ pub(crate) enum CliCommand {
 }
 
 impl CliCommand {
-    /// Whether it runs until it is told to stop.
+    /// Whether it runs until it is stopped.
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::Worker(worker) => worker.is_service(),
@@ -114,13 +114,13 @@ impl CliCommand {
         }
     }
 
-    /// What is logged if nobody says it: services tell what they do, commands only what goes wrong.
+    /// The default log filter: services log their actions, commands only errors.
     pub(crate) const fn log(&self) -> &'static str {
-        // People read what `dev` writes, and see by commands which tasks fail.
+        // People read the output of `dev`, and see failed tasks by commands.
         if matches!(self, Self::Dev(_)) {
             "warn,longhaul::worker::driver::telling=off"
         } else if matches!(self, Self::Dash(_)) {
-            // Lines of a log would stand in the middle of what is drawn.
+            // Log lines would disturb the drawn dashboard.
             "off"
         } else if self.is_service() {
             "info"

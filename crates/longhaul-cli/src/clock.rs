@@ -1,21 +1,21 @@
-//! Where this program reads the time.
+//! The only place where this program reads the time.
 
 #![expect(clippy::disallowed_methods, reason = "this is the program's clock")]
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// By the clock on the wall.
+/// The wall clock.
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// The same, in ms since the epoch.
+/// The wall clock in ms since the epoch.
 pub(crate) fn wall_ms() -> u64 {
     let since = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// For measuring.
+/// The monotonic clock.
 pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }

@@ -1,4 +1,4 @@
-//! From settings to a client: address, credentials, TLS.
+//! Builds a client from settings: address, credentials, TLS.
 
 use crate::exit::CommandFailure;
 use crate::settings::CliSettings;
@@ -9,7 +9,7 @@ use longhaul::{Client, ClientBuilder};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-/// A client that says whom to connect to, and as whom.
+/// A client builder with the address and the credentials.
 ///
 /// # Errors
 /// When the credentials cannot be read.
@@ -48,7 +48,7 @@ pub(crate) fn builder(settings: &CliSettings) -> Result<ClientBuilder, CommandFa
     })
 }
 
-/// What `auth-plugin` and `auth-params`, or a token, come to.
+/// The credentials from `auth-plugin` and `auth-params`, or from a token.
 #[derive(Debug, Default)]
 struct AuthSettings {
     credentials: Option<Credentials>,
@@ -77,7 +77,7 @@ impl AuthSettings {
         Self { credentials: Some(credentials), certificate: None }
     }
 
-    /// Reads parameters as the plugins of Pulsar's clients do. Errors do not repeat them.
+    /// Parses parameters like the plugins of Pulsar's clients. Errors do not repeat them.
     fn read(plugin: &str, params: &str) -> Result<Self, CommandFailure> {
         let kind = kind(plugin)?;
         let failed = |problem: &str| {
@@ -124,7 +124,7 @@ enum AuthPluginKind {
     OAuth2,
 }
 
-/// The plugins, by short name and by class.
+/// The plugin with this short name or class.
 fn kind(plugin: &str) -> Result<AuthPluginKind, CommandFailure> {
     let name = plugin.rsplit_once('.').map_or(plugin, |(_, class)| class);
     match name {
@@ -151,7 +151,7 @@ fn token(params: &str, fields: &AuthParams) -> Option<Credentials> {
     if let Some(text) = fields.get(&["token"]) {
         return Some(Credentials::token(text));
     }
-    // Pulsar takes a bare token, too.
+    // Pulsar accepts a bare token, too.
     let is_bare = fields.is_empty() && !params.is_empty() && !params.contains([' ', '{']);
     is_bare.then(|| Credentials::token(params))
 }
@@ -177,13 +177,13 @@ fn oauth2(fields: &AuthParams) -> Option<OAuth2> {
     Some(options)
 }
 
-/// A path, as it is or as a `file:` URL.
+/// A path, plain or as a `file:` URL.
 fn path(text: &str) -> PathBuf {
     let text = text.strip_prefix("file:").unwrap_or(text);
     PathBuf::from(text.strip_prefix("//").unwrap_or(text))
 }
 
-/// Parameters with names: JSON, or `name:value` with commas in between.
+/// Named parameters: JSON, or `name:value` separated by commas.
 #[derive(Debug, Default)]
 struct AuthParams(Map<String, Value>);
 

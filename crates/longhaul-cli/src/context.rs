@@ -1,5 +1,4 @@
-//! What every command has at hand: the settings, the output, and a client that connects when it is
-//! asked for.
+//! The context of every command: settings, output, and a client that connects on demand.
 
 use crate::connect;
 use crate::exit::{Code, CommandFailure};
@@ -17,16 +16,16 @@ use std::time::Duration;
 pub(crate) struct CommandContext {
     pub(crate) settings: CliSettings,
     pub(crate) output: Output,
-    /// How long the command may take.
+    /// The time limit of the command.
     pub(crate) timeout: Option<Duration>,
-    /// What the command line said, by name.
+    /// The flags of the command line, by name.
     pub(crate) flags: Vec<(&'static str, String)>,
     yes: bool,
 }
 
 impl CommandContext {
     /// # Errors
-    /// When a setting is wrong.
+    /// When a setting is invalid.
     pub(crate) fn new(globals: &Globals) -> Result<Self, anyhow::Error> {
         let environment = |name: &str| std::env::var(name).ok();
         let flags = globals.said();
@@ -45,10 +44,10 @@ impl CommandContext {
         Ok(Self { settings, output, timeout, flags: said, yes })
     }
 
-    /// The settings, with options that this command alone has.
+    /// The settings, with options of the current command.
     ///
     /// # Errors
-    /// When a setting is wrong.
+    /// When a setting is invalid.
     pub(crate) fn settings_with(&self, own: FlagValues<'_>) -> Result<CliSettings, CommandFailure> {
         let mut flags = own;
         flags.extend(self.flags.iter().map(|(name, text)| (*name, text.as_str())));
@@ -56,27 +55,27 @@ impl CommandContext {
         CliSettings::read(&Sources { flags, environment: &environment })
     }
 
-    /// A client that is connected.
+    /// A connected client.
     ///
     /// # Errors
-    /// When a setting is wrong, or the broker cannot be reached.
+    /// When a setting is invalid, or the broker cannot be reached.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         Ok(connect::builder(&self.settings)?.connect().await?)
     }
 
-    /// How long whoever waits goes on while nobody answers.
+    /// How long to wait while the broker or gateway does not answer.
     ///
     /// # Errors
-    /// When the setting is no time.
+    /// When the setting is not a duration.
     pub(crate) fn patience(&self) -> Result<Patience, CommandFailure> {
         let limit = self.settings.duration("reconnect-timeout")?.unwrap_or_default();
         Ok(Patience { limit, output: self.output })
     }
 
-    /// The gateway that is asked in place of the broker, if there is one.
+    /// The gateway to use in place of the broker, if configured.
     ///
     /// # Errors
-    /// When its URL or its token cannot be used.
+    /// When its URL or its token is invalid.
     pub(crate) fn gateway(&self) -> Result<Option<GatewayClient>, CommandFailure> {
         let gateway = GatewayClient::of(&self.settings, self.patience()?)?;
         if let Some(host) = gateway.as_ref().and_then(GatewayClient::eavesdropped) {
@@ -85,10 +84,10 @@ impl CommandContext {
         Ok(gateway)
     }
 
-    /// A gateway cannot do it.
+    /// Refuses a command that needs the broker.
     ///
     /// # Errors
-    /// When there is one.
+    /// When a gateway is configured.
     pub(crate) fn needs_broker(&self, what: &str) -> Result<(), CommandFailure> {
         if self.settings.text("gateway").is_none() {
             return Ok(());
@@ -97,15 +96,15 @@ impl CommandContext {
             .help("say --service-url in place of --gateway"))
     }
 
-    /// Why somebody acts.
+    /// The reason for an action.
     pub(crate) fn reason(&self) -> &str {
         self.settings.text("reason").unwrap_or_default()
     }
 
-    /// Asks before much is changed.
+    /// Asks for confirmation before a large change.
     ///
     /// # Errors
-    /// When the answer is no, or there is nobody to ask and `--yes` was not said.
+    /// When the answer is no, or nobody can answer and `--yes` is not set.
     pub(crate) fn confirm(&self, what: &str) -> Result<(), CommandFailure> {
         if self.yes {
             return Ok(());
@@ -115,7 +114,7 @@ impl CommandContext {
             return Err(CommandFailure::usage(format!("{what}: nobody can be asked"))
                 .help("say --yes where no person types"));
         }
-        // Where standard error is closed the answer will be no.
+        // With a closed standard error the answer will be no.
         write!(io::stderr().lock(), "{} [y/N] ", crate::output::text::line(what)).ok();
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).map_err(|_| refused())?;

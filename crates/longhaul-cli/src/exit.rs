@@ -1,4 +1,4 @@
-//! Exit codes, and how an error is told: what happened, why, and what to do.
+//! Exit codes and error messages: what failed, why, and what to do.
 
 use crate::output::text::clean;
 use anyhow::Error;
@@ -14,22 +14,21 @@ use longhaul::{
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// What a script may branch on.
+/// The exit codes, for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
-    /// A task failed, a check found something, or anything without a number of its own.
+    /// A task failed, a check found something, or any other error.
     Failed = 1,
-    /// The command line, a setting or a value is wrong: nothing was tried.
+    /// The command line, a setting or a value is invalid: nothing was tried.
     Usage = 2,
-    /// There is no such task, dead letter, schedule or context.
+    /// The task, dead letter, schedule or context does not exist.
     NotFound = 3,
-    /// Somebody else was first: another version, another epoch, a task that is over, a key that is
-    /// taken.
+    /// A conflict: another version or epoch, a finished task, or a key that is taken.
     Conflict = 4,
     /// The broker or the gateway cannot be reached.
     Unreachable = 5,
-    /// The time of `--timeout` is over.
+    /// The `--timeout` has expired.
     TimedOut = 124,
 }
 
@@ -39,7 +38,7 @@ pub(crate) enum Code {
 pub(crate) struct CommandFailure {
     code: Code,
     what: String,
-    /// What to do.
+    /// What to do about it.
     help: Option<String>,
 }
 
@@ -63,29 +62,29 @@ impl CommandFailure {
     }
 }
 
-/// After an error of the command line, or after help was asked for.
+/// The exit code after a command line error, or after `--help`.
 pub(crate) fn of_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(Code::Usage as u8) } else { ExitCode::SUCCESS }
 }
 
-/// Tells an error on standard error, and says with which code to exit.
+/// Prints an error on standard error, and returns its exit code.
 pub(crate) fn report(error: &Error) -> ExitCode {
     if is_broken_pipe(error) {
-        // Whoever read the results has seen enough: `longhaul task list | head`.
+        // The reader of the results has closed the pipe: `longhaul task list | head`.
         return ExitCode::SUCCESS;
     }
     let mut err = io::stderr().lock();
-    // Where standard error is closed there is nobody to tell.
+    // Ignore a closed standard error.
     err.write_all(told(error).as_bytes()).ok();
     ExitCode::from(code_of(error) as u8)
 }
 
-/// The text of an error: one line for what happened, one for each cause, one for what to do.
+/// The text of an error: one line each for the failure, each cause, and the advice.
 fn told(error: &Error) -> String {
     let mut lines: Vec<String> = Vec::new();
     for cause in error.chain() {
         let text = cause.to_string();
-        // A transparent error says what its cause says.
+        // A transparent error has the same text as its cause.
         if lines.last().is_none_or(|last| !last.ends_with(&text)) {
             lines.push(text);
         }
@@ -106,7 +105,7 @@ fn is_broken_pipe(error: &Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(is)
 }
 
-/// The code of the first error of the chain that has one.
+/// The code of the first error in the chain that has one.
 pub(crate) fn code_of(error: &Error) -> Code {
     error.chain().find_map(code_of_one).unwrap_or(Code::Failed)
 }
@@ -142,8 +141,8 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     of_others(error)
 }
 
-/// What went wrong between us and the broker. An error that stands for it says what it says, and is
-/// not in its chain.
+/// The transport error in an error. A transparent wrapper shows its text, and leaves it out of the
+/// chain.
 fn transport<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a TransportError> {
     match error.downcast_ref::<ConnectError>() {
         Some(ConnectError::Transport(it)) => Some(it),
@@ -151,7 +150,7 @@ fn transport<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Tra
     }
 }
 
-/// The same about the admin API.
+/// As `transport`, for the admin API.
 fn admin<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a AdminError> {
     match error.downcast_ref::<ConnectError>() {
         Some(ConnectError::Admin(it)) => Some(it),
@@ -159,7 +158,7 @@ fn admin<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a AdminEr
     }
 }
 
-/// Errors that carry those of the transport, or name what cannot be.
+/// The codes of errors that contain a transport error, or name something invalid.
 fn of_others(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     let is_topic = matches!(error.downcast_ref(), Some(CancelError::Topic(_)))
         || matches!(error.downcast_ref(), Some(GetError::Topic(_)))
@@ -180,7 +179,7 @@ fn of_others(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     }
 }
 
-/// The code of the first case that holds.
+/// The code of the first matching case.
 fn first(cases: &[(bool, Code)]) -> Option<Code> {
     cases.iter().find(|(holds, _)| *holds).map(|(_, code)| *code)
 }
@@ -269,7 +268,7 @@ fn of_wait(error: &WaitError) -> Option<Code> {
     ])
 }
 
-/// What to do about it.
+/// The advice for an error.
 fn help_of(error: &Error) -> Option<String> {
     let own = error.chain().find_map(|it| it.downcast_ref::<CommandFailure>()?.help.clone());
     own.or_else(|| help_by_kind(error).map(str::to_owned))
@@ -316,10 +315,10 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
     None
 }
 
-/// What to do about a certificate that is not trusted.
+/// The advice for an untrusted certificate.
 pub(crate) const MISTRUST: &str = "--tls-trust-certs-file names the authority that has signed it, as PEM, where that is none of the system's";
 
-/// Whether the text of an error is about the certificate of the other side.
+/// Whether an error text is about the peer's certificate.
 pub(crate) fn is_mistrust(text: &str) -> bool {
     text.contains("invalid peer certificate")
 }

@@ -1,9 +1,9 @@
-//! The options that every command takes. Each is a setting: the environment, a context or the file
-//! may say it as well (`settings/`), so they are texts here, and read there.
+//! The options of every command. Each is a setting that the environment, a context or the file may
+//! set as well (`settings/`), so they are unparsed texts here.
 
 use clap::Args;
 
-/// Settings that flags say, by name.
+/// Settings from flags, by name.
 pub(crate) type FlagValues<'a> = Vec<(&'static str, &'a str)>;
 
 #[derive(Clone, Debug, Default, Args)]
@@ -84,7 +84,7 @@ const ACTING: &str = "Acting";
 const CONNECTION: &str = "Connection";
 
 impl Globals {
-    /// What was said.
+    /// The flags that were given.
     pub(crate) fn said(&self) -> FlagValues<'_> {
         let texts = [
             ("output", &self.output),

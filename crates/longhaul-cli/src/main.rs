@@ -1,5 +1,4 @@
-//! The program `longhaul`: what a person types to see, feed and mend a queue of tasks, from the
-//! first minute to the bad night.
+//! The program `longhaul`: commands to see, feed and repair a queue of tasks.
 //!
 //! ```text
 //! cli.rs ── the tree of commands and the global options
@@ -38,14 +37,14 @@ use context::CommandContext;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Before any file is opened: programs get the first number that is free.
+    // Before any file is opened: programs get the first free descriptor.
     if std::env::args_os().nth(1).is_some_and(|word| word == exec::SUPERVISE) {
         return exec::supervise();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Where standard output or error is closed there is nobody to tell.
+            // Ignore a closed standard output or error.
             error.print().ok();
             return exit::of_usage(&error);
         }
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
     let ended = match ended {
         Ok(runtime) => {
             let ended = runtime.block_on(Box::pin(commands::run(cli.command, &context)));
-            // What still reads from a broker is not waited for.
+            // Do not wait for tasks that still read from a broker.
             runtime.shutdown_background();
             ended
         }

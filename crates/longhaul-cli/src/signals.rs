@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks a service to end in order, the second to end at once.
+//! Ctrl-C and SIGTERM: the first drains a service, the second stops it at once.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -10,13 +10,13 @@ pub(crate) struct ShutdownSignals {
 
 impl ShutdownSignals {
     /// # Errors
-    /// When the system does not let us listen.
+    /// When the signal handlers cannot be installed.
     pub(crate) fn new() -> std::io::Result<Self> {
         let interrupt = signal(SignalKind::interrupt())?;
         Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

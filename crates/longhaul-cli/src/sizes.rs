@@ -1,10 +1,10 @@
-//! Sizes in bytes, as people type them.
+//! Parses sizes in bytes.
 
-/// Reads a number of bytes: `1000`, or with a unit of 1024: `64K`, `512M`, `1G`, `2T`, also written
-/// `512MiB` or `512MB`.
+/// Parses a number of bytes: `1000`, or with a unit of 1024: `64K`, `512M`, `1G`, `2T`, also
+/// written `512MiB` or `512MB`.
 ///
 /// # Errors
-/// In words, when the text has another form or the number is too large.
+/// A text, when the input is malformed or the number is too large.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

@@ -1,22 +1,22 @@
-//! Where the log goes: to standard error, in text or JSON.
+//! The log: to standard error, as text or JSON.
 
 use crate::context::CommandContext;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// A filter of the log.
+/// Parses a log filter.
 ///
 /// # Errors
-/// When it is none.
+/// When it is invalid.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
     let help = "expected a level or targets with levels, such as `info` or `longhaul=debug`";
     EnvFilter::try_new(text).map_err(|error| format!("{error}; {help}"))
 }
 
-/// Whether the log is written as JSON.
+/// Whether the log format is JSON.
 ///
 /// # Errors
-/// When the word is none of the two.
+/// When the format is neither text nor json.
 pub(crate) fn format(text: &str) -> Result<bool, String> {
     match text {
         "text" => Ok(false),
@@ -25,18 +25,18 @@ pub(crate) fn format(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Starts the log, with this filter where nobody says another one.
+/// Starts the log; `usual` is the default filter.
 pub(crate) fn start(context: &CommandContext, usual: &str) {
     let said = context.settings.text("log").map(filter);
     let rust_log = || std::env::var("RUST_LOG").ok().filter(|it| !it.is_empty());
-    // It may be meant for other programs.
+    // `RUST_LOG` may be meant for other programs.
     let filter = said.or_else(|| rust_log().map(|it| filter(&it))).unwrap_or_else(|| filter(usual));
     let filter = filter.unwrap_or_else(|error| {
         context.output.note(&format!("note: the log's filter cannot be used: {error}"));
         EnvFilter::new(usual)
     });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Whoever has started a log before us keeps it.
+    // An already started log is kept.
     if context.settings.text("log-format").map(format) == Some(Ok(true)) {
         log.json().try_init().ok();
     } else {

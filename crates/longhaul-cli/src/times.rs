@@ -1,14 +1,14 @@
-//! Durations and instants, as people type them and as they are shown.
+//! Parses and formats durations and instants.
 
 use crate::clock;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Unit, civil};
 use std::time::{Duration, SystemTime};
 
-/// Reads a duration: ISO 8601 (`PT1H30M`, `P1D`) or in words (`90s`, `1h 30m`, `2 days`, `250ms`).
+/// Parses a duration: ISO 8601 (`PT1H30M`, `P1D`) or in words (`90s`, `1h 30m`, `2 days`, `250ms`).
 /// A day has 24 hours.
 ///
 /// # Errors
-/// In words, with an example.
+/// A text with an example.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let help = "expected a duration such as 90s, 1h30m, 2d or PT1H30M";
     let span: Span = text.trim().parse().map_err(|_| help.to_owned())?;
@@ -27,16 +27,16 @@ fn has_calendar_units(span: &Span) -> bool {
     span.get_years() != 0 || span.get_months() != 0
 }
 
-/// Reads an instant: ISO 8601 with an offset (`2026-11-20T07:00Z`), `now`, or a distance from now
+/// Parses an instant: ISO 8601 with an offset (`2026-11-20T07:00Z`), `now`, or relative to now
 /// (`15m ago`, `in 2h`, `-15m`, `+2h`).
 ///
 /// # Errors
-/// In words, with an example.
+/// A text with an example.
 pub(crate) fn instant(text: &str) -> Result<SystemTime, String> {
     instant_from(text, clock::wall())
 }
 
-/// The same, in ms since the epoch.
+/// As [`instant`], in ms since the epoch.
 ///
 /// # Errors
 /// As [`instant`].
@@ -68,7 +68,7 @@ fn instant_from(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     Err(help.to_owned())
 }
 
-/// An instant of ms since the epoch as ISO 8601 in UTC.
+/// An instant in ms since the epoch as ISO 8601 in UTC.
 pub(crate) fn iso(ms: u64) -> String {
     let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     at.map_or_else(|| ms.to_string(), |at| format!("{at:.3}"))
@@ -79,7 +79,7 @@ pub(crate) fn iso_of(at: SystemTime) -> String {
     Timestamp::try_from(at).map_or_else(|_| "?".to_owned(), |at| format!("{at:.3}"))
 }
 
-/// A duration as people write it: `1h 30m`, `2.5s`, `250ms`.
+/// A duration for people: `1h 30m`, `2.5s`, `250ms`.
 pub(crate) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -103,7 +103,7 @@ fn pair(large: u64, unit: &str, small: u64, part: &str) -> String {
     if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit} {small}{part}") }
 }
 
-/// How long ago an instant was, or how long it is ahead.
+/// The distance of an instant from now, in the past or future.
 pub(crate) fn ago(ms: u64, now_ms: u64) -> String {
     if ms > now_ms {
         format!("in {}", human(Duration::from_millis(ms - now_ms)))
@@ -112,15 +112,15 @@ pub(crate) fn ago(ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// A duration as ISO 8601, as documents and properties have it.
+/// A duration as ISO 8601, as in documents and properties.
 pub(crate) fn iso_duration(duration: Duration) -> String {
     let Ok(length) = SignedDuration::try_from(duration) else { return format!("{duration:?}") };
     let span = Span::try_from(length).and_then(|span| span.round(Unit::Millisecond));
     span.map_or_else(|_| length.to_string(), |span| span.to_string())
 }
 
-/// A number and a time, as `100/1m` or `100/m`; `None` when there is something else, an error when
-/// the time cannot be read.
+/// Parses a rate, as `100/1m` or `100/m`; `None` if it has another form, an error if the period is
+/// invalid.
 pub(crate) fn rate(text: &str) -> Option<Result<(u32, Duration), String>> {
     let (count, per) = text.split_once('/')?;
     let count = count.trim().parse().ok()?;

@@ -1,8 +1,8 @@
 //! The program `longhaul` as a process: its output and options, its services under kills, the
 //! programs that it runs, and the clients in other languages.
 //!
-//! The name of a module runs that suite alone:
-//! `cargo test -p longhaul-cli --test program -- cli::`.
+//! To run one suite, give the name of its module: `cargo test -p longhaul-cli --test program --
+//! cli::`.
 
 #![allow(
     clippy::unwrap_used,

@@ -11,26 +11,27 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-/// Pause after a connection could not be accepted, mostly for want of file descriptors.
+/// The pause when no connection can be accepted, usually for lack of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Time for the head of a request to come whole; a connection may be idle for as long.
+    /// The time limit for a request's head, and for an idle connection.
     pub head_time: Duration,
-    /// Largest head of a request, in bytes.
+    /// The maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// Largest number of headers.
+    /// The most headers per request.
     pub headers: usize,
-    /// Whether a client may close its side and still gets its answer.
+    /// Whether a client may close its sending side and still get its answer.
     pub half_close: bool,
 }
 
-/// Serves requests until the connection ends. When `stop` is cancelled, the request under way is answered first.
+/// Serves requests until the connection ends. When `stop` is cancelled, the request in progress is
+/// answered first.
 ///
 /// # Errors
-/// Why the connection broke off.
+/// When the connection breaks.
 pub async fn converse<I, S, B>(
     stream: I,
     service: S,

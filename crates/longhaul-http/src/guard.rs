@@ -6,20 +6,22 @@ use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Uri};
 use std::net::IpAddr;
 
-/// The hosts that a server answers for, and the origins of the web pages that may use it.
+/// The hosts that a server answers for, and the origins of web pages that may use it.
 #[derive(Clone, Debug)]
 pub struct HostGuard {
-    /// As [`host::parse`] returns them; `None`: every host is allowed.
+    /// In the form of [`host::parse`]; `None` if every host is allowed.
     hosts: Option<Vec<String>>,
     listens: IpAddr,
-    /// In lower case, as browsers write them.
+    /// In lower case, as browsers send them.
     origins: Vec<String>,
 }
 
 impl HostGuard {
-    /// For a server that listens on this address. `allowed` are names by which it may be asked for besides `localhost`, `advertised` and IP addresses of its own.
+    /// A guard for a server that listens on this address. `allowed` are host names that requests
+    /// may use in addition to `localhost`, `advertised` and the server's own IP addresses.
     ///
-    /// Hosts are checked on loopback, and elsewhere only if `allowed` has some. Names that [`host::parse`] does not take are left out.
+    /// Hosts are checked on loopback; elsewhere only if `allowed` is not empty. Names that
+    /// [`host::parse`] rejects are ignored.
     #[must_use]
     pub fn new(
         listens: IpAddr,
@@ -36,7 +38,8 @@ impl HostGuard {
         }
     }
 
-    /// Whether the request names a host that the server answers for. A web page can make its own name resolve to a loopback address.
+    /// Whether the request names a host that the server answers for. A web page can make its own
+    /// host name resolve to a loopback address.
     #[must_use]
     pub fn allows_host(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let Some(hosts) = &self.hosts else { return true };
@@ -46,15 +49,17 @@ impl HostGuard {
         named.is_some_and(|it| hosts.contains(&it) || self.is_own_number(&it))
     }
 
-    /// An IP address: no name is behind it that could resolve to another one.
+    /// Whether this is an IP address of the server: no name behind it could resolve to another
+    /// address.
     fn is_own_number(&self, named: &str) -> bool {
         named
             .parse::<IpAddr>()
             .is_ok_and(|it| it == self.listens || it.is_loopback() || self.listens.is_unspecified())
     }
 
-    /// Whether the request comes from a page of the server itself, from an allowed origin, or from a program. Browsers send the origin; other programs do not.
-    /// `scheme` is that of the connection: `http` or `https`.
+    /// Whether the request comes from the server's own pages, from an allowed origin, or from a
+    /// program. Browsers send the origin; other programs do not. `scheme` is that of the
+    /// connection: `http` or `https`.
     #[must_use]
     pub fn allows_origin(&self, headers: &HeaderMap, scheme: &str) -> bool {
         let text = |name: &str| headers.get(name).map(|it| it.to_str().unwrap_or("?"));

@@ -1,9 +1,9 @@
-//! Names of hosts, in the form in which they are compared.
+//! Host names in a normalized form for comparison.
 
 use std::net::IpAddr;
 
-/// Reads a host name or an IP address without a port. The result is in lower case, without brackets and without the dot at the end of a full name. `None`: the text
-/// is neither.
+/// Parses a host name or an IP address without a port. The result is in lower case, without
+/// brackets and without a trailing dot. `None` if the text is neither.
 #[must_use]
 pub fn parse(text: &str) -> Option<String> {
     let number = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Option<String> {
     name.split('.').all(is_part).then(|| name.to_ascii_lowercase())
 }
 
-/// The host as a URL has it in front of a port: an IPv6 address gets brackets.
+/// The host as it appears before a port in a URL: an IPv6 address gets brackets.
 #[must_use]
 pub fn in_url(host: &str) -> String {
     let has_colons = host.contains(':') && !host.starts_with('[');

@@ -1,13 +1,13 @@
-//! A guarded HTTP server: what the gateway and the broker's admin API share.
+//! A guarded HTTP server, shared by the gateway and the broker's admin API.
 //!
-//! | module | what it has |
+//! | module | content |
 //! |---|---|
-//! | [`host`] | names of hosts in one form |
+//! | [`host`] | normalized host names |
 //! | [`HostGuard`] | checks of `Host` and `Origin`, against web pages of other sites |
 //! | [`TlsConfig`] | certificate, key and client authorities, from PEM files to rustls |
 //! | [`converse`] | one HTTP/1.1 connection, with limits and an orderly end |
 //!
-//! It has no stable interface.
+//! Its interface is not stable.
 
 mod connection;
 mod guard;

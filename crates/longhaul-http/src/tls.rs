@@ -1,4 +1,4 @@
-//! TLS: from PEM files to what rustls needs.
+//! TLS configuration: from PEM files to rustls.
 
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -12,21 +12,21 @@ use std::sync::Arc;
 /// Paths of certificates and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The server's certificate and those that lead to its authority, in that order, as PEM.
+    /// The server's certificate and its intermediates, in that order, as PEM.
     pub certificates: PathBuf,
-    /// The private key that belongs to the first of them, as PEM.
+    /// The private key of the first certificate, as PEM.
     pub key: PathBuf,
-    /// Authorities of client certificates, as PEM. `None`: clients need no certificate.
+    /// The authorities of client certificates, as PEM. `None` if clients need no certificate.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// A file for TLS cannot be used.
+/// A TLS file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("TLS cannot be set up with {path}: {problem}", path = path.display())]
 pub struct TlsError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
@@ -60,7 +60,7 @@ impl TlsConfig {
                 let cause = format!("an X.509 certificate of version 3 is needed: {cause:?}");
                 return unusable(&self.certificates, cause);
             }
-            // Mostly the key is that of another certificate.
+            // Usually the key is that of another certificate.
             unusable(&self.key, error)
         })
     }
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Whether both sides finish.
+    /// Whether both sides finish the handshake.
     fn shakes_hands(files: &Files, server: Arc<ServerConfig>) -> bool {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(files.certificate.as_bytes()).unwrap()).unwrap();
@@ -182,7 +182,8 @@ mod tests {
         files.check("cert", "key", Some("nonsense"), "nonsense: it holds no certificate");
     }
 
-    /// Of a certificate of version 1, as `openssl x509 -req` makes it without extensions, its key was said to be of no use.
+    /// The error for a version 1 certificate, as `openssl x509 -req` creates it without extensions,
+    /// must not blame the key.
     #[test]
     fn an_old_certificate_is_not_blamed_on_its_key() {
         let files = Files::new();

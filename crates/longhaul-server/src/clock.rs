@@ -4,12 +4,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Now, by the wall clock, in ms since the epoch: what deadlines in answers are compared with.
+/// The wall clock in ms since the epoch, for comparison with deadlines in answers.
 pub(crate) fn wall_ms() -> u64 {
     millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// An instant in ms since the epoch; zero for what lies before it.
+/// An instant in ms since the epoch; 0 for earlier ones.
 pub(crate) fn instant_ms(instant: SystemTime) -> u64 {
     millis(instant.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
@@ -19,12 +19,12 @@ pub(crate) fn stopwatch() -> Stopwatch {
     Stopwatch(std::time::Instant::now())
 }
 
-/// Measures how long something takes.
+/// Measures elapsed time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(std::time::Instant);
 
 impl Stopwatch {
-    /// How long it has run.
+    /// The elapsed time.
     pub(crate) fn read(self) -> Duration {
         self.0.elapsed()
     }

@@ -1,4 +1,4 @@
-//! What a gateway is told: where it listens, whom it lets in, and its limits.
+//! The settings of a gateway: its address, access, and limits.
 
 use crate::auth::GatewayAuth;
 use crate::server::ServerStartError;
@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The port of a gateway, if none is given.
+/// The default port of a gateway.
 pub const DEFAULT_PORT: u16 = 7070;
 
-/// The most queues that are measured: a view of each, and of its levels, stays open.
+/// The most queues counted for metrics: a view of each queue and of its levels stays open.
 const MEASURED_MAX: usize = 64;
 
 /// The settings of a gateway, all with defaults.
@@ -33,77 +33,76 @@ const MEASURED_MAX: usize = 64;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// Where to listen. Port 0 has the system choose one, which
-    /// [`Server::address`](crate::Server::address) tells. Default 127.0.0.1:7070.
+    /// The address to listen on. With port 0 the system chooses a port;
+    /// [`Server::address`](crate::Server::address) returns it. Default: 127.0.0.1:7070.
     pub listen: SocketAddr,
-    /// Tenant and namespace of Pulsar that hold the queues, such as `public/default`.
+    /// The Pulsar tenant and namespace of the queues, such as `public/default`.
     pub namespace: String,
-    /// The file of the tokens that let callers in: see
-    /// [the page about security](https://docs.rs/crate/longhaul-server). It is read again when it
-    /// changes. Default none: whoever reaches the address is let in, with all scopes.
+    /// The token file: see [the page about security](https://docs.rs/crate/longhaul-server). It is
+    /// read again when it changes. Default: none, everybody who can reach the address has all
+    /// scopes.
     pub token_file: Option<PathBuf>,
-    /// Listens beyond loopback without tokens or client certificates. Default no.
+    /// Allows listening beyond loopback without tokens or client certificates. Default: false.
     pub insecure: bool,
-    /// TLS: PEM files, which are read again when they change; default none.
+    /// TLS, from PEM files that are read again when they change. Default: none.
     pub tls: Option<TlsConfig>,
-    /// Names or numbers, without ports, by which the gateway may be asked for (`Host`) besides
-    /// `localhost`, the loopback addresses and the number that it listens at; case, a last dot and
-    /// brackets make no difference. Where it listens beyond loopback, an empty list allows all
-    /// names. Default empty.
+    /// Host names or addresses, without ports, that requests may use (`Host`) in addition to
+    /// `localhost`, the loopback addresses and the address that the gateway listens on. Case, a
+    /// trailing dot and brackets make no difference. If the gateway listens beyond loopback, an
+    /// empty list allows all names. Default: empty.
     pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default
+    /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default:
     /// none.
     pub allowed_origins: Vec<String>,
-    /// Makes a queue when it is first used. Default no: a queue that does not exist is an error,
-    /// where the client knows the admin API, by which that can be told.
+    /// Creates a queue on first use. Default: false. Then a queue that does not exist is an error,
+    /// if the client has the admin API to check that.
     pub create_queues: bool,
-    /// How long after the loss of its broker requests wait for it to come back. From then on they
-    /// are answered with 503, at once, until it is back; what was under way before as well. Default
-    /// 2 s.
+    /// How long after the loss of the broker requests wait for its return. After that they are
+    /// answered with 503 at once until it is back; so are requests in progress. Default: 2 s.
     pub broker_grace: Duration,
     /// Limits on requests and connections.
     pub limits: ServerLimits,
-    /// How many requests each caller may make; further ones are answered with 429 and
-    /// `Retry-After`. A caller is a token, by its name, or where there are no tokens the address at
-    /// the other end of the connection. Routes that everybody may use are free. Default none.
+    /// The rate limit per caller; further requests are answered with 429 and `Retry-After`. A
+    /// caller is a token, by its name, or the peer's address if there are no tokens. Open routes
+    /// are not limited. Default: none.
     pub rate_limit: Option<RateLimit>,
-    /// The URL by which other programs reach this gateway, such as `https://tasks-1.example.org`:
-    /// gateways of a queue name each other to callers. Default: where it listens, unless that is
-    /// every address of the machine.
+    /// The URL at which other programs reach this gateway, such as `https://tasks-1.example.org`:
+    /// gateways of a queue name each other to callers. Default: the address that it listens on,
+    /// unless that is the wildcard address.
     pub advertised_url: Option<String>,
-    /// Shows payloads and results to nobody but tokens with the scope `admin`, and to workers with
-    /// their leases; checkpoints are shown to those alone anyway. Default no: whoever may read sees
-    /// them.
+    /// Shows payloads and results only to tokens with the scope `admin`, and to workers with their
+    /// leases; checkpoints are always shown only to those. Default: false, every reader sees
+    /// payloads and results.
     pub hide_payloads: bool,
-    /// Queues whose tasks are counted whenever somebody reads the metrics: `longhaul_tasks`,
-    /// `longhaul_oldest_ready_seconds` and `longhaul_demand`, by which an autoscaler chooses the
-    /// number of workers. Default none: to count a queue is to follow all its tasks.
+    /// Queues whose tasks are counted at every read of the metrics: `longhaul_tasks`,
+    /// `longhaul_oldest_ready_seconds` and `longhaul_demand`, for an autoscaler. Default: none,
+    /// since counting a queue follows all its tasks.
     pub measured_queues: Vec<String>,
-    /// Dialects that are served beside the native API. Default none.
+    /// Dialects served beside the native API. Default: none.
     pub dialects: Vec<Dialect>,
-    /// The queue of the routes of document 001 and 002, which name none. If there is none such the
-    /// gateway makes it, with topics for priorities where it serves document 002. Default
+    /// The queue of the routes of documents 001 and 002, which name no queue. The gateway creates
+    /// it if it does not exist, with topics for priorities if it serves document 002. Default:
     /// `default`.
     pub dialect_queue: String,
-    /// Looks after the leases of all queues of the namespace, also of those that nobody has asked
-    /// this gateway for: it becomes a worker of each, with the settings that stand on its ledger,
-    /// and leaves it to others to write some as long as it leases nothing. Without it silent leases
-    /// of a queue end when a gateway is asked for that queue. Default yes.
+    /// Looks after the leases of all queues of the namespace, even if nobody has used them at this
+    /// gateway. The gateway becomes a worker of each queue, with the settings on its ledger; while
+    /// it leases nothing, it leaves writing those settings to other workers. Without this, silent
+    /// leases of a queue end only when the queue is used at some gateway. Default: true.
     pub look_after_all: bool,
-    /// The web dashboard, at `/ui`. Default on.
+    /// The web dashboard, at `/ui`. Default: on.
     pub dashboard: Dashboard,
 }
 
-/// How the web dashboard is served. It calls the routes of the API with the token that its user has
-/// signed in with, so that nobody sees or does more in it than by them.
+/// The mode of the web dashboard. It calls the API's routes with the token that its user has signed
+/// in with, so a user sees and does no more than through the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dashboard {
-    /// Not at all.
+    /// Not served.
     Off,
-    /// It shows, and changes nothing.
+    /// Shows everything, without actions.
     ReadOnly,
-    /// With buttons for what the API can do.
+    /// With buttons for the API's actions.
     #[default]
     On,
 }
@@ -121,43 +120,41 @@ impl Dashboard {
     }
 }
 
-/// What a gateway takes.
+/// The limits of a gateway.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerLimits {
-    /// Connections at once; further ones wait in the backlog of the system. Default 16,384.
+    /// Concurrent connections; further ones wait in the system's backlog. Default: 16,384.
     pub connections: usize,
-    /// Requests at once, without long polls and event streams; further ones are answered with 503
-    /// and `Retry-After`. Default 1,024.
+    /// Concurrent requests, without long polls and event streams; further ones are answered with
+    /// 503 and `Retry-After`. Default: 1,024.
     pub requests: usize,
-    /// Long polls and event streams at once; further ones are answered with 503 and `Retry-After`.
-    /// Default 16,384.
+    /// Concurrent long polls and event streams; further ones are answered with 503 and
+    /// `Retry-After`. Default: 16,384.
     pub waiting: usize,
-    /// Queues whose leases the gateway grants and looks after; those beyond are left to other
-    /// gateways. Each takes a thread and a connection. Default 256.
+    /// Queues whose leases the gateway grants and looks after; further queues are left to other
+    /// gateways. Each takes a thread and a connection. Default: 256.
     pub leased_queues: usize,
-    /// Bytes of a body. Default 5 MiB.
+    /// Maximum size of a body in bytes. Default: 5 MiB.
     pub body_bytes: usize,
-    /// Bytes of the body of a batch. Default 32 MiB.
+    /// Maximum size of a batch body in bytes. Default: 32 MiB.
     pub batch_bytes: usize,
-    /// Bytes of all bodies that are being read at once. Default 512 MiB.
+    /// Maximum size of all bodies being read, in bytes. Default: 512 MiB.
     pub all_body_bytes: usize,
-    /// How long a request may take, its body included; long polls wait as long as they ask. Default
-    /// 30 s.
+    /// Time limit of a request, its body included. Long polls and event streams have none: they
+    /// wait as long as they ask. Default: 30 s.
     pub request_time: Duration,
-    /// How long a body may take to arrive, that of a long poll, too. Default 25 s.
+    /// Time limit for the arrival of a body, also for long polls. Default: 25 s.
     pub body_time: Duration,
-    /// How long a client may take to send the head of a request, or leave its connection idle.
-    /// Default 10 s.
+    /// Time limit for the head of a request, and for an idle connection. Default: 10 s.
     pub header_time: Duration,
-    /// How long a TLS handshake may take. Default 10 s.
+    /// Time limit of a TLS handshake. Default: 10 s.
     pub handshake_time: Duration,
-    /// The longest wait of a long poll. Default 30 s.
+    /// The longest wait of a long poll. Default: 30 s.
     pub poll_time: Duration,
 }
 
-/// A bucket of requests for each caller: so many may come in a time, and some more at once after a
-/// pause.
+/// A rate limit per caller: a number of requests per period, and a burst after a pause.
 ///
 /// ```
 /// use longhaul_server::{RateLimit, ServerConfig};
@@ -169,15 +166,15 @@ pub struct ServerLimits {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// So many requests.
+    /// The number of requests.
     pub requests: u32,
-    /// In this time.
+    /// The period.
     pub per: Duration,
-    /// How many the bucket holds: so many may come at once.
+    /// The size of the bucket: the most requests at once.
     pub burst: u32,
 }
 
-/// A dialect: routes and bodies of another task queue.
+/// A dialect: the routes and bodies of another task queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -187,38 +184,38 @@ pub enum Dialect {
     Document002,
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerConfigError {
-    /// It would listen beyond this machine, and let everybody in.
+    /// It would listen beyond this machine without authentication.
     #[error(
         "{0} can be reached from other machines, and no callers are told apart: give a token file, or client authorities for TLS, or listen on 127.0.0.1; \
          `insecure` allows it nevertheless"
     )]
     OpenToAll(SocketAddr),
-    /// The namespace has another form.
+    /// The namespace is malformed.
     #[error(
         "the namespace is a tenant and a namespace of Pulsar, such as `public/default`; this is `{0}`"
     )]
     Namespace(String),
-    /// An origin has another form.
+    /// An origin is malformed.
     #[error(
         "an allowed origin is a scheme, a host and perhaps a port, such as `https://tasks.example.org`; this is `{0}`"
     )]
     Origin(String),
-    /// A host has another form.
+    /// A host is malformed.
     #[error(
         "an allowed host is a name or a number without scheme and port, such as `tasks.example.org`; this is `{0}`"
     )]
     Host(String),
-    /// The queue of the dialects has no usable name.
+    /// The queue of the dialects has an invalid name.
     #[error("the queue of the dialects: {0}")]
     Queue(String),
-    /// A queue that is to be measured has no usable name.
+    /// A queue to be measured has an invalid name.
     #[error("the queues that are measured: {0}")]
     Measured(String),
-    /// There are more queues to be measured than are counted.
+    /// There are too many queues to be measured.
     #[error("{0} queues are to be measured, of which at most {MEASURED_MAX} are")]
     MeasuredMany(usize),
     /// A limit is zero.
@@ -272,18 +269,18 @@ impl Default for ServerLimits {
 }
 
 impl ServerConfig {
-    /// Whether callers are told apart.
+    /// Whether callers are authenticated.
     #[must_use]
     pub fn has_auth(&self) -> bool {
         let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         self.token_file.is_some() || certificates
     }
 
-    /// Checks the settings and the files that they name, without listening anywhere.
+    /// Checks the settings and the files that they name, without listening.
     /// [`Server::start`](crate::Server::start) does so as well.
     ///
     /// # Errors
-    /// The first setting that cannot be used.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), ServerStartError> {
         self.validate()?;
         GatewayAuth::open(self)?;
@@ -291,10 +288,10 @@ impl ServerConfig {
         Ok(())
     }
 
-    /// Checks the settings. What they name is not looked at yet.
+    /// Checks the settings, without reading the files that they name.
     ///
     /// # Errors
-    /// Names the first setting that cannot be used, and what to do.
+    /// Names the first invalid setting, and what to do.
     pub fn validate(&self) -> Result<(), ServerConfigError> {
         if !self.listen.ip().is_loopback() && !self.has_auth() && !self.insecure {
             return Err(ServerConfigError::OpenToAll(self.listen));

@@ -1,4 +1,4 @@
-//! Which status and which code an error has: the only place that says so.
+//! The only mapping from errors to statuses and codes.
 
 use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
@@ -67,7 +67,7 @@ fn chain(error: &dyn Error) -> String {
     while let Some(error) = cause {
         let said = error.to_string();
         if !text.contains(&said) {
-            // Writing to a text does not fail.
+            // Writing to a string cannot fail.
             write!(text, ": {said}").ok();
         }
         cause = error.source();
@@ -95,7 +95,7 @@ fn broker_refused(text: String) -> ProblemDetails {
     ProblemDetails::new(StatusCode::BAD_GATEWAY, "broker_refused", text)
 }
 
-/// It is not known whether something was done.
+/// The outcome of a request is unknown.
 fn unknown(text: String) -> ProblemDetails {
     ProblemDetails::unavailable("outcome_unknown", text)
 }

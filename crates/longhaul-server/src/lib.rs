@@ -1,14 +1,14 @@
 //! HTTP gateway of longhaul: tasks for submitters and workers in any language.
 //!
 //! [`Server::start`] serves a [`longhaul::Client`] at an address; [`ServerConfig`] has all settings
-//! with their defaults. A gateway holds no state of its own beyond what is in the log: several run
-//! side by side, any of them answers any request, and each may die at any time.
+//! with their defaults. A gateway has no state of its own beyond the log: several may run side by
+//! side, any of them answers any request, and each may die at any time.
 //!
-//! - `shell` accepts connections, and checks each request before a route sees it;
-//! - `core` is what can be done to queues and tasks, apart from HTTP;
+//! - `shell` accepts connections, and checks each request before its route;
+//! - `core` implements operations on queues and tasks, independent of HTTP;
 //! - `dialects` has the routes of other task queues, on the same `core`;
-//! - `v1` holds the routes of the native API, one file per resource; `route` is the list of all
-//!   routes, of which the OpenAPI document is made.
+//! - `v1` has the routes of the native API, one file per resource; `route` lists all routes, from
+//!   which the OpenAPI document is generated.
 
 mod auth;
 mod clock;
@@ -36,7 +36,7 @@ pub use longhaul_http::{TlsConfig, TlsError};
 pub use page::MetricsPage;
 pub use server::{Server, ServerStartError};
 
-/// The examples of the page of the package.
+/// The examples of the package's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

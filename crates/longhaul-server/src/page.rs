@@ -1,4 +1,4 @@
-//! The metrics of a process that is no gateway: a worker.
+//! The metrics page of a process that is not a gateway: a worker.
 
 use crate::telemetry;
 use axum::body::Body;
@@ -18,20 +18,20 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Connections at once; further ones wait in the backlog of the system.
+/// The most connections; further ones wait in the system's backlog.
 const CONNECTIONS_MAX: usize = 16;
 
-/// How long a connection may take from its first byte to its end.
+/// The time limit of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 
-/// How long to wait when no connection can be accepted: out of file descriptors, most likely.
+/// The pause when no connection can be accepted, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The most bytes of the head of a request.
+/// The maximum size of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Serves `/metrics`, for Prometheus, and `/livez`, to everybody who reaches its address. Dropping
-/// it ends it.
+/// Serves `/metrics` for Prometheus and `/livez`, to everybody who can reach the address. Stops on
+/// drop.
 #[derive(Debug)]
 pub struct MetricsPage {
     address: SocketAddr,
@@ -39,11 +39,11 @@ pub struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// Starts to listen. Where the process has no recorder of metrics yet, one is installed: start
-    /// this before whatever is to be measured.
+    /// Starts to listen. Installs a recorder of metrics if the process has none: call this before
+    /// anything that records metrics.
     ///
     /// # Errors
-    /// When the address cannot be listened at.
+    /// When it cannot listen on the address.
     pub async fn start(listen: SocketAddr) -> io::Result<Self> {
         telemetry::install();
         let socket = TcpListener::bind(listen).await?;
@@ -54,7 +54,7 @@ impl MetricsPage {
         Ok(Self { address, _end: end.drop_guard() })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -142,11 +142,11 @@ mod tests {
         assert!(ask(address, "GET /livez").await.ends_with("\r\n\r\nok\n"));
         assert!(ask(address, "GET /").await.starts_with("HTTP/1.1 404 "));
         assert!(ask(address, "POST /livez").await.starts_with("HTTP/1.1 405 "));
-        // Whoever says nothing keeps nobody out.
+        // An idle connection does not block others.
         let _idle = TcpStream::connect(address).await.unwrap();
         assert!(ask(address, "GET /livez").await.ends_with("ok\n"));
         drop(page);
-        // The port is free as soon as the loop has ended.
+        // The port is free once the loop has ended.
         while TcpStream::connect(address).await.is_ok() {
             tokio::task::yield_now().await;
         }

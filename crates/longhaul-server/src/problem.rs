@@ -1,5 +1,5 @@
-//! Errors as callers see them: `application/problem+json`, with a code for machines, what happened,
-//! and what to do.
+//! Errors for callers: `application/problem+json`, with a code for programs, the problem, and what
+//! to do.
 
 use crate::reach::ConnectionOutage;
 use axum::body::Body;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use utoipa::ToSchema;
 
-/// The longest text of a problem, in bytes: it may quote what a caller has sent.
+/// The maximum length of a problem's text, in bytes: it may quote the caller's input.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
 /// An error, as it is answered.
@@ -67,12 +67,12 @@ impl ProblemDetails {
         }
     }
 
-    /// What was sent cannot be understood.
+    /// The request cannot be understood.
     pub(crate) fn bad_request(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, detail)
     }
 
-    /// Something can be tried again after a second or so.
+    /// The request may be retried after about a second.
     pub(crate) fn unavailable(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
     }
@@ -90,7 +90,7 @@ fn shortened(text: Cow<'static, str>) -> Cow<'static, str> {
     Cow::Owned(format!("{start}…"))
 }
 
-/// Nothing was done: the request was not begun.
+/// The request was not started, so nothing changed.
 impl From<ConnectionOutage> for ProblemDetails {
     fn from(outage: ConnectionOutage) -> Self {
         let code = if outage.refused { "broker_refused" } else { "broker_unreachable" };
@@ -104,7 +104,7 @@ impl From<ConnectionOutage> for ProblemDetails {
 
 impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
-        // It holds nothing that has no form in JSON.
+        // Every field has a JSON form.
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;

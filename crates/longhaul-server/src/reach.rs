@@ -1,5 +1,5 @@
-//! Whether the gateway reaches its broker, as its client tells: requests and probes are answered by
-//! that, without trying the broker each time.
+//! Whether the gateway reaches its broker, as reported by its client: requests and probes use this
+//! state instead of trying the broker each time.
 
 use crate::clock::{self, Stopwatch};
 use crate::telemetry;
@@ -12,16 +12,16 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(crate) struct BrokerReachability {
     outage: watch::Sender<Option<ConnectionOutage>>,
-    /// How long after the loss of the connection requests wait for it to come back.
+    /// How long after the loss of the connection requests wait for its return.
     grace: Duration,
 }
 
-/// The broker is away.
+/// An outage of the broker.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionOutage {
     began: Stopwatch,
     pub(crate) why: String,
-    /// The broker is there and keeps the gateway out: who asks it is told so at once.
+    /// The broker is there and refuses the gateway: requests get that error at once.
     pub(crate) refused: bool,
 }
 
@@ -47,7 +47,7 @@ impl BrokerReachability {
         Self { outage, grace }
     }
 
-    /// Notes what the client tells, until the gateway ends.
+    /// Records the client's reports until the gateway ends.
     pub(crate) async fn follow(&self, mut told: longhaul::ops::Reach, end: CancellationToken) {
         self.note(told.state());
         while let Some(Some(state)) = end.run_until_cancelled(told.changed()).await {
@@ -55,7 +55,7 @@ impl BrokerReachability {
         }
     }
 
-    /// The client tells how it stands.
+    /// Records a report of the client.
     pub(crate) fn note(&self, state: ConnectionState) {
         self.outage.send_modify(|outage| {
             let is = ConnectionOutage::new(state);
@@ -92,13 +92,13 @@ impl BrokerReachability {
         });
     }
 
-    /// The outage that lasts now.
+    /// The current outage.
     pub(crate) fn outage(&self) -> Option<ConnectionOutage> {
         self.outage.borrow().clone()
     }
 
-    /// Waits for the broker, as long after its loss as requests may. The broker that keeps the
-    /// gateway out says so itself.
+    /// Waits for the broker, up to the grace after its loss. A broker that refuses the gateway
+    /// answers requests itself.
     pub(crate) async fn admit(&self) -> Result<(), ConnectionOutage> {
         if self.outage.borrow().as_ref().is_none_or(|it| it.refused) {
             return Ok(());
@@ -110,14 +110,14 @@ impl BrokerReachability {
         }
     }
 
-    /// Resolves when the broker has been away for longer than requests wait for it. One that keeps
-    /// the gateway out is not away.
+    /// Resolves when the broker has been away for longer than the grace. A broker that refuses the
+    /// gateway does not count as away.
     pub(crate) async fn cut_off(&self) -> ConnectionOutage {
         self.out_for_long(|it| !it.refused).await
     }
 
-    /// Resolves when nothing has come from the broker for as long, whether it is away or keeps the
-    /// gateway out.
+    /// Resolves when the broker has been away, or has refused the gateway, for longer than the
+    /// grace.
     pub(crate) async fn lost(&self) -> ConnectionOutage {
         self.out_for_long(|_| true).await
     }
@@ -127,7 +127,7 @@ impl BrokerReachability {
         loop {
             let outage = told.borrow_and_update().clone().filter(counts);
             let changed = async {
-                // It lives as long as this.
+                // The sender lives as long as `self`.
                 told.changed().await.ok();
             };
             let Some(outage) = outage else {
@@ -146,17 +146,17 @@ impl BrokerReachability {
         }
     }
 
-    /// Resolves when the gateway has its broker.
+    /// Resolves when the gateway is connected.
     pub(crate) async fn connected(&self) {
         let mut told = self.outage.subscribe();
-        // It lives as long as this.
+        // The sender lives as long as `self`.
         told.wait_for(Option::is_none).await.ok();
     }
 
-    /// Resolves when the broker is there, or keeps the gateway out.
+    /// Resolves when the broker is there, even if it refuses the gateway.
     async fn back(&self) {
         let mut told = self.outage.subscribe();
-        // It lives as long as this.
+        // The sender lives as long as `self`.
         told.wait_for(|outage| outage.as_ref().is_none_or(|it| it.refused)).await.ok();
     }
 }
@@ -167,7 +167,7 @@ pub(crate) mod tests {
     use futures::poll;
     use longhaul::{TransportError, TransportErrorKind};
 
-    /// What the client tells while the broker is away.
+    /// The client's report while the broker is away.
     pub(crate) fn away(kind: TransportErrorKind) -> ConnectionState {
         let (elapsed, cause) = (Duration::ZERO, TransportError::new(kind, "pulsar://b:6650", "no"));
         if kind.is_permanent() {
@@ -176,7 +176,7 @@ pub(crate) mod tests {
         ConnectionState::Reconnecting { elapsed, cause }
     }
 
-    /// Time is tokio's, which passes at once here.
+    /// Time is tokio's paused clock, which passes at once.
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_a_while_and_are_refused_then() {
         let reach = BrokerReachability::new(Duration::from_secs(3_600));
@@ -186,14 +186,14 @@ pub(crate) mod tests {
         reach.note(away(TransportErrorKind::Unreachable));
         let mut waiting = Box::pin(reach.admit());
         assert!(poll!(&mut waiting).is_pending() && poll!(&mut cut_off).is_pending());
-        // It came back in time.
+        // The broker is back in time.
         reach.note(ConnectionState::Connected);
         assert!(waiting.await.is_ok() && poll!(&mut cut_off).is_pending());
 
         reach.note(away(TransportErrorKind::Unreachable));
         let mut waiting = Box::pin(reach.admit());
         assert!(poll!(&mut waiting).is_pending());
-        // Another try to connect has failed: the outage goes on.
+        // Another failed attempt to connect does not restart the outage.
         reach.note(away(TransportErrorKind::Unreachable));
         let refused = waiting.await.unwrap_err();
         assert!(refused.why.contains("pulsar://b:6650"), "{refused:?}");
@@ -216,8 +216,7 @@ pub(crate) mod tests {
         assert!(reach.admit().await.is_err());
     }
 
-    /// A stream of events said that the broker was back when it had begun to refuse the gateway:
-    /// nothing came.
+    /// A stream must not report the broker as back when it starts to refuse the gateway.
     #[tokio::test(start_paused = true)]
     async fn a_broker_that_keeps_the_gateway_out_is_not_back() {
         let reach = BrokerReachability::new(Duration::ZERO);
@@ -233,7 +232,7 @@ pub(crate) mod tests {
         assert!(poll!(Box::pin(reach.lost())).is_pending());
     }
 
-    /// An outage lasts since the first of its causes: who comes late need not wait as long again.
+    /// An outage lasts since its first cause: a later request does not wait the whole grace again.
     #[tokio::test]
     async fn who_comes_late_does_not_wait_as_long_again() {
         let reach = BrokerReachability::new(Duration::from_millis(20));

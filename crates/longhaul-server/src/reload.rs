@@ -1,8 +1,7 @@
 //! Files that are read again when they change: tokens and certificates.
 //!
-//! Nobody is told by the system: whoever uses the value asks at most once in a second whether a
-//! file is another one. A file that cannot be used leaves the last value in its place, and is told
-//! in the log once.
+//! There is no notification: each use of the value checks the files, at most once a second. If a
+//! changed file cannot be used, the last value stays, and the log says so once.
 
 use crate::clock::{self, Stopwatch};
 use std::fmt::Display;
@@ -10,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-/// So often the files are looked at, at most.
+/// The minimum interval between checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A value that is read from files.
@@ -27,7 +26,7 @@ struct FileStamps {
     stamps: Vec<Option<FileStamp>>,
 }
 
-/// What another content of a file changes.
+/// The properties by which a changed file is detected.
 type FileStamp = (Option<SystemTime>, u64);
 
 impl<T> Reloaded<T> {
@@ -36,7 +35,7 @@ impl<T> Reloaded<T> {
         files: Vec<PathBuf>,
         read: impl FnOnce() -> Result<T, E>,
     ) -> Result<Self, E> {
-        // Looked at before they are read: what changes in between is read again.
+        // Stat the files before reading them: a change in between is then read again.
         let seen = Mutex::new(FileStamps { looked: clock::stopwatch(), stamps: stamps(&files) });
         Ok(Self { value: RwLock::new(Arc::new(read()?)), files, seen })
     }
@@ -58,7 +57,7 @@ impl<T> Reloaded<T> {
     }
 
     fn has_changed(&self) -> bool {
-        // Somebody else looks meanwhile.
+        // Another caller is checking.
         let Ok(mut seen) = self.seen.try_lock() else { return false };
         if seen.looked.read() < LOOK_EVERY {
             return false;

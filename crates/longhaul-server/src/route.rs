@@ -1,5 +1,5 @@
-//! The list of all routes: what each is called, who may use it, and what it takes and answers. The
-//! router, the OpenAPI document and the tests of scopes are made of it.
+//! The list of all routes: their names, access, parameters and answers. The router, the OpenAPI
+//! document and the tests of scopes are generated from it.
 
 mod describe;
 mod openapi;
@@ -28,7 +28,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use utoipa::openapi::path::OperationBuilder;
 use utoipa::openapi::{RefOr, Schema};
 
-/// A method of HTTP that a route has.
+/// The HTTP method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
@@ -38,29 +38,29 @@ pub(crate) enum Method {
     Delete,
 }
 
-/// Who may use a route.
+/// The access to a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteAccess {
-    /// Everybody: it tells nothing of tasks.
+    /// Everybody: it reveals nothing about tasks.
     Open,
-    /// Whoever has this scope.
+    /// Callers with this scope.
     Needs(TokenScope),
 }
 
-/// How long a request takes.
+/// The duration class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestClass {
-    /// It is answered however busy the gateway is.
+    /// Answered however busy the gateway is.
     Probe,
     Short,
-    /// It waits for something: a long poll, or a stream of events.
+    /// Waits for something: a long poll, or an event stream.
     Long,
 }
 
-/// How large a body may be.
+/// The size class of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// A body of JSON with settings.
+    /// JSON with settings.
     Small,
     /// The payload of a task.
     Task,
@@ -68,21 +68,21 @@ pub(crate) enum Size {
     Batch,
 }
 
-/// The most bytes of a body that holds no payload.
+/// The maximum size of a body without a payload.
 const SMALL_BYTES_MAX: usize = 512 * 1024;
 
-/// What is known of a route.
+/// The properties of a route.
 #[derive(Debug)]
 pub(crate) struct RouteInfo {
     pub(crate) method: Method,
-    /// With its parameters, such as `/v1/queues/{queue}`.
+    /// With parameters, such as `/v1/queues/{queue}`.
     pub(crate) path: &'static str,
     pub(crate) access: RouteAccess,
     pub(crate) span: RequestClass,
     pub(crate) size: Size,
-    /// It cannot be served while the broker is away.
+    /// It needs the broker.
     pub(crate) asks_broker: bool,
-    /// By status.
+    /// Histograms by status.
     measured: RwLock<Vec<(u16, Histogram)>>,
 }
 
@@ -125,7 +125,7 @@ impl RouteInfo {
         }
     }
 
-    /// Measures a request. The facade would look the histogram up each time, with all its labels.
+    /// Records a request. Caching the histogram saves a lookup with all its labels each time.
     pub(crate) fn took(&self, status: u16, time: Duration) {
         let find = |measured: &[(u16, Histogram)]| {
             let found = measured.iter().find(|(of, _)| *of == status);
@@ -147,8 +147,7 @@ impl RouteInfo {
 }
 
 impl ApiRoute {
-    /// A route for short requests with a small body; its handler documents itself by the calls that
-    /// follow.
+    /// A route for short requests with a small body. The methods that follow document it.
     pub(crate) fn new<H, T>(
         method: Method,
         path: &'static str,
@@ -172,20 +171,20 @@ impl ApiRoute {
         Self { info, handler, operation: OperationBuilder::new(), schemas: Vec::new() }
     }
 
-    /// It needs no scope.
+    /// Needs no scope.
     pub(crate) const fn open(mut self) -> Self {
         self.info.access = RouteAccess::Open;
         self.info.span = RequestClass::Probe;
         self.by_itself()
     }
 
-    /// The gateway serves it without its broker.
+    /// Is served without the broker.
     pub(crate) const fn by_itself(mut self) -> Self {
         self.info.asks_broker = false;
         self
     }
 
-    /// It waits for something.
+    /// May wait for something.
     pub(crate) const fn waits(mut self) -> Self {
         self.info.span = RequestClass::Long;
         self
@@ -197,18 +196,18 @@ impl ApiRoute {
     }
 }
 
-/// All routes of the native API. Those of dialects are beside them: see [`crate::dialects`].
+/// All routes of the native API. For those of dialects see [`crate::dialects`].
 pub(crate) fn all() -> Vec<ApiRoute> {
     crate::v1::routes()
 }
 
-/// Serves all routes and the dashboard, behind all checks.
+/// Serves all routes and the dashboard, with all checks.
 pub(crate) fn router(shell: Arc<Shell>, service: Arc<GatewayService>) -> Router {
     let api = api(Arc::clone(&shell), service);
     let Some(options) = shell.config.dashboard.options(shell.config.tls.is_some()) else {
         return api.layer(from_fn_with_state(shell, linger));
     };
-    // Its pages call the routes with the caller's token, and so go through all checks of theirs.
+    // Pages call the routes with the caller's token, and so go through all their checks.
     let dashboard = longhaul_ui::router(api.clone(), options)
         .layer(axum::extract::DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(&shell), form))
@@ -236,17 +235,16 @@ fn api(shell: Arc<Shell>, service: Arc<GatewayService>) -> Router {
         None => router,
     };
     let guarded = router.layer(from_fn_with_state(shell, guard));
-    // What names a route must be in its place before the route is looked up.
+    // The verb must be in its own segment before routing.
     Router::new()
         .fallback_service(guarded)
         .layer(from_fn_with_state(Arc::new(verbs), verbs::put_in_place))
 }
 
-/// Web pages of other origins may use the gateway only where that is configured, each by its whole
-/// name.
+/// CORS: only configured origins, each by its full name, may use the gateway from web pages.
 fn cors(shell: &Shell) -> Option<CorsLayer> {
     let origins = &shell.config.allowed_origins;
-    // As browsers write them.
+    // In the form that browsers send.
     let origins = origins.iter().map(|it| it.to_ascii_lowercase());
     let values: Vec<_> = origins.filter_map(|it| HeaderValue::from_str(&it).ok()).collect();
     if values.is_empty() {

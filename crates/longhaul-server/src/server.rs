@@ -1,4 +1,4 @@
-//! Starts a gateway, tells where it listens, and ends it.
+//! Starts and ends a gateway.
 
 use crate::auth::{GatewayAuth, TokenFileError};
 use crate::config::{ServerConfig, ServerConfigError};
@@ -13,39 +13,38 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long it may take to leave the queues in order, of the time that the end may take; at most a
-/// quarter of that.
+/// The most of the drain time spent on leaving the queues; also at most a quarter of it.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerStartError {
-    /// A setting cannot be used.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] ServerConfigError),
-    /// The file of the tokens cannot be used.
+    /// The token file cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
-    /// The files of TLS cannot be used.
+    /// The TLS files cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The address cannot be listened at.
+    /// The address cannot be bound.
     #[error(
         "cannot listen at {address}: {source}; give another address, or end the program that uses it"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// A gateway that runs.
+/// A running gateway.
 ///
-/// It ends with [`drain`](Self::drain). Dropping it ends it at once, as a crash would; what was
-/// answered is in the log.
+/// It ends with [`drain`](Self::drain). Dropping it ends it at once, like a crash; everything that
+/// was answered is in the log.
 ///
 /// ```no_run
 /// use longhaul::Client;
@@ -69,27 +68,27 @@ pub struct Server {
     has_tls: bool,
     stops: Stops,
     tasks: TaskTracker,
-    /// What ends when all of those have ended.
+    /// Tasks that end after all of `tasks` have ended.
     follows: TaskTracker,
     service: Arc<GatewayService>,
 }
 
-/// How the parts of a gateway are told to end.
+/// Tells the parts of a gateway to end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stops {
-    /// No further connection is accepted, no further request waits; what is being answered is.
+    /// No new connections and no more waiting; requests in progress are answered.
     pub(crate) drain: CancellationToken,
     /// Everything ends now.
     pub(crate) end: CancellationToken,
 }
 
 impl Server {
-    /// Starts to listen. The client is connected already, and has an admin URL where queues are to
-    /// be created, listed and deleted. Where the process has no recorder of metrics yet, one is
-    /// installed, which `/metrics` shows.
+    /// Starts to listen. The client must be connected; to create, list and delete queues it needs
+    /// an admin URL. If the process has no recorder of metrics, this installs one, which `/metrics`
+    /// shows.
     ///
     /// # Errors
-    /// When a setting cannot be used, or the address cannot be listened at.
+    /// When a setting is invalid, or the address cannot be bound.
     pub async fn start(client: Client, mut config: ServerConfig) -> Result<Self, ServerStartError> {
         config.validate()?;
         let (stops, tasks) = (Stops::default(), TaskTracker::new());
@@ -110,7 +109,7 @@ impl Server {
         let router = route::router(Arc::clone(&shell), Arc::clone(&service));
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));
         let (told, reached, end) = (reach, Arc::clone(&shell), stops.end.clone());
-        // What is being answered while the gateway ends is to learn of it, too.
+        // Requests in progress while the gateway ends must also learn of a lost broker.
         let follows = TaskTracker::new();
         follows.spawn(async move { reached.reach.follow(told, end).await });
         let (looking, end) = (Arc::clone(&service), stops.drain.clone());
@@ -122,21 +121,21 @@ impl Server {
         Ok(Self { address, has_tls, stops, tasks, follows, service })
     }
 
-    /// Where it listens: with the port that the system has chosen, if the configured one was 0.
+    /// The address that it listens on; a configured port of 0 is replaced by the system's choice.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of its root, such as `http://127.0.0.1:7070`.
+    /// Its root URL, such as `http://127.0.0.1:7070`.
     #[must_use]
     pub fn url(&self) -> String {
         url_of(self.address, self.has_tls)
     }
 
-    /// Ends the gateway in order: it says that it is not ready, accepts no more connections,
-    /// answers what waits with what there is, and finishes what it has begun. What is not finished
-    /// within the time is cut off. Returns whether everything was finished.
+    /// Drains the gateway: it reports that it is not ready, accepts no connections, answers waiting
+    /// requests with what there is, and finishes requests in progress. Requests unfinished at the
+    /// deadline are cut off. Returns whether all were finished.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.stops.drain.cancel();
         self.tasks.close();
@@ -147,14 +146,14 @@ impl Server {
         self.tasks.wait().await;
         self.follows.close();
         self.follows.wait().await;
-        // Reports were taken until here. Whoever comes now asks another gateway.
+        // Reports were accepted until here. Later callers must use another gateway.
         let left = tokio::time::timeout(leave, self.service.leave_leases(leave)).await;
         let finished = finished && left.is_ok();
         tracing::info!(event = "gateway_stopped", finished, "the gateway has ended");
         finished
     }
 
-    /// Waits until the gateway has ended: somebody has drained it.
+    /// Waits until the gateway has ended after a drain.
     pub async fn join(&self) {
         self.stops.drain.cancelled().await;
         self.tasks.wait().await;

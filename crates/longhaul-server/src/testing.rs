@@ -1,4 +1,4 @@
-//! What the tests of routes share: a gateway without a socket, on an engine in memory.
+//! Helpers for tests of routes: a gateway without a socket, on an in-memory engine.
 
 use crate::auth::GatewayAuth;
 use crate::config::ServerConfig;
@@ -26,7 +26,7 @@ pub(crate) struct TestGateway {
     pub(crate) stops: Stops,
 }
 
-/// An answer, read whole.
+/// An answer, read completely.
 #[derive(Debug)]
 pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
@@ -35,7 +35,7 @@ pub(crate) struct TestResponse {
 }
 
 impl TestResponse {
-    /// As JSON; `null` if it is none.
+    /// The body as JSON; `null` if it is not JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
@@ -44,7 +44,7 @@ impl TestResponse {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// A field that is text.
+    /// A text field of the body.
     pub(crate) fn text(&self, field: &str) -> String {
         self.json()[field].as_str().unwrap_or_default().to_owned()
     }
@@ -59,7 +59,7 @@ impl TestGateway {
         Self::on(Rc::new(TestEngine::new()), config)
     }
 
-    /// Another gateway beside this one.
+    /// Another gateway on the same engine.
     pub(crate) fn beside(&self, config: ServerConfig) -> Self {
         Self::on(Rc::clone(&self.engine), config)
     }
@@ -74,7 +74,7 @@ impl TestGateway {
         Self { engine, service, shell, router, stops }
     }
 
-    /// A request that is not sent yet.
+    /// An unsent request.
     pub(crate) fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost");
         request.body(body.into()).unwrap()
@@ -85,7 +85,7 @@ impl TestGateway {
         self.engine.run(self.sending(request))
     }
 
-    /// Sends requests at once, and reads their answers, in their order.
+    /// Sends requests concurrently, and returns their answers in order.
     pub(crate) fn send_all(
         &self,
         requests: impl IntoIterator<Item = Request<Body>>,
@@ -94,7 +94,7 @@ impl TestGateway {
         self.engine.run(all)
     }
 
-    /// Sends a request when it is awaited, and reads its answer.
+    /// Sends a request when awaited, and returns its answer.
     pub(crate) fn sending(
         &self,
         request: Request<Body>,

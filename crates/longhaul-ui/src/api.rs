@@ -1,4 +1,4 @@
-//! Calls of the gateway's public routes, in the same process.
+//! Calls of the gateway's public routes in the same process.
 
 use crate::trouble::PageError;
 use axum::Router;
@@ -11,22 +11,22 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 use tower::ServiceExt;
 
-/// The largest answer that a page is made of. A page of tasks has some hundred KiB.
+/// The largest answer used for a page. A page of tasks has some hundred KiB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The gateway's public routes.
 #[derive(Clone)]
 pub(crate) struct Api {
-    /// A router can be cloned, but not shared.
+    /// A router is `Clone`, but not `Sync`.
     routes: Arc<Mutex<Router>>,
 }
 
-/// In whose name a route is called.
+/// The caller on whose behalf a route is called.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiCaller {
     pub(crate) token: Option<String>,
     pub(crate) host: Option<HeaderValue>,
-    /// What the gateway knows of the connection, such as the address at its other end.
+    /// The gateway's data about the connection, such as the peer's address.
     pub(crate) connection: Extensions,
 }
 
@@ -35,7 +35,7 @@ impl Api {
         Self { routes: Arc::new(Mutex::new(routes)) }
     }
 
-    /// Reads what a route answers.
+    /// Reads the answer of a route.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         caller: &ApiCaller,
@@ -48,7 +48,7 @@ impl Api {
         })
     }
 
-    /// Has a route do something; what it answers is left to the caller.
+    /// Calls a route that changes something; the caller interprets the answer.
     pub(crate) async fn act(
         &self,
         caller: &ApiCaller,
@@ -61,7 +61,7 @@ impl Api {
         Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
-    /// The answer as it comes: bytes, or a stream of events.
+    /// The unread answer: bytes, or a stream of events.
     pub(crate) async fn raw(&self, caller: &ApiCaller, path: &str) -> Result<Response, PageError> {
         self.call(caller, Method::GET, path, None).await
     }
@@ -108,7 +108,7 @@ async fn whole(answer: Response) -> Result<Bytes, PageError> {
     bytes.map_err(|error| PageError::ours(format!("the gateway's answer was cut off: {error}")))
 }
 
-/// What a route says why it did nothing.
+/// The error in a route's answer.
 async fn refused(answer: Response) -> PageError {
     let status = answer.status();
     let said =

@@ -1,4 +1,4 @@
-//! What a browser sends along. Where it cannot be read the answer is a page, as for everything
+//! Extractors for the input of a browser. Invalid input is answered with a page, like everything
 //! else.
 
 use crate::Ui;
@@ -11,10 +11,10 @@ use axum::response::Response;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// Pieces of the path.
+/// The parameters of the path.
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// What stands behind `?`.
+/// The query parameters.
 pub(crate) struct QueryFields<T>(pub(crate) T);
 
 /// The fields of a form.

@@ -1,5 +1,5 @@
-//! The style, the script and the icon. They are part of the program, and their places name what is
-//! in them, so that browsers may keep them.
+//! The style, the script and the icon, compiled into the program. Their URLs contain a hash of the
+//! content, so that browsers may cache them.
 
 use crate::{ROOT, Ui};
 use axum::Router;
@@ -31,7 +31,7 @@ const ASSETS: [Asset; 3] = [
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("../assets/icon.svg") },
 ];
 
-/// Changes when any of them does. It names a version and protects nothing.
+/// Changes with any asset. It identifies a version and is not a security measure.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     for asset in &ASSETS {
@@ -52,7 +52,7 @@ async fn serve(Path((version, name)): Path<(String, String)>) -> Response {
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    // A gateway of another version may have made the page: its assets are to be asked for again.
+    // A gateway of another version may have rendered the page: its assets must be requested again.
     let keep = if version == *VERSION { "public, max-age=31536000, immutable" } else { "no-store" };
     ([(CONTENT_TYPE, asset.kind), (CACHE_CONTROL, keep)], asset.text).into_response()
 }

@@ -1,9 +1,9 @@
 //! The web dashboard of longhaul's gateway.
 //!
-//! Its pages are made of what the gateway's public routes answer, and of nothing else: this crate
-//! knows no client, no topic and no task, only an [`axum::Router`] that serves `/v1`, which it
-//! calls in the same process, with the caller's token and behind the same checks. So whatever a
-//! page shows a program can ask for, and nobody sees or does more here than by the API.
+//! Its pages are made only from the answers of the gateway's public routes. This crate knows no
+//! client, topic or task, only an [`axum::Router`] that serves `/v1`. It calls the router in the
+//! same process, with the caller's token and all checks. So a program can get everything that a
+//! page shows, and nobody sees or does more here than through the API.
 //!
 //! Every page is complete without scripts. A script of some hundred lines follows the queue's
 //! events and replaces the parts of a page that have changed.
@@ -24,28 +24,28 @@ use axum::Router;
 use axum::routing::get;
 use std::sync::Arc;
 
-/// Where the dashboard is served.
+/// The path of the dashboard.
 pub const ROOT: &str = "/ui";
 
-/// How a dashboard is served.
+/// The options of a dashboard.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct UiOptions {
-    /// It shows, and changes nothing.
+    /// Show everything, without actions.
     pub read_only: bool,
-    /// It is reached by TLS: browsers send its cookie by nothing else.
+    /// The gateway is reached by TLS: the cookie is sent only over TLS.
     pub has_tls: bool,
 }
 
-/// What all requests share.
+/// The state shared by all requests.
 #[derive(Clone)]
 struct Ui {
     api: Api,
     options: UiOptions,
 }
 
-/// The routes of the dashboard, at [`ROOT`] and below; `/` leads there. `api` serves the gateway's
-/// public routes, with all of its checks.
+/// The routes of the dashboard, at [`ROOT`] and below; `/` redirects there. `api` serves the
+/// gateway's public routes, with all its checks.
 pub fn router(api: Router, options: UiOptions) -> Router {
     let ui = Arc::new(Ui { api: Api::new(api), options });
     let pages = pages::routes().merge(session::routes()).merge(assets::routes()).with_state(ui);

@@ -1,5 +1,5 @@
-//! What the pages read of the gateway's answers. Fields that no page shows are left out; the
-//! OpenAPI document says what all of them mean.
+//! The parts of the gateway's answers that the pages use. The OpenAPI document describes all
+//! fields.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(crate) struct QueueListModel {
 pub(crate) struct QueueModel {
     pub(crate) version: u64,
     pub(crate) settings: Value,
-    /// It has tasks of high and of low priority as well.
+    /// It also has tasks of high and low priority.
     #[serde(default)]
     pub(crate) levels: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct OldestReadyModel {
     pub(crate) since: u64,
 }
 
-/// How a queue fared, by steps of equal length, the oldest first.
+/// Throughput and latencies of a queue by steps of equal length, oldest first.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SeriesModel {
     pub(crate) step_ms: u64,
@@ -62,7 +62,7 @@ pub(crate) struct SeriesStepModel {
     pub(crate) at: u64,
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
-    /// Failed for good, cancelled or expired.
+    /// Tasks that failed for good, were cancelled or expired.
     pub(crate) not_completed: u64,
     pub(crate) latency_p50_ms: Option<u64>,
     pub(crate) latency_p95_ms: Option<u64>,
@@ -108,7 +108,7 @@ pub(crate) struct TaskModel {
 }
 
 impl TaskModel {
-    /// Whether it is over.
+    /// Whether the task is over.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "completed" | "failed" | "cancelled" | "expired" | "ended")
     }
@@ -127,7 +127,7 @@ pub(crate) struct WorkerModel {
 }
 
 impl WorkerModel {
-    /// What it is called, or where it runs if it has no name.
+    /// The worker's name, or its host and process if it has none.
     pub(crate) fn title(&self) -> String {
         match (self.name.is_empty(), self.process) {
             (false, _) => self.name.clone(),
@@ -160,7 +160,7 @@ pub(crate) struct HistoryModel {
     pub(crate) now: u64,
 }
 
-/// Nothing was heard of a holder, although heartbeats were due.
+/// A period in which a holder was silent although heartbeats were due.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(crate) struct SilenceModel {
     pub(crate) epoch: u32,
@@ -188,7 +188,7 @@ pub(crate) struct HistoryEntryModel {
     pub(crate) leased_to: Option<String>,
     pub(crate) operator: Option<String>,
     pub(crate) worker: Option<WorkerModel>,
-    /// Why it changes nothing.
+    /// Why the entry changes nothing.
     pub(crate) ignored: Option<String>,
 }
 
@@ -209,8 +209,8 @@ pub(crate) struct QueueWorkerModel {
 }
 
 impl QueueWorkerModel {
-    /// Others take its tasks over: it has left, or was silent for more than two heartbeat
-    /// intervals.
+    /// Whether other workers take its tasks over: it has left, or was silent for more than two
+    /// heartbeat intervals.
     pub(crate) const fn is_gone(&self) -> bool {
         self.last_heartbeat_at.is_none() || self.missed_heartbeats >= 2
     }

@@ -1,5 +1,5 @@
-//! Signing in: where the gateway asks for tokens, the browser keeps one in a cookie that no script
-//! can read, and that no other site has it send.
+//! Sign-in: if the gateway needs tokens, the browser keeps one in a cookie that scripts cannot read
+//! and other sites cannot send.
 
 use crate::asked::{FormFields, QueryFields};
 use crate::parts::layout;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 
 const COOKIE_NAME: &str = "longhaul-token";
 
-/// How long a browser keeps the token, in seconds: a working day.
+/// How long a browser keeps the token, in s: a working day.
 const COOKIE_SECONDS: u32 = 12 * 3600;
 
 #[derive(Debug, Deserialize)]
 struct SignInQuery {
-    /// The page that was asked for.
+    /// The page requested before the sign-in.
     #[serde(default)]
     to: String,
 }
@@ -40,14 +40,14 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
     Router::new().route("/sign-in", get(show).post(sign_in)).route("/sign-out", post(sign_out))
 }
 
-/// The token that a browser sends along.
+/// The token in a browser's cookie.
 pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let value = cookies.flat_map(|line| line.split(';')).find_map(|cookie| {
         let (name, value) = cookie.trim().split_once('=')?;
         (name == COOKIE_NAME).then_some(value)
     })?;
-    // A token may hold what a cookie may not.
+    // The token is encoded: it may contain characters that a cookie may not.
     String::from_utf8(URL_SAFE_NO_PAD.decode(value).ok()?).ok().filter(|token| !token.is_empty())
 }
 
@@ -59,7 +59,7 @@ async fn sign_in(mut visit: Visit, FormFields(given): FormFields<SignIn>) -> Res
     let token = given.token.trim();
     visit.caller.token = Some(token.to_owned());
     match visit.get::<serde_json::Value>("/v1/queues").await {
-        // A token that may do other things is one as well.
+        // A token without the scope to list queues is valid, too.
         Err(trouble) if trouble.status != StatusCode::FORBIDDEN => {
             let status = trouble.status;
             html(status, form(&visit, &given.to, Some(&trouble)))
@@ -86,7 +86,7 @@ fn with_cookie(visit: &Visit, mut response: Response, value: &str, seconds: u32)
     response
 }
 
-/// A page of this dashboard: where somebody signs in says nothing about other sites.
+/// A page of this dashboard; a sign-in must not redirect to another site.
 fn own(place: &str) -> &str {
     let is_own =
         place == ROOT || place.strip_prefix(ROOT).is_some_and(|rest| rest.starts_with(['/', '?']));

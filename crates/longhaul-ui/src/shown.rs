@@ -1,29 +1,29 @@
-//! Values as people read them. Whatever came from outside may hold anything: characters that steer
-//! a terminal or turn the direction of a text are shown by their names.
+//! Formats values for people. Untrusted text may contain anything: characters that control a
+//! terminal or the direction of text are shown by name.
 
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, Render, html};
 
-/// The most characters of a text that is shown in one line.
+/// The most characters shown of a one-line text.
 const LINE_CHARS_MAX: usize = 300;
 
-/// A text that came from outside.
+/// An untrusted text.
 pub(crate) struct Outside<'a>(pub(crate) &'a str);
 
-/// An instant in ms since the epoch, beside the current one.
+/// An instant and the current time, in ms since the epoch.
 pub(crate) struct ShownInstant {
     pub(crate) at_ms: u64,
     pub(crate) now_ms: u64,
 }
 
-/// Whether a character changes how others are shown, or is not seen at all.
+/// Whether a character is invisible, or changes how others are shown.
 pub(crate) const fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Writes a text with its hidden characters named; `lines` are kept as they are.
+/// Shows a text with its hidden characters named. `keeps_lines` keeps line breaks and tabs.
 pub(crate) fn text(text: &str, keeps_lines: bool) -> Markup {
     let mut out = String::with_capacity(text.len());
     let mut plain = String::new();
@@ -41,7 +41,7 @@ pub(crate) fn text(text: &str, keeps_lines: bool) -> Markup {
     PreEscaped(out)
 }
 
-/// The same for where there are no tags: a tooltip, or the title of a window.
+/// As `text`, for places without markup: a tooltip, or the title of a window.
 pub(crate) fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars().take(LINE_CHARS_MAX) {
@@ -74,7 +74,7 @@ impl Render for ShownInstant {
     }
 }
 
-/// How far an instant lies from now, such as `3 min ago`.
+/// The distance of an instant from now, such as `3 min ago`.
 pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     if at_ms > now_ms {
         format!("in {}", length(at_ms - now_ms))
@@ -83,7 +83,7 @@ pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// A length of time by its two largest units, or by one where there is nothing of the other.
+/// A duration in its two largest units, or in one if the second is zero.
 pub(crate) fn length(ms: u64) -> String {
     let seconds = ms / 1000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -101,7 +101,7 @@ pub(crate) fn length(ms: u64) -> String {
     }
 }
 
-/// A number with its digits in groups of three.
+/// A number with groups of three digits.
 pub(crate) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -114,7 +114,7 @@ pub(crate) fn number(value: u64) -> String {
     out
 }
 
-/// Bytes in the largest unit that fits.
+/// A size in the largest unit that fits.
 pub(crate) fn bytes(count: u64) -> String {
     match count {
         0..1024 => format!("{count} B"),

@@ -1,4 +1,4 @@
-//! A request of a browser, and how it is answered.
+//! A browser's request and its answer.
 
 use crate::api::ApiCaller;
 use crate::parts::layout;
@@ -16,29 +16,29 @@ use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// What pages may load: their own style and script, and nothing that stands in them.
+/// The content security policy of pages: only their own style and script, nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
 
-/// What stands for itself in a piece of a path or a query. Ids of tasks have colons and tildes.
+/// Characters that need no escaping in a path or a query. Task ids have colons and tildes.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
 
-/// Writes a text so that it may stand in a path, or as a value of a query.
+/// Escapes a text for a path or a query value.
 pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// A page, or why there is none.
+/// A page, or an error.
 pub(crate) type PageResult = Result<Markup, PageError>;
 
-/// A request of a browser.
+/// A browser's request.
 pub(crate) struct Visit {
     pub(crate) ui: Arc<Ui>,
     pub(crate) caller: ApiCaller,
-    /// The path below the host, with its query.
+    /// The path and query.
     pub(crate) place: String,
-    /// It only looks.
+    /// The request only reads.
     is_safe: bool,
 }
 
@@ -51,7 +51,7 @@ impl FromRequestParts<Arc<Ui>> for Visit {
             host: parts.headers.get(HOST).cloned(),
             connection: parts.extensions.clone(),
         };
-        // A nested router sees the path without what it is nested under.
+        // A nested router gets the path without its prefix.
         let place = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let place = match place.strip_prefix('/') {
             _ if place.starts_with(ROOT) => place.to_owned(),
@@ -67,20 +67,20 @@ impl Visit {
         self.ui.options.read_only
     }
 
-    /// Nothing is done by it.
+    /// Whether the request only reads.
     pub(crate) const fn is_safe(&self) -> bool {
         self.is_safe
     }
 
-    /// The queue that it is about.
+    /// The queue of the request.
     pub(crate) fn queue(&self) -> Option<String> {
         let below = self.place.strip_prefix(ROOT)?.strip_prefix("/queues/")?;
         let name = below.split(['/', '?']).next().filter(|name| !name.is_empty())?;
         Some(percent_decode_str(name).decode_utf8().ok()?.into_owned())
     }
 
-    /// Where to go on after something has gone wrong: here once more where that may help, otherwise
-    /// to the page of the queue, or to all queues where that page is the one that there is not.
+    /// The link on an error page: the same page if a retry may help; otherwise the queue's page, or
+    /// the list of queues if the queue does not exist.
     pub(crate) fn way_on(&self, trouble: &PageError) -> &str {
         if self.is_safe && trouble.may_pass() {
             return &self.place;
@@ -99,7 +99,7 @@ impl Visit {
         self.ui.api.raw(&self.caller, path).await
     }
 
-    /// Has the gateway do something.
+    /// Performs an action through the gateway.
     pub(crate) async fn act(
         &self,
         method: Method,
@@ -113,7 +113,7 @@ impl Visit {
         self.ui.api.act(&self.caller, method, path, Some(body)).await
     }
 
-    /// The answer that shows a page, or says why there is none.
+    /// The answer with a page, or with its error.
     pub(crate) fn answer(&self, page: PageResult) -> Response {
         match page {
             Ok(page) => html(StatusCode::OK, page),
@@ -124,7 +124,7 @@ impl Visit {
         }
     }
 
-    /// After an action: the page that shows what has become of it, or why nothing was done.
+    /// The answer after an action: a redirect to the page with the result, or the error.
     pub(crate) fn done(&self, outcome: Result<Value, PageError>, place: &str) -> Response {
         match outcome {
             Ok(_) => to(place),
@@ -133,7 +133,7 @@ impl Visit {
     }
 }
 
-/// Sends the browser to another page, which it gets by GET.
+/// Redirects the browser to another page, by GET.
 pub(crate) fn to(place: &str) -> Response {
     let place = HeaderValue::from_str(place).unwrap_or(HeaderValue::from_static(ROOT));
     (StatusCode::SEE_OTHER, [(LOCATION, place)]).into_response()

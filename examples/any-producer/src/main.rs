@@ -1,11 +1,11 @@
-//! Submits tasks and watches them with a third-party Pulsar client. It uses nothing of longhaul.
+//! Submits tasks and watches them with a third-party Pulsar client, without longhaul.
 //!
 //! ```text
 //! any-producer TOPIC PAYLOAD...
 //! ```
 //!
-//! The broker is at `PULSAR_SERVICE_URL`, `pulsar://127.0.0.1:6650` by default. The topic has no
-//! partitions. The program prints each state of its tasks, and ends when all of them have ended.
+//! The broker is `PULSAR_SERVICE_URL`, by default `pulsar://127.0.0.1:6650`. The topic is
+//! unpartitioned. The program prints each state of its tasks, and ends when all of them have ended.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::env;
 
-/// Tasks that have not ended: for each task id the highest claim number seen.
+/// Unfinished tasks, each with the highest epoch seen.
 type Open = HashMap<String, u64>;
 
 #[tokio::main]
@@ -64,14 +64,14 @@ async fn watch(pulsar: &Pulsar<TokioExecutor>, topic: &str, mut open: Open) -> R
         let Some(epoch_seen) = open.get_mut(id) else { continue };
         let epoch = metadata.properties.iter().find(|property| property.key == "epoch");
         let epoch = epoch.map_or(Ok(0), |property| property.value.parse())?;
-        // A worker that was replaced may write late.
+        // A replaced worker may write late.
         if epoch < *epoch_seen {
             continue;
         }
         *epoch_seen = epoch;
         let entry: Value = serde_json::from_slice(&message.payload.data)?;
         println!("{id} {}", shown(&entry)?);
-        // A FAILED without an outcome is tried again.
+        // A FAILED without an outcome is retried.
         if entry["state"] == "COMPLETED" || entry["outcome"].is_string() {
             open.remove(id);
         }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Writes in capitals. The task `hiccup` fails at its first attempt, `nonsense` for good.
+/// Converts to capitals. The task `hiccup` fails at its first attempt, `nonsense` for good.
 struct Capitals;
 
 impl TaskProcessor for Capitals {

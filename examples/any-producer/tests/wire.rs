@@ -1,4 +1,4 @@
-//! The wire crate against the third-party client: what one writes, the other reads, and back again.
+//! The wire crate against the third-party client: each reads what the other writes.
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
@@ -43,7 +43,7 @@ fn schema() -> Schema {
     }
 }
 
-/// Of a producer, and before.
+/// Commands of a producer, and before.
 fn publishing() -> Vec<BaseCommand> {
     vec![
         command(Type::Ping, |it| it.ping = Some(CommandPing {})),
@@ -111,7 +111,7 @@ fn publishing() -> Vec<BaseCommand> {
     ]
 }
 
-/// Of a consumer, and the rest.
+/// Commands of a consumer, and the rest.
 fn consuming() -> Vec<BaseCommand> {
     vec![
         command(Type::Subscribe, |it| {
@@ -175,7 +175,7 @@ fn consuming() -> Vec<BaseCommand> {
     ]
 }
 
-/// What the crate writes is read, written again by us, and read by the crate.
+/// Decodes what the third-party crate writes, encodes it again, and lets the crate decode that.
 fn there_and_back(sent: Frame) -> Result<Frame> {
     let mut bytes = BytesMut::new();
     Codec.encode(sent, &mut bytes)?;

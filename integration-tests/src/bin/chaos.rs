@@ -85,7 +85,7 @@ async fn main() -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // A name that is wrong is told before anything is started.
+    // A wrong name is reported before anything is started.
     let named = Scenario::find(&args.scenario);
     ensure!(named.is_some() || args.scenario == "all", "no scenario {}: see `list`", args.scenario);
     let mut host = Host::open(&args.broker, &args.admin).await?;

@@ -28,7 +28,7 @@ async fn main() -> Result<ExitCode> {
     }
 }
 
-/// Keeps a broker until it is told to stop.
+/// Runs a broker until the process is told to stop.
 async fn up() -> Result<ExitCode> {
     let (mut interrupt, mut terminate) = signals()?;
     let Some(kind) = kind() else { bail!("LONGHAUL_TEST_BROKER names a broker that runs already") };
@@ -49,8 +49,8 @@ async fn up() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command with a broker. Its data is of no further use, so in the end it is dropped and
-/// with that killed.
+/// Runs a command with a broker. The broker's data is not needed afterwards, so it is dropped at
+/// the end, which kills it.
 async fn run(command: &[OsString]) -> Result<ExitCode> {
     let [program, arguments @ ..] = command else { bail!("{USAGE}") };
     let (mut interrupt, mut terminate) = signals()?;
@@ -77,8 +77,8 @@ async fn run(command: &[OsString]) -> Result<ExitCode> {
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            // The terminal sends it to the command as well; what that makes of it is its own
-            // business.
+            // The terminal sends the signal to the command as well, which decides what to do with
+            // it.
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {
                 if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) {
@@ -91,7 +91,7 @@ async fn run(command: &[OsString]) -> Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// Kind of broker to start; none when the environment gives a URL.
+/// The kind of broker to start; `None` when the environment gives a URL.
 fn kind() -> Option<BrokerKind> {
     match std::env::var("LONGHAUL_TEST_BROKER") {
         Ok(url) if url.contains("://") => None,
@@ -100,8 +100,8 @@ fn kind() -> Option<BrokerKind> {
     }
 }
 
-/// What tells the tests about the broker and how to start another, and what tells other programs
-/// about it.
+/// The variables that describe the broker to the tests, with how to start another one, and to other
+/// programs.
 fn environment(broker: &Broker, kind: BrokerKind) -> Vec<(&'static str, String)> {
     let mut variables = vec![
         ("LONGHAUL_TEST_BROKER", broker.service_url().to_owned()),
@@ -112,7 +112,7 @@ fn environment(broker: &Broker, kind: BrokerKind) -> Vec<(&'static str, String)>
     variables
 }
 
-/// Where the examples look for a broker.
+/// The variables in which the examples look for a broker.
 fn urls(sandbox: &Sandbox) -> [(&'static str, String); 2] {
     [
         ("PULSAR_SERVICE_URL", sandbox.service_url().to_owned()),
@@ -124,7 +124,8 @@ fn signals() -> Result<(tokio::signal::unix::Signal, tokio::signal::unix::Signal
     Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
 }
 
-/// A shell's convention: 128 and the signal's number for a command that a signal ended.
+/// The exit code by a shell's convention: 128 plus the signal's number when a signal ended the
+/// command.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))

@@ -19,9 +19,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long acks and repairs of the metadata topic may take after the last task has ended.
+/// The time limit for acks and repairs of the metadata topic after the last task has ended.
 pub(super) const SETTLE_LIMIT: Duration = Duration::from_secs(20);
-/// How often the topics are set up on a broker that does not answer.
+/// How often the setup of topics is tried on a broker that does not answer.
 const SETUPS_MAX: u32 = 5;
 pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -34,19 +34,19 @@ pub(super) struct Bench {
     pub(super) names: TopicNames,
     pub(super) row: Row,
     pub(super) settings: Settings,
-    /// Tasks that are to run at once.
+    /// The intended number of concurrent tasks.
     pub(super) in_flight: Option<usize>,
     pub(super) sandbox: Sandbox,
-    /// Compacts ledger and metadata topic, from the beginning on.
+    /// Compacts ledger and metadata topic from the start.
     pub(super) compactor: Compactor,
     /// The ledger as it grows.
     pub(super) tail: Tail,
-    /// Removed with everything in it, unless it is kept.
+    /// Removed with its content, unless kept.
     _folder: Option<TempDir>,
 }
 
 impl Bench {
-    /// Topics of which nothing is ever lost to the checkers, and which are compacted all the time.
+    /// Topics that keep everything for the checkers, and are compacted all the time.
     pub(super) async fn new(
         host: &Host,
         scenario: &str,
@@ -59,7 +59,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Topics as they are set up for users.
+    /// Topics as set up for users.
     pub(super) async fn plain(
         host: &Host,
         scenario: &str,
@@ -97,7 +97,7 @@ impl Bench {
         })
     }
 
-    /// Submits tasks as a plain producer would, and returns their ids.
+    /// Submits tasks like a plain producer, and returns their ids.
     pub(super) async fn submit(&self, scripts: Vec<Script>) -> Result<Vec<TaskId>> {
         send(&self.transport, &self.task_topic(), scripts).await
     }
@@ -114,14 +114,13 @@ impl Bench {
         whole(&self.names.metadata)
     }
 
-    /// Waits until so many tasks have ended, or the limit is over: what is missing then, the
-    /// checkers will say.
+    /// Waits until this many tasks have ended, or the limit is over: the checkers report missing
+    /// ones.
     pub(super) async fn wait_ended(&mut self, count: usize, limit: Duration) -> bool {
         self.tail.until(limit, |tail| tail.ended >= count).await
     }
 
-    /// Waits until every task on the task topic has ended and been acknowledged, as long as that
-    /// takes up to `limit`, and lets the checkers judge.
+    /// Waits up to `limit` until every task has ended and been acknowledged, and runs the checkers.
     pub(super) async fn finish(&mut self, limit: Duration) -> Result<(History, Report)> {
         let tasks = read_whole(&self.transport, &self.task_topic()).await?.len();
         self.wait_ended(tasks, limit).await;
@@ -145,17 +144,17 @@ impl Bench {
         }
     }
 
-    /// What became of the tasks of the queue, or of one of its levels.
+    /// The history of the tasks of the queue, or of one of its levels.
     pub(super) async fn history(&self, names: &TopicNames) -> Result<History> {
         let compacted = self.compacted(&names.ledger).await?;
         let tasks = read_whole(&self.transport, &whole(&names.task)).await?;
-        // In this order: what the later ones show must be in the earlier ones or come after them.
+        // In this order: later topics may only be behind earlier ones in what they show.
         let view = read_whole(&self.transport, &whole(&names.metadata)).await?;
         let ledger = read_whole(&self.transport, &whole(&names.ledger)).await?;
         let task_id = |message: &Message| TaskId::new(message.position, -1);
         let tasks: Vec<TaskId> = tasks.iter().map(task_id).collect();
         let known: BTreeSet<TaskId> = tasks.iter().copied().collect();
-        // A fleet that works on levels runs the tasks of all of them.
+        // Workers with levels run the tasks of all levels.
         let is_one = |run: &Run| !self.settings.levels || known.contains(&run.task);
         Ok(History {
             tasks,
@@ -168,7 +167,7 @@ impl Bench {
         })
     }
 
-    /// Compacts the ledger and reads what is left; `None` when there is nothing on it.
+    /// Compacts the ledger and reads the rest; `None` if it is empty.
     async fn compacted(&self, ledger: &str) -> Result<Option<Compacted>> {
         let topic = whole(ledger);
         let Some(horizon) = last_entry(&self.transport, &topic).await? else { return Ok(None) };
@@ -178,7 +177,7 @@ impl Bench {
         Ok(Some(Compacted { horizon, ledger }))
     }
 
-    /// Messages that the workers' subscription has not acknowledged.
+    /// The messages not acknowledged on the workers' subscription.
     async fn backlog(&self, task: &str) -> Result<u64> {
         let stats = self.sandbox.admin().stats(task).await?;
         let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_u64);
@@ -190,8 +189,8 @@ impl Bench {
     }
 }
 
-/// Sets the topics up. A broker that has just started may be too busy to answer in time; setup goes
-/// on where it stopped.
+/// Sets the topics up. A broker that has just started may be too slow; the setup resumes where it
+/// stopped.
 pub(super) async fn set_up(
     admin: &Admin,
     names: &TopicNames,
@@ -207,7 +206,7 @@ pub(super) async fn set_up(
     Ok(())
 }
 
-/// What time may mend: the last acks and repairs are under way.
+/// Violations that may disappear: the last acks and repairs are in progress.
 pub(super) const fn may_pass(violation: &Violation) -> bool {
     matches!(
         violation,

@@ -1,4 +1,4 @@
-//! Compacts ledgers and metadata topics while a scenario runs, whatever else it does.
+//! Compacts ledgers and metadata topics during a scenario.
 
 use super::Row;
 use crate::sandbox::Admin;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Pause between two compactions of a topic that nobody asked for.
+/// The pause between two automatic compactions of a topic.
 const EVERY: Duration = Duration::from_secs(3);
 const EVERY_SHORT: Duration = Duration::from_secs(1);
-/// How long a broker that has just come back may refuse to compact. It is more than twice what one
-/// compaction may take, because one that hangs has to be over before the next one begins.
+/// How long a broker may refuse to compact after a restart. More than twice the time limit of one
+/// compaction, because a hanging one must end before the next one starts.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Compacts topics, by itself or when it is told to. Dropping it ends that.
+/// Compacts topics, automatically or on request. Ends on drop.
 #[derive(Debug)]
 pub(super) struct Compactor {
     admin: Admin,
-    /// Ledger and metadata topic, of each level that there is.
+    /// The ledger and the metadata topic of each level.
     topics: Vec<String>,
     tally: Arc<Tally>,
     work: JoinSet<()>,
@@ -42,12 +42,12 @@ impl Compactor {
         Self { admin, topics, tally: Arc::default(), work: JoinSet::new() }
     }
 
-    /// Compacts those of a level, too.
+    /// Also compacts the topics of a level.
     pub(super) fn also(&mut self, names: &TopicNames) {
         self.topics.extend([names.ledger.clone(), names.metadata.clone()]);
     }
 
-    /// Has the broker keep what compaction leaves out: the checkers want to see all that ever was.
+    /// Makes the broker keep compacted messages: the checkers need all that ever existed.
     pub(super) async fn keep_all(&self) -> Result<()> {
         let for_ever = json!({ "retentionTimeInMinutes": -1, "retentionSizeInMB": -1 });
         for topic in &self.topics {
@@ -56,8 +56,8 @@ impl Compactor {
         Ok(())
     }
 
-    /// Compacts again and again. A broker that is away, or a topic that moves, makes one fail; the
-    /// next one comes.
+    /// Compacts repeatedly. One may fail while the broker is away or a topic moves; the next one
+    /// follows.
     pub(super) fn start(&mut self, short: bool) {
         let every = if short { EVERY_SHORT } else { EVERY };
         for topic in self.topics.clone() {
@@ -71,12 +71,12 @@ impl Compactor {
         }
     }
 
-    /// From now on it compacts only when it is told to.
+    /// Stops automatic compactions.
     pub(super) async fn stop(&mut self) {
         self.work.shutdown().await;
     }
 
-    /// Compacts all of them, as soon as the broker does that.
+    /// Compacts all topics, as soon as the broker allows it.
     pub(super) async fn compact(&self) -> Result<()> {
         for topic in &self.topics {
             self.compact_one(topic).await?;
@@ -84,7 +84,7 @@ impl Compactor {
         Ok(())
     }
 
-    /// Compacts one of them.
+    /// Compacts one topic.
     pub(super) async fn compact_one(&self, topic: &str) -> Result<()> {
         let mut cause = None;
         let done = until("a compaction", LIMIT, async || {

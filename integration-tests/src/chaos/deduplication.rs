@@ -1,5 +1,5 @@
-//! Takes the broker's deduplication of the ledger away. Then nothing hides a client that sends by
-//! itself what it has sent before: the entry lies on the ledger twice, and the checkers find it.
+//! Disables the broker's deduplication of the ledger. Then a client that resends by itself cannot
+//! hide: the entry is on the ledger twice, and the checkers find it.
 
 use crate::sandbox::{Admin as SandboxAdmin, Sandbox};
 use crate::wait::until;
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const POLICY: &str = "deduplicationEnabled";
-/// How long the broker may take to put the policy in force.
+/// The time limit until the policy is in force.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Switches deduplication of the ledger off and makes sure that it is, and that this is all the
-/// library misses.
+/// Disables deduplication of the ledger, and checks that it is off and that the library reports
+/// nothing else missing.
 pub(super) async fn switch_off(sandbox: &Sandbox, admin: &Admin, names: &TopicNames) -> Result<()> {
     let ledger = &names.ledger;
     sandbox.admin().set_policy(ledger, POLICY, &json!(false)).await?;
@@ -33,7 +33,7 @@ pub(super) async fn switch_off(sandbox: &Sandbox, admin: &Admin, names: &TopicNa
     }
 }
 
-/// By the policy in force and by what the topic itself says it does.
+/// By the effective policy and by the topic's own statistics.
 async fn is_off(admin: &SandboxAdmin, ledger: &str) -> Result<bool> {
     let policy = admin.policy(ledger, POLICY).await?;
     let stats = admin.stats(ledger).await?;

@@ -13,10 +13,10 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// How long a worker may take until it is ready, a bootstrap of a large ledger included.
+/// The time limit until a worker is ready, including the bootstrap from a large ledger.
 const READY_LIMIT: Duration = Duration::from_secs(120);
 
-/// How the workers are started.
+/// The settings of the workers.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) concurrency: usize,
@@ -25,11 +25,11 @@ pub(super) struct Settings {
     pub(super) keep_alive: Duration,
     pub(super) cancel_grace: Duration,
     pub(super) drain: Duration,
-    /// How long the metadata topic shows what has ended, R and G.
+    /// The retention of the metadata topic, the ledger retention, and the self-fence time.
     pub(super) retention: Duration,
     pub(super) ledger_retention: Duration,
     pub(super) self_fence: Duration,
-    /// They work on the levels of the queue, too.
+    /// They also work on the levels of the queue.
     pub(super) levels: bool,
 }
 
@@ -70,7 +70,7 @@ impl Settings {
     }
 }
 
-/// A process that was started, dead or alive.
+/// A started process, dead or alive.
 #[derive(Debug)]
 struct Worker {
     name: String,
@@ -81,12 +81,12 @@ struct Worker {
     started_ms: u64,
 }
 
-/// All processes that were ever started, by index.
+/// All processes ever started, by index.
 #[derive(Debug)]
 pub(super) struct Fleet {
     program: PathBuf,
     folder: PathBuf,
-    /// Where workers find the broker, unless one is told otherwise.
+    /// The default URL of the broker.
     service_url: String,
     arguments: Vec<String>,
     workers: Vec<Worker>,
@@ -112,7 +112,7 @@ impl Fleet {
         self.start_at(&self.service_url.clone())
     }
 
-    /// Starts one more worker that finds the broker here, and returns its index.
+    /// Starts one more worker with this broker URL, and returns its index.
     pub(super) fn start_at(&mut self, service_url: &str) -> Result<usize> {
         let index = self.workers.len();
         let name = format!("w{index}");
@@ -127,8 +127,7 @@ impl Fleet {
             .arg(folder.join(format!("{name}.journal")))
             .env("NO_COLOR", "1")
             .env("RUST_LOG", super::losses::LOG_FILTER)
-            // The scenario has set the topics up, and a worker must start on a broker whose admin
-            // API is away.
+            // The scenario has set up the topics, and a worker must start without the admin API.
             .env_remove("PULSAR_ADMIN_URL")
             .stdout(Stdio::null())
             .stderr(log);
@@ -137,7 +136,7 @@ impl Fleet {
         Ok(index)
     }
 
-    /// Starts so many workers and waits until all take tasks.
+    /// Starts this many workers and waits until all take tasks.
     pub(super) async fn start_ready(&mut self, count: usize) -> Result<Vec<usize>> {
         let started: Vec<usize> = (0..count).map(|_| self.start()).collect::<Result<_>>()?;
         for index in &started {
@@ -146,7 +145,7 @@ impl Fleet {
         Ok(started)
     }
 
-    /// Waits until a worker takes tasks. Returns when that was, in microseconds of the wall clock.
+    /// Waits until a worker takes tasks. Returns when that was, in µs of the wall clock.
     pub(super) async fn ready(&mut self, index: usize) -> Result<u64> {
         until(&format!("worker {index} ready"), READY_LIMIT, async || {
             let worker = self.worker_mut(index)?;
@@ -159,7 +158,7 @@ impl Fleet {
         .await
     }
 
-    /// Kills a worker by SIGKILL, and returns when that was.
+    /// Kills a worker by SIGKILL, and returns when.
     pub(super) async fn kill(&mut self, index: usize) -> Result<u64> {
         let worker = self.worker_mut(index)?;
         let Some(process) = worker.process.take() else { bail!("{} is dead", worker.name) };
@@ -168,7 +167,7 @@ impl Fleet {
         Ok(at)
     }
 
-    /// Freezes, thaws or terminates a worker, and returns when that was.
+    /// Freezes, thaws or terminates a worker, and returns when.
     pub(super) fn signal(&mut self, index: usize, signal: Signal) -> Result<u64> {
         let worker = self.worker_mut(index)?;
         let process = worker.process.as_ref().context("the worker is dead")?;
@@ -177,7 +176,7 @@ impl Fleet {
         Ok(at)
     }
 
-    /// Waits until a worker has ended by itself. Returns when that was.
+    /// Waits until a worker has ended by itself. Returns when.
     pub(super) async fn ended(&mut self, index: usize, limit: Duration) -> Result<u64> {
         let worker = self.worker_mut(index)?;
         let Some(process) = worker.process.take() else { bail!("{} is dead", worker.name) };
@@ -188,7 +187,7 @@ impl Fleet {
         Ok(at)
     }
 
-    /// Indexes of the workers that live.
+    /// The indexes of the live workers.
     pub(super) fn alive(&self) -> Vec<usize> {
         let alive = |(index, worker): (usize, &Worker)| worker.process.is_some().then_some(index);
         self.workers.iter().enumerate().filter_map(alive).collect()
@@ -199,7 +198,7 @@ impl Fleet {
         Ok(self.worker(index)?.journal()?.runs)
     }
 
-    /// Attempts of all workers there ever were.
+    /// The attempts of all workers ever started.
     pub(super) fn runs(&self) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for worker in &self.workers {
@@ -208,7 +207,7 @@ impl Fleet {
         Ok(runs)
     }
 
-    /// Waits until somebody runs this attempt. Returns the worker's index and the run.
+    /// Waits until a worker runs this attempt. Returns the worker's index and the run.
     pub(super) async fn run_of(
         &self,
         task: TaskId,
@@ -227,12 +226,12 @@ impl Fleet {
         .await
     }
 
-    /// What a worker has logged.
+    /// The log of a worker.
     pub(super) fn log(&self, index: usize) -> Result<String> {
         self.worker(index)?.log()
     }
 
-    /// What all workers have logged.
+    /// The logs of all workers.
     pub(super) fn logs(&self) -> Result<String> {
         self.workers.iter().map(Worker::log).collect()
     }
@@ -242,7 +241,7 @@ impl Fleet {
         Ok(self.worker(index)?.started_ms)
     }
 
-    /// Memory of a worker that is in RAM, in KiB.
+    /// A worker's resident memory, in KiB.
     pub(super) fn resident_kib(&self, index: usize) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid(index)?))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -250,13 +249,13 @@ impl Fleet {
         Ok(number.context("no VmRSS")?.parse()?)
     }
 
-    /// Processor time that a worker has used, in ms.
+    /// A worker's processor time, in ms.
     pub(super) fn processor_ms(&self, index: usize) -> Result<u64> {
-        /// The kernel's unit towards programs, on every Linux.
+        /// The kernel's unit in `/proc`, on every Linux.
         const MS_PER_TICK: u64 = 10;
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid(index)?))?;
-        // What follows the name in brackets; user and system time are the 14th and 15th field of
-        // all.
+        // The fields after the name in brackets; user and system time are the 14th and 15th field
+        // of the line.
         let (_, rest) = stat.rsplit_once(") ").context("no process name")?;
         let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
         Ok(MS_PER_TICK * ticks.sum::<Result<u64, _>>()?)

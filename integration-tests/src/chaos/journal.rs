@@ -1,16 +1,16 @@
-//! The journals that the example `scripted` writes.
+//! The journals written by the example `scripted`.
 
 use anyhow::{Context, Result, bail};
 use longhaul::TaskId;
 use proofs::checkers::Run;
 use std::collections::BTreeMap;
 
-/// What one process wrote down.
+/// The journal of one process.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// When it took its first task, in microseconds of the wall clock.
+    /// When it took its first task, in µs of the wall clock.
     pub(super) ready_us: Option<u64>,
-    /// Its attempts, in the order in which they began.
+    /// Its attempts, in the order of their starts.
     pub(super) runs: Vec<Run>,
 }
 
@@ -18,7 +18,7 @@ impl Journal {
     pub(super) fn read(worker: &str, text: &str) -> Result<Self> {
         let mut journal = Self::default();
         let mut open: BTreeMap<(TaskId, u32), usize> = BTreeMap::new();
-        // The last line may be under way.
+        // The last line may be incomplete.
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [at, event, task, epoch, attempt] = words.as_slice() else {

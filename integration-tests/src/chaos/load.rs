@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Publishes that may wait for their receipt.
+/// The most publishes awaiting receipts.
 const UNDERWAY_MAX: usize = 1_000;
-/// Pause before a lost publisher is replaced.
+/// The pause before a lost publisher is replaced.
 const AGAIN: Duration = Duration::from_millis(300);
 
 /// A task for the example `scripted`.
@@ -36,7 +36,7 @@ impl Script {
         Self::new(format!("sleep {ms},ok slept"))
     }
 
-    /// Gives its attempt back so many times, each time for a second, then completes.
+    /// Releases its attempt this many times, each time for a second, then completes.
     pub(super) fn poll(count: u32) -> Self {
         Self::new(format!("poll {count} 1000,ok polled"))
     }
@@ -81,7 +81,7 @@ pub(super) async fn send(
     flow.finish().await
 }
 
-/// Publishes under way, in order.
+/// Publishes in progress, in order.
 #[derive(Default)]
 pub(super) struct Flow {
     receipts: VecDeque<Receipt>,
@@ -89,7 +89,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Publishes one message; waits while too many are under way.
+    /// Publishes one message; waits while too many are in progress.
     pub(super) async fn put(
         &mut self,
         publisher: &mut Box<dyn Publisher>,
@@ -118,17 +118,16 @@ impl Flow {
     }
 }
 
-/// Steers a load that goes on through all failures.
+/// Controls a load that continues through all failures.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// Tasks that have a receipt. What failed may lie on the topic all the same; then it is a task
-    /// like any other.
+    /// Tasks with a receipt. Failed ones may be stored all the same; then they are normal tasks.
     submitted: Cell<usize>,
     ended: Cell<bool>,
 }
 
 impl Load {
-    /// Waits until so many more tasks have a receipt: the broker is back, and so is the load.
+    /// Waits until this many more tasks have a receipt: the broker is back, and so is the load.
     pub(super) async fn more(&self, count: usize, limit: Duration) -> Result<()> {
         let goal = self.submitted.get() + count;
         let come = async || Ok((self.submitted.get() >= goal).then_some(()));
@@ -143,8 +142,8 @@ impl Load {
         self.ended.get()
     }
 
-    /// Submits tasks one after the other, with a pause, until it is ended. Several may run at a
-    /// time.
+    /// Submits tasks one after the other, with a pause, until the load is ended. Several may run
+    /// concurrently.
     pub(super) async fn run(
         &self,
         transport: &PulsarTransport,

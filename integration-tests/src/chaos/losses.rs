@@ -1,6 +1,6 @@
-//! How the transport fared: what the workers' logs, their journals and the ledger say of
-//! connections lost, publishes lost or doubled, and silence. Figures only, for comparing one
-//! transport with another in the same scenario by the same seed; nothing is judged.
+//! Transport statistics from the workers' logs and journals and the ledger: lost connections, lost
+//! or duplicate publishes, and silence. Figures only, to compare transports in the same scenario
+//! with the same seed; nothing is judged.
 
 use super::Row;
 use longhaul::{TaskId, TaskMetadata};
@@ -10,12 +10,12 @@ use proofs::checkers::{History, Report, ViewEntry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a worker's services say when a session is lost, and when one cannot be opened.
+/// The log texts of workers' services for a lost session, and for one that cannot be opened.
 const LOST: &str = ": session lost ";
 const NOT_OPENED: &str = ": cannot open a session ";
-/// A session that was given up because nothing came.
+/// A session given up for lack of messages.
 const IDLE: &str = ": no message for a long time although there is a backlog: subscribing again ";
-/// What is logged of workers. The first two are said only where details are asked for.
+/// The log filter of workers. The first two texts are logged only at this level.
 pub(super) const LOG_FILTER: &str = "info,longhaul::supervise=debug";
 
 /// Adds the figures of a run.
@@ -47,14 +47,14 @@ pub(super) fn note(
     row.figure("ledger_silence_max_ms", silence.of_ledger_ms);
 }
 
-/// What the tasks have cost beyond one attempt each.
+/// The cost of the tasks beyond one attempt each.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Attempts {
-    /// Attempts used up beyond the first of each task.
+    /// Attempts used beyond the first of each task.
     beyond_first: u32,
-    /// Runs that have no end: killed with their process.
+    /// Runs without an end: killed with their process.
     died: usize,
-    /// Runs that came to an end, or were told to stop, and did not end their task.
+    /// Runs that ended, or were told to stop, without ending their task.
     in_vain: usize,
 }
 
@@ -68,20 +68,20 @@ fn attempts(history: &History, report: &Report) -> Attempts {
     Attempts { beyond_first: beyond.sum(), died, in_vain }
 }
 
-/// What the ledger shows of publishes that failed, or came twice.
+/// Failed and duplicate publishes on the ledger.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Publishes {
-    /// Claims, outcomes and checkpoints that were never stored: gaps in the numbers that each
-    /// worker gives them. Given up before they were sent, or of unknown fate. What a worker lost
-    /// last cannot be seen.
+    /// Claims, outcomes and checkpoints that were never stored: gaps in each worker's numbers. They
+    /// were given up before sending, or their fate is unknown. A worker's last losses are
+    /// invisible.
     unstored: u64,
-    /// The same of heartbeats.
+    /// The same for heartbeats.
     heartbeats_unstored: u64,
-    /// Outcomes of an attempt beyond its first that were stored, too: the first had no receipt.
+    /// Further outcomes stored for the same attempt: the first one had no receipt.
     outcomes_repeated: usize,
-    /// Write-once keys stored again: sent twice by the transport.
+    /// Write-once keys stored twice, by resends of the transport.
     keys_twice: usize,
-    /// Heartbeats stored again.
+    /// Heartbeats stored twice.
     heartbeats_twice: usize,
 }
 
@@ -96,7 +96,7 @@ fn publishes(history: &History) -> Publishes {
         }
         if let Entry::Heartbeat(heartbeat) = entry {
             let numbers = heartbeats.entry(heartbeat.owner).or_default();
-            // Those of an earlier id of a worker have no numbers.
+            // Those of an earlier owner id of a worker have no numbers.
             let is_new = numbers.insert(heartbeat.number);
             found.heartbeats_twice += usize::from(!is_new && heartbeat.number > 0);
         }
@@ -113,8 +113,8 @@ fn publishes(history: &History) -> Publishes {
     found
 }
 
-/// How often the metadata topic was told again how a task ended: for the first entry might be lost,
-/// or was covered by a late one.
+/// How often the end of a task was written to the metadata topic again: the first entry may be
+/// lost, or covered by a late one.
 fn ends_shown_again(history: &History) -> usize {
     let ends = |shown: &&ViewEntry| shown.metadata.as_ref().is_some_and(TaskMetadata::is_terminal);
     let shown: Vec<&ViewEntry> = history.view.iter().filter(ends).collect();
@@ -122,21 +122,20 @@ fn ends_shown_again(history: &History) -> usize {
     shown.len() - tasks.len()
 }
 
-/// Numbers between the first and the last that are missing.
+/// The number of missing numbers between the first and the last.
 fn gaps(numbers: &BTreeSet<u64>) -> u64 {
     let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { return 0 };
     last - first + 1 - numbers.len() as u64
 }
 
-/// How long nothing was heard, by publish times.
+/// Periods of silence, by publish times.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Silence {
-    /// Longest time between two stored heartbeats of one owner.
+    /// The longest time between two stored heartbeats of one owner.
     of_owner_ms: u64,
-    /// Times that an owner's next heartbeat came so late that others had cause to take its tasks.
+    /// How often an owner's next heartbeat came so late that it was stale.
     stale: usize,
-    /// Longest time in which nobody stored a claim or an outcome, between the first and the last of
-    /// them.
+    /// The longest time without a stored claim or outcome, between the first and the last of them.
     of_ledger_ms: u64,
 }
 

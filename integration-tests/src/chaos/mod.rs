@@ -1,10 +1,10 @@
-//! Does to worker processes and to the broker what happens to them in production, then asks the
+//! Injects production faults into worker processes and the broker, then runs the
 //! [`checkers`](proofs::checkers).
 //!
 //! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes,
-//! stops, unloads or cuts something, waits until every task has ended, and reads the task topic,
-//! the ledger and the metadata topic whole. Times, and how the transport fared, are figures to be
-//! read; only states are judged.
+//! stops, unloads or cuts something, waits until every task has ended, and reads the whole task
+//! topic, ledger and metadata topic. Times and transport statistics are figures for reading; only
+//! states are judged.
 
 mod bench;
 mod compactor;
@@ -28,44 +28,44 @@ use anyhow::{Context, Result};
 use longhaul_transport::clock::Clock;
 use std::path::PathBuf;
 
-/// What a run may be told.
+/// The options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Decides who is hit, and when.
+    /// Decides the faults' targets and times.
     pub seed: u64,
-    /// Tasks, or rounds where a round is one task; each scenario has its own default.
+    /// Tasks, or rounds if a round is one task; each scenario has its own default.
     pub tasks: Option<usize>,
-    /// Kills, restarts, unloads or whatever else the scenario does; each has its own default.
+    /// Kills, restarts, unloads or other faults of the scenario; each has its own default.
     pub faults: Option<usize>,
     /// Worker processes.
     pub workers: Option<usize>,
-    /// Tasks that run at once where a scenario submits tasks all the time.
+    /// Concurrent tasks in scenarios with a continuous load.
     pub in_flight: Option<usize>,
     /// Small numbers, for the test suite.
     pub short: bool,
-    /// Switches the broker's deduplication of the ledger off, so that what a client sends twice is
-    /// there twice.
+    /// Disables the broker's deduplication of the ledger, so that entries sent twice are stored
+    /// twice.
     pub no_deduplication: bool,
-    /// Plants faults, where the scenario knows any: it must find them.
+    /// Plants faults that the scenario must find, if it has any.
     pub planted: bool,
-    /// Where logs and journals of the workers are kept; without it they go.
+    /// The folder for logs and journals of the workers; without it they are removed.
     pub keep: Option<PathBuf>,
 }
 
-/// Where a scenario runs.
+/// The broker of a scenario.
 #[derive(Debug)]
 pub enum Host {
-    /// A broker that only we use: it may be stopped.
+    /// A broker of our own: it may be stopped.
     Own(Box<Broker>),
-    /// A cluster that only we use: each of its processes may be killed.
+    /// A cluster of our own: each of its processes may be killed.
     Cluster(Box<Cluster>),
-    /// A broker that others use, too.
+    /// A shared broker.
     Shared(Sandbox),
 }
 
 impl Host {
-    /// Connects to `service_url`, or starts a broker of the kind that `service_url` names, or a
-    /// cluster if it says `cluster`.
+    /// Connects to `service_url`, or starts a broker of the kind named by `service_url`, or a
+    /// cluster for `cluster`.
     ///
     /// # Errors
     /// The broker does not start.
@@ -111,8 +111,8 @@ impl Host {
     }
 }
 
-/// The wall clock in ms since the epoch, by which journals and publish times are compared: all of
-/// it is on one machine.
+/// The wall clock in ms since the epoch, for comparing journals and publish times: everything runs
+/// on one machine.
 fn wall_ms() -> u64 {
     Clock::System.wall_ms()
 }

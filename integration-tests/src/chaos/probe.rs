@@ -1,6 +1,6 @@
-//! A raw probe: publishes without end through the session and notes when each receipt came. It
-//! reconnects at once and knows nothing of tasks, so its pauses are those of the brokers; workers
-//! add what is longer.
+//! A raw probe: publishes for ever through the session and records when each receipt came. It
+//! reconnects at once and has no tasks, so its pauses are those of the brokers; anything longer is
+//! added by the workers.
 
 use super::wall_ms;
 use crate::sandbox::Cluster;
@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Pause between a receipt and the next message, and after a failure.
+/// The pause between a receipt and the next message, and after a failure.
 const EVERY: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long connecting, or one message, may take before all is begun anew.
+/// The time limits for connecting and for one message, before everything is restarted.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const MESSAGE_LIMIT: Duration = Duration::from_secs(5);
-/// Topics that are tried until one belongs to the right part of the namespace.
+/// The most topics tried until one belongs to the right bundle.
 const TOPICS_MAX: usize = 200;
 
 /// Publishes until it is dropped.
@@ -30,7 +30,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Publishes to a topic of its own that always has the same owner as this one.
+    /// Publishes to its own topic, which always has the same owner as this one.
     pub(super) async fn beside(cluster: &mut Cluster, topic: &str) -> Result<Self> {
         let admin = cluster.admin()?;
         let bundle = admin.bundle(topic).await?;
@@ -52,7 +52,7 @@ impl Probe {
         let noted = Arc::clone(&receipts);
         let mut publishing = JoinSet::new();
         publishing.spawn(async move {
-            // A broker that is away, or not ready: the other one knows more.
+            // If a broker is away or not ready, ask the other one.
             for url in urls.iter().cycle() {
                 if let Ok(Ok(mut publisher)) = timeout(CONNECT_LIMIT, connect(url, &topic)).await {
                     while publish(&mut publisher).await.is_ok() {
@@ -72,7 +72,7 @@ impl Probe {
     }
 }
 
-/// Opens a connection of its own, with a new lookup.
+/// Opens a separate connection, with a new lookup.
 async fn connect(url: &str, topic: &TopicPartition) -> Result<Box<dyn Publisher>> {
     let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
     Ok(transport.publisher(topic, Batching::Off, TopicSchema::None).await?)

@@ -1,7 +1,9 @@
-//! What the submitter of a task was promised, and whether it was kept, by what task topic,
-//! journals, ledger and metadata topic say.
+//! The promises made to each task's submitter, and whether they were kept, by the task topic, the
+//! journals, the ledger and the metadata topic.
 //!
-//! A task's message carries its promises in a header of their own, which no worker reads, beside
+//! A message carries its promises in a header that no worker reads, besides the properties that
+//! workers read. So a message without those properties is a planted fault: its promises are broken,
+//! and the judge must find that. Pure.
 //! the properties that workers read. So a message without those properties is a planted fault: what
 //! it promises is not kept, and the judge must find it. Pure.
 
@@ -16,36 +18,36 @@ use std::collections::BTreeMap;
 /// The header.
 pub(super) const HEADER: &str = "promises";
 
-/// What the keys of the tasks begin with that a schedule has submitted.
+/// The key prefix of tasks submitted by a schedule.
 pub(super) const FIRED: &str = "schedule/";
 
-/// One of them.
+/// A promise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Promise {
     /// It completes with this result.
     Result(String),
-    /// No run of it begins before this time.
+    /// No run starts before this time.
     NotBefore(u64),
-    /// It has expired before it was submitted: it never runs.
+    /// It expired before it was submitted, so it never runs.
     Never,
-    /// No run of it begins before these are over; when one of them has no result it fails (`fail`),
+    /// No run starts before these tasks are over; if one of them has no result it fails (`fail`),
     /// is cancelled (`skip`), or runs (`run`).
     After(Vec<String>, String),
-    /// Of all tasks with this key one runs and completes, and the others name that one.
+    /// Of all tasks with this key one runs and completes, and the others name it.
     Once(String),
-    /// Of the tasks with this key no two are under way at the same time, and none is closed for one
-    /// whose end had been shown before.
+    /// No two tasks with this key are active at the same time, and none is closed for one whose end
+    /// was already shown.
     OneAtATime(String),
-    /// The entry that shows its end has these tags.
+    /// The entry with its end has these tags.
     Tags(Vec<String>),
-    /// It has no more attempts than these.
+    /// It has no more attempts than this.
     Attempts(u32),
     /// Its key has few tickets, and it completes all the same.
     Limited,
 }
 
 impl Promise {
-    /// What it is called in figures and findings.
+    /// Its name in figures and findings.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Result(_) => "result",
@@ -61,21 +63,21 @@ impl Promise {
     }
 }
 
-/// A task, and what became of it.
+/// A task's fate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate {
     pub(super) promises: Vec<Promise>,
     pub(super) published_ms: u64,
-    /// What was really run, by the journals of the workers.
+    /// Its real runs, by the journals of the workers.
     pub(super) runs: Vec<Run>,
-    /// When its first accepted claim that runs it was published.
+    /// When its first accepted claim with a run was published.
     pub(super) claimed_ms: Option<u64>,
     pub(super) end: Option<End>,
-    /// The first entry that shows its end, and when that was published.
+    /// The first entry with its end, and its publish time.
     pub(super) shown: Option<(u64, TaskMetadata)>,
 }
 
-/// The accepted entry of the ledger that ends a task.
+/// The accepted ledger entry that ends a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) published_ms: u64,
@@ -83,13 +85,13 @@ pub(super) struct End {
 }
 
 impl Fate {
-    /// Of a message on the task topic.
+    /// From a message on the task topic.
     pub(super) fn of(message: &Message) -> Result<Self> {
         let mut promises = match message.properties.get(HEADER) {
             Some(text) => serde_json::from_str(text).with_context(|| text.to_owned())?,
             None => Vec::new(),
         };
-        // Each time of a schedule is a key of its own, under which any worker may have submitted.
+        // Each time of a schedule is a key, under which any worker may have submitted.
         let key = message.properties.get("IDEMPOTENCY_KEY");
         let fired = key.filter(|key| key.starts_with(FIRED));
         promises.extend(fired.map(|key| Promise::Once(key.to_owned())));
@@ -110,10 +112,10 @@ impl Fate {
     }
 }
 
-/// A promise that was not kept, by its name.
+/// A broken promise, by its name.
 pub(super) type Broken = (&'static str, String);
 
-/// Judges all promises of all tasks that have ended.
+/// Checks all promises of all ended tasks.
 pub(super) fn judge(fates: &BTreeMap<TaskId, Fate>) -> Vec<Broken> {
     let mut broken = Vec::new();
     let mut keys: BTreeMap<&Promise, Vec<(TaskId, &Fate)>> = BTreeMap::new();
@@ -265,7 +267,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A task that ran from the first time to the second; times and places are the same here.
+    /// A task that ran between these times; times and places are the same here.
     fn ran(promise: Promise, from: u32, to: u32) -> Fate {
         Fate {
             promises: vec![promise],

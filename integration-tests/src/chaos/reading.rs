@@ -1,4 +1,4 @@
-//! Reads topics whole, and follows the ledger until something is so.
+//! Reads whole topics, and follows the ledger until a condition holds.
 
 use anyhow::{Context, Result, bail};
 use longhaul::{EntryId, Position, TaskId};
@@ -14,11 +14,10 @@ use tokio::time::{sleep, timeout};
 
 const WHOLE: Follow = Follow { start: Start::Earliest, compacted: false };
 const COMPACTED: Follow = Follow { start: Start::Earliest, compacted: true };
-/// How long reading a topic may take, and how often it is begun again when the broker goes away
-/// meanwhile.
+/// The time limit for reading a topic, and the most restarts of the read when the broker goes away.
 const READ_LIMIT: Duration = Duration::from_secs(120);
 const READS_MAX: usize = 20;
-/// Pause before a lost follower is replaced.
+/// The pause before a lost follower is replaced.
 const AGAIN: Duration = Duration::from_millis(300);
 
 /// Reads a topic from its first message to its last.
@@ -29,7 +28,7 @@ pub(super) async fn read_whole(
     read(transport, topic, WHOLE).await
 }
 
-/// Reads the compacted view of a topic, and what has come behind it.
+/// Reads the compacted view of a topic, and the messages behind it.
 pub(super) async fn read_compacted(
     transport: &PulsarTransport,
     topic: &TopicPartition,
@@ -64,7 +63,7 @@ pub(super) async fn last_entry(
     Ok(follower.last_position().await?.map(Position::entry_id))
 }
 
-/// How far a reading has come.
+/// The progress of a read.
 #[derive(Debug, Default)]
 struct Far {
     count: usize,
@@ -116,16 +115,16 @@ pub(super) fn view_entry(message: &Message) -> ViewEntry {
     }
 }
 
-/// Follows the ledger through whatever happens to the broker.
+/// Follows the ledger through all faults of the broker.
 #[derive(Debug)]
 pub(super) struct Tail {
     transport: PulsarTransport,
     topic: TopicPartition,
     follower: Option<Following>,
     last: Option<Position>,
-    /// How each task stands.
+    /// The fold of each task.
     pub(super) folds: BTreeMap<TaskId, TaskFold>,
-    /// Tasks that have ended.
+    /// The number of ended tasks.
     pub(super) ended: usize,
 }
 
@@ -142,7 +141,7 @@ impl Tail {
         Self { transport, topic, follower: None, last: None, folds: BTreeMap::new(), ended: 0 }
     }
 
-    /// Follows until `done` says so. Returns whether it did within the limit.
+    /// Follows until `done` holds. Returns whether it did within the limit.
     pub(super) async fn until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let follow = async {
             while !done(self) {

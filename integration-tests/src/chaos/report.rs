@@ -1,4 +1,4 @@
-//! What a scenario has to say, as a line for people or as JSON.
+//! The report of a scenario, as a line for people or as JSON.
 
 use super::Options;
 use longhaul_core::protocol::invariants::REFUSED;
@@ -6,7 +6,7 @@ use proofs::checkers::{Report, Violation};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// Violations that are printed; the rest is counted.
+/// The most violations printed; the rest is counted.
 const SHOWN_MAX: usize = 10;
 
 /// The result of a scenario.
@@ -14,11 +14,11 @@ const SHOWN_MAX: usize = 10;
 pub struct Row {
     /// Name of the scenario.
     pub scenario: String,
-    /// The seed it ran with.
+    /// Its seed.
     pub seed: u64,
     /// Figures by name.
     pub figures: Vec<(String, Value)>,
-    /// What must not be; empty if all is well.
+    /// The violations; empty if all is well.
     pub violations: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl Row {
         self.figures.push((name.to_owned(), value.into()));
     }
 
-    /// Adds a violation if there is less of something than a run takes to prove anything.
+    /// Adds a violation if a count is below the minimum that makes the run conclusive.
     pub(super) fn floor<N: Copy + PartialOrd + fmt::Display>(
         &mut self,
         what: &str,
@@ -49,13 +49,13 @@ impl Row {
         }
     }
 
-    /// A figure that was added; zero where it is no number.
+    /// A figure; 0 if it is not a number.
     pub(super) fn count(&self, name: &str) -> u64 {
         let figure = self.figures.iter().find(|(other, _)| other == name);
         figure.and_then(|(_, value)| value.as_u64()).unwrap_or_default()
     }
 
-    /// Least, middle and greatest of some milliseconds, and how many there are.
+    /// Adds the minimum, median and maximum of some milliseconds, and their count.
     pub(super) fn spread(&mut self, name: &str, mut values: Vec<u64>) {
         values.sort_unstable();
         let at = |part: usize| values.get((values.len().saturating_sub(1)) * part / 100).copied();
@@ -63,7 +63,7 @@ impl Row {
         self.figure(name, format!("{min}/{p50}/{max} ms (n={})", values.len()));
     }
 
-    /// Adds what the checkers say.
+    /// Adds the findings of the checkers.
     pub(super) fn judged(&mut self, report: &Report) {
         self.figure("completed", report.completed);
         if report.failed > 0 {
@@ -81,15 +81,15 @@ impl Row {
             self.figure("overlaps", report.overlaps);
         }
         self.figure("compacted_away", report.compacted_away);
-        // A short run of other scenarios ends before a second heartbeat, of which there would be
-        // something to remove.
+        // A short run of other scenarios ends before a second heartbeat, so there may be nothing to
+        // remove.
         if self.scenario == "compactions" && report.compacted_away.unwrap_or_default() == 0 {
-            // Of the heartbeats of a worker only the last is ever left.
+            // Compaction always removes all but the last heartbeat of a worker.
             self.violations
                 .push("compaction has removed nothing: the run proves nothing".to_owned());
         }
-        // Pulsar 4.0.7 can lose what it compacts while its brokers die and topics move
-        // (apache/pulsar issues 21074 and 25118). No reader can make that good.
+        // Pulsar 4.0.7 can lose compacted data while its brokers die and topics move (apache/pulsar
+        // issues 21074 and 25118). No reader can repair that.
         let is_pulsars = |violation: &&Violation| {
             self.scenario == "cluster" && matches!(violation, Violation::CompactionLost(_))
         };
@@ -100,8 +100,8 @@ impl Row {
         }
     }
 
-    /// Adds what the workers did not do because an invariant forbade it: each such step is a
-    /// mistake of theirs, and their guard would hide it.
+    /// Adds steps that workers refused because of an invariant: each is a bug that their guard
+    /// would hide.
     pub(super) fn refused(&mut self, logs: &str) {
         let lines = logs.lines().filter(|line| line.contains(REFUSED));
         self.violations.extend(lines.map(|line| line.trim().to_owned()));

@@ -1,7 +1,6 @@
-//! The few calls of Pulsar's admin interface that tests make.
+//! The calls of Pulsar's admin interface that tests need.
 //!
-//! Minimal on purpose: how topics are set up for tasks is the library's business and is tested as
-//! such.
+//! Minimal on purpose: the library sets topics up for tasks, and that is tested separately.
 
 use std::time::Duration;
 
@@ -16,10 +15,10 @@ use crate::wait::until;
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
 const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
-/// Pause between two looks at a compaction.
+/// The pause between two checks of a compaction.
 const COMPACTION_GLANCE: Duration = Duration::from_millis(50);
 
-/// Client of a broker's admin interface. Topics are given by full name,
+/// A client of a broker's admin interface. Topics are given by full name,
 /// `persistent://tenant/namespace/name`.
 #[derive(Clone, Debug)]
 pub struct Admin {
@@ -29,8 +28,8 @@ pub struct Admin {
 
 impl Admin {
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self> {
-        // The HTTP client wants one even for plain HTTP. An error means that somebody else has
-        // installed it.
+        // The HTTP client needs one even for plain HTTP. An error means that it is already
+        // installed.
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
@@ -38,8 +37,8 @@ impl Admin {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        // No connection is kept: it would belong to the runtime of the test that opened it, and die
-        // with it under the next one.
+        // Connections are not kept: they would belong to the runtime of the test that opened them,
+        // and fail under the next one.
         let http = Client::builder().timeout(CALL_LIMIT).pool_max_idle_per_host(0);
         let http = http.default_headers(headers).build()?;
         Ok(Self { url: url.trim_end_matches('/').to_owned(), http })
@@ -51,7 +50,7 @@ impl Admin {
         &self.url
     }
 
-    /// Makes any call: `path` follows `/admin/v2/`. An empty answer is `null`.
+    /// Makes any call; `path` follows `/admin/v2/`. An empty answer is `null`.
     ///
     /// # Errors
     /// The broker does not answer, or answers with an error.
@@ -97,13 +96,13 @@ impl Admin {
         clusters.is_ok() && namespaces.is_ok_and(|names| contains(&names, "public/default"))
     }
 
-    /// Whether the broker says of itself that it publishes and reads.
+    /// Whether the broker reports that it publishes and reads.
     pub(super) async fn is_healthy(&self) -> bool {
         let answer = self.send(Method::GET, "brokers/health", None).await;
         answer.is_ok_and(|(status, text)| status.is_success() && text == "ok")
     }
 
-    /// Service URL of the broker that owns a topic; a topic that nobody owns is given to one.
+    /// The service URL of the broker that owns a topic; an unowned topic is assigned to one.
     ///
     /// # Errors
     /// The broker does not answer, or names none.
@@ -114,8 +113,7 @@ impl Admin {
         Ok(url.to_owned())
     }
 
-    /// The part of its namespace that a topic belongs to: topics of one part always have the same
-    /// owner.
+    /// The bundle of a topic's namespace: topics of one bundle always have the same owner.
     ///
     /// # Errors
     /// The broker does not answer.
@@ -132,7 +130,7 @@ impl Admin {
         Ok(answer)
     }
 
-    /// Creates a topic without partitions.
+    /// Creates an unpartitioned topic.
     ///
     /// # Errors
     /// As for [`call`](Self::call), as for all calls below.
@@ -150,7 +148,7 @@ impl Admin {
             .map(drop)
     }
 
-    /// Number of partitions; 0 for a topic that has none.
+    /// The number of partitions; 0 for an unpartitioned topic.
     ///
     /// # Errors
     /// As for [`call`](Self::call), or the topic does not exist.
@@ -162,7 +160,7 @@ impl Admin {
             .context("no number of partitions in the answer")
     }
 
-    /// Deletes a topic, partitioned or not, whoever is connected to it.
+    /// Deletes a topic, partitioned or not, even with connected clients.
     ///
     /// # Errors
     /// As for [`call`](Self::call).
@@ -175,7 +173,7 @@ impl Admin {
         self.call(Method::DELETE, &path(topic, part)?, None).await.map(drop)
     }
 
-    /// Unloads a topic: the broker closes it and its clients have to look it up again.
+    /// Unloads a topic: the broker closes it, and its clients look it up again.
     ///
     /// # Errors
     /// As for [`call`](Self::call).
@@ -183,7 +181,7 @@ impl Admin {
         self.call(Method::PUT, &path(topic, "/unload")?, None).await.map(drop)
     }
 
-    /// Waits until the broker has deleted a topic without partitions by itself.
+    /// Waits until the broker itself has deleted an unpartitioned topic.
     ///
     /// # Errors
     /// The broker does not answer, or has not deleted it within a minute.
@@ -196,17 +194,17 @@ impl Admin {
         .await
     }
 
-    /// Statistics of a topic without partitions, or of one partition.
+    /// The statistics of an unpartitioned topic, or of one partition.
     ///
     /// # Errors
     /// As for [`call`](Self::call).
     pub async fn stats(&self, topic: &str) -> Result<Value> {
-        // What Pulsar counts as it goes is off after a reset of a cursor that acks have overtaken,
-        // and stays so.
+        // Pulsar's running count is permanently wrong after the reset of a cursor that acks have
+        // overtaken.
         self.call(Method::GET, &path(topic, "/stats?getPreciseBacklog=true")?, None).await
     }
 
-    /// Ledgers and cursors of a topic without partitions, or of one partition.
+    /// Ledgers and cursors of an unpartitioned topic, or of one partition.
     ///
     /// # Errors
     /// As for [`call`](Self::call).
@@ -214,14 +212,14 @@ impl Admin {
         self.call(Method::GET, &path(topic, "/internalStats")?, None).await
     }
 
-    /// Compacts a topic, or each of its partitions, and waits until that is done.
+    /// Compacts a topic, or each of its partitions, and waits for the end.
     ///
     /// # Errors
     /// As for [`call`](Self::call), or the compaction fails, or takes more than a minute.
     pub async fn compact(&self, topic: &str) -> Result<()> {
         for topic in self.parts(topic).await? {
             let path = path(&topic, "/compaction")?;
-            // Not by `until`: a future that holds its closure cannot be sent to another thread.
+            // Not `until`: a future that holds its closure is not `Send`.
             timeout(COMPACTION_LIMIT, self.compact_one(&path))
                 .await
                 .with_context(|| format!("compaction of {topic}"))??;
@@ -229,8 +227,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Compacts one topic. A compaction that the threshold has started may be in progress, and it
-    /// leaves out the newest messages: then this waits for its end and compacts once more.
+    /// Compacts one topic. A compaction started by the threshold may be in progress and leave out
+    /// the newest messages: then this waits for its end and compacts again.
     async fn compact_one(&self, path: &str) -> Result<()> {
         loop {
             let (status, answer) = self.send(Method::PUT, path, None).await?;
@@ -254,7 +252,7 @@ impl Admin {
         }
     }
 
-    /// Names of a topic's partitions, or the topic itself when it has none.
+    /// The topic's partitions, or the topic itself if it is unpartitioned.
     async fn parts(&self, topic: &str) -> Result<Vec<String>> {
         let partitions = self.partitions(topic).await?;
         if partitions == 0 {
@@ -271,7 +269,7 @@ impl Admin {
         self.call(Method::POST, &path(topic, &format!("/{policy}"))?, Some(value)).await.map(drop)
     }
 
-    /// Policy in force for a topic, wherever it was set.
+    /// The effective policy of a topic, wherever it was set.
     ///
     /// # Errors
     /// As for [`call`](Self::call).

@@ -1,8 +1,7 @@
-//! A broker that belongs to one test: it may be stopped, killed, frozen and started again on the
-//! same data and ports.
+//! A broker for one test, which may stop, kill, freeze and restart it on the same data and ports.
 //!
-//! Fault tests need one of their own, because nobody else may rely on it. How it runs is behind
-//! [`Server`].
+//! Fault tests need their own broker, because no other test may rely on it. [`Server`] abstracts
+//! how it runs.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -25,15 +24,15 @@ use crate::wait::{say, stopwatch, until};
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Without these two a message takes 8 ms from publish to receive, with them 2 ms; tests take that
-/// much less time.
+/// Without these two settings a message takes 8 ms from publish to receive, with them 2 ms; tests
+/// get faster by as much.
 pub(super) const LATENCY: [(&str, &str); 2] =
     [("journalMaxGroupWaitMSec", "1"), ("managedLedgerNewEntriesCheckDelayInMillis", "1")];
 
 /// How a broker is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokerKind {
-    /// Our own broker, as a process.
+    /// The embedded broker, as a process.
     Embedded,
     /// A Java process from Maven artifacts.
     Maven,
@@ -42,11 +41,11 @@ pub enum BrokerKind {
 }
 
 impl BrokerKind {
-    /// Returns how the environment lets tests start brokers of their own, or none: then the test is
-    /// skipped.
+    /// How tests may start their own brokers, from the environment; `None` if they may not: then
+    /// the test is skipped.
     ///
     /// # Errors
-    /// The environment makes no sense.
+    /// The environment is inconsistent.
     pub fn from_env() -> Result<Option<Self>> {
         match (variable("LONGHAUL_TEST_OWN_BROKER")?.as_str(), Choice::from_env()?) {
             ("", Choice::Own(kind)) => Ok(Some(kind)),
@@ -69,7 +68,7 @@ impl BrokerKind {
         }
     }
 
-    /// Reads the name used in environment variables.
+    /// Parses the name used in environment variables.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -80,7 +79,7 @@ impl BrokerKind {
         }
     }
 
-    /// Name used in environment variables.
+    /// The name used in environment variables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -91,21 +90,21 @@ impl BrokerKind {
     }
 }
 
-/// How a broker is configured.
+/// The configuration of a broker.
 #[derive(Clone, Debug, Default)]
 pub struct BrokerConfig {
-    /// Further settings of `standalone.conf`; they win over the fixture's own. The embedded broker
-    /// takes `maxMessageSize`.
+    /// Further settings of `standalone.conf`; they override the fixture's. The embedded broker
+    /// supports `maxMessageSize`.
     pub extra: Vec<(String, String)>,
-    /// Lets in only who has a token, and opens a second service port with TLS.
+    /// Requires tokens, and opens a second service port with TLS.
     pub security: Option<Security>,
-    /// The command that runs the embedded broker with the arguments of its program; by default that
-    /// program, built or found built.
+    /// The command that runs the embedded broker with the program's arguments; by default that
+    /// program, built if necessary.
     pub program: Option<Vec<OsString>>,
 }
 
 impl BrokerConfig {
-    /// Settings besides those of the ports, the later ones of a name winning.
+    /// The settings except those of the ports; a later one of the same name wins.
     pub(super) fn settings(&self, ports: Ports) -> Vec<(String, String)> {
         let latency = LATENCY.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let security = self.security.iter().flat_map(|security| security.settings(ports));
@@ -113,16 +112,16 @@ impl BrokerConfig {
     }
 }
 
-/// Ports of a broker, kept over restarts so that its clients find it again.
+/// The ports of a broker, kept over restarts so that clients find it again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) service: u16,
-    /// Of a guarded broker only.
+    /// For secured brokers only.
     pub(super) service_tls: Option<u16>,
     pub(super) web: u16,
 }
 
-/// What can be done to a broker's process.
+/// A signal to a broker's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Terminate,
@@ -137,15 +136,15 @@ pub(super) trait Server: Debug + Send + Sync {
     fn start(&mut self) -> Result<()>;
     fn signal(&mut self, signal: Signal) -> Result<()>;
     fn is_running(&mut self) -> Result<bool>;
-    /// Number of the process, where it is one of this machine and runs.
+    /// The process id, if it runs on this machine.
     fn process_id(&self) -> Option<u32>;
-    /// Last lines of the broker's log, for error messages.
+    /// The last lines of the broker's log, for error messages.
     fn log_tail(&self) -> String;
-    /// Where its data and its log are, where that is on this machine.
+    /// The folder with its data and log, if on this machine.
     fn folder(&self) -> Option<&Path>;
 }
 
-/// A broker of one's own. Dropping it kills it and removes its data.
+/// A broker for one test. Dropping it kills it and removes its data.
 #[derive(Debug)]
 pub struct Broker {
     server: Box<dyn Server>,
@@ -154,11 +153,11 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker as the environment says, or returns none when it names no way to start one:
-    /// then the test is skipped.
+    /// Starts a broker as the environment says; `None` if it does not allow that: then the test is
+    /// skipped.
     ///
     /// # Errors
-    /// The environment makes no sense, or the broker cannot be started.
+    /// The environment is inconsistent, or the broker cannot be started.
     pub async fn from_env(config: BrokerConfig) -> Result<Option<Self>> {
         match BrokerKind::from_env()? {
             Some(kind) => Self::launch(kind, config).await.map(Some),
@@ -206,7 +205,7 @@ impl Broker {
     /// and ports, and waits until it is ready.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), or it runs already.
+    /// As for [`launch`](Self::launch), or it already runs.
     pub async fn start(&mut self) -> Result<()> {
         if self.server.is_running().unwrap_or(false) {
             bail!("the broker runs already");
@@ -228,7 +227,7 @@ impl Broker {
             if !self.server.is_running()? {
                 bail!("the process has ended");
             }
-            // Refused connections and errors are the normal course of a start.
+            // Refused connections and errors are normal during a start.
             Ok(self.admin().is_ready().await.then_some(()))
         })
         .await
@@ -273,7 +272,7 @@ impl Broker {
         self.server.signal(Signal::Resume)
     }
 
-    /// The broker as other code sees it: URLs, admin interface, topic names.
+    /// The sandbox of this broker: URLs, admin interface, topic names.
     #[must_use]
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
@@ -285,7 +284,7 @@ impl Broker {
         self.sandbox.service_url()
     }
 
-    /// URL for Pulsar clients that encrypt. Only a guarded broker has one.
+    /// The TLS URL for Pulsar clients. Only a secured broker has one.
     #[must_use]
     pub fn service_url_tls(&self) -> Option<&str> {
         self.service_url_tls.as_deref()
@@ -297,13 +296,13 @@ impl Broker {
         self.sandbox.admin()
     }
 
-    /// Number of the broker's process, to read what it takes of the machine; none for a container.
+    /// The process id of the broker, to measure its resources; `None` for a container.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.server.process_id()
     }
 
-    /// Where the broker's data and its log are; none for a container.
+    /// The folder with the broker's data and log; `None` for a container.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.server.folder()
@@ -316,11 +315,11 @@ impl Broker {
     }
 }
 
-/// Finds a port that nobody listens on.
+/// Finds a free port.
 ///
-/// Not one the kernel would give: those serve outgoing connections too. While a killed broker is
-/// away, another connection could take its port, or a client that keeps connecting to it could meet
-/// itself.
+/// It avoids the ports that the kernel assigns, since those serve outgoing connections, too. While
+/// a killed broker is away, another connection could take its port, or a client that keeps
+/// connecting to it could connect to itself.
 ///
 /// # Errors
 /// None is found.

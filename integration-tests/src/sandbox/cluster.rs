@@ -1,8 +1,8 @@
-//! A cluster of Pulsar on this machine: ZooKeeper, four bookies, two brokers, each a Java process
-//! of its own that may be killed.
+//! A Pulsar cluster on this machine: ZooKeeper, four bookies and two brokers, each a separate Java
+//! process that may be killed.
 //!
-//! Four bookies, because an entry goes to three of them: with three in all, one that dies stops
-//! every publish until it is back.
+//! Four bookies, because each entry is stored on three: with three in all, one dead bookie would
+//! stop every publish until it is back.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ use super::{Admin, Sandbox, demanded_settings};
 use crate::example::Process;
 use crate::wait::{say, stopwatch};
 
-/// After our death: removes the folders, those of servers that just do not run included. A server
-/// that still writes at that moment has a guard of its own, which removes its folder once more.
+/// Runs after our death: removes the folders, including those of stopped servers. A server that
+/// still writes then has its own guard, which removes its folder again.
 const AFTERMATH: &str = r#"rm -rf -- "$@""#;
 
 const BOOKIES: usize = 4;
 const BROKERS: usize = 2;
-/// For one question to a server that is just starting.
+/// The time limit of one request to a starting server.
 const QUESTION_LIMIT: Duration = Duration::from_secs(5);
-/// How long ZooKeeper waits for a process that may be dead, in ms: by it a dead broker's topics
-/// move to the other one. The default of brokers is three times as long.
+/// ZooKeeper's session timeout in ms: after it a dead broker's topics move to the other one. The
+/// default of brokers is three times as long.
 const SESSION_MS: &str = "10000";
 
 /// A running cluster. Dropping it kills all of it and removes its data.
 #[derive(Debug)]
 pub struct Cluster {
-    // In the order in which they are best killed.
+    // In the best order for killing them.
     brokers: Vec<Node>,
     bookies: Vec<Node>,
     zookeeper: Node,
@@ -78,7 +78,7 @@ impl Cluster {
         Ok(Self { brokers, bookies, zookeeper, sandbox, _guard: guard })
     }
 
-    /// Writes what every broker and bookie must find in ZooKeeper, once.
+    /// Writes the initial metadata of brokers and bookies to ZooKeeper, once.
     async fn initialise(&self) -> Result<()> {
         let metadata = format!("zk:{}", self.zookeeper.address());
         let broker = self.brokers.first().context("a broker")?;
@@ -113,13 +113,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Both brokers' URL for clients; the admin interface of the first.
+    /// The service URL of both brokers, with the admin interface of the first.
     #[must_use]
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    /// URL of each broker alone.
+    /// The URL of each broker alone.
     pub fn service_urls(&self) -> impl Iterator<Item = String> {
         self.brokers.iter().map(|broker| format!("pulsar://{}", broker.address()))
     }
@@ -137,14 +137,14 @@ impl Cluster {
     pub fn admin_urls(&self) -> Result<String> {
         let url = |broker: &Node| broker.admin.as_ref().map(|admin| admin.url().to_owned());
         let urls: Option<Vec<_>> = self.brokers.iter().map(url).collect();
-        // Only the first one names the scheme.
+        // Only the first URL has the scheme.
         Ok(urls.context("a broker has an admin interface")?.join(",").replace(",http://", ","))
     }
 
-    /// The admin interface of a broker that runs.
+    /// The admin interface of a running broker.
     ///
     /// # Errors
-    /// None does.
+    /// No broker runs.
     pub fn admin(&mut self) -> Result<Admin> {
         let mut brokers = self.brokers.iter_mut();
         let running = brokers.find_map(|broker| {
@@ -153,10 +153,10 @@ impl Cluster {
         running.context("no broker runs")
     }
 
-    /// The broker that owns a topic, by number.
+    /// The index of the broker that owns a topic.
     ///
     /// # Errors
-    /// The broker that is asked does not know, or names one that is not ours.
+    /// The broker does not know the owner, or names one that is not ours.
     pub async fn owner(&mut self, topic: &str) -> Result<usize> {
         let url = self.admin()?.owner(topic).await?;
         let ours = |broker: &Node| url == format!("pulsar://{}", broker.address());
@@ -164,8 +164,8 @@ impl Cluster {
         found.with_context(|| format!("{topic} is at {url}, which is none of ours"))
     }
 
-    /// Kills a broker by SIGKILL and waits until it is gone. Its topics move when its session with
-    /// ZooKeeper is over.
+    /// Kills a broker by SIGKILL and waits until it is gone. Its topics move when its ZooKeeper
+    /// session ends.
     ///
     /// # Errors
     /// It does not run.
@@ -241,14 +241,14 @@ fn bookie(number: usize, metadata: &str) -> Result<Node> {
         ("zkTimeout", SESSION_MS),
         ("journalDirectories", "journal"),
         ("ledgerDirectories", "ledgers"),
-        // By itself a bookie refuses to write on a disk that is full to 95 %, however much 5 % are.
+        // By default a bookie refuses to write on a disk that is 95 % full, however large the rest.
         ("diskUsageThreshold", "0.99"),
         ("diskUsageWarnThreshold", "0.99"),
         ("ledgerStorageClass", "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"),
         ("dbStorage_writeCacheMaxSizeMb", "16"),
         ("dbStorage_readAheadCacheMaxSizeMb", "16"),
         ("dbStorage_rocksDB_blockCacheSize", "16777216"),
-        // What a broker sends at most.
+        // The most that a broker sends.
         ("nettyMaxFrameSizeBytes", "5253120"),
         ("journalMaxGroupWaitMSec", "1"),
         ("httpServerEnabled", "false"),
@@ -274,7 +274,7 @@ fn broker(metadata: &str) -> Result<Node> {
         ("managedLedgerDefaultEnsembleSize", "3"),
         ("managedLedgerDefaultWriteQuorum", "3"),
         ("managedLedgerDefaultAckQuorum", "2"),
-        // Topics move when a test says so.
+        // Topics move only when a test requests it.
         ("loadBalancerSheddingEnabled", "false"),
         ("loadBalancerAutoBundleSplitEnabled", "false"),
     ]);

@@ -1,5 +1,5 @@
-//! Pulsar standalone in a container, by the crate `testcontainers`. It is compiled and has never
-//! met an engine.
+//! Pulsar standalone in a container, through the crate `testcontainers`. It compiles, and has never
+//! run with an engine.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ use super::security;
 const IMAGE: &str = "apachepulsar/pulsar";
 /// The working folder of the image.
 const HOME: &str = "/pulsar";
-/// How long the broker may take to stop before the engine kills it, in seconds.
+/// How long the broker may take to stop before the engine kills it, in s.
 const STOP_SECONDS: i32 = 60;
 const LOG_LINES: usize = 60;
 
@@ -32,14 +32,14 @@ const ENTRY: &str = "bin/apply-config-from-env.py conf/standalone.conf && \
 static RUNTIME: LazyLock<io::Result<Runtime>> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build());
 
-/// Waits for the engine, on a thread of its own, because the caller's belongs to another runtime.
+/// Waits for the engine on a thread of its own, because the caller's belongs to another runtime.
 fn wait<T: Send>(answer: impl Future<Output = Answer<T>> + Send) -> Result<T> {
     let runtime = RUNTIME.as_ref().map_err(|cause| anyhow!("no runtime: {cause}"))?;
     let waited = thread::scope(|scope| scope.spawn(|| runtime.block_on(answer)).join());
     waited.map_err(|_| anyhow!("the request to the engine panicked"))?.context("container engine")
 }
 
-/// A container, made by the first start; it keeps its data over a restart.
+/// A container, created by the first start; it keeps its data over a restart.
 #[derive(Debug)]
 pub(super) struct Container {
     ports: Ports,
@@ -67,8 +67,7 @@ impl Container {
             });
         let Ports { service, service_tls, web } = self.ports;
         for port in [service, web].into_iter().chain(service_tls) {
-            // The same number on both sides, because clients connect to the address that the broker
-            // advertises.
+            // The same number on both sides, because clients connect to the advertised address.
             request = request.with_mapped_port(port, port.tcp());
         }
         let own = [
@@ -81,7 +80,7 @@ impl Container {
             request = request.with_env_var(format!("PULSAR_PREFIX_{key}"), value);
         }
         for (name, contents) in self.config.security.iter().flat_map(|it| it.files()) {
-            // The user of the image is not the owner of the file.
+            // The image's user does not own the file.
             let target = CopyTargetOptions::new(format!("{HOME}/{}/{name}", security::FOLDER));
             request = request.with_copy_to(target.with_mode(0o644), contents.as_bytes().to_vec());
         }

@@ -1,5 +1,4 @@
-//! Our own broker, as the program that users run: what is tested may be killed, and killing a
-//! thread is not the same.
+//! The embedded broker as a process, since tests kill it, and killing a thread is not the same.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,14 +13,14 @@ use super::process::{self, ServerProcess};
 use super::security;
 use crate::example;
 
-/// A broker's folder, and its process while there is one.
+/// A broker's folder, and its process while it runs.
 #[derive(Debug)]
 pub(super) struct Embedded {
     program: Vec<OsString>,
     arguments: Vec<String>,
-    /// Declared before the folder, so that the process is gone before its folder is.
+    /// Declared before the folder, so that the process ends before its folder is removed.
     process: Option<ServerProcess>,
-    /// The program, data, keys and log. They outlive a restart.
+    /// The program, data, keys and log. They survive a restart.
     folder: TempDir,
 }
 
@@ -63,7 +62,7 @@ impl Server for Embedded {
         let log = File::options().create(true).append(true).open(log)?;
         let (program, first) = self.program.split_first().context("no program")?;
         let mut command = Command::new(program);
-        // Of the variables only what tests set on purpose: the program reads its settings from the
+        // Pass only variables that tests set on purpose: the program reads settings from the
         // environment, too.
         command
             .args(first)

@@ -1,9 +1,8 @@
-//! Cleans up after a process that could not: a small shell that waits for the other end of a pipe
-//! to vanish.
+//! Cleans up after a process that died: a small shell waits for the other end of a pipe to close.
 //!
 //! The kernel closes the pipe however the process ends, so this also works after `kill -9` and for
-//! statics, which are never dropped. Linux's parent-death signal would not do: it fires when the
-//! *thread* that spawned the child ends, and each test has a thread of its own.
+//! statics, which are never dropped. Linux's parent-death signal does not work: it fires when the
+//! *thread* that spawned the child ends, and each test has its own thread.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -12,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Runs a command once this process is dead, unless the guard was dropped before.
+/// Runs a command when this process dies, unless the guard was dropped before.
 #[derive(Debug)]
 pub(crate) struct Guard {
     shell: Child,
@@ -32,8 +31,7 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A Ctrl-C at the terminal goes to the whole foreground group, and the guard has to
-            // survive it.
+            // Ctrl-C goes to the whole foreground group, and the guard must survive it.
             .process_group(0)
             .spawn()
             .context("cannot run sh")?;
@@ -44,8 +42,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.shell.stdin.take() {
-            // Without this line the end of the pipe counts as our death. If the shell is gone, so
-            // is the danger.
+            // Without this line the end of the pipe counts as our death. If the shell is gone, the
+            // guard is not armed either.
             pipe.write_all(b"released\n").ok();
         }
         self.shell.wait().ok();

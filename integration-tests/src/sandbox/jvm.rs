@@ -1,4 +1,4 @@
-//! A server of Pulsar's in a Java process of its own, on the jars from Maven's central repository.
+//! A Pulsar server in its own Java process, with the jars from Maven Central.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const JARS: Project = Project {
     ],
 };
 
-/// Parts of the JDK that Pulsar and its libraries reach into.
+/// Parts of the JDK that Pulsar and its libraries access.
 const OPENED: [&str; 6] = [
     "java.base/java.lang",
     "java.base/java.nio",
@@ -33,23 +33,23 @@ const OPENED: [&str; 6] = [
     "java.management/sun.management",
 ];
 
-/// Without it no java, and no hint which one.
+/// The error without a suitable Java.
 const HINT: &str = "cannot run java; version 17 or later must be on the PATH or in JAVA_HOME";
 
-/// A server's folder, and its process while there is one.
+/// A server's folder, and its process while it runs.
 #[derive(Debug)]
 pub(super) struct Jvm {
     /// From the first option of the JVM to the last argument of the program.
     arguments: Vec<String>,
-    /// Declared before the folder, so that the process is gone before its folder is.
+    /// Declared before the folder, so that the process ends before its folder is removed.
     process: Option<ServerProcess>,
-    /// Data, configuration and log. They outlive a restart.
+    /// Data, configuration and log. They survive a restart.
     folder: TempDir,
 }
 
 impl Jvm {
-    /// Makes a folder with these files for a server; downloads the jars if they are not there yet.
-    /// Blocks. Paths in the arguments are seen from the folder.
+    /// Creates a folder with these files for a server, and downloads the jars if they are missing.
+    /// Blocks. Paths in the arguments are relative to the folder.
     pub(super) fn prepare(
         name: &str,
         files: &[(&str, &str)],
@@ -75,13 +75,13 @@ impl Jvm {
     }
 }
 
-/// All that follows `java` on the command line.
+/// The command line after `java`.
 pub(super) fn arguments(options: &[&str], program: &[&str]) -> Result<Vec<String>> {
     let version = format!("-Dpulsar.version={}", pulsar_version()?);
     let jars = JARS.install_with(&[&version])?.join("jars").join("*");
     let mut arguments: Vec<String> =
         OPENED.iter().map(|part| format!("--add-opens={part}=ALL-UNNAMED")).collect();
-    // Native libraries are unpacked there; those of a killed process would pile up in the system's
+    // Native libraries are unpacked there; those of killed processes would pile up in the system's
     // folder.
     arguments.push("-Djava.io.tmpdir=tmp".to_owned());
     arguments.extend(options.iter().map(|option| (*option).to_owned()));

@@ -8,7 +8,7 @@ use super::{demanded_settings, security};
 
 const OPTIONS: [&str; 2] = ["-Xmx1g", "-XX:MaxDirectMemorySize=1g"];
 
-/// Writes the configuration; downloads the jars if they are not there yet. Blocks.
+/// Writes the configuration, and downloads the jars if they are missing. Blocks.
 pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
     let settings = configuration(ports, config, &demanded_settings()?);
     let secrets = config.security.iter().flat_map(|security| security.files());
@@ -17,7 +17,7 @@ pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
         .collect();
     let mut files = vec![("standalone.conf", settings.as_str())];
     files.extend(secrets.iter().map(|(path, contents)| (path.as_str(), *contents)));
-    // The data of the storage node inside the process cannot be read at another address.
+    // The data of the in-process storage node cannot be read at another address.
     let bookie_port = free_port()?.to_string();
     let program = [
         "org.apache.pulsar.PulsarStandaloneStarter",
@@ -45,20 +45,20 @@ fn configuration(ports: Ports, config: &BrokerConfig, demanded: &[(String, Strin
         "bindAddress=127.0.0.1".to_owned(),
         "advertisedAddress=127.0.0.1".to_owned(),
         "allowLoopback=true".to_owned(),
-        // Without it the port given to the storage node is ignored, and one is taken that the
-        // kernel also gives to others.
+        // Without it the storage node's port is ignored, and one is taken that the kernel also
+        // gives to other programs.
         "allowEphemeralPorts=true".to_owned(),
-        // By itself a storage node refuses to write on a disk that is full to 95 %, however much 5
-        // % are.
+        // By default a storage node refuses to write on a disk that is 95 % full, however large the
+        // rest.
         "diskUsageThreshold=0.99".to_owned(),
         "diskUsageWarnThreshold=0.99".to_owned(),
-        // 2.11 and 3.0 want to know where the machine does not tell how fast its network is.
+        // 2.11 and 3.0 need it where the machine does not report its network speed.
         "loadBalancerOverrideBrokerNicSpeedGbps=1".to_owned(),
         "managedLedgerDefaultEnsembleSize=1".to_owned(),
         "managedLedgerDefaultWriteQuorum=1".to_owned(),
         "managedLedgerDefaultAckQuorum=1".to_owned(),
     ];
-    // The later line wins, so that a test can change any of these.
+    // The later line wins, so a test can change any of these.
     let settings = config.settings(ports);
     lines.extend(demanded.iter().chain(&settings).map(|(key, value)| format!("{key}={value}")));
     lines.join("\n") + "\n"

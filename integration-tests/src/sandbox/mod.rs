@@ -1,4 +1,4 @@
-//! A broker for the suites, chosen by the environment: our own, or a real Apache Pulsar.
+//! A broker for the suites, chosen by the environment: the embedded one, or a real Apache Pulsar.
 //!
 //! `CONTRIBUTING.md` has the variables that developers set. Three more are for special runs:
 //!
@@ -8,24 +8,24 @@
 //!   clusters, `name=value` separated by commas. Those of a test win.
 //! - `LONGHAUL_TEST_SKIPS`: a file to which each skipped test adds a line.
 //!
-//! Pulsar's proxy comes with version 4.0.7 alone. To limit publishers, set
+//! Pulsar's proxy exists only for version 4.0.7. To limit publishers, set
 //! `maxPublishRatePerTopicInMessages=300` for `chaos mixed --short --broker maven`. To use the
-//! extensible load manager, set these two for `chaos cluster --short --broker cluster`, with
-//! `org.apache.pulsar.broker.loadbalance.extensions.` in front of both values:
+//! extensible load manager, set these two for `chaos cluster --short --broker cluster`, both values
+//! prefixed by `org.apache.pulsar.broker.loadbalance.extensions.`:
 //! `loadManagerClassName=ExtensibleLoadManagerImpl` and
 //! `loadBalancerLoadSheddingStrategy=scheduler.TransferShedder`.
 //!
-//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do.
-//! [`PulsarProxy`] is Apache Pulsar's own, for clients that cannot reach its brokers. [`Cluster`]
-//! is Apache Pulsar in seven processes, each of which may be killed.
+//! [`Proxy`] forwards between clients and a broker and simulates network faults. [`PulsarProxy`] is
+//! Apache Pulsar's own, for clients that cannot reach its brokers. [`Cluster`] is Apache Pulsar in
+//! seven processes, each of which may be killed.
 //!
-//! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of
-//! Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run downloads
+//! `embedded` builds and starts the embedded broker as a process. `maven` starts Apache Pulsar
+//! standalone from Maven artifacts and needs Java 17 or later and Maven; the first run downloads
 //! 235 MB. `docker` starts the official image; it needs an engine, its command, and the tests built
 //! with `--features integration-tests/containers`.
 //!
-//! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own
-//! ([`Sandbox::topic`]). A test that kills, stops or configures a broker takes one of its own by
+//! A test takes the shared broker by [`Sandbox::from_env`] and uses only its own topics
+//! ([`Sandbox::topic`]). A test that kills, stops or configures a broker starts its own by
 //! [`Broker::from_env`]. Each test binary is a process and would start its own shared broker; to
 //! start one for a whole run:
 //!
@@ -33,8 +33,8 @@
 //! cargo run -p integration-tests --bin sandbox -- run -- cargo test --workspace
 //! ```
 //!
-//! The command finds the broker by `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL` too, as the examples
-//! and other programs do.
+//! The command also gets `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL`, which the examples and other
+//! programs use.
 //!
 //! Invariant: no broker outlives the process that started it, not even when that process is killed
 //! (`guard.rs`).
@@ -71,16 +71,16 @@ use crate::skip::skip;
 /// Why a test that needs a broker is skipped.
 const NO_BROKER: &str = "LONGHAUL_TEST_BROKER is none";
 
-/// The version that is started unless the environment names another.
+/// The default Pulsar version.
 pub const PULSAR_VERSION: &str = "4.0.7";
 
-/// Broker of this process for all its tests. A failed start is kept too: each test would wait for
-/// the limit again.
+/// The shared broker of this process. A failed start is kept, too: otherwise each test would wait
+/// for the limit again.
 ///
-/// Statics are never dropped, so its guard is what ends it.
+/// Statics are never dropped, so its guard ends it.
 static SHARED: OnceCell<Result<Broker, String>> = OnceCell::const_new();
 
-/// A running Pulsar that other tests may use at the same time.
+/// A running broker that other tests may use at the same time.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     service_url: String,
@@ -88,11 +88,10 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Returns the broker named by the environment, or none when none is named: then the test is
-    /// skipped.
+    /// The broker named by the environment; `None` if there is none: then the test is skipped.
     ///
     /// # Errors
-    /// The environment makes no sense, or the broker cannot be started.
+    /// The environment is inconsistent, or the broker cannot be started.
     pub async fn from_env() -> Result<Option<Self>> {
         match Choice::from_env()? {
             Choice::Url { service_url, admin_url } => Self::new(service_url, &admin_url).map(Some),
@@ -104,8 +103,8 @@ impl Sandbox {
                 };
                 let broker = SHARED.get_or_init(start).await.as_ref();
                 let broker = broker.map_err(|cause| anyhow!("no broker: {cause}"))?;
-                // Not a clone: the connections of an HTTP client belong to the runtime of the test
-                // that opened them.
+                // Not a clone: an HTTP client's connections belong to the runtime of the test that
+                // opened them.
                 Self::new(broker.service_url().to_owned(), broker.admin().url()).map(Some)
             }
             Choice::None => {
@@ -115,12 +114,11 @@ impl Sandbox {
         }
     }
 
-    /// How the broker of [`from_env`](Self::from_env) is run, where it is known to be Apache
-    /// Pulsar. Of one that is named by its address, what `LONGHAUL_TEST_OWN_BROKER` says is taken
-    /// for its kind, too.
+    /// The kind of the broker of [`from_env`](Self::from_env), if it is Apache Pulsar. For a broker
+    /// named by URL, the kind is taken from `LONGHAUL_TEST_OWN_BROKER`.
     ///
     /// # Errors
-    /// The environment makes no sense.
+    /// The environment is inconsistent.
     pub fn pulsar_kind() -> Result<Option<BrokerKind>> {
         let kind = match Choice::from_env()? {
             Choice::None => None,
@@ -130,7 +128,7 @@ impl Sandbox {
         Ok(kind.filter(|kind| *kind != BrokerKind::Embedded))
     }
 
-    /// A broker that runs already.
+    /// A broker that already runs.
     ///
     /// # Errors
     /// The admin URL cannot be used.
@@ -138,7 +136,7 @@ impl Sandbox {
         Ok(Self { service_url, admin: Admin::new(admin_url, None)? })
     }
 
-    /// A broker whose admin interface wants a token.
+    /// A broker whose admin interface needs a token.
     fn guarded(service_url: String, admin_url: &str, token: &str) -> Result<Self> {
         Ok(Self { service_url, admin: Admin::new(admin_url, Some(token))? })
     }
@@ -155,15 +153,15 @@ impl Sandbox {
         &self.admin
     }
 
-    /// Makes up a topic that nobody else uses. It is not created.
+    /// A unique topic name. The topic is not created.
     #[must_use]
     pub fn topic(&self, name: &str) -> String {
-        // The generator is seeded from the system here: topics of two processes must differ.
+        // The generator is seeded from the system: topics of two processes must differ.
         format!("persistent://public/default/{name}-{:012x}", fastrand::u64(..) >> 16)
     }
 }
 
-/// What the environment asks for.
+/// The choice made by the environment.
 #[derive(Debug, PartialEq, Eq)]
 enum Choice {
     None,
@@ -198,7 +196,7 @@ impl Choice {
     }
 }
 
-/// Version of Apache Pulsar that is started.
+/// The version of Apache Pulsar to start.
 ///
 /// # Errors
 /// The environment names none.
@@ -215,7 +213,7 @@ pub fn pulsar_version() -> Result<String> {
     Ok(version)
 }
 
-/// Further settings of every broker of Pulsar's that is started.
+/// Further settings of every Pulsar broker that is started.
 fn demanded_settings() -> Result<Vec<(String, String)>> {
     let demanded = variable("LONGHAUL_TEST_PULSAR_SETTINGS")?;
     let settings = demanded.split(',').filter(|setting| !setting.is_empty());

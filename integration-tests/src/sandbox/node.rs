@@ -1,4 +1,4 @@
-//! A server of Pulsar's with a port of its own: a part of a cluster, or what stands before one.
+//! A Pulsar server with its own port: a part of a cluster, or a proxy in front of one.
 
 use std::fmt::Write;
 use std::future::Future;
@@ -13,7 +13,7 @@ use super::jvm::Jvm;
 use crate::wait::until;
 
 pub(super) const START_LIMIT: Duration = Duration::from_secs(120);
-/// A server this small starts faster without the optimising compiler and parallel collection.
+/// A small server starts faster without the optimising compiler and parallel collection.
 pub(super) const SMALL: [&str; 2] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 
 /// One process.
@@ -21,7 +21,7 @@ pub(super) const SMALL: [&str; 2] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=
 pub(super) struct Node {
     pub(super) server: Jvm,
     pub(super) port: u16,
-    /// Of a broker only.
+    /// For brokers only.
     pub(super) admin: Option<Admin>,
 }
 
@@ -62,7 +62,7 @@ impl Node {
     }
 }
 
-/// Whether somebody listens.
+/// Whether a server listens on the port.
 pub(super) async fn is_reachable(port: u16) -> Result<bool> {
     Ok(TcpStream::connect(("127.0.0.1", port)).await.is_ok())
 }
@@ -70,7 +70,7 @@ pub(super) async fn is_reachable(port: u16) -> Result<bool> {
 /// A file of settings.
 pub(super) fn lines(settings: &[(&str, &str)]) -> String {
     settings.iter().fold(String::new(), |mut text, (key, value)| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         writeln!(text, "{key}={value}").ok();
         text
     })

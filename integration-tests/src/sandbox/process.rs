@@ -1,4 +1,4 @@
-//! The process of a broker, which ends with us.
+//! The process of a broker, which ends with ours.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal as Number, WaitId, WaitIdOptions, kill_process
 use super::broker::Signal;
 use super::guard::Guard;
 
-/// After our death: ends the process and, once it no longer writes, removes its folder.
+/// Runs after our death: kills the process and, once it no longer writes, removes its folder.
 const AFTERMATH: &str = r#"
 kill -KILL "$1"
 rounds=0
@@ -27,12 +27,12 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a command in a folder that is removed should we die.
+    /// Starts a command in a folder that is removed if we die.
     pub(super) fn start(command: &mut Command, folder: &Path) -> Result<Self> {
         let mut child = command
             .current_dir(folder)
             .stdin(Stdio::null())
-            // Ctrl-C is for us: we stop the broker when we are done with it.
+            // Ctrl-C is for us: we stop the broker ourselves.
             .process_group(0)
             .spawn()?;
         let pid = child.id().to_string();
@@ -60,7 +60,7 @@ impl ServerProcess {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, number).context("the broker has ended")?;
         if signal == Signal::Pause {
-            // The signal reaches its threads one by one: until then a fast broker still answers.
+            // The signal reaches the threads one by one: until then a fast broker still answers.
             let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             waitid(WaitId::Pid(pid), stopped).context("the broker does not stop")?;
         }
@@ -70,13 +70,13 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Both fail only for a process that is gone already.
+        // Both fail only if the process is already gone.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Whether there is a process; one that has ended is forgotten.
+/// Whether the process runs; an ended one is forgotten.
 pub(super) fn is_running(process: &mut Option<ServerProcess>) -> Result<bool> {
     if let Some(running) = process
         && running.child.try_wait()?.is_some()

@@ -1,5 +1,5 @@
-//! Pulsar's own proxy: for clients that cannot reach the brokers, who connect to it and name the
-//! broker that they mean.
+//! Pulsar's own proxy, for clients that cannot reach the brokers: they connect to it and name the
+//! intended broker.
 
 use anyhow::{Context, Result};
 
@@ -9,15 +9,14 @@ use super::jvm::Jvm;
 use super::node::{Node, SMALL, is_reachable, lines};
 use crate::wait::{say, stopwatch};
 
-/// Apache Pulsar's proxy before a broker. Dropping it kills it, and with it the connections through
-/// it.
+/// Apache Pulsar's proxy in front of a broker. Dropping it kills it and its connections.
 #[derive(Debug)]
 pub struct PulsarProxy {
     node: Node,
 }
 
 impl PulsarProxy {
-    /// Starts one before a broker and waits until it listens.
+    /// Starts a proxy in front of a broker and waits until it listens.
     ///
     /// # Errors
     /// It does not start, or not in time; the message then ends with its log.
@@ -32,7 +31,7 @@ impl PulsarProxy {
             ("webServicePort", &web.to_string()),
             ("bindAddress", "127.0.0.1"),
             ("advertisedAddress", "127.0.0.1"),
-            // By itself it passes on to the usual ports alone.
+            // By default it forwards only to the usual ports.
             ("brokerProxyAllowedTargetPorts", "*"),
         ]);
         let options = [SMALL.as_slice(), &["-Xmx256m", "-XX:MaxDirectMemorySize=256m"]].concat();

@@ -1,20 +1,20 @@
-//! What guards a broker: tokens on all its ports, and a second service port with TLS. Apache Pulsar
-//! also lets in who has a password or, with TLS, a certificate; the embedded broker knows tokens
-//! alone.
+//! The security of a broker: tokens on all ports, and a second service port with TLS. Apache Pulsar
+//! also accepts passwords and, with TLS, client certificates; the embedded broker accepts only
+//! tokens.
 //!
-//! The keys are the test's: it makes them, gives the broker its half here, and keeps the other.
+//! The test creates all keys: it gives the broker its part here, and keeps the other.
 
 use super::broker::Ports;
 
-/// Where the broker finds the files below, seen from its working folder.
+/// The folder of the files below, relative to the broker's working folder.
 pub(super) const FOLDER: &str = "conf";
 const CERTIFICATE: &str = "broker.pem";
 const KEY: &str = "broker.key.pem";
 const CLIENT_AUTHORITY: &str = "clients.pem";
 const PASSWORDS: &str = "passwords";
 
-/// Keys of a guarded broker. Clients authenticate by token (HS256), by password or by certificate,
-/// and need permissions on what they use.
+/// The keys of a secured broker. Clients authenticate by token (HS256), password or certificate,
+/// and need permissions on the topics that they use.
 #[derive(Clone, Debug)]
 pub struct Security {
     /// The broker's certificate in PEM.
@@ -28,7 +28,7 @@ pub struct Security {
     pub superuser_token: String,
     /// The authority of clients' certificates in PEM; their common names are roles.
     pub client_authority_pem: String,
-    /// Users, who are roles, with their hashed passwords, as `htpasswd` writes them.
+    /// Users with their hashed passwords, in the format of `htpasswd`. A user is a role.
     pub passwords: String,
 }
 
@@ -48,7 +48,7 @@ impl Security {
             ("tokenSecretKey", format!("data:;base64,{}", self.token_secret_base64)),
             ("authorizationEnabled", "true".to_owned()),
             ("superUserRoles", Self::SUPERUSER.to_owned()),
-            // The broker is a client of its own: it keeps topic policies on a topic.
+            // The broker is its own client: it stores topic policies on a topic.
             ("brokerClientAuthenticationPlugin", plugin.to_owned()),
             ("brokerClientAuthenticationParameters", format!("token:{}", self.superuser_token)),
             ("tlsCertificateFilePath", format!("{FOLDER}/{CERTIFICATE}")),
@@ -59,7 +59,7 @@ impl Security {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// The same for the embedded broker.
+    /// As `settings`, for the embedded broker.
     pub(super) fn arguments(&self, ports: Ports) -> Vec<String> {
         let mut arguments = vec![
             format!("--broker-token-secret=data:;base64,{}", self.token_secret_base64),
@@ -71,7 +71,7 @@ impl Security {
         arguments
     }
 
-    /// Files that the broker finds in [`FOLDER`]: name and contents.
+    /// The files in [`FOLDER`]: name and contents.
     pub(super) fn files(&self) -> [(&'static str, &str); 4] {
         [
             (CERTIFICATE, &self.certificate_pem),

@@ -1,4 +1,4 @@
-//! The examples in `docs/any-language.md`: each is what a broker has really stored, with times,
+//! The examples in `docs/any-language.md`: each is a message that a broker has stored, with times,
 //! ledger numbers and owners made the same in every run.
 //!
 //! With `LONGHAUL_WRITE_DOCS=1` the test writes the page's examples instead of comparing them.
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/any-language.md");
 const LIMIT: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(20);
-/// What stands in the page instead of what differs from run to run.
+/// The values in the page for values that differ from run to run.
 const LEDGER: &str = "17";
 const OWNER: &str = "5f0c7a4be1d24f3899a86b1c07d2e3f4";
 const OPERATOR: &str = "dave@desk-1";
@@ -38,7 +38,7 @@ const TIMES: [(&str, u64); 3] = [
 /// Does what the first word of a task says.
 #[derive(Clone, Default)]
 struct Actor {
-    /// The progress of `greet` was seen.
+    /// Notified when the progress of `greet` has been seen.
     seen: Arc<Notify>,
 }
 
@@ -69,7 +69,7 @@ fn topic(name: &str) -> TopicPartition {
     TopicPartition { topic: format!("persistent://public/default/{name}"), partition: -1 }
 }
 
-/// Everything that stands on a topic, from the first message on, for ever.
+/// All messages on a topic, from the first one, without end.
 struct Log {
     messages: tokio::sync::mpsc::Receiver<Message>,
     read: Vec<Message>,
@@ -92,7 +92,7 @@ impl Log {
         Ok(Self { messages, read: Vec::new(), _tasks: tasks })
     }
 
-    /// The first message that is so.
+    /// The first message for which `is` holds.
     async fn first(&mut self, what: &str, is: impl Fn(&Message) -> bool) -> Result<Message> {
         let found = async {
             loop {
@@ -106,7 +106,7 @@ impl Log {
     }
 }
 
-/// The broker, and what is read from it.
+/// The broker, and readers of its topics.
 struct Bench {
     broker: Broker,
     client: Client,
@@ -114,7 +114,7 @@ struct Bench {
     metadata: Log,
     ledger: Log,
     letters: Log,
-    /// By name, as they stand in the page.
+    /// The examples by name, as they appear in the page.
     examples: BTreeMap<&'static str, String>,
 }
 
@@ -141,7 +141,7 @@ impl Bench {
         Ok(worker)
     }
 
-    /// Submits as any client does: a message with properties, and nothing of longhaul.
+    /// Submits as any client does: a message with properties, without the library.
     async fn submit(&mut self, task: &str, properties: &[(&str, &str)]) -> Result<TaskId> {
         let properties = properties.iter().copied().collect();
         let payload = task.as_bytes().to_vec().into();
@@ -150,7 +150,7 @@ impl Bench {
         Ok(TaskId::new(receipt.await?, -1))
     }
 
-    /// Waits for an entry of a task on the metadata topic, and keeps it as an example.
+    /// Waits for an entry of a task on the metadata topic and keeps it as an example.
     async fn show(
         &mut self,
         name: &'static str,
@@ -168,7 +168,7 @@ impl Bench {
     }
 }
 
-/// The worker of the page: names are drawn, and the host is that of the test.
+/// The worker in the page: the real name is random, and the host is that of the test.
 fn worker() -> Value {
     serde_json::json!({ "name": "longhaul-7f3a", "host": "worker-1" })
 }
@@ -200,7 +200,7 @@ fn shown(message: &Message) -> String {
                 };
                 format!("  \"{name}\": {value}")
             };
-            // In the order in which they stand in the message.
+            // In the order in which the fields appear in the message.
             let text = String::from_utf8_lossy(&message.payload).into_owned();
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_by_key(|(name, _)| text.find(&format!("\"{name}\":")));
@@ -282,7 +282,7 @@ async fn the_page_shows_what_really_stands_on_the_topics() -> Result<()> {
     let lost = bench.submit("wait", &[]).await?;
     bench.show("claimed-again", lost, field("state", "PROCESSING")).await?;
     bench.examples.remove("claimed-again");
-    // As a crash does.
+    // Stops as in a crash.
     worker.stop();
     worker.join().await?;
     let worker = bench.worker(&actor).await?;
@@ -300,7 +300,7 @@ async fn the_page_shows_what_really_stands_on_the_topics() -> Result<()> {
     Ok(())
 }
 
-/// Says where they differ.
+/// Reports the first difference between the pages.
 fn compare(page: &str, expected: &str) -> Result<()> {
     let differing =
         page.lines().zip(expected.lines()).enumerate().find(|(_, (is, wants))| is != wants);

@@ -1,5 +1,5 @@
-//! The gateway before a real broker: queues are made, listed and deleted, tasks go through two
-//! gateways, and a queue that does not exist is none.
+//! The gateway with a real broker: it creates, lists and deletes queues, passes tasks through two
+//! gateways, and reports a queue that does not exist.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -19,7 +19,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Gateway {
@@ -40,7 +40,7 @@ impl Gateway {
         Ok(Self { server, http: reqwest::Client::new() })
     }
 
-    /// Status and answer of a request.
+    /// The status and the body of the answer to a request.
     async fn call(&self, method: Method, path: &str, body: Value) -> Result<(u16, Value)> {
         let url = format!("{}/v1/queues{path}", self.server.url());
         let answer = self.http.request(method, url).json(&body).send().await?;
@@ -154,7 +154,7 @@ async fn a_queue_that_does_not_exist_is_an_error_unless_it_is_to_be_made() -> Re
     Ok(())
 }
 
-/// Tasks of a priority that no topic is there for would wait for ever.
+/// Tasks of a priority without a topic would wait for ever.
 #[tokio::test]
 async fn a_queue_without_levels_takes_no_priorities_and_can_get_them() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
@@ -173,8 +173,8 @@ async fn a_queue_without_levels_takes_no_priorities_and_can_get_them() -> Result
     Ok(())
 }
 
-/// The document is complete and true: what a common generator makes of it compiles, works, and
-/// finds each answer as it is described.
+/// The OpenAPI document is complete and correct: the client that a common generator makes of it
+/// compiles, works, and finds each answer as described.
 #[tokio::test]
 async fn a_client_that_is_generated_from_the_document_works_with_leases() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };

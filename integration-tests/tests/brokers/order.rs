@@ -1,5 +1,5 @@
 //! Order per key on a broker: workers come, go and fail, and the tasks of a key begin one after the
-//! other. Judged from the ledger, by the keys that stand on the task topic.
+//! other. The test checks the ledger against the keys on the task topic.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -18,7 +18,7 @@ use longhaul_transport::TopicPartition;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const KEYS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
@@ -31,8 +31,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// A queue with an order, on a topic of so many partitions; `None` when the environment names
-    /// no broker.
+    /// A queue with an order, on a topic with this number of partitions; `None` when the
+    /// environment names no broker.
     async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
         let url = sandbox.service_url().to_owned();
@@ -72,7 +72,7 @@ impl Bench {
         Ok(worker.heartbeat(Duration::from_secs(1)).start().await?)
     }
 
-    /// So many tasks of each key.
+    /// Submits `count` tasks of each key.
     async fn submit(&self, count: usize) -> Result<Vec<TaskRef>> {
         let mut tasks = Vec::new();
         for number in 0..count {
@@ -100,7 +100,7 @@ impl Bench {
         Ok(())
     }
 
-    /// How many tasks have begun, when all were in order.
+    /// The number of tasks that have begun; an error if any began out of order.
     async fn begun_in_order(&self) -> Result<usize> {
         let transport = PulsarTransport::connect(ConnectOptions::new(&self.url)).await?;
         let mut begun = 0;
@@ -163,7 +163,8 @@ async fn a_key_is_on_one_partition() -> Result<()> {
     Ok(())
 }
 
-/// The broker takes no consumers of two types: workers subscribe anew until all have done so.
+/// The broker does not accept consumers of two types on a subscription: workers subscribe again
+/// until all have changed.
 #[tokio::test]
 async fn a_queue_gets_an_order_while_workers_work() -> Result<()> {
     let Some(bench) = Bench::new("order-late", None).await? else { return Ok(()) };

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client on the broker, and the topic of one test; `None` when the environment names no broker.
@@ -32,7 +32,7 @@ async fn result(client: &Client, task: &TaskRef) -> Result<Text, WaitError> {
     wait.unwrap_or(Err(WaitError::Evicted))
 }
 
-/// The thread goes on until the test lets it end; its slot, the only one, is free long before.
+/// The thread runs until the test lets it end; the worker's only slot is free long before that.
 #[tokio::test]
 async fn a_kill_frees_the_slot_of_a_thread_that_does_not_end() -> Result<()> {
     let Some((client, topic)) = bench("kill").await? else { return Ok(()) };
@@ -42,7 +42,7 @@ async fn a_kill_frees_the_slot_of_a_thread_that_does_not_end() -> Result<()> {
     let processor = blocking_fn(move |task: Text, _: TaskContext| {
         if task.0 == "stuck" {
             begun.blocking_send(())?;
-            // It ignores its cancellation.
+            // The task ignores its cancellation.
             ends.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
         }
         Ok(task)
@@ -84,7 +84,7 @@ impl Codec for Flip {
     }
 }
 
-/// All that stands on a topic, as text where it is one.
+/// All messages on a topic, as text where they are text.
 async fn texts(transport: &PulsarTransport, topic: &str) -> Result<Vec<String>> {
     let topic = TopicPartition { topic: topic.to_owned(), partition: -1 };
     let follow = Follow { start: Start::Earliest, compacted: false };
@@ -132,7 +132,7 @@ async fn what_a_codec_encodes_is_plain_on_no_topic() -> Result<()> {
     Ok(())
 }
 
-/// What a broker says of a message that is too large is nothing at all: it closes the connection.
+/// A broker does not answer a message that is too large: it closes the connection.
 #[tokio::test]
 async fn a_payload_above_the_brokers_limit_is_refused_with_both_sizes() -> Result<()> {
     const LIMIT: usize = 5 * 1024 * 1024;
@@ -145,7 +145,7 @@ async fn a_payload_above_the_brokers_limit_is_refused_with_both_sizes() -> Resul
         };
         ensure!((size..size + 1_000).contains(bytes), "{refused:?}");
     }
-    // One that fits is taken, by the same connection.
+    // A payload that fits is accepted on the same connection.
     client.submit(&topic, &Raw(vec![b'x'; LIMIT - 10_000].into())).await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Reads what the log of a partition still has, in order, once.
+//! Reads the log of a partition once, in order.
 //!
-//! Before the first message that is still in the log comes what compaction has kept of those that
-//! are not. So a fold over all of it is the fold over the whole log, but for keys that were swept.
+//! The messages that compaction has kept from before the log's start come first. A fold over all of
+//! them is the fold over the whole log, except for removed keys.
 
 use crate::supervise::{Connections, KeptFollower, SessionSupervisor};
 use crate::transport::{
@@ -11,24 +11,24 @@ use longhaul_core::task::Position;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Who reads logs.
+/// Opens and reads logs.
 #[derive(Clone, Debug)]
 pub(in crate::client) struct Logs {
     pub(in crate::client) transport: Arc<dyn Transport>,
     pub(in crate::client) connections: Arc<Connections>,
 }
 
-/// Where a message was found.
+/// The part of a log that a message was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::client) enum MessageOrigin {
-    /// In what compaction has kept from before the log's beginning.
+    /// The compacted part, from before the log's start.
     Compacted,
     /// In the log.
     Log,
 }
 
 impl Logs {
-    /// Reads a partition from the start to the end that it has now, until `take` has enough.
+    /// Reads a partition from its start to its current end, until `take` breaks.
     pub(in crate::client) async fn read(
         &self,
         topic: &TopicPartition,
@@ -56,7 +56,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Opens a log, or its compacted view, to be read to the end that it has now.
+    /// Opens a log, or its compacted view, to be read to its current end.
     pub(super) async fn open(
         &self,
         topic: &TopicPartition,
@@ -65,7 +65,7 @@ impl Logs {
         self.open_at(topic, Follow { start: Start::Earliest, compacted }).await
     }
 
-    /// The same, from another place on.
+    /// As `open`, from another position on.
     pub(in crate::client) async fn open_at(
         &self,
         topic: &TopicPartition,
@@ -78,7 +78,7 @@ impl Logs {
     }
 }
 
-/// Reads a log to the end that it had at first.
+/// Reads a log to the end that it had when it was opened.
 pub(in crate::client) struct LogReader {
     follower: KeptFollower,
     end: Option<Position>,
@@ -105,7 +105,7 @@ impl LogReader {
         }
     }
 
-    /// A broker may name the entry that stands last and leave out the place in its batch.
+    /// A broker may report the last entry without the index in its batch.
     fn rest_of_batch(&mut self) -> Option<Message> {
         let last = self.end?.entry_id();
         let message = self.follower.more()?;

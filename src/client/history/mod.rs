@@ -1,8 +1,8 @@
-//! What the logs of a queue still tell of its past: the entries of a task, the view as it was, and
-//! what zombies wrote.
+//! The past of a queue from its logs: the entries of a task, the view at an instant, and late
+//! writes of zombies.
 //!
-//! Each question reads the logs of the partitions that it is about once, from their start. That
-//! costs what it costs to read them, and memory for each task that they tell of; nothing is kept.
+//! Each call reads the logs of the partitions concerned once, from their start. It needs memory for
+//! each task found in them and keeps nothing.
 
 pub(super) mod log;
 mod silence;
@@ -29,21 +29,21 @@ use std::sync::Arc;
 use task::Collector;
 use zombies::Zombies;
 
-/// Why the past cannot be told.
+/// Why the past cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
     /// The topic's name is not usable.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// What was asked for has been deleted: the log begins later, at this time in ms since the
-    /// epoch, if it has any entry.
+    /// The requested instant is no longer in the log. The log begins at `begins_ms`, in ms since
+    /// the epoch, if it has any entry.
     #[error("the log does not go back so far: it begins at {begins_ms:?} ms since the epoch")]
     NotInLog {
-        /// When the first entry that is still there was published.
+        /// When the first remaining entry was published.
         begins_ms: Option<u64>,
     },
-    /// There are no such topics.
+    /// The topics do not exist.
     #[error(transparent)]
     View(TaskViewError),
     /// A topic cannot be read.
@@ -67,26 +67,26 @@ impl From<TaskViewError> for HistoryError {
     }
 }
 
-/// An instant of the past.
+/// An instant in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PastInstant {
-    /// In ms since the epoch, by the clocks of those who published. What stands behind the first
-    /// entry of a later time is not looked at.
+    /// In ms since the epoch, by the clocks of the publishers. Everything behind the first later
+    /// entry is left out.
     Time(u64),
-    /// Behind this entry of the ledger; other partitions, and the other topics, at the time at
-    /// which it was published.
+    /// After this entry of the ledger. Other partitions, and the other topics, are taken at the
+    /// time at which it was published.
     Entry {
         /// The partition, or -1.
         partition: i32,
-        /// Where the entry lies.
+        /// The position of the entry.
         position: Position,
     },
 }
 
 impl Queue {
-    /// All entries about a task that are still there, with whether each of them counts, and when
-    /// nothing was heard of who held it.
+    /// Reads all remaining entries about a task: whether each of them counts, and when the holder
+    /// was silent.
     ///
     /// ```no_run
     /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::HistoryError> {
@@ -109,7 +109,7 @@ impl Queue {
             ControlFlow::Continue(())
         })
         .await?;
-        // What was published before this time is read.
+        // Everything published before this time has been read.
         let now_ms = self.client.wall_ms();
         logs.read(&of(&names.ledger), |found, message| {
             collector.read_ledger(found, message);
@@ -119,8 +119,8 @@ impl Queue {
         Ok(collector.finish(now_ms))
     }
 
-    /// The workers that wrote about tasks after they had been replaced, as far as the logs go back:
-    /// who, how often, and how late.
+    /// Lists workers that wrote about tasks after they had been replaced, as far back as the logs
+    /// go: which ones, how often, and how late.
     ///
     /// # Errors
     /// When the logs cannot be read.
@@ -145,8 +145,8 @@ impl Queue {
         Ok(found)
     }
 
-    /// The state of all claimed tasks as it was at an instant that is still in the log of the
-    /// ledger. The view stands still.
+    /// Returns the state of all claimed tasks at an instant that is still in the log of the ledger.
+    /// The view does not change.
     ///
     /// # Errors
     /// When the logs cannot be read, or do not go back so far.
@@ -195,8 +195,7 @@ impl Client {
             Some(last) => message.position > last,
             None => message.publish_time_ms > at_ms,
         };
-        // Of what stands before the log, entries that were there at that instant may have made way
-        // for later ones.
+        // In the compacted part, entries of that instant may have been replaced by later ones.
         let mut lost_ms = None;
         let mut is_first = true;
         logs.read(&ledger, |found, message| {

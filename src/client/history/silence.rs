@@ -1,9 +1,10 @@
-//! When nothing was heard of who held a task. Pure: entries of the ledger go in, in their order.
+//! Periods in which the holder of a task was silent. Pure: takes the entries of the ledger in
+//! order.
 //!
-//! Whatever an owner publishes says that it is alive, as for
+//! Every publish of an owner shows that it is alive, as for
 //! [`Silence`](longhaul_core::protocol::silence): heartbeats, and entries about any task.
-//! Compaction keeps one heartbeat of each owner, so what it has left tells nothing of silences:
-//! they are told from the beginning of the log on.
+//! Compaction keeps one heartbeat per owner, so the compacted part shows no silences: they are
+//! found from the start of the log on.
 
 use super::log::MessageOrigin;
 use longhaul_core::protocol::entry::{Entry, LeaseMs, Renewal, lease_time};
@@ -13,8 +14,8 @@ use longhaul_core::task::WorkerIdentity;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A time in which nothing was heard of who held the task, although heartbeats were due. All
-/// instants are in ms since the epoch, by the wall clocks of those who published.
+/// A period in which the holder of the task was silent although heartbeats were due. All instants
+/// are in ms since the epoch, by the wall clocks of the publishers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HolderSilence {
@@ -22,25 +23,26 @@ pub struct HolderSilence {
     pub epoch: u32,
     /// The holder: 32 hexadecimal digits.
     pub owner: String,
-    /// The worker behind the holder, if one of its heartbeats is still there; for a lease, by name,
-    /// whoever holds it.
+    /// The worker behind the holder, if one of its heartbeats is still on the ledger; for a lease,
+    /// its holder by name.
     pub worker: Option<Arc<WorkerIdentity>>,
-    /// When anything was heard of it last.
+    /// When the holder was last heard.
     pub from_ms: u64,
-    /// When it was heard of again, or held the task no longer; `None` while the silence lasts.
+    /// When the holder was heard again, or stopped holding the task; `None` while the silence
+    /// lasts.
     pub to_ms: Option<u64>,
-    /// How often something was due: the heartbeat interval of the ledger; for a lease, its lease
-    /// time.
+    /// The interval at which it was due to publish: the heartbeat interval of the ledger; for a
+    /// lease, its lease time.
     pub every: Duration,
-    /// How many heartbeats are missing; one that came up to half an interval late is not. For a
-    /// lease, how many times its lease time has passed.
+    /// The number of missing heartbeats; one that is up to half an interval late is not missing.
+    /// For a lease, how many lease times have passed.
     pub missed: u64,
 }
 
-/// Finds the silences of those who hold one task.
+/// Finds the silences of the holders of one task.
 #[derive(Debug, Default)]
 pub(super) struct Silences {
-    /// The version of the ledger's settings that counts, and its heartbeat interval.
+    /// The current version of the ledger's settings, and its heartbeat interval.
     config: Option<(u32, Duration)>,
     is_in_log: bool,
     holder: Option<EpochHolder>,
@@ -56,7 +58,7 @@ struct EpochHolder {
 }
 
 impl Silences {
-    /// Takes the next entry of the ledger, before it is folded.
+    /// Reads the next entry of the ledger, before it is folded.
     pub(super) fn read(&mut self, found: MessageOrigin, entry: &Entry, published_ms: u64) {
         if let Entry::Config(config) = entry {
             let version = self.config.map_or(0, |(version, _)| version);
@@ -81,7 +83,7 @@ impl Silences {
         }
     }
 
-    /// Takes what the fold has made of the entry: who holds the task now.
+    /// Reads the fold after the entry: it tells the current holder.
     pub(super) fn folded(&mut self, fold: &TaskFold, entry: &Entry, published_ms: u64) {
         let holds = fold.phase == Phase::Running;
         let is_same =
@@ -96,8 +98,8 @@ impl Silences {
             holds.then_some(EpochHolder { epoch, owner, lease_ms, heard_ms: published_ms });
     }
 
-    /// Notes the silence of the holder up to this time, if heartbeats are missing in it; `lasts` if
-    /// nobody knows when it ends.
+    /// Records the silence of the holder up to this time, if heartbeats are missing in it. `lasts`
+    /// if its end is unknown.
     fn note(&mut self, end_ms: u64, lasts: bool) {
         let Some(holder) = self.holder.as_ref().filter(|_| self.is_in_log) else { return };
         let silent = Duration::from_millis(end_ms.saturating_sub(holder.heard_ms));
@@ -122,28 +124,28 @@ impl Silences {
         self.found.push((holder.owner, silence));
     }
 
-    /// All silences, in their order; one that lasts at `now_ms` included.
+    /// All silences in order, including one that lasts at `now_ms`.
     pub(super) fn finish(mut self, now_ms: u64) -> Vec<(OwnerId, HolderSilence)> {
         self.note(now_ms, true);
         self.found
     }
 }
 
-/// How many heartbeats are missing in a silence; one that is late by less than half an interval is
-/// not.
+/// The number of heartbeats missing in a silence; one that is less than half an interval late is
+/// not missing.
 pub(in crate::client) fn missed_in(silent: Duration, every: Duration) -> u64 {
     times(silent + every / 2, every).saturating_sub(1)
 }
 
-/// How many times the one fits into the other.
+/// How often `every` fits into `time`.
 fn times(time: Duration, every: Duration) -> u64 {
     let times = time.as_millis().checked_div(every.as_millis()).unwrap_or_default();
     u64::try_from(times).unwrap_or(u64::MAX)
 }
 
-/// Who has published an entry, as far as it says so.
+/// The publisher of an entry, if the entry names it.
 fn publisher(entry: &Entry) -> Option<OwnerId> {
-    // A key is given up by anybody.
+    // Any worker may publish the tombstone of a key.
     if matches!(entry, Entry::Tombstone(_)) {
         return None;
     }
@@ -167,8 +169,7 @@ mod tests {
     const SECOND: OwnerId = OwnerId(2);
     const ID: TaskId = TaskId { ledger: 3, entry: 4, partition: -1, batch_index: None };
 
-    /// A ledger on which heartbeats are due every ten seconds, told entry by entry. Times are in
-    /// seconds.
+    /// A ledger with heartbeats due every 10 s, written entry by entry. Times are in seconds.
     struct Ledger {
         silences: Silences,
         fold: TaskFold,
@@ -225,8 +226,7 @@ mod tests {
             self.tell(MessageOrigin::Log, at, &Entry::Done(done));
         }
 
-        /// The epoch of each silence, from when to when it went, and how many heartbeats are
-        /// missing.
+        /// Each silence: its epoch, start, end, and the number of missing heartbeats.
         fn told(self, now: u64) -> Vec<(u32, u64, Option<u64>, u64)> {
             let found = self.silences.finish(now * 1000).into_iter().map(|(_, silence)| silence);
             found
@@ -266,8 +266,7 @@ mod tests {
         assert_eq!(ledger.told(50), [(1, 10, Some(45), 3)]);
     }
 
-    /// What the frozen worker writes when it is back is no sign of life of who holds the task by
-    /// then.
+    /// Entries that a frozen worker writes after its return are no sign of life of the new holder.
     #[test]
     fn the_silence_of_a_replaced_holder_ends_with_the_claim_that_replaced_it() {
         let mut ledger = Ledger::new();
@@ -324,8 +323,8 @@ mod tests {
         assert_eq!(ledger.told(90), [(1, 40, Some(90), 1)]);
     }
 
-    /// Compaction keeps the last heartbeat of an owner: between two that it has left there may have
-    /// been any number.
+    /// Compaction keeps the last heartbeat of an owner. Any number of heartbeats may have been
+    /// between two that are left.
     #[test]
     fn what_compaction_has_left_tells_of_no_silence() {
         let mut ledger = Ledger::new();

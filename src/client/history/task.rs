@@ -1,4 +1,4 @@
-//! What happened to one task, entry by entry. Pure: messages go in, in the order of their logs.
+//! The history of one task, entry by entry. Pure: takes messages in the order of their logs.
 
 use super::log::MessageOrigin;
 use super::silence::{HolderSilence, Silences};
@@ -15,18 +15,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happened to a task, as far as its entries are still there.
+/// The history of a task, from its remaining entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskHistory {
     /// The task.
     pub task: TaskId,
-    /// Its entries on ledger and metadata topic, by the time of their publishing; those of one
-    /// topic are in the order of its log.
+    /// The task's entries on the ledger and the metadata topic, by publish time; entries of one
+    /// topic are in log order.
     pub entries: Vec<HistoryEntry>,
-    /// When nothing was heard of who held the task, in the order of time.
+    /// The periods in which the task's holder was silent, in order of time.
     pub silences: Vec<HolderSilence>,
-    /// Whether the ledger still has the task's first entries. Otherwise nobody can tell which of
+    /// Whether the ledger still has the task's first entries. Without them it is unknown which of
     /// the others were accepted.
     pub is_whole: bool,
 }
@@ -35,99 +35,98 @@ pub struct TaskHistory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryEntry {
-    /// Where it lies in the partition of the ledger, or of the metadata topic if it is a
-    /// [`Shown`](HistoryEvent::Shown) or [`Evicted`](HistoryEvent::Evicted) one.
+    /// The position in the partition of the ledger; for [`Shown`](HistoryEvent::Shown) and
+    /// [`Evicted`](HistoryEvent::Evicted) entries, of the metadata topic.
     pub position: Position,
     /// When it was published, in ms since the epoch by the wall clock of its publisher.
     pub published_ms: u64,
-    /// The epoch that it speaks of.
+    /// The epoch of the entry.
     pub epoch: Option<u32>,
-    /// Who published it: 32 hexadecimal digits.
+    /// The publisher's owner id: 32 hexadecimal digits.
     pub owner: Option<String>,
-    /// Who published it as an operator, from outside: see
+    /// The operator that published it from outside: see
     /// [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: Option<String>,
-    /// The worker behind the owner, if one of its heartbeats is still there; for a lease, by name,
-    /// whoever holds it.
+    /// The worker behind the owner, if one of its heartbeats is still on the ledger; for a lease,
+    /// its holder by name.
     pub worker: Option<Arc<WorkerIdentity>>,
-    /// What it says.
+    /// The content of the entry.
     pub event: HistoryEvent,
-    /// Why it changes nothing; `None` if it counts.
+    /// Why the entry changes nothing; `None` if it counts.
     pub ignored: Option<Ignored>,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HistoryEvent {
-    /// A worker asks for the next epoch, to run this attempt.
+    /// A worker claims the next epoch, to run this attempt.
     Claimed {
         /// The attempt.
         attempt: u32,
     },
-    /// A gateway asks for the next epoch, to lease this attempt to a worker that speaks HTTP.
+    /// A gateway claims the next epoch, to lease this attempt to an HTTP worker.
     Leased {
         /// The attempt.
         attempt: u32,
-        /// What that worker calls itself.
+        /// The name of that worker.
         worker: String,
     },
-    /// The worker that has leased the attempt is alive; after so much silence from now on its lease
-    /// may be ended.
+    /// The lease holder is alive. Its lease may be ended after a silence of `lease_time`.
     Renewed {
         /// The silence.
         lease_time: Duration,
     },
     /// A worker closes the task without running it.
     Closed {
-        /// What kind of end it is.
+        /// How the task ended.
         outcome: TaskOutcome,
         /// Why.
         reason: String,
     },
     /// The attempt has its result.
     Completed,
-    /// The attempt failed, and the next one is due at this time, in ms since the epoch.
+    /// The attempt failed, and the next one is due at `next_attempt_ms`.
     Failed {
-        /// When.
+        /// When the next attempt is due, in ms since the epoch.
         next_attempt_ms: u64,
         /// Why it failed.
         reason: String,
     },
     /// The task failed for good, or was cancelled while it ran.
     Ended {
-        /// What kind of end it is.
+        /// How the task ended.
         outcome: TaskOutcome,
         /// Why.
         reason: String,
     },
-    /// The attempt was given back, and does not count.
+    /// The attempt was released, and does not count.
     Released,
-    /// The task waits until others are over.
+    /// The task waits for other tasks.
     Parked {
-        /// Their ids, and `key:` with their keys.
+        /// The ids of those tasks, and their keys as `key:<key>`.
         waits_for: Vec<String>,
     },
-    /// Nobody asked for the task where it was delivered: anybody may claim it.
+    /// No worker wanted the task where it was delivered: any worker may claim it.
     Offered,
-    /// The attempt left a checkpoint of so many bytes for its successor.
+    /// The attempt left a checkpoint for its successor.
     Checkpoint {
-        /// How many.
+        /// The size of the checkpoint.
         bytes: usize,
     },
-    /// Somebody asked for the task's end.
+    /// A cancel was requested.
     CancelRequested,
-    /// A seal says that the task is over.
+    /// A seal marks the task as terminal.
     Sealed,
-    /// The metadata topic shows the task in this state, after so many attempts.
+    /// The metadata topic shows the task.
     Shown {
-        /// As [`TaskMetadata::state`](crate::TaskMetadata::state), in words: `running`, `waiting`,
+        /// As [`TaskMetadata::state`](crate::TaskMetadata::state), as a word: `running`, `waiting`,
         /// `completed`, `failed`, `cancelled`, `expired`.
         state: &'static str,
-        /// How many.
+        /// The number of attempts shown.
         attempts: u32,
     },
-    /// The metadata topic does not show the task any more.
+    /// The task's entry on the metadata topic was removed.
     Evicted,
 }
 
@@ -139,17 +138,17 @@ pub enum Ignored {
     NotNext,
     /// A claim whose attempt is not above the last one.
     AttemptNotAbove,
-    /// The task had ended.
+    /// The task had already ended.
     TaskEnded,
-    /// Its owner had been replaced by a higher epoch: it is the work of a zombie.
+    /// Its owner had been replaced by a higher epoch: a zombie wrote it.
     Replaced,
-    /// The attempt did not run any more.
+    /// The attempt was no longer running.
     NotRunning,
-    /// A seal stands before it.
+    /// The task was already sealed.
     Sealed,
     /// On the metadata topic: an entry of a higher epoch, or the end, was shown before.
     Late,
-    /// The task's first entries are gone: nobody can tell.
+    /// The task's first entries are gone, so this is unknown.
     Unknown,
 }
 
@@ -166,22 +165,22 @@ impl Ignored {
     }
 }
 
-/// Collects a history.
+/// Collects a task's history.
 #[derive(Debug)]
 pub(super) struct Collector {
     id: TaskId,
     fold: TaskFold,
-    /// What was read last comes behind entries that are gone.
+    /// The last entry read follows entries that are gone.
     has_gap: bool,
-    /// So did anything.
+    /// Some entry read so far follows entries that are gone.
     has_had_gap: bool,
     sealed: bool,
     ledger: Vec<(Option<OwnerId>, HistoryEntry)>,
     metadata: Vec<(Option<OwnerId>, HistoryEntry)>,
-    /// The highest epoch shown, and whether the end was.
+    /// The highest epoch shown, and whether it was the end.
     shown: Option<(u32, bool)>,
     workers: HashMap<OwnerId, Arc<WorkerIdentity>>,
-    /// Who holds the leases with these owner ids.
+    /// The lease holders by owner id.
     holders: HashMap<OwnerId, Arc<WorkerIdentity>>,
     silences: Silences,
 }
@@ -203,7 +202,7 @@ impl Collector {
         }
     }
 
-    /// Takes the next message of the ledger.
+    /// Reads the next message of the ledger.
     pub(super) fn read_ledger(&mut self, found: MessageOrigin, message: &Message) {
         let Ok(entry) = ledger::read(message) else { return };
         self.silences.read(found, &entry, message.publish_time_ms);
@@ -292,7 +291,7 @@ impl Collector {
         entries.push((owner, entry));
     }
 
-    /// Takes the next message of the metadata topic.
+    /// Reads the next message of the metadata topic.
     pub(super) fn read_metadata(&mut self, message: &Message) {
         match read_view_entry(message) {
             Some(ViewEntry::Updated(id, update)) if id == self.id => {
@@ -317,16 +316,16 @@ impl Collector {
         }
     }
 
-    /// The history, as it is at `now_ms`.
+    /// The history as of `now_ms`.
     pub(super) fn finish(self, now_ms: u64) -> TaskHistory {
         let Self { id, has_had_gap, ledger, metadata, workers, holders, silences, .. } = self;
-        // A task that is shown has been claimed, and one that is sealed has ended.
+        // A task that is shown has been claimed, and a sealed task has ended.
         let claimed = |(_, entry): &(_, HistoryEntry)| entry.event != HistoryEvent::Sealed;
         let has_beginning =
             ledger.iter().any(claimed) || (ledger.is_empty() && metadata.is_empty());
         let entries = merge(ledger, metadata).into_iter().map(|(owner, entry)| {
-            // A lease is claimed by who grants it. All else is said by its holder, whichever
-            // gateway has written it.
+            // The gateway claims a lease. All other entries of a lease are from its holder,
+            // whichever gateway published them.
             let grants = matches!(entry.event, HistoryEvent::Leased { .. });
             let worker = owner.and_then(|owner| {
                 let mut known = workers.iter();
@@ -351,7 +350,7 @@ impl Collector {
     }
 }
 
-/// Both in one, by their times; each of them stays in its order.
+/// Merges both lists by time; each list keeps its order.
 fn merge<T>(one: Vec<(T, HistoryEntry)>, other: Vec<(T, HistoryEntry)>) -> Vec<(T, HistoryEntry)> {
     let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
     let mut merged = Vec::new();

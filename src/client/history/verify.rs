@@ -1,4 +1,4 @@
-//! Whether the logs of a queue keep the invariants of the protocol.
+//! Checks the logs of a queue against the invariants of the protocol.
 
 use super::log::{Logs, MessageOrigin};
 use super::{Client, HistoryError, Queue, partition};
@@ -14,36 +14,36 @@ use longhaul_core::protocol::key::{Epoch, parse_owner};
 use longhaul_core::task::{Position, TaskId};
 use std::ops::ControlFlow;
 
-/// The most findings that are told; all are counted.
+/// The most findings that are listed; all are counted.
 const TOLD_MAX: usize = 1_000;
 
-/// What the logs of a queue show of the invariants of the protocol.
+/// The result of checking the logs of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
-    /// Entries of the ledger that were judged.
+    /// Ledger entries checked.
     pub ledger_entries: u64,
-    /// Messages of the ledger that are no entries of this version: workers ignore them, too.
+    /// Ledger messages that are no entries of this version: workers ignore them, too.
     pub malformed: u64,
-    /// Entries of the metadata topic that were judged.
+    /// Metadata entries checked.
     pub metadata_entries: u64,
-    /// Entries of the metadata topic that came after one of a higher epoch: a zombie's, which
-    /// nothing forbids.
+    /// Metadata entries that came after one of a higher epoch, from a zombie. The protocol allows
+    /// them.
     pub late: u64,
-    /// Tasks that the logs tell of.
+    /// Tasks found in the logs.
     pub tasks: u64,
-    /// How many entries break an invariant.
+    /// The number of entries that break an invariant.
     pub broken: u64,
-    /// Those entries, the first 1,000 of them.
+    /// The first 1,000 of those entries.
     pub findings: Vec<BrokenInvariant>,
-    /// Where there may be entries that were not read, in words: the topics of the queue do not have
-    /// the same partitions.
+    /// Places with possibly unread entries, as text: the topics of the queue differ in their
+    /// partitions.
     pub unread: Vec<String>,
 }
 
 impl Verification {
-    /// Whether no entry that was read breaks an invariant. If there are [`unread`](Self::unread)
-    /// ones that says little.
+    /// Whether no entry that was read breaks an invariant. This means little if there are
+    /// [`unread`](Self::unread) entries.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         self.broken == 0
@@ -54,17 +54,17 @@ impl Verification {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BrokenInvariant {
-    /// The number of the invariant, as in the documentation of the protocol: `C-01` to `C-23`.
+    /// The number of the invariant in the documentation of the protocol: `C-01` to `C-23`.
     pub id: &'static str,
-    /// What is wrong, in words.
+    /// The violation, as text.
     pub what: String,
     /// The task.
     pub task: Option<TaskId>,
     /// The partition, or -1.
     pub partition: i32,
-    /// Whether the entry lies on the metadata topic, and not on the ledger.
+    /// Whether the entry is on the metadata topic rather than the ledger.
     pub on_metadata: bool,
-    /// Where it lies.
+    /// The position of the entry.
     pub position: Position,
 }
 
@@ -82,16 +82,23 @@ impl BrokenInvariant {
 }
 
 impl Queue {
-    /// Reads ledger and metadata topic of a queue, while workers work, and judges every entry that
-    /// is still there by the invariants of the protocol that the logs can show: no key used twice
-    /// (C-02), one owner of each epoch (C-03), nothing shown as running without an accepted claim
-    /// (C-04) or after a cancellation (C-11), no end shown that the ledger does not have (C-10),
-    /// seals only of tasks that are over (C-18), outcomes only of own epochs (C-22), claims only
-    /// when they are due (C-23), and a compacted ledger that folds to what the log folds to (C-01).
-    /// It is the judge that the project's own tests of destruction ask.
+    /// Checks the logs of a queue while workers run. It reads the ledger and the metadata topic,
+    /// and checks every remaining entry against the invariants that the logs can show:
     ///
-    /// It keeps some hundred bytes of each entry while it reads a partition. Put a limit around it
-    /// with [`tokio::time::timeout`].
+    /// - C-01: a compacted ledger folds to what the log folds to
+    /// - C-02: no key is used twice
+    /// - C-03: each epoch has one owner
+    /// - C-04: nothing is shown as running without an accepted claim
+    /// - C-10: no end is shown that the ledger does not have
+    /// - C-11: nothing is shown as running after a cancellation
+    /// - C-18: only finished tasks are sealed
+    /// - C-22: outcomes are only of the owner's own epoch
+    /// - C-23: tasks are claimed only when they are due
+    ///
+    /// The project's own chaos tests use the same checks.
+    ///
+    /// Memory: some hundred bytes per entry of the partition being read. Set a time limit with
+    /// [`tokio::time::timeout`].
     ///
     /// ```no_run
     /// # async fn check(client: longhaul::Client) -> Result<(), longhaul::ops::HistoryError> {
@@ -127,7 +134,7 @@ impl Queue {
 }
 
 impl Client {
-    /// Where entries may be that are on no partition of the ledger.
+    /// Places of entries that are on no partition of the ledger.
     async fn unread(&self, names: &TopicNames) -> Result<Vec<String>, HistoryError> {
         let [tasks, ledger, metadata] = [&names.task, &names.ledger, &names.metadata]
             .map(|topic| count(&self.inner.transport, topic));
@@ -165,7 +172,7 @@ async fn verify(
     index: i32,
     verification: &mut Verification,
 ) -> Result<(), HistoryError> {
-    // First what must not be ahead of the ledger, which therefore is read later.
+    // Read the metadata topic first: the ledger, read later, must be ahead of it.
     let mut shown = Vec::new();
     logs.read(&partition(names.metadata.clone(), index), |_, message| {
         shown.extend(shown_entry(message).map(|entry| (message.position, entry)));
@@ -233,7 +240,7 @@ fn shown_entry(message: &Message) -> Option<MetadataChange> {
         phase: shown.phase,
         attempts: shown.attempts,
         created_ms,
-        // Nothing is decoded of results: how they are shown is judged where all is at rest.
+        // Results are not decoded: how they are shown is checked when nothing runs.
         body: 0,
     }))
 }

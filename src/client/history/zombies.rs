@@ -1,5 +1,5 @@
-//! What workers wrote after they had been replaced. Pure: messages go in, in the order of their
-//! logs.
+//! Entries that workers wrote after they had been replaced. Pure: takes messages in the order of
+//! their logs.
 
 use crate::client::tasks::{ViewEntry, read_view_entry};
 use crate::transport::Message;
@@ -13,26 +13,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a worker wrote about tasks that another worker had taken over from it. Nothing of that
-/// counts, but each such entry is the mark of a worker that was cut off, or stood still, for longer
-/// than its silence was borne.
+/// Late entries of a worker about tasks that another worker had taken over. None of them counts.
+/// Each shows a worker that was cut off or frozen for longer than the tolerated silence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Zombie {
     /// The partition, or -1.
     pub partition: i32,
-    /// Who: 32 hexadecimal digits.
+    /// The owner id: 32 hexadecimal digits.
     pub owner: String,
     /// The worker behind the owner, if one of its heartbeats is still in the log.
     pub worker: Option<Arc<WorkerIdentity>>,
-    /// Outcomes and checkpoints that came too late on the ledger.
+    /// Late outcomes and checkpoints on the ledger.
     pub ledger_entries: u64,
-    /// Entries that came too late on the metadata topic.
+    /// Late entries on the metadata topic.
     pub metadata_entries: u64,
-    /// How much later than the claim that replaced it the latest of them was published, by the
-    /// clocks of both workers.
+    /// The longest delay between the replacing claim and a late entry, by the clocks of both
+    /// workers.
     pub latest: Duration,
-    /// When the last of them was published, in ms since the epoch.
+    /// When the last late entry was published, in ms since the epoch.
     pub last_ms: u64,
 }
 
@@ -49,7 +48,7 @@ pub(super) struct Zombies {
 #[derive(Debug, Default)]
 struct ClaimReplacements {
     fold: TaskFold,
-    /// When each claim was published that has replaced another one: few have one.
+    /// When each replacing claim was published. Few tasks have one.
     replaced_ms: Vec<(Epoch, u64)>,
 }
 
@@ -58,7 +57,7 @@ impl Zombies {
         Self { partition, ..Self::default() }
     }
 
-    /// Takes the next message of the ledger.
+    /// Reads the next message of the ledger.
     pub(super) fn read_ledger(&mut self, message: &Message) {
         let Ok(entry) = ledger::read(message) else { return };
         match &entry {
@@ -92,7 +91,7 @@ impl Zombies {
             Entry::Done(Done { key, .. })
             | Entry::Checkpoint(key)
             | Entry::Renewal(Renewal { key, .. }) => {
-                // Another try of the own outcome, whose receipt was lost, is no late work.
+                // A retry of the owner's own outcome, after a lost receipt, is not late.
                 let replaced = key.epoch < known.fold.epoch;
                 (verdict != Some(Verdict::Accepted) && replaced).then_some((key.owner, key.epoch))
             }
@@ -108,15 +107,14 @@ impl Zombies {
         }
     }
 
-    /// Takes the next message of the metadata topic, when the ledger was read.
+    /// Reads the next message of the metadata topic; the ledger must be read before.
     pub(super) fn read_metadata(&mut self, message: &Message) {
         let Some(ViewEntry::Updated(id, update)) = read_view_entry(message) else { return };
         let owner = message.properties.get("owner").and_then(parse_owner);
         let (Some(owner), Some(epoch)) = (owner, update.epoch.map(Epoch)) else { return };
         let Some(known) = self.tasks.get(&id) else { return };
         let published_ms = message.publish_time_ms;
-        // Whoever shows an end shows the epoch that has ended the task, which may be another
-        // worker's.
+        // An entry that shows the end has the epoch that ended the task, perhaps another worker's.
         let replaced = known.replaced_ms.iter().find(|(by, _)| *by > epoch);
         let Some((_, at)) = replaced.filter(|(_, at)| *at < published_ms) else { return };
         let by = Duration::from_millis(published_ms - at);
@@ -150,7 +148,7 @@ impl Zombies {
 }
 
 impl ClaimReplacements {
-    /// How much later than the claim that replaced this epoch.
+    /// The delay after the claim that replaced this epoch.
     fn by_how_much(&self, epoch: Epoch, published_ms: u64) -> Duration {
         let replaced = self.replaced_ms.iter().find(|(by, _)| *by > epoch);
         let at = replaced.map_or(published_ms, |(_, at)| *at);

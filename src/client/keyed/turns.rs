@@ -1,6 +1,6 @@
-//! Submits with one key go one after the other, as far as one client makes them: the second finds
-//! what the first has bound, and publishes nothing. Between clients each may have published its
-//! message before the other's was bound; all but one of those are closed unseen.
+//! Serializes the submits of one client with the same key: the second one finds the first one's
+//! bind, and publishes nothing. Submits of different clients may both publish a message before
+//! either is bound; all but one of those are closed without running.
 
 use longhaul_core::protocol::register::KeyName;
 use std::collections::HashMap;
@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
-/// Nobody waits longer than this for those before. Whoever has waited so long publishes a message
-/// of its own, as it would beside another client.
+/// The longest wait for a turn. After it, a submit publishes its own message, as another client
+/// would.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// So many keys have turns at the same time. Submits with others take none.
+/// The most keys with turns at the same time. Submits with further keys take no turn.
 const KEYS_MAX: usize = 10_000;
 
-/// A register, and a key on it.
+/// The name of a register, and a key on it.
 type KeyLocation = (String, KeyName);
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
 
-/// Whose turn it is, by key: only of keys that are being submitted.
+/// The turns by key, only for keys that are being submitted.
 #[derive(Debug, Default)]
 pub(in crate::client) struct Turns(Mutex<HashMap<KeyLocation, SubmittedKey>>);
 
@@ -28,22 +28,22 @@ pub(in crate::client) struct Turns(Mutex<HashMap<KeyLocation, SubmittedKey>>);
 #[derive(Debug, Default)]
 struct SubmittedKey {
     lock: Lock,
-    /// So many submits have their turn or wait for it.
+    /// The number of submits that have a turn or wait for it.
     turns: usize,
 }
 
-/// The turn of a submit, until this is dropped.
+/// The turn of a submit; ends on drop.
 #[derive(Debug)]
 pub(super) struct SubmitTurn<'a> {
     of: &'a Turns,
     place: KeyLocation,
     lock: Lock,
-    /// `None` while it waits, and when it has waited for too long.
+    /// `None` while it waits, and after the wait timed out.
     held: Option<OwnedMutexGuard<()>>,
 }
 
 impl Turns {
-    /// Waits until nobody else submits this key. `None` where too many keys are being submitted.
+    /// Waits until no other submit of this key runs. `None` when too many keys are being submitted.
     pub(super) async fn take(&self, register: &str, name: &KeyName) -> Option<SubmitTurn<'_>> {
         let mut turn = self.queue_up((register.to_owned(), name.clone()))?;
         let held = tokio::time::timeout(WAIT_MAX, Arc::clone(&turn.lock).lock_owned());
@@ -119,8 +119,8 @@ mod tests {
         assert!(given_up.unwrap().held.is_none());
     }
 
-    /// Each saw that the other still had the key, and nobody removed it: in the end there was no
-    /// place for new keys.
+    /// When two turns of a key ended at once, each saw the other and neither removed the key, until
+    /// no new keys fitted.
     #[test]
     fn nothing_is_left_of_turns_that_end_at_the_same_time() {
         let turns = Turns::default();

@@ -1,4 +1,4 @@
-//! A dead letter, as its message says. Pure.
+//! A dead letter, read from its message. Pure.
 
 use crate::client::TaskRef;
 use crate::transport::Message;
@@ -8,25 +8,25 @@ use longhaul_core::task::{Position, TaskId};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// What the worker that publishes a dead letter adds to the properties of the task.
+/// The properties that the publishing worker adds to those of the task.
 pub(super) const ADDED: [&str; 6] =
     ["REAL_TOPIC", "ORIGIN_MESSAGE_ID", "attempts", "epoch", "failureReason", "detail"];
 
-/// A task that failed for good, as the dead letters tell of it.
+/// A task that failed for good, as stored in its dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// The task, and the topic that it was submitted to.
     pub task: TaskRef,
-    /// Where the letter lies.
+    /// The position of the letter.
     pub position: Position,
-    /// When it was published, in ms since the epoch by its worker's wall clock.
+    /// The publish time, in ms since the epoch by the worker's wall clock.
     pub published_ms: u64,
-    /// How many attempts there were.
+    /// The number of attempts.
     pub attempts: u32,
     /// Why the task failed, or did not start in time.
     pub reason: String,
-    /// The reason in plainer words, where it says little.
+    /// The reason in plainer words, if the reason itself says little.
     pub detail: Option<String>,
     /// The task that this one was a replay of.
     pub replay_of: Option<TaskId>,
@@ -34,21 +34,21 @@ pub struct DeadLetter {
     pub task_type: Option<String>,
     /// Its tags.
     pub tags: Vec<String>,
-    /// What its submitter called it.
+    /// The submitter's key for the task.
     pub key: Option<String>,
     /// The codec of its payload.
     pub codec: Option<String>,
-    /// All properties of the message: those of the task, and what its worker has added.
+    /// All properties of the message: those of the task, and those added by its worker.
     pub properties: BTreeMap<String, String>,
-    /// How many bytes the payload has.
+    /// The size of the payload.
     pub payload_bytes: usize,
-    /// The task's payload as it came; left out of lists.
+    /// The task's payload as stored; left out of lists.
     pub payload: Option<Bytes>,
 }
 
 impl DeadLetter {
-    /// Reads a letter, without its payload. `queue` is where the task was submitted if the letter
-    /// does not say that.
+    /// Reads a letter, without its payload. `queue` is the task topic if the letter does not name
+    /// it.
     pub(super) fn read(message: &Message, id: TaskId, queue: &str) -> Self {
         let get = |name: &str| message.properties.get(name).map(str::to_owned);
         let topic = get("REAL_TOPIC").unwrap_or_else(|| queue.to_owned());
@@ -73,7 +73,7 @@ impl DeadLetter {
     }
 }
 
-/// Which dead letters are wanted; by default all.
+/// A filter for dead letters; by default it matches all.
 ///
 /// ```
 /// use longhaul::ops::DeadLetterFilter;
@@ -92,42 +92,42 @@ pub struct DeadLetterFilter {
 }
 
 impl DeadLetterFilter {
-    /// All dead letters.
+    /// Matches all dead letters.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those published in this time, in ms since the epoch.
+    /// Matches letters published in this range, in ms since the epoch.
     pub const fn published(mut self, between_ms: RangeInclusive<u64>) -> Self {
         self.published = Some(between_ms);
         self
     }
 
-    /// Those whose reason, or its detail, contains this text.
+    /// Matches letters whose reason or detail contains this text.
     pub fn reason(mut self, text: impl Into<String>) -> Self {
         self.reason = Some(text.into());
         self
     }
 
-    /// Tasks with this tag; of several, all of them.
+    /// Matches tasks with this tag. Several tags must all be present.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// Tasks of this type.
+    /// Matches tasks of this type.
     pub fn task_type(mut self, task_type: impl Into<String>) -> Self {
         self.task_type = Some(task_type.into());
         self
     }
 
-    /// Tasks that their submitters gave this key.
+    /// Matches tasks with this key of their submitters.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Whether a letter is wanted.
+    /// Whether the filter matches a letter.
     #[must_use]
     pub fn takes(&self, letter: &DeadLetter) -> bool {
         let is = |wanted: &Option<String>, has: &Option<String>| wanted.is_none() || wanted == has;

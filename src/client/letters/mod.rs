@@ -1,10 +1,10 @@
-//! Dead letters: to list, to look at, to replay and to purge.
+//! Dead letters: list, read, replay and purge.
 //!
-//! They are plain messages on a plain topic, read from its start by whoever asks, and never kept. A
-//! letter that was replayed or purged gets a *mark* behind it: a message without a value under the
-//! same key, as on any keyed topic, which names who did it and why. What lies behind its mark
-//! counts again, so that nothing that comes late is lost. Letter and mark are acknowledged on the
-//! subscription `dead-letters` then, so that the broker may delete them.
+//! Dead letters are plain messages on a plain topic. Every call reads the topic from its start;
+//! nothing is kept. A letter that was replayed or purged gets a *mark* behind it: a message without
+//! a value under the same key, as on any keyed topic, which names the operator and the reason. A
+//! letter behind the last mark counts again, so that a late letter is not lost. Letter and mark are
+//! then acknowledged on the subscription `dead-letters`, so that the broker may delete them.
 
 mod letter;
 mod replay;
@@ -32,20 +32,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// The most letters of a page.
+/// The most letters per page.
 const PAGE_MAX: usize = 10_000;
 
-/// Letters that one reading of the topic finds for a replay or a purge of many: some 10 MB.
+/// The most letters that one pass over the topic finds for a bulk replay or purge: some 10 MB.
 const FOUND_MAX: usize = 100_000;
 
-/// Letters that are replayed or purged at once.
+/// Letters replayed or purged concurrently.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// How often a mark of unknown fate is published.
+/// How often a mark without a receipt is published.
 const TRIES_MAX: u32 = 5;
 
-/// Why dead letters cannot be read, replayed or purged. What was done before stays done, and the
-/// same once more does no harm.
+/// Why dead letters cannot be read, replayed or purged. Completed steps are kept, and repeating the
+/// call does no harm.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeadLetterError {
@@ -58,7 +58,7 @@ pub enum DeadLetterError {
     /// A replay could not be submitted.
     #[error("cannot replay the task")]
     Submit(#[source] SubmitError),
-    /// It is not known that the letter is marked as handled.
+    /// The letter may not be marked as handled.
     #[error("the dead letter is not marked as handled")]
     NoReceipt(#[source] PublishError),
 }
@@ -69,7 +69,7 @@ impl From<TransportError> for DeadLetterError {
     }
 }
 
-/// The dead letters of a queue: of its tasks that failed for good, whatever their level. Cheap to
+/// The dead letters of a queue: its tasks of all priority levels that failed for good. Cheap to
 /// clone.
 ///
 /// ```no_run
@@ -97,18 +97,18 @@ pub struct DeadLetters {
     place: TopicPartition,
 }
 
-/// Some of the dead letters that were asked for, in the order of their publishing.
+/// A page of dead letters, in order of publishing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetterPage {
     /// The letters, without their payloads.
     pub letters: Vec<DeadLetter>,
-    /// What the next page comes after; `None` when there is no other letter. A page may be shorter
-    /// than was asked for, and still have a next one.
+    /// The position to continue from; `None` when there are no more letters. A page may be shorter
+    /// than the limit and still have a next one.
     pub next: Option<Position>,
 }
 
-/// Where a letter lies, and where older ones of its task do.
+/// The positions of a letter and of earlier letters of its task.
 #[derive(Clone, Debug)]
 struct LetterLocation {
     id: TaskId,
@@ -117,10 +117,10 @@ struct LetterLocation {
 }
 
 impl Queue {
-    /// The dead letters of the queue.
+    /// Returns the dead letters of the queue.
     ///
     /// # Errors
-    /// When the topic's name is not usable.
+    /// When the topic's name is invalid.
     pub fn dead_letters(&self) -> Result<DeadLetters, DeadLetterError> {
         let names = self.names()?;
         let place = partition(names.dead_letters.clone(), -1);
@@ -129,11 +129,11 @@ impl Queue {
 }
 
 impl DeadLetters {
-    /// The letters that a filter takes and that nobody has handled, up to `limit` of them and to
-    /// 10,000. `after` is the [`next`](DeadLetterPage::next) of the page before.
+    /// Lists unhandled letters that match a filter, up to `limit` (at most 10,000). `after` is the
+    /// [`next`](DeadLetterPage::next) of the previous page.
     ///
-    /// Each page reads the topic from there to its end, payloads included; what it keeps depends on
-    /// `limit` alone.
+    /// Each page reads the topic from there to its end, payloads included; the memory depends only
+    /// on `limit`.
     ///
     /// # Errors
     /// When the topic cannot be read.
@@ -150,7 +150,7 @@ impl DeadLetters {
         Ok(DeadLetterPage { letters: kept.into_iter().map(|kept| kept.letter).collect(), next })
     }
 
-    /// The letter of a task, with its payload; `None` if there is none, or it was handled.
+    /// Returns a task's letter with its payload; `None` if there is none, or it was handled.
     ///
     /// # Errors
     /// When the topic cannot be read.
@@ -158,7 +158,7 @@ impl DeadLetters {
         Ok(self.find(task.id).await?.map(|(letter, _)| letter))
     }
 
-    /// A letter of a list, with its payload; `None` if it is not there any more.
+    /// Reads a listed letter with its payload; `None` if it is gone.
     pub(super) async fn at(
         &self,
         listed: &DeadLetter,
@@ -170,11 +170,11 @@ impl DeadLetters {
         }))
     }
 
-    /// Marks the letter of one task as handled, without running it. Returns whether there was one:
-    /// `false` where somebody has handled it, or the task has not failed for good.
+    /// Marks the letter of one task as handled, without running the task. Returns whether there was
+    /// an unhandled letter: `false` if it was already handled, or the task has not failed for good.
     ///
     /// # Errors
-    /// When the letters cannot be read, or it is not known that the letter is marked.
+    /// When the letters cannot be read, or the mark may not be stored.
     pub async fn purge_one(
         &self,
         task: &TaskRef,
@@ -185,8 +185,8 @@ impl DeadLetters {
         Ok(true)
     }
 
-    /// Marks the letters that a filter takes as handled, and says of which tasks they were. They
-    /// are read first, some 100,000 at a time. Dropping the stream stops it.
+    /// Marks the letters that match a filter as handled, and yields their tasks. It reads some
+    /// 100,000 letters at a time before it marks them. Dropping the stream stops it.
     pub fn purge(
         &self,
         filter: DeadLetterFilter,
@@ -205,7 +205,7 @@ impl DeadLetters {
         self.places(filter).map_ok(purge).try_buffered(IN_FLIGHT_MAX).boxed()
     }
 
-    /// Where the letters lie that a filter takes.
+    /// The positions of the letters that match a filter.
     fn places(
         &self,
         filter: DeadLetterFilter,
@@ -229,7 +229,7 @@ impl DeadLetters {
         })
     }
 
-    /// The letter of a task that stands, and where it lies.
+    /// The unhandled letter of a task, and its position.
     async fn find(
         &self,
         task: TaskId,
@@ -255,7 +255,7 @@ impl DeadLetters {
         Ok(found)
     }
 
-    /// Reads the topic to the end that it has now. One that does not exist has no letters.
+    /// Reads the topic to its current end. A topic that does not exist has no letters.
     async fn read(
         &self,
         after: Option<Position>,
@@ -276,8 +276,8 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Marks a letter as handled: what was done, why, and the task that came of it. Letter and mark
-    /// need not be kept any more then.
+    /// Marks a letter as handled, with the action, its reason and the resulting task. Then
+    /// acknowledges letter and mark, so that the broker may delete them.
     async fn mark(
         &self,
         place: &LetterLocation,
@@ -304,14 +304,12 @@ impl DeadLetters {
     }
 }
 
-/// The subscription that keeps dead letters until somebody has handled them. Nothing is ever
-/// delivered here.
+/// The subscription that keeps dead letters until they are handled. It never receives a delivery.
 #[derive(Default)]
 struct LetterSubscription(Mutex<Option<Box<dyn Consumer>>>);
 
 impl LetterSubscription {
-    /// These are handled. If that cannot be said the broker keeps them longer, and nothing else is
-    /// wrong.
+    /// Acknowledges handled letters. If that fails, the broker only keeps them longer.
     async fn acknowledge(
         &self,
         client: &Client,
@@ -331,7 +329,7 @@ impl LetterSubscription {
                 }
             }
             let Some(consumer) = consumer.as_mut() else { return };
-            // Whoever publishes batches has the broker keep them until all of them are handled.
+            // A letter in a batch cannot be acknowledged on its own: the broker keeps its batch.
             for position in handled.filter(|position| position.batch_index.is_none()) {
                 receipts.push(consumer.ack(position.entry_id()));
             }

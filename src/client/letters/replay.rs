@@ -1,8 +1,8 @@
-//! Replays a dead letter: submits its task once more, as a new one that names the old one.
+//! Replays a dead letter: submits its task again, as a new task that names the old one.
 //!
-//! The new task has the idempotency key `dlq/<id of the old one>`. So however often a letter is
-//! replayed, by several operators at once or by one who died before the letter was marked, one task
-//! comes of it, and everybody is told which.
+//! The new task has the idempotency key `dlq/<id of the old task>`. So however often a letter is
+//! replayed, by several operators at once or after a crash before the mark, it results in one task,
+//! and every call returns that task.
 
 use super::letter::ADDED;
 use super::{
@@ -23,23 +23,23 @@ use longhaul_core::task::{TaskId, TaskOutcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What became of the replay of a letter.
+/// The result of replaying a letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Replayed {
-    /// This task does it once more: submitted now, or by an earlier replay of the same letter.
+    /// The new task: submitted now, or by an earlier replay of the same letter.
     Restarted(TaskRef),
     /// There is no such letter: it was purged, or never was.
     NotFound,
     /// The task has not failed for good.
     NotDead,
-    /// Another task that is not over holds the dedupe key: the letter stays.
+    /// Another unfinished task holds the dedupe key: the letter stays.
     DedupeConflict(TaskRef),
-    /// The letter was stored without the task's payload: there is nothing to run. It stays.
+    /// The letter was stored without the task's payload, so it cannot run. It stays.
     NoPayload,
 }
 
-/// Properties of a task that say when it is to be run: what they say is past.
+/// Properties that set when a task runs; a replay drops them, since they refer to the past.
 const PAST: [&str; 5] = [SCHEDULED_AT, DELAY, EXPIRES_AT, AFTER, AFTER_FAILED];
 
 /// The idempotency key of a replay.
@@ -63,16 +63,17 @@ fn properties_of(letter: &DeadLetter) -> BTreeMap<String, String> {
 }
 
 impl DeadLetters {
-    /// Submits the task of a letter once more, as a new task with its own attempts, and marks the
-    /// letter as handled. The new task has the payload and the properties of the old one, but for
-    /// when it starts, expires and what it waits for; it has `REPLAY_OF`, with the id of the old
-    /// one, and an idempotency key of its own in place of a key that the old one had.
+    /// Submits the task of a letter again, as a new task with its own attempts, and marks the
+    /// letter as handled. The new task has the payload and the properties of the old one, except
+    /// its start time, its expiry and the tasks that it waits for. It has `REPLAY_OF` with the id
+    /// of the old task, and its own idempotency key in place of the old task's key.
     ///
-    /// The same letter is never run twice, whoever replays it and however often: each replay is
-    /// answered with the same task.
+    /// A letter results in one new task, whoever replays it and however often: each replay returns
+    /// the same task.
     ///
     /// # Errors
-    /// When the letters cannot be read, or the task cannot be submitted. To replay again is safe.
+    /// When the letters cannot be read, or the task cannot be submitted. Repeating the replay is
+    /// safe.
     pub async fn replay(
         &self,
         task: &TaskRef,
@@ -87,8 +88,8 @@ impl DeadLetters {
         }
     }
 
-    /// Replays all letters that a filter takes, and says what became of each. They are read first,
-    /// some 100,000 at a time. Dropping the stream stops it.
+    /// Replays all letters that match a filter, and yields the result of each. It reads some
+    /// 100,000 letters at a time before it replays them. Dropping the stream stops it.
     pub fn replay_all(
         &self,
         filter: DeadLetterFilter,
@@ -135,7 +136,7 @@ impl DeadLetters {
         Ok(Replayed::Restarted(replayed))
     }
 
-    /// Submits the task of a letter, unless that was done before.
+    /// Submits the task of a letter, unless an earlier replay did.
     pub(super) async fn submit_replay(
         &self,
         letter: DeadLetter,
@@ -160,7 +161,7 @@ impl DeadLetters {
         Ok(holder.map(|task| TaskRef { topic: self.names.task_of(task.level), id: task.id }))
     }
 
-    /// The task that holds the letter's dedupe key, if it is another one than the dead one.
+    /// The task that holds the letter's dedupe key, if it is not the dead task itself.
     async fn dedupe_conflict(
         &self,
         letter: &DeadLetter,
@@ -170,13 +171,13 @@ impl DeadLetters {
         Ok(self.holder(&name).await?.filter(|holder| *holder != letter.task))
     }
 
-    /// There is no letter of the task that stands.
+    /// The result for a task without an unhandled letter.
     async fn without_letter(&self, task: &TaskRef) -> Result<Replayed, DeadLetterError> {
         let id = task.id;
         if let Some(before) = self.holder(&key_of(id)).await? {
             return Ok(Replayed::Restarted(before));
         }
-        // Each level of the queue has a metadata topic of its own.
+        // Each level of the queue has its own metadata topic.
         let names = self.client.names(&task.topic)?;
         let shown = partition(names.metadata, id.partition);
         let shown = self.client.inner.views.get(&shown, id).await?;
@@ -184,7 +185,7 @@ impl DeadLetters {
             let dead = shown.outcome == Some(TaskOutcome::Final);
             return Ok(if dead { Replayed::NotFound } else { Replayed::NotDead });
         }
-        // One that nobody has claimed is not shown.
+        // An unclaimed task is not on the metadata topic.
         let place = partition(names.task, id.partition);
         let message = self.client.inner.transport.fetch(&place, id.position()).await?;
         Ok(if message.is_some() { Replayed::NotDead } else { Replayed::NotFound })

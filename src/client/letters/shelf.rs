@@ -1,10 +1,9 @@
-//! Some of the letters that are not handled, found in one reading of the topic. Pure: messages go
-//! in, in the order of the log.
+//! Selects unhandled letters in one pass over the topic. Pure: takes messages in log order.
 //!
-//! A letter counts that lies behind all others of its task, and behind all marks of it. That is
-//! known only at the end of the topic. So the first letters that are wanted are kept, up to a
-//! number, and taken out again where a mark or a later letter of their tasks follows. What is kept
-//! does not depend on how many letters there are.
+//! A letter counts if it comes after all other letters and all marks of its task, which is known
+//! only at the end of the topic. So the selection keeps the first matching letters, up to a number,
+//! and removes each one that is followed by a mark or a later letter of its task. The memory does
+//! not depend on the number of letters.
 
 use super::letter::{DeadLetter, DeadLetterFilter};
 use crate::letters::{LetterMessageKind, kind};
@@ -17,22 +16,22 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct LetterSelection<'a, T> {
     filter: &'a DeadLetterFilter,
     queue: &'a str,
-    /// What is kept of a letter.
+    /// Maps a letter to what is kept of it.
     keep: fn(DeadLetter, &Message) -> T,
     room: usize,
     kept: BTreeMap<Position, SelectedLetter<T>>,
     of_task: HashMap<TaskId, Position>,
-    /// The last letter that was looked at while there was room; `None` if all were.
+    /// The last letter read while there was room; `None` while there is.
     full_at: Option<Position>,
     last: Option<Position>,
 }
 
-/// A letter that is kept.
+/// A selected letter.
 #[derive(Debug)]
 pub(super) struct SelectedLetter<T> {
     pub(super) id: TaskId,
     pub(super) letter: T,
-    /// Where other letters of the task lie before it.
+    /// The positions of earlier letters of the task.
     pub(super) older: Vec<Position>,
 }
 
@@ -47,7 +46,7 @@ impl<'a, T> LetterSelection<'a, T> {
         Self { filter, queue, keep, room, kept, of_task, full_at: None, last: None }
     }
 
-    /// Takes the next message.
+    /// Reads the next message.
     pub(super) fn take(&mut self, message: &Message) {
         match kind(message) {
             Some(LetterMessageKind::Mark(id)) => drop(self.take_out(id)),
@@ -75,7 +74,7 @@ impl<'a, T> LetterSelection<'a, T> {
         }
     }
 
-    /// Returns where the letters of the task lie that were kept.
+    /// Removes the task's kept letter. Returns the positions of all its letters.
     fn take_out(&mut self, id: TaskId) -> Vec<Position> {
         let Some(position) = self.of_task.remove(&id) else { return Vec::new() };
         let mut all = self.kept.remove(&position).map(|kept| kept.older).unwrap_or_default();
@@ -83,7 +82,8 @@ impl<'a, T> LetterSelection<'a, T> {
         all
     }
 
-    /// The letters in their order, and behind which place the rest begins, if there is one.
+    /// The selected letters in order, and the position behind which the rest begins, if there is
+    /// one.
     pub(super) fn finish(self) -> (Vec<SelectedLetter<T>>, Option<Position>) {
         (self.kept.into_values().collect(), self.full_at)
     }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(list(9, &DeadLetterFilter::new().reason("a"), &messages), (vec![3, 1], None));
     }
 
-    /// However a page is cut, the pages together have each letter once.
+    /// The pages together have each letter once, whatever the page size.
     #[test]
     fn pages_have_each_letter_once_whatever_their_size() {
         let mut messages: Vec<Message> = Vec::new();

@@ -1,4 +1,4 @@
-//! Dead letters over real workers, and what is left of them when something dies in between.
+//! Dead letters with real workers, and their recovery from a crash at each step.
 
 use super::*;
 use crate::ops::HistoryEvent;
@@ -14,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Whether the world is broken, and which tasks were started how often.
+/// Whether tasks fail, and the log of task starts.
 #[derive(Clone, Default)]
 struct World {
     healed: Arc<AtomicBool>,
@@ -59,7 +59,7 @@ fn all(engine: &TestEngine) -> Vec<TaskId> {
     listed(engine, &DeadLetterFilter::new())
 }
 
-/// The task that came of a replay.
+/// The task that a replay submitted.
 fn restarted(replayed: Replayed) -> TaskRef {
     let Replayed::Restarted(task) = replayed else { panic!("{replayed:?}") };
     task
@@ -102,8 +102,8 @@ fn a_letter_is_listed_shown_and_replayed_once() {
     assert_eq!(engine.run(letters.replay(&unknown, "")).unwrap(), Replayed::NotFound);
 }
 
-/// Whoever replays a letter submits its task, and marks it then. One that died in between left a
-/// letter that looks as if nobody had replayed it.
+/// A replay submits the task and then marks the letter. A crash in between leaves a letter that
+/// looks as if it was never replayed.
 #[test]
 fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -112,7 +112,7 @@ fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
     fails(&engine, &task);
     world.healed.store(true, Ordering::Relaxed);
     let letters = engine.client().queue("tasks").dead_letters().unwrap();
-    // What is done before the mark.
+    // Everything before the mark.
     let (letter, _) = engine.run(letters.find(task.id)).unwrap().unwrap();
     let first = engine.run(letters.submit_replay(letter)).unwrap();
     assert_eq!(all(&engine), [task.id], "the letter is there as before");
@@ -260,7 +260,7 @@ fn topic(engine: &TestEngine, of: fn(&TopicNames) -> &String) -> TopicPartition 
     partition(of(&engine.client().names("tasks").unwrap()).clone(), -1)
 }
 
-/// How many letters stand on the topic, repeated ones included.
+/// The number of letters stored on the topic, repeated ones included.
 fn stored(engine: &TestEngine) -> usize {
     let letters = topic(engine, |names| &names.dead_letters);
     engine.run(async { engine.broker().full_log(&letters).len() })
@@ -271,8 +271,8 @@ fn is_on_ledger(engine: &TestEngine, task: &TaskRef) -> bool {
     history.entries.iter().any(|entry| matches!(entry.event, HistoryEvent::Ended { .. }))
 }
 
-/// A worker dies when the ledger says that a task failed for good, and its dead letter is not
-/// stored: nobody is told of the end before that is made up for.
+/// A worker dies after the ledger entry of a final failure, before its dead letter is stored. The
+/// end is shown only after another worker has stored the letter.
 #[test]
 fn a_worker_that_dies_before_the_letter_leaves_it_to_another() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -298,8 +298,8 @@ fn a_worker_that_dies_before_the_letter_leaves_it_to_another() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 FINAL"]);
 }
 
-/// It dies when the letter is stored, and the end is not shown: the next worker cannot know, and
-/// stores another one, which counts as the same.
+/// The worker dies after the letter is stored, before the end is shown. The next worker cannot know
+/// and stores another letter, which counts as the same one.
 #[test]
 fn a_worker_that_dies_behind_the_letter_leaves_one_letter_that_may_be_stored_twice() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -316,7 +316,7 @@ fn a_worker_that_dies_behind_the_letter_leaves_one_letter_that_may_be_stored_twi
     assert_eq!((stored(&engine), all(&engine), world.starts_of("page")), (2, vec![task.id], 1));
 }
 
-/// It dies when the end is shown, and the task is not acknowledged.
+/// The worker dies after the end is shown, before the task is acknowledged.
 #[test]
 fn a_worker_that_dies_before_the_ack_leaves_nothing_to_be_run() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -335,8 +335,8 @@ fn a_worker_that_dies_before_the_ack_leaves_nothing_to_be_run() {
     assert_eq!(backlog, []);
 }
 
-/// A worker was slow, and its letter came when the first one had been replayed already. It looks
-/// like a new one, and is not run again.
+/// A slow worker's letter comes after the first one was replayed. It looks new, and is not run
+/// again.
 #[test]
 fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -358,8 +358,8 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
     assert_eq!((all(&engine), world.starts_of("page")), (vec![], 2));
 }
 
-/// What is handled need not be kept by the broker: letters and marks are acknowledged on the
-/// subscription that keeps them.
+/// Handled letters and their marks are acknowledged on the subscription that keeps them, so that
+/// the broker may delete them.
 #[test]
 fn handled_letters_are_acknowledged() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -383,7 +383,7 @@ fn handled_letters_are_acknowledged() {
     assert_eq!(backlog(), 0);
 }
 
-/// A task of high priority would have come back as one of normal priority.
+/// A task of high priority must not come back with normal priority.
 #[test]
 fn a_replay_has_the_priority_of_the_old_task() {
     let (engine, world) = (TestEngine::new(), World::default());
@@ -400,8 +400,8 @@ fn a_replay_has_the_priority_of_the_old_task() {
     fails(&engine, &replayed);
 }
 
-/// What was shown of tasks of high priority was looked for on the metadata topic of the others: it
-/// seemed that there was no such task.
+/// The state of a task of high priority is on its own level's metadata topic; a lookup on another
+/// level's finds nothing.
 #[test]
 fn a_task_of_any_priority_that_has_not_failed_is_not_dead() {
     let engine = TestEngine::new();

@@ -1,4 +1,4 @@
-//! Closes tasks where they were, when their copies are written.
+//! Closes tasks at the source once their copies are written.
 
 use super::ledgers::Ledger;
 use super::marks::{MovedMark, MovedMarks};
@@ -15,51 +15,51 @@ use longhaul_core::protocol::operator::OperatorAction;
 use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::TaskId;
 
-/// How the reason begins that a task shows which was moved.
+/// The start of the failure reason of a moved task.
 const MOVED_BY: &str = "Moved by";
 
-/// What was closed.
+/// The result of closing moved tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Closed {
-    /// Tasks that are over where they were, because they were moved.
+    /// Tasks closed at the source because they were moved.
     pub closed: u64,
-    /// Tasks that are being run where they were, or have gone on or ended since they were copied.
-    /// They were left alone, and their copies must not begin: a later export says how they stand,
-    /// and when that is imported they can be closed.
+    /// Tasks that run at the source, or have changed or ended since they were copied. They were
+    /// left alone, and their copies must not start. A later export has their new state; after its
+    /// import they can be closed.
     pub left: Vec<TaskId>,
-    /// Tasks that had ended by themselves so long ago that no export says how: their copies were
-    /// deleted, and have never begun.
+    /// Tasks that ended so long ago that no export has their outcome: their copies, which never
+    /// started, were deleted.
     pub ended: Vec<TaskId>,
 }
 
-/// What is to be done about a task that was copied.
+/// The state at the source of a task that was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopiedTaskState {
-    /// It stands as it was copied.
+    /// It is as it was copied.
     Unchanged,
     /// It is closed.
     Closed,
-    /// It goes on, or an export says how it has ended.
+    /// It has changed; a running task included, or an ended one whose outcome an export has.
     Changed,
-    /// It has ended, and nothing says how.
+    /// It has ended, and its outcome is forgotten.
     Forgotten,
 }
 
-/// Whether the reason of a task's end says that it was moved.
+/// Whether the reason of a task's end is its move.
 pub(super) fn says_moved(reason: &str) -> bool {
     reason.starts_with(MOVED_BY)
 }
 
 impl Queue {
-    /// Closes the tasks of this queue that were moved to a queue of another one, and
-    /// were not over: they end as cancelled, and the reason names their copies. Which ones these
-    /// are says the target, by the marks of its import, and whether they still stand as they were
-    /// copied says the ledger here. Where one has gone on it is [left](Closed::left) alone: the
-    /// target must stay paused until a later import and another call have left none.
+    /// Closes the unfinished tasks of this queue that were moved to `target`: they end as
+    /// cancelled, and the reason names their copies. The marks of the target's import list the
+    /// moved tasks; the ledger here tells whether they are still as copied. Tasks that have changed
+    /// are [left](Closed::left) alone: the target must stay paused until a later import and another
+    /// call leave none.
     ///
     /// # Errors
-    /// When a topic cannot be read or written. To close again is safe.
+    /// When a topic cannot be read or written. Repeating the call is safe.
     pub async fn close_moved(&self, target: &Self) -> Result<Closed, MoveError> {
         let (client, queue) = (&self.client, self.names()?);
         let register = client.register_of(&queue).await?;
@@ -92,7 +92,7 @@ struct Closing<'a> {
 }
 
 impl Closing<'_> {
-    /// Closes some tasks of a partition, and marks them as closed.
+    /// Closes tasks of a partition, and marks them as closed.
     async fn close(
         &mut self,
         ledger: &mut Ledger,
@@ -156,10 +156,10 @@ impl Closing<'_> {
     }
 }
 
-/// How a task stands that no seal names.
+/// The state of a task that is not sealed.
 fn standing(fold: &TaskFold, moved: bool, mark: MovedMark) -> CopiedTaskState {
     if fold.phase.is_terminal() {
-        // What somebody else has submitted counts, whatever the task has come to.
+        // A merged task is replaced by another submitter's task, whatever its own end.
         return if moved || mark.is_merged() {
             CopiedTaskState::Closed
         } else {
@@ -186,7 +186,7 @@ impl Client {
         let batch_size = match known {
             Some(claim) => claim.batch_size,
             None if id.batch_index.is_none() => None,
-            // The broker acknowledges the messages of a batch together.
+            // The broker acknowledges all messages of a batch together.
             None => {
                 let place = partition(topic.to_owned(), id.partition);
                 let message = self.inner.transport.fetch(&place, id.position()).await?;
@@ -207,8 +207,8 @@ impl Client {
         Ok((key, ledger::by_operator(&entry, reason, &self.operator, MOVE)))
     }
 
-    /// How a task stands that is over for so long that the ledger has forgotten how: the metadata
-    /// topic says it, or nothing does any more.
+    /// The state of a task whose outcome the ledger has forgotten: from the metadata topic, if it
+    /// still has the entry.
     async fn standing_by_metadata(
         &self,
         ledger: &Ledger,
@@ -229,7 +229,7 @@ impl Client {
             None if ledger.sealed.get(id.entry_id()) == Some(BatchOutcome::Completed) => {
                 CopiedTaskState::Forgotten
             }
-            // It was closed: a move that was interrupted is not left alone for a day.
+            // The task was closed: an interrupted move is repeated within a day.
             None => CopiedTaskState::Closed,
         })
     }

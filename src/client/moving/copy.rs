@@ -1,5 +1,5 @@
-//! What is published for the copy of a task: its message, its entry on the metadata topic, its dead
-//! letter, with the ids of the new place. Pure.
+//! The messages published for the copy of a task: its task message, metadata entry and dead letter,
+//! with ids of the target. Pure.
 
 use super::MoveError;
 use super::importing::{JsonFields, PropertyMap};
@@ -20,17 +20,17 @@ use longhaul_core::task::text::{
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 
-/// What the keys of all copies begin with whose tasks had no idempotency key.
+/// The key prefix of copies whose tasks had no idempotency key.
 const OF_MOVES: &str = "moved/";
 
-/// On a copy: the id of the task that it was.
+/// Property of a copy: the task's old id.
 const MOVED_FROM: &str = "MOVED_FROM";
 
-/// The message of a task that is over is held back for so long, in ms. Before that it is
-/// acknowledged, so that no worker looks at it.
+/// How long the message of a finished task is held back, in ms. It is acknowledged before that, so
+/// that no worker gets it.
 const HELD_BACK_MS: u64 = 24 * 3600 * 1000;
 
-/// No task has this ledger, so whoever waits for one of it learns that there is none.
+/// A ledger id that no task has: a wait for such a task reports that it does not exist.
 const NOWHERE: u64 = i64::MAX.unsigned_abs();
 
 /// A message to submit, and its key.
@@ -39,23 +39,23 @@ pub(super) struct KeyedMessage {
     pub(super) key: (KeyName, Digest),
 }
 
-/// The task of a record, where it was.
+/// The task of a record, at the source.
 pub(super) fn queue_task(record: &TaskRecord) -> Result<QueueTask, MoveError> {
     let id = record.id.parse();
     let id = id.map_err(|_| MoveError::Form(format!("`{}` is not the id of a task", record.id)))?;
     Ok(QueueTask { level: record.level.priority(), id })
 }
 
-/// Whether the order of its message among the others matters.
+/// Whether the order of its message among others matters.
 pub(super) fn is_ordered(record: &TaskRecord) -> bool {
     record.properties.contains_key(ORDER_KEY) || record.properties.contains_key(DEDUPE_KEY)
 }
 
-/// Gives the tasks that a task waits for the names that they have here. Those that nobody knows any
-/// more become tasks of this partition that nobody knows.
+/// Replaces the names of the tasks that a task waits for by their names at the target. Unknown
+/// tasks become nonexistent tasks of this partition.
 ///
 /// # Errors
-/// The first one that is not here yet.
+/// The first awaited task that is not here yet.
 pub(super) fn rename(
     record: &mut TaskRecord,
     level: Priority,
@@ -99,9 +99,9 @@ pub(super) fn message(
     properties.insert(MOVED_FROM.to_owned(), record.id.clone());
     let own =
         properties.remove(IDEMPOTENCY_KEY).or_else(|| Some(record.key.as_ref()?.text.clone()));
-    // That of a replay is made of an id that means another task here.
+    // The key of a replay contains an id that means another task here.
     let own = own.filter(|text| !text.starts_with(KeyName::OF_REPLAYS));
-    // A text that can be no key is none to the workers either.
+    // Workers ignore an invalid key, too.
     let usable = |kind: KeyKind, text: &String| KeyName::new(kind, text.as_str()).is_ok();
     let own = own.filter(|text| usable(KeyKind::Idempotency, text));
     let dedupe = properties.get(DEDUPE_KEY).cloned().filter(|_| open && own.is_none());
@@ -126,8 +126,8 @@ pub(super) fn message(
     let deliver_at_ms = if open {
         terms.scheduled_at_ms.filter(|at_ms| *at_ms > now_ms)
     } else {
-        // Where a broker does not hold messages back a worker waits for the instant at which it
-        // starts. Should its end not be written by then, it expires.
+        // Where a broker does not hold messages back, a worker waits for the start time. If the end
+        // is not written by then, the task expires.
         let held_back_ms = now_ms.saturating_add(HELD_BACK_MS);
         properties.insert(EXPIRES_AT.to_owned(), held_back_ms.to_string());
         let starts_ms = held_back_ms.saturating_add(HELD_BACK_MS);
@@ -140,7 +140,7 @@ pub(super) fn message(
     })
 }
 
-/// What is known of the properties of a task whose message is gone.
+/// The known properties of a task whose message is gone.
 fn of_entry(record: &TaskRecord) -> PropertyMap {
     let text = |name: &str| record.entry.as_ref()?.get(name)?.as_str().map(str::to_owned);
     let known = [(TASK_KEY, text("taskKey")), (TASK_TYPE, text("taskType"))];
@@ -148,7 +148,7 @@ fn of_entry(record: &TaskRecord) -> PropertyMap {
     known.collect()
 }
 
-/// The entry of a copy on the metadata topic, if its task had one.
+/// The metadata entry of a copy, if its task had one.
 pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &MovedMarks) -> Option<Vec<u8>> {
     let mut fields: JsonFields = record.entry.as_ref()?.as_object()?.clone();
     let here = |old: &Value| {
@@ -169,7 +169,7 @@ pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &MovedMarks) -> Op
             }
         }
     }
-    // Who ran it is no worker of this queue.
+    // The task's last worker is not a worker of this queue.
     if record.state == MovedState::Open {
         if fields.get("state").and_then(Value::as_str) == Some("PROCESSING") {
             fields.insert("state".to_owned(), "FAILED".into());
@@ -191,7 +191,7 @@ pub(super) fn letter(letter: &LetterRecord, copy: TaskId, topic: &str) -> Outgoi
     }
     properties.remove(REPLAY_OF);
     properties.insert(MOVED_FROM.to_owned(), letter.task.clone());
-    // A letter without a payload is told from a mark by its flag.
+    // The null flag tells a mark from a letter without a payload.
     let payload: Bytes = letter.payload.clone();
     Outgoing {
         key: Some(copy.to_string()),

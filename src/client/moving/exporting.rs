@@ -1,4 +1,4 @@
-//! Reads all that a queue holds, as records.
+//! Reads the whole content of a queue as records.
 
 use super::ledgers::Ledger;
 use super::reading::LevelReading;
@@ -32,10 +32,10 @@ use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 
-/// Letters that are read at a time.
+/// The number of letters read per page.
 const LETTERS_AT_ONCE: usize = 1_000;
 
-/// A queue, to be read as a whole. See [`Queue::export`].
+/// An export of a whole queue. See [`Queue::export`].
 pub struct Export {
     pub(super) client: Client,
     queue: TopicNames,
@@ -56,29 +56,29 @@ impl fmt::Debug for Export {
     }
 }
 
-/// What was read.
+/// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exported {
-    /// Tasks that are to be run.
+    /// Unfinished tasks.
     pub open: u64,
-    /// Tasks that are over.
+    /// Finished tasks.
     pub over: u64,
-    /// Dead letters that nobody has handled.
+    /// Unhandled dead letters.
     pub letters: u64,
     /// Schedules.
     pub schedules: u64,
-    /// Messages that cannot be decoded: there are no records of them.
+    /// Undecodable messages; they have no records.
     pub unreadable: u64,
 }
 
 impl Queue {
-    /// Reads all that the queue holds: settings, tasks with their attempts, checkpoints, keys and
-    /// entries on the metadata topic, dead letters, schedules. Nothing is changed, but that a queue
-    /// of which no worker has ever seen the register is given one.
+    /// Opens an export of the whole queue: settings, tasks with their attempts, checkpoints, keys
+    /// and metadata entries, dead letters, schedules. It changes nothing, except that a register
+    /// that no worker has ever read gets a first entry.
     ///
-    /// Workers that go on meanwhile make the records contradict each other: pause the queue, and
-    /// wait for what runs ([`Export::until_idle`]), or take it from its workers
+    /// Records contradict each other if workers run during the export. Pause the queue first, and
+    /// either wait for running tasks ([`Export::until_idle`]) or take them from their workers
     /// ([`Export::take_running`]).
     ///
     /// # Errors
@@ -92,7 +92,8 @@ impl Queue {
         Ok(Export { client, queue, register, source, levels, count })
     }
 
-    /// Pauses the queue, lets its workers read that, and begins an [`export`](Self::export).
+    /// Pauses the queue, waits until its workers have read that, and opens an
+    /// [`export`](Self::export).
     ///
     /// # Errors
     /// As [`export`](Self::export), and when the queue cannot be paused.
@@ -103,7 +104,7 @@ impl Queue {
     }
 }
 
-/// The name of a queue that no other has: the stamp of the first entry of its register.
+/// The unique name of a queue: the stamp of the first entry of its register.
 async fn source_of(client: &Client, register: &FollowedRegister) -> Result<Stamp, MoveError> {
     if let Some(start) = register.look_at_start() {
         return Ok(start);
@@ -118,18 +119,17 @@ async fn source_of(client: &Client, register: &FollowedRegister) -> Result<Stamp
 }
 
 impl Export {
-    /// Which queue of which cluster this is: records of the same task say the same.
+    /// Identifies the queue and its cluster. All exports of a queue have the same source.
     #[must_use]
     pub fn source(&self) -> String {
         self.source.to_string()
     }
 
-    /// Hands over all records, in an order in which they can be written elsewhere. Tasks that are
-    /// still being run are records of tasks that are to be run, and their attempts count as used
-    /// up.
+    /// Writes all records, in an order in which they can be imported. Running tasks are exported as
+    /// unfinished ones, with their current attempts used up.
     ///
     /// # Errors
-    /// When a topic cannot be read, or a record was not taken.
+    /// When a topic cannot be read, or `take` fails.
     pub async fn records(
         &mut self,
         mut take: impl FnMut(ExportRecord) -> io::Result<()>,
@@ -215,8 +215,8 @@ impl Export {
         take(ExportRecord(ExportLine::Task(Box::new(TaskRecord { key, ..record }))))
     }
 
-    /// The idempotency key that a task holds. That of a dead letter's replay is made of an id that
-    /// means another task elsewhere.
+    /// The idempotency key that a task holds. The key of a dead letter's replay is left out: it
+    /// contains an id that means another task elsewhere.
     fn key_of(&self, record: &TaskRecord) -> Option<KeyRecord> {
         let task = QueueTask { level: record.level.priority(), id: record.id.parse().ok()? };
         let (name, digest) = self.register.look(|keys| {
@@ -230,7 +230,7 @@ impl Export {
         own.then(|| KeyRecord { text: name.text().to_owned(), digest })
     }
 
-    /// Tasks whose end stands on the ledger alone: their results are read there.
+    /// Tasks whose end is only on the ledger, which also has their results.
     async fn unshown(
         &self,
         reading: &LevelReading<'_>,
@@ -287,9 +287,8 @@ impl Export {
     }
 }
 
-/// Takes out of what a task waits for the tasks that have their results, and of which nothing else
-/// is known any more. Those that are over without one are unknown where the task goes, which comes
-/// to the same.
+/// Removes completed, sealed tasks from the tasks that this one waits for. Those without a result
+/// are unknown at the target, which has the same effect.
 fn forget_the_sealed(mut record: TaskRecord, ledgers: &[Ledger]) -> TaskRecord {
     let completed = |name: &DependencyName| {
         let DependencyName::Task(id) = name else { return false };
@@ -318,8 +317,8 @@ fn forget_the_sealed(mut record: TaskRecord, ledgers: &[Ledger]) -> TaskRecord {
 
 #[cfg(feature = "schedules")]
 impl Export {
-    /// A schedule without the slots that have fired here: their keys stay on this register. One
-    /// that cannot be read goes as it is.
+    /// A schedule without the slots that have already fired: their keys stay on this register. An
+    /// unreadable schedule is exported unchanged.
     fn settled(&self, name: &str, document: Bytes) -> Bytes {
         let Ok(mut schedule) = Schedule::read(&document) else { return document };
         let now_ms = self.client.wall_ms();
@@ -342,8 +341,8 @@ fn goes_on(taken: &io::Result<()>) -> ControlFlow<()> {
     if taken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-/// Gives the record of a task the entry that its worker would have shown, if this is the entry of
-/// the ledger by which it has ended.
+/// Adds the metadata entry that the worker would have shown to a task's record, if this ledger
+/// entry ended the task.
 fn add_entry(unshown: &mut HashMap<TaskId, TaskRecord>, ledger: &Ledger, message: &Message) {
     let Ok(entry) = ledger::read(message) else { return };
     let Some(record) = entry.task().and_then(|id| unshown.get_mut(&id)) else { return };

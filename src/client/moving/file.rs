@@ -1,4 +1,4 @@
-//! The file of an export, read record by record.
+//! Reads the file of an export record by record.
 
 use super::record::{EndRecord, ExportLine, ExportRecord, FORM, QueueRecord};
 use super::{MoveError, copy};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// Reads an export to its end, so that one that is cut short is refused before anything is written.
+/// Reads an export to its end, so that a truncated file is refused before anything is written.
 /// Returns its head, and the ids of its tasks.
 pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), MoveError> {
     let mut records = records(file)?;

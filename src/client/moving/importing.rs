@@ -1,4 +1,4 @@
-//! Writes what an export holds to a queue.
+//! Imports an export into a queue.
 
 use super::file::{check, records, source_of};
 use super::ledgers::Ledger;
@@ -23,31 +23,32 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-/// Tasks that are written at once.
+/// The number of tasks written together.
 const AT_ONCE: usize = 128;
 
-/// What was written.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Imported {
-    /// Tasks that are to be run.
+    /// Unfinished tasks.
     pub open: u64,
-    /// Tasks that are over.
+    /// Finished tasks.
     pub over: u64,
-    /// Tasks of the export that were here already, by an earlier import.
+    /// Tasks that an earlier import had already written.
     pub known: u64,
-    /// Those of them that had gone on where they were: their copies are now as the export says.
+    /// Those of the known tasks that had changed at the source since: their copies now match the
+    /// export.
     pub again: u64,
-    /// Tasks whose idempotency key another task holds that was begun here: that one counts, and
-    /// they have no copies.
+    /// Tasks whose idempotency key belongs to a task that was started here. That task counts, and
+    /// these have no copies.
     pub merged: u64,
     /// Dead letters.
     pub letters: u64,
     /// Schedules.
     pub schedules: u64,
-    /// Schedules that stay as they are here: there was one of this name.
+    /// Schedules that were not imported: the queue has one of the same name.
     pub kept_schedules: Vec<String>,
-    /// Tasks that were not written, and why: they are still where they were.
+    /// Tasks that were not written, and why: they are still at the source.
     pub unmoved: Vec<Unmoved>,
 }
 
@@ -55,22 +56,23 @@ pub struct Imported {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unmoved {
-    /// Its id where it was exported.
+    /// Its id at the source.
     pub task: String,
-    /// Why not.
+    /// Why it was not written.
     pub cause: String,
 }
 
 impl Queue {
-    /// Writes an export to this queue, which is set up already, and pauses it meanwhile. Each task has one copy, however often the same export, or a later one of the same
-    /// queue, is imported; what was interrupted goes on.
+    /// Imports an export into this queue, which must be set up, and pauses the queue. Each task
+    /// gets one copy, however often the same export, or a later one of the same queue, is imported.
+    /// A repeated import resumes an interrupted one.
     ///
-    /// The queue has the exported settings then if it had none, and is still paused:
-    /// [`resume`](crate::Queue::resume) it when the tasks are closed where they were.
+    /// If the queue had no settings it gets the exported ones. It stays paused afterwards:
+    /// [`resume`](crate::Queue::resume) it when the tasks are closed at the source.
     ///
     /// # Errors
-    /// When the file is no whole export, or a topic cannot be read or written. To import again is
-    /// safe.
+    /// When the file is not a complete export, or a topic cannot be read or written. Repeating the
+    /// import is safe.
     pub async fn import(&self, file: &Path) -> Result<Imported, MoveError> {
         let (client, queue) = (&self.client, self.existing::<MoveError>().await?);
         let (head, tasks) = check(file)?;
@@ -98,7 +100,7 @@ impl Queue {
         import.run(file).await
     }
 
-    /// Pauses the queue, and gives it the settings of the export if it has none.
+    /// Pauses the queue, and writes the settings of the export if it has none.
     async fn pause_for(&self, head: &QueueRecord) -> Result<(), MoveError> {
         let stands = self.settings().await?;
         if stands.version > 0 {
@@ -119,14 +121,14 @@ impl Queue {
     }
 }
 
-/// The owner of what is written: the same for all moves from this source, and nobody else's.
+/// The owner of the written entries: the same for all moves from this source, and unique to them.
 fn writer_of(source: Stamp) -> EntryWriter {
     let Digest(owner) = Digest::of(format!("moved/{source}").as_bytes());
     let run = u32::try_from(system_random() >> 96).unwrap_or_default();
     EntryWriter { owner: OwnerId(owner), run }
 }
 
-/// An import under way.
+/// A running import.
 struct Import {
     client: Client,
     queue: TopicNames,
@@ -135,11 +137,11 @@ struct Import {
     writer: EntryWriter,
     levels: Vec<OpenLevel>,
     marks: MovedMarks,
-    /// Those of the export.
+    /// The tasks of the export.
     tasks: HashSet<QueueTask>,
-    /// By which messages of tasks that are over are acknowledged.
+    /// Consumers that acknowledge the messages of finished tasks.
     consumers: HashMap<TopicPartition, Box<dyn Consumer>>,
-    /// Those whose keys belong to tasks that are over here, and why they stay where they are.
+    /// Tasks whose keys belong to finished tasks here, and why they stay at the source.
     kept_out: HashMap<QueueTask, String>,
     imported: Imported,
 }
@@ -149,19 +151,19 @@ struct Copied {
     record: TaskRecord,
     old: QueueTask,
     new: QueueTask,
-    /// Some task held the key before: an earlier copy, or one of somebody else.
+    /// A task already held the key: an earlier copy, or another submitter's task.
     held: bool,
-    /// An earlier import has written it as a whole, and the task has gone on since.
+    /// An earlier import has written it completely, and the task has changed at the source since.
     again: bool,
 }
 
-/// What stands here of a task whose key somebody held before.
+/// The task here that already held the key.
 enum ExistingTaskKind {
-    /// Its copy, which nobody else has begun.
+    /// The copy, not started by anyone else.
     Copy,
-    /// A task of somebody else, which counts in its place.
+    /// Another submitter's task, which counts in place of the copy.
     Other,
-    /// One that is over, and perhaps only because it was moved away from here.
+    /// A finished task, which may have ended only because it was moved away from here.
     Over,
 }
 
@@ -185,8 +187,8 @@ impl Import {
         Ok(self.imported)
     }
 
-    /// Writes the tasks that wait for nothing that is not here. Returns whether there were any, and
-    /// those that are left.
+    /// Writes the tasks whose awaited tasks are already here. Returns whether it wrote any, and the
+    /// rest.
     async fn tasks(&mut self, file: &Path) -> Result<(bool, Vec<Unmoved>), MoveError> {
         let (mut moved, mut unmoved, mut batch) = (false, Vec::new(), Vec::new());
         let ledgers = self.levels.first().and_then(|level| level.ledgers.first());
@@ -217,21 +219,21 @@ impl Import {
         Ok((moved, unmoved))
     }
 
-    /// Writes tasks as a whole: message, past, entry on the metadata topic, and last the mark.
+    /// Writes tasks completely: message, past, metadata entry, and finally the mark.
     async fn write(&mut self, batch: Vec<(QueueTask, TaskRecord)>) -> Result<(), MoveError> {
         let (mut copied, mut marks) = (Vec::new(), Vec::new());
         let mut taken = HashSet::new();
         for it in self.submit(batch).await? {
             if !it.again && (self.marks.is_taken(it.new) || !taken.insert(it.new)) {
-                // It has lost its key to that one, or waits behind it. Whoever works where it is
-                // sees to that.
+                // The task has lost its key to the other one, or waits behind it. The workers at
+                // the source handle that.
                 let cause = format!("task {}, which was moved as well, holds its key", it.new);
                 self.kept_out.insert(it.old, cause);
                 continue;
             }
             let over = it.record.state != MovedState::Open;
             let found = self.found(&it).await?;
-            // A letter would be one of somebody else's task.
+            // The letter would belong to another submitter's task.
             let letter = matches!(found, ExistingTaskKind::Other);
             let epoch = Epoch(if over { 0 } else { it.record.epoch });
             let mark = (it.old, MovedMark { to: it.new, over, letter, epoch, closed: false });
@@ -265,7 +267,7 @@ impl Import {
         Ok(())
     }
 
-    /// What stands here of a task that was submitted.
+    /// Which task holds the key of a submitted copy.
     async fn found(&mut self, it: &Copied) -> Result<ExistingTaskKind, MoveError> {
         let (owner, over) = (self.writer.owner, it.record.state != MovedState::Open);
         let ledger = self.ledger(it.new.lane()).await?;
@@ -282,7 +284,7 @@ impl Import {
         })
     }
 
-    /// Submits all of them, those with an order one after the other.
+    /// Submits all tasks; ordered ones one after the other.
     async fn submit(&self, batch: Vec<(QueueTask, TaskRecord)>) -> Result<Vec<Copied>, MoveError> {
         let (ordered, others): (Vec<_>, Vec<_>) =
             batch.into_iter().partition(|(_, record)| copy::is_ordered(record));
@@ -312,7 +314,7 @@ impl Import {
         Ok(Copied { new, record, old, held, again: false })
     }
 
-    /// The level of the task that holds a key may be another one.
+    /// The task that holds a key may be on another level.
     fn level_of(&self, topic: &str, old: QueueTask) -> Result<Priority, MoveError> {
         for level in ExportLevel::ALL {
             let names = self.client.level_names(&self.queue, level.priority())?;
@@ -348,7 +350,7 @@ impl Import {
         Ok(())
     }
 
-    /// The ledger of a lane.
+    /// The ledger of a level's partition.
     async fn ledger(
         &mut self,
         (priority, index): (Priority, i32),
@@ -372,7 +374,7 @@ impl Import {
         found.ok_or_else(gone)
     }
 
-    /// Shows what the metadata topic showed of each.
+    /// Publishes the metadata entries of the copies.
     async fn show(&mut self, copied: &[Copied]) -> Result<(), MoveError> {
         let mut shown = Vec::new();
         for it in copied {
@@ -396,8 +398,7 @@ impl Import {
         Ok(())
     }
 
-    /// Acknowledges the messages of those that are over. Where that fails a worker does it when the
-    /// message is delivered.
+    /// Acknowledges the messages of finished tasks. If that fails, a worker does it on delivery.
     async fn acknowledge(&mut self, copied: &[Copied]) {
         let ordered = self.client.queue(&*self.queue.task).settings().await;
         let ordered = ordered.is_ok_and(|it| it.settings.order.is_some());
@@ -431,7 +432,7 @@ impl Import {
     async fn letters(&mut self, file: &Path) -> Result<(), MoveError> {
         for record in records(file)? {
             let ExportLine::Letter(letter) = record? else { continue };
-            // The letters of all levels are on one topic, and name the task's.
+            // The letters of all levels are on one topic, and each names its task's level.
             let Some((old, mark)) = self.of_letter(&letter.task) else {
                 let cause = "its dead letter is of a task that is not here".to_owned();
                 self.imported.unmoved.push(Unmoved { task: letter.task, cause });
@@ -461,8 +462,8 @@ impl Import {
         })
     }
 
-    /// Writes schedules that are not here. Slots that have fired do not fire again: none before the
-    /// last one of which a task was exported.
+    /// Writes schedules that are not here yet. No slot fires again: none up to the last slot of
+    /// which a task was exported.
     async fn schedules(&mut self, file: &Path) -> Result<(), MoveError> {
         for record in records(file)? {
             let ExportLine::Schedule(schedule) = record? else { continue };
@@ -483,8 +484,7 @@ impl Import {
     }
 }
 
-/// The entry of a task as JSON, to be changed field by field: what a later version has written
-/// stays.
+/// A task's entry as JSON, changed field by field: fields of later versions stay.
 pub(super) type JsonFields = serde_json::Map<String, Value>;
 
 /// Properties of a message.

@@ -1,5 +1,4 @@
-//! A partition of a ledger that is written to for many tasks at once, and read back: what became of
-//! each entry.
+//! Writes entries of many tasks to a partition of a ledger, and reads back the verdict on each.
 
 use super::MoveError;
 use crate::client::Client;
@@ -18,18 +17,18 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long own entries are waited for.
+/// How long to wait until own entries are read back.
 const READ_BACK_MAX: Duration = Duration::from_secs(30);
 
-/// What the ledger says of a task that is not over by a seal.
+/// The state of an unsealed task on the ledger.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownTask {
     pub(super) fold: TaskFold,
-    /// When it was claimed first, as far as that is still known.
+    /// When it was first claimed, if still known.
     pub(super) claimed_ms: u64,
-    /// The last claim that was accepted.
+    /// The last accepted claim.
     pub(super) claim: Option<Claim>,
-    /// The content of the last entry that has parked it.
+    /// The content of the last entry that parked it.
     pub(super) waits: Option<String>,
     pub(super) checkpoint: Option<Bytes>,
     /// It was closed here because it was moved.
@@ -42,7 +41,7 @@ pub(super) struct Ledger {
     follower: WholeFollower,
     pub(super) tasks: HashMap<TaskId, KnownTask>,
     pub(super) sealed: EntrySet,
-    /// Own entries that are not read back, or were, and what came of them.
+    /// Own entries, and their verdicts once they are read back.
     awaited: HashMap<OnceKey, Option<Verdict>>,
 }
 
@@ -68,7 +67,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What is known of a task.
+    /// A task's fold.
     pub(super) fn fold(&self, id: TaskId) -> TaskFold {
         if self.sealed.get(id.entry_id()).is_some() {
             return TaskFold::SEALED;
@@ -76,18 +75,18 @@ impl Ledger {
         self.tasks.get(&id).map(|task| task.fold).unwrap_or_default()
     }
 
-    /// How many tasks are being run.
+    /// The number of running tasks.
     pub(super) fn running(&self) -> usize {
         self.running_tasks().count()
     }
 
-    /// The tasks that are being run.
+    /// The running tasks.
     pub(super) fn running_tasks(&self) -> impl Iterator<Item = TaskId> {
         let running = self.tasks.iter().filter(|(_, task)| task.fold.phase == Phase::Running);
         running.map(|(id, _)| *id)
     }
 
-    /// Takes what comes next. Returns whether that was the end that the ledger had at first.
+    /// Reads the next messages. Returns whether this reached the end that the ledger had at first.
     pub(super) async fn read(&mut self) -> Result<bool, MoveError> {
         match self.follower.next().await {
             Ok(TopicReadEvent::ToEnd) => return Ok(true),
@@ -100,8 +99,7 @@ impl Ledger {
         Ok(false)
     }
 
-    /// Publishes entries of tasks, those of each task in this order, and says what the fold makes
-    /// of each.
+    /// Publishes entries, in this order per task, and returns the fold's verdict on each.
     pub(super) async fn write(
         &mut self,
         client: &Client,
@@ -117,7 +115,7 @@ impl Ledger {
             let sent = wave.into_iter().map(|entry| publishers.publish(&self.place, entry));
             for sent in join_all(sent).await {
                 match sent {
-                    // Whether an entry of unknown fate is stored is read.
+                    // If the fate of an entry is unknown, reading back tells whether it is stored.
                     Ok(_) | Err(PublishFailure::Sent(_)) => {}
                     Err(PublishFailure::NotSent(error)) => return Err(error.into()),
                 }
@@ -160,8 +158,8 @@ impl Ledger {
     }
 }
 
-/// The first entries of all tasks, then their second ones, and so on: what is published together
-/// comes in any order.
+/// The first entries of all tasks, then their second ones, and so on: entries published together
+/// may be stored in any order.
 fn waves(entries: Vec<(OnceKey, Outgoing)>) -> Vec<Vec<Outgoing>> {
     let (mut waves, mut before) = (Vec::<Vec<Outgoing>>::new(), HashMap::<TaskId, usize>::new());
     for (key, entry) in entries {

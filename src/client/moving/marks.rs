@@ -1,4 +1,5 @@
-//! Which tasks of another queue are here, and by which ids: marks on the register, one for each.
+//! Which tasks of another queue were moved here, and their new ids: marks on the register, one per
+//! task.
 
 use super::MoveError;
 use super::record::{MovedState, TaskRecord};
@@ -14,34 +15,34 @@ use longhaul_core::register;
 use longhaul_core::task::TaskId;
 use std::collections::{HashMap, HashSet};
 
-/// What a mark says of a task of the source.
+/// The content of a mark about a task of the source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MovedMark {
-    /// The task here.
+    /// The task's copy here.
     pub(super) to: QueueTask,
-    /// It was over when it was moved.
+    /// It was finished when it was moved.
     pub(super) over: bool,
     /// Its dead letter is here.
     pub(super) letter: bool,
-    /// The last of its epochs that had come to an end when it was copied. As long as it is in this
-    /// epoch nothing has happened to it since.
+    /// The last epoch finished when it was copied. While the task is in this epoch, it has not
+    /// changed.
     pub(super) epoch: Epoch,
-    /// It is closed where it was.
+    /// It is closed at the source.
     pub(super) closed: bool,
 }
 
 impl MovedMark {
-    /// Whether a task of somebody else has taken the place of one that was not over.
+    /// Whether another submitter's task replaces this unfinished one.
     pub(super) const fn is_merged(self) -> bool {
         self.letter && !self.over
     }
 
-    /// Whether the task may have gone on where it was since it was copied.
+    /// Whether the task may have changed at the source since it was copied.
     const fn is_open(self) -> bool {
         !self.over && !self.closed
     }
 
-    /// Whether a record says what has happened to the task since it was copied.
+    /// Whether the record is newer than the copy.
     pub(super) fn is_behind(self, record: &TaskRecord) -> bool {
         let is_later = record.state != MovedState::Open || record.epoch > self.epoch.0;
         self.is_open() && !self.is_merged() && is_later
@@ -53,12 +54,12 @@ impl MovedMark {
 pub(super) struct MovedMarks {
     source: Stamp,
     here: HashMap<QueueTask, MovedMark>,
-    /// The tasks here that have taken the place of one.
+    /// The copies here.
     taken: HashSet<QueueTask>,
 }
 
 impl MovedMarks {
-    /// Reads those that stand there.
+    /// Reads the marks on a register.
     pub(super) async fn read(
         logs: &Logs,
         queue: &TopicNames,
@@ -76,12 +77,12 @@ impl MovedMarks {
         Ok(Self { source, here, taken })
     }
 
-    /// The task here.
+    /// The copy of a task.
     pub(super) fn get(&self, task: QueueTask) -> Option<QueueTask> {
         self.mark(task).map(|mark| mark.to)
     }
 
-    /// Whether a task here has taken the place of one already.
+    /// Whether a task here is already a copy.
     pub(super) fn is_taken(&self, to: QueueTask) -> bool {
         self.taken.contains(&to)
     }
@@ -90,7 +91,7 @@ impl MovedMarks {
         self.here.get(&task).copied()
     }
 
-    /// All tasks that are here, and may still be run where they were.
+    /// All copied tasks that may still run at the source.
     pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, MovedMark)> {
         let open = self.here.iter().filter(|(_, mark)| mark.is_open());
         open.map(|(task, mark)| (*task, *mark))
@@ -141,9 +142,9 @@ async fn each(
 }
 
 impl Queue {
-    /// The tasks of the queue that have taken the place of one with this id, which was moved here:
-    /// one as a rule, several where queues were moved here in which the same id meant different
-    /// tasks. It reads the register.
+    /// Returns the copies in this queue of tasks with this old id. It is usually one; there are
+    /// several if queues were moved here in which the same id meant different tasks. Reads the
+    /// register.
     ///
     /// # Errors
     /// When the register cannot be read.

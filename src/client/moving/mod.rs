@@ -1,10 +1,9 @@
-//! Moves a queue to another cluster, or from the embedded broker to one: what it holds is read
-//! ([`Queue::export`]), written to another place ([`Queue::import`]), and closed where it was
-//! ([`Queue::close_moved`]).
+//! Moves a queue to another cluster, or from the embedded broker to a cluster, in three steps: read
+//! its content ([`Queue::export`]), write it to the target ([`Queue::import`]), and close it at the
+//! source ([`Queue::close_moved`]).
 //!
-//! A task's id is that of its message, so a copy has another one. Of each task that is known at the
-//! source, whether it is over or not, one task comes at the target:
-//!
+//! A task's id is that of its message, so a copy has another id. Every task that the source knows,
+//! finished or not, appears exactly once at the target:
 //! | of the task | at the target | by |
 //! |---|---|---|
 //! | message | a message with the same payload and properties; of one that is over an empty one, which is held back and acknowledged at once | its idempotency key or, if it has none, `moved/<source>/<old id>`: however often it is written, one task comes of it |
@@ -14,13 +13,13 @@
 //! | dead letter | the same under the new id | |
 //! | old id | on the register: `moved/<source>/<old id>` with the new one | a [mark](marks), written last, so that whoever begins again knows what is done |
 //!
-//! Both queues are paused meanwhile: the source, so that nothing begins which is copied, and the
-//! target, so that nothing begins before its past is written. What decides that a task is not run
-//! twice is the ledger of the source: there it is closed, before the target goes on, if it is still
-//! in the epoch that was copied. One that has gone on since, because a worker read the pause late
-//! or somebody resumed the queue between two runs, is left alone and copied again, and the target
-//! waits. A step that was interrupted is done again as a whole; each entry is one that may be
-//! written twice, or is known by the mark.
+//! Both queues are paused during the move: the source, so that no copied task starts there, and the
+//! target, so that no task starts before its past is written. The ledger of the source decides that
+//! a task does not run twice: before the target resumes, the task is closed there, if it is still
+//! in the epoch that was copied. A task may have changed since, because a worker read the pause
+//! late or the queue was resumed between two runs. Such a task is left alone and copied again, and
+//! the target waits. An interrupted step is repeated as a whole; each entry may be written twice,
+//! or is recognized by the mark.
 
 mod closing;
 mod copy;
@@ -58,38 +57,37 @@ use record::ExportLevel;
 use std::io;
 use std::time::Duration;
 
-/// What is done where a task was, in the words of entries by operators.
+/// The operator action of entries that close tasks at the source.
 const MOVE: &str = "move";
 
-/// What is done where it goes: it may be moved on from there.
+/// The operator action of entries at the target; it differs, so that copies can be moved on.
 const IMPORT: &str = "import";
 
-/// Tasks that are closed, or taken from their workers, at once.
+/// The number of tasks closed, or taken from their workers, together.
 const CLOSED_AT_ONCE: usize = 256;
 
-/// Within this time workers have read that their queue is paused, which takes them milliseconds.
-/// One that has not, and begins a copy before its past is written, makes the import fail, and the
-/// next one takes the copy as it is then.
+/// The time after which all workers have read the pause; it takes them milliseconds. If a slower
+/// worker starts a copy before its past is written, the import fails, and the next import handles
+/// the copy as it is then.
 const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
-/// Why a queue was not moved as a whole. What was done stays done, and the same once more goes on
-/// with it.
+/// Why a queue was not moved completely. Finished steps are kept; repeating the call continues.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
     /// The topic's name is not usable.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// The task topic has partitions that the ledger has not.
+    /// The task topic has partitions that the ledger does not have.
     #[error(transparent)]
     Partitions(TaskViewError),
-    /// A broker cannot be reached, or keeps us out.
+    /// A broker cannot be reached, or denies access.
     #[error("a broker cannot be used")]
     Transport(#[from] TransportError),
     /// The file of the export cannot be read or written.
     #[error("the export cannot be read or written")]
     File(#[from] io::Error),
-    /// The export is not one, or was written by a newer version.
+    /// The file is not an export, or was written by a newer version.
     #[error("not an export that this version can read: {0}")]
     Form(String),
     /// Settings or schedules cannot be read or written.
@@ -103,18 +101,17 @@ pub enum MoveError {
     Submit {
         /// Its id at the source.
         task: String,
-        /// Why not.
+        /// Why it cannot be submitted.
         #[source]
         error: SubmitError,
     },
-    /// A copy cannot be deleted whose task has ended at the source.
+    /// The copy of a task that has ended at the source cannot be deleted.
     #[error("a copy cannot be deleted")]
     Delete(#[from] OperatorError),
     /// An entry has no receipt.
     #[error("an entry was not stored: {0}")]
     NotStored(String),
-    /// Somebody has begun a task while its past was written, or has taken a task while it was
-    /// closed.
+    /// A task was started while its past was written, or claimed while it was closed.
     #[error("{0}")]
     Busy(String),
 }
@@ -146,7 +143,7 @@ struct OpenLevel {
 }
 
 impl Client {
-    /// Opens the ledgers of the levels that a queue has.
+    /// Opens the ledgers of the queue's existing levels.
     async fn open_levels(&self, queue: &TopicNames) -> Result<Vec<OpenLevel>, MoveError> {
         let mut open = Vec::new();
         for level in ExportLevel::ALL {

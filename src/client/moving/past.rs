@@ -1,4 +1,4 @@
-//! What is written on the ledger for the copy of a task: its past, or its end. Pure.
+//! The ledger entries for the copy of a task: its past, or its end. Pure.
 
 use super::MoveError;
 use super::record::{MovedState, TaskRecord};
@@ -8,15 +8,15 @@ use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul_core::task::{TaskId, TaskMetadata};
 
-/// Entries of one task, each with its key and what its body holds.
+/// The entries of one task, each with its key and the content of its body.
 pub(super) type TaskEntries = Vec<(OnceKey, Entry, Bytes)>;
 
-/// As whom entries are written. The owner id is that of all moves from the same source, so that one
-/// which was interrupted goes on as itself.
+/// The writer of entries. All moves from the same source have the same owner id, so that a repeated
+/// move continues as the same owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryWriter {
     pub(super) owner: OwnerId,
-    /// Drawn anew for each run: a key is used by one publish.
+    /// Random per run, since each key may be published only once.
     pub(super) run: u32,
 }
 
@@ -27,12 +27,11 @@ impl EntryWriter {
     }
 }
 
-/// What is to be written for a copy, of which the ledger says this. What an earlier run has written
-/// is written again, since the task may have gone on where it was: the last attempt and checkpoint
-/// count.
+/// The entries to write for a copy with this fold. Entries of an earlier run are written again,
+/// since the task may have changed at the source: the last attempt and checkpoint count.
 ///
 /// # Errors
-/// When somebody else has begun it.
+/// When someone else has started the copy.
 pub(super) fn entries(
     record: &TaskRecord,
     copy: (TaskId, &TaskFold),
@@ -64,8 +63,8 @@ pub(super) fn entries(
     };
     let mut entries = Vec::new();
     let mut used = fold.attempt;
-    // An earlier run was interrupted behind its claim: what it was about to write may not be true
-    // any more.
+    // An earlier run was interrupted after its claim. Its further entries may be outdated, so the
+    // attempt is released.
     if fold.phase == Phase::Running {
         let key = writer.key(id, fold.epoch, 4);
         let outcome = Outcome::Released(NextAttempt::default());
@@ -79,7 +78,7 @@ pub(super) fn entries(
         Some(_) => attempt,
     };
     let (key, kind) = (writer.key(id, epoch, 1), closing.unwrap_or(ClaimKind::Run));
-    // Readers take a base from no claim but one that runs.
+    // Readers take a base only from a claim that runs.
     let has_base = closing.is_none() && record.claimed > 0;
     let base = has_base.then_some(Base { created_ms: record.claimed });
     let claim = Claim { base, limits: record.limits.into(), ..Claim::plain(key, attempt, kind) };
@@ -104,7 +103,7 @@ pub(super) fn entries(
     Ok(entries)
 }
 
-/// Whether a copy has no past that its message does not say.
+/// Whether a copy has no past beyond its message.
 const fn is_new(record: &TaskRecord) -> bool {
     matches!(record.state, MovedState::Open)
         && record.attempts == 0
@@ -139,7 +138,7 @@ mod tests {
         TaskRecord { attempts, claimed: 5_000, ..TaskRecord::new(ID, ExportLevel::Normal, state) }
     }
 
-    /// Folds what is written, after so much of it was written by a run that was interrupted.
+    /// Folds all entries after an interrupted run has written the first ones.
     fn folded(record: &TaskRecord, interrupted_after: usize) -> TaskFold {
         let mut fold = TaskFold::default();
         let first = entries(record, (ID, &fold), WRITER, 10_000).unwrap();
@@ -190,8 +189,8 @@ mod tests {
         }
     }
 
-    /// The move was interrupted behind the past of a task, which ended where it was before the next
-    /// one began.
+    /// The move is interrupted after a task's past is written, and the task ends at the source
+    /// before the next run.
     #[test]
     fn the_copy_of_a_task_that_has_ended_since_is_closed() {
         for written in 1..3 {
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    /// The task went on where it was after its past had been written, or a part of it.
+    /// The task continues at the source after all or a part of its past was written.
     #[test]
     fn the_past_is_that_of_the_last_record() {
         for written in 0..4 {

@@ -1,5 +1,5 @@
-//! What is known of the tasks of one partition, from its ledger, its metadata topic and its task
-//! topic. Pure: messages go in, records come out.
+//! The state of the tasks of one partition, from its ledger, its metadata topic and its task topic.
+//! Pure: takes messages, gives records.
 
 use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub(super) struct LevelReading<'a> {
     level: ExportLevel,
     ledger: &'a Ledger,
-    /// Where the last entry of each task lies on the metadata topic.
+    /// The position of each task's last entry on the metadata topic.
     shown: HashMap<TaskId, Position>,
-    /// Those that are over, as the metadata topic says.
+    /// The finished tasks, by the metadata topic.
     pub(super) over: HashSet<TaskId>,
-    /// The entries of those that are not.
+    /// The entries of the unfinished ones.
     entries: HashMap<TaskId, Value>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> LevelReading<'a> {
         self.ledger.place.partition
     }
 
-    /// Takes a message of the metadata topic, in the first reading.
+    /// Reads a message of the metadata topic in the first pass.
     pub(super) fn locate(&mut self, message: &Message) {
         let Some(id) = id_of_entry(message) else { return };
         if message.null || message.payload.is_empty() {
@@ -45,7 +45,8 @@ impl<'a> LevelReading<'a> {
         }
     }
 
-    /// Takes the same message again: the record of a task that is over, if this is its last entry.
+    /// Reads the same message in the second pass: returns the record of a finished task, if this is
+    /// its last entry.
     pub(super) fn over(&mut self, message: &Message) -> Option<TaskRecord> {
         let id = id_of_entry(message)?;
         if self.shown.get(&id) != Some(&message.position) {
@@ -80,7 +81,7 @@ impl<'a> LevelReading<'a> {
         })
     }
 
-    /// Tasks that are over, as the ledger says, and that the metadata topic does not show.
+    /// Finished tasks on the ledger that the metadata topic does not show.
     pub(super) fn unshown(&self) -> HashMap<TaskId, TaskRecord> {
         let unshown =
             self.ledger.tasks.iter().filter(|(id, it)| !it.moved && !self.over.contains(id));
@@ -92,7 +93,7 @@ impl<'a> LevelReading<'a> {
         unshown.filter_map(record).collect()
     }
 
-    /// Takes a message of the task topic: the record of a task that is not over.
+    /// Reads a message of the task topic: returns the record of an unfinished task.
     pub(super) fn open(&mut self, message: &Message) -> Option<TaskRecord> {
         let id = TaskId::new(message.position, self.partition());
         if message.replicated_from.is_some()
@@ -106,7 +107,7 @@ impl<'a> LevelReading<'a> {
         let mut properties = message.properties.to_map();
         let published = message.publish_time_ms;
         absolute(&mut properties, published);
-        // One that is taken from its worker has used up its attempt.
+        // A task that was taken from its worker has used up its attempt.
         let waiting = fold.phase == Phase::Retry && !fold.is_offered();
         let epoch = fold.epoch.0.saturating_sub(u32::from(fold.phase == Phase::Running));
         Some(TaskRecord {
@@ -127,7 +128,7 @@ impl<'a> LevelReading<'a> {
     }
 }
 
-/// How a task has ended, as the ledger says; `None` if it has not, or that is not known.
+/// How a task ended, by the ledger; `None` if it has not ended, or that is unknown.
 const fn state_of(fold: &TaskFold) -> Option<MovedState> {
     match fold.phase {
         Phase::Completed => Some(MovedState::Completed),
@@ -145,7 +146,7 @@ fn id_of_entry(message: &Message) -> Option<TaskId> {
     message.key.as_deref()?.parse().ok()
 }
 
-/// Of a task that is to be run the message has the payload.
+/// Removes the payload: for a task that is to run, the message carries it.
 fn without_payload(mut entry: Value) -> Value {
     if let Some(fields) = entry.as_object_mut() {
         fields.remove("task");
@@ -153,8 +154,8 @@ fn without_payload(mut entry: Value) -> Value {
     entry
 }
 
-/// A delay counts from when the message was published, which is another time for the copy. One that
-/// cannot be read stays as it is.
+/// Replaces a delay by an absolute time: a delay counts from publishing, which is later for the
+/// copy. An unreadable delay stays.
 fn absolute(properties: &mut BTreeMap<String, String>, published_ms: u64) {
     if !properties.contains_key(DELAY) {
         return;

@@ -1,8 +1,8 @@
-//! What an export holds: a line of JSON for each record. Times are in ms since the epoch, bytes are
+//! The records of an export, one line of JSON each. Times are in ms since the epoch, bytes are
 //! base64. Pure.
 //!
-//! The first record is a [`QueueRecord`], the last one an [`EndRecord`], so that a file that was
-//! cut short is noticed.
+//! The first record is a [`QueueRecord`], the last one an [`EndRecord`], so that a truncated file
+//! is detected.
 
 use bytes::Bytes;
 use longhaul_core::protocol::entry::NextAttempt;
@@ -14,10 +14,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The version of the form. A reader refuses a higher one.
+/// The version of the format. A reader refuses a higher one.
 pub(super) const FORM: u32 = 1;
 
-/// A line of an export: a queue, a task of it, a dead letter, a schedule, or the end.
+/// A line of an export: a queue, a task, a dead letter, a schedule, or the end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ExportRecord(pub(super) ExportLine);
@@ -33,17 +33,16 @@ pub(super) enum ExportLine {
     End(EndRecord),
 }
 
-/// The queue as a whole.
+/// The queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct QueueRecord {
     pub(super) form: u32,
-    /// Which queue of which cluster it is, whatever it is called there: the ids of its tasks count
-    /// with this.
+    /// Identifies the queue and its cluster, whatever its name there. Task ids are relative to it.
     pub(super) source: String,
     /// The full name of the task topic.
     pub(super) topic: String,
-    /// The document of its settings; empty if it has none.
+    /// The settings document; empty if the queue has none.
     #[serde(default, skip_serializing_if = "Bytes::is_empty", with = "base64")]
     pub(super) settings: Bytes,
 }
@@ -52,46 +51,45 @@ pub(super) struct QueueRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskRecord {
-    /// The id that it has where it was exported.
+    /// The task's id at the source.
     pub(super) id: String,
     #[serde(default, skip_serializing_if = "is_normal")]
     pub(super) level: ExportLevel,
     pub(super) state: MovedState,
-    /// When its message was published; zero if that is gone.
+    /// When its message was published; 0 if the message is gone.
     #[serde(default)]
     pub(super) published: u64,
-    /// When it was claimed first; zero if it was not.
+    /// When it was first claimed; 0 if never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) claimed: u64,
-    /// The last of its epochs that had come to an end: that of its last claim, or, of one that was
-    /// being run, the one before.
+    /// Its last finished epoch: that of its last claim, or, if it was running, the one before.
     #[serde(default, skip_serializing_if = "is_zero_32")]
     pub(super) epoch: u32,
-    /// Attempts that are used up.
+    /// The attempts used up.
     #[serde(default, skip_serializing_if = "is_zero_32")]
     pub(super) attempts: u32,
-    /// When the next attempt is due; zero: at once.
+    /// When the next attempt is due; 0 means now.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) due: u64,
-    /// Its last attempt had begun and was given back: the next one goes on with it.
+    /// The last attempt was released after its start; the next one continues it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) goes_on: bool,
-    /// Of one that waits for others since an attempt: the content of the entry that parks it.
+    /// For a task parked by an attempt: the content of the entry that parked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) waits: Option<String>,
-    /// What the last attempt wanted its successor to find.
+    /// The last attempt's checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub(super) checkpoint: Option<Bytes>,
-    /// What its message allows it, as its claims say.
+    /// The limits from its message, as on its claims.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(super) limits: LimitsRecord,
-    /// Of its message.
+    /// The message's properties.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) properties: BTreeMap<String, String>,
-    /// Of its message; left out of a task that is over.
+    /// The message's payload; left out for a finished task.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub(super) payload: Option<Bytes>,
-    /// The idempotency key that it holds, and the digest of its payload.
+    /// The idempotency key that it holds, with its digest of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<KeyRecord>,
     /// Its entry on the metadata topic.
@@ -99,11 +97,11 @@ pub(super) struct TaskRecord {
     pub(super) entry: Option<Value>,
 }
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum MovedState {
-    /// It is to be run.
+    /// Unfinished.
     Open,
     Completed,
     Failed,
@@ -130,7 +128,7 @@ pub(super) struct KeyRecord {
     pub(super) digest: Option<String>,
 }
 
-/// What the message of a task allows it as a whole.
+/// The limits on the whole task, from its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct LimitsRecord {
@@ -156,11 +154,11 @@ impl From<LimitsRecord> for Limits {
     }
 }
 
-/// A dead letter that nobody has handled.
+/// An unhandled dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LetterRecord {
-    /// The task, where it was exported.
+    /// The task's id at the source.
     pub(super) task: String,
     pub(super) properties: BTreeMap<String, String>,
     #[serde(with = "base64")]
@@ -172,12 +170,12 @@ pub(super) struct LetterRecord {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ScheduleRecord {
     pub(super) name: String,
-    /// Its document.
+    /// The schedule's document.
     #[serde(with = "base64")]
     pub(super) document: Bytes,
 }
 
-/// How many records there are.
+/// The numbers of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EndRecord {
@@ -193,7 +191,7 @@ impl fmt::Display for EndRecord {
     }
 }
 
-/// The level of the queue that a task was submitted to.
+/// The priority level that a task was submitted to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum ExportLevel {
@@ -224,7 +222,7 @@ impl ExportLevel {
 }
 
 impl TaskRecord {
-    /// One of which nothing else is known.
+    /// A record with only these fields set.
     pub(super) fn new(id: TaskId, level: ExportLevel, state: MovedState) -> Self {
         Self {
             id: id.to_string(),
@@ -246,7 +244,7 @@ impl TaskRecord {
         }
     }
 
-    /// When its next attempt is due.
+    /// The next attempt, relative to `now_ms`.
     pub(super) const fn next_attempt(&self, now_ms: u64) -> NextAttempt {
         if self.waits.is_some() {
             NextAttempt::PARKED

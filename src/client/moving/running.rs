@@ -1,5 +1,4 @@
-//! What becomes of tasks that run when their queue is moved: they are waited for, or taken from
-//! their workers.
+//! Running tasks of a queue that is moved: wait for them, or take them from their workers.
 
 use super::exporting::Export;
 use super::ledgers::Ledger;
@@ -18,14 +17,14 @@ use std::time::Duration;
 use tokio::time::timeout_at;
 
 impl Export {
-    /// How many tasks are being run, as far as was read.
+    /// The number of running tasks, as far as the ledgers were read.
     #[must_use]
     pub fn running(&self) -> usize {
         self.levels.iter().flat_map(|level| &level.ledgers).map(Ledger::running).sum()
     }
 
-    /// Waits until no task is being run, for so long at the most. Returns how many still are. In a
-    /// queue that is not paused others may begin.
+    /// Waits until no task runs, up to this limit. Returns how many still run. Unless the queue is
+    /// paused, more tasks may start.
     ///
     /// # Errors
     /// When a ledger cannot be read.
@@ -44,9 +43,9 @@ impl Export {
         Ok(self.running())
     }
 
-    /// Takes the tasks that run from their workers, as [`force_release`](crate::Queue::force_release)
-    /// does: their attempts count, and the next ones go on from their checkpoints. Returns how many
-    /// were taken. In a queue that is not paused they begin again.
+    /// Takes running tasks from their workers, like [`force_release`](crate::Queue::force_release):
+    /// their attempts count, and the next attempts start from their checkpoints. Returns how many
+    /// were taken. Unless the queue is paused, they start again.
     ///
     /// # Errors
     /// When a ledger cannot be read or written.
@@ -61,8 +60,7 @@ impl Export {
                         tasks.iter().filter_map(|id| release(&client, ledger, &names.task, *id));
                     let entries: Vec<_> = entries.flatten().collect();
                     let verdicts = ledger.write(&client, entries).await?;
-                    // Where its worker was faster with the end of the task both entries are
-                    // ignored.
+                    // If the worker ended the task first, both entries are ignored.
                     let released: HashSet<TaskId> = verdicts
                         .into_iter()
                         .filter(|(_, verdict)| *verdict == Verdict::Accepted)
@@ -89,7 +87,7 @@ fn release(
     let task = TaskRef { topic: topic.to_owned(), id };
     let [claim_key, key] = [(); 2].map(|()| client.inner.operator.key(&task, next.epoch));
     let claim = Claim::plain(claim_key, next.attempt, next.kind);
-    // What the message allows stands on the claims, so that it is known without the message.
+    // A claim carries the limits of the message, so that readers need not read the message.
     let claim = known.claim.map_or(claim, |last| {
         let Claim { batch_size, limits, gives, .. } = last;
         Claim { batch_size, limits, gives, ..claim }

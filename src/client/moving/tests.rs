@@ -22,11 +22,10 @@ use std::time::Duration;
 const FROM: &str = "here";
 const TO: &str = "there";
 
-/// What the processors of both queues have done: which payload was begun at which attempt, with
-/// which checkpoint.
+/// The runs of both queues' processors: payload → (queue, attempt, checkpoint).
 type Runs = Arc<Mutex<BTreeMap<String, Vec<(String, u32, Option<String>)>>>>;
 
-/// Two queues of one broker: what is moved does not know that.
+/// Two queues of one broker; a move treats them like queues of two clusters.
 struct Stage {
     engine: TestEngine,
     runs: Runs,
@@ -60,7 +59,7 @@ impl Stage {
         self.engine.submit(FROM, &Text(text.to_owned()))
     }
 
-    /// One round of a move, until so many polls were made of it. `None`: it was interrupted.
+    /// One round of a move, dropped after this many polls. `None` if it was interrupted.
     fn round(&self, polls: usize) -> Option<(Exported, Imported, Closed)> {
         let moving = self.moving();
         let mut left = polls;
@@ -151,7 +150,7 @@ async fn process(
     Ok(Text(format!("{text}: done")))
 }
 
-/// Tasks in all states that a task can be in when nobody runs it.
+/// Submits tasks and brings them into every state that a task has when it does not run.
 fn fill(stage: &Stage) -> BTreeMap<&'static str, TaskRef> {
     let (engine, client) = (&stage.engine, stage.engine.client());
     let worker = stage.worker(FROM);
@@ -185,11 +184,11 @@ fn fill(stage: &Stage) -> BTreeMap<&'static str, TaskRef> {
     tasks
 }
 
-/// What must hold when a move has come to its end, however often it was begun.
+/// Checks the result of a finished move, however often it was begun.
 fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
     let (engine, client) = (&stage.engine, stage.engine.client());
     let here = |text: &str| stage.here(&tasks[text]);
-    // Where they were nothing is left to run, and where they are each task stands once.
+    // Nothing is left to run at the source, and each task is at the target once.
     assert!(stage.statuses(FROM).values().all(|status| status.is_terminal()));
     let copies: BTreeSet<TaskId> = tasks.keys().map(|text| here(text).id).collect();
     assert_eq!(copies.len(), tasks.len());
@@ -219,7 +218,7 @@ fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
         let result: Text = engine.wait(&here(text)).unwrap();
         assert_eq!(result.0, format!("{text}: done"));
     }
-    // What an interrupted move has published without binding it is closed as the duplicate of a
+    // Messages that an interrupted move published without a bind are closed as duplicates of a
     // copy, or held back and expired.
     engine.advance(Duration::from_secs(60));
     for (id, status) in stage.statuses(TO) {
@@ -230,7 +229,8 @@ fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
         let again = client.submission(TO, &Text(text.to_owned())).idempotency_key(key).strict();
         assert_eq!(engine.run(again.send()).unwrap(), here(text), "{text}");
     }
-    // Longer than ends are kept on the ledger: what was held back is delivered, and nobody runs it.
+    // After the ledger has forgotten the ends, held-back messages are delivered, and none of them
+    // runs.
     engine.advance(Duration::from_secs(30 * 3600));
     for (text, runs) in [
         ("a", vec![(FROM, 1, None)]),
@@ -267,15 +267,15 @@ fn a_queue_is_moved_as_a_whole() {
     assert_eq!((imported.open, imported.over, imported.letters), (6, 5, 1));
     assert_eq!((imported.known, &*imported.unmoved), (0, &[][..]));
     assert_eq!(closed, Closed { closed: 6, ..Closed::default() });
-    // Once more nothing is left to do.
+    // A second round has nothing to do.
     let (_, imported, closed) = stage.round(usize::MAX).unwrap();
     assert_eq!((imported.open, imported.over, imported.letters), (0, 0, 0));
     assert_eq!(closed, Closed::default());
     judge(&stage, &tasks);
 }
 
-/// The move is dropped after its first poll, its second, and so on, and begun again: each time as a
-/// whole, by a client that remembers nothing but what the brokers say.
+/// The move is dropped after 1 poll, 8 polls and so on, and started again as a whole, by a client
+/// whose only state is that of the brokers.
 #[test]
 fn a_move_that_is_interrupted_anywhere_is_done_by_the_next_one() {
     let mut polls = 1;
@@ -289,14 +289,14 @@ fn a_move_that_is_interrupted_anywhere_is_done_by_the_next_one() {
         if done {
             break;
         }
-        // Near each step, and a few in between.
+        // Every step is hit, and some points between.
         polls += 7;
     }
     assert!(polls > 50, "the move has few steps: {polls}");
 }
 
-/// Claims and outcomes of 128 tasks were published together, and with so many an outcome came
-/// before its claim.
+/// Entries of one task must be ordered: with 128 tasks published together, an outcome came before
+/// its claim.
 #[test]
 fn many_tasks_are_moved_at_once() {
     let stage = Stage::new();
@@ -327,8 +327,8 @@ fn by_file(stage: &Stage, from: &str, to: &str) -> (Exported, Imported) {
     })
 }
 
-/// What a move writes at the target had the same mark as what it closes at the source, so that
-/// copies were left out when they were moved on.
+/// The mark of imported copies differs from that of closed tasks; otherwise a further move would
+/// leave copies out.
 #[test]
 fn copies_are_moved_on() {
     let stage = Stage::new();
@@ -339,8 +339,8 @@ fn copies_are_moved_on() {
     assert_eq!((imported.open, imported.over, imported.letters), (6, 5, 1));
 }
 
-/// A task with a key would have been taken for the one that was moved away from here, which is
-/// closed: it would have been closed in the other place, too, and run nowhere.
+/// A task whose key belongs to a task that was moved away from here must not be merged with it: it
+/// would be closed in the other place, too, and run nowhere.
 #[test]
 fn a_key_that_a_task_here_holds_keeps_a_task_out_that_would_be_lost() {
     let stage = Stage::new();
@@ -348,7 +348,7 @@ fn a_key_that_a_task_here_holds_keeps_a_task_out_that_would_be_lost() {
     stage.round(usize::MAX).unwrap();
     let (exported, back) = by_file(&stage, TO, FROM);
     assert_eq!((exported.open, back.open, back.over, back.merged), (6, 4, 4, 1), "{back:?}");
-    // Nobody has released the dedupe key, as no worker has seen to the end of its task.
+    // The dedupe key is not released: no worker has processed the end of its task.
     let mut unmoved: Vec<_> = back.unmoved.iter().map(|it| it.task.clone()).collect();
     let mut expected = ["keyed and new", "deduped"].map(|it| stage.here(&tasks[it]).id.to_string());
     unmoved.sort();
@@ -360,8 +360,8 @@ fn a_key_that_a_task_here_holds_keeps_a_task_out_that_would_be_lost() {
     assert_eq!(closed.closed, 4);
 }
 
-/// Somebody has submitted with the key at the target, and that task was begun before the old one
-/// came.
+/// A task with the same key was submitted at the target and started before the old task was
+/// imported.
 #[test]
 fn a_task_whose_key_was_taken_first_makes_way() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! Who has acted upon the tasks of a queue, as far as the logs go back.
+//! Operators' actions on a queue, as far back as the logs go.
 
 use crate::client::drains::DrainRequest;
 use crate::client::history::HistoryError;
@@ -14,37 +14,36 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
-/// The most actions that are listed.
+/// The most actions listed.
 const ACTIONS_MAX: usize = 10_000;
 
-/// What somebody has done to a task from outside, or to a worker.
+/// An operator's action on a task or a worker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ActionRecord {
-    /// When it was published, in ms since the epoch by the wall clock of who did it.
+    /// When it was published, in ms since the epoch by the operator's wall clock.
     pub published_ms: u64,
-    /// The task, unless it was done to a worker.
+    /// The task; `None` for an action on a worker.
     pub task: Option<TaskId>,
-    /// The name of the worker that was drained.
+    /// The name of the drained worker.
     pub worker: Option<String>,
-    /// Who did it: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
+    /// The operator: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: String,
-    /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel` or
-    /// `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`. Whether what
-    /// was done to a task counted is in the task's [history](Queue::history).
+    /// The action: on a task `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel`
+    /// or `kill`; on its dead letter `replay`, `purge` or `expire`; on a worker `drain`. The task's
+    /// [history](Queue::history) tells whether an action on it counted.
     pub action: String,
-    /// Why, as it is shown.
+    /// The reason, as it is shown.
     pub reason: String,
-    /// The task that came of a replay.
+    /// The task that a replay submitted.
     pub replay: Option<TaskId>,
 }
 
 impl Queue {
-    /// Who has acted upon the tasks of a queue and its workers, and why: the newest `limit` actions
-    /// and at most 10,000, the oldest first. It reads the ledger, the register and the dead letters
-    /// as far as their logs go back: `TopicSettings::history_retention`. It has no time limit of
-    /// its own, and goes on when a broker that could not be reached is back: put a limit around it
-    /// with [`tokio::time::timeout`].
+    /// Lists operators' actions on the queue's tasks and workers, with their reasons: the newest
+    /// `limit` (at most 10,000), oldest first. It reads the ledger, the register and the dead
+    /// letters as far back as their logs go: `TopicSettings::history_retention`. It has no time
+    /// limit and continues after a broker outage: set one with [`tokio::time::timeout`].
     ///
     /// # Errors
     /// When the logs cannot be read.
@@ -66,7 +65,7 @@ impl Queue {
     }
 }
 
-/// The newest records.
+/// The newest actions.
 struct Newest {
     limit: usize,
     heap: BinaryHeap<Reverse<ActionRecord>>,
@@ -80,7 +79,7 @@ impl Newest {
         }
     }
 
-    /// Takes what stands on a topic without partitions, if there is one.
+    /// Reads an unpartitioned topic, if it exists.
     async fn read(
         &mut self,
         logs: &Logs,
@@ -105,7 +104,7 @@ fn of_ledger(message: &Message) -> Option<ActionRecord> {
     let (operator, action) = ledger::operator(message)?;
     let entry = ledger::read(message).ok()?;
     if matches!(&entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_))) {
-        // The second entry of a release.
+        // The second entry of a release is not an action of its own.
         return None;
     }
     let reason = ledger::content(message).unwrap_or_default();
@@ -131,7 +130,7 @@ fn of_letters(message: &Message) -> Option<ActionRecord> {
     })
 }
 
-/// A drain request: the first one of each worker counts.
+/// A drain request. Only the first one per worker counts.
 fn of_register(requests: &mut Register, message: &Message) -> Option<ActionRecord> {
     let entry = register::read(message).ok()?;
     let RegisterEntry::Document(document) = &entry else { return None };

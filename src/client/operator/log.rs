@@ -1,4 +1,4 @@
-//! What the ledger says of one task, read to its end and on from there.
+//! The ledger state of one task, read to the end and followed from there.
 
 use crate::supervise::{
     Connections, KeptFollower, SessionSupervisor, TopicReadEvent, WholeFollower, no_answer,
@@ -15,16 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the own entry is waited for.
+/// How long to wait until the own entry is read back.
 const READ_BACK_MAX: Duration = Duration::from_secs(30);
 
-/// See the module's documentation. It keeps nothing of other tasks.
+/// See the module's documentation. Keeps no state of other tasks.
 pub(super) struct TaskLog {
     follower: WholeFollower,
     topic: TopicPartition,
     id: TaskId,
     pub(super) fold: TaskFold,
-    /// As the last accepted claim says.
+    /// From the last accepted claim.
     pub(super) batch_size: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ impl TaskLog {
         Ok(log)
     }
 
-    /// Reads until an own entry comes back, and returns what the fold makes of it.
+    /// Reads until an own entry is read back, and returns the fold's verdict on it.
     pub(super) async fn verdict_of(&mut self, key: OnceKey) -> Result<Verdict, TransportError> {
         let topic = self.topic.topic.clone();
         let verdict = async {
@@ -60,8 +60,8 @@ impl TaskLog {
         timeout(READ_BACK_MAX, verdict).await.unwrap_or_else(|_| Err(no_answer(&topic)))
     }
 
-    /// Takes what comes next; `None` at the end that the ledger had at first. Says what became of
-    /// the entry of this key, if it was there.
+    /// Reads the next messages; `None` at the end that the ledger had at first. Returns the verdict
+    /// on the entry with this key, if it was among them.
     async fn read(
         &mut self,
         key: Option<OnceKey>,

@@ -1,8 +1,8 @@
-//! What operators do to tasks: close one, or take it from the worker that has it. The rules are in
+//! Operator actions on tasks: close a task, or take it from its worker. The rules are in
 //! `protocol/operator.rs`.
 //!
 //! Each action reads the ledger of the task's partition to its end, publishes a claim of the next
-//! epoch, and waits until that is read back: then it is known whether it counts.
+//! epoch, and waits until the claim is read back: then its verdict is known.
 
 mod actions;
 mod log;
@@ -33,22 +33,22 @@ use longhaul_core::task::{TaskId, WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often an action that is meant for any epoch is tried again because a worker was faster.
+/// How often an action for any epoch is retried when a worker was faster.
 const TRIES_MAX: u32 = 5;
 
-/// Why an action upon a task had no effect, or is not known to have had one.
+/// Why an action on a task had no effect, or may not have had one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperatorError {
-    /// The task's topic is not one.
+    /// The name of the task's topic is invalid.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
-    /// No message of its topic has this id, or none has it any more.
+    /// No message of its topic has this id, or the message is gone.
     #[error("no task {task}: {cause}")]
     NoSuchTask {
-        /// What was to be acted upon.
+        /// The task of the action.
         task: Box<TaskRef>,
-        /// Why it cannot be.
+        /// Why it does not exist.
         cause: String,
     },
     /// The task is over.
@@ -57,23 +57,22 @@ pub enum OperatorError {
         format!("{_0:?}").to_lowercase()
     )]
     Over(TaskStatus),
-    /// The task is not in the epoch any more that the operator has seen: somebody else has taken
-    /// it, or given it back, since.
+    /// The task is no longer in the epoch that the operator gave: it was claimed or released since.
     #[error("the task is in epoch {current} by now")]
     Stale {
-        /// The epoch that it is in.
+        /// The current epoch.
         current: u32,
     },
-    /// Nobody runs the task, so that nothing can be released.
+    /// The task does not run, so it cannot be released.
     #[error("the task is not running")]
     NotRunning,
-    /// Workers were faster, each time.
+    /// A worker was faster at every try.
     #[error("the task changes hands faster than it can be closed")]
     Contended,
-    /// The broker cannot be reached: nothing was done.
+    /// The broker cannot be reached: nothing changed.
     #[error("cannot use the ledger")]
     Transport(#[source] TransportError),
-    /// The broker gave no receipt, or refused. The same action again does no harm.
+    /// The broker gave no receipt, or refused. Repeating the action does no harm.
     #[error("the action has no receipt")]
     NoReceipt(#[source] PublishError),
 }
@@ -98,12 +97,12 @@ const fn status(phase: Phase) -> TaskStatus {
     }
 }
 
-/// As whom a client acts upon tasks.
+/// The identity under which a client publishes operator actions.
 #[derive(Debug)]
 pub(super) struct Operator {
-    /// That of all its entries: drawn at random, as a worker's is.
+    /// The owner id of all its entries; random, like a worker's.
     owner: OwnerId,
-    /// Numbers them: a key is used once.
+    /// Numbers the entries, since each key may be published only once.
     serial: AtomicU64,
 }
 
@@ -118,7 +117,7 @@ impl Operator {
     }
 }
 
-/// Who acts if nobody says so: the user of this process at this machine.
+/// The default operator: the user of this process at this machine.
 pub(super) fn this_user() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     let WorkerIdentity { host, .. } = of_this_process("", "");
@@ -126,13 +125,13 @@ pub(super) fn this_user() -> String {
 }
 
 impl Queue {
-    /// Closes a task, wherever it stands: it is not started any more, a worker that runs it stops,
-    /// and it ends as cancelled. Resolves when the ledger says so; the rest, entry on the metadata
-    /// topic and ack, is done by workers afterwards. Who deleted it, and why, is in the entry, in
-    /// the task's [history](Self::history) and in its failure reason.
+    /// Deletes a task in any state: it is not started any more, a worker that runs it stops, and it
+    /// ends as cancelled. Resolves when the ledger has it; workers then update the metadata topic
+    /// and ack the message. The entry, the task's [history](Self::history) and its failure reason
+    /// name the operator and the reason.
     ///
-    /// A [cancellation](Client::cancel) asks; this does not wait for the worker, which learns of it
-    /// when it reads the ledger.
+    /// A [cancellation](Client::cancel) is a request to the worker. A deletion does not wait for
+    /// the worker, which stops when it reads the ledger.
     ///
     /// # Errors
     /// When the task is over or does not exist, or the broker cannot be reached.
@@ -140,9 +139,9 @@ impl Queue {
         self.client.act(&self.task(task)?, OperatorAction::Delete, None, reason.as_ref()).await
     }
 
-    /// Closes a task as one that failed for good, dead letter included, if it is still in this
-    /// epoch: that of the worker that hangs, as the [view](Self::tasks) shows it. In another
-    /// epoch the action is stale and changes nothing.
+    /// Fails a task for good, with a dead letter, if it is still in this epoch: that of the hanging
+    /// worker, as the [view](Self::tasks) shows it. In another epoch the action is stale and
+    /// changes nothing.
     ///
     /// # Errors
     /// When the task is over, in another epoch, or does not exist, or the broker cannot be reached.
@@ -157,10 +156,10 @@ impl Queue {
             .await
     }
 
-    /// Takes a running task from the worker that has it, if it is still in this epoch, so that
-    /// another attempt follows. The attempt that loses the task counts, as if its worker had died,
-    /// and a worker that lives stops it. Another worker takes the task some 2 heartbeat intervals
-    /// later; that worker takes it earlier if its processor has stopped.
+    /// Takes a running task from its worker, if it is still in this epoch, so that another attempt
+    /// follows. The lost attempt counts, as if the worker had died, and a live worker stops it.
+    /// Another worker claims the task about 2 heartbeat intervals later; the same worker claims it
+    /// earlier if its processor has stopped.
     ///
     /// # Errors
     /// When the task is not running, is in another epoch, or does not exist, or the broker cannot
@@ -183,7 +182,7 @@ impl Queue {
 }
 
 impl Client {
-    /// This client, acting in somebody's name: a gateway acts for its users, say. The
+    /// Returns this client with another operator, such as the user of a gateway. The
     /// [default](super::ClientBuilder::operator) is the user of this process.
     #[must_use]
     pub fn acting_as(mut self, operator: impl AsRef<str>) -> Self {
@@ -191,7 +190,7 @@ impl Client {
         self
     }
 
-    /// Acts upon a task that is in the epoch that was seen, or in any.
+    /// Performs an action on a task that must be in the epoch `seen`, or in any epoch.
     pub(super) async fn act(
         &self,
         task: &TaskRef,
@@ -221,7 +220,8 @@ impl Client {
                     let key = self.inner.operator.key(task, claim.epoch);
                     let outcome = Outcome::Released(NextAttempt::default());
                     let entry = Entry::Done(Done { key, attempt, outcome, writer: None });
-                    // Whoever was faster has the task: it is released either way.
+                    // If another worker was faster, it has the task: the task is released either
+                    // way.
                     self.say(&place, &mut log, (key, &entry), &said).await?;
                 }
                 return Ok(());
@@ -230,8 +230,8 @@ impl Client {
         Err(OperatorError::Contended)
     }
 
-    /// How many tasks came in the task's batch: the entry is acknowledged as a whole. The message
-    /// of a task that nobody has claimed must be there, or there is no such task.
+    /// The number of tasks in the task's batch, since the entry is acknowledged as a whole. The
+    /// message of an unclaimed task must exist, or there is no such task.
     async fn batch_size(
         &self,
         task: &TaskRef,
@@ -251,7 +251,7 @@ impl Client {
         }
     }
 
-    /// Publishes an entry, and returns what the fold makes of it.
+    /// Publishes an entry, and returns the fold's verdict on it.
     async fn say(
         &self,
         place: &TopicPartition,
@@ -265,7 +265,7 @@ impl Client {
         let unknown = match published {
             Ok(_) => None,
             Err(PublishFailure::NotSent(error)) => return Err(OperatorError::Transport(error)),
-            // It may be stored: what is read says so.
+            // The entry may be stored: reading back tells.
             Err(PublishFailure::Sent(error @ PublishError::Unknown(_))) => Some(error),
             Err(PublishFailure::Sent(error)) => return Err(OperatorError::NoReceipt(error)),
         };
@@ -276,7 +276,7 @@ impl Client {
     }
 }
 
-/// What is said of an action.
+/// The attribution of an action.
 struct ActionAttribution<'a> {
     action: OperatorAction,
     operator: &'a Arc<str>,

@@ -1,5 +1,5 @@
-//! Deletes all tasks that a filter takes: page by page of a view, which says in which epoch each of
-//! them is, and shows what became of it.
+//! Deletes all tasks that match a filter, page by page of a view. The view gives each task's epoch,
+//! and shows the result.
 
 use super::{ActionAttribution, OperatorError};
 use crate::client::publishers::PublishFailure;
@@ -18,16 +18,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Tasks that are deleted together.
+/// The number of tasks deleted together.
 const TOGETHER_MAX: usize = 256;
 
-/// How long the view may take to show what was published.
+/// How long to wait until the view shows a published entry.
 const READ_BACK_MAX: Duration = Duration::from_secs(30);
 
-/// How often it is looked at meanwhile.
+/// How often the view is checked meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A task of a purge, and what became of it.
+/// A task of a purge, and the result.
 pub type Purged = (TaskId, Result<(), OperatorError>);
 
 struct Purge {
@@ -42,12 +42,11 @@ struct Purge {
 }
 
 impl Queue {
-    /// Deletes all tasks of a queue that a filter takes and that are not over, as
-    /// [`delete`](Self::delete) does, and says what became of each. Dropping the stream stops it:
-    /// what was deleted stays deleted.
+    /// Deletes all unfinished tasks that match a filter, like [`delete`](Self::delete), and yields
+    /// the result of each. Dropping the stream stops it; deleted tasks stay deleted.
     ///
-    /// It reads a [view](Self::tasks) of the queue first, which costs memory for each task. Tasks
-    /// that are submitted meanwhile may be among those that it finds.
+    /// It first reads a [view](Self::tasks) of the queue, which needs memory for each task. Tasks
+    /// submitted meanwhile may be deleted, too.
     ///
     /// ```no_run
     /// use futures::StreamExt;
@@ -94,7 +93,7 @@ impl Purge {
 
     async fn delete(&self, task: &TaskInfo) -> Purged {
         let deleted = match self.close(task).await {
-            // Somebody was faster: the ledger of the task's partition is read for this one.
+            // Another entry came first: read the ledger of the task's partition for this task.
             Ok(false) => self.queue.delete(task.id, &self.reason).await,
             Ok(true) => Ok(()),
             Err(error) => Err(error),
@@ -102,7 +101,7 @@ impl Purge {
         (task.id, deleted)
     }
 
-    /// Publishes a claim by what the view shows. Returns whether it counts.
+    /// Publishes a closing claim based on the view. Returns whether it counts.
     async fn close(&self, info: &TaskInfo) -> Result<bool, OperatorError> {
         let task = self.task(info.id);
         let batch_size = match info.id.batch_index {
@@ -133,8 +132,7 @@ impl Purge {
         self.shows(info.id, key.epoch, stored).await
     }
 
-    /// Whether the view shows that the task was closed in this epoch, as soon as it has read as
-    /// far.
+    /// Whether the view shows that this epoch closed the task, once it has read that far.
     async fn shows(
         &self,
         id: TaskId,

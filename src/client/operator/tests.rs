@@ -1,4 +1,4 @@
-//! What operators do to tasks, over real workers.
+//! Operator actions on tasks, with real workers.
 
 use super::*;
 use crate::ops::TaskFilter;
@@ -12,17 +12,17 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// More than 2 H of a test engine.
+/// More than 2 heartbeat intervals of a test engine.
 const SILENCE: Duration = Duration::from_secs(4 * 3600);
 
-/// The attempts that were started, and of which tasks.
+/// The started attempts: task and attempt number.
 type Started = Arc<Mutex<Vec<(String, u32)>>>;
 
 fn text(text: &str) -> Text {
     Text(text.to_owned())
 }
 
-/// A worker whose attempts at `hang` never end by themselves on this worker.
+/// A worker whose attempts at `hang` never end by themselves, if `hangs`.
 fn worker(engine: &TestEngine, hangs: bool, started: &Started) -> WorkerHandle {
     let started = Arc::clone(started);
     let processor = processor_fn(move |task: Text, context: TaskContext| {
@@ -57,7 +57,7 @@ fn a_task_that_nobody_has_claimed_is_deleted_and_never_starts() {
     assert!(started.lock().unwrap().is_empty());
     let again = engine.run(client.queue(&task.topic).delete(task.id, ""));
     assert!(matches!(again, Err(OperatorError::Over(TaskStatus::Cancelled))), "{again:?}");
-    // Long after, when the ledger has only a seal of it.
+    // Much later, the ledger has only a seal of the task.
     engine.advance(20 * SILENCE);
     let again = engine.run(client.queue(&task.topic).delete(task.id, ""));
     assert!(matches!(again, Err(OperatorError::Over(_))), "{again:?}");
@@ -81,8 +81,7 @@ fn a_running_task_is_deleted_and_its_processor_stops() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
 }
 
-/// An operator looks at a dashboard, and acts upon what it shows; meanwhile the task has changed
-/// hands.
+/// The task changes hands between the operator's look at a dashboard and the action.
 #[test]
 fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
     let engine = TestEngine::new();
@@ -115,7 +114,8 @@ fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
     engine.assert_transitions(&task, ["PROCESSING 1", "PROCESSING 2", "FAILED 2 FINAL"]);
 }
 
-/// A processor hangs, and its worker's heartbeats go on: nobody would ever take the task over.
+/// A processor hangs while its worker's heartbeats continue, so no worker would ever take the task
+/// over.
 #[test]
 fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
     let engine = TestEngine::new();
@@ -128,7 +128,7 @@ fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
     assert_eq!(started.lock().unwrap().len(), 1, "nobody takes it by itself");
     engine.run(engine.client().queue(&task.topic).force_release(task.id, 1, "hangs")).unwrap();
     engine.advance(SILENCE);
-    // The first worker may be the one that goes on with it.
+    // The first worker may be the one that runs it again.
     assert!(started.lock().unwrap().len() > 1);
     let released = engine.run(engine.client().queue(&task.topic).force_release(task.id, 1, ""));
     assert!(released.is_err(), "{released:?}");
@@ -144,8 +144,8 @@ fn a_task_that_does_not_exist_cannot_be_acted_upon() {
     assert!(matches!(deleted, Err(OperatorError::NoSuchTask { .. })), "{deleted:?}");
 }
 
-/// A task is superseded only as long as nobody has begun it: the loser of a key may be closed, but
-/// not what runs.
+/// Only a task that does not run is superseded: the loser of a key may be closed, a running task
+/// may not.
 #[test]
 fn only_a_task_that_has_not_begun_is_superseded() {
     let engine = TestEngine::new();
@@ -161,7 +161,7 @@ fn only_a_task_that_has_not_begun_is_superseded() {
     assert_eq!(*started.lock().unwrap(), [("hang".to_owned(), 1)]);
 }
 
-/// Somebody has submitted ten thousand tasks by mistake, and one of them is running.
+/// Many tasks were submitted by mistake, and one of them runs.
 #[test]
 fn the_tasks_that_a_filter_takes_are_purged_and_the_others_are_not() {
     let engine = TestEngine::new();
@@ -203,7 +203,7 @@ fn the_tasks_that_a_filter_takes_are_purged_and_the_others_are_not() {
     assert!(again.is_empty(), "{again:?}");
 }
 
-/// Who did what, and why, stands in the log.
+/// The log names the operator, the action and the reason.
 #[test]
 fn what_operators_do_is_listed_and_in_the_history() {
     let engine = TestEngine::new();
@@ -242,7 +242,7 @@ fn what_operators_do_is_listed_and_in_the_history() {
     assert_eq!(by, ["bob"]);
 }
 
-/// Whoever deletes tasks may be a handler of requests, whose futures go from thread to thread.
+/// A request handler may delete tasks; its futures move between threads.
 #[test]
 fn what_operators_await_may_be_sent_to_other_threads() {
     fn is_send<T: Send>(_: &T) {}

@@ -1,5 +1,5 @@
-//! What a view reads of an entry on the metadata topic: nothing of its payload and its result is
-//! decoded. Pure.
+//! Reads an entry of the metadata topic for a view, without decoding its payload or its result.
+//! Pure.
 
 use super::row::ShownState;
 use crate::transport::Message;
@@ -7,7 +7,7 @@ use longhaul_core::protocol::invariants::phase_of;
 use longhaul_core::task::{Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of};
 use serde::Deserialize;
 
-/// The fields that are read.
+/// The fields that a view reads.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct MetadataFields {
@@ -38,19 +38,19 @@ struct MetadataFields {
     detail: Option<String>,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug)]
 pub(in crate::client) enum ViewEntry {
-    /// The task's entry was taken away.
+    /// The task's entry was removed.
     Evicted(TaskId),
-    /// It has a new one.
+    /// The task has a new entry.
     Updated(TaskId, Box<Update>),
 }
 
 #[derive(Debug)]
 pub(in crate::client) struct Update {
     pub(in crate::client) shown: ShownState,
-    /// The epoch that the entry speaks of, where it says so.
+    /// The epoch of the entry, if it names one.
     pub(in crate::client) epoch: Option<u32>,
     pub(in crate::client) created_ms: u64,
     pub(in crate::client) changed_ms: u64,
@@ -68,11 +68,11 @@ pub(in crate::client) struct Update {
 /// Reads a message of the metadata topic; `None` if it is no entry of a task of this cluster.
 pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
     if message.replicated_from.is_some() {
-        // Its id means another task here.
+        // The id of a replicated entry means another task in this cluster.
         return None;
     }
     let id: TaskId = message.key.as_deref()?.parse().ok()?;
-    // Clients that cannot set the flag of a null write an empty body instead.
+    // Clients that cannot set the null flag write an empty body instead.
     if message.null || message.payload.is_empty() {
         return Some(ViewEntry::Evicted(id));
     }

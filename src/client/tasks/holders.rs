@@ -1,37 +1,36 @@
-//! Who holds the leases of a partition, or has held them: each once, for a row names one by its
-//! place. A name that no row has any more is dropped. Pure.
+//! The current and former lease holders of a partition, each stored once: a row refers to one by
+//! its place. A holder without rows is dropped. Pure.
 
 use longhaul_core::task::WorkerIdentity;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// See the module's documentation. The place 0 is nobody's.
+/// See the module's documentation. Place 0 means no holder.
 #[derive(Debug, Default)]
 pub(super) struct HolderIndex {
-    /// By their places, less 1.
+    /// Indexed by place minus 1.
     known: Vec<Option<IndexedHolder>>,
     places: HashMap<Arc<WorkerIdentity>, u32>,
-    /// Places that nobody has any more.
+    /// Unused places.
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct IndexedHolder {
     worker: Arc<WorkerIdentity>,
-    /// So many rows name this place.
+    /// The number of rows that refer to this place.
     rows: u32,
 }
 
 impl HolderIndex {
-    /// Puts the place of this worker where a row names its holder. The one who stood there is
-    /// forgotten if no other row names it.
+    /// Sets the holder of a row. The previous holder is dropped if no other row refers to it.
     pub(super) fn set(&mut self, place: &mut u32, worker: Option<WorkerIdentity>) {
         let next = worker.map_or(0, |worker| self.take(worker));
         let before = std::mem::replace(place, next);
         self.release(before);
     }
 
-    /// One row less names this place.
+    /// Removes one row's reference to this place.
     pub(super) fn release(&mut self, place: u32) {
         let Some(slot) = index(place).and_then(|at| self.known.get_mut(at)) else { return };
         let Some(holder) = slot else { return };
@@ -48,7 +47,7 @@ impl HolderIndex {
         Some(Arc::clone(&holder.worker))
     }
 
-    /// The place of a worker, for one row more.
+    /// The place of a worker, with one more reference.
     fn take(&mut self, worker: WorkerIdentity) -> u32 {
         if let Some(place) = self.places.get(&worker) {
             let holder = index(*place).and_then(|at| self.known.get_mut(at)?.as_mut());
@@ -76,13 +75,13 @@ fn index(place: u32) -> Option<usize> {
 
 #[cfg(test)]
 impl HolderIndex {
-    /// How many rows name each place.
+    /// The number of rows per place.
     pub(super) fn counts(&self) -> std::collections::BTreeMap<u32, u32> {
         let rows = |place: u32| self.known[index(place).unwrap()].as_ref().unwrap().rows;
         self.places.values().map(|place| (*place, rows(*place))).collect()
     }
 
-    /// How many places there are, of which some may be free.
+    /// The number of places, unused ones included.
     pub(super) const fn places(&self) -> usize {
         self.known.len()
     }

@@ -1,4 +1,4 @@
-//! What a [`TaskView`](super::TaskView) says of tasks and workers, and how to ask it. Pure.
+//! The data of a [`TaskView`](super::TaskView): tasks, workers, counts and filters. Pure.
 
 use longhaul_core::protocol::seal::EndedCounts;
 use longhaul_core::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
@@ -7,37 +7,37 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a task stands at the time of asking.
+/// The status of a task at the time of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum TaskStatus {
-    /// Submitted, and not to be started before a time that is still ahead.
+    /// Submitted; its start time is in the future.
     Scheduled,
     /// Waits for a worker: it was never claimed, or its next attempt is due.
     Ready,
-    /// Waits until other tasks are over.
+    /// Waits for other tasks to end.
     Waiting,
-    /// A worker has claimed it, and does not show it as running yet.
+    /// Claimed by a worker, and not yet shown as running.
     Claimed,
     /// An attempt runs.
     Running,
-    /// The last attempt failed or was given back, and the time of the next one is still ahead.
+    /// The last attempt failed or was released; the next one is due in the future.
     Retrying,
-    /// It has its result.
+    /// It completed and has a result.
     Completed,
     /// It failed for good.
     Failed,
     /// It was cancelled.
     Cancelled,
-    /// It was not started in time.
+    /// It expired before it was started.
     Expired,
-    /// It has ended, and how is not known any more: it came in a batch whose tasks ended in
-    /// different ways, and its entry is gone.
+    /// It ended, and how is unknown: it came in a batch whose tasks ended in different ways, and
+    /// its entry is gone.
     Ended,
 }
 
 impl TaskStatus {
-    /// All of them, in the order of a task's life.
+    /// All statuses, in the order of a task's life.
     pub const ALL: [Self; 11] = [
         Self::Scheduled,
         Self::Ready,
@@ -52,8 +52,8 @@ impl TaskStatus {
         Self::Ended,
     ];
 
-    /// The status in a word, as metrics, the gateway and the program name it: `scheduled`, `ready`
-    /// and so on.
+    /// The status as a word, as in metrics, the gateway and the CLI: `scheduled`, `ready` and so
+    /// on.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -71,8 +71,8 @@ impl TaskStatus {
         }
     }
 
-    /// What an entry on the metadata topic shows; `None` if its state is none that longhaul writes.
-    /// Of a task that waits without ever having run there is no entry, unless it waits for others.
+    /// The status shown by a metadata entry; `None` for a state that longhaul does not write. A
+    /// task that waits before its first attempt has no entry, unless it waits for other tasks.
     #[must_use]
     pub const fn of_entry(entry: &TaskMetadata) -> Option<Self> {
         Some(match (entry.state, entry.outcome) {
@@ -96,54 +96,53 @@ impl TaskStatus {
         )
     }
 
-    /// Whether the task wants a worker now: it is ready, claimed or running.
+    /// Whether the task needs a worker now: it is ready, claimed or running.
     #[must_use]
     pub const fn is_demand(self) -> bool {
         matches!(self, Self::Ready | Self::Claimed | Self::Running)
     }
 }
 
-/// What is known of a task. All times are in ms since the epoch, by the wall clock of whoever wrote
-/// them.
+/// The state of a task. All times are in ms since the epoch, by the wall clock of their writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskInfo {
     /// The task.
     pub id: TaskId,
-    /// Where it stands.
+    /// Its status.
     pub status: TaskStatus,
-    /// When it was submitted, or, where only that is known, first claimed.
+    /// When the task was submitted; if only its first claim is known, when that was.
     pub created_ms: u64,
-    /// When its state changed last.
+    /// When its state last changed.
     pub changed_ms: u64,
-    /// Before when it is not started: its scheduled time, or that of its next attempt.
+    /// The earliest start: its scheduled time, or that of its next attempt.
     pub due_ms: Option<u64>,
-    /// Attempts so far, the running one included.
+    /// Attempts so far, including the running one.
     pub attempts: u32,
-    /// The last accepted epoch; zero if the ledger does not know the task.
+    /// The last accepted epoch; 0 if the ledger does not know the task.
     pub epoch: u32,
-    /// Who holds that epoch, or held it: 32 hexadecimal digits, as on the ledger.
+    /// The owner of that epoch: 32 hexadecimal digits, as on the ledger.
     pub owner: Option<String>,
-    /// The worker behind the owner, if it said who it is. Of a lease it is, by name, whoever holds
-    /// it, and held the last one when that is over.
+    /// The worker behind the owner, if it published its identity. For a lease, the current or last
+    /// holder by name.
     pub worker: Option<Arc<WorkerIdentity>>,
-    /// The lease that runs it, if one does.
+    /// The lease that runs the task, if any.
     pub lease: Option<TaskLease>,
-    /// Somebody asked for its end.
+    /// Whether a cancel was requested.
     pub cancel_requested: bool,
-    /// How far it says it has come.
+    /// The progress reported last.
     pub progress: Option<Progress>,
-    /// What it waits for, if others must be over before it goes on: see
+    /// The unfinished tasks that it waits for: see
     /// [`TaskMetadata::waits_for`](crate::TaskMetadata::waits_for).
     pub waits_for: Vec<String>,
     /// Its tags.
     pub tags: Vec<Arc<str>>,
     /// Its type.
     pub task_type: Option<Arc<str>>,
-    /// What its submitter calls it.
+    /// The submitter's key for the task.
     pub key: Option<String>,
-    /// Why its last attempt failed, or why it ended without a result; the first 200 characters.
-    /// [`Client::get`](crate::Client::get) has all of it.
+    /// Why its last attempt failed, or why it ended without a result: the first 200 characters.
+    /// [`Client::get`](crate::Client::get) returns the whole text.
     pub reason: Option<Arc<str>>,
 }
 
@@ -151,15 +150,15 @@ pub struct TaskInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskLease {
-    /// What the worker that holds it calls itself.
+    /// The name of the worker that holds it.
     pub worker: Arc<str>,
-    /// The silence after which it may be ended.
+    /// The silence after which the lease may be ended.
     pub lease_time: Duration,
-    /// When that has passed, if nothing more is heard of it.
+    /// When the lease expires, without another sign of life.
     pub expires_ms: u64,
 }
 
-/// Which tasks are wanted; by default all.
+/// A filter for tasks; by default it matches all.
 ///
 /// ```
 /// use longhaul::ops::{TaskFilter, TaskStatus};
@@ -179,48 +178,48 @@ pub struct TaskFilter {
 }
 
 impl TaskFilter {
-    /// All tasks.
+    /// Matches all tasks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tasks with this status; of several, any of them.
+    /// Matches tasks with this status. Repeat it to match any of several.
     pub fn status(mut self, status: TaskStatus) -> Self {
         self.statuses.push(status);
         self
     }
 
-    /// Tasks created in this time, in ms since the epoch.
+    /// Matches tasks created in this range, in ms since the epoch.
     pub const fn created(mut self, between_ms: RangeInclusive<u64>) -> Self {
         self.created = Some(between_ms);
         self
     }
 
-    /// Tasks whose state changed last in this time, in ms since the epoch.
+    /// Matches tasks whose state last changed in this range, in ms since the epoch.
     pub const fn changed(mut self, between_ms: RangeInclusive<u64>) -> Self {
         self.changed = Some(between_ms);
         self
     }
 
-    /// Tasks with this tag; of several, all of them.
+    /// Matches tasks with this tag. Several tags must all be present.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// Tasks of this type.
+    /// Matches tasks of this type.
     pub fn task_type(mut self, task_type: impl Into<String>) -> Self {
         self.task_type = Some(task_type.into());
         self
     }
 
-    /// Tasks that their submitters gave this key.
+    /// Matches tasks with this key of their submitters.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Whether the cheap parts allow a task: these are asked before its texts are.
+    /// Whether the cheap criteria match a task. They are checked before its texts.
     pub(super) fn takes(&self, status: TaskStatus, created_ms: u64, changed_ms: u64) -> bool {
         let within = |range: &Option<RangeInclusive<u64>>, at| {
             range.as_ref().is_none_or(|range| range.contains(&at))
@@ -230,7 +229,7 @@ impl TaskFilter {
             && within(&self.changed, changed_ms)
     }
 
-    /// Whether a task with these texts is wanted.
+    /// Whether the filter matches these texts of a task.
     pub(super) fn takes_texts(
         &self,
         tags: &[Arc<str>],
@@ -246,51 +245,50 @@ impl TaskFilter {
     }
 }
 
-/// Some of the tasks that were asked for, by partition and then in the order of their ids.
+/// A page of tasks, by partition and then by id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskPage {
     /// The tasks.
     pub tasks: Vec<TaskInfo>,
-    /// What the next page comes after; `None` when there is no other task.
+    /// The position to continue from; `None` when there are no more tasks.
     pub next: Option<TaskId>,
 }
 
-/// How many tasks there are.
+/// The numbers of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskCounts {
     /// By status; a status without tasks is left out.
     pub by_status: BTreeMap<TaskStatus, u64>,
-    /// The ready task that waits longest, and since when it is ready, in ms since the epoch.
+    /// The task that has been ready longest, and since when, in ms since the epoch.
     pub oldest_ready: Option<(TaskId, u64)>,
-    /// How many have ever ended, since the queue's ledger was made: those included that are
-    /// forgotten. The ledger keeps these numbers, so that they survive restarts. A task that two
-    /// workers sealed at once counts twice.
+    /// The number of tasks ended since the queue's ledger was created, including forgotten ones.
+    /// The ledger stores these numbers, so they survive restarts. A task that two workers sealed at
+    /// once counts twice.
     pub ever_ended: EndedCounts,
 }
 
 impl TaskCounts {
-    /// How many have this status.
+    /// The number of tasks with this status.
     #[must_use]
     pub fn of(&self, status: TaskStatus) -> u64 {
         self.by_status.get(&status).copied().unwrap_or_default()
     }
 
-    /// How many want a worker now: those that are ready, claimed or running. What an autoscaler
-    /// should go by.
+    /// The number of tasks that need a worker now: ready, claimed or running. Scale workers by it.
     #[must_use]
     pub fn demand(&self) -> u64 {
         self.by_status.iter().filter(|(status, _)| status.is_demand()).map(|(_, count)| count).sum()
     }
 
-    /// How many there are.
+    /// The number of all tasks.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_status.values().sum()
     }
 
-    /// Counts the end of a task, if it has this status by one.
+    /// Counts the end of a task, if this status is an end.
     pub(super) const fn note_end(&mut self, status: TaskStatus) {
         let ended = &mut self.ever_ended;
         match status {
@@ -317,8 +315,8 @@ impl TaskCounts {
     }
 }
 
-/// A worker on one partition of the queue, under one owner id: a worker has another one on each
-/// partition, and draws a new one when it starts afresh.
+/// A worker on one partition of the queue, under one owner id. A worker has a different owner id on
+/// each partition, and new ones after a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
@@ -326,15 +324,16 @@ pub struct WorkerInfo {
     pub partition: i32,
     /// The owner id: 32 hexadecimal digits, as on the ledger.
     pub owner: String,
-    /// Who it says it is.
+    /// The identity that the worker published.
     pub identity: Option<Arc<WorkerIdentity>>,
     /// When its last heartbeat was published, in ms since the epoch by its own wall clock; `None`
     /// if it has none, or has left.
     pub last_heartbeat_ms: Option<u64>,
-    /// How many heartbeats were due since the last one, by the clock of this machine; one that is
-    /// late by less than half an interval is not counted. Others take over what it runs when it is
-    /// silent for two intervals, so at the latest when this is 2. 0 where it has none, or has left.
+    /// The number of heartbeats missed since the last one, by this machine's clock; one less than
+    /// half an interval late is not counted. Other workers take over its tasks after a silence of
+    /// two heartbeat intervals, so at the latest when this is 2. 0 if the worker has no heartbeat,
+    /// or has left.
     pub missed_heartbeats: u64,
-    /// The tasks that the ledger shows as running by it.
+    /// The tasks that the ledger shows as running on it.
     pub running: Vec<TaskId>,
 }

@@ -1,16 +1,15 @@
-//! What a view measures, for whoever records it by the facade of the crate `metrics`.
+//! The metrics of a view, recorded through the facade crate `metrics`.
 
 use super::{Tables, TaskCounts, TaskStatus, TaskView, TaskViewError};
 use crate::telemetry;
 use std::time::Duration;
 
 impl TaskView {
-    /// As [`counts`](Self::counts), and sets the gauges `longhaul_tasks`,
-    /// `longhaul_oldest_ready_seconds` and `longhaul_demand` of the queue to what they say. A view
-    /// of the past sets none.
+    /// As [`counts`](Self::counts), and sets the queue's gauges `longhaul_tasks`,
+    /// `longhaul_oldest_ready_seconds` and `longhaul_demand`. A view of the past sets none.
     ///
-    /// It looks at every task: call it as often as your metrics are collected, from one program for
-    /// each queue.
+    /// It looks at every task: call it once per collection of your metrics, from one program per
+    /// queue.
     ///
     /// ```no_run
     /// # use longhaul::ops::TaskViewError;
@@ -31,7 +30,7 @@ impl TaskView {
         let counts = self.counts()?;
         if let Tables::Followed(partitions) = &self.tables {
             let queue = partitions.queue();
-            // One without tasks is measured, too, or its last value would stay.
+            // A status without tasks is recorded, too, or its last value would stay.
             for status in TaskStatus::ALL {
                 telemetry::tasks(queue, status.word(), counts.of(status));
             }

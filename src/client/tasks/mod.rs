@@ -1,9 +1,9 @@
-//! The state of all tasks of a queue, kept up to date: what a dashboard or an autoscaler asks.
+//! The state of all tasks of a queue, kept up to date, for dashboards and autoscalers.
 //!
-//! A service for each partition follows ledger, metadata topic and task topic, one after the other
-//! until it has caught up, and then all three. What they say together is in a [`TaskTable`] under a
-//! lock that is never held across a wait. When the broker was away each of them goes on behind what
-//! it has read.
+//! A service per partition follows the ledger, the metadata topic and the task topic: one after the
+//! other until it has caught up, then all three. Their combined state is in a [`TaskTable`] under a
+//! lock that is never held across an await. After a broker outage each of them continues behind the
+//! last message read.
 
 mod entry;
 mod holders;
@@ -38,10 +38,10 @@ use std::sync::Arc;
 use std::time::Duration;
 pub(super) use table::{TableSource, TaskTable};
 
-/// The most tasks of a page.
+/// The most tasks per page.
 const PAGE_MAX: usize = 10_000;
 
-/// Why there is no view of a queue's tasks, or not any longer.
+/// Why a view of a queue's tasks could not start, or ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskViewError {
@@ -49,19 +49,19 @@ pub enum TaskViewError {
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The task topic has partitions and no ledger: its topics were never set up. Following the
-    /// ledger would make a topic that is not one, so nothing was tried.
+    /// ledger would create an unpartitioned topic, so nothing was tried.
     #[error("{0} has partitions, but no ledger with partitions: set the topics up first")]
     NoLedger(String),
-    /// A topic cannot be read. A broker that is away for a while is no error.
+    /// A topic cannot be read. A broker outage is no error.
     #[error("cannot follow the tasks")]
     Transport(#[from] TransportError),
 }
 
-/// All tasks of a queue, up to date to within what the broker takes to deliver. Cheap to clone; the
-/// last clone ends what it keeps open.
+/// All tasks of a queue, up to date to within the broker's delivery time. Cheap to clone; dropping
+/// the last clone closes its followers.
 ///
-/// It costs memory for each task that ledger, metadata topic or task topic still have, whatever its
-/// payload: a hundred bytes or two.
+/// It needs 100 to 200 bytes for each task that is still on the ledger, the metadata topic or the
+/// task topic, whatever its payload.
 ///
 /// ```no_run
 /// use longhaul::ops::{TaskFilter, TaskStatus};
@@ -94,11 +94,11 @@ pub struct TaskView {
 enum Tables {
     /// Kept up to date.
     Followed(Arc<ViewPartitions>),
-    /// As they were once.
+    /// As of an instant.
     Still(Arc<[Arc<SharedTable>]>),
 }
 
-/// The time by which tasks are judged to be ready.
+/// The time at which tasks are checked for being due.
 #[derive(Clone, Copy, Debug)]
 enum Now {
     Clock(Clock),
@@ -106,12 +106,12 @@ enum Now {
 }
 
 impl Queue {
-    /// The state of all tasks of the queue. Ends when everything was read that the topics held at
-    /// first; put a limit around it with [`tokio::time::timeout`].
+    /// Returns the state of all tasks of the queue, once the current content of its topics is read.
+    /// Set a time limit with [`tokio::time::timeout`].
     ///
-    /// It reads the ledger, the metadata topic and what the task topic still holds, payloads
-    /// included, which it does not keep. Who wants no tasks that still wait for their first claim,
-    /// or may not read the task topic, asks for [`claimed_tasks`](Self::claimed_tasks).
+    /// It reads the ledger, the metadata topic and what is left on the task topic, payloads
+    /// included, which it does not keep. If you need no unclaimed tasks, or have no permission for
+    /// the task topic, use [`claimed_tasks`](Self::claimed_tasks).
     ///
     /// # Errors
     /// When a topic cannot be followed.
@@ -119,8 +119,7 @@ impl Queue {
         self.task_view(ViewScope::All).await
     }
 
-    /// As [`tasks`](Self::tasks), without the task topic: tasks that nobody has claimed are not in
-    /// it.
+    /// As [`tasks`](Self::tasks), without the task topic: unclaimed tasks are left out.
     ///
     /// # Errors
     /// As [`tasks`](Self::tasks).
@@ -141,7 +140,7 @@ impl Queue {
     }
 }
 
-/// How many partitions are looked at; `None` for a queue without.
+/// The number of partitions to follow; `None` for an unpartitioned queue.
 pub(super) async fn partitions_of(
     transport: &Arc<dyn Transport>,
     names: &TopicNames,
@@ -161,22 +160,22 @@ pub(super) async fn partitions_of(
     }
 }
 
-/// The partitions of a topic that has so many; -1 for one without.
+/// The partition indices for a partition count; -1 for an unpartitioned topic.
 pub(super) fn partition_indices(count: Option<u32>) -> Vec<i32> {
     let last = |count| i32::try_from(count).unwrap_or(i32::MAX);
     count.map_or_else(|| vec![-1], |count| (0..last(count)).collect())
 }
 
 impl TaskView {
-    /// One of the past.
+    /// A view of the past.
     pub(super) fn still(tables: impl IntoIterator<Item = TaskTable>, at_ms: u64) -> Self {
         let tables = tables.into_iter().map(|table| Arc::new(SharedTable::new(table))).collect();
         Self { tables: Tables::Still(tables), now: Now::At(at_ms) }
     }
 
-    /// The tasks that a filter takes, up to `limit` of them and to 10,000: by partition, and then
-    /// in the order of their ids, which is that of their submission. `after` is the
-    /// [`next`](TaskPage::next) of the page before.
+    /// Lists tasks that match a filter, up to `limit` (at most 10,000): by partition, then by id,
+    /// which is the order of submission. `after` is the [`next`](TaskPage::next) of the previous
+    /// page.
     ///
     /// # Errors
     /// When a topic cannot be followed any more.
@@ -203,8 +202,8 @@ impl TaskView {
         Ok(TaskPage { tasks, next })
     }
 
-    /// The tasks that a filter takes, the newest first, up to `limit` of them and to 10,000.
-    /// `before` is the [`next`](NewestTasks::next) of the page before, and empty for the first one.
+    /// Lists tasks that match a filter, newest first, up to `limit` (at most 10,000). `before` is
+    /// the [`next`](NewestTasks::next) of the previous page, and empty for the first one.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -225,8 +224,8 @@ impl TaskView {
         Ok(merged(found, before, limit))
     }
 
-    /// The last tasks before this one on its partition that a filter takes, up to `limit` of them,
-    /// the newest first.
+    /// The last tasks before this one on its partition that match a filter, up to `limit`, newest
+    /// first.
     pub(super) fn earlier(
         &self,
         id: TaskId,
@@ -240,7 +239,7 @@ impl TaskView {
         Ok(found.into_iter().flatten().map(|info| info.id).collect())
     }
 
-    /// How many tasks before this one on its partition a filter takes.
+    /// The number of tasks before this one on its partition that match a filter.
     pub(super) fn count_before(
         &self,
         id: TaskId,
@@ -255,8 +254,8 @@ impl TaskView {
         Ok(self.shared()?.into_iter().find(|shared| shared.table().partition() == partition))
     }
 
-    /// How the queue fared: by steps of this length, up to 1,440 of them, the last of which is the
-    /// current one. Tasks count as long as the metadata topic shows them.
+    /// Returns the queue's throughput and latencies by steps of this length, up to 1,440 of them;
+    /// the last one is the current step. A task counts as long as the metadata topic shows it.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -270,7 +269,7 @@ impl TaskView {
         Ok(series.finish())
     }
 
-    /// What is known of a task; `None` if nothing is, or no more.
+    /// Returns a task's state; `None` if it is unknown, or no longer known.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -280,7 +279,7 @@ impl TaskView {
         Ok(found)
     }
 
-    /// How many tasks there are, by status, and which one is ready for the longest time.
+    /// Returns the number of tasks by status, and the task that has been ready longest.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -293,7 +292,7 @@ impl TaskView {
         Ok(counts)
     }
 
-    /// The workers that have not left, and what each of them runs.
+    /// Returns the workers that have not left, and the tasks that each of them runs.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -303,7 +302,7 @@ impl TaskView {
         Ok(self.shared()?.into_iter().flat_map(of_partition).collect())
     }
 
-    /// Up to where the ledger of a partition was read.
+    /// The last position read of a partition's ledger.
     pub(super) fn ledger_read_to(&self, partition: i32) -> Option<Position> {
         let shared = self.shared().ok()?;
         let of =

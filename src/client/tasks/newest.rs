@@ -1,25 +1,25 @@
-//! The tasks of several partitions, the newest first. Pure.
+//! Tasks of several partitions, newest first. Pure.
 
 use super::TaskInfo;
 use longhaul_core::task::TaskId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Some of the tasks that were asked for, the newest first.
+/// A page of tasks, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewestTasks {
     /// The tasks.
     pub tasks: Vec<TaskInfo>,
-    /// What the next page comes before: the oldest task seen of each partition. Empty when there is
-    /// no other task.
+    /// The position to continue from: the oldest task seen per partition. Empty when there are no
+    /// more tasks.
     pub next: Vec<TaskId>,
 }
 
-/// Puts together what the partitions have, each of which gives its newest tasks in order, one more
-/// than `limit` if it has as many. `before` is where each of them began.
+/// Merges the tasks of several partitions. Each partition gives its newest tasks in order, one more
+/// than `limit` if it has as many. `before` is where each partition starts.
 ///
-/// Each partition goes on behind its own tasks, so that no task comes twice or not at all, whatever
-/// the clocks of those who submitted them were like.
+/// Each partition continues behind its own tasks, so that every task comes exactly once, whatever
+/// the submitters' clocks.
 pub(super) fn merged(found: Vec<Vec<TaskInfo>>, before: &[TaskId], limit: usize) -> NewestTasks {
     let mut found: Vec<VecDeque<_>> = found.into_iter().map(VecDeque::from).collect();
     let mut next: BTreeMap<i32, TaskId> = before.iter().map(|id| (id.partition, *id)).collect();
@@ -41,7 +41,7 @@ mod tests {
     use crate::transport::Message;
     use longhaul_core::task::{Position, TaskId};
 
-    /// Each partition has tasks of these times, in the order of their ids.
+    /// Partitions with tasks of these times, in the order of their ids.
     fn view(partitions: &[&[u64]]) -> TaskView {
         let tables = partitions.iter().zip(0..).map(|(times, partition)| {
             let mut table = TaskTable::new(partition, None);
@@ -80,8 +80,7 @@ mod tests {
         assert_eq!(pages(&view, 5), [vec![9, 4, 3, 2, 1]]);
     }
 
-    /// A producer's clock was an hour ahead: its task is the newest by its time, and an old one by
-    /// its id.
+    /// With a producer's clock an hour ahead, its task is the newest by time and old by id.
     #[test]
     fn no_task_is_left_out_where_clocks_differ() {
         let view = view(&[&[5, 900, 6], &[7, 1]]);

@@ -1,4 +1,4 @@
-//! What a view keeps of each task. Pure.
+//! The state that a view keeps per task. Pure.
 
 use super::info::{TaskLease, TaskStatus};
 use crate::transport::Message;
@@ -12,31 +12,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One task, in little space.
+/// One task, packed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TaskRow {
-    /// When the task was submitted or, where the task topic is not read, first claimed.
+    /// When the task was submitted; without the task topic, when it was first claimed.
     pub(super) created_ms: u64,
     pub(super) changed_ms: u64,
-    /// When it is scheduled, before its first claim; when its next attempt is due, after a failure.
-    /// Zero: at once.
+    /// The scheduled time before the first claim; the due time of the next attempt after a failure.
+    /// 0 means now.
     due_ms: u64,
     epoch: Epoch,
     attempt: u32,
-    /// By its place among the owners.
+    /// The place in the owner index.
     owner: u32,
     phase: Phase,
     cancel: bool,
-    /// It waits for other tasks.
+    /// The task waits for other tasks.
     parked: bool,
-    /// It was seen on the task topic.
+    /// The task was read from the task topic.
     pub(super) submitted: bool,
-    /// What the metadata topic shows.
+    /// The state on the metadata topic.
     shown: Option<ShownState>,
     pub(super) texts: Option<Box<RowTexts>>,
-    /// The lease that runs it.
+    /// The lease that runs the task.
     pub(super) leased: Option<Box<Leased>>,
-    /// Who holds its lease or had the last one, by the place among the holders.
+    /// The current or last lease holder, by its place in the holder index.
     pub(super) holder: u32,
 }
 
@@ -46,21 +46,21 @@ pub(super) struct Leased {
     pub(super) owner: OwnerId,
     pub(super) worker: Arc<str>,
     pub(super) lease_ms: LeaseMs,
-    /// When anything was heard of it last.
+    /// When the lease holder was last heard.
     pub(super) heard_ms: u64,
 }
 
-/// What the last entry on the metadata topic shows.
+/// The state shown by the last metadata entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::client) struct ShownState {
     pub(in crate::client) phase: Phase,
-    /// Zero for entries of other implementations.
+    /// 0 for entries of other implementations.
     pub(in crate::client) epoch: u32,
     pub(in crate::client) attempts: u32,
 }
 
 impl ShownState {
-    /// The state in words.
+    /// The state as a word.
     pub(in crate::client) const fn state(self) -> &'static str {
         match self.phase {
             Phase::New => "new",
@@ -75,20 +75,20 @@ impl ShownState {
     }
 }
 
-/// What only some tasks have.
+/// Texts that only some tasks have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RowTexts {
     pub(super) tags: Box<[Arc<str>]>,
     pub(super) task_type: Option<Arc<str>>,
     pub(super) key: Option<Box<str>>,
     pub(super) progress: Option<Progress>,
-    /// What it waits for.
+    /// The tasks that it waits for.
     pub(super) waits_for: Box<[String]>,
-    /// Why its last attempt failed, or why it ended: the beginning of it.
+    /// The beginning of why its last attempt failed, or why it ended.
     pub(super) reason: Option<Arc<str>>,
 }
 
-/// All owners of a partition, each once: a row names its owner by the place here.
+/// All owners of a partition, each stored once: a row refers to its owner by the place here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerIndex {
     ids: Vec<OwnerId>,
@@ -110,7 +110,7 @@ impl OwnerIndex {
 }
 
 impl TaskRow {
-    /// What the ledger says of the task.
+    /// The ledger's fold of the task.
     pub(super) fn fold(&self, owners: &OwnerIndex) -> TaskFold {
         let claimed = self.epoch != Epoch(0);
         let due_ms = if self.phase == Phase::Retry { self.due_ms } else { 0 };
@@ -124,7 +124,7 @@ impl TaskRow {
             },
             phase: self.phase,
             cancel: self.cancel,
-            // How long the delay was means something only to whoever reads the entry live.
+            // The length of a delay matters only to readers that see the entry live.
             next_attempt: if self.parked {
                 NextAttempt::PARKED
             } else {
@@ -136,7 +136,7 @@ impl TaskRow {
     pub(super) fn set_fold(&mut self, fold: &TaskFold, owners: &mut OwnerIndex) {
         let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt } = *fold;
         if epoch != Epoch(0) {
-            // A lease has an owner id of its own, which nobody asks for when it is over.
+            // A lease has its own owner id, which is not needed after the lease.
             self.owner =
                 owners.place_of(if self.leased.is_some() { owner.lessor() } else { owner });
             let waits = phase == Phase::Retry && !fold.is_offered();
@@ -149,7 +149,7 @@ impl TaskRow {
         self.parked = fold.is_parked();
     }
 
-    /// Takes note of what an accepted entry says of a lease.
+    /// Records the lease data of an accepted entry.
     pub(super) fn set_lease(&mut self, entry: &Entry, message: &Message) {
         let heard_ms = message.publish_time_ms;
         if let Entry::Claim(claim) = entry {
@@ -177,14 +177,14 @@ impl TaskRow {
         })
     }
 
-    /// The scheduled time of a task that nobody has claimed.
+    /// Sets the scheduled time of an unclaimed task.
     pub(super) const fn schedule(&mut self, at_ms: u64) {
         if self.epoch.0 == 0 {
             self.due_ms = at_ms;
         }
     }
 
-    /// Whether the ledger knows the task, but for a request to cancel it.
+    /// Whether the ledger has entries of the task, apart from a cancel request.
     pub(super) fn is_claimed(&self) -> bool {
         self.epoch != Epoch(0)
     }
@@ -197,23 +197,23 @@ impl TaskRow {
         self.shown
     }
 
-    /// Whether anybody but who asked for its end has ever heard of the task.
+    /// Whether anything but a cancel request is known of the task.
     pub(super) fn is_known(&self) -> bool {
         self.is_claimed() || self.is_shown() || self.submitted
     }
 
-    /// Takes an entry of the metadata topic. `due_ms` is what it says of the next attempt, and
-    /// `parked` whether the task waits for others.
+    /// Sets the state from a metadata entry. `due_ms` is when the next attempt is due, and `parked`
+    /// whether the task waits for others.
     pub(super) fn show(&mut self, shown: ShownState, due_ms: u64, parked: bool) {
         self.shown = Some(shown);
         if !self.is_claimed() {
-            // The ledger says nothing of it: what is shown is all there is.
+            // Without ledger entries, the metadata entry is the only source.
             self.due_ms = due_ms;
             self.parked = parked;
         }
     }
 
-    /// The entry on the metadata topic is gone.
+    /// The task's entry was removed from the metadata topic.
     pub(super) const fn hide(&mut self) {
         self.shown = None;
     }
@@ -237,14 +237,14 @@ impl TaskRow {
         self.cancel
     }
 
-    /// The time before which it is not started, while it waits for one.
+    /// The earliest start, while the task waits for it.
     pub(super) fn due_ms(&self) -> Option<u64> {
         let waits = matches!(self.phase(None), Phase::New | Phase::Retry);
         (waits && self.due_ms != 0).then_some(self.due_ms)
     }
 
-    /// Where the task stands by the ledger or, where that says nothing or has sealed it, by the
-    /// metadata topic.
+    /// The phase by the ledger; by the metadata topic, if the ledger has no entries or has sealed
+    /// the task.
     fn phase(&self, sealed: Option<BatchOutcome>) -> Phase {
         let shown = self.shown.map(|shown| shown.phase);
         match sealed {
@@ -255,8 +255,8 @@ impl TaskRow {
         }
     }
 
-    /// Where the task stands at this time; `sealed` says how the tasks of its entry ended, if a
-    /// seal names it.
+    /// The status at this time. `sealed` is the outcome in the seal of the task's entry, if there
+    /// is one.
     pub(super) fn status(&self, sealed: Option<BatchOutcome>, now_ms: u64) -> TaskStatus {
         let is_ahead = self.due_ms > now_ms;
         match self.phase(sealed) {
@@ -286,7 +286,7 @@ impl TaskRow {
         }
     }
 
-    /// Since when a ready task is ready.
+    /// Since when a ready task has been ready.
     pub(super) fn ready_since_ms(&self) -> u64 {
         let since = if self.is_claimed() { self.changed_ms } else { self.created_ms };
         since.max(self.due_ms)
@@ -294,8 +294,8 @@ impl TaskRow {
 }
 
 impl RowTexts {
-    /// These and, for what is not said here, the others'. How far a task has come, what it waits
-    /// for and why it failed is not taken over.
+    /// Fills missing texts from the others. Progress, awaited tasks and the failure reason are not
+    /// taken over.
     pub(super) fn or(self, others: Self) -> Self {
         Self {
             tags: if self.tags.is_empty() { others.tags } else { self.tags },

@@ -1,11 +1,11 @@
-//! How a queue fared over a time, by steps of equal length. Pure.
+//! Throughput and latencies of a queue, by steps of equal length. Pure.
 
 use super::TaskStatus;
 
 /// The most steps of a series.
 pub(super) const STEPS_MAX: usize = 1_440;
 
-/// A step of a series: what happened in its time.
+/// One step of a series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStep {
@@ -15,12 +15,11 @@ pub struct TaskStep {
     pub submitted: u64,
     /// Tasks that completed.
     pub completed: u64,
-    /// Tasks that ended otherwise: they failed for good, were cancelled, or expired.
+    /// Tasks that ended without completing: failed for good, cancelled or expired.
     pub not_completed: u64,
-    /// How long half of those that completed took at most, from their submission to their end, in
-    /// ms.
+    /// The median time from submission to end of the completed tasks, in ms.
     pub latency_p50_ms: Option<u64>,
-    /// How long 95 of 100 of them took at most.
+    /// The 95th percentile of the same time, in ms.
     pub latency_p95_ms: Option<u64>,
 }
 
@@ -33,8 +32,8 @@ pub(super) struct SeriesBuilder {
 }
 
 impl SeriesBuilder {
-    /// Steps of this length, the last of which ends at `to_ms` or, if that is within one, with it.
-    /// Steps begin at multiples of their length, so that whoever asks again finds the same ones.
+    /// Steps of this length. The last one contains `to_ms`. Steps begin at multiples of their
+    /// length, so that repeated queries get the same steps.
     pub(super) fn new(to_ms: u64, step_ms: u64, steps: usize) -> Self {
         let (step_ms, steps) = (step_ms.max(1), steps.clamp(1, STEPS_MAX));
         let last_ms = to_ms - to_ms % step_ms;
@@ -79,7 +78,7 @@ impl SeriesBuilder {
     }
 }
 
-/// What so many of 100 do not exceed: the smallest such value.
+/// The smallest value that `percent` of 100 values do not exceed.
 fn below(sorted: &[u64], percent: usize) -> Option<u64> {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.checked_sub(1)?).copied()

@@ -12,19 +12,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
-/// The most messages that are taken in while the table is locked.
+/// The most messages read while the table is locked.
 const TOGETHER_MAX: usize = 256;
 
-/// Which tasks a view shows.
+/// The tasks of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::client) enum ViewScope {
-    /// Those that nobody has claimed, too: the task topic is read.
+    /// All tasks, including unclaimed ones: the task topic is read, too.
     All,
-    /// Those of ledger and metadata topic.
+    /// The tasks on the ledger and the metadata topic.
     Claimed,
 }
 
-/// The partitions of a view, each with a service of its own.
+/// The partitions of a view, each with its own service.
 #[derive(Debug)]
 pub(super) struct ViewPartitions {
     transport: Arc<dyn Transport>,
@@ -36,7 +36,7 @@ pub(super) struct ViewPartitions {
     services: BackgroundTasks,
 }
 
-/// One partition, for its service and for whoever asks.
+/// One partition, shared by its service and its readers.
 #[derive(Debug)]
 pub(super) struct SharedTable {
     table: Mutex<TaskTable>,
@@ -45,7 +45,7 @@ pub(super) struct SharedTable {
 
 #[derive(Clone, Debug)]
 enum TableReadState {
-    /// Reads what stood on the topics when it began.
+    /// Reads the content that the topics had at the start.
     CatchingUp,
     Following,
     /// A topic cannot be followed.
@@ -63,7 +63,7 @@ impl SharedTable {
 }
 
 impl ViewPartitions {
-    /// Follows so many partitions, and those that come.
+    /// Follows this many partitions, and those added later.
     pub(super) fn open(
         transport: Arc<dyn Transport>,
         connections: Arc<Connections>,
@@ -165,7 +165,7 @@ impl ViewPartitions {
     }
 }
 
-/// Looks for new partitions, until the view is gone.
+/// Looks for new partitions until the view is dropped.
 async fn watch_growth(view: Weak<ViewPartitions>, monitor: Monitor) {
     loop {
         let Some(all) = view.upgrade() else { return };
@@ -205,7 +205,7 @@ struct TableReader {
 }
 
 impl TableReader {
-    /// Reads what stands on the topic.
+    /// Reads the current content of the topic.
     async fn catch_up(&mut self) -> Result<(), TransportError> {
         let mut end = self.follower.open_persistently().await?;
         let mut read: Option<Position> = None;
@@ -220,7 +220,7 @@ impl TableReader {
         Ok(())
     }
 
-    /// Reads on, until the topic cannot be followed.
+    /// Follows the topic until that fails.
     async fn follow(mut self) -> TransportError {
         loop {
             match self.follower.next().await {
@@ -233,7 +233,7 @@ impl TableReader {
         }
     }
 
-    /// Takes a message, and those that have come with it. Returns where the last one lies.
+    /// Reads a message, and the others already received. Returns the last position.
     fn take(&mut self, message: &Message) -> Position {
         let mut table = self.shared.table();
         table.read(self.source, message);

@@ -1,13 +1,12 @@
-//! All tasks of one partition, as ledger, metadata topic and task topic tell of them. Pure:
-//! messages go in, answers come out.
+//! All tasks of one partition, from the ledger, the metadata topic and the task topic. Pure: takes
+//! messages, answers queries.
 //!
-//! The ledger decides where a task stands, by the library's own fold and seals. The metadata topic
-//! tells what the ledger does not have: how far a task has come, its tags and its type, and how a
-//! task has ended whose keys are gone. The task topic tells of tasks that nobody has claimed.
-//! Nothing is kept of payloads and results, and of the reason of a failure its beginning, which
-//! tasks that failed alike share.
+//! The ledger decides a task's state, by the library's own fold and seals. The metadata topic adds
+//! what the ledger does not have: progress, tags, type, and the end of tasks whose ledger keys are
+//! gone. The task topic adds unclaimed tasks. Payloads and results are not kept. Of a failure
+//! reason only the beginning is kept, shared by all tasks with the same reason.
 //!
-//! Messages may come again: of each topic, what lies at or before the last position read changes
+//! Messages may be delivered again: a message at or before a topic's last position read changes
 //! nothing.
 
 use super::entry::{self, Update, ViewEntry};
@@ -32,7 +31,7 @@ use std::ops::Bound::{self, Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The topics of a queue that a table is made from.
+/// The topics that fill a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::client) enum TableSource {
     Ledger,
@@ -48,18 +47,18 @@ pub(in crate::client) struct TaskTable {
     owners: OwnerIndex,
     holders: HolderIndex,
     workers: BTreeMap<OwnerId, Beat>,
-    /// The version of the ledger's settings that counts, and its heartbeat interval.
+    /// The current version of the ledger's settings, and its heartbeat interval.
     config: Option<(u32, Duration)>,
-    /// What is over by a seal.
+    /// The sealed tasks.
     seals: Seals,
     words: WordPool,
-    /// Up to where ledger, metadata topic and task topic were read.
+    /// The last positions read of ledger, metadata topic and task topic.
     read_to: [Option<Position>; 3],
     /// See [`is_java_end`].
     java_attempts: Option<u32>,
 }
 
-/// What a worker said last.
+/// The last heartbeat of a worker.
 #[derive(Debug)]
 struct Beat {
     identity: Option<Arc<WorkerIdentity>>,
@@ -67,16 +66,16 @@ struct Beat {
 }
 
 impl Beat {
-    /// How many have not followed it that ought to have.
+    /// The number of heartbeats missed since this one.
     fn missed(&self, every: Duration, now_ms: u64) -> u64 {
         missed_in(Duration::from_millis(now_ms.saturating_sub(self.published_ms)), every)
     }
 }
 
-/// The most tags that are kept of a task, as many as it may have.
+/// The most tags kept per task, as many as a task may have.
 const TAGS_MAX: usize = 16;
 
-/// The most characters that are kept of a reason.
+/// The most characters kept of a reason.
 const REASON_CHARS_MAX: usize = 200;
 
 impl TaskTable {
@@ -88,7 +87,7 @@ impl TaskTable {
         self.partition
     }
 
-    /// Takes the next message of a topic.
+    /// Reads the next message of a topic.
     pub(in crate::client) fn read(&mut self, source: TableSource, message: &Message) {
         let [ledger, metadata, tasks] = &mut self.read_to;
         let read_to = match source {
@@ -111,13 +110,13 @@ impl TaskTable {
         }
     }
 
-    /// Up to where the ledger was read.
+    /// The last position read of the ledger.
     pub(super) const fn ledger_read_to(&self) -> Option<Position> {
         let [ledger, ..] = &self.read_to;
         *ledger
     }
 
-    /// Whether anything of a topic was read.
+    /// Whether any message of a topic was read.
     pub(in crate::client) fn has_read(&self, source: TableSource) -> bool {
         let [ledger, metadata, tasks] = &self.read_to;
         match source {
@@ -190,8 +189,7 @@ impl TaskTable {
         row.set_fold(&fold, &mut self.owners);
     }
 
-    /// These tasks are over. Of those that the metadata topic does not show nothing more can be
-    /// told.
+    /// Seals tasks. Sealed tasks that the metadata topic does not show are removed.
     fn seal(&mut self, at: Position, seal: &Seal) {
         for range in seal.entries.ranges() {
             let gone = self.rows.range(range.tasks()).filter(|(_, row)| !row.is_shown());
@@ -238,8 +236,8 @@ impl TaskTable {
         if !row.is_claimed() {
             self.holders.set(&mut row.holder, update.worker);
         }
-        // Whoever writes an entry may have lost the task's message, and with it what the task is
-        // called.
+        // The writer of an entry may have lost the task's message, and with it tags, type and key:
+        // keep those of the previous entry.
         let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
         row.texts = texts.or(before).boxed();
     }
@@ -248,7 +246,8 @@ impl TaskTable {
         let sealed = self.seals.holds(id.entry_id());
         if let Some(row) = self.rows.get_mut(&id) {
             row.hide();
-            // What the metadata topic lets go of has ended, unless the ledger knows better.
+            // A task evicted from the metadata topic has ended, unless the ledger has an unsealed
+            // claim of it.
             if sealed || !row.is_claimed() {
                 self.remove(id);
             }
@@ -291,7 +290,7 @@ impl TaskTable {
         self.seals.ended(id.entry_id())
     }
 
-    /// Puts the tasks behind this one that the filter takes on the page, up to `limit` in all.
+    /// Appends tasks behind `after` that match the filter to the page, up to `limit` in all.
     /// Returns whether there are more.
     pub(super) fn page(
         &self,
@@ -311,7 +310,7 @@ impl TaskTable {
         false
     }
 
-    /// Up to `limit` tasks before this one that the filter takes, the newest first.
+    /// Up to `limit` tasks before this one that match the filter, newest first.
     pub(super) fn newest(
         &self,
         filter: &TaskFilter,
@@ -323,7 +322,7 @@ impl TaskTable {
         taken.rev().take(limit).map(|(id, row)| self.info(*id, row, now_ms)).collect()
     }
 
-    /// How many tasks before this one the filter takes.
+    /// The number of tasks before this one that match the filter.
     pub(super) fn count_before(&self, filter: &TaskFilter, before: TaskId, now_ms: u64) -> u64 {
         self.taken((Unbounded, Excluded(before)), filter, now_ms).count() as u64
     }
@@ -350,7 +349,7 @@ impl TaskTable {
         })
     }
 
-    /// Adds its tasks to a series.
+    /// Adds the tasks to a series.
     pub(super) fn measure(&self, now_ms: u64, series: &mut SeriesBuilder) {
         for (id, row) in self.rows.iter().filter(|(_, row)| row.is_known()) {
             let status = row.status(self.ended(*id), now_ms);
@@ -358,13 +357,13 @@ impl TaskTable {
         }
     }
 
-    /// What is known of a task.
+    /// A task's state.
     pub(super) fn get(&self, id: TaskId, now_ms: u64) -> Option<TaskInfo> {
         let row = self.rows.get(&id).filter(|row| row.is_known())?;
         Some(self.info(id, row, now_ms))
     }
 
-    /// Counts its tasks, and those that have ever ended: sealed ones are counted by their seals.
+    /// Counts the tasks, and all that have ever ended: seals carry the counts of sealed tasks.
     pub(super) fn count(&self, now_ms: u64, counts: &mut TaskCounts) {
         counts.ever_ended = counts.ever_ended.plus(self.seals.counts());
         for (id, row) in self.rows.iter().filter(|(_, row)| row.is_known()) {
@@ -378,7 +377,7 @@ impl TaskTable {
         }
     }
 
-    /// The workers that were heard, or run something.
+    /// The workers that sent a heartbeat, or run a task.
     pub(super) fn workers(&self, now_ms: u64) -> Vec<WorkerInfo> {
         let heartbeat = self.config.map(|(_, heartbeat)| heartbeat);
         let info = |(owner, beat): (&OwnerId, &Beat)| {
@@ -415,7 +414,7 @@ impl TaskTable {
 
     fn info(&self, id: TaskId, row: &TaskRow, now_ms: u64) -> TaskInfo {
         let owner = row.owner(&self.owners);
-        // Of a lease it is the gateway that has granted it.
+        // For a lease, the worker is the gateway that granted it.
         let granted = |owner: OwnerId| {
             let mut workers = self.workers.iter();
             workers.find(|(worker, _)| owner.is_lease_of(**worker)).map(|(_, beat)| beat)
@@ -446,7 +445,7 @@ impl TaskTable {
             tags: texts.tags.into_vec(),
             task_type: texts.task_type,
             key: texts.key.map(String::from),
-            // Of an attempt before this one, where there is another by now.
+            // While another attempt runs, the reason is that of a previous attempt: leave it out.
             reason: texts.reason.filter(|_| failed),
         }
     }

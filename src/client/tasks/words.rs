@@ -1,17 +1,17 @@
-//! Tags and types of the tasks of a partition, each once: rows share them. Those that no row has
-//! any more are dropped. Pure.
+//! The tags and types of a partition's tasks, each stored once and shared by rows. Unused ones are
+//! dropped. Pure.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Among so few words nobody looks for those that are of no more use.
+/// The minimum number of words before unused ones are dropped.
 const FEW: usize = 1_000;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct WordPool {
     known: HashSet<Arc<str>>,
-    /// So many were left when somebody looked last.
+    /// The number of words left after the last cleanup.
     kept: usize,
 }
 
@@ -20,7 +20,7 @@ impl WordPool {
         if let Some(known) = self.known.get(word) {
             return Arc::clone(known);
         }
-        // Only when they have doubled: so each new one costs the look at two others.
+        // Clean up only when the number has doubled: each new word costs checking two others.
         if self.known.len() >= FEW.max(2 * self.kept) {
             self.known.retain(|known| Arc::strong_count(known) > 1);
             self.kept = self.known.len();

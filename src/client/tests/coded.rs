@@ -17,7 +17,7 @@ async fn a_submission_is_encoded_and_names_its_codec() {
     let submission = || bench.client.submission("tasks", &Text("secret".to_owned()));
     submission().send().await.unwrap();
     submission().codec("other").send().await.unwrap();
-    // It was encoded by whoever submits it.
+    // The submitter has encoded this one itself.
     submission().property("TASK_CODEC", "theirs").send().await.unwrap();
     let refused = submission().codec("zip").send().await;
     let told = "the task cannot be encoded: no codec `zip` is known here, only `flip`, `other`";

@@ -1,4 +1,4 @@
-//! Documents: read, changed, and changed by two at once.
+//! Documents: read, changed, and changed concurrently.
 
 use super::*;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName};
@@ -31,7 +31,7 @@ async fn read(client: &Client, text: &str) -> (u64, Option<Bytes>) {
     register.look_at_documents(|it| (it.version(&name(text)), it.get(&name(text)).cloned()))
 }
 
-/// What a compaction would leave of the register.
+/// The number of entries that compaction would leave on the register.
 fn left(bench: &Bench) -> usize {
     let place = partition(REGISTER.to_owned(), -1);
     let world = bench.fake.world();
@@ -62,7 +62,7 @@ async fn a_document_is_changed_and_read_by_others_and_leaves_one_entry() {
 async fn of_changes_at_once_one_is_accepted_and_the_others_are_told() {
     let bench = bench();
     let clients: Vec<Client> = (0..4).map(|_| another(&bench)).collect();
-    // All have read that there is none.
+    // All clients have read that there is no document.
     for client in &clients {
         assert_eq!(read(client, "queue").await.0, 0);
     }
@@ -73,13 +73,13 @@ async fn of_changes_at_once_one_is_accepted_and_the_others_are_told() {
         matches!(answer, Err(DocumentError::VersionConflict { current: 1 }))
     };
     assert_eq!((accepted, answers.iter().filter(told).count()), (1, 3), "{answers:?}");
-    // The next change removes what was in vain.
+    // The next change removes the rejected entries.
     settle().await;
     assert_eq!(change(&clients[0], "queue", 1, "next").await.unwrap(), 2);
     assert_eq!(left(&bench), 1);
 }
 
-/// Who changes what is outdated is told at once, and writes nothing.
+/// A change of an outdated version fails at once, and writes nothing.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_an_outdated_version_is_refused() {
     let bench = bench();

@@ -1,4 +1,4 @@
-//! Whoever looks at a queue that does not exist is told, and makes nothing.
+//! Reading a queue that does not exist is an error, and creates nothing.
 
 use super::*;
 use crate::ops::{DeadLetterFilter, PastInstant, TaskFilter};
@@ -6,7 +6,7 @@ use longhaul_core::task::Priority;
 use std::error::Error;
 use tokio::time::advance;
 
-/// The kind of the transport's error behind an error, if there is one.
+/// The kind of the transport error in an error's source chain, if there is one.
 fn kind(error: &(dyn Error + 'static)) -> Option<TransportErrorKind> {
     let own = error.downcast_ref::<TransportError>().map(|it| it.kind);
     own.or_else(|| kind(error.source()?))
@@ -18,7 +18,7 @@ macro_rules! refused {
     };
 }
 
-/// A misspelt name told of an empty queue, and left a ledger and a metadata topic behind.
+/// A misspelt name must not show an empty queue, nor leave a ledger and a metadata topic behind.
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_does_not_exist_is_told_and_not_made() {
     let bench = bench();
@@ -59,8 +59,8 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() {
     assert_eq!(wrong.kind, TransportErrorKind::Invalid);
 }
 
-/// What was submitted to a level that nobody serves has made its task topic, and nobody works there
-/// all the same.
+/// A submission to a level without workers creates its task topic only, so the ledger tells whether
+/// the level is served.
 #[tokio::test(start_paused = true)]
 async fn a_level_is_there_when_it_has_a_ledger() {
     let bench = bench();
@@ -71,7 +71,7 @@ async fn a_level_is_there_when_it_has_a_ledger() {
     assert_eq!(bench.fake.world().opened, Vec::<String>::new());
 }
 
-/// Who watches wants to see the first task, too.
+/// A watch may start before the first task.
 #[tokio::test(start_paused = true)]
 async fn a_watch_may_come_before_its_queue() {
     let bench = bench();
@@ -80,7 +80,7 @@ async fn a_watch_may_come_before_its_queue() {
     assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
 }
 
-/// Its own submission made it; a worker of its own is about to.
+/// The client's own submission created one queue; its worker is about to create the other.
 #[tokio::test(start_paused = true)]
 async fn a_client_knows_the_queues_that_it_makes() {
     let bench = bench();
@@ -94,8 +94,7 @@ async fn a_client_knows_the_queues_that_it_makes() {
     assert!(other.client.queue("tasks").find("key").await.is_ok());
 }
 
-/// What was known once was known for ever: a queue that somebody else had deleted was made anew by
-/// the next read.
+/// A cached answer must expire, or a read would create a deleted queue anew.
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_asked_for_twice_a_minute() {
     for submits in [false, true] {
@@ -114,7 +113,7 @@ async fn a_queue_is_asked_for_twice_a_minute() {
         assert!(find().await.is_err());
         assert!(bench.client.wait_metadata(&task(ID)).await.is_err());
         assert_eq!(bench.fake.world().opened.len(), opened, "nothing was made");
-        // It was made again, by somebody else: that is not asked for before somebody wants to know.
+        // The queue was created again by another client; the next read finds it.
         bench.fake.world().missing.clear();
         assert!(find().await.is_ok());
     }

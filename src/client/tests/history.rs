@@ -1,4 +1,4 @@
-//! What the logs tell of the past, on the broker in memory.
+//! History from the logs, on the in-memory broker.
 
 use super::*;
 use crate::client::{
@@ -38,7 +38,7 @@ impl Past {
         Self { broker, client, ledger: of("ledger"), metadata: of("metadata") }
     }
 
-    /// Writes an entry a second after the last one.
+    /// Writes an entry a second after the previous one.
     async fn write(&self, entry: &Entry, content: &[u8]) -> Position {
         sleep(Duration::from_secs(1)).await;
         self.broker.publish(&self.ledger, ledger::message(entry, content))
@@ -79,7 +79,7 @@ fn seal() -> Entry {
     Entry::Seal(Seal { key, counts: EndedCounts::default(), entries })
 }
 
-/// The story of a task whose first worker froze, was replaced, and went on writing.
+/// Writes the history of a task whose first worker froze, was replaced, and went on writing.
 async fn tell(past: &Past) -> WorkerIdentity {
     let identity = of_this_process("frozen", "blue");
     let beat = Heartbeat { owner: FIRST, number: 1, ..Heartbeat::default() };
@@ -98,8 +98,7 @@ async fn tell(past: &Past) -> WorkerIdentity {
     identity
 }
 
-/// Whoever asked why a task had run twice had to read the ledger by hand, and to fold it in his
-/// head.
+/// The history explains why a task ran twice, without folding the ledger by hand.
 #[tokio::test(start_paused = true)]
 async fn a_history_has_every_entry_and_says_which_of_them_count() {
     let past = Past::new();
@@ -133,8 +132,7 @@ async fn a_history_has_every_entry_and_says_which_of_them_count() {
     assert!(none.is_whole && none.entries.is_empty());
 }
 
-/// Whoever asked how long a worker had been silent before it was replaced had to count heartbeats
-/// on the ledger.
+/// The history shows how long a worker was silent before it was replaced.
 #[tokio::test(start_paused = true)]
 async fn a_history_says_when_nothing_was_heard_of_the_holder() {
     let past = Past::new();
@@ -178,7 +176,7 @@ async fn entries_that_compaction_has_kept_come_before_those_of_the_log() {
     assert_eq!(epochs, [(Some(1), None), (Some(1), None), (Some(2), None)]);
 }
 
-/// A history whose beginning was swept would have called entries ignored that had counted.
+/// A history without its beginning must not call counting entries ignored.
 #[tokio::test(start_paused = true)]
 async fn a_history_without_its_beginning_does_not_judge() {
     let past = Past::new();
@@ -191,8 +189,7 @@ async fn a_history_without_its_beginning_does_not_judge() {
     assert_eq!(judged, [Some(Ignored::Unknown), None, Some(Ignored::Replaced)]);
 }
 
-/// Nobody could tell how often a fleet's workers were replaced while they still ran, nor which of
-/// them.
+/// Zombies are listed per worker, with their late entries.
 #[tokio::test(start_paused = true)]
 async fn zombies_are_counted_by_worker_with_how_late_they_were() {
     let past = Past::new();
@@ -201,18 +198,17 @@ async fn zombies_are_counted_by_worker_with_how_late_they_were() {
     let [zombie] = &found[..] else { panic!("{found:?}") };
     assert_eq!(zombie.owner, FIRST.to_string());
     assert_eq!(zombie.worker.as_deref(), Some(&identity));
-    // Its outcome came two seconds after the claim that replaced it, and its entry on the metadata
-    // topic one later.
+    // Its outcome came 2 s after the claim that replaced it, and its metadata entry 1 s later.
     let told = (zombie.ledger_entries, zombie.metadata_entries, zombie.latest);
     assert_eq!(told, (1, 1, Duration::from_secs(3)));
-    // An outcome that is published again because its receipt was lost is no zombie's.
+    // An outcome that is published again after a lost receipt is not a zombie's.
     let again = OnceKey { serial: 3, ..key(2, SECOND, 3) };
     let again = Done { key: again, attempt: 2, outcome: Outcome::Final, writer: None };
     past.write(&Entry::Done(again), b"no luck").await;
     assert_eq!(past.client.queue("tasks").zombies().await.unwrap(), found);
 }
 
-/// What a dashboard had shown at the time of an incident was gone with the next entry.
+/// The view of an instant is available after later entries.
 #[tokio::test(start_paused = true)]
 async fn the_view_of_a_past_instant_is_what_it_was_then() {
     let past = Past::new();
@@ -232,7 +228,7 @@ async fn the_view_of_a_past_instant_is_what_it_was_then() {
     let (running, failed) = (Some(TaskStatus::Running), Some(TaskStatus::Failed));
     let expected = [None, claimed, running, claimed, running, running, failed, failed];
     assert_eq!(statuses, expected);
-    // What compaction has made of the log says nothing of the time before.
+    // A compacted log tells nothing of the time before.
     past.broker.compact(&past.ledger);
     past.broker.trim_to(&past.ledger, log[6].position.entry_id());
     let lost = past.client.queue("tasks").tasks_at(PastInstant::Time(log[3].publish_time_ms)).await;
@@ -241,7 +237,7 @@ async fn the_view_of_a_past_instant_is_what_it_was_then() {
     assert_eq!(kept.unwrap().get(ID).unwrap().map(|info| info.status), failed);
 }
 
-/// What the tests of destruction ask of a ledger could not be asked of one in production.
+/// The checks of the chaos tests, on a production ledger.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named() {
     let past = Past::new();
@@ -261,15 +257,15 @@ async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named()
     let ids: Vec<_> = found.findings.iter().map(|it| (it.id, it.on_metadata, it.task)).collect();
     assert_eq!(ids, [("C-22", false, Some(ID)), ("C-10", true, Some(ID))]);
     assert_eq!((found.broken, found.malformed), (2, 1));
-    // Of a sealed task whose first entries are only in what compaction has kept, nobody can tell
-    // what is gone.
+    // For a sealed task whose first entries are only in the compacted part, it is unknown what is
+    // gone.
     past.broker.compact(&past.ledger);
     let log = past.broker.full_log(&past.ledger);
     past.broker.trim_to(&past.ledger, log[3].position.entry_id());
     assert!(past.client.queue("tasks").verify().await.unwrap().is_sound());
 }
 
-/// A queue whose topics do not fit together was called sound, with no task.
+/// A queue whose topics do not match must not be called sound.
 #[tokio::test(start_paused = true)]
 async fn a_verification_says_where_it_has_not_looked() {
     let past = Past::new();
@@ -309,8 +305,7 @@ async fn a_verification_says_where_it_has_not_looked() {
     }
 }
 
-/// The planted faults of the judge are found through the client, too: they pass the reading of both
-/// logs.
+/// The planted faults of the checks are found through the client, too.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_without_a_claim_and_an_early_seal_are_found_in_the_log() {
     let past = Past::new();

@@ -12,7 +12,7 @@ use longhaul_core::task::Priority;
 
 const REGISTER: &str = "persistent://public/default/tasks-register";
 
-/// Another client of the same broker: a restart, or another process.
+/// Another client of the same broker, as after a restart or in another process.
 fn another(bench: &Bench) -> Client {
     Client::on_transport(Arc::new(FakeTransport(Arc::clone(&bench.fake))))
 }
@@ -57,7 +57,7 @@ async fn each_submit_with_a_key_answers_with_the_same_task_also_after_a_restart(
     assert_eq!((stored(&bench, TASKS), stored(&bench, REGISTER)), (1, 1));
     let other = submit(&bench.client, "l", "a").await.unwrap();
     assert_ne!(other, first);
-    // A property is the same as the method.
+    // Setting the property equals calling the method.
     let by_property = bench.client.submission("tasks", &Text(String::new()));
     let by_property = by_property.property("IDEMPOTENCY_KEY", "l").send().await.unwrap();
     assert_eq!(by_property, other);
@@ -74,7 +74,7 @@ async fn many_submits_at_once_have_one_answer() {
     assert!((2..=4).contains(&messages), "one of each client at most, which raced: {messages}");
 }
 
-/// Twenty submits left nineteen messages that counted as tasks until a worker had looked at each.
+/// Twenty concurrent submits must not leave nineteen messages for workers to close.
 #[tokio::test(start_paused = true)]
 async fn many_submits_of_one_client_at_once_publish_one_message() {
     let bench = bench();
@@ -84,7 +84,7 @@ async fn many_submits_of_one_client_at_once_publish_one_message() {
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
         assert_eq!(stored(&bench, TASKS), stands);
     }
-    // The next one has its turn when the first has failed, or has given up.
+    // The next submit has its turn when the first one has failed.
     bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     let submits = (0..20).map(|_| submit(&bench.client, "m", "a"));
     let answers = join_all(submits).await;
@@ -92,7 +92,7 @@ async fn many_submits_of_one_client_at_once_publish_one_message() {
     assert!(stored(&bench, TASKS) <= 4);
 }
 
-/// A submit without an answer could be repeated only at the risk of a second run.
+/// A submit without an answer can be repeated without a second run.
 #[tokio::test(start_paused = true)]
 async fn a_submit_of_unknown_fate_may_be_repeated() {
     let bench = bench();
@@ -101,7 +101,7 @@ async fn a_submit_of_unknown_fate_may_be_repeated() {
     assert!(matches!(lost, Err(SubmitError::Unbound(_))), "{lost:?}");
     let again = submit(&bench.client, "k", "a").await.unwrap();
     assert_eq!(submit(&another(&bench), "k", "a").await.unwrap(), again);
-    // A worker has bound the message of the lost one first.
+    // A worker binds the lost message first.
     let bench = self::bench();
     bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     assert!(submit(&bench.client, "k", "a").await.is_err());
@@ -122,7 +122,7 @@ async fn a_bind_without_a_receipt_is_published_again_and_the_first_counts() {
         let before = (stored(&bench, TASKS), stored(&bench, REGISTER));
         let key = format!("{fate:?}");
         let client = another(&bench);
-        // The first publish is that of the task.
+        // The first publish is the task's message.
         let submit = async {
             let submission = client.submission("tasks", &Text("a".to_owned()));
             submission.idempotency_key(key.as_str()).send().await
@@ -143,7 +143,7 @@ async fn another_message_may_have_been_first() {
     assert_eq!(stored(&bench, TASKS), 0, "nothing is submitted that is known to lose");
 }
 
-/// The key of a task was a matter of one topic: with two priorities it was refused.
+/// Keys belong to the queue, not to one topic: two priorities share them.
 #[tokio::test(start_paused = true)]
 async fn one_key_with_two_priorities_is_one_task() {
     let bench = bench();
@@ -188,8 +188,7 @@ async fn the_same_key_with_another_payload_is_a_conflict_if_asked_for() {
     }
 }
 
-/// A broker makes a deleted register anew, and that more than once. The keys of one that has gone
-/// hold no longer.
+/// A broker creates a deleted register anew, repeatedly. Keys of a deleted register are free.
 #[tokio::test(start_paused = true)]
 async fn a_register_may_be_replaced_again_and_again() {
     let bench = bench();
@@ -216,7 +215,7 @@ fn overwriter(client: &Client, key: &str) -> Submission {
     client.submission("tasks", &Text("b".to_owned())).dedupe_key(key).overwrite()
 }
 
-/// A task could not be changed once it was submitted.
+/// A submitted task can be changed by overwriting it.
 #[tokio::test(start_paused = true)]
 async fn an_overwriter_is_a_task_of_its_own_and_says_what_it_is() {
     let bench = bench();
@@ -224,7 +223,7 @@ async fn an_overwriter_is_a_task_of_its_own_and_says_what_it_is() {
     let first = first.send().await.unwrap();
     let second = overwriter(&another(&bench), "k").send().await.unwrap();
     assert!(second.id > first.id);
-    // Nobody has made room: the key is that of the first task.
+    // No worker has superseded the first task yet, so it holds the key.
     let third = bench.client.submission("tasks", &Text("c".to_owned())).dedupe_key("k");
     assert_eq!(third.send().await.unwrap(), first);
     let place = partition(REGISTER.to_owned(), -1);
@@ -252,7 +251,7 @@ async fn an_overwriter_has_a_dedupe_key() {
     assert_eq!(stored(&bench, TASKS), 0);
 }
 
-/// Ids of two partitions, or of two topics, do not say which task is the later one.
+/// Ids of two partitions, or of two topics, do not order two tasks.
 #[tokio::test(start_paused = true)]
 async fn what_is_elsewhere_is_not_overwritten() {
     let bench = bench();
@@ -261,7 +260,7 @@ async fn what_is_elsewhere_is_not_overwritten() {
     assert_eq!(stored(&bench, TASKS), 0);
 }
 
-/// The tasks of a dedupe key went to all partitions in turn.
+/// The tasks of a dedupe key do not go to all partitions in turn.
 #[tokio::test(start_paused = true)]
 async fn tasks_with_one_dedupe_key_go_to_one_partition() {
     let bench = bench();

@@ -1,4 +1,4 @@
-//! What a client measures.
+//! The client's metrics.
 
 use super::*;
 use crate::client::TaskStatus;
@@ -26,8 +26,7 @@ async fn tasks_are_counted_that_the_broker_has_stored_and_sessions_that_were_los
     assert_eq!(notes.get(reconnects), Some(1.0));
 }
 
-/// An autoscaler had to be a program that asks for counts: metrics said nothing of the tasks that
-/// wait.
+/// Gauges of waiting tasks, as an autoscaler needs them.
 #[tokio::test(start_paused = true)]
 async fn a_view_measures_the_tasks_of_a_queue() {
     let notes = Notes::default();
@@ -41,7 +40,7 @@ async fn a_view_measures_the_tasks_of_a_queue() {
     let counts = view.measure().unwrap();
     assert_eq!(counts.of(TaskStatus::Ready), 2);
     assert_eq!(gauge("longhaul_tasks", ",state=ready"), Some(2.0));
-    // Tasks that wait for others were measured nowhere.
+    // All statuses are set, including those without tasks.
     for status in TaskStatus::ALL.into_iter().filter(|status| *status != TaskStatus::Ready) {
         let labels = format!(",state={}", status.word());
         assert_eq!(gauge("longhaul_tasks", &labels), Some(0.0), "{labels}");

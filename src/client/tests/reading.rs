@@ -1,10 +1,9 @@
-//! What a client keeps of a metadata topic, and what it reads of it again.
+//! The part of a metadata topic that a client keeps, and the part that it reads again.
 
 use super::*;
 use crate::transport::Start;
 
-/// A client that waited for one task kept payloads and results of all tasks of the topic for as
-/// long as it lived.
+/// A waiting client does not keep payloads and results of the topic's tasks.
 #[tokio::test(start_paused = true)]
 async fn what_an_entry_says_is_read_again_when_somebody_asks() {
     let bench = bench();
@@ -18,12 +17,12 @@ async fn what_an_entry_says_is_read_again_when_somebody_asks() {
         assert!(kept.len() < 2_000 && kept.contains("ended: true"), "{} bytes", kept.len());
         let found = bench.client.get(&task(ID)).await.unwrap();
         assert_eq!(found.unwrap().result.unwrap().len(), 100_002);
-        // The first wait began before anything was read, and had the entry as it came.
+        // The first wait began before anything was read, and got the entry as it came.
         assert_eq!(bench.fake.world().fetched, 2 * fetched - 1);
     }
 }
 
-/// After each outage every waiting client read the whole metadata topic again.
+/// After an outage a waiting client does not read the whole metadata topic again.
 #[tokio::test(start_paused = true)]
 async fn who_waits_or_watches_goes_on_behind_what_was_read() {
     let bench = bench();
@@ -43,8 +42,8 @@ async fn who_waits_or_watches_goes_on_behind_what_was_read() {
     assert_eq!(starts[2..], [Start::After(first); 2]);
 }
 
-/// A watch from the latest entry on that lost its follower before anything came must not begin at
-/// the latest again: what came meanwhile would be missing.
+/// A watch from the latest entry that loses its follower before anything came must not start at the
+/// latest entry again: it would miss entries of the outage.
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_what_is_new_misses_nothing_that_comes_in_an_outage() {
     for stands_there in [false, true] {
@@ -61,14 +60,14 @@ async fn a_watch_of_what_is_new_misses_nothing_that_comes_in_an_outage() {
     }
 }
 
-/// An entry that compaction has taken away was evicted, or has gone for another one.
+/// An entry that compaction has removed was evicted, or replaced by another one.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_not_there_any_more_is_looked_for_behind() {
     let bench = bench();
     let remove = |index: usize| {
         let mut world = bench.fake.world();
         let log = world.logs.get_mut(&bench.metadata).unwrap();
-        // Its place stays: the others keep theirs.
+        // The other entries keep their positions.
         log[index].position.ledger = 0;
     };
     bench.show(&completed(ID, 1), 1);
@@ -82,7 +81,7 @@ async fn an_end_that_is_not_there_any_more_is_looked_for_behind() {
     assert_eq!(bench.client.get(&task(ID)).await.unwrap(), None);
 }
 
-/// While the broker is away a wait goes on, also one for an end that was seen before.
+/// While the broker is away a wait continues, also one for an end that was seen before.
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_an_end_that_was_seen_goes_on_in_an_outage() {
     let bench = bench();
@@ -95,8 +94,7 @@ async fn a_wait_for_an_end_that_was_seen_goes_on_in_an_outage() {
     assert_eq!(wait.join_next().await.unwrap().unwrap().unwrap(), "done");
 }
 
-/// Compaction removes tombstones: who asked when one stood last got no answer until something else
-/// came.
+/// Compaction removes tombstones: a lookup made when one was last must not wait for another entry.
 #[tokio::test(start_paused = true)]
 async fn a_look_is_answered_although_what_stood_last_is_gone() {
     let bench = bench();

@@ -1,11 +1,11 @@
-//! Many tasks in one call: an outcome for each.
+//! Many tasks in one call, with a result for each.
 
 use super::*;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A task that has a form as bytes only if its number is even.
+/// A task that can be serialized only if its number is even.
 struct Even(u32);
 
 impl Serialize for Even {
@@ -45,12 +45,11 @@ async fn a_task_that_cannot_be_submitted_stops_no_other() {
         }
     }
     assert_eq!((refused, unknown, stored + lost), (1, 1, 298));
-    // What is unknown lies there, too.
+    // The task of unknown fate is stored, too.
     assert_eq!(log.len(), stored + 1);
 }
 
-/// Somebody gives up while the broker is away, and submits again when it is back: what he gave up
-/// came then as well.
+/// A submit abandoned during an outage must not be sent when the broker is back.
 #[tokio::test(start_paused = true)]
 async fn what_was_given_up_before_it_was_sent_is_not_sent_later() {
     let bench = bench();
@@ -64,7 +63,7 @@ async fn what_was_given_up_before_it_was_sent_is_not_sent_later() {
     assert_eq!(payloads, [b"task"]);
 }
 
-/// A caller with a million tasks does not hold a million futures.
+/// A caller with a million tasks must not hold a million futures.
 #[tokio::test(start_paused = true)]
 async fn no_more_tasks_are_taken_than_receipts_may_be_awaited() {
     let bench = bench();

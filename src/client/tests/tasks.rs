@@ -28,7 +28,7 @@ fn done(id: TaskId) -> Entry {
     Entry::Done(Done { key: key(id), attempt: 1, outcome: Outcome::Completed, writer: None })
 }
 
-/// Waits until the view says so; time is paused, so that this takes none.
+/// Waits until the view shows it; time is paused, so this takes none.
 async fn until(mut says: impl FnMut() -> bool) {
     timeout(Duration::from_secs(600), async {
         while !says() {
@@ -39,8 +39,7 @@ async fn until(mut says: impl FnMut() -> bool) {
     .expect("the view never says so");
 }
 
-/// Whoever wanted to know how many tasks wait had to ask the broker for its backlog, and could not
-/// tell waiting from running ones.
+/// A view tells waiting tasks from running ones, which the broker's backlog does not.
 #[tokio::test(start_paused = true)]
 async fn a_view_shows_what_stood_there_and_what_comes_and_goes_on_after_an_outage() {
     let bench = bench();
@@ -68,7 +67,7 @@ async fn a_view_shows_what_stood_there_and_what_comes_and_goes_on_after_an_outag
     }
     bench.write(&bench.ledger, &done(ids[0]));
     until(|| view.counts().unwrap().of(TaskStatus::Completed) == 1).await;
-    // It went on behind what it had read.
+    // It continued behind what it had read.
     until(|| bench.fake.world().starts.len() > 1).await;
     let starts = bench.fake.world().starts.clone();
     assert!(matches!(starts[..], [Start::Earliest, Start::After(_), ..]), "{starts:?}");
@@ -108,7 +107,7 @@ async fn a_view_covers_all_partitions_in_order_and_those_that_come() {
     until(|| view.counts().unwrap().total() == 3).await;
 }
 
-/// Following a ledger that is not there would have made a topic without partitions in its place.
+/// Following a missing ledger would create an unpartitioned topic in its place.
 #[tokio::test(start_paused = true)]
 async fn a_partitioned_queue_without_a_ledger_is_refused() {
     let bench = bench();

@@ -1,4 +1,4 @@
-//! The context of who submits, in the properties of tasks.
+//! The submitter's trace context in the properties of tasks.
 
 use super::*;
 use opentelemetry::global;
@@ -12,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 #[tokio::test(start_paused = true)]
 async fn a_submit_carries_the_context_of_its_span_unless_it_has_one() {
-    // For the whole program: without spans, as in all other tests, it has nothing to carry.
+    // Global: without spans, as in all other tests, it adds nothing.
     global::set_text_map_propagator(TraceContextPropagator::new());
     let provider = SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));

@@ -1,4 +1,4 @@
-//! What a watch shows, and what the log says of outages.
+//! The events of a watch, and the log lines of outages.
 
 use super::*;
 use crate::captured::CapturedLog;
@@ -109,8 +109,7 @@ async fn a_watch_covers_all_partitions_and_new_ones() {
     assert_eq!(seen, [0, 1, 2]);
 }
 
-/// Nobody could tell what a watch told of the past from what it told of the present, and so not
-/// when a table of all tasks was complete.
+/// `CaughtUp` tells past events from new ones, and so when a table of all tasks is complete.
 #[tokio::test(start_paused = true)]
 async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     let bench = bench();
@@ -120,12 +119,12 @@ async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
         let id = TaskId { partition: index, entry: entry_id, ..ID };
         bench.fake.append(&partition(name.clone(), index), entry(0, &processing(id, 1), Some(1)));
     };
-    // The third one is empty.
+    // The third partition is empty.
     for (index, entry_id) in [(0, 1), (1, 1), (1, 2)] {
         show(index, entry_id);
     }
     let mut watch = bench.client.watch("tasks").await.unwrap();
-    // What it finds after an outage is what it would have found before.
+    // After an outage it finds the same entries.
     bench.fake.break_followers();
     for _ in 0..3 {
         let event = watch.next().await.unwrap().unwrap();
@@ -138,7 +137,7 @@ async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     assert!(matches!(event, WatchEvent::Updated { .. }), "{event:?}");
     let mut latest = bench.client.queue("tasks").watch_from(WatchFrom::Latest).await.unwrap();
     assert_eq!(latest.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
-    // Another one goes on where it began, and reads an empty partition from its start.
+    // Another watch continues from its place, and reads an empty partition from its start.
     assert_eq!(latest.place().to_string(), "0@7:1,1@7:1");
     show(2, 4);
     let mut on = bench
@@ -151,8 +150,8 @@ async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     assert!(matches!(event, WatchEvent::Updated { id: TaskId { entry: 4, .. }, .. }), "{event:?}");
 }
 
-/// Compaction removes tombstones: who began to read when one stood last would have waited for it
-/// until something else came.
+/// Compaction removes tombstones: a watch that began when one was last must not wait for another
+/// entry.
 #[tokio::test(start_paused = true)]
 async fn a_watch_catches_up_although_what_stood_last_is_gone() {
     let bench = bench();
@@ -166,12 +165,12 @@ async fn a_watch_catches_up_although_what_stood_last_is_gone() {
     assert_eq!(caught_up.unwrap().unwrap().unwrap(), WatchEvent::CaughtUp);
 }
 
-/// A task as it is shown with a key.
+/// A task's entry with a key.
 fn keyed(metadata: TaskMetadata, key: &str, created: u64) -> TaskMetadata {
     TaskMetadata { task_key: Some(key.to_owned()), created, ..metadata }
 }
 
-/// Whoever did not know the id of a task had to read everything and could not ask.
+/// A task is found by its key, without its id.
 #[tokio::test(start_paused = true)]
 async fn a_task_is_found_and_watched_by_the_key_that_its_submitter_gave_it() {
     let bench = bench();
@@ -187,7 +186,7 @@ async fn a_task_is_found_and_watched_by_the_key_that_its_submitter_gave_it() {
     assert_eq!(find().await.unwrap(), Some(task(ID)));
 
     let mut watch = bench.client.watch("tasks").await.unwrap().with_key("another");
-    // An entry that has lost the key, for its worker could not read the task's message any more.
+    // An entry without the key: its worker could not read the task's message any more.
     bench.show(&completed(OTHER, 2), 2);
     bench.show(&keyed(completed(ID, 1), "order", 3), 1);
     bench.fake.append(&bench.metadata, tombstone(0, ID));
@@ -227,8 +226,7 @@ async fn a_key_goes_with_the_task_and_one_that_nobody_would_show_is_refused() {
     assert_eq!(log[0].properties.get("TASK_TYPE"), Some("print"));
 }
 
-/// Each try of each follower of a client was warned of, so that an outage of a minute filled the
-/// log, and nothing said that it was over.
+/// An outage is logged once, and so is its end, rather than each try of each follower.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_a_client_is_told_once_and_so_is_its_end() {
     let (log, _guard) = CapturedLog::capture();

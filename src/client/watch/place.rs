@@ -1,5 +1,5 @@
-//! How far a watch has come, as a text, so that another one can go on there: after a restart, or in
-//! another process.
+//! The place of a watch, as a text: another watch can continue there after a restart or in another
+//! process.
 
 use super::Watch;
 use longhaul_core::task::Position;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The most partitions that a text names.
+/// The most partitions in a text.
 const PARTITIONS_MAX: usize = 10_000;
 
 /// How far a watch has come in each partition of its metadata topic.
@@ -45,8 +45,8 @@ impl WatchPlace {
 }
 
 impl Watch {
-    /// How far it has come: [`WatchFrom::After`](super::WatchFrom::After) goes on behind the event
-    /// that was shown last.
+    /// The place of the watch: [`WatchFrom::After`](super::WatchFrom::After) continues behind the
+    /// last event shown.
     #[must_use]
     pub const fn place(&self) -> &WatchPlace {
         &self.place

@@ -1,5 +1,5 @@
-//! What many retained entries cost: memory, publishes beside them, a start with the indices of
-//! segments, and one that has to read everything.
+//! The cost of many retained entries: memory, concurrent publishes, a start with the indices of
+//! segments, and a start that has to read everything.
 
 use super::{BenchBroker, directory, pipeline, plain, quantile};
 use bytes::Bytes;
@@ -11,8 +11,8 @@ pub(super) fn run() {
     let count = count.map_or(5_000_000, |text| text.parse().expect("a number of entries"));
     let folder = directory();
     let broker = BenchBroker::start(folder.path());
-    // By default nobody's backlog may take more than half of the disk, and the entries would wait
-    // for room for ever.
+    // By default a backlog may take at most half of the disk, and the entries would wait for room
+    // for ever.
     let quota = r#"{"limitSize":-1,"policy":"producer_request_hold"}"#;
     let answer = broker.http("POST", "/admin/v2/namespaces/public/default/backlogQuota", quota);
     assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
@@ -34,8 +34,7 @@ pub(super) fn run() {
     beside(&broker, "before there are any");
     let mut left: u64 = count;
     while left > 0 {
-        // Several producers, one after the other: what the client remembers of each message is not
-        // kept.
+        // Several producers in turn, so that the client's state per message is dropped.
         let some = left.min(1_000_000);
         pipeline(&broker.address, "retained", some, 10_000, &clocked(100));
         left -= some;
@@ -68,7 +67,7 @@ fn remove_indices(data: &std::path::Path) {
     }
 }
 
-/// Messages that say when they were published.
+/// Messages with their publish time.
 fn clocked(size: usize) -> impl Fn(u64) -> Bytes {
     move |_| {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();

@@ -1,9 +1,8 @@
-//! What one entry costs that stays open for a week, while a hundred come and go each second: disk
-//! and memory, beside the same week without it.
+//! The cost of one entry that stays open for a week, while a hundred entries per second come and
+//! go: disk and memory, compared with the same week without it.
 //!
-//! A week takes ten minutes: a thousand seconds in each. What the broker does by the clock, it has
-//! less time for than in a week. `LONGHAUL_BENCH_PACE` says how many messages come in a second,
-//! 100,000 if it does not.
+//! A week takes ten minutes: a thousand seconds in each. The broker's timers therefore run less
+//! often than in a week. `LONGHAUL_BENCH_PACE` sets the messages per second, by default 100,000.
 
 use super::{BenchBroker, RawConnection, directory, pipeline, plain};
 use longhaul_wire::frame;
@@ -12,18 +11,18 @@ use longhaul_wire::messages::{
 };
 use std::path::Path;
 
-/// Messages of a week.
+/// The messages of a week.
 const WEEK: u64 = 100 * 7 * 24 * 60 * 60;
-/// Messages a second, if nothing else is said, and those that are published in one go.
+/// The default messages per second, and the messages published at once.
 const PACE: u64 = 100_000;
 const GO: u64 = 10_000;
 const TOPIC: &str = "week";
-/// Delivered and not acknowledged, but for the one: tasks of ten seconds.
+/// Delivered and unacknowledged besides the one: tasks of ten seconds.
 const OPEN: usize = 1000;
-/// Messages from one look at disk and memory to the next.
+/// Messages between two measurements of disk and memory.
 const LOOK: u64 = 200_000;
 
-/// The most that was seen at any look after the first.
+/// The maximum of all measurements after the first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Most {
     disk_kb: u64,
@@ -88,7 +87,7 @@ fn week(count: u64, pace: u64, stays: bool) -> Most {
     for received in 1..=count {
         held.push(message(&mut consumer));
         if held.len() >= 2 * OPEN {
-            // The oldest ones, but for the very first.
+            // The oldest ones, except the very first.
             let first = usize::from(stays);
             acknowledge(&mut consumer, held.drain(first..=OPEN).collect());
         }
@@ -120,7 +119,7 @@ fn acknowledge(consumer: &mut RawConnection, ids: Vec<MessageIdData>) {
     std::io::Write::write_all(&mut consumer.stream, &out).expect("a connection");
 }
 
-/// What the files of the data directory take.
+/// The size of the files in the data directory.
 fn disk_kb(folder: &Path) -> u64 {
     let mut bytes = 0;
     let mut folders = vec![folder.to_owned()];

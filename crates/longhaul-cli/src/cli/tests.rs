@@ -3,7 +3,7 @@ use clap::CommandFactory;
 
 mod pages;
 
-/// Every command that does something, with the words that lead to it.
+/// Every leaf command, with its path.
 fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
     let path = format!("{path}{}", command.get_name());
     if !command.has_subcommands() {
@@ -19,7 +19,7 @@ fn the_tree_is_sound() {
     Cli::command().debug_assert();
 }
 
-/// Examples that were wrong since an option was renamed are found here.
+/// Finds examples that became invalid, for instance by a renamed option.
 #[test]
 fn each_help_has_two_examples_that_can_be_typed() {
     let mut found = Vec::new();
@@ -40,8 +40,8 @@ fn each_help_has_two_examples_that_can_be_typed() {
     }
 }
 
-/// Options that came behind a group of others stood in the help under its heading: tokens of the
-/// gateway under "Embedded broker".
+/// Options after a flattened group must not appear under its heading, such as gateway tokens under
+/// "Embedded broker".
 #[test]
 fn options_stand_under_their_own_headings() {
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ fn options_stand_under_their_own_headings() {
     assert_eq!(heading("longhaul task list", "status"), Some("Which tasks".to_owned()));
 }
 
-/// A command without a line in the documentation is one that nobody finds.
+/// Every command must be in the documentation.
 #[test]
 fn each_command_is_in_the_documentation() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
@@ -80,7 +80,7 @@ fn each_command_is_in_the_documentation() {
     }
 }
 
-/// A setting that is not documented is one that nobody sets.
+/// Every setting must be in the documentation.
 #[test]
 fn each_setting_is_in_the_documentation() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
@@ -91,8 +91,8 @@ fn each_setting_is_in_the_documentation() {
     }
 }
 
-/// The words of a line as a shell divides them, up to the end of the first command; quotes are all
-/// that is known beside that.
+/// The words of a line as a shell splits them, up to the end of the first command. Handles only
+/// quotes.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for it in line.chars() {

@@ -1,4 +1,4 @@
-//! `longhaul bench`: submits tasks, follows them to their ends, and says how long it took.
+//! `longhaul bench`: submits tasks, follows them to their ends, and measures the times.
 
 use crate::clock;
 use crate::context::CommandContext;
@@ -40,7 +40,7 @@ pub(crate) struct BenchArgs {
     concurrency: usize,
 }
 
-/// The largest payload.
+/// The maximum size of a payload.
 const PAYLOAD_MAX: usize = 5 * 1024 * 1024;
 
 #[derive(Debug, Serialize)]
@@ -51,12 +51,12 @@ struct BenchResults {
     submitted_per_second: f64,
     submit: Spread,
     ended_per_second: f64,
-    /// From submit to the entry that shows the end.
+    /// From the submit to the entry with the end.
     end_to_end: Spread,
     not_completed: u64,
 }
 
-/// In ms.
+/// Percentiles in ms.
 #[derive(Debug, Serialize)]
 struct Spread {
     p50: f64,
@@ -85,12 +85,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Times of up to an hour, in microseconds.
+/// Times of up to an hour, in µs.
 fn histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 3_600_000_000, 3)?)
 }
 
-/// What is known of the tasks: a submit's answer may come behind the task's end.
+/// The state of the tasks: the receipt of a submit may come after the task's end.
 #[derive(Default)]
 struct Board {
     submitted: HashMap<TaskId, Instant>,
@@ -197,7 +197,7 @@ async fn submit(
     Ok((taken, clock::monotonic()))
 }
 
-/// Follows the tasks until all of them are over.
+/// Follows the tasks until all are over.
 async fn follow(
     mut watch: longhaul::Watch,
     tasks: u32,
@@ -216,7 +216,7 @@ async fn follow(
         if ended.insert(id, (now, metadata.result.is_some())).is_none() {
             step();
         }
-        // Others may use the queue, too.
+        // The queue may have other tasks.
         if ended.len() >= wanted
             && submitted.len() >= wanted
             && submitted.keys().all(|it| ended.contains_key(it))

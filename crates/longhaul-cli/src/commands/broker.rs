@@ -1,5 +1,5 @@
-//! `longhaul broker`: the embedded broker without a gateway, and its data directory while no broker
-//! runs.
+//! `longhaul broker`: the embedded broker without a gateway, and operations on its data directory
+//! while it is stopped.
 
 use super::server::args::{Secured, given};
 use super::server::engine;
@@ -78,7 +78,7 @@ pub(crate) struct BrokerRunArgs {
     /// Public key that verifies the tokens of clients: a file, or data:;base64,…
     #[arg(long, value_name = "KEY", conflicts_with = "broker_token_secret")]
     broker_token_public_key: Option<String>,
-    // Last: options after it would be in its group of the help.
+    // Last: later options would appear in its group of the help.
     #[command(flatten)]
     secured: Secured,
 }
@@ -93,7 +93,7 @@ pub(crate) struct BrokerCopyArgs {
     new: PathBuf,
 }
 
-/// Where the broker listens.
+/// The addresses of the broker.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BrokerAddressList {
@@ -104,14 +104,14 @@ struct BrokerAddressList {
 }
 
 impl BrokerCommand {
-    /// Whether it runs until it is told to stop.
+    /// Whether it runs until it is stopped.
     pub(crate) const fn is_service(&self) -> bool {
         matches!(self, Self::Run(_))
     }
 }
 
 /// # Errors
-/// What the broker meets, or damage that was found.
+/// When the broker fails, or damage was found.
 pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> anyhow::Result<()> {
     let read = match command {
         BrokerCommand::Run(it) => return serve(&it, context).await,
@@ -134,7 +134,7 @@ async fn blocking(
     read: impl FnOnce() -> Result<RescueReport, RescueError> + Send + 'static,
 ) -> anyhow::Result<RescueReport> {
     let report = tokio::task::spawn_blocking(read).await?;
-    // The exit code tells a directory that cannot be read from one that is damaged.
+    // The exit code distinguishes an unreadable directory from a damaged one.
     report
         .map_err(|error| CommandFailure::usage(format!("{:#}", anyhow::Error::from(error))).into())
 }

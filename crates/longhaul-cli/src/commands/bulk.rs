@@ -1,4 +1,4 @@
-//! One thing done to several: an outcome for each, and the first error's exit code at the end.
+//! One operation on several tasks: a result for each, and the first error's exit code at the end.
 
 use crate::context::CommandContext;
 use crate::exit::{self, CommandFailure};
@@ -6,13 +6,13 @@ use crate::output::{TableRow, Tone};
 use serde::Serialize;
 use std::io;
 
-/// What became of one.
+/// The result for one task.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BulkOutcome {
     pub(crate) task: String,
     pub(crate) outcome: String,
-    /// The task that came of it.
+    /// The resulting task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) new_task: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,10 +32,10 @@ impl TableRow for BulkOutcome {
     }
 }
 
-/// Errors that are told to people one by one.
+/// The most errors printed for people.
 const TOLD_MAX: usize = 100;
 
-/// Counts what was done, and tells each outcome as it comes; to people, errors at the end.
+/// Counts the results, and prints each as it comes; for people, errors come at the end.
 pub(crate) struct BulkOutcomes<'a> {
     context: &'a CommandContext,
     done: u64,
@@ -48,7 +48,7 @@ impl<'a> BulkOutcomes<'a> {
         Self { context, done: 0, failed: 0, errors: Vec::new() }
     }
 
-    /// It was done.
+    /// Records a success.
     ///
     /// # Errors
     /// When standard output is closed.
@@ -63,7 +63,7 @@ impl<'a> BulkOutcomes<'a> {
         self.context.output.each(&BulkOutcome { task, outcome, new_task, error: None })
     }
 
-    /// It was not done.
+    /// Records a failure.
     ///
     /// # Errors
     /// When standard output is closed.
@@ -90,7 +90,7 @@ impl<'a> BulkOutcomes<'a> {
     }
 
     /// # Errors
-    /// When one was not done.
+    /// When an operation failed.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let total = self.done + self.failed;
         if total == 0 {

@@ -1,4 +1,4 @@
-//! `longhaul config`: which settings apply, and where each came from.
+//! `longhaul config`: the current settings, with their sources.
 
 use crate::context::CommandContext;
 use crate::output::TableRow;
@@ -32,7 +32,7 @@ impl TableRow for SettingRow {
     }
 }
 
-/// What stands for a secret.
+/// The text shown in place of a secret.
 pub(crate) const HIDDEN: &str = "(hidden)";
 
 /// # Errors

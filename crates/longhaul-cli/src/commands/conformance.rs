@@ -1,4 +1,4 @@
-//! `longhaul conformance`: whether a worker in any language does what a worker has to do.
+//! `longhaul conformance`: tests a worker in any language.
 
 use crate::clock;
 use crate::conformance::{ALL, ConformanceCheck, ConformanceEnvironment};
@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The longest that a check may take.
+/// The time limit of a check.
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(crate) struct Conformance {
     program: Vec<OsString>,
 }
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ConformanceFinding {
@@ -55,7 +55,7 @@ struct ConformanceFinding {
     /// What is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    /// What the workers have written last.
+    /// The last output of the workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<String>,
 }
@@ -89,7 +89,7 @@ impl TableRow for ConformanceCheckRow {
 }
 
 /// # Errors
-/// When the suite cannot be started, or the worker does not do all that it has to.
+/// When the suite cannot be started, or the worker fails a check.
 pub(crate) async fn run(arguments: &Conformance, context: &CommandContext) -> anyhow::Result<()> {
     if arguments.list {
         let listed =
@@ -100,7 +100,7 @@ pub(crate) async fn run(arguments: &Conformance, context: &CommandContext) -> an
     let mut signals = ShutdownSignals::new()?;
     let findings = tokio::select! {
         findings = judge(arguments, &checks, context) => findings?,
-        // What was started ends with this program.
+        // Started processes end with this program.
         () = signals.next() => return Err(CommandFailure::new(Code::Failed, "it was ended before all checks were made").into()),
     };
     context.output.list(&findings)?;
@@ -121,7 +121,7 @@ pub(crate) async fn run(arguments: &Conformance, context: &CommandContext) -> an
     Err(CommandFailure::new(Code::Failed, what).into())
 }
 
-/// The checks that are to be made.
+/// The selected checks.
 fn chosen(arguments: &Conformance) -> Result<Vec<ConformanceCheck>, CommandFailure> {
     let Conformance { only, skip, jobs, .. } = arguments;
     let known = |name: &String| ALL.iter().any(|check| check.name == name);

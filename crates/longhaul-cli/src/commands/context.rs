@@ -94,7 +94,7 @@ impl TableRow for ContextRow {
 }
 
 /// # Errors
-/// When there is no such context, or the file cannot be written.
+/// When the context does not exist, or the file cannot be written.
 pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::Result<()> {
     let mut file = context.settings.file.clone();
     match command {
@@ -142,7 +142,7 @@ pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::
     Ok(())
 }
 
-/// The settings that were said on the command line, which a context may hold.
+/// The settings from the command line that a context may have.
 fn of_command_line(context: &CommandContext) -> Result<BTreeMap<String, String>, CommandFailure> {
     const NOT_KEPT: [&str; 4] = ["context", "yes", "reason", "quiet"];
     let kept = context.flags.iter().filter(|(name, _)| !NOT_KEPT.contains(name));

@@ -1,4 +1,4 @@
-//! `longhaul dash`: how the queues of a gateway stand, on a terminal.
+//! `longhaul dash`: the queues of a gateway, on a terminal.
 
 use crate::context::CommandContext;
 use crate::dash::{self, DashboardOptions};
@@ -11,7 +11,7 @@ use clap::Args;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// Where `longhaul dev` has its gateway.
+/// The gateway of `longhaul dev`.
 const GATEWAY: &str = "http://127.0.0.1:7070";
 
 /// The bounds of `--every`.
@@ -64,8 +64,7 @@ pub(crate) async fn run(command: &DashArgs, context: &CommandContext) -> anyhow:
     dash::run(gateway(context)?, options).await
 }
 
-/// The gateway, which is waited for without end and without a word: the dashboard says what is
-/// wrong.
+/// The gateway, with endless and silent retries: the dashboard itself shows the problem.
 fn gateway(context: &CommandContext) -> anyhow::Result<GatewayClient> {
     let default = [("gateway", GATEWAY)];
     let said = context.settings.text("gateway").is_none().then_some(default);

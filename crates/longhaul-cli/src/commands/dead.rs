@@ -74,7 +74,7 @@ pub(crate) struct Many {
 }
 
 impl Many {
-    /// The tasks that are named. All names are read before anything is done.
+    /// The named tasks. All names are parsed before anything changes.
     fn tasks(&self) -> Result<Vec<TaskRef>, CommandFailure> {
         if !self.filter.is_empty() {
             let what = "a filter goes with --all, and not with the names of tasks";
@@ -112,7 +112,7 @@ pub(crate) struct DeadLetterFilterArgs {
 }
 
 impl DeadLetterFilterArgs {
-    /// Whether it takes all.
+    /// Whether the filter matches all letters.
     fn is_empty(&self) -> bool {
         self.clone().filter() == LetterFilter::default()
     }
@@ -131,7 +131,7 @@ impl DeadLetterFilterArgs {
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn run(command: Dead, context: &CommandContext) -> anyhow::Result<()> {
     match context.gateway()? {
         Some(gateway) => run_on(&gateway, command, context).await,
@@ -248,7 +248,7 @@ fn no_letter() -> anyhow::Error {
     .into()
 }
 
-/// Tells what became of a replay.
+/// Prints the result of a replay.
 ///
 /// # Errors
 /// When standard output is closed.
@@ -264,7 +264,7 @@ pub(crate) fn tell(
     }
 }
 
-/// Why a task was not started once more.
+/// Why a task was not replayed.
 pub(crate) fn why_not(replayed: &Replayed) -> CommandFailure {
     match replayed {
         Replayed::NotFound => {

@@ -1,4 +1,4 @@
-//! What the program says of itself: completions, manual pages, version.
+//! Commands about the program itself: completions, manual pages, version.
 
 use crate::cli::Cli;
 use crate::context::CommandContext;

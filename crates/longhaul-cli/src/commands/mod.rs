@@ -1,4 +1,4 @@
-//! What the commands do, one file per noun.
+//! The commands, one file per noun.
 
 pub(crate) mod bench;
 pub(crate) mod broker;
@@ -27,9 +27,9 @@ use crate::times;
 /// Runs a command.
 ///
 /// # Errors
-/// What it meets; `exit.rs` says with which code the program then ends.
+/// When the command fails; `exit.rs` defines the exit code.
 pub(crate) async fn run(command: CliCommand, context: &CommandContext) -> anyhow::Result<()> {
-    // A service ends when it is told to.
+    // Services have no time limit.
     let limit = context.timeout.filter(|_| !command.is_service());
     let running = dispatch(command, context);
     let Some(limit) = limit else { return running.await };

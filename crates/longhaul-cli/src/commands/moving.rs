@@ -1,4 +1,4 @@
-//! `longhaul export`, `import` and `migrate`: a queue as a file, and a queue in another cluster.
+//! `longhaul export`, `import` and `migrate`: a queue to a file, and to another cluster.
 
 use crate::connect;
 use crate::context::CommandContext;
@@ -16,10 +16,10 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Rounds of one move. Each takes what was submitted at the source during the one before.
+/// The most rounds of a move. Each one moves tasks submitted at the source during the previous one.
 const ROUNDS_MAX: u32 = 20;
 
-/// How often the target is looked at for what still comes.
+/// How often the target is checked for outstanding tasks.
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
@@ -118,19 +118,19 @@ pub(crate) struct Migrate {
     running: RunningTaskArgs,
 }
 
-/// What was moved, in all.
+/// The totals of a move.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct QueueMoveReport {
-    /// Tasks that are to be run.
+    /// Unfinished tasks.
     open: u64,
-    /// Tasks that are over.
+    /// Finished tasks.
     over: u64,
-    /// Tasks that were there already.
+    /// Tasks that had been copied before.
     known: u64,
-    /// Tasks that were copied again, since they had gone on here.
+    /// Tasks copied again, since they had changed at the source.
     again: u64,
-    /// Tasks whose keys tasks there hold that were begun before.
+    /// Tasks whose keys belong to tasks started at the target before.
     merged: u64,
     dead_letters: u64,
     schedules: u64,
@@ -158,7 +158,7 @@ impl QueueMoveReport {
         self.over += imported.over;
         self.merged += imported.merged;
         self.again += imported.again;
-        // Of later rounds these are those of the first one.
+        // In later rounds, the known tasks include those of earlier rounds.
         self.known = imported.known.saturating_sub(self.known_by_itself());
         self.dead_letters += imported.letters;
         self.schedules += imported.schedules;
@@ -167,7 +167,7 @@ impl QueueMoveReport {
         self.not_moved = unmoved.map(|it| NotMoved { task: it.task, cause: it.cause }).collect();
     }
 
-    /// Those that this run has written.
+    /// The tasks written by this run.
     const fn known_by_itself(&self) -> u64 {
         self.open + self.over + self.merged
     }
@@ -212,7 +212,7 @@ impl QueueMoveReport {
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn export(it: &ExportArgs, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("an export")?;
     let client = context.client().await?;
@@ -234,7 +234,7 @@ pub(crate) async fn export(it: &ExportArgs, context: &CommandContext) -> anyhow:
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn import(it: &ImportArgs, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("an import")?;
     let client = context.client().await?;
@@ -245,7 +245,7 @@ pub(crate) async fn import(it: &ImportArgs, context: &CommandContext) -> anyhow:
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("a move")?;
     let source = context.client().await?;
@@ -276,7 +276,7 @@ pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::R
             .output
             .note(&format!("round {round}: {open} tasks to be run, {over} that are over"));
         let imported = imported(&target, to, &file).await?;
-        // What cannot be moved is still there in the next round.
+        // Unmoved tasks appear again in the next round.
         unmoved = imported.unmoved.len() as u64;
         report.add(imported);
         let closed = source.queue(&it.queue).close_moved(&target.queue(to)).await?;
@@ -312,7 +312,7 @@ async fn setup(it: &Migrate, target: &Client, to: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The settings of the cluster to move to: those of its context, or its addresses alone.
+/// The settings of the target cluster: from its context, or only its addresses.
 fn target(it: &Migrate) -> Result<CliSettings, CommandFailure> {
     let named = [
         ("context", &it.to_context),
@@ -320,7 +320,7 @@ fn target(it: &Migrate) -> Result<CliSettings, CommandFailure> {
         ("admin-url", &it.to_admin_url),
     ];
     let flags = named.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect();
-    // What the environment says of a cluster it says of the one to move from.
+    // The environment's settings are those of the source.
     let kept = ["LONGHAUL_CONFIG", "HOME", "XDG_CONFIG_HOME"];
     let environment = |name: &str| kept.contains(&name).then(|| std::env::var(name).ok()).flatten();
     CliSettings::read(&Sources { flags, environment: &environment })
@@ -357,7 +357,7 @@ async fn paused(
     Err(CommandFailure::new(Code::Conflict, what).help(help).into())
 }
 
-/// Writes an export, whole or not at all.
+/// Writes an export completely or not at all.
 async fn write(reader: &mut Reader, path: &Path) -> anyhow::Result<Exported> {
     let folder =
         path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));

@@ -1,16 +1,16 @@
-//! The ports of this program, all in one place so that none is named twice. Metrics have none of
-//! their own: those of the gateway are under `/metrics` of its port, those of the broker under that
-//! of its admin API.
+//! The ports of this program, all in one place so that none is used twice. Metrics have no ports of
+//! their own: the gateway serves its own under `/metrics` of its port, the broker under that of its
+//! admin API.
 
-/// Where `longhaul dev` and `longhaul server start` listen, unless they are told otherwise.
+/// The default addresses of `longhaul dev` and `longhaul server start`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DefaultPorts {
-    /// Clients of Pulsar: Pulsar's own port, so that each of them finds it.
+    /// For Pulsar clients: Pulsar's own port, so that they find it.
     pub(crate) broker: &'static str,
     /// The gateway.
     pub(crate) http: &'static str,
-    /// The embedded broker's admin API and its metrics. Not Pulsar's 8080, which something else has
-    /// on most machines of developers.
+    /// The embedded broker's admin API and metrics. Not Pulsar's 8080, which is in use on most
+    /// developer machines.
     pub(crate) admin: &'static str,
 }
 

@@ -202,7 +202,7 @@ fn time(text: &str) -> Result<Value, String> {
     or_none(text, |text| Ok(json!(times::iso_duration(times::duration(text)?))))
 }
 
-/// `100/1m`, or `100/m`.
+/// Parses `100/1m` or `100/m`.
 fn rate(text: &str) -> Result<Value, String> {
     let help = "expected tokens and a time, such as 100/1m, or none";
     or_none(text, |text| {
@@ -243,7 +243,7 @@ fn object(text: &str) -> Result<Value, String> {
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn run(command: QueueCommand, context: &CommandContext) -> anyhow::Result<()> {
     match context.gateway()? {
         Some(gateway) => run_on(&gateway, command, context).await,
@@ -289,7 +289,7 @@ async fn run_on(
     }
 }
 
-/// Tells which version of the settings stands.
+/// Prints the current version of the settings.
 fn told(version: u64, context: &CommandContext) -> anyhow::Result<()> {
     Ok(context.output.one(&json!({ "version": version }), &[("version", version.to_string())])?)
 }
@@ -382,7 +382,7 @@ async fn set_settings(
     let Some(fields) = patch.as_object_mut() else {
         return Err(CommandFailure::usage("the patch is no JSON object").into());
     };
-    // What `get -o json` shows may be given back as it is.
+    // The output of `get -o json` is accepted as it is.
     if let Some(Value::Object(settings)) = fields.remove("settings") {
         fields.remove("version");
         fields.extend(settings);

@@ -133,7 +133,7 @@ enum Overlaps {
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn run(command: ScheduleCommand, context: &CommandContext) -> anyhow::Result<()> {
     match context.gateway()? {
         Some(gateway) => run_on(&gateway, command, context).await,

@@ -1,4 +1,4 @@
-//! `longhaul token`: tokens of the gateway, and those of the embedded broker.
+//! `longhaul token`: tokens of the gateway and of the embedded broker.
 
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
@@ -105,19 +105,19 @@ pub(crate) struct InFile {
     file: Option<PathBuf>,
 }
 
-/// A token as it is shown.
+/// A token in a list.
 #[derive(Debug, Serialize)]
 struct TokenRow {
     name: String,
     id: String,
     scopes: Vec<&'static str>,
-    /// `None`: all.
+    /// `None` for all.
     queues: Option<Vec<String>>,
     expires: Option<String>,
     is_expired: bool,
 }
 
-/// A token that was made.
+/// A created token.
 #[derive(Debug, Serialize)]
 struct Made {
     token: String,
@@ -259,7 +259,7 @@ fn usage(error: impl std::error::Error) -> CommandFailure {
 
 fn write_secret(file: &Path, secret: &[u8]) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
-    // Whoever reads it may be anybody to the broker.
+    // Readers of the secret can take any role at the broker.
     options.write(true).create_new(true).mode(0o600);
     let written =
         options.open(file).and_then(|mut it| it.write_all(secret).and_then(|()| it.sync_all()));

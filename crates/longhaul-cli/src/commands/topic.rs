@@ -1,4 +1,4 @@
-//! `longhaul topic` and `longhaul verify`: the topics of a queue, and what is on them.
+//! `longhaul topic` and `longhaul verify`: the topics of a queue, and their content.
 
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use longhaul::topics::{HistoryRetention, TopicSettings};
 use std::time::Duration;
 
-/// How often a wait looks how far a compaction is.
+/// How often a wait checks the progress of a compaction.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]
@@ -116,7 +116,7 @@ pub(crate) struct Verify {
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn run(command: TopicCommand, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("the set-up of topics")?;
     let service = Pulsar::connect(context).await?;

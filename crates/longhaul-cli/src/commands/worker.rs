@@ -1,4 +1,4 @@
-//! `longhaul worker`: who works on a queue.
+//! `longhaul worker`: the workers of a queue.
 
 mod drain;
 
@@ -60,7 +60,7 @@ Examples:
 }
 
 impl WorkerCommand {
-    /// Whether it runs until it is told to stop.
+    /// Whether it runs until it is stopped.
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::List { .. } | Self::Show { .. } | Self::Drain { .. } => false,
@@ -70,7 +70,7 @@ impl WorkerCommand {
 }
 
 /// # Errors
-/// When the queue cannot be read, or there is no such worker.
+/// When the queue cannot be read, or the worker does not exist.
 pub(crate) async fn run(command: WorkerCommand, context: &CommandContext) -> anyhow::Result<()> {
     if let WorkerCommand::Run(run) = command {
         context.needs_broker("a worker")?;

@@ -1,4 +1,4 @@
-//! The worker under test, as a process group: what it starts itself hears the same signals.
+//! The worker under test, as a process group: its child processes get the same signals.
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -9,17 +9,17 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The lines of its output that a finding shows.
+/// The output lines shown in a finding.
 const LINES: usize = 25;
 
-/// How a worker is to work.
+/// The options of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) name: &'static str,
     pub(crate) concurrency: u32,
-    /// In seconds.
+    /// In s.
     pub(crate) lease_time: u32,
-    /// How long running tasks get when it is to end, in seconds.
+    /// The drain time of running tasks, in s.
     pub(crate) drain: u32,
 }
 
@@ -35,20 +35,20 @@ pub(crate) struct Candidate {
     group: Pid,
 }
 
-/// Where it works.
+/// The environment of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateConfig<'a> {
     pub(super) queue: &'a str,
-    /// Gateways, with commas between them.
+    /// The gateways, separated by commas.
     pub(super) gateways: &'a str,
     pub(super) token: &'a str,
-    /// What it writes is kept there.
+    /// The file for its output.
     pub(super) output: &'a Path,
 }
 
 impl Candidate {
     /// # Errors
-    /// When there is no such program.
+    /// When the program does not exist.
     pub(super) fn start(
         words: &[OsString],
         place: &CandidateConfig<'_>,
@@ -74,7 +74,7 @@ impl Candidate {
     }
 
     /// # Errors
-    /// When there is no such process any more.
+    /// When the process is gone.
     pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill_process_group(self.group, signal).context("the worker is not there any more")
     }
@@ -93,12 +93,12 @@ impl Candidate {
 
 impl Drop for Candidate {
     fn drop(&mut self) {
-        // It may have ended, with all that it has started.
+        // It may have ended, with all its processes.
         kill_process_group(self.group, Signal::KILL).ok();
     }
 }
 
-/// The last lines that the workers of a check have written.
+/// The last lines of the output of a check's workers.
 pub(super) fn last_lines(output: &PathBuf) -> String {
     let text = std::fs::read(output).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -1,5 +1,4 @@
-//! A door between a worker and its gateway: it passes requests on, and does to some of them what
-//! networks and busy gateways do.
+//! A proxy between a worker and its gateway, which injects faults of networks and busy gateways.
 
 use crate::clock;
 use anyhow::{Context, bail};
@@ -18,19 +17,19 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// The largest body that is passed on.
+/// The maximum size of a forwarded body.
 const BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Longer than a long poll.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// Requests that are written down. A worker that sends more does not work.
+/// The most requests recorded. A worker that sends more is broken.
 const CALLS: usize = 100_000;
 
-/// What a request is about.
+/// The kind of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProxiedRequestKind {
-    /// It asks for tasks.
+    /// A request for tasks.
     Lease,
-    /// It reports this status: `IN_PROGRESS` for a keep-alive.
+    /// A report of this status: `IN_PROGRESS` for a keep-alive.
     Report(String),
     Other,
 }
@@ -41,22 +40,22 @@ impl ProxiedRequestKind {
     }
 }
 
-/// A request that came through.
+/// A request through the proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxiedRequest {
     pub(crate) at: Instant,
     pub(crate) kind: ProxiedRequestKind,
     pub(crate) lease: Option<String>,
-    /// What it was answered with; none while it is not, or where the answer was cut off.
+    /// The status of the answer; `None` while there is none, or if it was cut off.
     pub(crate) status: Option<u16>,
 }
 
-/// What is done to the next request of a kind.
+/// A fault for the next request of a kind.
 #[derive(Clone, Debug)]
 pub(crate) enum InjectedFault {
-    /// It is refused with this status and `Retry-After`, and nothing is done.
+    /// Refuse it with this status and `Retry-After`, without forwarding it.
     Refuse { status: u16, seconds: u32 },
-    /// It is done, and its answer is cut off.
+    /// Forward it, and cut off its answer.
     CutAnswer,
 }
 
@@ -74,7 +73,7 @@ struct FaultProxyState {
     written: Notify,
 }
 
-/// A door. It is open until it is dropped.
+/// A proxy; it closes on drop.
 #[derive(Debug)]
 pub(crate) struct FaultProxy {
     url: String,
@@ -105,7 +104,7 @@ impl FaultProxy {
         &self.url
     }
 
-    /// Does this to the next request of the kind that has no other fault.
+    /// Plants a fault for the next request of this kind without one.
     pub(crate) fn plant(&self, kind: ProxiedRequestKind, fault: InjectedFault) {
         self.shared.book().faults.push((kind, fault));
     }
@@ -114,10 +113,10 @@ impl FaultProxy {
         self.shared.book().calls.clone()
     }
 
-    /// Waits until what came through is enough.
+    /// Waits until the recorded requests are enough.
     ///
     /// # Errors
-    /// When that takes longer than the limit; says what was waited for.
+    /// When that takes longer than the limit; names the expectation.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -145,7 +144,7 @@ impl FaultProxyState {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a request down; its place, and what is to be done to it.
+    /// Records a request; returns its index and its fault.
     fn note(
         &self,
         kind: &ProxiedRequestKind,
@@ -218,7 +217,7 @@ async fn answer(State(shared): State<Arc<FaultProxyState>>, request: Request) ->
     answer
 }
 
-/// What a request says, by its path and its body.
+/// The kind and the lease of a request, from its path and body.
 fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -238,7 +237,7 @@ fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
     }
 }
 
-/// What a gateway says that is too busy.
+/// The answer of a busy gateway.
 fn refusal(status: u16, seconds: u32) -> Response {
     let code = if status == 429 { "rate_limited" } else { "too_many_requests" };
     let problem = json!({
@@ -254,7 +253,7 @@ fn refusal(status: u16, seconds: u32) -> Response {
     answer
 }
 
-/// An answer that breaks off behind its head.
+/// An answer that breaks off after its head.
 fn cut_off() -> Response {
     let broken = stream::iter([Err::<Bytes, _>(io::Error::other("cut off"))]);
     let mut answer = Response::new(Body::from_stream(broken));

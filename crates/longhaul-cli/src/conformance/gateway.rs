@@ -1,4 +1,4 @@
-//! A gateway as a process of its own, so that it can be killed.
+//! A gateway in its own process, so that it can be killed.
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
@@ -9,13 +9,13 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long it may take to start.
+/// The time limit for its start.
 const START: Duration = Duration::from_secs(60);
 
-/// How a gateway is started.
+/// The options of a gateway's start.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
-    /// A folder of its own, where no settings of the user are found.
+    /// Its own folder, without the user's settings.
     pub(super) home: PathBuf,
     pub(super) tokens: PathBuf,
     pub(super) service_url: String,
@@ -38,7 +38,7 @@ impl SpawnedGateway {
     /// Starts one on a free port.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub(super) async fn start(recipe: &Recipe) -> anyhow::Result<Self> {
         let (process, url) = launch(recipe, "127.0.0.1:0").await?;
         Ok(Self { recipe: recipe.clone(), process, url })
@@ -48,7 +48,7 @@ impl SpawnedGateway {
         &self.url
     }
 
-    /// Ends it without a warning.
+    /// Kills it.
     ///
     /// # Errors
     /// When the system refuses.
@@ -56,10 +56,10 @@ impl SpawnedGateway {
         self.process.kill().await.context("cannot kill the gateway")
     }
 
-    /// Starts it again where it was.
+    /// Starts it again at the same address.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
         let address = self.url.strip_prefix("http://").unwrap_or(&self.url).to_owned();
         let (process, url) = launch(&self.recipe, &address).await?;

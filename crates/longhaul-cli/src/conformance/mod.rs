@@ -1,4 +1,4 @@
-//! `longhaul conformance`: judges a worker that speaks HTTP, in whatever language, from outside.
+//! `longhaul conformance`: tests an HTTP worker in any language from outside.
 //!
 //! ```text
 //! stage.rs ── an embedded broker in this process, gateways as processes, a queue for each check
@@ -8,9 +8,9 @@
 //! checks/ ── what a worker has to do, one function each
 //! ```
 //!
-//! A check submits tasks whose payloads say what the worker is to do with them (`docs/clients.md`
-//! has the words), breaks something, and then looks at what the log says became of the tasks, and
-//! at what came through the door. It never asks the worker.
+//! A check submits tasks whose payloads contain the steps for the worker (`docs/clients.md` lists
+//! them), injects a fault, and then checks the tasks' history in the log and the requests through
+//! the proxy. It never asks the worker.
 
 mod candidate;
 mod checks;

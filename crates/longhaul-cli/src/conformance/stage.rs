@@ -1,5 +1,4 @@
-//! What the checks stand on: a broker, a gateway that all of them share, and for each check a queue
-//! and workers.
+//! The environment of the checks: a broker, a shared gateway, and a queue with workers per check.
 
 use super::candidate::{Candidate, CandidateConfig, Orders, last_lines};
 use super::door::FaultProxy;
@@ -17,10 +16,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// How long anything may take that a worker does at once. Generous: a machine may be busy.
+/// The time limit for immediate actions of a worker. Generous, since a machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The step by which a worker shows that it has begun.
+/// The step by which a worker shows that it has started.
 pub(crate) fn begun() -> Value {
     json!({ "progress": [0, 1, "begun"] })
 }
@@ -32,17 +31,17 @@ pub(crate) struct ConformanceEnvironment {
     http: reqwest::Client,
     recipe: Recipe,
     gateway: SpawnedGateway,
-    /// Lets workers lease.
+    /// A token that allows leasing.
     token: String,
-    /// Lets the suite act as an operator.
+    /// A token for the suite's operator actions.
     admin: String,
     folder: TempDir,
-    // Last, so that whatever speaks to it goes first.
+    // Last, so that its clients are dropped first.
     _broker: Broker,
 }
 
 impl ConformanceEnvironment {
-    /// Starts all that workers need, which are started by these words.
+    /// Starts everything that workers need; `words` is the command line of a worker.
     ///
     /// # Errors
     /// When something does not start.
@@ -62,7 +61,7 @@ impl ConformanceEnvironment {
         let service_url = broker.service_url().to_owned();
         let recipe = Recipe { home, tokens, service_url, admin_url };
         let gateway = SpawnedGateway::start(&recipe).await?;
-        // Another part of the program may have chosen it before, and it is the same.
+        // Another part of the program may have installed it before; it is the same provider.
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -72,10 +71,10 @@ impl ConformanceEnvironment {
         Ok(Self { words, client, http, recipe, gateway, token, admin, folder, _broker: broker })
     }
 
-    /// A queue for a check, and a door before the gateway.
+    /// Creates a queue for a check, and a proxy in front of the gateway.
     ///
     /// # Errors
-    /// When the queue cannot be made.
+    /// When the queue cannot be created.
     pub(crate) async fn scene(&self, name: &str) -> anyhow::Result<Scene<'_>> {
         let queue = name.to_owned();
         self.client.queue(&queue).setup_topics(TopicSettings::default()).await?;
@@ -86,7 +85,7 @@ impl ConformanceEnvironment {
     }
 }
 
-/// A queue, what is known of its tasks, and workers for it.
+/// A queue with the known state of its tasks, and its workers.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
     stage: &'a ConformanceEnvironment,
@@ -97,7 +96,7 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// A worker behind the door.
+    /// Starts a worker behind the proxy.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -105,7 +104,7 @@ impl Scene<'_> {
         self.worker_at(self.door.url(), orders)
     }
 
-    /// A worker that is told these gateways.
+    /// Starts a worker with these gateways.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -115,16 +114,16 @@ impl Scene<'_> {
         Candidate::start(words, &place, orders)
     }
 
-    /// A gateway of this check's own.
+    /// Starts a gateway for this check only.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub(crate) async fn gateway(&self) -> anyhow::Result<SpawnedGateway> {
         SpawnedGateway::start(&self.stage.recipe).await
     }
 
-    /// Submits a task whose n-th attempt does the n-th list of steps, and further ones the last; up
-    /// to 3 of them, one right after the other.
+    /// Submits a task whose n-th attempt runs the n-th list of steps, and later ones the last list.
+    /// It has up to 3 attempts, almost without pauses.
     ///
     /// # Errors
     /// When it cannot be submitted.
@@ -144,10 +143,10 @@ impl Scene<'_> {
         Ok(submission.retry(policy).max_attempts(3).send().await?)
     }
 
-    /// How a task has ended.
+    /// Waits for the end of a task.
     ///
     /// # Errors
-    /// When it is not over in time; says what has happened to it.
+    /// When it is not over in time; contains its history.
     pub(crate) async fn end(
         &self,
         task: &TaskRef,
@@ -160,10 +159,10 @@ impl Scene<'_> {
         Ok(end?)
     }
 
-    /// Sees to it that a task ends with this result, and has taken so many attempts.
+    /// Checks that a task ends with this result after this many attempts.
     ///
     /// # Errors
-    /// When it ends otherwise.
+    /// When it ends in another way.
     pub(crate) async fn succeeds(
         &self,
         task: &TaskRef,
@@ -187,7 +186,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// What has happened to a task, as far as it counts.
+    /// The history of a task, without ignored entries.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -200,10 +199,10 @@ impl Scene<'_> {
         Ok(self.history(task).await?.into_iter().map(|entry| entry.event).collect())
     }
 
-    /// Waits until a task is shown in a way that fits.
+    /// Waits until a matching entry of a task is shown.
     ///
     /// # Errors
-    /// When it is not within the limit; says what was waited for.
+    /// When none is shown within the limit; names the expectation.
     pub(crate) async fn until(
         &mut self,
         task: &TaskRef,
@@ -228,12 +227,12 @@ impl Scene<'_> {
         }
     }
 
-    /// Waits until a worker has begun with this attempt of a task, and said so by the step
-    /// [`begun`]. That it is leased is not enough: the answer may be under way, and with it the
-    /// lease would be lost.
+    /// Waits until a worker has started this attempt of a task and reported it by the step
+    /// [`begun`]. The lease alone is not enough: its answer may still be in transit, and the lease
+    /// would be lost with it.
     ///
     /// # Errors
-    /// When nobody has begun in time.
+    /// When no worker has started it in time.
     pub(crate) async fn until_running(
         &mut self,
         task: &TaskRef,
@@ -243,15 +242,15 @@ impl Scene<'_> {
         self.until(task, "begun", PATIENCE, fits).await.map(drop)
     }
 
-    /// Asks for the end of a task.
+    /// Cancels a task.
     ///
     /// # Errors
-    /// When it cannot be asked for.
+    /// When the request cannot be stored.
     pub(crate) async fn cancel(&self, task: &TaskRef) -> anyhow::Result<()> {
         Ok(self.stage.client.cancel(task).await?)
     }
 
-    /// Takes a task from its worker, as an operator does; another attempt follows.
+    /// Takes a task from its worker, as an operator; another attempt follows.
     ///
     /// # Errors
     /// When the gateway refuses.
@@ -265,7 +264,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The last lines that the workers have written.
+    /// The last lines of the workers' output.
     pub(crate) fn last_lines(&self) -> String {
         last_lines(&self.output)
     }

@@ -1,4 +1,4 @@
-//! Asks the gateway for what the dashboard wants to show, and has it do something.
+//! Requests the dashboard's data from the gateway, and performs its actions.
 
 use super::state::{
     DashboardAction, DashboardData, DashboardError, DashboardQuery, QueueLine, TaskListScope,
@@ -18,31 +18,30 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the gateway may take for all that a list needs.
+/// The time limit of all requests for a list.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// So many queues, tasks and dead letters are listed.
+/// The most queues, tasks and dead letters listed.
 const QUEUES_MAX: usize = 200;
 const TASKS_MAX: usize = 500;
 const LETTERS_MAX: usize = 500;
 
-/// So many queues are asked about at once.
+/// The number of queues queried concurrently.
 const AT_ONCE: usize = 8;
 
-/// How the topics of priorities end. Most queues do not have them.
+/// The suffixes of topics for priorities. Most queues do not have them.
 const LEVELS: [&str; 2] = ["-high", "-low"];
 
-/// Statuses of tasks that are over.
+/// Statuses of finished tasks.
 const OVER: [&str; 5] = ["completed", "failed", "cancelled", "expired", "ended"];
 
-/// For how long it is believed that a queue has no topics for priorities.
+/// How long the absence of topics for priorities is cached.
 const FLAT_FOR: Duration = Duration::from_secs(60);
 
-/// Asks a gateway.
+/// Queries a gateway.
 pub(crate) struct DashboardClient {
     pub(crate) gateway: GatewayClient,
-    /// Queues that had no topics for priorities, and when that was seen: not to ask for them each
-    /// time.
+    /// Queues without topics for priorities, and when that was seen, to save requests.
     flat: Mutex<HashMap<String, Instant>>,
 }
 
@@ -51,7 +50,7 @@ impl DashboardClient {
         Self { gateway, flat: Mutex::default() }
     }
 
-    /// Asks for a list.
+    /// Requests a list.
     ///
     /// # Errors
     /// When the gateway does not answer, or refuses.
@@ -85,7 +84,7 @@ impl DashboardClient {
         found.truncate(QUEUES_MAX);
         let line = async |name: String| match self.counts(&name).await {
             Ok(counts) => Ok(QueueLine { name, counts: Ok(counts) }),
-            // Nobody is there any more: that is no matter of this queue.
+            // An unreachable gateway is not an error of this queue.
             Err(error) if code_of(&error) == Code::Unreachable => Err(error),
             Err(error) => Ok(QueueLine { name, counts: Err(error.to_string()) }),
         };
@@ -138,7 +137,7 @@ impl DashboardClient {
         Ok(owners)
     }
 
-    /// The topics of a queue's priorities, as far as is known: it has all of them or none.
+    /// The topics of a queue's other priorities, as far as known: a queue has all of them or none.
     fn levels(&self, queue: &str) -> Vec<String> {
         let flat = self.flat.lock().unwrap_or_else(PoisonError::into_inner);
         if flat.get(queue).is_some_and(|seen| seen.elapsed() < FLAT_FOR) {
@@ -147,7 +146,7 @@ impl DashboardClient {
         LEVELS.iter().map(|ending| format!("{queue}{ending}")).collect()
     }
 
-    /// What was answered about a priority; `None` where the queue has none.
+    /// The answer about a priority; `None` if the queue does not have it.
     fn of_level<T>(&self, queue: &str, answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -167,7 +166,7 @@ pub(crate) fn trouble(error: &anyhow::Error) -> DashboardError {
     DashboardError { is_away: code_of(error) == Code::Unreachable, why: error.to_string() }
 }
 
-/// Has something done; says what has become of it.
+/// Performs an action, and returns its result.
 pub(crate) async fn act(
     gateway: &GatewayClient,
     act: &DashboardAction,

@@ -1,4 +1,4 @@
-//! `longhaul dash`: how the queues of a gateway stand, on a terminal.
+//! `longhaul dash`: the queues of a gateway, on a terminal.
 //!
 //! ```text
 //! state.rs ── what is shown, and what keys and answers change
@@ -7,9 +7,9 @@
 //! ask.rs ── asks the gateway; screen.rs ── takes the terminal, and gives it back
 //! ```
 //!
-//! State and view are pure. The loop here has no rule of its own: it brings keys, answers and the
-//! time to the state, and does what that returns. One request for a list and one that changes
-//! something are under way at most.
+//! State and view are pure. The loop here has no rule of its own: it passes keys, answers and the
+//! time to the state, and performs the returned effects. At most one request for a list and one
+//! action are in progress.
 
 mod ask;
 mod pulse;
@@ -35,26 +35,26 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use view::DashboardStyle;
 
-/// How often times are drawn anew.
+/// How often times are redrawn.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long to wait before a gateway that refuses is asked again.
+/// The pause before a gateway that refuses is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// How the dashboard is to be.
+/// The options of the dashboard.
 #[derive(Debug)]
 pub(crate) struct DashboardOptions {
     /// The queue whose tasks are shown first.
     pub(crate) queue: Option<String>,
-    /// How long after an answer the gateway is asked again.
+    /// The pause between an answer and the next request.
     pub(crate) every: Duration,
     pub(crate) read_only: bool,
     pub(crate) has_colours: bool,
-    /// What stands in the log of actions.
+    /// The reason in the log of actions.
     pub(crate) reason: String,
 }
 
-/// What comes before the next request.
+/// The pause before the next request.
 enum PollDelay {
     For(Duration),
     After(anyhow::Error),
@@ -63,14 +63,14 @@ enum PollDelay {
 type Round<'a> = BoxFuture<'a, (DashboardQuery, anyhow::Result<DashboardData>)>;
 type Acting<'a> = Option<BoxFuture<'a, Result<String, String>>>;
 
-/// Shows the dashboard until somebody ends it.
+/// Shows the dashboard until the user ends it.
 ///
 /// # Errors
 /// When the gateway does not answer the first request, or the terminal cannot be used.
 pub(crate) async fn run(gateway: GatewayClient, options: DashboardOptions) -> anyhow::Result<()> {
     let asker = DashboardClient::new(gateway);
     let mut dash = DashboardState::new(options.queue.clone(), options.read_only, clock::wall_ms());
-    // What is wrong with the address or the queue is told on the terminal as it was.
+    // An invalid address or queue is reported before the terminal is taken.
     let wanted = dash.wanted();
     let first = asker.ask(&wanted).await?;
     dash.answer(&wanted, Ok(first), clock::wall_ms());
@@ -108,7 +108,7 @@ async fn show(
                     Some(DashboardEffect::Do(act)) => acting = Some(act_upon(asker, act, &options.reason)),
                     None => {}
                 },
-                // A new size is drawn; other events mean nothing here.
+                // A new size is drawn; other events are ignored.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Ok(()),
@@ -134,7 +134,7 @@ async fn show(
     }
 }
 
-/// Asks for a list when it is time.
+/// Requests a list after its pause.
 fn next_round(asker: &DashboardClient, wanted: DashboardQuery, rest: PollDelay) -> Round<'_> {
     Box::pin(async move {
         match rest {
@@ -158,7 +158,7 @@ fn act_upon<'a>(
     Box::pin(async move { ask::act(&asker.gateway, &act, reason).await })
 }
 
-/// What became of the request that is under way, if one is.
+/// The result of the action in progress, if there is one.
 async fn acted(acting: &mut Acting<'_>) -> Result<String, String> {
     match acting {
         Some(acting) => acting.await,

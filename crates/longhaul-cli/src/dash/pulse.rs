@@ -1,38 +1,38 @@
 //! How long a worker has been silent, and how many heartbeats are missing. Pure.
 //!
-//! Heartbeats carry the time of the worker's clock, which may differ from the clock here. The
-//! difference is learned from heartbeats that are seen as they come.
+//! Heartbeats carry the time of the worker's clock, which may differ from the local clock. The
+//! difference is learned from heartbeats seen live.
 
 use std::collections::VecDeque;
 
-/// How often workers give a heartbeat unless they are told otherwise.
+/// The default heartbeat interval of workers.
 const INTERVAL_MS: u64 = 10_000;
 
-/// So many distances between heartbeats are remembered. The middle one of them is the interval: a
-/// heartbeat that was not seen, or one out of turn, does not change it.
+/// The number of distances between heartbeats kept. Their median is the interval: one missed or
+/// extra heartbeat does not change it.
 const GAPS_MAX: usize = 5;
 
-/// The heartbeats of one owner, as far as they were seen.
+/// The heartbeats seen of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pulse {
     /// The last one, in ms since the epoch by the worker's clock.
     last_ms: u64,
-    /// How far the clock here is ahead of the worker's, as far as is known.
+    /// How far the local clock is ahead of the worker's, as far as known.
     ahead_ms: i64,
-    /// A heartbeat was seen as it came, so that `ahead_ms` is more than a guess.
+    /// A heartbeat was seen live, so `ahead_ms` is more than a guess.
     is_live: bool,
-    /// Distances between heartbeats, the newest last.
+    /// Distances between heartbeats, newest last.
     gaps: VecDeque<u64>,
 }
 
 impl Pulse {
-    /// A heartbeat that is seen for the first time. It may be old.
+    /// The first heartbeat seen, which may be old.
     pub(crate) fn new(last_ms: u64, now_ms: u64) -> Self {
         let ahead_ms = distance(last_ms, now_ms).min(0);
         Self { last_ms, ahead_ms, is_live: false, gaps: VecDeque::new() }
     }
 
-    /// The last heartbeat as it is told now.
+    /// Takes the last heartbeat from an answer.
     pub(crate) fn hear(&mut self, last_ms: u64, now_ms: u64) {
         if last_ms <= self.last_ms {
             return;
@@ -47,13 +47,13 @@ impl Pulse {
         self.is_live = true;
     }
 
-    /// How long nothing was heard, in ms.
+    /// The silence in ms.
     pub(crate) fn silence_ms(&self, now_ms: u64) -> u64 {
         u64::try_from(distance(self.last_ms, now_ms).saturating_sub(self.ahead_ms)).unwrap_or(0)
     }
 
-    /// Heartbeats that ought to have come. One that is late by less than half an interval is not
-    /// missed yet.
+    /// The number of missed heartbeats. One that is less than half an interval late is not missed
+    /// yet.
     pub(crate) fn missed(&self, now_ms: u64) -> u64 {
         let interval = self.interval_ms();
         let late = (2 * self.silence_ms(now_ms)).saturating_sub(interval);
@@ -67,7 +67,7 @@ impl Pulse {
     }
 }
 
-/// From one instant to another, which may lie before it.
+/// The time from one instant to another, possibly negative.
 fn distance(from_ms: u64, to_ms: u64) -> i64 {
     let ms = i128::from(to_ms) - i128::from(from_ms);
     i64::try_from(ms).unwrap_or(if ms < 0 { i64::MIN } else { i64::MAX })
@@ -96,12 +96,12 @@ mod tests {
         }
         assert_eq!(pulse.missed(106_300 + 2_999), 0);
         assert_eq!(pulse.missed(106_300 + 3_000), 1);
-        // One long silence is no longer interval.
+        // One long silence does not change the interval.
         pulse.hear(206_000, 206_300);
         assert_eq!(pulse.missed(206_300 + 5_000), 2);
     }
 
-    /// A worker whose clock is five minutes behind looked as though it were dead.
+    /// A worker whose clock is five minutes behind must not look dead.
     #[test]
     fn a_clock_that_differs_is_no_silence() {
         for skew in [-300_000_i64, 300_000] {
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The first answer behind an outage shows heartbeats of some time ago.
+    /// The first answer after an outage shows old heartbeats.
     #[test]
     fn what_came_while_nobody_looked_is_as_old_as_it_is() {
         let mut pulse = Pulse::new(1_000_000, 1_000_100);

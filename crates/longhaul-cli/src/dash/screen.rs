@@ -1,20 +1,20 @@
-//! Takes the terminal, and gives it back however the program ends: in order, by an error, or by a
+//! Takes the terminal, and restores it however the program ends: normally, by an error, or by a
 //! panic.
 
 use ratatui::DefaultTerminal;
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// The terminal while it is ours.
+/// The terminal while the dashboard uses it.
 pub(crate) struct Screen {
     terminal: DefaultTerminal,
 }
 
 impl Screen {
     /// # Errors
-    /// When the terminal cannot be asked for its size, or does not take what is written.
+    /// When the terminal's size is unavailable, or it cannot be written to.
     pub(crate) fn open() -> io::Result<Self> {
-        // A panic gives the terminal back before it is told, so that it can be read.
+        // A panic restores the terminal before its message is printed, so that it is readable.
         let opened = ratatui::try_init();
         if opened.is_err() {
             ratatui::restore();
@@ -39,8 +39,8 @@ impl DerefMut for Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // After a panic that was done before it was told. Once more would put the cursor back to
-        // where it was, and what is written next over the message.
+        // After a panic the terminal is already restored. Restoring it again would move the cursor
+        // back, and later output would overwrite the message.
         if !std::thread::panicking() {
             ratatui::restore();
         }
@@ -55,11 +55,10 @@ mod tests {
     use rustix::termios::{LocalModes, tcgetattr};
     use std::io::Read;
 
-    /// Set where this program is the copy of itself that is to panic.
+    /// Set in the copy of this program that panics.
     const PANICS: &str = "LONGHAUL_TEST_PANICS";
 
-    /// A shell that echoes nothing and has no cursor is all that is left of a program that dies
-    /// with the terminal in its hands.
+    /// A program that dies without restoring the terminal leaves a shell without echo and cursor.
     #[test]
     fn a_panic_gives_the_terminal_back_before_it_is_told() {
         if std::env::var_os(PANICS).is_some() {
@@ -72,12 +71,12 @@ mod tests {
         let this = std::env::current_exe().unwrap();
         let name = "dash::screen::tests::a_panic_gives_the_terminal_back_before_it_is_told";
         let command = Command::new(this).args([name, "--exact", "--nocapture"]).env(PANICS, "1");
-        // A stack would push the message off the screen.
+        // A backtrace would push the message off the screen.
         let command = command.env("RUST_BACKTRACE", "0");
         let mut child = command.spawn(pts).unwrap();
         let (mut terminal, mut piece) = (vt100::Parser::default(), vec![0; 4_096]);
         let (mut was_taken, mut written) = (false, Vec::new());
-        // A terminal that nobody has open any more is an error on Linux.
+        // Reading a terminal that nobody has open is an error on Linux.
         while let Ok(length @ 1..) = pty.read(&mut piece) {
             for byte in &piece[..length] {
                 terminal.process(&[*byte]);

@@ -1,5 +1,5 @@
-//! What the dashboard shows, and what keys and answers change. Pure: times come with the events,
-//! and what is to be asked is returned.
+//! The state of the dashboard, and its changes by keys and answers. Pure: events bring the time,
+//! and requests are returned.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -15,13 +15,13 @@ use longhaul::TaskRef;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::HashMap;
 
-/// How far a page key goes.
+/// The number of rows that a page key moves.
 const PAGE: usize = 10;
 
-/// The longest text that may be typed as a filter.
+/// The maximum length of a filter.
 const FILTER_MAX: usize = 100;
 
-/// The lists, one of which is shown.
+/// The lists; one is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tab {
     #[default]
@@ -52,14 +52,14 @@ impl Tab {
 /// Which tasks are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TaskListScope {
-    /// Those that run.
+    /// Running tasks.
     #[default]
     Running,
-    /// All that are not over.
+    /// All unfinished tasks.
     Open,
 }
 
-/// What has to be asked to fill a list.
+/// The request that fills a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DashboardQuery {
     Queues,
@@ -68,14 +68,14 @@ pub(crate) enum DashboardQuery {
     Letters { queue: String },
 }
 
-/// A queue, with its counts or why there are none.
+/// A queue with its counts, or the error.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueLine {
     pub(crate) name: String,
     pub(crate) counts: Result<QueueTaskCounts, String>,
 }
 
-/// What was answered. `has_more`: there is more than is told.
+/// An answer. `has_more` if it is incomplete.
 #[derive(Clone, Debug)]
 pub(crate) enum DashboardData {
     Queues { queues: Vec<QueueLine>, has_more: bool },
@@ -87,43 +87,43 @@ pub(crate) enum DashboardData {
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DashboardError {
-    /// Nobody answers; otherwise somebody refuses.
+    /// The gateway does not answer; otherwise it refuses.
     pub(crate) is_away: bool,
     pub(crate) why: String,
 }
 
-/// What is done to a task.
+/// An action on a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DashboardAction {
     Cancel(TaskRef),
     Replay(TaskRef),
 }
 
-/// What a key leads to.
+/// The effect of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DashboardEffect {
     Quit,
-    /// Another list is shown: it is to be asked for at once.
+    /// Another list is shown: request it at once.
     Look,
     Do(DashboardAction),
 }
 
-/// A line for whoever sits there.
+/// A message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
     pub(crate) text: String,
     pub(crate) is_bad: bool,
 }
 
-/// The row that the cursor is on. It stays on its row when others come and go.
+/// The row of the cursor. The cursor stays on its row when others come and go.
 #[derive(Clone, Debug, Default)]
 struct RowCursor {
     key: Option<String>,
-    /// Where that was, for when it is gone.
+    /// The index of that row, for when it is gone.
     row: usize,
 }
 
-/// How a list was left.
+/// The cursor and filter of a list.
 #[derive(Clone, Debug, Default)]
 struct ListViewState {
     cursor: RowCursor,
@@ -139,9 +139,9 @@ pub(crate) struct DashboardState {
     /// A filter is being typed.
     pub(crate) is_typing: bool,
     pub(crate) notice: Option<Notice>,
-    /// What is done if the answer is yes.
+    /// The action to perform if the answer is yes.
     pub(crate) question: Option<DashboardAction>,
-    /// Something was asked for that has no answer yet.
+    /// An action is in progress.
     pub(crate) is_acting: bool,
     pub(crate) trouble: Option<DashboardError>,
     /// When the last answer came, in ms since the epoch.
@@ -155,7 +155,7 @@ pub(crate) struct DashboardState {
 }
 
 impl DashboardState {
-    /// With the tasks of a queue, or the list of queues.
+    /// A dashboard with the tasks of a queue, or the list of queues.
     pub(crate) fn new(queue: Option<String>, read_only: bool, now_ms: u64) -> Self {
         let mut dash = Self { read_only, now_ms, answered_ms: now_ms, ..Self::default() };
         if queue.is_some() {
@@ -165,7 +165,7 @@ impl DashboardState {
         dash
     }
 
-    /// The queue that the lists behind the first one are of.
+    /// The queue of the lists other than the first.
     pub(crate) fn queue(&self) -> Option<&str> {
         self.place(Tab::Queues).cursor.key.as_deref()
     }
@@ -178,7 +178,7 @@ impl DashboardState {
         self.pulses.get(owner)
     }
 
-    /// What is to be asked.
+    /// The request to make.
     pub(crate) fn wanted(&self) -> DashboardQuery {
         let queue = || self.queue().map(str::to_owned);
         let wanted = match self.tab {
@@ -190,7 +190,7 @@ impl DashboardState {
         wanted.unwrap_or(DashboardQuery::Queues)
     }
 
-    /// The list, with what the filter takes.
+    /// The current list, filtered.
     pub(crate) fn table(&self) -> DashboardTable {
         let mut table = tables::of(self);
         let filter = self.filter().to_lowercase();
@@ -203,7 +203,7 @@ impl DashboardState {
         table
     }
 
-    /// The row of the cursor.
+    /// The index of the cursor's row.
     pub(crate) fn selected(&self, table: &DashboardTable) -> Option<usize> {
         let cursor = &self.place(self.tab).cursor;
         let last = table.rows.len().checked_sub(1)?;
@@ -211,12 +211,12 @@ impl DashboardState {
         Some(found.unwrap_or_else(|| cursor.row.min(last)))
     }
 
-    /// Time has passed.
+    /// Advances the time.
     pub(crate) fn tick(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
     }
 
-    /// What was asked is answered, or not.
+    /// Takes the answer to a request, or its error.
     pub(crate) fn answer(
         &mut self,
         wanted: &DashboardQuery,
@@ -233,7 +233,7 @@ impl DashboardState {
         };
         self.trouble = None;
         self.answered_ms = now_ms;
-        // Somebody has gone on to another list meanwhile.
+        // The user has switched to another list meanwhile.
         if *wanted != self.wanted() {
             return;
         }
@@ -250,7 +250,7 @@ impl DashboardState {
         self.settle();
     }
 
-    /// What was done, or why it was not.
+    /// Takes the result of an action.
     pub(crate) fn outcome(&mut self, outcome: Result<String, String>, now_ms: u64) {
         self.now_ms = now_ms;
         self.is_acting = false;
@@ -261,7 +261,7 @@ impl DashboardState {
         self.notice = Some(Notice { text, is_bad });
     }
 
-    /// A key.
+    /// Handles a key.
     pub(crate) fn key(&mut self, key: KeyEvent) -> Option<DashboardEffect> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && key.code == KeyCode::Char('c') {
@@ -310,7 +310,7 @@ impl DashboardState {
         None
     }
 
-    /// Asks before something is done to the task under the cursor.
+    /// Asks for confirmation of an action on the task under the cursor.
     fn ask(&mut self, act: impl FnOnce(TaskRef) -> DashboardAction) {
         let refused = |text: &str| Some(Notice { text: text.to_owned(), is_bad: true });
         if self.read_only {
@@ -333,7 +333,7 @@ impl DashboardState {
                 Some(DashboardEffect::Do(act))
             }
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => None,
-            // A key that is no answer leaves the question standing.
+            // Any other key leaves the question open.
             _ => {
                 self.question = Some(act);
                 None
@@ -390,7 +390,7 @@ impl DashboardState {
         Some(DashboardEffect::Look)
     }
 
-    /// Takes over the heartbeats of those who are there, and forgets the others.
+    /// Updates the heartbeats of these workers, and forgets all others.
     fn hear(&mut self, owners: &[PartitionWorker]) {
         let now_ms = self.now_ms;
         let mut before = std::mem::take(&mut self.pulses);
@@ -403,7 +403,7 @@ impl DashboardState {
         }
     }
 
-    /// Puts the cursor onto a row that is there.
+    /// Moves the cursor to an existing row.
     fn settle(&mut self) {
         if self.answer.is_none() {
             return;

@@ -1,7 +1,6 @@
 //! The lists as rows of text. Pure.
 //!
-//! Columns stand in the order of their weight: where the window is narrow, the last ones are left
-//! out.
+//! Columns are in order of importance: in a narrow window the last ones are left out.
 
 use super::pulse::Pulse;
 use super::state::{DashboardData, DashboardState, QueueLine};
@@ -15,13 +14,13 @@ use longhaul::Progress;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The longest text of a cell, in characters.
+/// The maximum length of a cell, in characters.
 const CELL_MAX: usize = 200;
 
-/// Characters of a bar of progress.
+/// The width of a progress bar, in characters.
 const BAR: u64 = 10;
 
-/// Statuses of tasks that most people look for first.
+/// The statuses shown first.
 const FIRST: [&str; 5] = ["ready", "running", "retrying", "failed", "completed"];
 
 /// A list.
@@ -35,16 +34,16 @@ pub(crate) struct DashboardTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnHead {
     pub(crate) title: &'static str,
-    /// Numbers stand on the right.
+    /// Numbers are right-aligned.
     pub(crate) is_number: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DashboardRow {
-    /// What it is about: a queue, a task, a worker.
+    /// The row's queue, task or worker.
     pub(crate) key: String,
     pub(crate) cells: Vec<Cell>,
-    /// What is told of it when the cursor is on it.
+    /// The details shown when the cursor is on the row.
     pub(crate) detail: String,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct Cell {
     pub(crate) tone: Tone,
 }
 
-/// A cell of foreign text, without what would move the cursor or turn the line around.
+/// A cell of untrusted text, without characters that move the cursor or change the direction.
 fn cell(text: &str) -> Cell {
     toned(text, Tone::Plain)
 }
@@ -71,7 +70,7 @@ const fn number(title: &'static str) -> ColumnHead {
     ColumnHead { title, is_number: true }
 }
 
-/// The list of the state's tab.
+/// The list of the current tab.
 pub(crate) fn of(dash: &DashboardState) -> DashboardTable {
     match &dash.answer {
         Some(DashboardData::Queues { queues, .. }) => of_queues(queues, dash.answered_ms),
@@ -180,7 +179,7 @@ fn status(task: &ListedTask) -> Cell {
     toned(task.status, if is_busy { Tone::Busy } else { Tone::Plain })
 }
 
-/// When a heartbeat came last, and how many are missing since.
+/// The time since the last heartbeat, and the number missing since.
 fn beats(pulse: Option<&Pulse>, now_ms: u64) -> [Cell; 2] {
     let Some(pulse) = pulse else { return [cell(""), cell("")] };
     let missed = pulse.missed(now_ms);
@@ -189,7 +188,7 @@ fn beats(pulse: Option<&Pulse>, now_ms: u64) -> [Cell; 2] {
     [toned(&format!("{} ago", short(silence)), tone), toned(&missed.to_string(), tone)]
 }
 
-/// Whole seconds, which do not change their width with each answer.
+/// Whole seconds, so that the width does not change with each answer.
 fn short(silence: Duration) -> String {
     if silence.is_zero() { "0s".to_owned() } else { times::human(silence) }
 }
@@ -234,7 +233,7 @@ fn detail_of_task(task: &ListedTask, pulse: Option<&Pulse>, dash: &DashboardStat
 fn of_workers(dash: &DashboardState, owners: &[PartitionWorker]) -> DashboardTable {
     let row = |worker: &WorkerProcess| {
         let pulses = || worker.owners.values().filter_map(|owner| dash.pulse(owner));
-        // A worker has a heartbeat for each partition, and the oldest one tells what is wrong.
+        // A worker has a heartbeat per partition; the oldest one shows a problem.
         let pulse = pulses().max_by_key(|pulse| pulse.silence_ms(dash.answered_ms));
         let [heartbeat, missed] = match pulse {
             Some(pulse) => beats(Some(pulse), dash.answered_ms),

@@ -1,4 +1,4 @@
-//! What the tests of the dashboard share: keys, and what a gateway might answer.
+//! Helpers for tests of the dashboard: keys, and sample answers of a gateway.
 
 use super::state::{DashboardData, DashboardEffect, DashboardState, QueueLine};
 use crate::service::letters::Letter;
@@ -6,7 +6,7 @@ use crate::service::tasks::{ListedTask, QueueTaskCounts};
 use longhaul::Progress;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
-/// Presses keys, one for each character; says what the last one leads to.
+/// Presses one key per character; returns the effect of the last one.
 pub(super) fn press(dash: &mut DashboardState, keys: &str) -> Option<DashboardEffect> {
     let code = |key| match key {
         '⏎' => KeyCode::Enter,
@@ -39,7 +39,7 @@ pub(super) fn answer_of_tasks(names: &[&str]) -> DashboardData {
     DashboardData::Tasks { tasks, owners: Vec::new(), has_more: false }
 }
 
-/// A task that runs, and has done 30 of 40.
+/// A running task that has done 30 of 40.
 pub(super) fn task(name: &str) -> ListedTask {
     let progress =
         serde_json::from_str::<Progress>(r#"{"done":30,"total":40,"message":"writing"}"#);

@@ -1,4 +1,4 @@
-//! Draws the state. Pure: a frame is what it writes to.
+//! Draws the state. Pure: it writes only to a frame.
 
 use super::state::{DashboardAction, DashboardState, Tab, TaskListScope};
 use super::tables::{Cell, DashboardTable};
@@ -13,20 +13,20 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{self, Block, Clear, Paragraph, TableState, Wrap};
 use std::time::Duration;
 
-/// The least width of the first column, and the most of any.
+/// The minimum width of the first column, and the maximum of any.
 const FIRST_MIN: usize = 12;
 const COLUMN_MAX: usize = 40;
 
-/// Between columns.
+/// The gap between columns.
 const GAP: usize = 2;
 
-/// A window of fewer lines has no room for details.
+/// The fewest lines of a window with room for details.
 const TALL: u16 = 16;
 
-/// What never changes while the dashboard is open.
+/// The fixed options of a dashboard.
 #[derive(Clone, Debug)]
 pub(crate) struct DashboardStyle {
-    /// Which gateway is asked.
+    /// The gateway's address.
     pub(crate) gateway: String,
     pub(crate) has_colours: bool,
 }
@@ -44,7 +44,7 @@ impl DashboardStyle {
     }
 }
 
-/// Draws everything. `scroll` is what the list remembers of where it stood.
+/// Draws everything. `scroll` keeps the list's scroll position.
 pub(crate) fn draw(
     frame: &mut Frame<'_>,
     dash: &DashboardState,
@@ -89,7 +89,7 @@ pub(crate) fn draw(
     }
 }
 
-/// The lines that a text takes at this width.
+/// The number of lines of a text at this width.
 fn height(text: &str, width: u16) -> u16 {
     let (mut lines, mut column) = (1_u16, 0);
     for word in text.split_whitespace() {
@@ -130,7 +130,7 @@ fn tab_line(dash: &DashboardState) -> Paragraph<'static> {
     Paragraph::new(Line::from(spans))
 }
 
-/// What is wrong between here and the gateway.
+/// The problem between here and the gateway.
 fn banner(dash: &DashboardState) -> Option<String> {
     let trouble = dash.trouble.as_ref()?;
     let why = text::line(&trouble.why);
@@ -178,7 +178,7 @@ fn draw_list(
     frame.render_stateful_widget(list, area, scroll);
 }
 
-/// The widths of the columns that have room, the first of which is always there.
+/// The widths of the columns that fit; the first one is always included.
 fn widths(table: &DashboardTable, room: usize) -> Vec<Constraint> {
     let width = |column: usize| {
         let cells = table.rows.iter().filter_map(|row| row.cells.get(column));
@@ -220,7 +220,7 @@ fn empty(dash: &DashboardState) -> String {
     .to_owned()
 }
 
-/// The line above the keys: a filter, a notice, or how much is shown.
+/// The line above the keys: a filter, a notice, or the number of rows shown.
 fn message<'a>(
     dash: &'a DashboardState,
     look: &DashboardStyle,
@@ -252,7 +252,7 @@ fn message<'a>(
     Paragraph::new(told).style(look.tone(Tone::Faint))
 }
 
-/// The keys that do something now, and what.
+/// The keys available now, with their actions.
 fn keys_of(dash: &DashboardState) -> Vec<(&'static str, &'static str)> {
     if dash.question.is_some() {
         return vec![("y", "yes"), ("n", "no")];
@@ -278,7 +278,7 @@ fn keys_of(dash: &DashboardState) -> Vec<(&'static str, &'static str)> {
     keys
 }
 
-/// The same as lines. A key stands on one line with what it does.
+/// The keys as lines, each key on one line with its action.
 fn key_lines(dash: &DashboardState, width: usize) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let (mut lines, mut column) = (vec![Line::default()], 0);

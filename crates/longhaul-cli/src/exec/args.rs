@@ -1,4 +1,4 @@
-//! The options of `worker run`, and what they come to.
+//! The options of `worker run`, and the settings made from them.
 
 use super::command::CommandLine;
 use super::processor::ExecSettings;
@@ -80,25 +80,26 @@ pub(crate) struct WorkerRun {
     pub(crate) label: String,
 }
 
-/// Nobody waits longer; and what comes after this may calculate with it.
+/// The longest drain; later arithmetic on it cannot overflow.
 const DRAIN_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Beyond the grace: for the supervisor to end what ignores SIGTERM, and to say so.
+/// The time beyond the grace in which the supervisor kills programs that ignore SIGTERM, and
+/// reports it.
 pub(crate) const MARGIN: Duration = Duration::from_secs(8);
 
-/// What is run for which task.
+/// The programs per type of task.
 #[derive(Debug)]
 pub(crate) struct Commands {
-    /// For tasks that have no type, and where no type is named for those of any.
+    /// For tasks without a type, and for types without their own program.
     pub(crate) any: Option<CommandLine>,
     pub(crate) typed: Vec<(String, CommandLine)>,
 }
 
 impl WorkerRun {
-    /// The command of tasks without a type of their own, and those of types.
+    /// The commands for all tasks and for types.
     ///
     /// # Errors
-    /// One cannot be read, or its program is not there.
+    /// When a command line is invalid, or its program does not exist.
     pub(crate) fn commands(&self) -> anyhow::Result<Commands> {
         let path = std::env::var_os("PATH");
         let read = |text: &str| {
@@ -119,10 +120,10 @@ impl WorkerRun {
         Ok(Commands { any, typed: typed.collect::<anyhow::Result<_>>()? })
     }
 
-    /// What holds for all programs.
+    /// The settings of all programs.
     ///
     /// # Errors
-    /// Exit code 0 cannot be a failure, and a drain ends.
+    /// When exit code 0 is a failure code, or the drain time is too long.
     pub(crate) fn settings(&self) -> anyhow::Result<ExecSettings> {
         let fatal_codes = self.fatal_exit_codes.clone();
         ensure!(
@@ -154,7 +155,7 @@ impl WorkerRun {
     }
 }
 
-/// Reads `1048576`, `512KiB`, `1MiB`, `1M`.
+/// Parses `1048576`, `512KiB`, `1MiB`, `1M`.
 fn size(text: &str) -> Result<usize, String> {
     let end = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

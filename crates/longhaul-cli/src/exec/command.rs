@@ -1,4 +1,4 @@
-//! The command line of a program: its words, and whether there is such a program.
+//! The command line of a program: its words, and whether the program exists.
 
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{Access, access};
@@ -12,11 +12,11 @@ pub(crate) struct CommandLine {
 }
 
 impl CommandLine {
-    /// Splits a command line into words. Quotes and backslashes mean what they mean to a shell, and
-    /// nothing else does: no variable is replaced, no file name expanded, no pipe made.
+    /// Splits a command line into words. Only quotes and backslashes are interpreted, as by a
+    /// shell: no variables, no globs, no pipes.
     ///
     /// # Errors
-    /// It has no words, or a quote without an end.
+    /// When it has no words, or an unterminated quote.
     pub(crate) fn split(text: &str) -> anyhow::Result<Self> {
         let words = shlex::split(text).with_context(|| {
             format!("`{text}` ends within a quote: close it, or escape it by a backslash")
@@ -25,25 +25,25 @@ impl CommandLine {
         Ok(Self { words })
     }
 
-    /// A command line that the shell reads.
+    /// A command line for the shell.
     ///
     /// # Errors
-    /// It is empty.
+    /// When it is empty.
     pub(crate) fn of_shell(text: &str) -> anyhow::Result<Self> {
         ensure!(!text.trim().is_empty(), "the command line is empty: name a program");
         Ok(Self { words: vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()] })
     }
 
-    /// What people call the program.
+    /// The short name of the program.
     pub(crate) fn name(&self) -> &str {
         let program = self.words.first().map_or("", String::as_str);
         program.rsplit('/').next().unwrap_or(program)
     }
 
-    /// Says at the start what each task would fail by: that there is no such program here.
+    /// Checks at the start that the program exists, since otherwise each task would fail.
     ///
     /// # Errors
-    /// It is not found, or may not be executed.
+    /// When it is not found, or not executable.
     pub(crate) fn check(&self, path: Option<&OsStr>) -> anyhow::Result<()> {
         let program = self.words.first().context("the command line is empty")?;
         if program.contains('/') {

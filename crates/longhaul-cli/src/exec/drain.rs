@@ -1,5 +1,5 @@
-//! The end of a worker: it takes nothing new, lets its programs end, ends those that do not, and
-//! tells how far it has come.
+//! The drain of a worker: it takes no new tasks, lets its programs end, kills those that do not,
+//! and reports its progress.
 
 use super::args::{MARGIN, WorkerRun};
 use super::processor::Attempts;
@@ -11,14 +11,14 @@ use futures::FutureExt;
 use longhaul::WorkerHandle;
 use std::time::Duration;
 
-/// How often a drain tells how far it has come, when nothing changes.
+/// How often a drain reports its progress when nothing changes.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Runs a worker until Ctrl-C or SIGTERM, or until somebody drains it by its name, and drains it. A
-/// second signal stops it at once.
+/// Runs a worker until Ctrl-C, SIGTERM or a drain by its name, and drains it. A second signal stops
+/// it at once.
 ///
 /// # Errors
-/// The worker ended by an error, or was stopped while programs ran.
+/// When the worker failed, or was stopped while programs ran.
 pub(crate) async fn run(
     worker: WorkerHandle,
     args: &WorkerRun,
@@ -29,14 +29,14 @@ pub(crate) async fn run(
     tokio::select! {
         () = worker.ready() => output.note(&format!("working on `{}`", args.queue)),
         () = signals.next() => {
-            // It has not read its ledger, so it has begun nothing.
+            // The worker has not read its ledger, so it has started nothing.
             worker.stop();
             return Ok(worker.join().await?);
         }
     }
-    // It listens to the same signals. After the first one programs end by themselves until `drain`
-    // is over, and by force in the grace after it, so that the worker itself need not give anything
-    // back.
+    // The worker listens to the same signals. After the first one, programs may end by themselves
+    // until `drain` is over, and are killed in the grace after it, so the worker itself never has
+    // to release anything.
     let limit = args.drain + args.grace + MARGIN;
     let mut drained = DrainProgress::default();
     let told = worker.told_to_drain();
@@ -46,7 +46,7 @@ pub(crate) async fn run(
         result = worker.run_until_signal(limit) => result,
     };
     result?;
-    // The worker may have ended by a second signal before it was seen here.
+    // The worker may have ended by a second signal before this loop saw it.
     let was_stopped =
         drained.was_stopped || (drained.has_signal && signals.next().now_or_never().is_some());
     if was_stopped && drained.running > 0 {
@@ -60,19 +60,19 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// How far a drain has come.
+/// The progress of a drain.
 #[derive(Default)]
 struct DrainProgress {
-    /// A first signal has come.
+    /// A first signal was received.
     has_signal: bool,
-    /// Programs.
+    /// The number of running programs.
     running: usize,
-    /// A second signal has come.
+    /// A second signal was received.
     was_stopped: bool,
 }
 
-/// Tells what happens after the first signal, or after somebody has asked for the drain by the
-/// worker's name. Ends only at the second signal.
+/// Reports the progress after the first signal or a drain request. Returns only at the second
+/// signal.
 async fn drain(
     (signals, told): (&mut ShutdownSignals, impl Future<Output = ()>),
     limit: Duration,

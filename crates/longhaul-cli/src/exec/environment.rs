@@ -1,12 +1,11 @@
-//! What a program is told of its task by its environment.
+//! The environment variables that describe the task to a program.
 
 use longhaul::TaskContext;
 
-/// The system refuses a program with a variable above 128 KiB; larger properties are for the
-/// payload.
+/// The system refuses a program with a variable above 128 KiB; put larger values into the payload.
 const VALUE_BYTES_MAX: usize = 32 * 1024;
 
-/// All together, as arguments and environment share a part of the stack.
+/// The limit on all variables together: arguments and environment share a part of the stack.
 const ALL_BYTES_MAX: usize = 512 * 1024;
 
 /// The variables of an attempt, by name.
@@ -41,7 +40,7 @@ pub(crate) fn of(context: &TaskContext) -> Vec<(String, String)> {
     variables
 }
 
-/// A name that every shell can read: upper case, and `_` for all that is no letter and no digit.
+/// A name valid in every shell: upper case, with `_` for every other character.
 fn variable(property: &str) -> String {
     let letter = |it: char| if it.is_ascii_alphanumeric() { it.to_ascii_uppercase() } else { '_' };
     property.chars().map(letter).collect()
@@ -77,7 +76,7 @@ mod tests {
         assert!(!found.contains_key("LONGHAUL_BUDGET_SECONDS"));
     }
 
-    /// With one property above 128 KiB, or with a NUL, the program did not start at all.
+    /// A property above 128 KiB, or with a NUL, would keep the program from starting.
     #[test]
     fn what_no_environment_can_hold_is_left_out() {
         let mut context = TestContext::new()

@@ -1,13 +1,13 @@
-//! Lines out of what a program writes, in bounded memory: whatever it writes, and however long its
-//! lines are.
+//! Splits a program's output into lines in bounded memory, whatever the content and length of its
+//! lines.
 
 use std::collections::VecDeque;
 
-/// Splits bytes into lines. Of a line that is too long the beginning counts.
+/// Splits bytes into lines. A line over the limit is cut.
 #[derive(Debug)]
 pub(crate) struct LineSplitter {
     bytes_max: usize,
-    /// A progress bar draws itself anew after a carriage return: that ends a line, too.
+    /// A carriage return also ends a line: progress bars redraw after one.
     returns_end: bool,
     line: Vec<u8>,
     is_cut: bool,
@@ -17,7 +17,7 @@ pub(crate) struct LineSplitter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLine {
     pub(crate) text: String,
-    /// It was longer.
+    /// The line was longer.
     pub(crate) is_cut: bool,
 }
 
@@ -26,12 +26,12 @@ impl LineSplitter {
         Self { bytes_max, returns_end: false, line: Vec::new(), is_cut: false }
     }
 
-    /// Carriage returns end a line as well.
+    /// Also ends lines at carriage returns.
     pub(crate) fn with_returns(bytes_max: usize) -> Self {
         Self { returns_end: true, ..Self::new(bytes_max) }
     }
 
-    /// Takes bytes, and gives each line that has ended.
+    /// Adds bytes, and passes on each complete line.
     pub(crate) fn take(&mut self, bytes: &[u8], mut ended: impl FnMut(OutputLine)) {
         let returns_end = self.returns_end;
         let is_end = |byte: &u8| *byte == b'\n' || (returns_end && *byte == b'\r');
@@ -46,7 +46,7 @@ impl LineSplitter {
         }
     }
 
-    /// Gives the last line, if its end is missing.
+    /// Passes on the last line, if it has no end.
     pub(crate) fn finish(&mut self, mut ended: impl FnMut(OutputLine)) {
         self.end(&mut ended);
     }
@@ -57,7 +57,7 @@ impl LineSplitter {
         self.line.extend(bytes.iter().take(room));
     }
 
-    /// Empty lines are none.
+    /// Empty lines are skipped.
     fn end(&mut self, ended: &mut impl FnMut(OutputLine)) {
         let text = String::from_utf8_lossy(&self.line).trim_end_matches('\r').to_owned();
         let is_cut = std::mem::take(&mut self.is_cut);
@@ -68,19 +68,19 @@ impl LineSplitter {
     }
 }
 
-/// Without the characters by which a text could act on the terminal of whoever reads it.
+/// Removes characters that could control a reader's terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|it| *it == '\t' || !it.is_control()).collect()
 }
 
-/// The last lines of many.
+/// The last lines of an output.
 #[derive(Debug, Default)]
 pub(crate) struct OutputTail {
     lines: VecDeque<String>,
     bytes: usize,
 }
 
-/// So many lines, and so many bytes, are kept for the reason of a failure.
+/// The lines and bytes kept for the failure reason.
 const TAIL_LINES_MAX: usize = 20;
 const TAIL_BYTES_MAX: usize = 2_000;
 
@@ -96,7 +96,7 @@ impl OutputTail {
         }
     }
 
-    /// All of them, each on a line.
+    /// All kept lines, joined.
     pub(crate) fn text(&self) -> String {
         self.lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }

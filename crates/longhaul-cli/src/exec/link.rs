@@ -1,13 +1,13 @@
-//! What a worker and the supervisor of one program say to each other, on a socket that is the
+//! The protocol between a worker and the supervisor of one program, on a socket that is the
 //! supervisor's standard input.
 //!
-//! First the worker sends the program's ends of four pipes, as file descriptors beside the length
-//! of what follows, and then the [`Spec`]. The supervisor answers in lines, each a [`SupervisorMessage`]. Later
-//! a byte [`TERMINATE`] asks for the program's end; the end of the stream, which also comes when
-//! the worker is killed, ends the program at once.
+//! First the worker sends the program's ends of four pipes as file descriptors, with the length of
+//! what follows, and then the [`Spec`]. The supervisor answers in lines, each a
+//! [`SupervisorMessage`]. Later a [`TERMINATE`] byte asks for the program's end. The end of the
+//! stream, which also comes when the worker is killed, kills the program at once.
 //!
-//! Passing them over a socket needs no `unsafe`, as inheriting them by number would, and no program
-//! gets the descriptors of another.
+//! Passing descriptors over a socket needs no `unsafe`, unlike inheriting them by number, and no
+//! program gets the descriptors of another.
 
 use anyhow::{Context, bail, ensure};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -20,51 +20,51 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Asks for the program's end.
+/// The byte that asks for the program's end.
 pub(crate) const TERMINATE: u8 = b't';
 
-/// A specification has a checkpoint of 64 KiB in Base64, and an environment of limited size.
+/// A specification contains a checkpoint of 64 KiB in Base64, and an environment of limited size.
 const SPEC_BYTES_MAX: u32 = 4 * 1024 * 1024;
 
-/// A program to be run.
+/// A program to run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) words: Vec<String>,
-    /// What its environment has besides the worker's.
+    /// Its environment in addition to the worker's.
     pub(crate) environment: Vec<(String, String)>,
     /// In Base64.
     pub(crate) checkpoint: Option<String>,
     pub(crate) nice: Option<i32>,
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub(crate) grace_ms: u64,
 }
 
-/// What the supervisor says, in this order.
+/// The messages of the supervisor, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SupervisorMessage {
     /// The program runs, as the leader of a process group.
     Started { pid: i32 },
-    /// It could not be started: nothing follows.
+    /// The program could not be started: nothing follows.
     Refused { cause: String },
-    /// It has ended, and all that it had started.
+    /// The program and all its descendants have ended.
     Ended { code: Option<i32>, signal: Option<i32>, left_behind: bool },
 }
 
 /// The program's ends of its pipes.
 #[derive(Debug)]
 pub(crate) struct ProgramPipes {
-    /// First: in the supervisor it gets the first number that is free, which is 3.
+    /// First, so that it gets the first free number in the supervisor, which is 3.
     pub(crate) reports: OwnedFd,
     pub(crate) stdin: OwnedFd,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
 }
 
-/// Sends the ends and announces so many bytes.
+/// Sends the pipe ends, and the number of bytes that follow.
 ///
 /// # Errors
-/// The other side is gone.
+/// When the other side is gone.
 pub(crate) fn send_ends(socket: impl AsFd, ends: &ProgramPipes, length: u32) -> anyhow::Result<()> {
     let fds = [&ends.reports, &ends.stdin, &ends.stdout, &ends.stderr].map(AsFd::as_fd);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -76,11 +76,11 @@ pub(crate) fn send_ends(socket: impl AsFd, ends: &ProgramPipes, length: u32) -> 
     Ok(())
 }
 
-/// Receives the ends, and the number of bytes that follow. A program that is started inherits none
-/// of them.
+/// Receives the pipe ends, and the number of bytes that follow. Started programs inherit none of
+/// them.
 ///
 /// # Errors
-/// The other side is gone, or is no worker.
+/// When the other side is gone, or is not a worker.
 pub(crate) fn receive_ends(socket: impl AsFd) -> anyhow::Result<(ProgramPipes, u32)> {
     let mut announced = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];

@@ -1,9 +1,9 @@
-//! `worker run --exec`: a worker that runs a program for each task. What programs see of it is
-//! described in `docs/exec.md`.
+//! `worker run --exec`: a worker that runs a program per task. `docs/exec.md` describes the
+//! interface of programs.
 //!
-//! [`processor`] decides what the end of a program means; [`program`] is one that runs, as the
-//! worker sees it; [`supervisor`] is the process between the two, which never lets a program
-//! outlive its worker, and [`link`] what the two say to each other.
+//! [`processor`] maps the end of a program to the result of its task; [`program`] is a running
+//! program on the worker's side; [`supervisor`] is the process in between, which never lets a
+//! program outlive its worker; [`link`] is their protocol.
 
 mod args;
 mod command;
@@ -33,8 +33,8 @@ use std::sync::Arc;
 /// Runs a worker until it is told to end.
 ///
 /// # Errors
-/// An option is wrong, the broker cannot be reached, or the worker was stopped before its tasks
-/// were over.
+/// When an option is invalid, the broker cannot be reached, or the worker was stopped before its
+/// tasks were over.
 pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::Result<()> {
     let wrong = |error: anyhow::Error| CommandFailure::usage(format!("{error:#}"));
     let Commands { any, typed } = args.commands().map_err(wrong)?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::R
     }
 }
 
-/// The page of metrics, if there is to be one.
+/// The metrics page, if configured.
 async fn page(args: &WorkerRun, context: &CommandContext) -> anyhow::Result<Option<MetricsPage>> {
     let Some(address) = args.metrics else { return Ok(None) };
     if !address.ip().is_loopback() && !context.settings_with(Vec::new())?.is("insecure")? {

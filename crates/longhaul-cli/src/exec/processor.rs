@@ -1,4 +1,4 @@
-//! The processor of a worker that runs a program for each task.
+//! The processor that runs a program per task.
 
 use super::command::CommandLine;
 use super::environment;
@@ -13,24 +13,24 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What holds for all programs of a worker.
+/// The settings shared by all programs of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct ExecSettings {
-    /// The largest result.
+    /// The maximum size of a result.
     pub(crate) output_max: usize,
-    /// Between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
     pub(crate) nice: Option<i32>,
-    /// After these exit codes a task has failed for good.
+    /// Exit codes after which the task fails for good.
     pub(crate) fatal_codes: Vec<u8>,
 }
 
-/// The attempts of a worker, seen from outside of them.
+/// All attempts of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempts {
-    /// How many there are.
+    /// The number of running attempts.
     running: watch::Sender<usize>,
-    /// Ends all of them; their tasks are given back.
+    /// Ends all attempts; their tasks are released.
     stop: CancellationToken,
 }
 
@@ -61,7 +61,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Runs one program for each task.
+/// Runs one program per task.
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
     pub(crate) command: CommandLine,
@@ -94,7 +94,7 @@ impl TaskProcessor for Exec {
 }
 
 impl Exec {
-    /// What the end of a program means for its task.
+    /// Maps the end of a program to the result of its task.
     fn judge(&self, heard: Heard) -> Result<Raw, TaskError> {
         let name = self.command.name();
         let Heard { end, output, too_large, last_lines, retry_after, was_stopped } = heard;
@@ -119,8 +119,9 @@ impl Exec {
             return Err(TaskError::fatal(self.too_large()));
         }
         if was_stopped {
-            // An exit code says nothing then: many programs end by 0 after SIGTERM, wherever they
-            // are. Of a cancelled attempt no answer is used, and the others are given back.
+            // The exit code is meaningless then: many programs exit with 0 after SIGTERM, wherever
+            // they are. The result of a cancelled attempt is discarded, and other attempts are
+            // released.
             return Err(TaskError::snooze(Duration::from_secs(1)));
         }
         let reason = |what: &str| match last_lines.as_str() {
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(exec().judge(open).unwrap_err().kind(), TaskErrorKind::Retry);
     }
 
-    /// A program that ends by 0 after SIGTERM had a part of its result taken for all of it.
+    /// A program that exits with 0 after SIGTERM may have written only a part of its result.
     #[test]
     fn a_program_that_was_stopped_is_not_believed() {
         let stopped = Heard { was_stopped: true, ..heard(Some(0), None) };

@@ -1,5 +1,4 @@
-//! A program that runs for one attempt, as the worker sees it: its streams, its supervisor, its
-//! end.
+//! A running program of an attempt, on the worker's side: its streams, its supervisor, its end.
 
 use super::family;
 use super::lines::{LineSplitter, OutputTail, printable};
@@ -21,26 +20,27 @@ use tokio::net::unix::pipe;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-/// The first argument of a process that is a supervisor.
+/// The first argument of a supervisor process.
 pub(crate) const SUPERVISE: &str = "supervise-program";
 
-/// The longest line of stderr that is kept; the library cuts log lines further.
+/// The maximum length kept of a stderr line; the library cuts log lines further.
 const STDERR_LINE_BYTES_MAX: usize = 1_000;
 
-/// So many wrong reports of an attempt are told; a program that writes something else there may
-/// write much.
+/// The most invalid reports logged per attempt: a program that uses the descriptor for something
+/// else may write a lot.
 const COMPLAINTS_MAX: usize = 10;
 
-/// After the program's end: for a process that nobody could end, and that still has its stdout.
+/// The wait after the program's end for a process that could not be killed and still has its
+/// stdout.
 const STREAMS_WAIT: Duration = Duration::from_secs(5);
 
 /// The library's limit.
 const CHECKPOINT_BYTES_MAX: u64 = 64 * 1024;
 
-/// A program that was started, with our ends of its pipes.
+/// A started program, with the worker's ends of its pipes.
 #[derive(Debug)]
 pub(crate) struct RunningProgram {
-    /// That of its supervisor and of all that it starts.
+    /// The session of its supervisor and all its processes.
     session: Option<Pid>,
     control: UnixStream,
     stdin: pipe::Sender,
@@ -49,37 +49,36 @@ pub(crate) struct RunningProgram {
     reports: pipe::Receiver,
 }
 
-/// How a program has ended.
+/// How a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramEnd {
-    /// As its supervisor says.
+    /// As reported by its supervisor.
     Said(SupervisorMessage),
     /// Its supervisor was killed.
     Unsupervised,
 }
 
-/// What was heard of a program.
+/// The output and end of a program.
 #[derive(Debug)]
 pub(crate) struct Heard {
     pub(crate) end: ProgramEnd,
-    /// All that it has written to stdout; none if that is too large, or could not be read to its
-    /// end.
+    /// All of stdout; `None` if it is too large, or could not be read to its end.
     pub(crate) output: Option<Bytes>,
-    /// It has written more than it may.
+    /// Stdout exceeded the limit.
     pub(crate) too_large: bool,
     /// The last lines of stderr.
     pub(crate) last_lines: String,
     pub(crate) retry_after: Option<Duration>,
-    /// It was asked to end.
+    /// The program was asked to end.
     pub(crate) was_stopped: bool,
 }
 
 impl RunningProgram {
-    /// Starts a program, by a supervisor. When this is dropped the program is killed, and all that
-    /// it has started.
+    /// Starts a program through a supervisor. Dropping this kills the program and all its
+    /// processes.
     ///
     /// # Errors
-    /// The system has no resources for it.
+    /// When the system lacks resources.
     pub(crate) async fn start(spec: &Spec) -> anyhow::Result<Self> {
         let (control, theirs) = UnixStream::pair().context("cannot make a socket")?;
         let ((stdin, stdin_writer), (stdout_reader, stdout)) = (std::io::pipe()?, std::io::pipe()?);
@@ -101,7 +100,7 @@ impl RunningProgram {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(false);
-        // It ends by itself, and the runtime waits for it.
+        // The supervisor ends by itself, and the runtime reaps it.
         let session = supervisor.spawn().context("cannot start a supervisor")?.id();
         drop(supervisor);
         let mut started = Self {
@@ -119,7 +118,7 @@ impl RunningProgram {
         Ok(started)
     }
 
-    /// Runs it to its end. It is asked to end when the attempt is cancelled, and when `stop` is.
+    /// Runs the program to its end. It is asked to end when the attempt is cancelled, or on `stop`.
     pub(crate) async fn run(
         self,
         payload: Bytes,
@@ -152,7 +151,7 @@ impl RunningProgram {
         let control = async {
             let end = follow(control, context, stop, &too_large).await;
             if let ((ProgramEnd::Unsupervised, _), Some(session)) = (&end, session) {
-                // Nobody else is left to end it.
+                // Without a supervisor, only this process can kill it.
                 family::end_session(session);
             }
             ended.cancel();
@@ -171,8 +170,8 @@ impl RunningProgram {
     }
 }
 
-/// This program, also when its file was replaced meanwhile: a supervisor is always that of its
-/// worker.
+/// The file of this program, even if it was replaced meanwhile: a supervisor always has its
+/// worker's version.
 fn own_program() -> anyhow::Result<PathBuf> {
     if cfg!(target_os = "linux") {
         return Ok("/proc/self/exe".into());
@@ -180,7 +179,7 @@ fn own_program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("cannot find the file of this program")
 }
 
-/// Gives the program its payload. One that does not read it, or not all of it, need not.
+/// Writes the payload to the program, which need not read it.
 async fn feed(mut stdin: pipe::Sender, payload: Bytes) {
     stdin.write_all(&payload).await.ok();
 }
@@ -200,7 +199,8 @@ async fn take_output(
     Some(output.into())
 }
 
-/// Follows the supervisor to the program's end, and says whether the program was asked for it.
+/// Follows the supervisor until the program ends. Returns also whether the program was asked to
+/// end.
 async fn follow(
     control: UnixStream,
     context: &TaskContext,
@@ -236,7 +236,7 @@ async fn follow(
     }
 }
 
-/// What a program says of itself, passed on to whoever watches the task.
+/// Passes a program's reports on to the task's watchers.
 struct ProgramOutput<'a> {
     context: &'a TaskContext,
     state: Mutex<ProgramOutputState>,
@@ -304,8 +304,8 @@ impl ProgramOutput<'_> {
         self.context.checkpoint(bytes).await.map_err(|error| error.to_string())
     }
 
-    /// A wrong report is told to the author of the program, and to whoever watches the task; it
-    /// costs the task nothing.
+    /// Reports an invalid report in the task's log, for the program's author and the task's
+    /// watchers; the task is not affected.
     fn complain(&self, line: &str, cause: &str) {
         let count = {
             let mut state = self.state();
@@ -324,19 +324,19 @@ impl ProgramOutput<'_> {
     }
 }
 
-/// Opens no pipe or device, which could keep its reader waiting for ever.
+/// Refuses pipes and devices, which could block the reader for ever.
 fn read_checkpoint(path: &Path) -> anyhow::Result<Bytes> {
     use std::io::Read;
     let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     anyhow::ensure!(file.metadata()?.is_file(), "it is not a file");
     let mut bytes = Vec::new();
-    // One byte more, so that the library says that it is too large.
+    // One byte more than the limit, so that the library reports it as too large.
     file.take(CHECKPOINT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes.into())
 }
 
-/// The lines of a stream, as they come.
+/// The lines of a stream.
 struct LineStream<R> {
     stream: R,
     splitter: LineSplitter,
@@ -349,7 +349,7 @@ impl<R: AsyncRead + Unpin> LineStream<R> {
         Self { stream, splitter, buffer: vec![0; 8 * 1024], is_over: false }
     }
 
-    /// The lines that one read has brought, if any; `None` at the end.
+    /// The lines from one read, possibly none; `None` at the end.
     async fn next(&mut self) -> Option<Vec<super::lines::OutputLine>> {
         if self.is_over {
             return None;

@@ -1,5 +1,4 @@
-//! What a program reports while it runs: one line each, on the file descriptor that `LONGHAUL_FD`
-//! names.
+//! The reports of a running program: one line each, on the file descriptor in `LONGHAUL_FD`.
 
 use super::lines::{OutputLine, printable};
 use crate::times::duration;
@@ -9,7 +8,7 @@ use bytes::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The longest line: a checkpoint of 64 KiB in Base64, and the word before it.
+/// The maximum length of a line: a checkpoint of 64 KiB in Base64, with its keyword.
 pub(crate) const REPORT_BYTES_MAX: usize = 90 * 1024;
 
 /// A report.
@@ -27,16 +26,16 @@ pub(crate) enum ProgramReport {
     RetryAfter(Duration),
 }
 
-/// A line is no report.
+/// The line is not a report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct NoReport(String);
 
 impl ProgramReport {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// Says what is wrong with it, and what would be right.
+    /// What is wrong with the line, and what is expected.
     pub(crate) fn read(line: &OutputLine) -> Result<Self, NoReport> {
         if line.is_cut {
             return Err(NoReport(format!("it is longer than {REPORT_BYTES_MAX} bytes")));
@@ -62,8 +61,8 @@ impl ProgramReport {
     }
 }
 
-/// The second number may be missing, because it is not known: then a message that begins with a
-/// number has `-` before it.
+/// The total may be omitted if unknown; then a message that begins with a number needs `-` before
+/// it.
 fn progress(rest: &str) -> Result<ProgramReport, NoReport> {
     let (done, rest) = next_word(rest);
     let done = done.parse().map_err(|_| {

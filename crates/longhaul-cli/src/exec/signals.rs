@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-/// What people call the signal of this number.
+/// The name of the signal with this number.
 pub(crate) fn name(number: i32) -> String {
     const NAMES: &[(Signal, &str)] = &[
         (Signal::HUP, "SIGHUP"),

@@ -1,12 +1,13 @@
-//! The supervisor of one program: a process of its own, between a worker and the program that it
-//! runs for a task.
+//! The supervisor of one program: a separate process between a worker and the program that it runs
+//! for a task.
 //!
-//! It starts the program in a process group, tells the worker how it ends, and ends the whole group
-//! when the worker asks for it, when the program has ended and left something behind, and when the
-//! worker is gone, which the kernel tells it however the worker has ended. Only a parent learns of
-//! these things without a race, so each program has one.
+//! It starts the program in a process group and reports its end to the worker. It kills the whole
+//! group on the worker's request, when the program has ended and left processes behind, and when
+//! the worker is gone, of which the kernel notifies it however the worker ended. Only a parent
+//! process learns of these events without a race, so each program has its own supervisor.
 //!
-//! On Linux it also adopts what has left the group (as its child subreaper), and ends that as well.
+//! On Linux it also adopts processes that left the group (as their child subreaper), and kills
+//! those, too.
 
 use super::family::Family;
 use super::link::{ProgramPipes, Spec, SupervisorMessage, TERMINATE, receive_ends};
@@ -26,18 +27,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// After SIGKILL: a process that sits in the kernel for longer is left behind.
+/// The wait after SIGKILL: a process that stays in the kernel for longer is left behind.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 
-/// Variables of this prefix are the worker's own, with secrets among them: programs get none but
-/// those made for them.
+/// The prefix of the worker's own variables, including secrets: programs get only the ones set for
+/// them.
 const OWN_PREFIX: &str = "LONGHAUL_";
 
-/// Runs as the supervisor that a worker has started. Nothing may have opened a file before.
+/// Runs the supervisor started by a worker. No file may have been opened before.
 pub(crate) fn main() -> ExitCode {
     match supervise() {
         Ok(()) => ExitCode::SUCCESS,
-        // A worker sees that it is gone. A person who types the command sees why it does nothing.
+        // A worker notices the exit. A person who runs the command gets an explanation.
         Err(error) => {
             drop(writeln!(std::io::stderr(), "longhaul: {error:#}"));
             ExitCode::from(2)
@@ -46,8 +47,8 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn supervise() -> anyhow::Result<()> {
-    // A session of its own: Ctrl-C at the worker's terminal does not reach it, no program asks for
-    // a password there, and what a killed supervisor leaves behind can be found.
+    // A session of its own: Ctrl-C at the worker's terminal does not reach it, programs cannot ask
+    // for a password there, and processes left by a killed supervisor can be found.
     rustix::process::setsid().context("this command is for workers, which start it themselves")?;
     let stdin = rustix::stdio::stdin();
     let (ends, length) = receive_ends(stdin).context("no program is supervised")?;
@@ -59,9 +60,9 @@ fn supervise() -> anyhow::Result<()> {
     runtime.block_on(async {
         control.set_nonblocking(true)?;
         let mut control = UnixStream::from_std(control)?;
-        // Before anything is started: what is told before somebody listens is lost.
+        // Register before any start: earlier signals would be lost.
         let mut children = signal(SignalKind::child())?;
-        // Ctrl-C, and the end of a service, are for the worker, which then says what is to be done.
+        // Ctrl-C and a service stop are for the worker, which then decides.
         let _ignored =
             [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         let grace = Duration::from_millis(spec.grace_ms);
@@ -86,14 +87,14 @@ async fn say(control: &mut UnixStream, said: &SupervisorMessage) -> anyhow::Resu
     Ok(control.write_all(&line).await?)
 }
 
-/// The program that runs.
+/// The running program.
 struct SupervisedProgram {
     family: Family,
-    /// Removed with this.
+    /// Removed on drop.
     _checkpoint: Option<NamedTempFile>,
 }
 
-/// How far the end of the program has come.
+/// The stage of the program's termination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TerminationStage {
     Running,
@@ -128,11 +129,11 @@ impl SupervisedProgram {
         }
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         let child = command.spawn().with_context(|| format!("cannot start `{name}`"))?;
-        // With the command, and what else is dropped here, nobody but the program has these ends.
+        // With the command dropped, only the program has these ends.
         Ok(Self { family: Family::of(&child)?, _checkpoint: checkpoint })
     }
 
-    /// Until the program has ended, and all that it has started.
+    /// Waits until the program and all its descendants have ended.
     async fn watch(
         &mut self,
         control: &mut UnixStream,
@@ -144,15 +145,15 @@ impl SupervisedProgram {
         let timer = tokio::time::sleep(Duration::MAX);
         tokio::pin!(timer);
         loop {
-            // What the program has left behind gets no grace of its own, but that of a SIGTERM goes
-            // on without its leader.
+            // Processes that the program left behind get no grace of their own, but the grace of a
+            // SIGTERM continues without the leader.
             let in_grace = stage == TerminationStage::Terminating && Family::ADOPTS;
             if stage != TerminationStage::Killing && !in_grace && self.family.leader_has_ended() {
                 stage = TerminationStage::Killing;
                 timer.set(tokio::time::sleep(KILL_WAIT));
             }
             if stage == TerminationStage::Killing {
-                // Again each time: by now there may be strays that were not seen before.
+                // Signal again each time: there may be new strays.
                 self.family.signal(Signal::KILL);
             }
             self.family.reap();
@@ -186,7 +187,7 @@ impl SupervisedProgram {
     }
 }
 
-/// The last checkpoint in a file that only this user can read.
+/// Stores the last checkpoint in a file that only this user can read.
 fn keep_checkpoint(base64: &String) -> anyhow::Result<NamedTempFile> {
     let bytes = BASE64_STANDARD.decode(base64)?;
     let file = tempfile::Builder::new().prefix("longhaul-checkpoint-").tempfile();

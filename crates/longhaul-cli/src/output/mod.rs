@@ -1,5 +1,4 @@
-//! What the program writes: results to standard output, in the form that was asked for; notes to
-//! standard error.
+//! Output: results to standard output in the requested format; notes to standard error.
 
 mod progress;
 pub(crate) mod text;
@@ -11,7 +10,7 @@ use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use std::str::FromStr;
 
-/// How results are written.
+/// The format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.
@@ -35,7 +34,7 @@ impl FromStr for Format {
     }
 }
 
-/// How a text stands out, where there are colours.
+/// The emphasis of a text, if there are colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -45,15 +44,15 @@ pub(crate) enum Tone {
     Faint,
 }
 
-/// What a record shows in a table.
+/// A record as a table row.
 pub(crate) trait TableRow: Serialize {
-    /// The heads of the columns; the first one is what `--quiet` shows.
+    /// The column heads; `--quiet` shows only the first column.
     const HEADS: &'static [&'static str];
 
-    /// One text for each column.
+    /// One text per column.
     fn cells(&self) -> Vec<String>;
 
-    /// How the whole row stands out.
+    /// The emphasis of the row.
     fn tone(&self) -> Tone {
         Tone::Plain
     }
@@ -64,13 +63,13 @@ pub(crate) trait TableRow: Serialize {
 pub(crate) struct Output {
     pub(crate) format: Format,
     pub(crate) quiet: bool,
-    /// Colours on standard output.
+    /// Use colours on standard output.
     pub(crate) colours: bool,
 }
 
 impl Output {
     /// # Errors
-    /// When it is not known when there are colours.
+    /// When the setting for colours is invalid.
     pub(crate) fn new(format: Format, quiet: bool, colours: &str) -> Result<Self, CommandFailure> {
         let no = || std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
         let colours = match colours {
@@ -85,12 +84,12 @@ impl Output {
         Ok(Self { format, quiet, colours })
     }
 
-    /// Whether people look at standard output, and want tables.
+    /// Whether results are tables for people.
     pub(crate) fn is_for_people(&self) -> bool {
         self.format == Format::Table
     }
 
-    /// Several records.
+    /// Writes several records.
     ///
     /// # Errors
     /// When standard output is closed.
@@ -110,7 +109,7 @@ impl Output {
         }
     }
 
-    /// One record of many that come one after the other: a line each, in whatever form.
+    /// Writes one of many successive records: one line each, in any format.
     ///
     /// # Errors
     /// As [`Output::list`].
@@ -125,7 +124,7 @@ impl Output {
         write_line(&self.painted(&cells.join("  "), row.tone()))
     }
 
-    /// One record: its fields below each other.
+    /// Writes one record, one field per line.
     ///
     /// # Errors
     /// As [`Output::list`].
@@ -150,7 +149,7 @@ impl Output {
         }
     }
 
-    /// Text for people.
+    /// Writes text for people.
     ///
     /// # Errors
     /// As [`Output::list`].
@@ -158,7 +157,7 @@ impl Output {
         write_line(lines)
     }
 
-    /// Bytes as they are, or as text that does a terminal no harm.
+    /// Writes raw bytes, or safe text to a terminal.
     ///
     /// # Errors
     /// As [`Output::list`].
@@ -173,10 +172,10 @@ impl Output {
         }
     }
 
-    /// Something to know that is no result, on standard error.
+    /// Writes a note to standard error.
     pub(crate) fn note(&self, note: &str) {
         if !self.quiet {
-            // Where standard error is closed there is nobody to tell.
+            // Ignore a closed standard error.
             writeln!(io::stderr().lock(), "{}", text::clean(note)).ok();
         }
     }
@@ -192,7 +191,7 @@ impl Output {
     fn table<R: TableRow>(&self, rows: &[R]) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        // Cut to the width of the terminal; where there is none each row is one line.
+        // Fit the terminal's width; without a terminal each row is one line.
         let arrangement = if io::stdout().is_terminal() {
             ContentArrangement::Dynamic
         } else {
@@ -215,8 +214,8 @@ impl Output {
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }
-        // Names and states are copied and compared: where a terminal is narrow the others are cut
-        // into lines.
+        // Names and states are copied and compared, so in a narrow terminal only the other columns
+        // wrap.
         for column in table.column_iter_mut().take(2) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }

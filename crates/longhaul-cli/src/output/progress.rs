@@ -1,18 +1,18 @@
-//! How far something is, for people who look at a terminal.
+//! Progress for people at a terminal.
 
 use super::{Output, text};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 
-/// A line on standard error that changes in place; nothing where standard error is no terminal, or
-/// `--quiet` was said.
+/// A line on standard error that is updated in place; nothing if standard error is not a terminal,
+/// or with `--quiet`.
 #[derive(Debug)]
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
 }
 
 impl Output {
-    /// Progress towards so many steps; zero if their number is not known.
+    /// Progress towards this many steps; 0 if unknown.
     pub(crate) fn progress(&self, total: u64) -> ProgressLine {
         let is_seen = !self.quiet && io::stderr().is_terminal();
         let target = if is_seen {
@@ -31,7 +31,7 @@ impl Output {
 }
 
 impl ProgressLine {
-    /// So many steps are done, of so many.
+    /// Sets the steps done, and their total.
     pub(crate) fn set(&self, done: u64, total: u64, message: &str) {
         if total > 0 {
             self.bar.set_length(total);
@@ -40,7 +40,7 @@ impl ProgressLine {
         self.bar.set_message(text::line(message).into_owned());
     }
 
-    /// One step more.
+    /// Adds one step.
     pub(crate) fn step(&self) {
         self.bar.inc(1);
     }

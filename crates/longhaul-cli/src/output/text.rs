@@ -1,16 +1,15 @@
-//! Text that others wrote, as it may be shown.
+//! Makes untrusted text safe to show.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text with its control characters spelled out: what a task says must not move the cursor,
-/// change colours or hide itself. The marks that turn the direction of writing around are among
-/// them.
+/// Spells out control characters: a task's text must not move the cursor, change colours or hide
+/// itself. Characters that change the direction of writing are included.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     replaced(text, |it| it == '\n')
 }
 
-/// As [`clean`], for one line: line breaks become blanks.
+/// As [`clean`], for one line: line breaks become spaces.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     if text.contains(['\n', '\r', '\t']) {
         let one: String = text
@@ -23,7 +22,7 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false)
 }
 
-/// As [`line()`], with so many characters at most.
+/// As [`line()`], with at most this many characters.
 pub(crate) fn short(text: &str, max: usize) -> String {
     let text = line(text);
     if text.chars().count() <= max {
@@ -34,7 +33,7 @@ pub(crate) fn short(text: &str, max: usize) -> String {
     kept
 }
 
-/// Text in lines, tabs included.
+/// Text with line breaks and tabs.
 pub(crate) fn document(text: &str) -> Cow<'_, str> {
     replaced(text, |it| matches!(it, '\n' | '\t'))
 }
@@ -55,12 +54,12 @@ fn replaced(text: &str, allowed: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters, and those that turn the direction of writing around.
+/// Whether this is a control character, or changes the direction of writing.
 fn is_control(it: char) -> bool {
     it.is_control() || matches!(it, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// JSON whose texts hold no control characters either: serde leaves those above 0x7e as they are.
+/// JSON without control characters: serde leaves those above 0x7e unescaped.
 pub(crate) fn clean_json(json: String) -> String {
     if !json.chars().any(|it| is_control(it) && it != '\n') {
         return json;

@@ -15,12 +15,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Letters of one page.
+/// Letters per page.
 const PAGE: usize = 1_000;
 
-/// Lists dead letters, and does something about them.
+/// Lists and handles dead letters.
 pub(crate) trait LetterService {
-    /// Dead letters that a filter takes, the oldest first, up to so many.
+    /// Dead letters that match a filter, oldest first, up to `limit`.
     async fn letters(
         &self,
         queue: &str,
@@ -29,9 +29,9 @@ pub(crate) trait LetterService {
     ) -> anyhow::Result<LetterPage>;
     /// The dead letter of a task.
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>>;
-    /// Submits the task of a dead letter once more.
+    /// Submits the task of a dead letter again.
     async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed>;
-    /// Replays all that a filter takes.
+    /// Replays all letters that match a filter.
     async fn replay_all(
         &self,
         queue: &str,
@@ -40,7 +40,7 @@ pub(crate) trait LetterService {
     ) -> anyhow::Result<Replays>;
     /// Marks the dead letter of a task as handled; `false` if there is none.
     async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool>;
-    /// Marks all that a filter takes as handled.
+    /// Marks all letters that match a filter as handled.
     async fn purge_letters(
         &self,
         queue: &str,
@@ -52,7 +52,7 @@ pub(crate) trait LetterService {
 pub(crate) type Replays = BoxStream<'static, anyhow::Result<(String, Replayed)>>;
 pub(crate) type LetterPurges = BoxStream<'static, anyhow::Result<String>>;
 
-/// Some of the letters.
+/// A page of letters.
 #[derive(Clone, Debug)]
 pub(crate) struct LetterPage {
     pub(crate) letters: Vec<Letter>,
@@ -60,7 +60,7 @@ pub(crate) struct LetterPage {
     pub(crate) has_more: bool,
 }
 
-/// Which dead letters are meant; by default all.
+/// A filter of dead letters; by default it matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LetterFilter {
     pub(crate) contains: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) struct LetterFilter {
 }
 
 impl LetterFilter {
-    /// As the library takes it.
+    /// The library's filter.
     fn of_library(&self) -> DeadLetterFilter {
         let mut filter = DeadLetterFilter::new();
         if let Some(text) = &self.contains {
@@ -113,7 +113,7 @@ pub(crate) struct Letter {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tags: Vec<String>,
     pub(crate) payload_bytes: usize,
-    /// Text, if it is that.
+    /// If it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) payload: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ pub(crate) struct Letter {
 
 impl Letter {
     fn of(letter: DeadLetter) -> Self {
-        // A list is short: who wants all properties asks for the letter.
+        // Lists are short: properties are shown only for a single letter.
         let is_whole = letter.payload.is_some();
         let of_replay = |id| named(&TaskRef { id, ..letter.task.clone() });
         let mut it = Self {
@@ -147,7 +147,7 @@ impl Letter {
         it
     }
 
-    /// Takes over a payload: as text, if it is that.
+    /// Sets the payload, as text if it is text.
     pub(crate) fn set_payload(&mut self, bytes: Option<Bytes>) {
         match bytes.as_deref().map(std::str::from_utf8) {
             Some(Ok(text)) => self.payload = Some(text.to_owned()),
@@ -157,7 +157,7 @@ impl Letter {
         self.bytes = bytes;
     }
 
-    /// For people.
+    /// The fields for people.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
         let properties = self.properties.iter().map(|(name, value)| format!("{name}={value}"));
@@ -255,14 +255,14 @@ impl LetterService for Pulsar {
 }
 
 impl Pulsar {
-    /// The dead letters of a queue that exists.
+    /// The dead letters of an existing queue.
     async fn shelves(&self, queue: &str) -> anyhow::Result<DeadLetters> {
         self.require(queue).await?;
         Ok(self.client.queue(queue).dead_letters()?)
     }
 }
 
-/// Names the tasks of a queue.
+/// Formats the names of a queue's tasks.
 pub(crate) fn namer(queue: &str) -> impl Fn(longhaul::TaskId) -> String + Send + use<> {
     let queue = queue.to_owned();
     move |id| TaskRef::new(&queue, id).map_or_else(|_| id.to_string(), |it| named(&it))

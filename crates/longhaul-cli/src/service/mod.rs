@@ -1,8 +1,8 @@
-//! What the commands ask for, and who answers.
+//! The services behind the commands.
 //!
-//! A trait for each noun, with plain records in and out, so that a command neither knows nor cares
-//! who answers. [`Pulsar`] does, by the library's client, and [`gateway::Gateway`] does, over HTTP.
-//! The records are also what `-o json` shows, so their names are an interface.
+//! There is one trait per noun, with plain records in and out, so that commands do not depend on
+//! the implementation: [`Pulsar`] uses the library's client, and [`gateway::Gateway`] HTTP. `-o
+//! json` prints the records, so their names are an interface.
 
 pub(crate) mod gateway;
 pub(crate) mod letters;
@@ -18,11 +18,11 @@ use crate::exit::CommandFailure;
 use longhaul::Client;
 use patience::Patience;
 
-/// Answers by reading and writing the topics.
+/// Implements the services by reading and writing the topics.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulsar {
     pub(crate) client: Client,
-    /// Of whoever waits or watches; without any it goes on without end, and says nothing.
+    /// The patience of waits and watches; without it they continue for ever, silently.
     pub(crate) patience: Option<Patience>,
 }
 
@@ -34,11 +34,11 @@ impl Pulsar {
         Ok(Self { client: context.client().await?, patience })
     }
 
-    /// Refuses a queue that does not exist: brokers make topics when they are first used, so that a
-    /// misspelt name would make some.
+    /// Refuses a queue that does not exist: brokers create topics on first use, so a misspelt name
+    /// would create some.
     ///
     /// # Errors
-    /// When there is none, or the broker cannot be reached.
+    /// When it does not exist, or the broker cannot be reached.
     pub(crate) async fn require(&self, queue: &str) -> anyhow::Result<()> {
         if self.client.queue(queue).exists().await? {
             return Ok(());
@@ -47,14 +47,14 @@ impl Pulsar {
     }
 }
 
-/// There is no such queue, as the broker or a gateway says.
+/// The error for a queue that does not exist.
 pub(crate) fn no_queue(queue: &str) -> CommandFailure {
     CommandFailure::not_found(format!("there is no queue `{queue}`")).help(format!(
         "`longhaul topic setup {queue}` makes it, and so does its first worker; `longhaul queue list` lists those that there are"
     ))
 }
 
-/// A topic as people write it: without what is the same everywhere.
+/// A topic without the default tenant and namespace.
 pub(crate) fn short_topic(topic: &str) -> &str {
     topic.strip_prefix("persistent://public/default/").unwrap_or(topic)
 }

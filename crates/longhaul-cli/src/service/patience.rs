@@ -1,4 +1,4 @@
-//! How long somebody who waits goes on while nobody answers, and what is said of that.
+//! How long a waiting command continues during an outage, and the notes about it.
 
 use crate::clock;
 use crate::exit::{Code, CommandFailure};
@@ -6,15 +6,15 @@ use crate::output::Output;
 use crate::times;
 use std::time::{Duration, Instant};
 
-/// How long to go on, and where to say so.
+/// The time limit, and the output for notes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Nothing: the first failure ends it.
+    /// Zero if the first failure ends the command.
     pub(crate) limit: Duration,
     pub(crate) output: Output,
 }
 
-/// Nobody answers.
+/// A current outage.
 #[derive(Debug)]
 pub(crate) struct Away {
     since: Instant,
@@ -22,25 +22,25 @@ pub(crate) struct Away {
 }
 
 impl Patience {
-    /// Says that somebody does not answer, and that it is tried again.
+    /// Reports the start of an outage, and that it is retried.
     pub(crate) fn begin(&self, who: &str, cause: &str) -> Away {
         let limit = times::human(self.limit);
         self.output.note(&format!("reconnecting to {who}, for up to {limit}: {cause}"));
         Away { since: clock::monotonic(), cause: cause.to_owned() }
     }
 
-    /// Says that somebody answers again.
+    /// Reports the end of an outage.
     pub(crate) fn end(&self, who: &str, away: &Away) {
         let took = times::human(away.since.elapsed());
         self.output.note(&format!("connected to {who} again, after {took}"));
     }
 
-    /// The time that is left to go on.
+    /// The time left.
     pub(crate) fn left(&self, away: &Away) -> Duration {
         self.limit.saturating_sub(away.since.elapsed())
     }
 
-    /// Nobody has answered for too long.
+    /// The error when an outage has lasted too long.
     pub(crate) fn over(&self, who: &str, away: &Away) -> CommandFailure {
         let limit = times::human(self.limit);
         let what = format!("{who} has not answered for {limit}: {}", away.cause);

@@ -1,4 +1,4 @@
-//! Queues: what there are, how they stand, and what applies to their tasks.
+//! Queues: their list, state and settings.
 
 mod names;
 
@@ -16,38 +16,38 @@ use longhaul::ops::{DeadLetterFilter, DocumentError, EndedCounts, QueueSettings}
 use serde::Serialize;
 use serde_json::Value;
 
-/// So often a change that names no version is tried again when somebody else was quicker.
+/// How often an unconditional change is retried after a conflict.
 const TRIES_MAX: usize = 10;
 
-/// Dead letters that are counted one by one.
+/// The most dead letters counted one by one.
 const LETTERS_MAX: usize = 10_000;
 
-/// Answers questions about queues, and changes what applies to them.
+/// Reads queues, and changes their settings.
 pub(crate) trait Queues {
     /// The queues of a namespace.
     async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>>;
-    /// How a queue stands.
+    /// The state of a queue.
     async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats>;
-    /// What applies to its tasks.
+    /// The settings of a queue.
     async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings>;
-    /// Changes the settings by a JSON merge patch (RFC 7396), if they have this version; or
-    /// whichever they have.
+    /// Changes the settings by a JSON merge patch (RFC 7396), if they have this version; without
+    /// one, whatever their version.
     async fn change(&self, queue: &str, version: Option<u64>, patch: &Value)
     -> anyhow::Result<u64>;
-    /// Has workers begin tasks, or not.
+    /// Pauses or resumes the queue.
     async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64>;
-    /// Deletes all tasks that a filter takes and that are not over.
+    /// Deletes all unfinished tasks that match a filter.
     async fn purge(
         &self,
         queue: &str,
         filter: &TaskListFilter,
         reason: &str,
     ) -> anyhow::Result<TaskPurges>;
-    /// Who has acted upon tasks, and why, the oldest first.
+    /// Operators' actions on tasks with their reasons, oldest first.
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>>;
 }
 
-/// Each task that a purge takes, and what became of it.
+/// The tasks of a purge, each with its result.
 pub(crate) type TaskPurges = BoxStream<'static, (String, anyhow::Result<()>)>;
 
 #[derive(Clone, Debug, Serialize)]
@@ -63,12 +63,12 @@ impl TableRow for QueueNameRow {
     }
 }
 
-/// Who is alive of those that work on a queue.
+/// The live workers of a queue.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Alive {
-    /// They run tasks themselves.
+    /// Workers that run tasks themselves.
     pub(crate) workers: usize,
-    /// They lease tasks to workers over HTTP.
+    /// Gateways that lease tasks to workers over HTTP.
     pub(crate) gateways: usize,
 }
 
@@ -80,7 +80,7 @@ impl Alive {
     }
 }
 
-/// How a queue stands.
+/// The state of a queue.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct QueueStats {
@@ -91,7 +91,7 @@ pub(crate) struct QueueStats {
     #[serde(flatten)]
     pub(crate) alive: Alive,
     pub(crate) dead_letters: usize,
-    /// Whether there are more than were counted.
+    /// Whether there are more than the counted ones.
     pub(crate) has_more_dead_letters: bool,
 }
 
@@ -115,28 +115,28 @@ impl QueueStats {
     }
 }
 
-/// Settings as they stand.
+/// The current settings and their version.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct VersionedQueueSettings {
     pub(crate) version: u64,
     pub(crate) settings: QueueSettings,
 }
 
-/// What somebody did.
+/// An operator's action.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoggedAction {
     pub(crate) published_ms: u64,
-    /// Unless it was done to a worker.
+    /// The task, unless the action was on a worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<String>,
-    /// The worker that was drained.
+    /// The drained worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) worker: Option<String>,
     pub(crate) operator: String,
     pub(crate) action: String,
     pub(crate) reason: String,
-    /// The task that came of a replay.
+    /// The task that a replay submitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) new_task: Option<String>,
 }
@@ -250,7 +250,7 @@ impl Queues for Pulsar {
     }
 }
 
-/// The queues among task topics: those of levels belong to the queue whose levels they are.
+/// The queues among task topics, without the topics of their levels.
 fn without_levels(topics: &[String]) -> impl Iterator<Item = &str> {
     let is_level = |topic: &str| {
         let base = topic.strip_suffix("-high").or_else(|| topic.strip_suffix("-low"));
@@ -259,7 +259,7 @@ fn without_levels(topics: &[String]) -> impl Iterator<Item = &str> {
     topics.iter().map(String::as_str).filter(move |topic| !is_level(topic))
 }
 
-/// Settings with a change.
+/// Settings with a patch applied.
 pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
     let mut document =
         serde_json::to_value(settings).context("the settings have no form as JSON")?;
@@ -272,7 +272,7 @@ pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result
     Ok(settings)
 }
 
-/// Merges as RFC 7396 says.
+/// Merges by RFC 7396.
 fn merge(document: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         document.clone_from(patch);
@@ -297,7 +297,7 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    /// Each level was listed as a queue of its own.
+    /// Levels must not be listed as queues of their own.
     #[test]
     fn levels_are_no_queues_and_what_only_sounds_so_is_one() {
         let topics = ["mails", "mails-high", "mails-low", "low", "runs-high", "slow-low-high"];

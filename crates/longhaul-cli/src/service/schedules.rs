@@ -9,7 +9,7 @@ use longhaul::{Raw, Schedule};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Makes schedules, and tells of them.
+/// Creates, reads and changes schedules.
 pub(crate) trait ScheduleService {
     async fn create_schedule(
         &self,
@@ -19,7 +19,7 @@ pub(crate) trait ScheduleService {
     ) -> anyhow::Result<u64>;
     async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>>;
     async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>>;
-    /// Does something to a schedule.
+    /// Performs an action on a schedule.
     async fn act_on_schedule(
         &self,
         queue: &str,
@@ -29,7 +29,7 @@ pub(crate) trait ScheduleService {
     ) -> anyhow::Result<()>;
 }
 
-/// What is done to a schedule.
+/// An action on a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScheduleAction {
     Pause,
@@ -38,14 +38,14 @@ pub(crate) enum ScheduleAction {
     Delete,
 }
 
-/// A schedule, and how it stands.
+/// A schedule and its state.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScheduleDetails {
     pub(crate) name: String,
     pub(crate) version: u64,
     pub(crate) paused: bool,
-    /// The document.
+    /// The schedule's document.
     pub(crate) schedule: Value,
     pub(crate) last_slot: Option<String>,
     pub(crate) last_task: Option<String>,
@@ -65,7 +65,7 @@ impl ScheduleDetails {
         })
     }
 
-    /// When it fires, in a word.
+    /// When it fires, in short.
     pub(crate) fn when(&self) -> String {
         let text = |name: &str| self.schedule.get(name).and_then(Value::as_str);
         let zone = text("timeZone").map(|it| format!(" ({it})")).unwrap_or_default();
@@ -75,7 +75,7 @@ impl ScheduleDetails {
         cron.or_else(every).or_else(at).unwrap_or_default()
     }
 
-    /// For people.
+    /// The fields for people.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let overlap = self.schedule.get("overlap").and_then(Value::as_str).unwrap_or_default();
         let task = self.schedule.get("task").map(ToString::to_string).unwrap_or_default();

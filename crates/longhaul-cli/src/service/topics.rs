@@ -1,38 +1,38 @@
-//! The topics of a queue: made, put right, judged.
+//! The topics of a queue: setup, correction, checks.
 
 use super::{Pulsar, short_topic};
 use crate::output::{TableRow, Tone};
 use longhaul::topics::{CompactionState, CompactionStatus, Severity, TopicFinding, TopicSettings};
 use serde::Serialize;
 
-/// Sets topics up, and judges them and what is on them.
+/// Sets topics up, and checks them and their content.
 pub(crate) trait TopicService {
-    /// Makes the topics of a queue, or puts them right; or tells what would be done.
+    /// Creates or corrects the topics of a queue; on a dry run, returns the changes only.
     async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport>;
-    /// What is not as it should be.
+    /// The differences from the required settings.
     async fn check(
         &self,
         queue: &str,
         settings: TopicSettings,
     ) -> anyhow::Result<Vec<TopicFindingRow>>;
-    /// Has the broker compact the topics of a queue.
+    /// Makes the broker compact the topics of a queue.
     async fn compact(&self, queue: &str) -> anyhow::Result<()>;
-    /// How far that has come, by partition.
+    /// The progress of compaction, by partition.
     async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>>;
-    /// Whether every entry keeps the invariants of the protocol.
+    /// Checks every entry against the invariants of the protocol.
     async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport>;
 }
 
-/// What is set up.
+/// The options of a setup.
 #[derive(Clone, Debug)]
 pub(crate) struct SetUp {
     pub(crate) settings: TopicSettings,
-    /// The topics of the levels, too.
+    /// Include the topics of the levels.
     pub(crate) levels: bool,
     pub(crate) dry_run: bool,
 }
 
-/// What was done.
+/// The result of a setup.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopicSetupReport {
@@ -41,7 +41,7 @@ pub(crate) struct TopicSetupReport {
     pub(crate) dry_run: bool,
 }
 
-/// One thing that is not as it should be.
+/// A difference from the required settings.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TopicFindingRow {
@@ -66,7 +66,7 @@ impl TopicFindingRow {
         }
     }
 
-    /// For people.
+    /// The fields for people.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         vec![
             ("found", format!("{}: {}", self.severity, self.what)),
@@ -77,7 +77,7 @@ impl TopicFindingRow {
     }
 }
 
-/// How far the compaction of a partition has come.
+/// The progress of a partition's compaction.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CompactionProgress {
@@ -127,7 +127,7 @@ impl TableRow for CompactionProgress {
     }
 }
 
-/// What the logs show.
+/// The result of a verification.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VerifyReport {
@@ -139,7 +139,7 @@ pub(crate) struct VerifyReport {
     pub(crate) late: u64,
     pub(crate) broken: u64,
     pub(crate) findings: Vec<InvariantFinding>,
-    /// Where entries may be that were not read.
+    /// Places with possibly unread entries.
     pub(crate) unread: Vec<String>,
 }
 

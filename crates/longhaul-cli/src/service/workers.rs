@@ -1,4 +1,4 @@
-//! Who works on a queue.
+//! The workers of a queue.
 
 use super::Pulsar;
 use super::tasks::named;
@@ -11,11 +11,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Answers questions about workers, and tells them to drain.
+/// Reads workers, and drains them.
 pub(crate) trait Workers {
     type Look: WorkerLookup;
 
-    /// Looks at the workers of a queue, once or often.
+    /// Opens a lookup of a queue's workers, for one or many reads.
     async fn look(&self, queue: &str) -> anyhow::Result<Self::Look>;
 
     /// The workers of a queue, by name.
@@ -26,26 +26,26 @@ pub(crate) trait Workers {
 
 /// The workers of a queue.
 pub(crate) trait WorkerLookup {
-    /// As they are now: a worker is there once for each of its owner ids.
+    /// The current workers, once per owner id.
     async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>>;
 
-    /// As they are now, by name.
+    /// The current workers, one per process.
     async fn workers(&self) -> anyhow::Result<Vec<WorkerProcess>> {
         Ok(by_process(self.seen().await?.into_iter()))
     }
 
-    /// Has the worker of this name drain. Returns which instance that is.
+    /// Drains the worker of this name. Returns its instance.
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String>;
 
-    /// Waits until it is of use to look again after this failure.
+    /// Waits until a retry after this failure makes sense.
     ///
     /// # Errors
-    /// The failure itself, if it is of none; that it has lasted too long.
+    /// The failure itself, if a retry is of no use or it has lasted too long.
     async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
         Err(failure)
     }
 
-    /// A look has succeeded.
+    /// Records a successful read.
     fn back(&self) {}
 }
 
@@ -59,19 +59,19 @@ pub(crate) struct WorkerProcess {
     pub(crate) version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) label: String,
-    /// Drawn anew at each start; empty if it does not say it.
+    /// Random per start; empty if the worker does not publish it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) instance: String,
-    /// It grants leases to workers over HTTP, as a gateway does, and runs nothing itself.
+    /// It grants leases to workers over HTTP, like a gateway, and runs nothing itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) grants_leases: bool,
-    /// Ms since the epoch, by its own clock.
+    /// In ms since the epoch, by its own clock.
     pub(crate) last_heartbeat_ms: Option<u64>,
-    /// How many have not followed it that were due.
+    /// The number of missed heartbeats since then.
     pub(crate) missed_heartbeats: u64,
     /// Its owner ids, by partition.
     pub(crate) owners: BTreeMap<i32, String>,
-    /// What it runs.
+    /// Its running tasks.
     pub(crate) running: Vec<String>,
 }
 
@@ -97,12 +97,12 @@ impl TableRow for WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// It is there, and no other worker takes over what it runs.
+    /// Whether it is alive, so that no other worker takes over its tasks.
     pub(crate) const fn is_alive(&self) -> bool {
         self.last_heartbeat_ms.is_some() && self.missed_heartbeats < 2
     }
 
-    /// When it was heard of last.
+    /// When it was last heard.
     pub(crate) fn heartbeat(&self) -> String {
         let ago = |ms| times::ago(ms, clock::wall_ms());
         let last = self.last_heartbeat_ms.map_or_else(|| "left".to_owned(), ago);
@@ -113,7 +113,7 @@ impl WorkerProcess {
     }
 }
 
-/// By the queue's topics.
+/// Reads the queue's topics.
 pub(crate) struct TopicsLook {
     client: Client,
     view: TaskView,
@@ -159,11 +159,12 @@ pub(crate) struct PartitionWorker {
     pub(crate) identity: Option<WorkerIdentity>,
     pub(crate) last_heartbeat_ms: Option<u64>,
     pub(crate) missed_heartbeats: u64,
-    /// Names of tasks.
+    /// The names of its running tasks.
     pub(crate) running: Vec<String>,
 }
 
-/// A worker has an owner id for each partition; its identity says which of them are one process.
+/// Groups owner ids by process: a worker has an owner id per partition, and its identity joins
+/// them.
 pub(crate) fn by_process(seen: impl Iterator<Item = PartitionWorker>) -> Vec<WorkerProcess> {
     let mut found: BTreeMap<(String, String, Option<u32>, String, String), WorkerProcess> =
         BTreeMap::new();
@@ -174,7 +175,7 @@ pub(crate) fn by_process(seen: impl Iterator<Item = PartitionWorker>) -> Vec<Wor
                 let [name, host, label, instance] = texts;
                 (name, host, it.process, label, instance)
             }
-            // It has not said who it is: it stands for itself.
+            // Without an identity an owner counts as a worker of its own.
             None => (seen.owner.clone(), String::new(), None, String::new(), String::new()),
         };
         let worker = found.entry(key).or_insert_with(|| of_identity(&seen));

@@ -1,19 +1,19 @@
-//! Pulsar's `client.conf`, as Pulsar's own tools read it: a file of Java properties.
+//! Pulsar's `client.conf`, as read by Pulsar's own tools: a file of Java properties.
 
 use crate::exit::CommandFailure;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a `client.conf` says.
+/// The content of a `client.conf`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientConf {
     /// By the names of our settings.
     pub(crate) settings: Vec<(&'static str, String)>,
-    /// What it says that is not followed.
+    /// Its entries that are ignored.
     pub(crate) notes: Vec<String>,
 }
 
-/// The keys, and our settings for them.
+/// The keys, and the corresponding settings.
 const KEYS: [(&str, &str); 7] = [
     ("brokerServiceUrl", "service-url"),
     ("webServiceUrl", "admin-url"),
@@ -28,7 +28,7 @@ impl ClientConf {
     /// Reads the file.
     ///
     /// # Errors
-    /// When it cannot be read, or asks for certificates in Java's own form.
+    /// When it cannot be read, or requires certificates in a Java key store.
     pub(crate) fn open(path: &str) -> Result<Self, CommandFailure> {
         let failed = |problem: String| {
             CommandFailure::usage(format!("PULSAR_CLIENT_CONF: {path}: {problem}"))
@@ -50,7 +50,7 @@ impl ClientConf {
         let mut found = Self::default();
         for (key, name) in KEYS {
             let Some(value) = get(key) else { continue };
-            // As the file comes with Pulsar, its URLs end with a slash.
+            // The URLs in the file shipped with Pulsar end with a slash.
             let value = if key.ends_with("Url") { value.trim_end_matches('/') } else { value };
             found.settings.push((name, value.to_owned()));
         }
@@ -65,8 +65,8 @@ impl ClientConf {
     }
 }
 
-/// Reads properties of Java: `key=value`, `key: value` or `key value`, comments with `#` or `!`,
-/// and lines that go on behind a backslash.
+/// Parses Java properties: `key=value`, `key: value` or `key value`, comments with `#` or `!`, and
+/// lines continued by a backslash.
 fn properties(text: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut lines = text.lines();
@@ -90,7 +90,7 @@ fn properties(text: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Whether a line ends with a backslash that no other one stands before.
+/// Whether a line ends with an unescaped backslash.
 fn ends_open(line: &str) -> bool {
     line.chars().rev().take_while(|it| *it == '\\').count() % 2 == 1
 }
@@ -99,7 +99,7 @@ fn ends_open(line: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// As it lies in the `conf` folder of Pulsar 4, without its comments.
+    /// The file in the `conf` folder of Pulsar 4, without its comments.
     const STOCK: &str = "# Configuration for pulsar-client and pulsar-admin CLI tools\n\n\
         webServiceUrl=http://localhost:8080/\n\
         brokerServiceUrl=pulsar://localhost:6650/\n\

@@ -1,4 +1,4 @@
-//! The file with settings and contexts: TOML, such as
+//! The file of settings and contexts: TOML, such as
 //!
 //! ```toml
 //! context = "prod"
@@ -9,8 +9,8 @@
 //! token-file = "/run/secrets/pulsar"
 //! ```
 //!
-//! It is written whole and then put in place, readable by its owner alone, since credentials may be
-//! in it.
+//! It is written to a temporary file and then moved into place, readable only by its owner, since
+//! it may contain credentials.
 
 use super::{SETTINGS, SettingSource, SettingValue};
 use crate::exit::CommandFailure;
@@ -19,10 +19,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use toml::Table;
 
-/// The largest file that is read.
+/// The maximum size of the file.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
@@ -32,11 +32,11 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads the file that `LONGHAUL_CONFIG` names, or `longhaul/config.toml` in the folder of
-    /// configurations. One that does not exist says nothing, unless it was named.
+    /// Reads the file in `LONGHAUL_CONFIG`, or `longhaul/config.toml` in the configuration folder.
+    /// A missing file counts as empty, unless it was named.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub(crate) fn open(
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, CommandFailure> {
@@ -81,7 +81,7 @@ impl File {
         Ok(self)
     }
 
-    /// The context that counts if none is named.
+    /// The default context.
     pub(crate) fn selected(&self) -> Option<&str> {
         self.selected.as_deref()
     }
@@ -91,12 +91,12 @@ impl File {
         self.contexts.keys().map(String::as_str)
     }
 
-    /// What a context says.
+    /// The settings of a context.
     pub(crate) fn context(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         self.contexts.get(name)
     }
 
-    /// Whether there is such a context.
+    /// Checks that a context exists.
     ///
     /// # Errors
     /// When there is none.
@@ -114,7 +114,7 @@ impl File {
         Err(CommandFailure::not_found(format!("there is no context `{name}`")).help(help))
     }
 
-    /// The value of a setting: that of the context, or else that of the top of the file.
+    /// The value of a setting: from the context, or else from the top of the file.
     pub(super) fn value(&self, context: Option<&str>, name: &str) -> Option<SettingValue> {
         let of_context = context.and_then(|context| {
             let text = self.contexts.get(context)?.get(name)?.clone();
@@ -127,12 +127,12 @@ impl File {
         of_context.or_else(of_top)
     }
 
-    /// Adds a context, or takes the place of the one of this name.
+    /// Adds or replaces a context.
     pub(crate) fn put(&mut self, name: &str, settings: BTreeMap<String, String>) {
         self.contexts.insert(name.to_owned(), settings);
     }
 
-    /// Takes a context away; it is not selected then, either.
+    /// Removes a context, and deselects it.
     pub(crate) fn remove(&mut self, name: &str) {
         self.contexts.remove(name);
         self.selected.take_if(|selected| selected == name);
@@ -157,7 +157,7 @@ impl File {
             return Err(failed(&"neither HOME nor LONGHAUL_CONFIG is set"));
         }
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-        // Others may not read it: that is how temporary files are made.
+        // Temporary files are created readable only by their owner.
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
         file.write_all(self.text().as_bytes()).map_err(|error| failed(&error))?;
         file.as_file().sync_all().map_err(|error| failed(&error))?;
@@ -180,7 +180,7 @@ impl File {
     }
 }
 
-/// Reads one setting: a text, or what has an obvious one.
+/// Parses one setting: a text, or a value with an obvious text form.
 fn setting(key: String, value: toml::Value) -> Result<(String, String), String> {
     if !SETTINGS.iter().any(|setting| setting.name == key) {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();

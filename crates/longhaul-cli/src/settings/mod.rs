@@ -1,12 +1,12 @@
-//! Every setting, where it may be said, and where its value came from.
+//! All settings, with their sources.
 //!
-//! The first that says it counts: flag, `LONGHAUL_*`, the context, the top of the file, then what
-//! Pulsar's own tools read (`PULSAR_SERVICE_URL`, the `client.conf` of `PULSAR_CLIENT_CONF`), then
-//! the default.
+//! The first source that has a value wins: flag, `LONGHAUL_*`, the context, the top of the file,
+//! then the sources of Pulsar's own tools (`PULSAR_SERVICE_URL`, the `client.conf` of
+//! `PULSAR_CLIENT_CONF`), then the default.
 //!
-//! Invariant: credentials go nowhere that they were not meant for. Those of Pulsar's own
-//! configuration are used only with an address that comes from there as well, and of two ways to
-//! authenticate the one counts that was said more specifically.
+//! Invariant: credentials are sent only where they are meant for. Credentials from Pulsar's own
+//! configuration are used only with an address from there, and of two ways to authenticate the more
+//! specific source wins.
 
 pub(crate) mod client_conf;
 pub(crate) mod file;
@@ -26,11 +26,11 @@ use std::time::Duration;
 /// A setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// As the flag and the file name it; `LONGHAUL_` and the same in capitals is the variable.
+    /// Its name as a flag and in the file; the variable is `LONGHAUL_` and the name in capitals.
     pub(crate) name: &'static str,
-    /// Not to be shown. It may also be in a file that a variable with `_FILE` at its end names.
+    /// Never shown. It may also be in a file named by the variable with the suffix `_FILE`.
     pub(crate) is_secret: bool,
-    /// What counts if nobody says it.
+    /// The default.
     pub(crate) default: Option<&'static str>,
 }
 
@@ -46,7 +46,7 @@ const fn secret(name: &'static str) -> Setting {
     Setting { name, is_secret: true, default: None }
 }
 
-/// All settings, in the order in which they are shown.
+/// All settings, in display order.
 pub(crate) const SETTINGS: &[Setting] = &[
     plain("gateway"),
     plain("service-url"),
@@ -108,20 +108,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("drain", "30s"),
 ];
 
-/// Settings that say how to authenticate: they belong together.
+/// The settings for authentication, which belong together.
 const CREDENTIALS: [&str; 4] = ["auth-plugin", "auth-params", "token", "token-file"];
 
-/// A value, and where it came from.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingValue {
     pub(crate) text: String,
     pub(crate) source: SettingSource,
 }
 
-/// What the settings are read from.
+/// The sources of settings.
 pub(crate) struct Sources<'a> {
     pub(crate) flags: FlagValues<'a>,
-    /// The variables of the environment.
+    /// The environment variables.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -129,11 +129,11 @@ pub(crate) struct Sources<'a> {
 #[derive(Debug)]
 pub(crate) struct CliSettings {
     values: BTreeMap<&'static str, SettingValue>,
-    /// The context whose settings these are.
+    /// The context of these settings.
     pub(crate) context: Option<String>,
     /// The file of contexts.
     pub(crate) file: File,
-    /// What was found in Pulsar's own configuration and is not followed.
+    /// Entries of Pulsar's own configuration that are ignored.
     pub(crate) notes: Vec<String>,
 }
 
@@ -150,7 +150,7 @@ impl CliSettings {
     /// exist.
     pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, CommandFailure> {
         let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
-        // One that may be said several times takes what stands behind it each time.
+        // A repeatable flag joins its values.
         let flag = |name: &str| {
             let said = sources.flags.iter().filter(|it| it.0 == name).map(|it| it.1);
             let said: Vec<&str> = said.collect();
@@ -190,7 +190,7 @@ impl CliSettings {
         self.values.get(name)
     }
 
-    /// Whether somebody has said it.
+    /// Whether the setting has a value other than the default.
     pub(crate) fn is_said(&self, name: &str) -> bool {
         self.value(name).is_some_and(|value| value.source != SettingSource::Default)
     }
@@ -214,7 +214,7 @@ impl CliSettings {
         self.parsed(name, times::duration)
     }
 
-    /// A setting that has a form; an error names the setting and where its value came from.
+    /// A parsed setting; an error names the setting and its source.
     pub(crate) fn parsed<T>(
         &self,
         name: &'static str,
@@ -252,8 +252,7 @@ fn from_environment(
     Ok(Some(SettingValue { text: text.trim().to_owned(), source }))
 }
 
-/// What Pulsar's own tools read, where nobody says a service URL. Returns what of it is not
-/// followed.
+/// The settings of Pulsar's own tools, if no service URL is set. Returns the ignored entries.
 fn take_pulsars(
     values: &mut BTreeMap<&'static str, SettingValue>,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -272,7 +271,7 @@ fn take_pulsars(
     Ok(found.notes)
 }
 
-/// Who names a broker more specifically than a gateway wants the broker.
+/// The more specific of `--service-url` and `--gateway` wins.
 fn settle_gateway(values: &mut BTreeMap<&'static str, SettingValue>) {
     let rank = |name| values.get(name).map(|value: &SettingValue| value.source.rank());
     if let (Some(broker), Some(gateway)) = (rank("service-url"), rank("gateway"))
@@ -282,7 +281,7 @@ fn settle_gateway(values: &mut BTreeMap<&'static str, SettingValue>) {
     }
 }
 
-/// Of two ways to authenticate the more specific one counts.
+/// Of two ways to authenticate, the more specific source wins.
 fn settle_credentials(
     values: &mut BTreeMap<&'static str, SettingValue>,
 ) -> Result<(), CommandFailure> {
@@ -310,7 +309,7 @@ fn take_defaults(values: &mut BTreeMap<&'static str, SettingValue>) {
             put(setting.name, default.to_owned());
         }
     }
-    // Where `longhaul dev` listens.
+    // The addresses of `longhaul dev`.
     if !values.contains_key("service-url") {
         let ports = ports::DEFAULT;
         let mut put = |name, text: String| {

@@ -1,16 +1,16 @@
-//! Where the value of a setting came from.
+//! The source of a setting's value.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingSource {
     /// The command line.
     Flag,
-    /// A variable.
+    /// An environment variable.
     Environment(String),
-    /// A file that a variable names.
+    /// A file named by an environment variable.
     SecretFile(String, PathBuf),
     /// A context of the file.
     Context(String),
@@ -18,12 +18,12 @@ pub(crate) enum SettingSource {
     File(PathBuf),
     /// Pulsar's `client.conf`.
     ClientConf(PathBuf),
-    /// Nobody said it.
+    /// The default.
     Default,
 }
 
 impl SettingSource {
-    /// The smaller, the more specific.
+    /// Smaller is more specific.
     pub(crate) const fn rank(&self) -> u8 {
         match self {
             Self::Flag => 0,

@@ -52,7 +52,7 @@ fn the_first_that_says_a_setting_counts() {
     assert_eq!(told(&settings, "subscription"), "of-a from the context a");
     assert_eq!(settings.duration("timeout").unwrap(), Some(Duration::from_secs(60)));
     assert_eq!(told(&settings, "output"), "table from the default");
-    // Whoever names brokers elsewhere has no admin API by default.
+    // A service URL elsewhere has no default admin API.
     assert_eq!(settings.text("admin-url"), None);
 
     let settings = world.read(&[("context", "b")]).unwrap();
@@ -91,7 +91,7 @@ fn pulsars_own_configuration_counts_where_nobody_says_an_address() {
     assert_eq!(told(&settings, "service-url"), "pulsar://env:1 from PULSAR_SERVICE_URL");
     assert_eq!(settings.text("auth-params"), Some("token:secret"));
 
-    // Its credentials are not for brokers that somebody names elsewhere.
+    // The credentials of a context are not used for another service URL.
     let settings = world.read(&[("service-url", "pulsar://other:1")]).unwrap();
     assert_eq!((settings.text("auth-params"), settings.text("admin-url")), (None, None));
 }
@@ -176,7 +176,7 @@ fn a_file_that_was_written_is_read_again() {
     }
 }
 
-/// The file of the documentation, as it stands there.
+/// The file in the documentation.
 #[test]
 fn the_file_of_the_documentation_is_read() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");

@@ -1,5 +1,5 @@
-//! `longhaul broker run` as a process: what it prints and accepts, and what kills, full disks and
-//! hostile clients leave.
+//! `longhaul broker run` as a process: its output and options, and its state after kills, full
+//! disks and hostile clients.
 
 #[path = "../../../longhaul-broker/tests/client/mod.rs"]
 mod client;
@@ -7,5 +7,5 @@ mod program;
 mod silent;
 mod troubles;
 
-/// Starts `longhaul broker run` on free ports.
+/// Runs `longhaul broker run` on free ports.
 const RUN: [&str; 6] = ["broker", "run", "--broker", "localhost:0", "--admin", "localhost:0"];

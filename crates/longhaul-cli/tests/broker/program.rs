@@ -1,5 +1,4 @@
-//! The program as somebody meets it who starts it by hand: what it says, what it takes, and how it
-//! gives out tokens.
+//! The program started by hand: its output, its options, and its tokens.
 
 use crate::broker::RUN;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,11 +6,11 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
-/// A broker on free ports. It is killed when the test ends.
+/// A broker on free ports, killed at the end of the test.
 struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
-    /// What it said until it was ready.
+    /// The log until it was ready.
     said: String,
     /// `host:port` of the admin interface.
     admin: String,
@@ -19,7 +18,7 @@ struct Server {
 
 fn program(arguments: &[&str]) -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    // Of the variables none that sets an option, or says what the log looks like.
+    // No variables that set an option or the log format.
     program.args(arguments).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
     program
 }
@@ -43,7 +42,7 @@ impl Server {
         server
     }
 
-    /// Reads its log until a line has these words.
+    /// Reads the log up to a line with these words.
     fn line_with(&mut self, words: &str) -> String {
         loop {
             let mut line = String::new();
@@ -55,12 +54,12 @@ impl Server {
         }
     }
 
-    /// Asks the admin interface, and returns the whole answer.
+    /// Sends a request to the admin interface, and returns the whole answer.
     fn ask(&self, request: &str, token: Option<&str>) -> String {
         self.ask_as("localhost", request, token, "")
     }
 
-    /// The same, by another name of the host, and with a body.
+    /// As `ask`, with a host name and a body.
     fn ask_as(&self, host: &str, request: &str, token: Option<&str>, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         let token =
@@ -78,14 +77,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended by itself was waited for.
+        // A process that has ended was already waited for.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Started as the first line of its help shows it, the broker kept nothing and did not say so; its
-/// log was full of escape sequences where it went to a file, and `localhost` was no host.
+/// Without options the broker keeps nothing and says so; a log to a file has no escape sequences,
+/// and `localhost` is a valid host.
 #[test]
 fn it_says_that_nothing_is_kept_and_in_plain_text() {
     let server = Server::start(&[]);
@@ -125,13 +124,13 @@ fn the_admin_interface_answers_for_the_hosts_that_it_was_told() {
     assert!(server.ask_as("evil.test", health, None, "").starts_with("HTTP/1.1 421"));
 }
 
-/// The time was always 0.
+/// The time must not always be 0.
 #[test]
 fn the_metrics_tell_how_long_the_disk_took() {
     let server = Server::start(&[]);
     let topic = "PUT /admin/v2/persistent/public/default/t";
     assert!(server.ask(topic, None).starts_with("HTTP/1.1 204"));
-    // The broker looks at its log once a second.
+    // The broker reads its log's times once a second.
     let seconds = std::iter::repeat_with(|| {
         let page = server.ask("GET /metrics", None);
         let name = "longhaul_broker_log_sync_seconds_total ";
@@ -141,7 +140,7 @@ fn the_metrics_tell_how_long_the_disk_took() {
     assert!(seconds.take(100_000).any(|seconds| seconds > 0.0));
 }
 
-/// A backup needed a broker that was stopped.
+/// A backup of a running broker is possible.
 #[test]
 fn a_broker_that_runs_can_be_copied() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +170,7 @@ fn damage_has_its_own_exit_code() {
     let server = Server::start(&["--data", data]);
     let code = |arguments: &[&str]| run(&[&["broker"], arguments].concat()).status.code();
     let inventory = paths[0].join("segments");
-    // The broker writes its inventory beside its work; on a busy machine the kill came first.
+    // The broker writes its inventory in the background; on a busy machine a kill could come first.
     let is_there = |_| {
         server.ask("GET /admin/v2/brokers/health", None);
         inventory.try_exists().unwrap()
@@ -184,7 +183,7 @@ fn damage_has_its_own_exit_code() {
     let checked = run(&["broker", "check", data]);
     assert_eq!(checked.status.code(), Some(1));
     assert!(text(&checked.stdout).contains("longhaul broker salvage"));
-    // The inventory says nothing that is not elsewhere, and a copy has one of its own.
+    // The inventory has no unique information, and a copy gets its own.
     assert_eq!(code(&["snapshot", data, copy]), Some(0));
     assert_eq!(code(&["salvage", data, new]), Some(1));
     assert_eq!(code(&["salvage", data, new]), Some(2), "it is not empty");
@@ -201,8 +200,7 @@ fn a_signal_stops_it_in_order() {
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
 }
 
-/// To let anybody in one had to know how JSON Web Tokens are made, and whoever was refused was
-/// told, but not the broker's log.
+/// The program creates JSON Web Tokens, and a refusal appears in the broker's log.
 #[test]
 fn a_secret_and_a_token_are_two_commands() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,8 +242,8 @@ fn a_secret_and_a_token_are_two_commands() {
     assert!(!server.said.contains(&worker), "a token is in the log");
 }
 
-/// Two commands of the page had no `--data`: the broker kept everything in a temporary directory,
-/// which is removed when it stops.
+/// Commands of the page need `--data`: without it the data is in a temporary directory that is
+/// removed at the end.
 #[test]
 fn the_commands_of_the_page_keep_their_data() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/broker.md");
@@ -253,6 +251,6 @@ fn the_commands_of_the_page_keep_their_data() {
     let starts: Vec<_> = page.lines().filter(|line| line.contains("broker run --data ")).collect();
     assert_eq!(starts.len(), 3, "{starts:?}");
     let all = page.lines().filter(|line| line.contains("broker run --")).count();
-    // One more line tells what happens to the files that it writes.
+    // One more line describes its files.
     assert_eq!(all, starts.len() + 1, "{starts:?}");
 }

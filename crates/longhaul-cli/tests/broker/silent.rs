@@ -1,4 +1,4 @@
-//! Sockets that say nothing take the descriptors of the program, and do no harm.
+//! Silent sockets use up the program's descriptors, and do no harm.
 
 use crate::broker::RUN;
 use crate::broker::client::{self, Client, PATIENCE, ask_at};
@@ -10,18 +10,17 @@ use std::process::{Child, Command as Program, Stdio};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The pause between two requests: polling without one takes the processor time that the awaited
-/// work needs.
+/// The pause between two requests: polling without one takes processor time from the awaited work.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A running broker.
 struct Server {
     child: Child,
     address: SocketAddr,
-    /// Of its admin interface.
+    /// The address of its admin interface.
     admin: String,
     stderr: Option<BufReader<std::process::ChildStderr>>,
-    /// Before it was ready.
+    /// The log before it was ready.
     said: String,
 }
 
@@ -33,7 +32,7 @@ fn program(data: &Path) -> Program {
 }
 
 impl Server {
-    /// With these options of `ulimit`.
+    /// Starts it with these options of `ulimit`.
     fn start_limited(data: &Path, limit: &str) -> Self {
         let whole = program(data);
         let mut shell = Program::new("sh");
@@ -66,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Asks it to stop. Says whether it ended well, and what it said.
+    /// Terminates it. Returns whether it exited normally, and its log.
     fn terminate(mut self) -> (bool, String) {
         let id = i32::try_from(self.child.id()).unwrap();
         let id = rustix::process::Pid::from_raw(id).unwrap();
@@ -78,14 +77,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A test that failed leaves nothing behind; one that ended has waited already.
+        // A failed test leaves no process behind; a successful one has already waited.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Sockets that said nothing, without any token, took all descriptors of the process, and the
-/// broker ended at its next segment.
+/// Silent sockets, without a token, must not take all descriptors: the broker would end at its next
+/// segment.
 async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start_limited(data.path(), limit);
@@ -95,12 +94,12 @@ async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     for _ in 0..sockets {
         silent.push(Client::dial(server.address).await.unwrap());
     }
-    // It comes at once, because the broker drops silent sockets after ten seconds.
+    // The answer comes at once, although silent sockets are dropped only after 10 s.
     let one_more = match Client::connect(server.address).await {
         Ok(_) => "served".to_owned(),
         Err(error) => error.to_string(),
     };
-    // Several segments, each of which is a new file.
+    // Several segments, each a new file.
     let body = vec![7; 1024 * 1024];
     for sequence in 0..40 {
         client.publish_one(1, sequence, &body).await.unwrap();
@@ -108,7 +107,7 @@ async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     let segments = std::fs::read_dir(data.path().join("log")).unwrap().count();
     assert!(segments >= 4, "{segments}");
     drop(silent);
-    // The broker learns one by one that they have gone.
+    // The broker notices their ends one by one.
     let connected =
         timeout(PATIENCE, async { while Client::connect(server.address).await.is_err() {} });
     connected.await.unwrap();
@@ -119,18 +118,18 @@ async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     format!("{one_more} {before}{said}")
 }
 
-/// The common limit: it is raised.
+/// The usual limit is raised.
 #[tokio::test]
 async fn silent_sockets_do_not_end_the_broker() {
     let limit = Resource::Nofile;
     let maximum = getrlimit(limit).maximum;
-    // The other ends are here.
+    // The other ends are in this process.
     setrlimit(limit, Rlimit { current: maximum, maximum }).unwrap();
     let said = silent_sockets_do_no_harm("-Sn 1024", 1_500).await;
     assert!(said.starts_with("served") && !said.contains("open files"), "{said}");
 }
 
-/// Where it cannot be raised, those that are one too many learn why.
+/// If it cannot be raised, excess connections get an error with the reason.
 #[tokio::test]
 async fn silent_sockets_do_not_end_the_broker_under_a_hard_limit() {
     let said = silent_sockets_do_no_harm("-n 200", 400).await;
@@ -140,7 +139,7 @@ async fn silent_sockets_do_not_end_the_broker_under_a_hard_limit() {
     assert!(!said.contains("nothing is written"), "{said}");
 }
 
-/// As many connections as are let in.
+/// Opens connections until one is refused.
 async fn let_in(server: &Server) -> Vec<Client> {
     let mut all = Vec::new();
     loop {
@@ -152,7 +151,7 @@ async fn let_in(server: &Server) -> Vec<Client> {
     }
 }
 
-/// Waits until the broker knows of no more than so many connections.
+/// Waits until the broker has at most this many connections.
 async fn go(server: &Server, clients: Vec<Client>, left: u64) {
     drop(clients);
     let gone = async {
@@ -169,8 +168,8 @@ async fn go(server: &Server, clients: Vec<Client>, left: u64) {
     timeout(PATIENCE, gone).await.unwrap();
 }
 
-/// The files that a broker opened after its start were not counted: with each of them as many
-/// connections were let in as before, until the log had no descriptor for its next segment.
+/// Files opened after the start must reduce the number of connections, or the log would have no
+/// descriptor for its next segment.
 #[tokio::test]
 async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
     const VIEWS: usize = 100;
@@ -189,7 +188,7 @@ async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
         client.publish_one(producer, 0, b"x").await.unwrap();
         let asked = ask_at(&server.admin, "PUT", &compaction(view));
         assert!(asked.starts_with("HTTP/1.1 204"), "{asked}");
-        // Compactions run at a low priority, so each one has a limit of its own.
+        // Compactions run at low priority, so each one has its own time limit.
         let made = async {
             while !ask_at(&server.admin, "GET", &compaction(view)).contains("SUCCESS") {
                 sleep(POLL).await;
@@ -199,9 +198,9 @@ async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
     }
     let clients = let_in(&server).await;
     let fewer = before - clients.len();
-    // One is the client's own. Of what is left an eighth is the admin interface's.
+    // One is the client's own. An eighth of the rest is for the admin interface.
     assert!((80..=96).contains(&fewer), "{fewer} fewer than {before}, for {VIEWS} files more");
-    // With all of them there the log begins new segments.
+    // With all of them open the log starts new segments.
     client.produce("load", 1000).await.unwrap();
     let body = vec![7; 1024 * 1024];
     for sequence in 0..20 {

@@ -1,8 +1,8 @@
-//! The program is killed under load, again and again, in one directory, while its disk fills up,
-//! descriptors run out, topics are compacted and unloaded, and operators ask for what cannot be:
-//! what was confirmed is there after every start.
+//! The program is killed under load repeatedly on one directory, while its disk fills up,
+//! descriptors run out, topics are compacted and unloaded, and operators make invalid requests.
+//! Everything confirmed must exist after every start.
 //!
-//! `LONGHAUL_KILLS` asks for more rounds, `LONGHAUL_KILLS_SEED` for others.
+//! `LONGHAUL_KILLS` sets the number of rounds, `LONGHAUL_KILLS_SEED` their seed.
 
 mod ground;
 mod load;
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 const ROUNDS: u64 = 12;
 const NAMESPACE: &str = "/admin/v2/persistent/public/default";
 
-/// What has happened, so that a test in which nothing happens fails.
+/// Counts of the faults that occurred, so that a test without any fails.
 #[derive(Debug, Default)]
 struct Happened {
     /// Whether the disk could be filled.
@@ -55,8 +55,7 @@ async fn what_was_confirmed_survives_every_kill() {
     assert!(!happened.is_small || full.iter().all(|&times| times > n / 16), "{happened:?}");
 }
 
-/// A directory that is taken back to an earlier state is what a broker leaves that confirms too
-/// early.
+/// Restoring an earlier state of the directory simulates a broker that confirms too early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_lost_is_found() {
     let mut rounds = tokio::task::JoinSet::new();
@@ -67,7 +66,7 @@ async fn what_is_lost_is_found() {
     assert!(found.contains("a receipt of"), "{found}");
 }
 
-/// `loses`: everything that was written in a round is gone after it.
+/// With `loses`, everything written in a round is lost after it.
 async fn rounds_of_trouble(rounds: u64, loses: bool) -> Happened {
     let directory = tempfile::tempdir().unwrap();
     let volume = directory.path().join("volume");
@@ -112,8 +111,7 @@ async fn rounds_of_trouble(rounds: u64, loses: bool) -> Happened {
     happened
 }
 
-/// A round: clients work, something goes wrong, and the broker is killed in the middle of whatever
-/// it does.
+/// A round: clients work, a fault occurs, and the broker is killed at an arbitrary point.
 async fn trouble(
     ground: &mut Ground,
     broker: &Running,
@@ -136,7 +134,7 @@ async fn trouble(
     receipts(round, "at first", random.usize(100..800)).await;
     let mut silent = Vec::new();
     if is_short {
-        // Each of them is a descriptor of the broker, until it has no more to give.
+        // Each of them takes a descriptor of the broker, until it has none left.
         for _ in 0..200 {
             silent.extend(Client::dial(broker.address).await);
         }
@@ -186,8 +184,8 @@ async fn wait(round: &Round, when: &str, mut is_so: impl FnMut(&Seen) -> bool) {
     });
 }
 
-/// Calls until the round is over. Says how many were obeyed and refused, and how often a compaction
-/// was begun.
+/// Makes admin calls until the round is over. Returns the numbers of successes, refusals and
+/// started compactions.
 fn operate(
     admin: &str,
     mut random: Rng,
@@ -211,7 +209,7 @@ fn operate(
             7 => ("DELETE", format!("{subscription}?force=true"), b""),
             8 => ("POST", format!("{topic}/retention"), b"{\"retentionTimeInMinutes\": \"x\"}"),
             9 => ("GET", format!("{NAMESPACE}/{TOPIC}/stats"), b""),
-            // Clients lose their producers and consumers by it, and could not come back while there
+            // An unload disconnects producers and consumers, which could not reconnect while there
             // are no descriptors.
             10 if !is_short => ("PUT", format!("{NAMESPACE}/{TOPIC}/unload"), b""),
             _ => ("PUT", format!("{NAMESPACE}/{VIEW}/compaction"), b""),
@@ -229,8 +227,7 @@ fn operate(
     (done, refused, compactions)
 }
 
-/// Compares what is there with what was seen, and says what is there. Nothing has to be written for
-/// it.
+/// Compares the stored messages with those seen, and returns them. Needs no writes.
 async fn check(broker: &Running, seen: &Mutex<Seen>) -> BTreeMap<Id, u64> {
     for subscription in ["keeps", "works"] {
         read(broker.address, subscription, 0).await.unwrap();
@@ -258,7 +255,7 @@ async fn check(broker: &Running, seen: &Mutex<Seen>) -> BTreeMap<Id, u64> {
     kept
 }
 
-/// Makes room for another round: what has been compared need not be kept any longer.
+/// Deletes compared messages to make room for another round.
 fn settle(broker: &Running, seen: &Mutex<Seen>, kept: &BTreeMap<Id, u64>) {
     let mut seen = seen.lock().unwrap();
     let path = format!("{NAMESPACE}/{TOPIC}/subscription/keeps/skip_all");
@@ -271,13 +268,13 @@ fn settle(broker: &Running, seen: &Mutex<Seen>, kept: &BTreeMap<Id, u64>) {
         let path = format!("{NAMESPACE}/{TOPIC}/subscription/{name}?force=true");
         call(&broker.admin, "DELETE", &path, b"");
     }
-    // Nothing of a topic is deleted that somebody compacts, before it is.
+    // Nothing of a topic is deleted during its compaction.
     call(&broker.admin, "PUT", &format!("{NAMESPACE}/{VIEW}"), b"");
     let path = format!("{NAMESPACE}/{VIEW}/compactionThreshold");
     assert_eq!(call(&broker.admin, "POST", &path, b"1000000"), 204);
 }
 
-/// Messages that a subscription has not acknowledged.
+/// The number of unacknowledged messages of a subscription.
 fn backlog(broker: &Running, subscription: &str) -> usize {
     let path = format!("{NAMESPACE}/{TOPIC}/stats");
     let stats = ground::get(&broker.admin, &path);
@@ -285,8 +282,7 @@ fn backlog(broker: &Running, subscription: &str) -> usize {
     usize::try_from(backlog.as_u64().unwrap_or_else(|| panic!("{stats}"))).unwrap()
 }
 
-/// After all of it the broker stops when it is asked to, and the next start finds nothing that was
-/// being written.
+/// At the end the broker stops when asked to, and its next start finds nothing half-written.
 async fn ends_well(ground: &mut Ground, seen: &Mutex<Seen>) {
     let broker = ground.start("-n 1024");
     let kept = check(&broker, seen).await;

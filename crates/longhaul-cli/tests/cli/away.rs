@@ -1,4 +1,4 @@
-//! Who waits or watches goes on when the gateway goes away, and when it cannot help.
+//! Waits and watches continue when the gateway goes away, and when it cannot serve requests.
 
 use super::stage::{Stage, longhaul};
 use serde_json::Value;
@@ -8,15 +8,15 @@ use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Stdio};
 use std::thread::JoinHandle;
 
-/// The program while it runs.
+/// The running program.
 struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
-    /// What it says on standard error, once it has ended.
+    /// Its standard error, once it has ended.
     notes: Option<JoinHandle<String>>,
 }
 
-/// How the program has ended.
+/// The end of the program.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -39,7 +39,7 @@ impl Running {
         Self { child, lines, notes: Some(notes) }
     }
 
-    /// The next line, which is JSON.
+    /// The next line, as JSON.
     #[track_caller]
     fn line(&mut self) -> Value {
         let mut line = String::new();
@@ -62,20 +62,20 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, as a rule.
+        // It has usually ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Submits a task, straight at the broker, and waits for its end.
+/// Submits a task directly at the broker, and waits for its end.
 fn done(stage: &Stage, payload: &str) -> String {
     let task = stage.told(&["task", "submit", "tasks", payload, "-q"]).trim().to_owned();
     stage.told(&["task", "wait", &task]);
     task
 }
 
-/// It ended with exit code 0, as though there were nothing more to watch.
+/// The watch must not end with exit code 0, as though it were complete.
 #[test]
 fn a_watch_goes_on_where_it_was_when_its_gateway_is_back() {
     let mut stage = Stage::with_gateway();
@@ -90,7 +90,7 @@ fn a_watch_goes_on_where_it_was_when_its_gateway_is_back() {
         tasks.push(done(&stage, &format!("down {round}")));
         stage.start_gateway(address);
         tasks.push(done(&stage, &format!("up again {round}")));
-        // Two restarts in one wait for a reconnection would be told as one.
+        // Two restarts during one reconnection would be reported as one.
         let last = tasks.last().unwrap();
         while seen.last().is_none_or(|it| it["task"] != *last || it["status"] != "completed") {
             seen.push(watch.line());
@@ -120,7 +120,7 @@ fn a_watch_goes_on_where_it_was_when_its_gateway_is_back() {
     stage.end();
 }
 
-/// They ended with exit code 5, and said nothing of the task.
+/// The waits must not end with exit code 5 without the task's end.
 #[test]
 fn who_waits_gets_the_end_of_the_task_from_the_gateway_that_is_back() {
     let mut stage = Stage::with_gateway();
@@ -134,7 +134,7 @@ fn who_waits_gets_the_end_of_the_task_from_the_gateway_that_is_back() {
             break task.to_owned();
         }
     };
-    // The first one waits when the gateway goes, the second one asks in vain.
+    // The first one is waiting when the gateway goes; the second one starts without it.
     let wait = ["task", "wait", &over, &task, "-o", "jsonl", "--gateway", &url];
     let mut first = Running::start(&stage, &wait);
     assert_eq!(first.line()["task"], over);
@@ -153,7 +153,7 @@ fn who_waits_gets_the_end_of_the_task_from_the_gateway_that_is_back() {
     stage.end();
 }
 
-/// Answers each request with this, as a gateway that has lost its broker.
+/// A server that answers each request like a gateway without its broker.
 fn refusing(headers: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -218,7 +218,7 @@ fn who_has_waited_for_too_long_is_told_so() {
     stage.end();
 }
 
-/// Straight at the broker it went on without end, and said nothing.
+/// Without the gateway it must not continue for ever in silence.
 #[test]
 fn a_broker_that_stays_away_is_given_up_as_well() {
     let stage = Stage::with_worker();
@@ -235,7 +235,7 @@ fn a_broker_that_stays_away_is_given_up_as_well() {
     assert!(ended.notes.contains("error: the broker has not answered for 300ms"), "{ended:?}");
 }
 
-/// It ended with exit code 5, while the worker went on to drain.
+/// It must not end with exit code 5 while the worker drains.
 #[test]
 fn who_waits_until_a_worker_has_drained_hears_it_from_the_gateway_that_is_back() {
     let mut stage = Stage::with_gateway();

@@ -1,5 +1,5 @@
-//! Secrets that are looked for wherever they must not be: each is a text that occurs nowhere else,
-//! and everything that a service writes is searched for it, its log at the level trace included.
+//! Searches for leaked secrets: each is a unique text, and all output of a service is searched for
+//! it, including its log at level trace.
 
 use super::stage::longhaul;
 use reqwest::{Client, Method};
@@ -11,23 +11,23 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// Tokens of the gateway, and what `printf %s TOKEN | sha256sum` prints of them.
+/// Tokens of the gateway, and their output of `printf %s TOKEN | sha256sum`.
 const ADMIN: &str = "canary-of-an-admin-0b4fd0a37ce1";
 const ADMIN_SUM: &str = "68cb679c4529fcdb28a57bbe45be28bfb5d5fcc1569a810e703d6e15bf6d5401";
 const READER: &str = "canary-of-a-reader-93b2ad10";
 const READER_SUM: &str = "3d373306beaa96ad0f47814b69ec5d0c99989070b604acb77d23a81aa145a835";
 
-/// A token that is sent where none belongs.
+/// A token sent to wrong places.
 const STRAY: &str = "canary-of-a-stray-token-77d1e2c9";
 const PAYLOAD: &str = "canary-of-a-payload-51c07c1bd5";
 const RESULT: &str = "canary-of-a-result-6fe21c9a04";
 /// Base64 of `canary-of-a-checkpoint`.
 const CHECKPOINT: &str = "Y2FuYXJ5LW9mLWEtY2hlY2twb2ludA==";
-/// Base64 of what tokens for the embedded broker are signed with.
+/// Base64 of the key that signs tokens for the embedded broker.
 const SIGNING: &str = "Y2FuYXJ5LW9mLWEtc2lnbmluZy1rZXktMzItYnl0ZXM=";
 const PASSWORD: &str = "canary-of-a-password-e07c51";
 
-/// Texts, by what they were written to.
+/// Texts, by where they were written.
 struct Written(Vec<(String, String)>);
 
 impl Written {
@@ -35,7 +35,7 @@ impl Written {
         self.0.push((place.into(), text.into()));
     }
 
-    /// Where a secret was written.
+    /// The places where a secret was written.
     fn with(&self, secret: &str) -> Vec<String> {
         let line = |text: &str| {
             let line = text.lines().find(|line| line.contains(secret)).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Written {
     }
 }
 
-/// `longhaul server start` with every secret that it can have.
+/// `longhaul server start` with every possible secret.
 struct Service {
     child: Child,
     url: String,
@@ -120,7 +120,7 @@ impl Service {
         self.ask(method, path, &headers, &body).await
     }
 
-    /// Ends it in order, and returns its log.
+    /// Drains it, and returns its log.
     fn ended(mut self) -> (String, TempDir) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -133,7 +133,7 @@ fn json_of(answer: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// Tokens where they do not belong: in each place where people put them.
+/// Sends tokens to every wrong place where people might put them.
 async fn mistakes(service: &Service, written: &mut Written) {
     let json = ("content-type", "application/json");
     let (bearer, basic) = (format!("Bearer {STRAY}"), format!("Basic {STRAY}"));
@@ -166,7 +166,7 @@ async fn mistakes(service: &Service, written: &mut Written) {
     }
 }
 
-/// A task from its submit to its end, with secrets in each part of it. Returns the owner id of its
+/// Runs a task from submit to end, with secrets in each part of it. Returns the owner id of its
 /// lease, which is a secret of its holder.
 async fn a_task(service: &Service, written: &mut Written) -> String {
     let queue = "/v1/queues/mails";
@@ -211,7 +211,7 @@ async fn a_task(service: &Service, written: &mut Written) -> String {
     owner
 }
 
-/// What the program shows of its settings, and says when they are wrong.
+/// The program's output about its settings, valid and invalid.
 fn settings(folder: &Path, written: &mut Written) {
     let plain = json!({"tokens": [{"name": "boss", "sha256": ADMIN, "scopes": ["admin"]}]});
     fs::write(folder.join("plain.json"), plain.to_string()).unwrap();
@@ -223,9 +223,9 @@ fn settings(folder: &Path, written: &mut Written) {
         "server start --engine pulsar --service-url pulsar://127.0.0.1:1 --auth-plugin basic --timeout 1s --log trace",
         "task list mails --service-url pulsar://127.0.0.1:1 --auth-plugin basic --timeout 1s --log trace",
         "task list mails --service-url pulsar://127.0.0.1:1 --auth-plugin nonsense --log trace",
-        // The file has the token itself in place of its sum.
+        // The file contains the token itself instead of its hash.
         "server start --data other --http 127.0.0.1:0 --broker 127.0.0.1:0 --admin 127.0.0.1:0 --http-tokens plain.json --log trace",
-        // The key stands in place of the certificate.
+        // The key is given in place of the certificate.
         "server start --data other --http 127.0.0.1:0 --broker 127.0.0.1:0 --admin 127.0.0.1:0 --http-certificate-file key.pem --http-key-file key.pem",
     ] {
         let all: Vec<_> = arguments.split_whitespace().collect();
@@ -236,7 +236,7 @@ fn settings(folder: &Path, written: &mut Written) {
             command.env_remove("LONGHAUL_TOKEN");
             command.env("LONGHAUL_AUTH_PARAMS_FILE", folder.join("params"));
         }
-        // What a wrong setting does not end, this ends.
+        // End processes that a wrong setting does not end.
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         if !arguments.starts_with("server start --engine") {
             let output = child.wait_with_output().unwrap();
@@ -275,7 +275,7 @@ async fn search(log_format: &str) {
         .collect();
     assert!(!lines.is_empty());
     let (log, folder) = service.ended();
-    // What is searched has what it is searched for in other words.
+    // Check that the searched log is complete.
     for word in ["TRACE", "DEBUG", "job_enqueued", "job_leased", "http_request"] {
         assert!(log.contains(word), "the log says nothing of {word}: {}", log.len());
     }

@@ -1,5 +1,4 @@
-//! The dashboard on a terminal: what stands there is read from a pseudo-terminal, against a real
-//! gateway.
+//! The dashboard on a pseudo-terminal, against a real gateway.
 
 use super::stage::{Stage, longhaul};
 use pty_process::Size;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long anything may take that ought to be seen at once.
+/// The time limit for anything that should be visible at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[expect(clippy::disallowed_methods, reason = "a program that hangs ends no wait of its own")]
@@ -22,11 +21,11 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The dashboard, and the terminal that it runs on.
+/// The dashboard and its terminal.
 struct Dash {
     child: Child,
     pty: Arc<Pty>,
-    /// What the program writes, in pieces; it ends with the program.
+    /// The program's output in pieces; ends with the program.
     written: Receiver<Vec<u8>>,
     terminal: vt100::Parser,
 }
@@ -49,7 +48,7 @@ impl Dash {
             let pty = Arc::clone(&pty);
             move || {
                 let mut piece = vec![0; 4_096];
-                // A terminal that nobody has open any more is an error on Linux.
+                // Reading a terminal that nobody has open is an error on Linux.
                 while let Ok(length @ 1..) = (&*pty).read(&mut piece) {
                     if sender.send(piece[..length].to_vec()).is_err() {
                         return;
@@ -71,7 +70,7 @@ impl Dash {
         self.pty.resize(Size::new(rows, columns)).unwrap();
     }
 
-    /// What stands on the terminal as soon as it fits.
+    /// Waits until the terminal's content matches, and returns it.
     #[track_caller]
     fn until(&mut self, what: &str, fits: impl Fn(&str) -> bool) -> String {
         let deadline = now() + PATIENCE;
@@ -87,20 +86,20 @@ impl Dash {
         }
     }
 
-    /// What the program writes next. Times on the terminal change each second, so that a limit for
-    /// one piece would be none.
+    /// The next output of the program. Times on the terminal change every second, so the limit is a
+    /// deadline rather than per piece.
     fn piece(&self, deadline: Instant) -> Result<Vec<u8>, RecvTimeoutError> {
         self.written.recv_timeout(deadline.saturating_duration_since(now()))
     }
 
-    /// The same for words.
+    /// As `until`, for words.
     #[track_caller]
     fn shows(&mut self, words: &str) -> String {
         self.until(words, |shown| shown.contains(words))
     }
 
-    /// Waits for its end; says its exit code and what stands on the terminal then. The terminal is
-    /// to be as it was.
+    /// Waits for its end; returns the exit code and the terminal's content. The terminal must be
+    /// restored.
     #[track_caller]
     fn ended(mut self) -> (Option<i32>, String) {
         let deadline = now() + PATIENCE;
@@ -130,18 +129,18 @@ impl Dash {
 
 impl Drop for Dash {
     fn drop(&mut self) {
-        // It has ended, as a rule.
+        // It has usually ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// Submits a task; its name.
+/// Submits a task; returns its name.
 fn submit(stage: &Stage, payload: &str) -> String {
     stage.told(&["task", "submit", "tasks", payload, "-q"]).trim().to_owned()
 }
 
-/// The words, without the blanks and line breaks that the window's width makes of them.
+/// The words, without the spaces and line breaks of the window.
 fn words(shown: &str) -> String {
     shown.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -176,7 +175,7 @@ fn queues_are_counted_and_a_running_tasks_progress_moves() {
         dash.shows(shown);
     }
     dash.press("3");
-    // The gateway stands there as well.
+    // The gateway is listed as well.
     dash.until("the worker, which runs one task", |shown| {
         let mut lines = shown.lines();
         lines.any(|line| line.starts_with("shouter ") && words(line).contains("s ago 0 1 worker"))
@@ -216,7 +215,7 @@ fn a_dead_letter_is_run_once_more_after_a_yes() {
     stage.longhaul(&["task", "wait", &task]);
     let mut dash = Dash::start(&stage, &["tasks", "--reason", "the customer is back"]);
     dash.press("4");
-    // What it says of the customer would clear the window.
+    // The customer's name would clear the window.
     dash.until("what it says", |shown| {
         words(shown).contains("the customer \\u{1b}[2Jdoes not exist")
     });
@@ -267,7 +266,7 @@ fn it_goes_on_when_the_gateway_is_back() {
     dash.until("the task that came meanwhile", |shown| {
         shown.contains(&other) && !shown.contains("is away")
     });
-    // It may be asked for things again.
+    // It accepts actions again.
     dash.press("cy");
     dash.shows("cancel requested");
     dash.signal(Signal::TERM);
@@ -276,8 +275,7 @@ fn it_goes_on_when_the_gateway_is_back() {
     stage.end();
 }
 
-/// In a window of 40 by 12 columns are left out, and in a smaller one lines; nothing ends the
-/// program.
+/// A window of 40 by 12 leaves out columns, and a smaller one lines; no size ends the program.
 #[test]
 fn windows_may_be_small_and_change() {
     let stage = Stage::with_gateway();
@@ -304,8 +302,8 @@ fn windows_may_be_small_and_change() {
     stage.end();
 }
 
-/// The program once stayed open after a q, and a run of all tests with it: a key that came together
-/// with a new size was left unread until the next one came.
+/// A key that comes together with a new size must not stay unread until the next key: the program
+/// once stayed open after a q, and a test run with it.
 #[test]
 fn a_key_that_comes_with_a_new_size_counts() {
     let stage = Stage::with_gateway();
@@ -337,7 +335,7 @@ fn it_refuses_where_there_is_no_terminal() {
     stage.end();
 }
 
-/// A wrong address is told at once, on the terminal as it was.
+/// A wrong address is reported at once, before the terminal is taken.
 #[test]
 fn an_address_where_nobody_answers_ends_it() {
     let mut stage = Stage::with_gateway();

@@ -1,4 +1,4 @@
-//! `longhaul dev` and `longhaul server start`: ready, used, killed, started again, ended in order.
+//! `longhaul dev` and `longhaul server start`: start, use, kill, restart, drain.
 
 use super::stage::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,13 +10,13 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Output, Stdio};
 use tempfile::TempDir;
 
-/// A service that runs.
+/// A running service.
 pub(crate) struct Service {
     child: Child,
     http: String,
     pub(crate) broker: String,
     pub(crate) admin: Option<String>,
-    /// What it says on standard error.
+    /// Its standard error.
     notes: BufReader<ChildStderr>,
 }
 
@@ -24,7 +24,7 @@ const ANY_PORTS: [&str; 6] =
     ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
 
 impl Service {
-    /// Starts it, and reads where it listens.
+    /// Starts it, and reads its addresses.
     pub(crate) fn start(arguments: &[&str], folder: &Path) -> Self {
         let all: Vec<_> =
             arguments.iter().copied().chain(ANY_PORTS).chain(["-o", "jsonl"]).collect();
@@ -41,7 +41,7 @@ impl Service {
         Self { child, http, broker, admin: text("admin"), notes }
     }
 
-    /// A command against it.
+    /// Runs a command against it.
     fn longhaul(&self, arguments: &[&str], folder: &Path) -> Output {
         let mut command = longhaul(arguments, folder);
         command.env("LONGHAUL_CONFIG", folder.join("config.toml"));
@@ -59,13 +59,13 @@ impl Service {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// The status of a GET; `None` if nobody answers.
+    /// The status line of a GET; `None` without an answer.
     fn get(&self, path: &str) -> Option<String> {
         let answer = ask(&self.http, "GET", path, "")?;
         answer.lines().next().map(str::to_owned)
     }
 
-    /// Status and body of a request with JSON.
+    /// The status and body of a JSON request.
     #[track_caller]
     fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let answer = ask(&self.http, method, path, body).unwrap();
@@ -74,7 +74,7 @@ impl Service {
         (status, serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// The topics of a queue, those of its levels included, as the admin API lists them.
+    /// The topics of a queue and its levels, from the admin API.
     fn topics(&self, queue: &str) -> BTreeSet<String> {
         let path = "/admin/v2/persistent/public/default";
         let answer = ask(self.admin.as_ref().unwrap(), "GET", path, "").unwrap();
@@ -107,7 +107,7 @@ impl Drop for Service {
     }
 }
 
-/// Head and body of an answer; `None` if nobody answers.
+/// The head and body of an answer; `None` without one.
 fn ask(url: &str, method: &str, path: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(url.strip_prefix("http://")?).ok()?;
     let length = body.len();
@@ -120,8 +120,8 @@ fn ask(url: &str, method: &str, path: &str, body: &str) -> Option<String> {
     Some(answer)
 }
 
-/// A client of the dialect cannot make its queue. What a queue without priorities is asked for
-/// leaves it without.
+/// Clients of the dialect cannot create its queue. Requests to a queue without priorities create
+/// none.
 #[test]
 fn a_dialect_works_in_a_fresh_directory_and_reads_make_no_topics() {
     let folder = TempDir::new().unwrap();
@@ -181,7 +181,7 @@ fn what_was_submitted_is_there_after_a_kill() {
     let dev = start();
     assert_eq!(dev.get("/livez").as_deref(), Some("HTTP/1.0 200 OK"));
     let task = dev.told(&["task", "submit", "hello", "Hello", "--key", "first", "-q"], here);
-    // A second one on the same folder would destroy what the first one writes.
+    // A second process on the same folder would destroy the first one's data.
     let second = [&["dev", "--data", "data"], ANY_PORTS.as_slice()].concat();
     let second = longhaul(&second, here).output().unwrap();
     let told = String::from_utf8(second.stderr).unwrap();
@@ -219,7 +219,7 @@ fn the_demo_shows_success_failure_and_retry() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let dev = Service::start(&["dev", "--demo"], here);
-    // The one that fails for good is submitted last.
+    // The task that fails for good is submitted last.
     dev.told(&["task", "watch", "demo", "--until", "failed"], here);
     let tasks = dev.told(&["task", "list", "demo", "-o", "jsonl"], here);
     let named = |kind: &str| {
@@ -239,8 +239,7 @@ fn the_demo_shows_success_failure_and_retry() {
     assert_eq!(dev.end(Signal::INT), Some(0));
 }
 
-/// The samples of the demo have a second before they are told to end: in that time the second
-/// signal comes.
+/// The samples of the demo get a second to end; the second signal comes in that time.
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let folder = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
 //! The program as people use it: transcripts of commands, and services that are started, killed and
-//! started again.
+//! restarted.
 
 mod away;
 mod canary;

@@ -1,5 +1,4 @@
-//! What is watched of the program: health, and metrics by the names that alerts and the dashboard
-//! use.
+//! Monitoring: health, and the metric names used by alerts and the dashboard.
 
 use super::stage::longhaul;
 use regex::Regex;
@@ -17,8 +16,8 @@ const SCALED_OBJECT: &str = include_str!("../../../../packaging/kubernetes/keda/
 const PAGES: [&str; 2] =
     [include_str!("../../../../docs/telemetry.md"), include_str!("../../../../docs/broker.md")];
 
-/// These come with what they count, which does not happen here: workers that die or freeze, a
-/// network that fails, a disk that fills. They stand in the documentation.
+/// These metrics appear only with their events, which do not occur here: dead or frozen workers,
+/// network failures, a full disk. The documentation lists them.
 const OF_MISHAPS: [&str; 5] = [
     "longhaul_takeover_seconds",
     "longhaul_fenced_writes_total",
@@ -27,7 +26,7 @@ const OF_MISHAPS: [&str; 5] = [
     "longhaul_broker_disk_full_in_seconds",
 ];
 
-/// A process that is ended with the test.
+/// A process that ends with the test.
 struct Process(Child);
 
 impl Drop for Process {
@@ -45,7 +44,7 @@ impl Process {
     }
 }
 
-/// Starts a service, and returns the first line that it writes there with these words.
+/// Starts a service, and returns the first output line with these words.
 fn start(command: &mut Command, words: &str) -> (Process, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -72,13 +71,13 @@ fn get(address: &str, path: &str) -> String {
     answer
 }
 
-/// The names of the metrics of a page: of histograms that without an ending.
+/// The metric names of a page; for histograms without suffix.
 fn shown(page: &str) -> BTreeSet<String> {
     let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     heads.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
-/// The names of the metrics that a text uses.
+/// The metric names in a text.
 fn used(text: &str) -> BTreeSet<String> {
     let name = Regex::new(r"\b(longhaul|pulsar)_[a-z0-9_]+").unwrap();
     let base = |name: &str| {
@@ -103,7 +102,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// A gateway and a broker with the samples, and a worker.
+    /// Starts a gateway and a broker with the samples, and a worker.
     fn start() -> Self {
         let folder = TempDir::new().unwrap();
         let ports = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
@@ -143,11 +142,11 @@ impl Fleet {
     }
 }
 
-/// An alert on a name that nothing has is one that never comes.
+/// An alert on a name that does not exist never fires.
 #[test]
 fn what_alerts_and_dashboards_ask_for_is_shown_by_gateway_worker_or_broker() {
     let fleet = Fleet::start();
-    // A heartbeat comes every 10 s, and the gap between two of them is known after the second.
+    // A heartbeat comes every 10 s, and the second one sets the gap metric.
     let until = |address: &str, words: &str| loop {
         let page = get(address, "/metrics");
         if page.contains(words) {

@@ -1,5 +1,5 @@
-//! A queue is moved from one embedded broker to another while tasks are submitted, and the program
-//! that moves it is killed again and again.
+//! A queue is moved between two embedded brokers while tasks are submitted and the moving program
+//! is killed repeatedly.
 
 mod broker_killed;
 
@@ -16,15 +16,15 @@ use tokio::runtime::Runtime;
 
 const QUEUE: &str = "tasks";
 
-/// After so many ms the program is killed: in the middle of each of its steps, as far as they take
+/// The times in ms after which the program is killed: within each of its steps, if the step takes
 /// that long.
 const KILLED_AFTER_MS: [u64; 14] =
     [150, 250, 320, 400, 480, 560, 640, 720, 800, 900, 1_000, 1_200, 1_500, 2_000];
 
-/// So many are submitted at least, however slow the machine is.
+/// The fewest tasks submitted, however slow the machine.
 const TASKS_MIN: usize = 500;
 
-/// Attempts of each task: where, which, and with which checkpoint.
+/// The attempts of each task: place, number, checkpoint.
 type Attempts = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, u32, Option<String>)>>>>;
 
 async fn process(
@@ -120,7 +120,7 @@ fn nothing_is_lost_and_nothing_doubled_when_a_move_is_killed_again_and_again() {
             tasks
         }
     });
-    // So that there are tasks in all states when the first one comes.
+    // Wait until tasks are in all states.
     runtime.block_on(pause(1_000));
     let mut killed = 0;
     for after_ms in KILLED_AFTER_MS {
@@ -144,7 +144,7 @@ fn nothing_is_lost_and_nothing_doubled_when_a_move_is_killed_again_and_again() {
     });
 }
 
-/// How long the tasks may take that are still to be run.
+/// The time limit for the remaining tasks.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 async fn judge(source: &Client, target: &Client, tasks: &[TaskRef], attempts: &Attempts) {

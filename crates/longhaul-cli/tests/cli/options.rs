@@ -1,11 +1,11 @@
-//! Options of `longhaul dev` and `longhaul server start` that cannot be used: told before anything
-//! listens, as an error of usage, with the option that helps.
+//! Invalid options of `longhaul dev` and `longhaul server start`: a usage error before anything
+//! listens, with the option that helps.
 
 use super::stage::longhaul;
 use std::net::TcpListener;
 use tempfile::TempDir;
 
-/// Options, and what of the error has to be told.
+/// Options, and the required parts of the error.
 const WRONG: [(&[&str], &[&str]); 37] = [
     (&["--http", "nowhere"], &["http is `nowhere`", "HOST:PORT"]),
     (&["--http", "127.0.0.1:99999"], &["http is `127.0.0.1:99999`"]),
@@ -52,7 +52,7 @@ const WRONG: [(&[&str], &[&str]); 37] = [
     (&["--timeout", "soon"], &["timeout is `soon`"]),
 ];
 
-/// Those of `longhaul dev`.
+/// The options of `longhaul dev`.
 const OF_DEV: [&str; 7] =
     ["--http", "--broker", "--admin", "--dialect", "--dialect-queue", "--output", "--log"];
 
@@ -67,7 +67,7 @@ fn refused(arguments: &[&str], folder: &TempDir, expected: &[&str]) {
     assert!(!told.contains("cannot listen"), "{arguments:?}: {told}");
 }
 
-/// A port that is taken hid the wrong option; some ended with 1, as if something had failed.
+/// A port in use must not hide an invalid option; the exit code is 2.
 #[test]
 fn a_wrong_option_is_told_before_a_port_that_is_taken() {
     let folder = TempDir::new().unwrap();
@@ -89,7 +89,7 @@ fn a_wrong_option_is_told_before_a_port_that_is_taken() {
     assert!(!folder.path().join("data").try_exists().unwrap(), "nothing was begun");
 }
 
-/// The gateway's options come first there, too: a broker that is away hid them.
+/// The gateway's options are checked before the broker is contacted.
 #[test]
 fn a_wrong_option_is_told_before_a_broker_that_is_away() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! A broker that wants tokens, and each way to give it one.
+//! A broker that needs tokens, and every way to pass one.
 
 use super::stage::longhaul;
 use longhaul_broker::{AuthConfig, Broker, BrokerConfig, TlsConfig, TokenKey};
@@ -40,7 +40,7 @@ impl Secured {
     }
 }
 
-/// Variables, and arguments.
+/// Variables and arguments.
 type Way<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
 
 #[test]
@@ -91,7 +91,7 @@ fn who_has_no_token_is_told_what_to_do_and_secrets_are_not_repeated() {
     }
 }
 
-/// A certificate for this machine that is its own authority.
+/// A self-signed certificate for this machine.
 fn certificate(folder: &Path) -> TlsConfig {
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -136,7 +136,7 @@ fn a_gateway_is_asked_with_its_token_by_tls() {
     let folder = TempDir::new().unwrap();
     let tls = certificate(folder.path());
     let authority = tls.certificates.display().to_string();
-    // What `printf %s TOKEN | sha256sum` prints.
+    // The output of `printf %s TOKEN | sha256sum`.
     let (token, hash) = (
         "a token for tests, thirty-two bytes",
         "f2a291dac085f1c3c7ba24ab2a9630ddfde3f6253a9239af8ec8518f0d8e4f18",
@@ -172,7 +172,7 @@ fn a_gateway_is_asked_with_its_token_by_tls() {
     assert!(told.contains("do: --tls-trust-certs-file"), "{told}");
 }
 
-/// A service that runs, and what it has told.
+/// A running service, and its output.
 struct Service {
     child: Child,
     told: serde_json::Value,

@@ -1,4 +1,4 @@
-//! A broker with a worker, for one transcript.
+//! A broker with a worker for one transcript.
 
 use longhaul::{Client, ClientBuilder, TaskContext, TaskError, Text, WorkerHandle, processor_fn};
 use longhaul_broker::{Broker, BrokerConfig};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// The queue that the worker works on.
+/// The worker's queue.
 const QUEUE: &str = "tasks";
 
 pub(crate) struct Stage {
@@ -24,7 +24,7 @@ pub(crate) struct Stage {
     pace: watch::Sender<u64>,
 }
 
-/// What the worker does: it shouts, unless it is told to fail or to take its time.
+/// The worker's processor: it converts to capitals, unless the task says to fail or to be slow.
 async fn shout(
     task: Text,
     context: TaskContext,
@@ -53,7 +53,7 @@ async fn shout(
 }
 
 impl Stage {
-    /// A broker alone: nobody works.
+    /// A broker without workers.
     pub(crate) fn new() -> Self {
         let broker = Broker::start(BrokerConfig::default()).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -61,14 +61,14 @@ impl Stage {
         Self { folder, broker, runtime, worker: None, gateway: None, pace }
     }
 
-    /// With a queue that nobody works on.
+    /// With a queue without workers.
     pub(crate) fn with_queue(queue: &str) -> Self {
         let stage = Self::new();
         stage.told(&["topic", "setup", queue]);
         stage
     }
 
-    /// With a worker on the queue `tasks`, which has set its topics up.
+    /// With a worker on the queue `tasks`, which has set up its topics.
     pub(crate) fn with_worker() -> Self {
         let mut stage = Self::new();
         let url = stage.broker.service_url().to_owned();
@@ -86,25 +86,25 @@ impl Stage {
         stage
     }
 
-    /// Lets tasks with the payload `paced` go so far, of 4.
+    /// Lets tasks with the payload `paced` go this far, of 4.
     pub(crate) fn pace(&self, done: u64) {
         self.pace.send_replace(done);
     }
 
-    /// The same behind a gateway.
+    /// As `with_worker`, with a gateway.
     pub(crate) fn with_gateway() -> Self {
         let mut stage = Self::with_worker();
         stage.start_gateway("127.0.0.1:0".parse().unwrap());
         stage
     }
 
-    /// Starts the gateway there.
+    /// Starts the gateway at this address.
     pub(crate) fn start_gateway(&mut self, listen: SocketAddr) {
         let admin = self.broker.admin_url().unwrap();
         self.start_gateway_with(listen, |client| client.admin_url(admin));
     }
 
-    /// Starts one that does not know the admin API.
+    /// Starts a gateway without the admin API.
     pub(crate) fn start_gateway_without_admin(&mut self) {
         self.start_gateway_with("127.0.0.1:0".parse().unwrap(), |client| client);
     }
@@ -124,18 +124,18 @@ impl Stage {
         }));
     }
 
-    /// Ends the gateway as a crash would; returns where it listened.
+    /// Ends the gateway like a crash; returns its address.
     pub(crate) fn kill_gateway(&mut self) -> SocketAddr {
         let _entered = self.runtime.enter();
         self.gateway.take().unwrap().address()
     }
 
-    /// Where the gateway is.
+    /// The URL of the gateway.
     pub(crate) fn gateway(&self) -> String {
         self.gateway.as_ref().unwrap().url()
     }
 
-    /// The variables for the program: nothing of the machine's own settings counts.
+    /// The program's variables: they exclude the machine's own settings.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         let config = self.folder.path().join("config.toml");
         vec![
@@ -156,7 +156,7 @@ impl Stage {
         command.envs(self.variables()).output().unwrap()
     }
 
-    /// What the program prints when it ends well.
+    /// The output of a successful command.
     #[track_caller]
     pub(crate) fn told(&self, arguments: &[&str]) -> String {
         let output = self.longhaul(arguments);
@@ -175,7 +175,7 @@ impl Stage {
     }
 }
 
-/// The program, with these arguments, in this folder.
+/// The program with these arguments in this folder.
 pub(crate) fn longhaul(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
     command.args(arguments).current_dir(folder);

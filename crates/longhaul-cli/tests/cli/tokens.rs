@@ -1,4 +1,4 @@
-//! Tokens of the gateway and of the embedded broker, from their making to their end.
+//! Tokens of the gateway and of the embedded broker, from creation to revocation.
 
 use super::stage::longhaul;
 use std::io::{BufRead, BufReader};
@@ -87,7 +87,7 @@ impl Drop for Service {
     }
 }
 
-/// Nothing but the program is needed to run with tokens on both doors.
+/// The program alone is enough to run gateway and broker with tokens.
 #[test]
 fn gateway_and_broker_take_the_tokens_until_they_are_revoked() {
     let folder = TempDir::new().unwrap();
@@ -131,6 +131,6 @@ fn gateway_and_broker_take_the_tokens_until_they_are_revoked() {
         "the gateway knows its own tokens alone"
     );
     made(&["revoke", "ci", "--file", "tokens.json"]);
-    // The gateway looks at the file once a second.
+    // The gateway checks the file once a second.
     while run(folder.path(), &ci, &list).0 == Some(0) {}
 }

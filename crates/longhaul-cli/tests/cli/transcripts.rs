@@ -1,5 +1,4 @@
-//! Each transcript in `tests/cmd` has a broker of its own, so that its tasks always have the same
-//! ids.
+//! Each transcript in `tests/cmd` has its own broker, so that its tasks always have the same ids.
 
 use super::stage::Stage;
 use std::io::{Read, Write};
@@ -44,7 +43,7 @@ fn queues_are_limited_paused_and_purged() {
     play(Stage::with_queue("jobs-of-acme"), "queues");
 }
 
-/// The same commands ask a gateway; the broker's address is of no use then.
+/// The same commands through a gateway, without the broker's address.
 #[test]
 fn a_gateway_is_asked_as_a_broker_is() {
     let stage = Stage::with_gateway();
@@ -75,8 +74,7 @@ fn wrong_input_is_told() {
     play(Stage::new(), "wrong");
 }
 
-/// A failure reason that clears the screen would do so on the terminal of whoever looks at the
-/// task.
+/// A failure reason that clears the screen must not affect a reader's terminal.
 #[test]
 fn control_characters_of_tasks_reach_no_terminal() {
     let stage = Stage::with_worker();
@@ -101,8 +99,8 @@ fn control_characters_of_tasks_reach_no_terminal() {
     stage.end();
 }
 
-/// It said `sound`, and had read nothing: the tasks were on the topic, and their claims were looked
-/// for on the partitions.
+/// A verification must not say `sound` when it has read nothing: here the tasks are unpartitioned
+/// and the ledger is partitioned.
 #[test]
 fn a_verification_says_what_it_has_not_read() {
     let stage = Stage::new();

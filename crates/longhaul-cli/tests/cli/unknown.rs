@@ -1,12 +1,12 @@
-//! Queues that do not exist: a misspelt name is told, before a broker as before a gateway, and
-//! makes nothing.
+//! Queues that do not exist: a misspelt name is an error, with a broker and with a gateway, and
+//! creates nothing.
 
 use super::stage::Stage;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Output;
 
-/// Each names the queue that is none.
+/// Each names the missing queue.
 const COMMANDS: [&str; 36] = [
     "task list typo",
     "task list typo --status ready,running",
@@ -46,7 +46,7 @@ const COMMANDS: [&str; 36] = [
     "worker drain typo somebody",
 ];
 
-/// What a gateway does not do.
+/// Commands that a gateway does not support.
 const OF_BROKERS: [&str; 2] = ["task list typo --at 1m-ago", "verify typo"];
 
 /// The topics of the namespace.
@@ -60,7 +60,7 @@ fn topics(stage: &Stage) -> Vec<String> {
 }
 
 fn run(stage: &Stage, command: &str, gateway: Option<&str>) -> Output {
-    // A word may have a blank in it.
+    // A word may contain a space.
     let words: Vec<String> = command.split(' ').map(|it| it.replace("1m-ago", "1m ago")).collect();
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     words.push("--yes");
@@ -94,7 +94,7 @@ fn a_queue_that_does_not_exist_is_told_and_not_made() {
     stage.end();
 }
 
-/// It cannot ask which queues there are, and asks the broker for the one.
+/// Without the list of queues, the gateway asks the broker for the one queue.
 #[test]
 fn a_gateway_without_an_admin_url_tells_it_as_well() {
     let mut stage = Stage::with_worker();
@@ -110,7 +110,7 @@ fn a_gateway_without_an_admin_url_tells_it_as_well() {
     stage.end();
 }
 
-/// With partitions or without, and before anybody has worked on it.
+/// Partitioned or not, and before any worker has used it.
 #[test]
 fn a_queue_exists_once_it_is_set_up_or_has_a_task() {
     let stage = Stage::new();
@@ -126,7 +126,7 @@ fn a_queue_exists_once_it_is_set_up_or_has_a_task() {
     stage.end();
 }
 
-/// Such a task was taken, and nobody ever ran it.
+/// Such a task would never run.
 #[test]
 fn a_priority_is_refused_where_nobody_serves_it() {
     let stage = Stage::with_gateway();
@@ -144,8 +144,7 @@ fn a_priority_is_refused_where_nobody_serves_it() {
     stage.end();
 }
 
-/// The page began with the settings of a queue that was not there yet, and said nothing of how it
-/// is made.
+/// The page must create the queue before it sets its order.
 #[test]
 fn the_commands_of_the_page_about_order_work_as_printed() {
     let stage = Stage::new();

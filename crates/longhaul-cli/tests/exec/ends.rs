@@ -1,4 +1,4 @@
-//! What the end of a program means for its task.
+//! The end of a program, and the result of its task.
 
 use crate::exec::stage::Stage;
 use longhaul::{TaskOutcome, TaskState};

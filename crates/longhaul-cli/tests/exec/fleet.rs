@@ -1,20 +1,20 @@
-//! A fleet that is scaled up and down, as Kubernetes does it: SIGTERM to a pod that works, another
-//! one beside it.
+//! A fleet that is scaled up and down, as by Kubernetes: SIGTERM to a busy pod, with a new one
+//! beside it.
 
 use crate::exec::stage::Stage;
 use crate::support::{Worker, until};
 use longhaul::{TaskRef, TaskState};
 use rustix::process::Signal;
 
-/// As many as a worker has slots.
+/// The number of slots of a worker.
 const TASKS: usize = 4;
 
 const ROUNDS: usize = 4;
 
-/// Runs until a file is there, whose name is the payload.
+/// Runs until the file named in the payload exists.
 const SCRIPT: &str = "read gate; while [ ! -e \"$gate\" ]; do sleep 0.02; done; echo \"$gate\"";
 
-/// Submits as many tasks as a worker has slots, and waits until all of them run.
+/// Submits as many tasks as a worker has slots, and waits until all run.
 async fn fill(stage: &Stage, gate: &str) -> Vec<TaskRef> {
     let mut watch = stage.watch().await;
     let mut tasks = Vec::new();
@@ -32,8 +32,8 @@ async fn fill(stage: &Stage, gate: &str) -> Vec<TaskRef> {
     tasks
 }
 
-/// Each round a worker whose slots are all in use is told to end while another one comes: it is
-/// drained, never killed, and no attempt is lost.
+/// In each round a fully busy worker is terminated while another one starts: it is drained, never
+/// killed, and no attempt is lost.
 #[tokio::test]
 async fn busy_workers_that_are_scaled_down_are_drained_and_no_attempt_is_lost() {
     let stage = Stage::new().await;
@@ -44,8 +44,7 @@ async fn busy_workers_that_are_scaled_down_are_drained_and_no_attempt_is_lost() 
         let new = stage.script(SCRIPT, &["--drain", "10m"]).await;
         old.signal(Signal::TERM);
         old.line_with(&format!("draining: {TASKS} programs run")).await;
-        // All slots of the old one are in use, and it takes nothing: these run at the new one,
-        // beside them.
+        // All slots of the old worker are busy, and it takes no tasks: these run on the new one.
         let after = fill(&stage, &format!("gate-{}", round + 1)).await;
         std::fs::write(stage.folder.path().join(format!("gate-{round}")), "").unwrap();
         let (status, lines) = old.ended().await;

@@ -6,7 +6,7 @@ use longhaul::{TaskOutcome, TaskState};
 use rustix::process::{Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// How long something takes.
+/// The duration of a future.
 async fn timed<T>(what: impl Future<Output = T>) -> Duration {
     #[expect(clippy::disallowed_methods, reason = "real processes take real time")]
     let begun = Instant::now();
@@ -49,8 +49,7 @@ async fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
     assert_eq!(stage.end(&task).await.outcome, Some(TaskOutcome::Cancelled));
 }
 
-/// A shell ends at SIGTERM, and what it had started had no grace any more, or was left behind for
-/// ever.
+/// A shell ends at SIGTERM; its children must still get the grace, and must not be left behind.
 #[tokio::test]
 async fn descendants_have_the_same_grace_and_the_same_end() {
     let stage = Stage::new().await;
@@ -83,7 +82,7 @@ async fn what_a_program_leaves_behind_ends_with_it() {
     life.gone().await;
 }
 
-/// `setsid` makes a group and a session of its own, as daemons do.
+/// `setsid` creates its own group and session, as daemons do.
 #[tokio::test]
 async fn what_has_left_the_group_ends_too() {
     if !cfg!(target_os = "linux") || !crate::exec::stage::is_installed("setsid") {
@@ -146,8 +145,8 @@ async fn a_killed_supervisor_is_a_failed_attempt_and_leaves_no_process() {
     assert_eq!((end.result.as_deref(), end.attempts), (Some(&b"done\n"[..]), 2));
 }
 
-/// Ctrl-C goes to all processes of a terminal's foreground, and a service manager may signal all of
-/// a service's.
+/// Ctrl-C goes to all foreground processes of a terminal, and a service manager may signal all
+/// processes of a service.
 #[tokio::test]
 async fn signals_to_a_supervisor_are_not_for_it() {
     let stage = Stage::new().await;

@@ -1,4 +1,4 @@
-//! The limits of a program's time: its budget, and the end of its worker.
+//! The time limits of a program: its budget, and the drain of its worker.
 
 use crate::exec::stage::{QUEUE, Stage};
 use crate::support::{soon, until};
@@ -41,8 +41,8 @@ async fn a_drained_worker_lets_its_programs_end() {
     assert_eq!(stage.client.get(&later).await.unwrap(), None, "nobody has taken it");
 }
 
-/// As after SIGTERM: the worker of that name takes nothing new, its program ends by itself, and
-/// another worker goes on.
+/// As after SIGTERM: the worker of that name takes no tasks, its program ends by itself, and
+/// another worker takes the next task.
 #[tokio::test]
 async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     let stage = Stage::new().await;
@@ -59,7 +59,7 @@ async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     let mut waits = stage.longhaul(&waits).stderr(Stdio::null()).spawn().unwrap();
     worker.line_with("told to drain by the worker's name").await;
     worker.line_with("draining: 1 program runs").await;
-    // Kubernetes sends it when somebody deletes the pod: what runs may end all the same.
+    // Kubernetes sends it when the pod is deleted; running programs may still finish.
     worker.signal(Signal::TERM);
     worker.line_with("a second signal stops at once").await;
     let other = stage.worker(&["--exec", "cat"]).await;
@@ -79,7 +79,7 @@ async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     assert_eq!((drained.action.as_str(), drained.reason.as_str()), ("drain", "its machine goes"));
 }
 
-/// What is given back costs no attempt, although the program has ended by an error.
+/// A released task loses no attempt, although the program ended with an error.
 #[tokio::test]
 async fn at_the_end_of_a_drain_programs_get_sigterm_and_their_tasks_are_given_back() {
     let stage = Stage::new().await;

@@ -1,4 +1,4 @@
-//! What programs are given, and what becomes of what they print.
+//! The input of programs, and the handling of their output.
 
 use crate::exec::stage::{QUEUE, Stage, is_installed};
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use longhaul::{Priority, Raw, TaskOutcome};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What a program makes of some input, without us.
+/// The output of a program for an input, without longhaul.
 fn output(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -59,7 +59,7 @@ async fn sha256sum_reads_a_file_of_64_mib_that_the_payload_names() {
     );
 }
 
-/// With the payload written before the output was read, both sides waited for each other.
+/// Payload and output must be transferred concurrently, or both sides would wait for each other.
 #[tokio::test]
 async fn a_payload_larger_than_a_pipe_passes_through() {
     let stage = Stage::new().await;
@@ -86,7 +86,7 @@ async fn a_program_may_close_its_stdout_early() {
     let task = stage.submit("x").await;
     assert_eq!(life.line().await, "closed");
     life.gone().await;
-    // `cat` has no stdout, and says so by its exit code.
+    // `cat` has no stdout, and exits with an error.
     let end = stage.end(&task).await;
     assert_eq!(end.outcome, Some(TaskOutcome::Final));
     let script = stage.folder.path().join("script.sh");
@@ -165,8 +165,7 @@ async fn a_program_has_no_open_files_but_its_own() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    // Whoever has started this test may have left files open for everybody. One more is the folder
-    // that is listed.
+    // The test process may have inherited open files. One more is the listed folder itself.
     let inherited = String::from_utf8(output("ls", &["/proc/self/fd"], b"")).unwrap();
     let mut expected: Vec<&str> = inherited.lines().chain(["4"]).collect();
     expected.sort_unstable();

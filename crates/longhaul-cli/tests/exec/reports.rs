@@ -1,4 +1,4 @@
-//! What programs report while they run.
+//! Reports of running programs.
 
 use crate::exec::stage::Stage;
 use crate::support::until;
@@ -26,7 +26,7 @@ async fn progress_and_log_lines_are_seen_while_the_program_runs() {
     log.sort_unstable();
     let ignored = "report ignored: it begins with none of progress, checkpoint, checkpoint-file, log, retry-after: nonsense";
     assert_eq!(log, [ignored, "the first chapter", "to stderr"]);
-    // The program waits for somebody who writes.
+    // The program waits until the file is written.
     std::fs::write(&go, "go\n").unwrap();
     assert_eq!(stage.end(&task).await.state, TaskState::Completed);
 }
@@ -85,7 +85,7 @@ async fn the_script_of_the_page_goes_on_where_it_was() {
     assert_eq!(copied.lines().collect::<Vec<_>>(), expected, "each page once");
 }
 
-/// Without a limit for a line, a program that writes its result there would fill the memory.
+/// Without a limit on lines, a program that writes its result there would fill the memory.
 #[tokio::test]
 async fn what_is_no_report_is_ignored_however_much_it_is() {
     let stage = Stage::new().await;

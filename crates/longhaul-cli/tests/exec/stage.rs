@@ -1,4 +1,4 @@
-//! A broker, a worker that is a process, and a client, for one test.
+//! A broker, a worker process and a client for one test.
 
 use crate::support::{Worker, skip, soon};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 pub(crate) const QUEUE: &str = "programs";
 
-/// Whether a program is there; a test of it is skipped otherwise, and says so.
+/// Whether a program is installed; if not, its test reports that it is skipped.
 pub(crate) fn is_installed(program: &str) -> bool {
     let found = std::process::Command::new(program).arg("--version").stdout(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());
@@ -24,7 +24,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
     is_there
 }
 
-/// What a test plays on.
+/// The environment of a test.
 pub(crate) struct Stage {
     pub(crate) client: Client,
     pub(crate) folder: TempDir,
@@ -54,7 +54,7 @@ impl Stage {
         command
     }
 
-    /// A worker with these options, which is ready.
+    /// A ready worker with these options.
     pub(crate) async fn worker(&self, options: &[&str]) -> Worker {
         let mut command = self.longhaul(&["worker", "run", QUEUE, "--concurrency", "4"]);
         command.args(options).stderr(Stdio::piped());
@@ -65,7 +65,7 @@ impl Stage {
         worker
     }
 
-    /// A worker that runs a shell script for each task.
+    /// A worker that runs a shell script per task.
     pub(crate) async fn script(&self, script: &str, options: &[&str]) -> Worker {
         let path = self.folder.path().join("script.sh");
         std::fs::write(&path, script).unwrap();
@@ -77,7 +77,7 @@ impl Stage {
         self.client.submit(QUEUE, &Raw(payload.into())).await.unwrap()
     }
 
-    /// The entry with which a task ends.
+    /// The final entry of a task.
     pub(crate) async fn end(&self, task: &TaskRef) -> TaskMetadata {
         soon("the end of a task", self.client.wait_metadata(task)).await.unwrap()
     }
@@ -89,7 +89,7 @@ impl Stage {
         end.result.clone().unwrap_or_else(|| panic!("{end:?}"))
     }
 
-    /// The reason why a task with this payload fails for good, and the number of its attempts.
+    /// The reason why a task with this payload fails for good, and its number of attempts.
     pub(crate) async fn failure(&self, payload: impl Into<Bytes>) -> (String, u32) {
         let task = self.submit(payload).await;
         let end = self.end(&task).await;
@@ -101,14 +101,14 @@ impl Stage {
         self.client.watch(QUEUE).await.unwrap()
     }
 
-    /// A pipe with a name, which tells what becomes of the processes that have it.
+    /// A named pipe that shows the life of the processes that have it open.
     pub(crate) fn life(&self) -> Life {
         let path = self.folder.path().join(format!("life-{}", fastrand::u64(..)));
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
         let (sender, heard) = mpsc::channel(100);
         let file = path.clone();
-        // It waits for writers until the test program ends.
+        // The thread waits for writers until the test program ends.
         std::thread::spawn(move || {
             loop {
                 let Ok(pipe) = std::fs::File::open(&file) else { return };
@@ -124,7 +124,7 @@ impl Stage {
     }
 }
 
-/// The life of the processes that have opened a pipe for writing: `exec 9> "$LIFE"` does, and their
+/// The life of the processes that have opened a pipe for writing, by `exec 9> "$LIFE"`; their
 /// children inherit it.
 pub(crate) struct Life {
     pub(crate) path: PathBuf,
@@ -132,28 +132,28 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// A script that writes its process id to the pipe, and then runs this.
+    /// A script that writes its process id to the pipe, and then runs `then`.
     pub(crate) fn telling(&self, then: &str) -> String {
         format!("exec 9>{}; echo $$ >&9; {then}", self.path.display())
     }
 
-    /// The next line that one of them writes.
+    /// The next line that a process writes.
     pub(crate) async fn line(&mut self) -> String {
         soon("a line of a program", self.heard.recv()).await.unwrap().expect("nobody is left")
     }
 
-    /// The number that one of them writes: that of a process.
+    /// The process id that a process writes.
     pub(crate) async fn pid(&mut self) -> Pid {
         Pid::from_raw(self.line().await.parse().unwrap()).unwrap()
     }
 
-    /// All of them are gone.
+    /// Waits until all processes are gone.
     pub(crate) async fn gone(&mut self) {
         let gone = async { while self.heard.recv().await.unwrap().is_some() {} };
         soon("the end of all processes", gone).await;
     }
 
-    /// None of them has ended, nor written anything more.
+    /// Whether no process has ended or written anything more.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.heard.try_recv().is_err()
     }

@@ -1,4 +1,4 @@
-//! `longhaul conformance`: both packages pass it, and it finds the faults that are planted for it.
+//! `longhaul conformance`: both packages pass, and it finds its planted faults.
 
 use crate::languages::language::{needs, top, typescript_package, version};
 use crate::support::skip;
@@ -8,10 +8,10 @@ use std::process::{Output, Stdio};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Faults that are judged at a time. Each has a broker and a gateway of its own, and mostly waits.
+/// Faults tested concurrently. Each has its own broker and gateway, and mostly waits.
 const AT_ONCE: usize = 17;
 
-/// A fault of `clients/python/tests/faulty.py`, the check that must find it, and what it must say.
+/// A fault of `clients/python/tests/faulty.py`, the check that must find it, and the required text.
 const FAULTS: &[(&str, &str, &str)] = &[
     ("deaf", "cancelled", "the task is not over"),
     ("dies-of-nonsense", "nonsense", "the task is not over"),
@@ -69,7 +69,7 @@ async fn each_planted_fault_is_found() {
     faults.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
 }
 
-/// The checks that are documented are those that there are.
+/// The documented checks are the existing ones.
 #[tokio::test]
 async fn the_table_of_the_documentation_is_the_list() {
     let output = judge(&["--list"], &[]).await;

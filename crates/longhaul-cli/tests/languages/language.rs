@@ -1,11 +1,11 @@
-//! The languages of the sample workers: how each is built and started.
+//! The languages of the sample workers: how to build and start each.
 
 use crate::support::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Names the languages whose tests need more than what is installed, and fetch it.
+/// The variable with the languages whose tests may download what is not installed.
 const CLIENTS: &str = "LONGHAUL_TEST_CLIENTS";
 
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(crate) enum Language {
     TypeScript,
 }
 
-/// A sample worker that can be started.
+/// A sample worker, ready to start.
 pub(crate) struct Program {
     words: Vec<PathBuf>,
     _built: TempDir,
@@ -25,7 +25,7 @@ impl Program {
     pub(crate) fn command(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(&self.words[0]);
         command.args(&self.words[1..]);
-        // Where it is a program in Python; it leaves nothing beside the sources.
+        // For Python: leave nothing beside the sources.
         command.env("PYTHONPATH", top().join("clients/python"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
@@ -33,7 +33,7 @@ impl Program {
 }
 
 impl Language {
-    /// Builds its worker; `None`, which is told, where that cannot be done here.
+    /// Builds its worker; `None`, with a note, if that is not possible here.
     pub(crate) fn program(self) -> Option<Program> {
         let built = TempDir::new().unwrap();
         let words = match self {
@@ -60,7 +60,7 @@ fn go(built: &Path) -> Result<Vec<PathBuf>, String> {
     version("go", "version")?;
     let worker = built.join("worker");
     let mut build = Command::new("go");
-    // A release that is not there is not fetched.
+    // Do not download a missing release.
     build
         .arg("build")
         .arg("-o")
@@ -72,7 +72,7 @@ fn go(built: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(vec![worker])
 }
 
-/// With the package beside it, as the example is in the project.
+/// With the package beside it, as in the project.
 fn typescript(built: &Path) -> Result<Vec<PathBuf>, String> {
     needs("typescript")?;
     version("node", "--version")?;
@@ -84,7 +84,7 @@ fn typescript(built: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(vec!["node".into(), example.join("built/worker.js")])
 }
 
-/// Copies the package there, and builds it.
+/// Copies the package, and builds it.
 pub(crate) fn typescript_package(built: &Path) {
     let package = top().join("clients/typescript");
     copy(&package, built);
@@ -95,7 +95,7 @@ pub(crate) fn typescript_package(built: &Path) {
     run(Command::new("npm").args(["run", "build"]).current_dir(built));
 }
 
-/// The files of a folder, without those of the folders in it.
+/// Copies the files of a folder, without subfolders.
 fn copy(from: &Path, into: &Path) {
     std::fs::create_dir_all(into).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -106,7 +106,7 @@ fn copy(from: &Path, into: &Path) {
     }
 }
 
-/// What fetches packages does so only where it is asked for.
+/// Allows downloads only if they are requested.
 pub(crate) fn needs(language: &str) -> Result<(), String> {
     if std::env::var(CLIENTS).is_ok_and(|all| all.split(',').any(|name| name == language)) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! The sample workers of `examples/python`, `examples/go` and `examples/typescript`, each against a
-//! gateway on the embedded broker: the same rounds for all, since they do the same. And the
-//! packages of `clients/`: their own tests, the conformance suite, and what they consist of.
+//! gateway on the embedded broker. All run the same rounds, since they do the same. Also the
+//! packages of `clients/`: their own tests, the conformance suite, and their contents.
 
 mod conformance;
 mod language;

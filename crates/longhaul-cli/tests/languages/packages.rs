@@ -1,5 +1,4 @@
-//! The packages of `clients/`: their own tests, their types, what is in them, and the snippets of
-//! their pages.
+//! The packages of `clients/`: their own tests, types, contents, and the snippets of their pages.
 
 use crate::languages::language::{needs, run, top, typescript_package, version};
 use crate::languages::stage::gateway;
@@ -10,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Where the snippets say that the gateway is.
+/// The gateway's URL in the snippets.
 const SHOWN: &str = "http://127.0.0.1:7070";
 
 #[tokio::test]
@@ -26,8 +25,7 @@ async fn the_package_for_python_does_what_it_says() {
     python_snippets(&stage.url).await;
 }
 
-/// A worker of the page, what a submitter of the page gets from it, and a watch of the page that
-/// sees it.
+/// Runs the page's worker, submitter and watch, and checks their output.
 async fn python_snippets(url: &str) {
     let page = std::fs::read_to_string(top().join("clients/python/README.md")).unwrap();
     let snippet = |name: &str| snippet(&page, name).replace(SHOWN, url);
@@ -49,7 +47,7 @@ async fn python_snippets(url: &str) {
     assert!(status.success(), "{status}: {lines:#?}");
 }
 
-/// It is typed throughout, and what is installed is the package alone.
+/// It is fully typed, and only the package is installed.
 #[test]
 fn the_package_for_python_is_whole() {
     if let Err(why) = needs("python") {

@@ -1,4 +1,4 @@
-//! What a worker of any language has to do.
+//! The requirements on a worker in any language.
 
 use crate::languages::language::{Language, Program};
 use crate::languages::stage::{Stage, ends, leaves};
@@ -49,7 +49,8 @@ async fn it_succeeds_and_fails(stage: &Stage, program: &Program) {
     leaves(worker).await;
 }
 
-/// It was told every third of the lease: never of a task that is done before.
+/// Progress must be sent as it comes, not only every third of the lease: short tasks would never
+/// show any.
 async fn it_tells_its_progress_as_it_comes(stage: &Stage, program: &Program) {
     let worker = stage.worker(program, "talkative", "60").await;
     let mut watch = stage.watch().await;
@@ -108,7 +109,7 @@ async fn it_is_fenced_after_a_pause(stage: &Stage, program: &Program) {
     leaves(other).await;
 }
 
-/// Which costs no attempt, and the next one goes on from the checkpoint.
+/// A release costs no attempt, and the next one continues from the checkpoint.
 async fn it_gives_its_task_back(stage: &Stage, program: &Program) {
     let mut worker = stage.worker(program, "leaving", "5").await;
     let task = stage.submit(&json!({ "pages": 20, "seconds_per_page": 0.2 })).await;

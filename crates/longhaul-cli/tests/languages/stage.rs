@@ -1,4 +1,4 @@
-//! A broker, a gateway, and workers that are processes.
+//! A broker, a gateway, and worker processes.
 
 use crate::languages::language::Program;
 use crate::support::{Worker, soon};
@@ -30,7 +30,7 @@ impl Stage {
         Self { client, server, _broker: broker }
     }
 
-    /// A worker with leases of so many seconds, which is ready.
+    /// A ready worker with leases of this many seconds.
     pub(crate) async fn worker(&self, program: &Program, name: &str, lease_time: &str) -> Worker {
         let mut command = program.command();
         command.args([
@@ -54,7 +54,7 @@ impl Stage {
         self.client.submit(QUEUE, &Text(order.to_string())).await.unwrap()
     }
 
-    /// The entry with which a task ends.
+    /// The final entry of a task.
     pub(crate) async fn end(&self, task: &TaskRef) -> TaskMetadata {
         soon("the end of a task", self.client.wait_metadata(task)).await.unwrap()
     }
@@ -64,7 +64,7 @@ impl Stage {
     }
 }
 
-/// A gateway with the queue of the packages' pages.
+/// A gateway with the queue used in the packages' pages.
 pub(crate) struct Gateway {
     pub(crate) url: String,
     _stage: Stage,
@@ -76,14 +76,14 @@ pub(crate) async fn gateway() -> Gateway {
     Gateway { url: stage.server.url(), _stage: stage }
 }
 
-/// Asks for the end of a worker, and waits for it. One that is killed may have been granted a lease
-/// just then, which costs its task an attempt.
+/// Terminates a worker, and waits for its end. A killed worker may just have been granted a lease,
+/// which would cost its task an attempt.
 pub(crate) async fn leaves(worker: Worker) {
     worker.signal(Signal::TERM);
     ends(worker).await;
 }
 
-/// Waits for the end of a worker, which is to be in order.
+/// Waits for a worker to end successfully.
 pub(crate) async fn ends(worker: Worker) {
     let (status, lines) = worker.ended().await;
     assert!(status.success(), "{status}: {lines:#?}");

@@ -1,5 +1,4 @@
-//! What the tests of programs share: to wait for what must come, to follow a process line by line,
-//! and to say what is skipped.
+//! Helpers for tests of programs: wait for events, follow a process line by line, and report skips.
 
 use longhaul::{TaskMetadata, Watch, WatchEvent};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,15 +9,15 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-/// How long anything may take that ought to happen at once.
+/// The time limit for anything that should happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for something that must come.
+/// Waits for something that must happen.
 pub(crate) async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
     timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what} does not come"))
 }
 
-/// Waits for an entry of any task.
+/// Waits for a matching entry of any task.
 pub(crate) async fn until(watch: &mut Watch, fits: impl Fn(&TaskMetadata) -> bool) -> TaskMetadata {
     let search = async {
         loop {
@@ -31,8 +30,8 @@ pub(crate) async fn until(watch: &mut Watch, fits: impl Fn(&TaskMetadata) -> boo
     soon("an entry", search).await
 }
 
-/// Says that the running test is skipped, and why; `LONGHAUL_TEST_SKIPS` names a file that counts
-/// that.
+/// Reports that the running test is skipped, and why; `LONGHAUL_TEST_SKIPS` names a file that
+/// collects such lines.
 pub(crate) fn skip(why: &str) {
     let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or("?"));
     std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -42,14 +41,14 @@ pub(crate) fn skip(why: &str) {
     }
 }
 
-/// A worker as a process, and the lines that it writes.
+/// A worker process, and its output lines.
 pub(crate) struct Worker {
     process: Child,
     lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
 }
 
 impl Worker {
-    /// One that writes its lines here.
+    /// A worker that writes its lines to this stream.
     pub(crate) fn new(process: Child, lines: impl AsyncRead + Send + Unpin + 'static) -> Self {
         let lines: Box<dyn AsyncRead + Send + Unpin> = Box::new(lines);
         Self { process, lines: BufReader::new(lines).lines() }
@@ -78,7 +77,7 @@ impl Worker {
         soon(words, search).await
     }
 
-    /// Waits for its end; says what it has written until then, too.
+    /// Waits for its end; returns also its output until then.
     pub(crate) async fn ended(mut self) -> (ExitStatus, Vec<String>) {
         let end = async {
             let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do: bearer tokens with scopes, perhaps bound to queues.
+//! Authentication and authorization: bearer tokens with scopes, optionally bound to queues.
 
 mod token_file;
 mod tokens;
@@ -17,26 +17,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokens::{TokenLookup, Tokens};
 
-/// What a token allows.
+/// A permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenScope {
-    /// To submit tasks.
+    /// Submit tasks.
     Submit,
-    /// To lease tasks and to report on them.
+    /// Lease tasks and report on them.
     Work,
-    /// To look at everything, payloads and results included unless they are hidden.
+    /// Read everything, including payloads and results unless they are hidden.
     Read,
-    /// To change queues, schedules and limits, and to act upon tasks: cancel, delete, replay,
-    /// purge. It includes the other scopes.
+    /// Change queues, schedules and limits, and act on tasks: cancel, delete, replay, purge.
+    /// Includes the other scopes.
     Admin,
 }
 
 impl TokenScope {
-    /// Each of them.
+    /// All scopes.
     pub const ALL: [Self; 4] = [Self::Submit, Self::Work, Self::Read, Self::Admin];
 
-    /// How it is written.
+    /// Its name.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -48,10 +48,10 @@ impl TokenScope {
     }
 }
 
-/// A caller that is known.
+/// An identified caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Who acts, as the log of actions names it; `None` leaves the name that the client has.
+    /// The operator in the log of actions; `None` keeps the client's operator.
     pub(crate) name: Option<String>,
     scopes: BTreeSet<TokenScope>,
     /// The queues that the token is bound to; `None` for all.
@@ -59,12 +59,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Somebody who may do everything.
+    /// The identity of all callers without authentication: it has every scope.
     fn everybody() -> Self {
         Self { name: None, scopes: TokenScope::ALL.into(), queues: None }
     }
 
-    /// Somebody with this name, who may do nothing.
+    /// An identity with this name, without scopes.
     #[cfg(test)]
     pub(crate) fn named(name: Option<&str>) -> Self {
         let name = name.map(str::to_owned);
@@ -80,7 +80,7 @@ impl Identity {
     }
 }
 
-/// Tells callers apart.
+/// Authenticates callers.
 #[derive(Debug)]
 pub(crate) struct GatewayAuth {
     everybody: Arc<Identity>,
@@ -88,7 +88,7 @@ pub(crate) struct GatewayAuth {
 }
 
 impl GatewayAuth {
-    /// Reads the file of the tokens, if there is one.
+    /// Reads the token file, if there is one.
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, TokenFileError> {
         let open = |path: &PathBuf| {
             let tokens = Reloaded::open(vec![path.clone()], || Tokens::read(path))?;
@@ -98,7 +98,7 @@ impl GatewayAuth {
         Ok(Self { everybody: Arc::new(Identity::everybody()), tokens })
     }
 
-    /// Who asks for a route; open ones are for everybody, whatever token comes with them.
+    /// The caller of a route; open routes ignore any token.
     pub(crate) fn identify_for(
         &self,
         access: RouteAccess,
@@ -110,7 +110,7 @@ impl GatewayAuth {
         }
     }
 
-    /// Who asks, by the header `Authorization`.
+    /// The caller, by the header `Authorization`.
     fn identify(&self, headers: &HeaderMap) -> Result<Arc<Identity>, ProblemDetails> {
         let Some((path, tokens)) = &self.tokens else { return Ok(Arc::clone(&self.everybody)) };
         let refused = |code, detail| ProblemDetails::new(StatusCode::UNAUTHORIZED, code, detail);

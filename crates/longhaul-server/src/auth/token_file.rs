@@ -19,57 +19,57 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
-/// The most tokens: each request compares with all of them.
+/// The most tokens: each request is compared with all of them.
 const TOKENS_MAX: usize = 1_000;
 
-/// The longest file.
+/// The maximum size of the file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// What tokens begin with: programs that look for secrets in repositories and logs know them by it.
+/// The prefix of tokens, by which secret scanners recognize them.
 const PREFIX: &str = "lh_";
 
-/// The random bytes of a token.
+/// The number of random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
-/// The file of the tokens cannot be used.
+/// The token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the token file {path} cannot be used: {problem}", path = path.display())]
 pub struct TokenFileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
-/// One token, as the file has it.
+/// One token in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TokenEntry {
-    /// Who acts with it, in the log of actions. Two tokens may have one name: the next one stands
-    /// beside the last until all callers have it.
+    /// The token's operator in the log of actions. Two tokens may have the same name: a new one is
+    /// valid beside the old one until all callers use it.
     pub name: String,
-    /// Its SHA-256 in 64 hexadecimal digits.
+    /// The SHA-256 of the token in 64 hexadecimal digits.
     pub sha256: String,
-    /// What it allows.
+    /// The token's scopes.
     pub scopes: BTreeSet<TokenScope>,
     /// The queues that it is bound to; `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<BTreeSet<String>>,
-    /// When it ends, as an instant of RFC 3339.
+    /// When it expires, as an instant of RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
 }
 
 impl TokenEntry {
-    /// A token of this name, still without its sum: [`TokenFile::create`] makes that.
+    /// An entry of this name, without a hash yet: [`TokenFile::create`] sets it.
     #[must_use]
     pub fn new(name: impl Into<String>, scopes: BTreeSet<TokenScope>) -> Self {
         let (name, sha256) = (name.into(), String::new());
         Self { name, sha256, scopes, queues: None, expires: None }
     }
 
-    /// What tells it from others of its name: the first digits of its sum.
+    /// The first digits of its hash, which tell it from others of its name.
     #[must_use]
     pub fn id(&self) -> &str {
         self.sha256.get(..8).unwrap_or(&self.sha256)
@@ -82,8 +82,7 @@ struct TokenDocument {
     tokens: Vec<TokenEntry>,
 }
 
-/// The file of the tokens, to look at it and to change it. Gateways that run read it again when it
-/// has changed.
+/// The token file, for reading and changing it. Running gateways read it again after a change.
 ///
 /// ```
 /// use longhaul_server::{TokenEntry, TokenFile, TokenScope};
@@ -101,7 +100,7 @@ struct TokenDocument {
 pub struct TokenFile {
     path: PathBuf,
     entries: Vec<TokenEntry>,
-    /// What was read; `None` where there was no file.
+    /// The content read; `None` if there was no file.
     read: Option<Vec<u8>>,
 }
 
@@ -109,7 +108,7 @@ impl TokenFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is no token file, or is larger than a gateway takes.
+    /// When the file cannot be read, is not a token file, or is larger than a gateway accepts.
     pub fn open(path: &Path) -> Result<Self, TokenFileError> {
         let unusable = |problem: String| TokenFileError { path: path.to_owned(), problem };
         let bytes = bytes_of(path).map_err(|error| unusable(error.to_string()))?;
@@ -117,7 +116,7 @@ impl TokenFile {
         Ok(Self { path: path.to_owned(), entries, read: Some(bytes) })
     }
 
-    /// Reads a file, or begins one where there is none.
+    /// Reads a file, or starts a new one if there is none.
     ///
     /// # Errors
     /// As [`TokenFile::open`].
@@ -136,10 +135,10 @@ impl TokenFile {
         &self.entries
     }
 
-    /// Adds a token, and returns it: nothing but its sum is kept.
+    /// Adds a token and returns it: only its hash is kept.
     ///
     /// # Errors
-    /// When the entry is not one that a gateway takes, or there are too many of them.
+    /// When a gateway would not accept the entry, or there are too many.
     pub fn create(&mut self, mut entry: TokenEntry) -> Result<String, TokenFileError> {
         let mut random = [0; TOKEN_BYTES];
         SystemRandom::new()
@@ -154,17 +153,17 @@ impl TokenFile {
         Ok(token)
     }
 
-    /// Takes away the tokens whose name or [`id`](TokenEntry::id) this is, and returns them.
+    /// Removes the tokens with this name or [`id`](TokenEntry::id), and returns them.
     pub fn revoke(&mut self, name_or_id: &str) -> Vec<TokenEntry> {
         let is_meant = |it: &mut TokenEntry| it.name == name_or_id || it.id() == name_or_id;
         self.entries.extract_if(.., is_meant).collect()
     }
 
-    /// Puts the file in place as a whole, with the owner and the permissions of the former one; a
-    /// new one is its owner's alone.
+    /// Replaces the file atomically, with the owner and permissions of the old one. A new file is
+    /// only for its owner.
     ///
     /// # Errors
-    /// When it cannot be written, or was changed since it was read.
+    /// When the file cannot be written, or was changed since it was read.
     pub fn write(&mut self) -> Result<(), TokenFileError> {
         let document = TokenDocument { tokens: self.entries.clone() };
         let mut text = serde_json::to_vec_pretty(&document)
@@ -184,7 +183,7 @@ impl TokenFile {
     }
 
     fn replace(&self, text: &[u8]) -> io::Result<()> {
-        // Whoever has a link to the file changes what it leads to.
+        // If the path is a link, its target is replaced.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
@@ -243,7 +242,7 @@ mod tests {
         TokenEntry::new(name, [TokenScope::Read].into())
     }
 
-    /// The file of the documentation, as it stands there.
+    /// The file in the documentation.
     #[test]
     fn the_file_of_the_documentation_is_read() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../SECURITY.md");
@@ -282,7 +281,7 @@ mod tests {
         assert_eq!(TokenFile::open(&path).unwrap().entries().len(), 1);
     }
 
-    /// Two people at once: the second one took away what the first one had added.
+    /// Of two concurrent changes, the second must not undo the first.
     #[test]
     fn a_file_that_was_changed_meanwhile_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The tokens that the gateway knows, by their sums.
+//! The known tokens, by their SHA-256.
 
 use super::Identity;
 use super::token_file::{TokenEntry, TokenFile, TokenFileError};
@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 
 pub(super) type Hash = [u8; SHA256_OUTPUT_LEN];
 
-/// The tokens that are known.
+/// The known tokens.
 #[derive(Debug)]
 pub(super) struct Tokens(Vec<KnownToken>);
 
@@ -21,7 +21,7 @@ pub(super) struct KnownToken {
     identity: Arc<Identity>,
 }
 
-/// What is known of a token that was shown.
+/// The result of looking up a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TokenLookup {
     Known(Arc<Identity>),
@@ -41,7 +41,7 @@ impl Tokens {
         entries.iter().map(TokenEntry::checked).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Compares a token with all that are known: how long that takes tells nothing about them.
+    /// Compares a token with all known ones, in constant time.
     pub(super) fn find(&self, token: &[u8]) -> TokenLookup {
         let shown = hash(token);
         let mut found = None;
@@ -69,7 +69,7 @@ impl TokenEntry {
         let instant = |text: &String| {
             let at: Result<jiff::Timestamp, _> = text.parse();
             let at = at.map_err(|error| format!("`expires` of the token `{name}`: {error}"))?;
-            // What lies before 1970 has expired.
+            // An instant before 1970 has expired.
             Ok::<_, String>(u64::try_from(at.as_millisecond()).unwrap_or(0))
         };
         let expires_ms = expires.as_ref().map(instant).transpose()?;
@@ -79,7 +79,7 @@ impl TokenEntry {
     }
 }
 
-/// What is kept of a token.
+/// The SHA-256 of a token, which is all that is kept of it.
 pub(super) fn hash(token: &[u8]) -> Hash {
     let mut hash = [0; SHA256_OUTPUT_LEN];
     hash.copy_from_slice(digest(&SHA256, token).as_ref());

@@ -1,18 +1,18 @@
-//! Acts upon tasks, for somebody and for a reason, both of which are logged.
+//! Operator actions on tasks on behalf of a caller; caller and reason are logged.
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use longhaul::ops::{ActionRecord, OperatorError, Replayed};
 
-/// How often an action that is meant for any epoch is tried.
+/// How often an action for any epoch is tried.
 const TRIES_MAX: u32 = 5;
 
-/// What is done to a task from outside.
+/// An operator action on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskAction {
     Cancel,
     Kill,
     Delete,
-    /// In this epoch; `None`: in the one that it is in.
+    /// In this epoch; `None` for the current one.
     ForceFail(Option<u32>),
     ForceRelease(Option<u32>),
 }
@@ -29,7 +29,7 @@ impl TaskAction {
     }
 }
 
-/// For whom, and why.
+/// The caller's name, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActionOrigin<'a> {
     pub(crate) name: Option<&'a str>,
@@ -37,7 +37,7 @@ pub(crate) struct ActionOrigin<'a> {
 }
 
 impl GatewayService {
-    /// Acts upon a task.
+    /// Performs an action on a task.
     pub(crate) async fn act(
         &self,
         queue: &QueueName,
@@ -49,7 +49,7 @@ impl GatewayService {
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
         match action {
             TaskAction::Cancel | TaskAction::Kill => {
-                // A request for a task that does not exist would stay in the ledger for ever.
+                // A request for a task that does not exist would stay on the ledger for ever.
                 self.check_open(queue, name).await?;
                 if action == TaskAction::Kill {
                     client.cancellation(&task).reason(said.reason).kill().send().await?;
@@ -71,12 +71,12 @@ impl GatewayService {
             operator = said.name,
             reason = said.reason,
         );
-        // What was asked for stands on the ledger, whatever becomes of this.
+        // The request is on the ledger, whatever the result of this.
         self.see_to_soon(queue).await;
         Ok(())
     }
 
-    /// Refuses what is over, and what does not exist.
+    /// Refuses a task that is over or does not exist.
     async fn check_open(&self, queue: &QueueName, name: TaskName) -> Result<(), ServiceError> {
         let status = self.task(queue, name).await?.status();
         if status.is_terminal() {
@@ -85,7 +85,7 @@ impl GatewayService {
         Ok(())
     }
 
-    /// Acts upon a task in the epoch that the caller has seen, or else in whichever it is.
+    /// Performs an action in the epoch given by the caller, or else in the current one.
     async fn force(
         &self,
         queue: &QueueName,
@@ -113,7 +113,7 @@ impl GatewayService {
                 }
             };
             match done {
-                // What is shown may be behind the ledger.
+                // The view may lag behind the ledger.
                 Err(OperatorError::Stale { current }) if seen.is_none() => epoch = current,
                 done => return Ok(done?),
             }
@@ -121,7 +121,7 @@ impl GatewayService {
         Err(OperatorError::Contended.into())
     }
 
-    /// Runs a task once more that has failed for good: as a new task, which is returned.
+    /// Runs a task that failed for good again, as a new task, and returns that.
     pub(crate) async fn retry(
         &self,
         queue: &QueueName,
@@ -142,7 +142,7 @@ impl GatewayService {
         }
     }
 
-    /// Who has acted upon the tasks of a queue, and why.
+    /// The operators' actions on a queue, with their reasons.
     pub(crate) async fn action_log(
         &self,
         queue: &QueueName,

@@ -1,6 +1,5 @@
-//! What grants and looks after leases: one [`Leases`] for each queue, opened when somebody asks for
-//! it, and for every queue that is there, so that leases which fall silent are ended though nobody
-//! asks.
+//! Grants and looks after leases: one [`Leases`] per queue, opened on first use, and for every
+//! existing queue, so that silent leases end even without requests.
 
 use super::{QueueName, ServiceError};
 use crate::config::{Dialect, ServerConfig};
@@ -13,27 +12,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// What stands before a gateway's URL in the label that its heartbeats carry.
+/// The prefix of a gateway's URL in the label of its heartbeats.
 pub(super) const LABEL: &str = "gateway ";
 
-/// How long a lease of a dialect may be silent.
+/// The lease time of a dialect.
 pub(crate) const DIALECT_LEASE_TIME: Duration = Duration::from_secs(30);
 
-/// How often document 001 tries a job.
+/// The number of attempts of a job of document 001.
 pub(crate) const DIALECT_TRIES: u32 = 3;
 
-/// The most queues of whose ledgers the settings are kept.
+/// The most queues whose ledger settings are kept.
 const LEDGERS_MAX: usize = 10_000;
 
 type DeskOpening = Shared<BoxFuture<'static, Result<Leases, Arc<WorkerError>>>>;
 
 struct DeskSlot {
     opening: DeskOpening,
-    /// It leases the tasks of all priorities.
+    /// It leases tasks of all priorities.
     levels: bool,
 }
 
-/// The open ones, by queue.
+/// The open desks, by queue.
 pub(super) struct Desks {
     client: Client,
     label: String,
@@ -41,7 +40,7 @@ pub(super) struct Desks {
     dialect_queue: String,
     max: usize,
     open: Mutex<HashMap<QueueName, DeskSlot>>,
-    /// What stands on the ledgers of queues whose workers have settings of their own.
+    /// The ledger settings of queues whose workers do not use the defaults.
     ledgers: Mutex<HashMap<QueueName, LedgerTimes>>,
     tasks: TaskTracker,
 }
@@ -52,7 +51,7 @@ impl fmt::Debug for Desks {
     }
 }
 
-/// Between the attempts of document 001: uniformly in 0 to min(5·2^(n−1), 30) s behind the n-th.
+/// The backoff of document 001: uniform in 0 to min(5·2^(n−1), 30) s after the n-th attempt.
 pub(crate) const fn dialect_backoff() -> RetryPolicy {
     RetryPolicy::exponential(Duration::from_secs(5), Duration::from_secs(30))
 }
@@ -72,8 +71,8 @@ impl Desks {
         }
     }
 
-    /// The desk of a queue. The first one who asks waits until it has connected; if he gives up, it
-    /// connects all the same.
+    /// The desk of a queue. The first caller waits until it has connected; if that caller gives up,
+    /// it connects all the same.
     pub(super) async fn of(
         &self,
         queue: &QueueName,
@@ -92,7 +91,7 @@ impl Desks {
         opened.map_err(ServiceError::Leases)
     }
 
-    /// Takes the desk of a queue away if it has ended.
+    /// Removes and returns the desk of a queue if it has ended.
     fn ended(&self, queue: &QueueName) -> Option<Leases> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let found = open.get(queue)?.opening.peek()?.as_ref().ok()?.clone();
@@ -100,8 +99,8 @@ impl Desks {
         Some(found)
     }
 
-    /// Says why a desk has ended, unless the next one that is opened may do better: with the
-    /// settings that stand on the ledger, if those have kept it out.
+    /// Returns why a desk has ended, unless a new one may succeed: with the settings on the ledger,
+    /// if those have refused it.
     async fn end_of(&self, queue: &QueueName, ended: &Leases) -> Result<(), WorkerError> {
         match ended.drain(Duration::ZERO).await {
             Err(WorkerError::Refused(LedgerConfigError::Differs { ledger, .. })) => {
@@ -116,18 +115,18 @@ impl Desks {
         }
     }
 
-    /// Whether the desk of a queue is open, or about to be.
+    /// Whether the desk of a queue is open or opening.
     pub(super) fn has(&self, queue: &QueueName) -> bool {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.get(queue).is_some_and(|slot| !has_ended(&slot.opening))
     }
 
-    /// The queue is to be deleted: its desk would make its topics anew.
+    /// Closes the desk of a queue to be deleted: it would create the topics anew.
     pub(super) fn close(&self, queue: &QueueName) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(queue);
     }
 
-    /// All of them leave in order. The leases live on: other gateways look after them.
+    /// Drains all desks. The leases continue: other gateways look after them.
     pub(super) async fn drain(&self, deadline: Duration) {
         let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
         let drains = open.into_iter().map(|(queue, slot)| async move {
@@ -139,7 +138,7 @@ impl Desks {
         futures::future::join_all(drains).await;
     }
 
-    /// One that is there is kept, unless it has ended, or the queue has got topics for priorities
+    /// Returns the existing desk, unless it has ended, or the queue has got topics for priorities
     /// since.
     fn opening(
         &self,

@@ -7,11 +7,10 @@ use longhaul::{Priority, Raw, RetryPolicy, Submission};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// Tasks of a batch whose receipts are awaited at once.
+/// Tasks of a batch whose receipts are awaited concurrently.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// Properties that the gateway's fields say: a caller who sets them by name would get past their
-/// checks.
+/// Properties that the gateway's fields set: setting them by name would bypass the fields' checks.
 const RESERVED: [&str; 19] = [
     "AFTER",
     "AFTER_FAILED",
@@ -34,7 +33,7 @@ const RESERVED: [&str; 19] = [
     "TASK_CODEC",
 ];
 
-/// A task that is to be submitted.
+/// A task to be submitted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewTask {
     pub(crate) payload: Bytes,
@@ -49,7 +48,7 @@ pub(crate) struct NewTask {
     pub(crate) idempotency_key: Option<String>,
     pub(crate) dedupe_key: Option<String>,
     pub(crate) overwrite: bool,
-    /// Another payload under the same key is an error.
+    /// Fail if the key's task has another payload.
     pub(crate) strict: bool,
     pub(crate) limit_key: Option<String>,
     pub(crate) order_key: Option<String>,
@@ -58,7 +57,7 @@ pub(crate) struct NewTask {
     pub(crate) max_total_duration: Option<Duration>,
     pub(crate) no_progress_timeout: Option<Duration>,
     pub(crate) retry: Option<RetryPolicy>,
-    /// It does not begin before these are over.
+    /// The tasks that it waits for.
     pub(crate) after: Vec<TaskName>,
 }
 
@@ -73,7 +72,7 @@ impl GatewayService {
         self.enqueue_checked(queue, has_levels, task).await
     }
 
-    /// Submits many tasks, and says of each what became of it, in their order.
+    /// Submits many tasks, and returns the result of each, in order.
     pub(crate) async fn enqueue_all(
         &self,
         queue: &QueueName,
@@ -113,7 +112,7 @@ impl GatewayService {
         Ok(task)
     }
 
-    /// The submission of a task, not sent yet.
+    /// The unsent submission of a task.
     pub(crate) fn submission(
         &self,
         queue: &QueueName,

@@ -1,4 +1,4 @@
-//! Why something was not done.
+//! The errors of the service.
 
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
@@ -10,39 +10,39 @@ use longhaul::ops::{
 use longhaul::{CancelError, GetError, SubmitError, WaitError, WatchError, WorkerError};
 use std::sync::Arc;
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
     #[error(transparent)]
     QueueName(#[from] QueueNameError),
     #[error(transparent)]
     TaskName(#[from] TaskNameError),
-    /// There is no such queue, as the admin API says.
+    /// The queue does not exist, by the admin API.
     #[error("there is no queue `{0}`; create it with PUT /v1/queues/{0}")]
     NoQueue(QueueName),
-    /// Nobody can tell whether there is such a queue.
+    /// It is unknown whether the queue exists.
     #[error(
         "Pulsar's admin API does not tell whether there is a queue `{0}`; try again, or ask another gateway"
     )]
     Untold(QueueName),
-    /// No message has this id, or none has it any more, and nothing is known of such a task.
+    /// No message has this id, or it is gone, and no topic knows such a task.
     #[error("there is no task {0}, or it ended long ago")]
     NoTask(TaskName),
-    /// What was asked for is there when the task is over.
+    /// The result is available only when the task is over.
     #[error("the task {0} is not over; wait for it with GET …/tasks/{0}/wait")]
     NotOver(TaskName),
     /// The task has no result.
     #[error("the task {task} has no result: {reason}")]
     NoResult { task: TaskName, reason: String },
-    /// What was asked for is gone.
+    /// The requested data is gone.
     #[error("{0}")]
     Gone(String),
-    /// Tasks of this priority would wait for ever.
+    /// The queue has no topics for this priority: the task would wait for ever.
     #[error(
         "the queue `{0}` has no topics for priorities; make them with PUT /v1/queues/{0} and the body {{\"levels\":true}}"
     )]
     NoLevels(QueueName),
-    /// The task is not dead, so that it cannot be tried again.
+    /// The task has not failed for good, so it cannot be replayed.
     #[error("the task {0} has not failed for good, so that there is nothing to run again")]
     NotDead(TaskName),
     /// Another task has the key.
@@ -50,17 +50,17 @@ pub(crate) enum ServiceError {
         "another task that is not over has the dedupe key: {0}; wait for its end, or cancel it"
     )]
     DedupeConflict(TaskName),
-    /// No task waits, as far as this gateway can know without the broker.
+    /// The gateway is not connected to the broker, so it cannot lease tasks.
     #[error(
         "the gateway has no connection with the broker of the queue `{0}`; try again, or ask another gateway"
     )]
     NotConnected(QueueName),
-    /// The gateway looks after as many queues as it may.
+    /// The gateway leases as many queues as its limit allows.
     #[error(
         "this gateway leases the tasks of {0} queues, as many as it may; ask another gateway, or raise its limit on leased queues"
     )]
     ManyQueues(usize),
-    /// Nothing can be leased.
+    /// The queue's leases cannot be served.
     #[error("the leases of the queue cannot be looked after")]
     Leases(#[source] Arc<WorkerError>),
     #[error(transparent)]
@@ -69,7 +69,7 @@ pub(crate) enum ServiceError {
     LeaseToken(#[from] LeaseTokenError),
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// A request says something that does not go together.
+    /// The fields of a request are inconsistent.
     #[error("{0}")]
     Unfit(String),
     #[error(transparent)]

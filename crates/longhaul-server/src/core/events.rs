@@ -1,23 +1,23 @@
-//! Changes of the state of tasks, as they come, and from where somebody was.
+//! Streams of task state changes, from a given position on.
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use longhaul::{Priority, TaskId, TaskMetadata, Watch, WatchEvent, WatchFrom, WatchPlace};
 
-/// How far a stream of events has come.
+/// The position of an event stream.
 pub(crate) type EventPosition = WatchPlace;
 
-/// What happens in a queue.
+/// An event in a queue.
 #[derive(Clone, Debug)]
 pub(crate) enum TaskStreamEvent {
-    /// A task has another state.
+    /// A task has a new state.
     Task(TaskName, Box<TaskMetadata>),
-    /// A task is not shown any more.
+    /// A task's entry was evicted.
     Evicted(TaskName),
-    /// What follows is news.
+    /// All existing entries have been sent; later events are new.
     CaughtUp,
 }
 
-/// The changes in a queue.
+/// The event stream of a queue's level.
 #[derive(Debug)]
 pub(crate) struct TaskEventStream {
     level: Priority,
@@ -25,8 +25,8 @@ pub(crate) struct TaskEventStream {
 }
 
 impl GatewayService {
-    /// Opens the changes of a level of a queue: behind a place, or, without one, from what stands
-    /// now or from the next change on.
+    /// Opens the event stream of a queue's level: behind a position; without one, from the current
+    /// entries or from the next change on.
     pub(crate) async fn events(
         &self,
         queue: &QueueName,
@@ -49,8 +49,7 @@ impl GatewayService {
 }
 
 impl TaskEventStream {
-    /// The next one, and how far that is; `None` when there are no more, because the topic cannot
-    /// be followed any longer.
+    /// The next event and its position; `None` when the topic cannot be followed any more.
     pub(crate) async fn next(&mut self) -> Option<Result<(TaskStreamEvent, String), ServiceError>> {
         let level = self.level;
         let name = |id: TaskId| TaskName { level, id };

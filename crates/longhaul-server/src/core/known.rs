@@ -1,8 +1,8 @@
-//! Which queues there are, as the admin API said last.
+//! The existing queues, as last reported by the admin API.
 //!
-//! Every request asks whether its queue exists, so that the answer is remembered, and asked for
-//! anew by one request at a time. While the admin API cannot be asked, what it said before goes on
-//! to count: tasks can be submitted as long as the broker takes them.
+//! Every request checks that its queue exists. The answer is cached, and refreshed by one request
+//! at a time. While the admin API is unavailable, the last answer stays valid: tasks can be
+//! submitted as long as the broker accepts them.
 
 use super::QueueName;
 use crate::clock::{self, Stopwatch};
@@ -10,28 +10,28 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// How long an answer counts without being asked for again.
+/// How long an answer is valid without a refresh.
 const FRESH_MAX: Duration = Duration::from_secs(60);
 
-/// The admin API is asked once in so long, at most, for queues that it has told of before.
+/// The minimum interval between queries for queues that the admin API has reported before.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// The most queues that are remembered of those that nobody can tell to exist.
+/// The most queues kept whose existence cannot be checked.
 const UNTOLD_MAX: usize = 10_000;
 
-/// What is known of the queues.
+/// The cached queues.
 #[derive(Debug, Default)]
 pub(super) struct KnownQueues {
     queues: RwLock<HashMap<QueueName, KnownQueue>>,
-    /// Held while the admin API is asked: when that was begun last.
+    /// Held during a query; contains the start of the last one.
     pub(super) asking: tokio::sync::Mutex<LastAdminQuery>,
 }
 
-/// When the admin API was asked last.
+/// The last query to the admin API.
 #[derive(Debug, Default)]
 pub(super) struct LastAdminQuery {
     at: Option<Stopwatch>,
-    /// It did not answer.
+    /// The query had no answer.
     failed: bool,
 }
 
@@ -42,9 +42,10 @@ struct KnownQueue {
 }
 
 impl LastAdminQuery {
-    /// Whether it is to be asked by somebody who came at this time, for a queue that it has told of
-    /// before or not; notes that it is, if so. Who came before it was asked last has that answer:
-    /// so one that was made elsewhere is found at once, and many who ask at the same time ask once.
+    /// Whether a request that came at this time should query the admin API; `is_told` if the API
+    /// has reported its queue before. If so, records the query. A request that came before the last
+    /// query uses that answer. So a queue created elsewhere is found at once, and concurrent
+    /// requests send one query.
     pub(super) fn may_ask(&mut self, came: Stopwatch, is_told: bool) -> bool {
         let rests = |at: Stopwatch| is_told && at.read() < ASK_EVERY;
         let may = self.at.is_none_or(|at| at.read() > came.read() && !rests(at));
@@ -54,31 +55,31 @@ impl LastAdminQuery {
         may
     }
 
-    /// It did not answer.
+    /// Records that the query had no answer.
     pub(super) const fn fail(&mut self) {
         self.failed = true;
     }
 
-    /// Whether it answered when it was asked last.
+    /// Whether the last query had no answer.
     pub(super) const fn has_failed(&self) -> bool {
         self.failed
     }
 }
 
 impl KnownQueues {
-    /// Whether a queue has levels, if that was told lately.
+    /// Whether a queue has levels, if a recent answer exists.
     pub(super) fn fresh(&self, queue: &QueueName) -> Option<bool> {
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
         queues.get(queue).filter(|seen| seen.at.read() < FRESH_MAX).map(|seen| seen.has_levels)
     }
 
-    /// Whether a queue has levels, as was told last.
+    /// Whether a queue has levels, by the last answer.
     pub(super) fn last(&self, queue: &QueueName) -> Option<bool> {
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
         queues.get(queue).map(|seen| seen.has_levels)
     }
 
-    /// These queues there are, and no others.
+    /// Replaces the cached queues by these.
     pub(super) fn told(&self, all: impl IntoIterator<Item = (QueueName, bool)>) {
         let at = clock::stopwatch();
         let seen = |(queue, has_levels)| (queue, KnownQueue { at, has_levels });
@@ -86,7 +87,7 @@ impl KnownQueues {
         *self.queues.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
-    /// Nobody can tell whether this queue exists: it is taken to, with levels.
+    /// Adds a queue whose existence cannot be checked: it is assumed to exist, with levels.
     pub(super) fn untold(&self, queue: &QueueName) {
         let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
         if queues.len() >= UNTOLD_MAX {
@@ -96,7 +97,8 @@ impl KnownQueues {
         queues.insert(queue.clone(), KnownQueue { at, has_levels: true });
     }
 
-    /// A queue was made, changed or deleted: the next who asks for it asks the admin API.
+    /// Forgets a queue that was created, changed or deleted: the next request queries the admin
+    /// API.
     pub(super) async fn forget(&self, queue: &QueueName) {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(queue);
         *self.asking.lock().await = LastAdminQuery::default();

@@ -1,5 +1,4 @@
-//! Leases: granted, kept alive, reported on, found; and what a gateway does about them though
-//! nobody asks.
+//! Leases: grants, keep-alives, reports, lookups, and the background care for leases.
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
@@ -11,21 +10,21 @@ use longhaul::ops::SetupTopicsError;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often a gateway looks which queues there are.
+/// How often the gateway lists the existing queues.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Whoever asks first waits so long until the queue's ledger is read.
+/// How long the first request for a lease waits until the queue's ledger is read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// An action upon a task is stored when its queue is opened here; its answer waits no longer than
-/// this for that.
+/// How long the answer to an operator action waits until its queue is open here; the action itself
+/// is already stored.
 const SEE_TO_MAX: Duration = Duration::from_millis(250);
 
-/// Who reports, as the log names it.
+/// The reporting worker, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reporter<'a> {
     pub(crate) queue: &'a QueueName,
-    /// The worker, where it says so.
+    /// The worker's name, if the report has it.
     pub(crate) worker: Option<&'a str>,
 }
 
@@ -41,7 +40,7 @@ impl GatewayService {
             loop {
                 let desk = self.desk(queue).await?;
                 desk.ready().await;
-                // The settings that stand on the ledger were others: with those it opens once more.
+                // The settings on the ledger were different: the desk is opened again with those.
                 if !desk.has_ended() {
                     return Ok(desk);
                 }
@@ -51,7 +50,8 @@ impl GatewayService {
         ready.unwrap_or_else(|_| Err(ServiceError::NotConnected(queue.clone())))
     }
 
-    /// Leases tasks of a queue; an empty list when none came in time, or the gateway drains.
+    /// Leases tasks of a queue; returns an empty list when none came in time, or the gateway
+    /// drains.
     pub(crate) async fn lease(
         &self,
         queue: &QueueName,
@@ -82,7 +82,7 @@ impl GatewayService {
         Ok(granted)
     }
 
-    /// Notes that whoever holds a lease is alive, and what it has to say.
+    /// Records that a lease's holder is alive, with its report.
     pub(crate) async fn keep_alive(
         &self,
         by: Reporter<'_>,
@@ -94,7 +94,7 @@ impl GatewayService {
         kept.map_err(|error| by.rejected(token, error))
     }
 
-    /// Ends a lease. What its holder has left to say goes before.
+    /// Ends a lease, after its holder's last report.
     pub(crate) async fn end_lease(
         &self,
         by: Reporter<'_>,
@@ -104,8 +104,7 @@ impl GatewayService {
     ) -> Result<(), ServiceError> {
         let desk = self.ready_desk(by.queue).await?;
         if last != KeepAlive::default() {
-            // An end that is told once more finds a lease that is over: what the log says of the
-            // end is the answer then.
+            // A repeated end finds the lease over: then the log has the answer.
             match desk.keep_alive(token, last).await {
                 Ok(_)
                 | Err(
@@ -130,7 +129,7 @@ impl GatewayService {
         Ok(())
     }
 
-    /// The lease that runs a task now; `None` if none does.
+    /// The lease that runs a task now; `None` if there is none.
     pub(crate) async fn lease_of(
         &self,
         queue: &QueueName,
@@ -139,8 +138,8 @@ impl GatewayService {
         Ok(self.ready_desk(queue).await?.find(&task.id).await?)
     }
 
-    /// Has the leases of all queues looked after that there are, and remembers which other gateways
-    /// do so, until the gateway ends.
+    /// Looks after the leases of all existing queues, and records other gateways, until the gateway
+    /// ends.
     pub(crate) async fn look_after_leases(&self, end: CancellationToken) {
         let mut every = tokio::time::interval(LOOK_EVERY);
         while end.run_until_cancelled(every.tick()).await.is_some() {
@@ -162,15 +161,15 @@ impl GatewayService {
             self.see_to(&queue).await;
         }
         if let Some(queue) = &self.dialect_queue {
-            // It is open from now on.
+            // The queue's view stays open from now on.
             self.workers(queue, Priority::Normal).await.ok();
         }
         let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
         self.peers.note(&seen.flatten().collect::<Vec<_>>());
     }
 
-    /// Has a queue looked after here, if it is not yet: what was asked of its tasks is done though
-    /// nobody asks for leases.
+    /// Opens a queue here if it is not open, so that operator actions on its tasks are processed
+    /// without requests for leases.
     pub(super) async fn see_to(&self, queue: &QueueName) {
         if !self.desks.has(queue)
             && let Err(error) = self.desk(queue).await
@@ -179,14 +178,14 @@ impl GatewayService {
         }
     }
 
-    /// The same without waiting for long: a queue that is being opened is opened all the same.
+    /// As `see_to`, with a short wait: opening continues in the background.
     pub(super) async fn see_to_soon(&self, queue: &QueueName) {
         if tokio::time::timeout(SEE_TO_MAX, self.see_to(queue)).await.is_err() {
             tracing::debug!(%queue, "the queue is still being opened here");
         }
     }
 
-    /// The gateway leaves all queues in order.
+    /// Drains all queues.
     pub(crate) async fn leave_leases(&self, deadline: Duration) {
         self.desks.drain(deadline).await;
     }
@@ -209,7 +208,7 @@ impl Reporter<'_> {
     }
 }
 
-/// Why a report has no effect, in a word that does not change.
+/// Why a report has no effect, as a stable code.
 pub(crate) const fn reason(error: &ReportError) -> &'static str {
     match error {
         ReportError::NotFound => "task_not_found",
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
     use crate::testing::TestGateway;
 
-    /// An action was answered when the queue was open here, however long that took.
+    /// The answer to an action must not wait until the queue is open.
     #[test]
     fn a_queue_that_opens_slowly_delays_nobody_for_long() {
         let bench = TestGateway::new();

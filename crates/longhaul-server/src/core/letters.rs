@@ -1,4 +1,4 @@
-//! Dead letters: listed, shown, replayed, purged.
+//! Lists, shows, replays and purges dead letters.
 
 use super::actions::ActionOrigin;
 use super::{GatewayService, QueueName, ServiceError, TaskName};
@@ -16,7 +16,7 @@ impl GatewayService {
         Ok(self.acting(name).queue(self.topic(queue)).dead_letters()?)
     }
 
-    /// Some of the dead letters of a queue.
+    /// A page of a queue's dead letters.
     pub(crate) async fn dead_letters(
         &self,
         queue: &QueueName,
@@ -59,7 +59,7 @@ impl GatewayService {
         Ok(replayed)
     }
 
-    /// Replays all dead letters that a filter takes, and says what became of each, up to so many.
+    /// Replays dead letters that match a filter, up to a limit, and returns the result of each.
     pub(crate) async fn replay_all(
         &self,
         queue: &QueueName,
@@ -73,7 +73,7 @@ impl GatewayService {
         Ok(replayed.try_collect().await?)
     }
 
-    /// Marks the dead letter of a task as handled, and says whether there was one.
+    /// Marks the dead letter of a task as handled, and returns whether there was one.
     pub(crate) async fn purge_letter(
         &self,
         queue: &QueueName,
@@ -84,7 +84,7 @@ impl GatewayService {
         Ok(letters.purge_one(&self.task_ref(queue, name), said.reason).await?)
     }
 
-    /// Marks all dead letters that a filter takes as handled, and says how many that were.
+    /// Marks all dead letters that match a filter as handled, and returns their number.
     pub(crate) async fn purge_letters(
         &self,
         queue: &QueueName,

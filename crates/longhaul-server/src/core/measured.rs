@@ -1,17 +1,17 @@
-//! Counts the tasks of queues for the metrics.
+//! Counts the tasks of queues for metrics.
 
 use super::{GatewayService, QueueName, ServiceError};
 use longhaul::Priority;
 use longhaul::ops::TaskView;
 use std::time::Duration;
 
-/// How long a reader of the metrics waits for the counts. A view that is read for the first time
-/// may take longer, and is read on for the next reader.
+/// How long a scrape waits for the counts. The first read of a view may take longer; it continues
+/// for the next scrape.
 const COUNT_TIME: Duration = Duration::from_secs(5);
 
 impl GatewayService {
-    /// Sets the gauges of the queues that are to be measured. One that cannot be counted keeps the
-    /// values that it had, because an autoscaler must not take silence for an empty queue.
+    /// Sets the gauges of the measured queues. A queue that cannot be counted keeps its last
+    /// values, because an autoscaler must not take an error for an empty queue.
     pub(crate) async fn measure(&self) {
         let counted = self.measured.iter().map(|queue| async move {
             match tokio::time::timeout(COUNT_TIME, self.measure_queue(queue)).await {

@@ -1,4 +1,4 @@
-//! What can be done to queues and tasks, apart from HTTP: functions on a [`GatewayService`], one file per
+//! Operations on queues and tasks, independent of HTTP: methods of [`GatewayService`], one file per
 //! resource.
 
 mod actions;
@@ -39,11 +39,11 @@ use peers::Peers;
 pub(crate) use reserved::Reserved;
 use views::TaskViews;
 
-/// What the routes call.
+/// The service that the routes call.
 #[derive(Debug)]
 pub(crate) struct GatewayService {
     client: Client,
-    /// What stands before the names of queues in those of their topics.
+    /// The prefix of queue names in topic names.
     prefix: String,
     views: TaskViews,
     known: KnownQueues,
@@ -51,14 +51,14 @@ pub(crate) struct GatewayService {
     peers: Peers,
     /// Idempotency keys of dialects whose first request is in progress here.
     pub(crate) reserved: Reserved,
-    /// The queue of the dialects, where there are any.
+    /// The queue of the dialects, if any are enabled.
     dialect_queue: Option<QueueName>,
-    /// The dialects have priorities.
+    /// The dialects use priorities.
     dialect_levels: bool,
     create_queues: bool,
-    /// The queues that are counted for the metrics.
+    /// The queues counted for metrics.
     measured: Vec<QueueName>,
-    /// Held while a queue is made because somebody uses it.
+    /// Held while a queue is created on its first use.
     making: tokio::sync::Mutex<()>,
 }
 
@@ -94,7 +94,7 @@ impl GatewayService {
         topic
     }
 
-    /// The task topic of a level of a queue.
+    /// The task topic of a queue's level.
     fn level_topic(&self, queue: &QueueName, level: Priority) -> String {
         let mut topic = self.topic(queue);
         topic.push_str(match level {
@@ -116,12 +116,12 @@ impl GatewayService {
             .ok_or_else(|| ServiceError::Unfit("no dialect is served".to_owned()))
     }
 
-    /// Another gateway, where this one cannot help: the one that was alive last.
+    /// Another gateway for requests that this one cannot serve: the one last seen alive.
     pub(crate) fn peer(&self) -> Option<String> {
         self.peers.latest()
     }
 
-    /// The client, acting for a caller who has a name.
+    /// The client, with the caller's name as its operator.
     fn acting(&self, name: Option<&str>) -> Client {
         let client = self.client.clone();
         match name {

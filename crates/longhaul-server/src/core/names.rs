@@ -1,28 +1,28 @@
-//! Names of queues and tasks, and the topics that they stand for.
+//! Names of queues and tasks, and their topics.
 
 use longhaul::{Priority, TaskId, TaskRef};
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name of a queue.
+/// The maximum length of a queue's name.
 const BYTES_MAX: usize = 128;
 
-/// Endings that belong to topics beside a task topic.
+/// Suffixes of topics that belong to a task topic.
 const COMPANIONS: [&str; 6] = ["-metadata", "-ledger", "-register", "-DLQ", "-high", "-low"];
 
 /// The name of a queue: a task topic in the gateway's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct QueueName(String);
 
-/// A text is no name of a queue.
+/// The text is not the name of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueNameError {
-    /// It has another form.
+    /// It is malformed.
     #[error(
         "the name of a queue has 1 to {BYTES_MAX} characters of `-`, `_`, digits and letters; this one has {0}"
     )]
     Form(String),
-    /// Topics with such names belong to another queue.
+    /// A topic of this name belongs to another queue.
     #[error("a queue's name does not end with `{0}`, as the topics do that belong to a queue")]
     Companion(&'static str),
 }
@@ -57,15 +57,15 @@ impl fmt::Display for QueueName {
     }
 }
 
-/// The name of a task in its queue: its id, behind the level of the queue that it was submitted to
-/// unless that is the normal one, such as `high~12:0:-1`.
+/// The name of a task in its queue: its id, prefixed by its priority level unless that is normal,
+/// such as `high~12:0:-1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskName {
     pub(crate) level: Priority,
     pub(crate) id: TaskId,
 }
 
-/// A text is no name of a task.
+/// The text is not the name of a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is not the id of a task; ids are such as `12:0:-1`, or `high~12:0:-1` for a task with a priority",
@@ -74,7 +74,7 @@ pub(crate) struct TaskName {
 pub(crate) struct TaskNameError(String);
 
 impl TaskName {
-    /// What a reference of the library is called in its queue.
+    /// The name of a library reference in its queue.
     pub(crate) fn of(task: &TaskRef) -> Self {
         let level = if task.topic.ends_with("-high") {
             Priority::High

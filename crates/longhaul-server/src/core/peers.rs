@@ -1,10 +1,10 @@
-//! Other gateways of the same queue, as their heartbeats were last seen.
+//! Other gateways of the same queue, by their heartbeats.
 
 use super::desks::LABEL;
 use longhaul::ops::WorkerInfo;
 use std::sync::{Mutex, PoisonError};
 
-/// The URLs that were seen, the one that was alive last first.
+/// The URLs of gateways, the one last alive first.
 #[derive(Debug)]
 pub(super) struct Peers {
     own: Option<String>,
@@ -16,8 +16,8 @@ impl Peers {
         Self { own, seen: Mutex::default() }
     }
 
-    /// These workers are there. Without other gateways among them those that were seen before stay:
-    /// they are all that is known.
+    /// Records the gateways among these workers. Without other gateways among them the previous
+    /// ones are kept: no better is known.
     pub(super) fn note(&self, workers: &[WorkerInfo]) {
         let gateway = |worker: &WorkerInfo| {
             let url = worker.identity.as_ref()?.label.strip_prefix(LABEL)?;
@@ -33,7 +33,7 @@ impl Peers {
         }
     }
 
-    /// The one that was alive last.
+    /// The gateway last alive.
     pub(super) fn latest(&self) -> Option<String> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }

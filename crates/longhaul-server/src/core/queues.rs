@@ -1,4 +1,4 @@
-//! Queues: made, listed, changed and emptied.
+//! Creates, lists, changes and purges queues.
 
 use super::actions::ActionOrigin;
 use super::known::LastAdminQuery;
@@ -13,28 +13,26 @@ use longhaul::{Priority, WatchError};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// How long somebody waits for the admin API to tell once more of a queue that it has told of
-/// before.
+/// How long a request waits for the admin API about a queue that it has reported before.
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// How a queue is to be made.
+/// The options of a new queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Creation {
-    /// `None` leaves an existing queue as it is, and makes a new one without partitions.
+    /// `None` keeps an existing queue as it is, and creates a new one unpartitioned.
     pub(crate) partitions: Option<u32>,
-    /// With topics for tasks of high and of low priority.
+    /// With topics for tasks of high and low priority.
     pub(crate) levels: bool,
     /// How long a finished task stays in the ledger.
     pub(crate) ledger_retention: Option<Duration>,
-    /// Settings for a queue that has none yet.
+    /// Settings for a queue without any.
     pub(crate) settings: Option<QueueSettings>,
 }
 
 impl GatewayService {
-    /// Refuses a queue that does not exist, as far as that can be known: by the admin API. Brokers
-    /// make topics when they are first used, so that a misspelt name would be a queue that nobody
-    /// works on. Returns whether the queue has topics for priorities; where nobody can tell, they
-    /// come into being when they are first used.
+    /// Refuses a queue that does not exist, if the admin API can tell. Brokers create topics on
+    /// first use, so a misspelt name would become a queue without workers. Returns whether the
+    /// queue has topics for priorities; if unknown, they are created on first use.
     pub(crate) async fn check_queue(&self, queue: &QueueName) -> Result<bool, ServiceError> {
         if let Some(has_levels) = self.known.fresh(queue) {
             return Ok(has_levels);
@@ -42,11 +40,11 @@ impl GatewayService {
         let (came, last) = (clock::stopwatch(), self.known.last(queue));
         let mut asked = match (last, self.known.asking.try_lock()) {
             (_, Ok(asked)) => asked,
-            // Somebody asks just now: what was told last will do.
+            // Another request is asking: the last answer will do.
             (Some(has_levels), Err(_)) => return Ok(has_levels),
             (None, Err(_)) => self.known.asking.lock().await,
         };
-        // Somebody else may have asked meanwhile.
+        // Another request may have asked meanwhile.
         if let Some(has_levels) = self.known.fresh(queue) {
             return Ok(has_levels);
         }
@@ -72,14 +70,14 @@ impl GatewayService {
         drop(asked);
         match self.known.last(queue) {
             Some(has_levels) => Ok(has_levels),
-            // Who came while it was asked in vain knows as little as who has asked.
+            // After a failed query, concurrent requests know as little as the one that made it.
             None if has_failed => Err(ServiceError::Untold(queue.clone())),
             None => self.make_for_use(queue).await,
         }
     }
 
-    /// Makes a queue that does not exist and is used, where the gateway is told to make such, or
-    /// serves a dialect on it; returns whether it has topics for priorities.
+    /// Creates a queue on its use, if the gateway is configured to, or serves a dialect on it.
+    /// Returns whether the queue has topics for priorities.
     async fn make_for_use(&self, queue: &QueueName) -> Result<bool, ServiceError> {
         let levels = if self.create_queues {
             true
@@ -89,19 +87,18 @@ impl GatewayService {
             return Err(ServiceError::NoQueue(queue.clone()));
         };
         let _making = self.making.lock().await;
-        // Somebody else may have made it meanwhile.
+        // Another request may have created it meanwhile.
         if let Some(has_levels) = self.known.last(queue) {
             return Ok(has_levels);
         }
         self.create_queue(queue, Creation { levels, ..Creation::default() }).await?;
-        // It has been made, and who asks next looks again if it cannot be seen now.
+        // The queue is created. If it is not visible yet, the next request looks again.
         drop(self.queues().await);
         Ok(levels)
     }
 
-    /// The same for what would wait for a queue, or leave something behind for one, that does not
-    /// exist: a gateway that does not know the admin API takes any queue to exist, and asks the
-    /// broker here.
+    /// As `check_queue`, for operations that would wait for the queue or leave something behind for
+    /// it. Without the admin API, `check_queue` accepts any queue, so this asks the broker.
     pub(super) async fn check_there(&self, queue: &QueueName) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
         let found = self.client.queue(self.topic(queue)).exists().await;
@@ -111,8 +108,7 @@ impl GatewayService {
         Err(ServiceError::NoQueue(queue.clone()))
     }
 
-    /// The same for a level of a queue: one without topics has no tasks, and a look at it would
-    /// make the topics.
+    /// Refuses a level without topics: it has no tasks, and reading it would create the topics.
     pub(super) async fn check_level(
         &self,
         queue: &QueueName,
@@ -124,8 +120,8 @@ impl GatewayService {
         Err(ServiceError::NoLevels(queue.clone()))
     }
 
-    /// The same for a task: there is none on a level without topics. Those may have been made
-    /// elsewhere since it was told, so that it is asked once more.
+    /// Refuses a task on a level without topics. Another program may have created them since the
+    /// last answer, so this asks once more.
     pub(super) async fn check_task(
         &self,
         queue: &QueueName,
@@ -161,7 +157,7 @@ impl GatewayService {
         Ok(queues)
     }
 
-    /// Makes a queue, or puts right what is wrong with its topics; returns what was done.
+    /// Creates a queue, or corrects its topics; returns the steps made.
     pub(crate) async fn create_queue(
         &self,
         queue: &QueueName,
@@ -177,7 +173,7 @@ impl GatewayService {
         } else {
             self.client.queue(&topic).setup_topics(settings).await?
         };
-        // Whether it has levels may have been so before.
+        // The cached answer about levels may be outdated.
         self.known.forget(queue).await;
         let mut steps: Vec<_> = report.steps.iter().map(ToString::to_string).collect();
         if let Some(settings) = creation.settings
@@ -191,7 +187,7 @@ impl GatewayService {
         Ok(steps)
     }
 
-    /// Writes the settings of a queue that has none; returns whether it had none.
+    /// Writes the settings of a queue without any; returns whether it had none.
     pub(crate) async fn write_first_settings(
         &self,
         queue: &QueueName,
@@ -205,7 +201,7 @@ impl GatewayService {
         }
     }
 
-    /// Deletes a queue: all its topics, with everything in them.
+    /// Deletes a queue: all its topics with their content.
     pub(crate) async fn delete_queue(
         &self,
         queue: &QueueName,
@@ -233,7 +229,7 @@ impl GatewayService {
         Ok(self.client.queue(self.topic(queue)).settings().await?)
     }
 
-    /// Changes the settings of a queue, if they have this version.
+    /// Changes the settings of a queue if they have this version.
     pub(crate) async fn update_settings(
         &self,
         queue: &QueueName,
@@ -244,7 +240,7 @@ impl GatewayService {
         Ok(self.client.queue(self.topic(queue)).update(expected_version, change).await?)
     }
 
-    /// From now on no task of the queue begins, or all may again.
+    /// Pauses or resumes a queue.
     pub(crate) async fn set_paused(
         &self,
         queue: &QueueName,
@@ -259,8 +255,8 @@ impl GatewayService {
         Ok(version)
     }
 
-    /// Deletes all tasks of a queue that a filter takes and that are not over; returns how many
-    /// were, and how many could not be.
+    /// Deletes all unfinished tasks that match a filter; returns how many were deleted, and how
+    /// many could not be.
     pub(crate) async fn purge(
         &self,
         queue: &QueueName,

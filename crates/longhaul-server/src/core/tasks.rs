@@ -1,4 +1,4 @@
-//! Looks at tasks.
+//! Reads tasks.
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
@@ -10,13 +10,13 @@ use longhaul::{Priority, TaskId, TaskMetadata, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is known of a task.
+/// The state of a task.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskSnapshot {
     pub(crate) name: TaskName,
-    /// `None` for a task that was submitted a moment ago, and that no topic tells of but its own.
+    /// `None` for a task submitted a moment ago, which only the task topic has.
     pub(crate) info: Option<TaskInfo>,
-    /// What its worker has said of it.
+    /// Its metadata entry.
     pub(crate) shown: Option<TaskMetadata>,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct TaskSnapshot {
 #[derive(Clone, Debug)]
 pub(crate) struct StoredPayload {
     pub(crate) bytes: Bytes,
-    /// Unknown where only the metadata topic has it.
+    /// `None` if only the metadata topic has the payload.
     pub(crate) properties: Option<BTreeMap<String, String>>,
 }
 
 impl GatewayService {
-    /// Asks the view of a level of a queue.
+    /// Queries the view of a queue's level.
     pub(super) async fn ask<T>(
         &self,
         queue: &QueueName,
@@ -45,7 +45,7 @@ impl GatewayService {
         Ok(asked?)
     }
 
-    /// What is known of a task.
+    /// The state of a task.
     pub(crate) async fn task(
         &self,
         queue: &QueueName,
@@ -64,7 +64,7 @@ impl GatewayService {
         Ok(TaskSnapshot { name, info, shown })
     }
 
-    /// Some of the tasks of a level of a queue, and what the next page comes after.
+    /// A page of tasks of a queue's level, and the start of the next page.
     pub(crate) async fn list(
         &self,
         queue: &QueueName,
@@ -82,7 +82,7 @@ impl GatewayService {
         Ok((page.tasks.into_iter().map(task).collect(), next))
     }
 
-    /// The newest tasks of a level of a queue, and what the next page comes before.
+    /// A page of the newest tasks of a queue's level, and the start of the next page.
     pub(crate) async fn newest(
         &self,
         queue: &QueueName,
@@ -99,7 +99,7 @@ impl GatewayService {
         Ok((tasks, page.next.into_iter().map(name).collect()))
     }
 
-    /// How a level of a queue fared.
+    /// Throughput and latencies of a queue's level.
     pub(crate) async fn series(
         &self,
         queue: &QueueName,
@@ -110,7 +110,7 @@ impl GatewayService {
         self.ask(queue, level, |view| view.series(step, steps)).await
     }
 
-    /// How many tasks there are.
+    /// The numbers of tasks.
     pub(crate) async fn counts(
         &self,
         queue: &QueueName,
@@ -128,7 +128,7 @@ impl GatewayService {
         self.ask(queue, level, TaskView::workers).await
     }
 
-    /// What happened to a task.
+    /// The history of a task.
     pub(crate) async fn history(
         &self,
         queue: &QueueName,
@@ -145,7 +145,7 @@ impl GatewayService {
         Ok(history)
     }
 
-    /// Why a task does not run, or who runs it.
+    /// Why a task does not run, or the worker that runs it.
     pub(crate) async fn why(&self, queue: &QueueName, name: TaskName) -> Result<Why, ServiceError> {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
@@ -154,7 +154,7 @@ impl GatewayService {
         why.ok_or(ServiceError::NoTask(name))
     }
 
-    /// Waits for the end of a task; `None` if it is not over in time.
+    /// Waits for the end of a task; `None` if the time is over first.
     pub(crate) async fn wait(
         &self,
         queue: &QueueName,
@@ -173,7 +173,7 @@ impl GatewayService {
         Ok(Some(TaskSnapshot { name, info: None, shown: Some(shown) }))
     }
 
-    /// The result of a task that has one.
+    /// The result of a completed task.
     pub(crate) async fn result(
         &self,
         queue: &QueueName,
@@ -182,7 +182,7 @@ impl GatewayService {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         let Some(shown) = self.client.get(&task).await? else {
-            // It may wait for a worker, or be gone.
+            // The task may wait for a worker, or be gone.
             let known = self.ask(queue, name.level, |view| view.get(name.id)).await?;
             let over = known.as_ref().is_some_and(|info| info.status.is_terminal());
             let exists = known.is_some()
@@ -205,7 +205,7 @@ impl GatewayService {
         Ok(shown.result.unwrap_or_default())
     }
 
-    /// The payload of a task: from its message, or, if that is gone, as its worker has shown it.
+    /// The payload of a task: from its message or, if that is gone, from the metadata entry.
     pub(crate) async fn payload(
         &self,
         queue: &QueueName,
@@ -230,11 +230,11 @@ impl GatewayService {
 }
 
 impl TaskSnapshot {
-    /// Where it stands.
+    /// The status of the task.
     pub(crate) fn status(&self) -> TaskStatus {
         let shown = |it| TaskStatus::of_entry(it).unwrap_or(TaskStatus::Running);
         match (&self.info, self.shown.as_ref().map(shown)) {
-            // The end may be shown before the view has read it.
+            // The metadata entry may show the end before the view has read it.
             (Some(info), Some(shown)) if shown.is_terminal() && !info.status.is_terminal() => shown,
             (Some(info), _) => info.status,
             (None, shown) => shown.unwrap_or(TaskStatus::Ready),

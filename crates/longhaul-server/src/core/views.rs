@@ -1,5 +1,5 @@
-//! Views of all tasks of a queue, opened when somebody asks, kept up to date while they are asked,
-//! and closed when nobody has asked for a while.
+//! Views of queues' tasks: opened on first use, kept up to date while used, and closed after some
+//! idle time.
 
 use crate::clock::{self, Stopwatch};
 use futures::future::{BoxFuture, FutureExt, Shared};
@@ -11,11 +11,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// The most views that are open: beyond that the one makes room that nobody has asked for the
-/// longest time.
+/// The most open views; beyond that the one unused for longest is closed.
 const OPEN_MAX: usize = 256;
 
-/// A view that nobody has asked for so long is closed.
+/// The idle time after which a view is closed.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
 type ViewOpening = Shared<BoxFuture<'static, Result<TaskView, TaskViewError>>>;
@@ -43,8 +42,8 @@ impl TaskViews {
         Self { client, open: Mutex::default(), tasks: TaskTracker::new() }
     }
 
-    /// The view of a task topic. The first one who asks waits until it has been read; if he gives
-    /// up, it is read on for the next one.
+    /// The view of a task topic. The first caller waits until it is read; if that caller gives up,
+    /// reading continues for the next one.
     pub(super) async fn of(&self, topic: &str) -> Result<TaskView, TaskViewError> {
         let opening = self.opening(topic);
         let view = opening.clone().await;
@@ -54,12 +53,12 @@ impl TaskViews {
         view
     }
 
-    /// A view that cannot be asked any more is opened again by the next one who asks.
+    /// Closes a view that does not work any more; the next caller opens it again.
     pub(super) fn close(&self, topic: &str) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 
-    /// Those that are open.
+    /// The open views.
     pub(super) fn open(&self) -> Vec<TaskView> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.values().filter_map(|slot| slot.opening.peek()?.as_ref().ok().cloned()).collect()

@@ -1,4 +1,4 @@
-//! Drains workers, for somebody and for a reason.
+//! Drains workers on behalf of a caller.
 
 use super::{ActionOrigin, GatewayService, QueueName, ServiceError};
 use longhaul::WorkerIdentity;
@@ -6,7 +6,7 @@ use longhaul::ops::DrainError;
 use std::sync::Arc;
 
 impl GatewayService {
-    /// Has a worker drain, wherever it runs; returns who that is.
+    /// Drains a worker, wherever it runs; returns its identity.
     pub(crate) async fn drain_worker(
         &self,
         queue: &QueueName,

@@ -1,5 +1,5 @@
-//! Whether a report is that of the lease which holds a task. These dialects name a lease by the
-//! worker and by a number that grows; our lease is found by them.
+//! Whether a report is from the lease that holds a task. The dialects name a lease by its worker
+//! and an increasing number; this finds the gateway's lease for them.
 
 use crate::core::{GatewayService, QueueName, Reporter, ServiceError, TaskName, TaskSnapshot};
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseToken, ReportError};
@@ -7,24 +7,25 @@ use longhaul::ops::TaskStatus;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A gateway that has not read of a lease yet, which another one has granted, looks again so often,
-/// and so soon.
+/// How often, and after which pause, a gateway looks again for a lease granted by another gateway
+/// that it has not read yet.
 const LOOKS_MAX: u32 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How a lease stands.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DialectLeaseStatus {
     /// It holds the task.
     Yes(LeaseToken),
-    /// The task is done, by whomever.
+    /// The task is done, by any worker.
     Done,
-    /// It does not, for this reason.
+    /// It does not hold the task, for this reason.
     No(&'static str),
 }
 
-/// Ends the lease of a worker, if it holds the task; says how it stands otherwise. What is not
-/// known to count is told once more: a lease that has just expired is known as such a moment later.
+/// Ends the lease of a worker if it holds the task; otherwise returns its state. A report that may
+/// not count is made once more, since a lease that has just expired is known as expired a moment
+/// later.
 pub(super) async fn settle(
     service: &GatewayService,
     by: (&QueueName, &str),
@@ -45,8 +46,7 @@ pub(super) async fn settle(
     }
 }
 
-/// How the lease of a worker stands. Without a number the current one is meant, if it is the
-/// worker's.
+/// The state of a worker's lease. Without a number, the worker's current lease is meant.
 async fn held(
     service: &GatewayService,
     queue: &QueueName,
@@ -63,7 +63,7 @@ async fn held(
     Ok(DialectLeaseStatus::No("stale_lease_id"))
 }
 
-/// `None` when this gateway has not read as far as that lease.
+/// `None` when this gateway has not read that lease yet.
 async fn look(
     service: &GatewayService,
     queue: &QueueName,
@@ -101,8 +101,8 @@ async fn look(
     })
 }
 
-/// Whether the last lease of a task was ended by a report, or from outside, and not by its silence:
-/// then nobody owns it, as in document 001.
+/// Whether the last lease of a task ended by a report or an operator, not by silence: then nobody
+/// owns it, as in document 001.
 fn was_ended(task: &TaskSnapshot) -> bool {
     let attempts = task.info.as_ref().map(|info| info.attempts);
     let Some(shown) = task.shown.as_ref().filter(|it| Some(it.attempts) == attempts) else {

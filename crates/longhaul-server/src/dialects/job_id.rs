@@ -1,9 +1,9 @@
-//! A job's id in document 001 is a UUID. Ours says which task it is, so that any gateway reads it,
+//! The job ids of document 001 are UUIDs. These encode the task, so that any gateway decodes them
 //! without a table of ids.
 //!
-//! It is a UUID of version 8, whose 122 free bits hold, from the highest: the ledger (48 bits), the
-//! place in a batch and one more (12, zero outside of batches), the entry (40), the partition and
-//! one more (20), the level of the queue (2). What does not fit has no such id.
+//! The id is a UUID of version 8. Its 122 free bits hold, from the highest: the ledger (48 bits),
+//! the batch index plus one (12; zero outside of batches), the entry (40), the partition plus one
+//! (20), and the level of the queue (2). A task whose numbers do not fit has no id.
 
 use crate::core::TaskName;
 use longhaul::{Priority, TaskId};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 const VERSION: u128 = 8;
 const VARIANT: u128 = 0b10;
 
-/// A number in so many bits; `None` if it does not fit.
+/// A number in this many bits; `None` if it does not fit.
 fn fitting(number: impl Into<u128>, bits: u32) -> Option<u128> {
     let number = number.into();
     (number >> bits == 0).then_some(number)
@@ -33,7 +33,7 @@ pub(super) fn job_id(TaskName { level, id }: TaskName) -> Option<Uuid> {
     Some(Uuid::from_u128(ledger << 80 | VERSION << 76 | batch << 64 | low))
 }
 
-/// The task of an id; `None` if it is that of no task.
+/// The task of an id; `None` if the id encodes none.
 pub(super) fn task_of(text: &str) -> Option<TaskName> {
     let id = Uuid::parse_str(text).ok()?.as_u128();
     let part = |from: u32, bits: u32| (id >> from) & ((1 << bits) - 1);

@@ -1,4 +1,4 @@
-//! Jobs as document 001 shows them.
+//! The jobs of document 001.
 
 use super::job_id::job_id;
 use super::{LEVELS, is_no_level};
@@ -10,19 +10,19 @@ use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The most jobs of a list.
+/// The most jobs in a list.
 pub(super) const JOBS_MAX: usize = 1_000;
 
-/// The longest payload in a list, in bytes: of a longer one this much is shown.
+/// The maximum payload in a list, in bytes; longer ones are cut.
 pub(super) const SHOWN_BYTES_MAX: usize = 64 * 1024;
 
-/// Payloads that are read at once.
+/// Payloads read concurrently.
 const READS_AT_ONCE: usize = 32;
 
-/// The property of a task that says how often it is tried.
+/// The property with a task's number of attempts.
 const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
 
-/// What is not over. These go before those that are, when there are more jobs than a list has.
+/// Unfinished states. They come first if there are more jobs than a list holds.
 const OPEN: [TaskStatus; 6] = [
     TaskStatus::Claimed,
     TaskStatus::Running,
@@ -32,7 +32,7 @@ const OPEN: [TaskStatus; 6] = [
     TaskStatus::Waiting,
 ];
 
-/// What will not be done any more.
+/// States of jobs that ended without completing.
 const DEAD: [TaskStatus; 3] = [TaskStatus::Failed, TaskStatus::Cancelled, TaskStatus::Expired];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,12 +44,12 @@ pub(super) enum JobState {
     Dead,
 }
 
-/// A job, with the fields of document 001. Times are in seconds since the epoch.
+/// A job with the fields of document 001. Times are in s since the epoch.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct JobBody {
     id: String,
     payload: String,
-    /// The payload is hidden from whoever asks, and empty here.
+    /// The payload is hidden from the caller, and empty here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
     state: JobState,
@@ -58,14 +58,14 @@ pub(super) struct JobBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_expires_at: Option<u64>,
     lease_id: u32,
-    /// Failed attempts that have ended, expired leases included.
+    /// Failed attempts, expired leases included.
     attempts: u32,
     max_tries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_available_at: Option<u64>,
 }
 
-/// Which jobs a list has.
+/// The jobs of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     All,
@@ -94,7 +94,7 @@ impl From<TaskStatus> for JobState {
 }
 
 impl JobBody {
-    /// The job of a lease that was just granted.
+    /// The job of a lease just granted.
     pub(super) fn of_lease(id: String, worker: String, lease: &Lease) -> Self {
         Self {
             id,
@@ -111,7 +111,7 @@ impl JobBody {
     }
 }
 
-/// The jobs of a queue, those first that are not over.
+/// The jobs of a queue, unfinished ones first.
 pub(super) async fn jobs(
     service: &GatewayService,
     queue: &QueueName,
@@ -146,7 +146,7 @@ pub(super) async fn jobs(
     Ok((jobs.map(|job| (job.id.clone(), job)).collect(), more))
 }
 
-/// A job with its payload; `None` if its id cannot be said.
+/// A job with its payload; `None` if its id does not fit.
 async fn job(
     service: &GatewayService,
     queue: &QueueName,
@@ -174,26 +174,25 @@ async fn job(
     }))
 }
 
-/// When a job is available, in s, while that is ahead: one whose lease has run out is so at once
-/// (1.20).
+/// When a job is available, in s, if that is in the future. A job whose lease has expired is
+/// available at once (1.20).
 fn available_at(info: &TaskInfo, status: TaskStatus) -> Option<u64> {
     due_ahead(info.due_ms, status).map(|due| due.div_ceil(1_000))
 }
 
-/// Before when a task does not begin, in ms, while that is ahead: one that may begin is due
-/// already.
+/// When a task is due, in ms, if that is in the future: a ready task is already due.
 pub(super) fn due_ahead(due_ms: Option<u64>, status: TaskStatus) -> Option<u64> {
     due_ms.filter(|_| status != TaskStatus::Ready)
 }
 
-/// How often a task with these properties is tried.
+/// The number of attempts of a task with these properties.
 pub(super) fn tries_of(properties: Option<&BTreeMap<String, String>>) -> u32 {
     let own = properties.and_then(|it| it.get(MAX_ATTEMPTS)?.parse().ok());
     own.unwrap_or(DIALECT_TRIES)
 }
 
-/// How many attempts of a task have failed: neither the one that runs nor the one that brought it
-/// to its end has.
+/// The number of failed attempts of a task: without a running one, and without the one that
+/// completed it.
 fn failed_attempts(info: &TaskInfo, status: TaskStatus) -> u32 {
     match JobState::from(status) {
         JobState::Leased | JobState::Done => info.attempts.saturating_sub(1),
@@ -201,7 +200,7 @@ fn failed_attempts(info: &TaskInfo, status: TaskStatus) -> u32 {
     }
 }
 
-/// The payload of a task as far as it is shown, and how often the task is tried.
+/// The payload of a task, cut for a list, and the task's number of attempts.
 async fn payload(
     service: &GatewayService,
     queue: &QueueName,
@@ -223,7 +222,7 @@ async fn payload(
 mod tests {
     use super::*;
 
-    /// A task that was due long ago had the time of that as the one of its next attempt.
+    /// A task that is already due has no time of its next attempt.
     #[test]
     fn only_what_waits_for_a_time_has_one() {
         for (status, is_ahead) in [

@@ -1,5 +1,5 @@
-//! Dialects: the routes, bodies and codes of other task queues, as thin adapters on the same
-//! service. Each is switched on by the configuration, and works on the one queue that it names.
+//! Dialects: routes, bodies and codes of other task queues, as thin adapters on the same service.
+//! The configuration enables each of them, and names the one queue that they use.
 
 mod held;
 mod job_id;
@@ -22,10 +22,10 @@ use longhaul::Priority;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The levels of a queue, in the order in which lists have them.
+/// The levels of a queue, in the order of lists.
 const LEVELS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
-/// The routes of the dialects that are switched on.
+/// The routes of the enabled dialects.
 pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {
     let has = |dialect| config.dialects.contains(&dialect);
     let mut routes = Vec::new();
@@ -55,8 +55,8 @@ fn queue<'a>(
     Ok(queue)
 }
 
-/// Reads JSON, whatever its content type is said to be, and fields that are not known left out:
-/// both as the servers do that callers were written for.
+/// Reads JSON whatever its content type, and ignores unknown fields, like the servers of these
+/// documents.
 fn read<T: DeserializeOwned>(body: &RawBody) -> Result<T, ProblemDetails> {
     let malformed = |error: serde_json::Error| {
         ProblemDetails::bad_request(
@@ -74,19 +74,19 @@ fn read<T: DeserializeOwned>(body: &RawBody) -> Result<T, ProblemDetails> {
     serde_json::from_value(value).map_err(malformed)
 }
 
-/// A field that must be there.
+/// A required field.
 fn given<T>(name: &str, value: Option<T>) -> Result<T, ProblemDetails> {
     value.ok_or_else(|| {
         ProblemDetails::bad_request("field_missing", format!("the field `{name}` is missing"))
     })
 }
 
-/// The same for a text that must not be empty.
+/// A required text that must not be empty.
 fn word(name: &str, text: Option<String>) -> Result<String, ProblemDetails> {
     given(name, text.filter(|text| !text.is_empty()))
 }
 
-/// An error in the codes of these documents: what cannot be used is 400 in them.
+/// Converts an error to the codes of these documents, which have 400 in place of 422.
 fn plain(error: impl Into<ProblemDetails>) -> ProblemDetails {
     let problem = error.into();
     if problem.status != StatusCode::UNPROCESSABLE_ENTITY {
@@ -95,7 +95,7 @@ fn plain(error: impl Into<ProblemDetails>) -> ProblemDetails {
     ProblemDetails { title: "Bad Request", status: StatusCode::BAD_REQUEST, ..problem }
 }
 
-/// A report that has no effect, by the reason that 001 logs.
+/// A report without effect, with the reason in the words of document 001.
 fn conflict(reason: &'static str, id: &str) -> ProblemDetails {
     let detail = format!(
         "the lease does not hold {id} (any more): {reason}; leave it alone, and ask for another one"
@@ -103,7 +103,7 @@ fn conflict(reason: &'static str, id: &str) -> ProblemDetails {
     ProblemDetails::new(StatusCode::CONFLICT, reason, detail)
 }
 
-/// Whether a queue has no such level, so that no task is on it.
+/// Whether the error means that the queue does not have this level, and so no tasks on it.
 const fn is_no_level(error: &ServiceError) -> bool {
     matches!(
         error,

@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Says how many jobs a list has at most, where it leaves some out.
+/// The header with the maximum length of a list, if the list is cut.
 const CAP_HEADER: HeaderName = HeaderName::from_static("longhaul-list-limit");
 
-/// A job whose id cannot be said is given back for so long.
+/// How long a job whose id does not fit is released for.
 const UNFIT_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Deserialize)]
@@ -67,7 +67,7 @@ async fn enqueue(
 ) -> Result<Response, ProblemDetails> {
     let queue = queue(&service, &caller)?;
     let key = idempotency_key(&headers)?.filter(|key| !key.is_empty()).map(str::to_owned);
-    // Dropped on every way out: a key that a malformed request names is free again.
+    // Dropped on every return: a key in a malformed request is free again.
     let _reserved = match &key {
         None => None,
         Some(key) => match service.reserved.reserve(key) {
@@ -162,7 +162,7 @@ async fn report(
     }
 }
 
-/// By the id that the other events of the job have, and by the one that its worker knows.
+/// Logs both the id in other events of the job and the id that its worker knows.
 fn note_rejected(
     queue: &QueueName,
     (task, uuid): (TaskName, &str),

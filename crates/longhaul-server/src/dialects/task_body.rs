@@ -1,4 +1,4 @@
-//! Tasks and statistics as document 002 shows them.
+//! The tasks and statistics of document 002.
 
 use super::jobs::{due_ahead, tries_of};
 use super::two::{CONTENT_TYPE, JSON};
@@ -19,7 +19,7 @@ pub(super) enum DialectTaskState {
     Pending,
     Leased,
     Completed,
-    /// The last attempt failed, and the time of the next one is ahead.
+    /// The last attempt failed, and the next one is due in the future.
     Failed,
     DeadLetter,
 }
@@ -30,12 +30,12 @@ pub(super) struct DialectTaskBody {
     id: String,
     state: DialectTaskState,
     payload: Value,
-    /// The payload is hidden from whoever asks, and null here.
+    /// The payload is hidden from the caller, and null here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
-    /// 1, 0 or -1: the level that it is on.
+    /// 1, 0 or -1, by the priority level.
     priority: i64,
-    /// Attempts that were begun.
+    /// Attempts started.
     attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_retries: Option<u32>,
@@ -47,11 +47,11 @@ pub(super) struct DialectTaskBody {
     lease_expires_at: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_attempt_at: Option<u64>,
-    /// Now, by the gateway's clock.
+    /// The current time of the gateway's clock.
     now: u64,
 }
 
-/// How many tasks there are.
+/// The numbers of tasks.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct DialectTaskStats {
     pending: u64,
@@ -60,7 +60,7 @@ pub(super) struct DialectTaskStats {
     failed: u64,
     dead_letter: u64,
     total: u64,
-    /// How long the one has waited that waits for the longest.
+    /// How long the oldest pending task has waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_pending_seconds: Option<u64>,
     now: u64,
@@ -82,7 +82,7 @@ impl From<TaskStatus> for DialectTaskState {
     }
 }
 
-/// The level of a priority: there are three, above, at and below zero.
+/// The level of a priority number: above, at or below zero.
 pub(super) const fn priority_of(number: i64) -> Priority {
     match number {
         1.. => Priority::High,
@@ -106,7 +106,7 @@ fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> V
 }
 
 impl DialectTaskBody {
-    /// The task of a lease that was just granted.
+    /// The task of a lease just granted.
     pub(super) fn of_lease(worker: String, lease: &longhaul::lease::Lease) -> Self {
         let name = TaskName::of(&lease.task);
         Self {
@@ -126,7 +126,7 @@ impl DialectTaskBody {
     }
 }
 
-/// A task as it stands.
+/// A task in its current state.
 pub(super) async fn task(
     service: &GatewayService,
     queue: &QueueName,
@@ -148,8 +148,7 @@ pub(super) async fn task(
         Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => None,
         Err(error) => return Err(error),
     };
-    // Where only the metadata topic has the payload it is not known how often its submitter wants
-    // it tried.
+    // If only the metadata topic has the payload, the submitter's number of attempts is unknown.
     let properties = payload.as_ref().and_then(|it| it.properties.as_ref());
     let max_retries = properties.map(|it| tries_of(Some(it)).saturating_sub(1));
     let payload = payload.as_ref().filter(|_| !hidden);
@@ -171,7 +170,7 @@ pub(super) async fn task(
     })
 }
 
-/// How many tasks a queue has, on all levels.
+/// The numbers of a queue's tasks, on all levels.
 pub(super) async fn stats(
     service: &GatewayService,
     queue: &QueueName,

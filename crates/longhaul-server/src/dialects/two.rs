@@ -1,8 +1,7 @@
 //! The routes of document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}`, `/tasks/{id}/ack`,
 //! `/tasks/{id}/nack`, `/stats`.
 //!
-//! The document names the routes, the states and what follows what; the fields of the bodies are
-//! ours.
+//! The document defines the routes, the states and their transitions; the body fields are our own.
 
 use super::held::{DialectLeaseStatus, settle};
 use super::task_body::{DialectTaskBody, DialectTaskStats, priority_of, stats, task};
@@ -26,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The property of a payload that is JSON.
+/// The property that marks a JSON payload.
 pub(super) const CONTENT_TYPE: &str = "CONTENT_TYPE";
 pub(super) const JSON: &str = "application/json";
 
@@ -42,7 +41,7 @@ struct SubmitTaskBody {
 #[derive(Debug, Deserialize)]
 struct TaskLeaseBody {
     worker_id: Option<String>,
-    /// How long the task is invisible to others.
+    /// How long the task is invisible to other workers.
     visibility_timeout: Option<Length>,
     wait: Option<Length>,
 }
@@ -68,7 +67,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-/// An answer, with errors in the codes of the document.
+/// An answer, with errors in the document's codes.
 fn answered(answer: DialectResult) -> Response {
     answer.map_err(plain).into_response()
 }

@@ -1,4 +1,4 @@
-//! How a route says what it takes and what it answers, for the OpenAPI document.
+//! Describes the parameters, bodies and answers of a route for the OpenAPI document.
 
 use super::{ApiRoute, Size};
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
@@ -8,7 +8,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required, ResponseBuilder, Sch
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 impl ApiRoute {
-    /// What it is called in generated clients, and what it does.
+    /// Sets the operation id for generated clients, and the summary.
     pub(crate) fn does(mut self, id: &'static str, summary: &'static str) -> Self {
         let tag =
             self.info.path.split('/').nth(1).filter(|it| *it == "v1").map_or("gateway", |_| "v1");
@@ -29,7 +29,7 @@ impl ApiRoute {
         self
     }
 
-    /// It has these parameters behind `?`.
+    /// Adds query parameters.
     pub(crate) fn query<Q: IntoParams>(mut self) -> Self {
         for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
             self.operation = self.operation.parameter::<Parameter>(parameter);
@@ -37,12 +37,12 @@ impl ApiRoute {
         self
     }
 
-    /// It takes this as JSON.
+    /// Sets a required JSON body.
     pub(crate) fn body<T: ToSchema>(self) -> Self {
         self.json_body::<T>(Required::True)
     }
 
-    /// It takes this as JSON, or no body at all.
+    /// Sets an optional JSON body.
     pub(crate) fn optional_body<T: ToSchema>(self) -> Self {
         self.json_body::<T>(Required::False)
     }
@@ -55,7 +55,7 @@ impl ApiRoute {
         self
     }
 
-    /// It takes this as JSON, or any other content type as the payload of a task.
+    /// Sets a JSON body, or any other content type as the payload of a task.
     pub(crate) fn body_or_raw<T: ToSchema>(mut self) -> Self {
         let json = ContentBuilder::new().schema(Some(self.refer::<T>())).build();
         let raw = ContentBuilder::new().schema(Some(bytes())).build();
@@ -65,7 +65,7 @@ impl ApiRoute {
         self.takes(Size::Task)
     }
 
-    /// It answers with this.
+    /// Adds a JSON answer.
     pub(crate) fn answers<T: ToSchema>(mut self, status: u16, described: &'static str) -> Self {
         let schema = self.refer::<T>();
         let content = ContentBuilder::new().schema(Some(schema)).build();
@@ -75,7 +75,7 @@ impl ApiRoute {
         self
     }
 
-    /// It answers with bytes of this content type.
+    /// Adds an answer with bytes of this content type.
     pub(crate) fn answers_raw(
         mut self,
         status: u16,
@@ -90,7 +90,7 @@ impl ApiRoute {
         self
     }
 
-    /// It answers without a body.
+    /// Adds an answer without a body.
     pub(crate) fn answers_empty(mut self, status: u16, described: &'static str) -> Self {
         let response = ResponseBuilder::new().description(described).build();
         self.operation = self.operation.response(status.to_string(), response);
@@ -104,7 +104,7 @@ impl ApiRoute {
     }
 }
 
-/// Bytes as they are.
+/// The schema of raw bytes.
 fn bytes() -> RefOr<Schema> {
     let bytes = ObjectBuilder::new().schema_type(Type::String);
     let bytes = bytes.format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary))).build();

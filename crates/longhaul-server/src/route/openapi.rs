@@ -1,4 +1,4 @@
-//! The OpenAPI document, made of the list of routes.
+//! The OpenAPI document, generated from the list of routes.
 
 use super::{ApiRoute, Method, RouteAccess, all};
 use crate::problem::ProblemDetails;
@@ -20,13 +20,13 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     document.to_pretty_json().unwrap_or_default()
 });
 
-/// The document as it is served.
+/// The document as served.
 pub(crate) fn document() -> &'static str {
     &DOCUMENT
 }
 
-/// Leaves out defaults of `null`: they say nothing, and with one beside a reference that may be
-/// null common generators make clients that do not compile.
+/// Removes defaults of `null`: they mean nothing, and beside a nullable reference they make common
+/// generators produce clients that do not compile.
 fn without_null_defaults(schema: &mut RefOr<Schema>) {
     let none = |default: &mut Option<Value>| *default = default.take().filter(|it| !it.is_null());
     match schema {
@@ -42,7 +42,7 @@ fn without_null_defaults(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// An answer that is a problem.
+/// The answer for an error.
 fn problem(described: &str) -> ResponseBuilder {
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemDetails::name())));
     let answer = ResponseBuilder::new().description(described);

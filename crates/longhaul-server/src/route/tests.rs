@@ -1,4 +1,4 @@
-//! The OpenAPI document says what the routes do.
+//! The OpenAPI document describes the routes.
 
 use super::describe::parameters;
 use super::{all, document};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
-/// A change of the API is a change of this file, to be looked at. `LONGHAUL_PIN=1` writes it.
+/// A change of the API shows as a change of this file. `LONGHAUL_PIN=1` writes it.
 #[test]
 fn the_document_is_the_pinned_one() {
     if std::env::var_os("LONGHAUL_PIN").is_some() {
@@ -48,7 +48,7 @@ fn every_route_is_in_the_document_and_describes_itself() {
     }
 }
 
-/// A reference that leads nowhere makes generators of clients fail.
+/// A dangling reference makes client generators fail.
 #[test]
 fn all_references_lead_somewhere() {
     fn references(value: &Value, found: &mut BTreeSet<String>) {
@@ -71,7 +71,7 @@ fn all_references_lead_somewhere() {
     }
 }
 
-/// The page about the gateway has each route, with its scope and a line to try.
+/// The page about the gateway has each route with its scope and an example.
 #[test]
 fn every_route_is_on_the_page_about_the_gateway() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http.md");

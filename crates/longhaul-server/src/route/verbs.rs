@@ -1,7 +1,7 @@
 //! Verbs at the end of a path, as in `POST /v1/queues/mails/tasks/12:0:-1:cancel`.
 //!
-//! The router knows only whole segments, and the id before the verb has colons, too. So the verb
-//! gets a segment of its own before the route is looked up.
+//! The router matches whole segments only, and the id before the verb has colons, too. So the verb
+//! is moved to its own segment before routing.
 
 use axum::extract::{Request, State};
 use axum::http::{Method, Uri};
@@ -10,17 +10,16 @@ use axum::response::Response;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What stands before a verb in the paths that the router sees. No name of a queue begins with it,
-/// and no id.
+/// The prefix of a verb in the router's paths. No queue name and no id starts with it.
 const MARK: &str = "/~";
 
-/// The path by which the router knows a route.
+/// The router's path of a route.
 pub(super) fn routed(path: &'static str) -> Cow<'static, str> {
     split(path)
         .map_or(Cow::Borrowed(path), |(place, verb)| Cow::Owned(format!("{place}{MARK}{verb}")))
 }
 
-/// Splits off the verb: what stands behind the last colon, if it is a word.
+/// Splits off the verb: the part behind the last colon, if it is a word.
 fn split(path: &str) -> Option<(&str, &str)> {
     let (place, verb) = path.rsplit_once(':').or_else(|| {
         let at = path.len().checked_sub(path.to_ascii_lowercase().rsplit("%3a").next()?.len())?;
@@ -33,12 +32,12 @@ fn split(path: &str) -> Option<(&str, &str)> {
     is_verb.then_some((place, verb))
 }
 
-/// The verbs that there are, each with the path before it.
+/// The known verbs, each with the path before it.
 #[derive(Debug, Default)]
 pub(super) struct Verbs(Vec<(&'static str, &'static str)>);
 
 impl Verbs {
-    /// Notes the verb of a route, if it has one.
+    /// Adds the verb of a route, if it has one.
     pub(super) fn note(&mut self, path: &'static str) {
         self.0.extend(split(path));
     }
@@ -49,7 +48,7 @@ impl Verbs {
     }
 }
 
-/// Whether a path has the segments of a route's path; its parameters are any segments.
+/// Whether a path matches a route's segments; a parameter matches any non-empty segment.
 fn fits(pattern: &str, path: &str) -> bool {
     let mut segments = path.split('/');
     let fits = |of_route: &str| {
@@ -59,9 +58,9 @@ fn fits(pattern: &str, path: &str) -> bool {
     pattern.split('/').all(fits) && segments.next().is_none()
 }
 
-/// Gives the verb of a request its own segment: behind POST, which all verbs have, any word, and
-/// otherwise those that there are, so that another method is told apart from a path that does not
-/// exist.
+/// Moves the verb of a request to its own segment. For POST, the method of all verbs, any word is
+/// moved; for other methods only known verbs are. So a wrong method is told from a path that does
+/// not exist.
 pub(super) async fn put_in_place(
     State(verbs): State<Arc<Verbs>>,
     mut request: Request,

@@ -1,7 +1,7 @@
 //! Accepts connections and serves HTTP/1.1 on them.
 //!
-//! The plain `serve` of axum has no timer, so that a client may send the head of its request as
-//! slowly as it likes. This loop has one, and a limit on connections.
+//! Axum's plain `serve` has no timer: a client may send the head of its request arbitrarily slowly.
+//! This loop has a timer, and a limit on connections.
 
 use super::{Peer, Shell, Tls};
 use crate::config::ServerLimits;
@@ -18,18 +18,18 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 use tower::util::MapRequest;
 
-/// The most bytes of the head of a request.
+/// The maximum size of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The most headers of a request.
+/// The most headers per request.
 const HEADERS_MAX: usize = 100;
 
-/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The 128
-/// that sockets have by themselves are fewer than the workers that come back at once when a gateway
-/// starts again, and a connection beyond them is tried again after a second only.
+/// Connections that may wait to be accepted, as far as the system allows (`somaxconn`). The default
+/// of 128 is less than the number of workers that reconnect at once when a gateway restarts; a
+/// connection beyond it is retried only after a second.
 const BACKLOG: u32 = 4_096;
 
-/// A gateway's socket.
+/// A gateway's listening socket.
 pub(crate) struct GatewayListener {
     socket: TcpListener,
     tls: Option<Arc<Tls>>,
@@ -49,12 +49,12 @@ impl GatewayListener {
         Ok(Self { socket, tls: tls.map(Arc::new), connections })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Accepts connections until the gateway is drained.
+    /// Accepts connections until the gateway drains.
     pub(crate) async fn serve<S>(self, service: S, shell: Arc<Shell>, tasks: TaskTracker)
     where
         S: Service<hyper::Request<Incoming>, Response = axum::response::Response>
@@ -84,7 +84,7 @@ impl GatewayListener {
         }
     }
 
-    /// The next connection, once there is room for one.
+    /// The next connection, once there is room for it.
     async fn accept(&self) -> (TcpStream, SocketAddr, Option<tokio::sync::OwnedSemaphorePermit>) {
         let permit = Arc::clone(&self.connections).acquire_owned().await.ok();
         loop {
@@ -106,7 +106,7 @@ impl GatewayListener {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A gateway that starts again finds connections of the one before.
+    // A restarted gateway finds connections of the previous one.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -144,8 +144,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// 10,000 long polls took 15 s to connect: sockets were made with a backlog of 128, and each
-    /// connection beyond it was tried again after a second.
+    /// With a backlog of 128, 10,000 long polls took 15 s to connect: each connection beyond it was
+    /// retried after a second.
     #[tokio::test]
     async fn hundreds_may_connect_while_nothing_is_accepted() {
         let limits = ServerLimits::default();

@@ -1,4 +1,4 @@
-//! Reads bodies: within their limit, within their time, and as JSON where a route wants that.
+//! Reads bodies within their size and time limits, and as JSON where a route needs that.
 
 use super::{Caller, Shell};
 use crate::problem::ProblemDetails;
@@ -14,24 +14,24 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A body as it came.
+/// A raw body.
 #[derive(Clone, Debug)]
 pub(crate) struct RawBody {
     pub(crate) bytes: Bytes,
-    /// In lower case, without parameters.
+    /// The content type in lower case, without parameters.
     pub(crate) content_type: Option<String>,
 }
 
-/// A body of JSON.
+/// A JSON body.
 #[derive(Clone, Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 
-/// So many KiB hold so many bytes.
+/// The number of KiB for this many bytes.
 pub(super) const fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1024)
 }
 
-/// A body is longer than it may be.
+/// The error for a body over its limit.
 pub(super) fn too_large(limit: usize) -> ProblemDetails {
     let detail = format!(
         "the body has more than {limit} bytes, the limit of this route; put large payloads into a store and submit references to them, or send smaller \
@@ -57,7 +57,7 @@ impl<S: Sync> FromRequest<S> for RawBody {
     }
 }
 
-/// Reads a body to its end, within so many bytes and this time.
+/// Reads a whole body within these limits.
 async fn whole(
     body: axum::body::Body,
     limit: usize,
@@ -78,8 +78,8 @@ async fn whole(
     Ok(read.to_bytes())
 }
 
-/// Reads a form of the dashboard whole before its page is asked for: as large as the payload of a
-/// task, and no slower than other bodies.
+/// Reads a dashboard form completely before its page is called: up to a task payload's size, within
+/// the time limit of other bodies.
 pub(crate) async fn form(
     State(shell): State<Arc<Shell>>,
     request: Request,
@@ -107,7 +107,7 @@ fn content_type(headers: &HeaderMap) -> Option<String> {
 }
 
 impl RawBody {
-    /// Whether it says that it is JSON.
+    /// Whether the content type is JSON.
     pub(crate) fn is_json(&self) -> bool {
         let kind = self.content_type.as_deref();
         kind.is_some_and(|it| it == "application/json" || it.ends_with("+json"))
@@ -126,8 +126,8 @@ impl RawBody {
                 detail,
             ));
         }
-        // To serde an array of the values of its fields would do, and for all else it names a type
-        // of ours.
+        // Serde would accept an array of field values for an object, and for other kinds its error
+        // names a Rust type.
         let begins_object = self.bytes.trim_ascii_start().first() == Some(&b'{');
         if !begins_object && let Ok(value) = serde_json::from_slice::<Value>(&self.bytes) {
             return Err(json_unfit(&format!("it is {}, and an object is expected", kind(&value))));
@@ -136,7 +136,7 @@ impl RawBody {
     }
 }
 
-/// What a value is, in the words of JSON.
+/// The JSON name of a value's kind.
 const fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "`null`",
@@ -148,12 +148,12 @@ const fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What serde says in the words of JSON, without the names of types, which nobody outside knows.
+/// Replaces Rust type names in serde's error text, which mean nothing to callers.
 pub(crate) fn in_plain_words(said: &str) -> String {
     let mut words = String::with_capacity(said.len());
     let mut rest = said;
-    // It stands behind this only, and what callers have sent stands before: in quotes, and not
-    // after this word.
+    // Serde puts a type name only behind this word. The caller's own text comes before it, in
+    // quotes.
     while let Some((before, behind)) = rest.split_once("expected ") {
         words.push_str(before);
         words.push_str("expected ");
@@ -172,8 +172,8 @@ pub(crate) fn in_plain_words(said: &str) -> String {
 }
 
 impl RawBody {
-    /// An array or an object in the place of a word is a fault of syntax to serde, and JSON
-    /// nevertheless.
+    /// Serde reports an array or object in place of a word as a syntax error, although it is valid
+    /// JSON.
     fn problem(&self, error: &serde_json::Error) -> ProblemDetails {
         if error.is_syntax() && serde_json::from_slice::<Value>(&self.bytes).is_ok() {
             return json_unfit(&error.to_string());
@@ -182,7 +182,7 @@ impl RawBody {
     }
 }
 
-/// The JSON cannot be read as what the route takes.
+/// The error for JSON that does not match what the route takes.
 fn json_problem(error: &serde_json::Error) -> ProblemDetails {
     use serde_json::error::Category;
     match error.classify() {

@@ -1,5 +1,4 @@
-//! What is checked of a request when its route is known: who asks, whether there is room, and how
-//! long it may take.
+//! The checks of a request once its route is known: the caller, the room, and the time limit.
 
 use super::{Shell, body};
 use crate::auth::{Identity, TokenScope};
@@ -16,10 +15,10 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Names another gateway.
+/// The header that names another gateway.
 const GATEWAY: HeaderName = HeaderName::from_static("longhaul-gateway");
 
-/// Who asks, and what the request may use.
+/// The caller, and the request's limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) identity: Arc<Identity>,
@@ -28,14 +27,14 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Whether payloads and results are hidden from it. Who acts without a token is nobody in
-    /// particular, whatever it may do.
+    /// Whether payloads and results are hidden from the caller. An unauthenticated caller sees
+    /// nothing hidden, whatever its scopes.
     pub(crate) fn is_blind(&self) -> bool {
         let sees = self.identity.name.is_some() && self.identity.may(TokenScope::Admin);
         self.shell.config.hide_payloads && !sees
     }
 
-    /// Refuses bytes that are hidden from it.
+    /// Refuses bytes that are hidden from the caller.
     pub(crate) fn check_sight(&self) -> Result<(), ProblemDetails> {
         if !self.is_blind() {
             return Ok(());
@@ -45,7 +44,7 @@ impl Caller {
     }
 }
 
-/// What the gate of a route knows.
+/// The state of a route's gate.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteGate {
     pub(crate) shell: Arc<Shell>,
@@ -53,12 +52,12 @@ pub(crate) struct RouteGate {
     pub(crate) route: Arc<RouteInfo>,
 }
 
-/// What a request holds while it is served.
+/// The permits that a request holds while it is served.
 struct RequestPermits {
     _permits: [Option<OwnedSemaphorePermit>; 2],
 }
 
-/// Checks a request, serves it, and measures that.
+/// Checks, serves and measures a request.
 pub(crate) async fn gate(
     State(gate): State<RouteGate>,
     mut request: Request,
@@ -97,7 +96,7 @@ impl RouteGate {
         Ok((caller, RequestPermits { _permits: [room, place] }))
     }
 
-    /// A place among the requests that are served at once.
+    /// A permit for a concurrent request.
     fn place(&self) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
         let places = match self.route.span {
             RequestClass::Probe => return Ok(None),
@@ -118,7 +117,7 @@ impl RouteGate {
         if let Err(outage) = reach.admit().await {
             return ProblemDetails::from(outage).into_response();
         }
-        // A lease that was not answered has gone to nobody.
+        // Cancelling a lease request that was not answered loses nothing.
         let only_looks = request.method().is_safe() || self.route.span == RequestClass::Long;
         let response = tokio::select! {
             biased;
@@ -128,7 +127,7 @@ impl RouteGate {
         hold(response, held)
     }
 
-    /// Limits the time of what does not wait for something.
+    /// Applies the time limit, except to long requests.
     async fn in_time(&self, served: impl Future<Output = Response>) -> Response {
         let time = self.shell.config.limits.request_time;
         match self.route.span {
@@ -147,7 +146,7 @@ impl RouteGate {
         }
     }
 
-    /// Where this gateway cannot help, another one may: names the one that it last saw alive.
+    /// If this gateway cannot serve the request, adds the gateway last seen alive to the answer.
     fn hinted(&self, response: Response) -> Response {
         let problem = response.extensions().get::<ProblemDetails>();
         let Some(problem) = problem.filter(|_| self.route.access != RouteAccess::Open) else {
@@ -178,7 +177,7 @@ impl RouteGate {
 }
 
 impl Shell {
-    /// Memory for the body: as much as it says that it has, or may have.
+    /// Reserves memory for the body: its declared size, or the limit.
     pub(super) fn room_for_body(
         &self,
         headers: &HeaderMap,
@@ -210,7 +209,7 @@ impl Shell {
     }
 }
 
-/// The broker was lost while a request was served.
+/// The answer when the broker is lost while a request is served.
 fn lost(outage: ConnectionOutage, only_looks: bool) -> ProblemDetails {
     if only_looks {
         return outage.into();
@@ -223,8 +222,8 @@ fn lost(outage: ConnectionOutage, only_looks: bool) -> ProblemDetails {
     ProblemDetails::unavailable("outcome_unknown", detail)
 }
 
-/// What the request holds is free when its answer is: at once, or, where that is a stream, when
-/// that ends.
+/// Releases the request's permits when its answer is complete: at once or, for a stream, at its
+/// end.
 fn hold(response: Response, held: RequestPermits) -> Response {
     use http_body_util::BodyExt;
     if hyper::body::Body::size_hint(response.body()).exact().is_some() {

@@ -1,5 +1,5 @@
-//! The check of every request, whatever its route: that it was meant for this host, and that no web
-//! page of another site changes anything.
+//! The check of every request before routing: its host is allowed, and no web page of another site
+//! changes anything.
 
 use super::Shell;
 use crate::problem::ProblemDetails;
@@ -37,7 +37,7 @@ fn check(
     Err(ProblemDetails::new(StatusCode::FORBIDDEN, "cross_site_request", detail))
 }
 
-/// Checks a request before it gets a route, and adds to each answer what browsers should know.
+/// Checks a request before routing, and adds security headers to the answer.
 pub(crate) async fn guard(
     State(shell): State<Arc<Shell>>,
     request: Request,
@@ -51,7 +51,7 @@ pub(crate) async fn guard(
         };
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // The dashboard's pages say what they load.
+    // Pages of the dashboard set their own policy.
     let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(nothing);
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

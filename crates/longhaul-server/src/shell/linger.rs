@@ -1,9 +1,9 @@
-//! Reads over what is left of the body of a request that was refused.
+//! Discards the rest of the body of a refused request.
 //!
-//! Many clients send a request whole before they read its answer. A connection that is closed while
-//! they send is reset by the system, which takes the answer with it: they would see a broken pipe,
-//! and not that the body is too long, or the token wrong. So the answer is sent at once, and the
-//! rest of the body is thrown away behind it, within limits.
+//! Many clients send a whole request before they read the answer. If the connection is closed while
+//! they send, the system resets it and discards the answer: they would see a broken pipe rather
+//! than that the body is too long, or the token wrong. So the answer is sent at once, and the rest
+//! of the body is read and discarded, within limits.
 
 use super::Shell;
 use axum::body::{Body, Bytes};
@@ -20,13 +20,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How long the rest of a body is read over, for how long nothing may come of it, and how many
-/// bytes it may have.
+/// Limits on discarding a body: the total time, the longest pause, and the number of bytes.
 const LINGER_TIME: Duration = Duration::from_secs(10);
 const LINGER_PAUSE: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024 * 1024;
 
-/// A body that is lent to whoever serves the request, and comes back when that drops it.
+/// A body lent to the handler, which comes back on drop.
 struct Lent {
     body: Body,
     is_read: bool,
@@ -62,7 +61,7 @@ impl Drop for Lent {
     }
 }
 
-/// Serves a request; if it is refused before its body has come whole, the rest is read over.
+/// Serves a request. If it is refused before its body has arrived, the rest is discarded.
 pub(crate) async fn linger(
     State(shell): State<Arc<Shell>>,
     request: Request,
@@ -76,12 +75,12 @@ pub(crate) async fn linger(
     let request = request.map(|body| Body::new(Lent { body, is_read: false, back: Some(back) }));
     let response = next.run(request).await;
     let is_refused = response.status().is_client_error() || response.status().is_server_error();
-    // Whoever was too slow has had his time.
+    // A client that timed out gets no more time.
     if is_refused
         && response.status() != StatusCode::REQUEST_TIMEOUT
         && let Ok((body, is_read)) = rest.try_recv()
         && !body.is_end_stream()
-        // A client that asks before it sends a body sends none now.
+        // A client that waits for `100 Continue` will not send its body.
         && (is_read || !asks_first)
     {
         let draining = shell.draining().clone();

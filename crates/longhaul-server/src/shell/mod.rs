@@ -1,5 +1,4 @@
-//! What stands between the network and the routes: connections, TLS, and the checks that every
-//! request goes through.
+//! The layer between the network and the routes: connections, TLS, and the checks of every request.
 
 mod accept;
 mod body;
@@ -28,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What all requests share.
+/// The state shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Shell {
     pub(crate) config: ServerConfig,
@@ -42,7 +41,7 @@ pub(crate) struct Shell {
     waiting: Arc<Semaphore>,
     /// In KiB.
     body_room: Arc<Semaphore>,
-    /// Bodies that are read over.
+    /// Tasks that discard the rest of bodies.
     lingering: TaskTracker,
 }
 
@@ -75,7 +74,7 @@ impl Shell {
         }
     }
 
-    /// Cancelled when the gateway is to end: long polls and event streams end then.
+    /// Cancelled when the gateway drains: long polls and event streams end then.
     pub(crate) const fn draining(&self) -> &CancellationToken {
         &self.stops.drain
     }

@@ -1,5 +1,5 @@
-//! How many requests each caller may make: a bucket for each, as GCRA keeps it, by the one instant
-//! at which it is full again.
+//! Rate limits per caller: a token bucket by GCRA, which stores only the instant at which the
+//! bucket is full again.
 
 use super::Shell;
 use crate::auth::Identity;
@@ -12,38 +12,37 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The most callers that have buckets of their own: beyond them there is one for all others.
+/// The most callers with their own bucket; further callers share one.
 const CALLERS_MAX: usize = 10_000;
 
-/// So often those are forgotten whose bucket is full: nothing tells them from callers that never
-/// came.
+/// How often full buckets are dropped: they equal those of new callers.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// The bits of an IPv6 address that name a network: whoever has one has all addresses in it.
+/// The network bits of an IPv6 address: a caller usually has all addresses of its network.
 const NETWORK: u128 = !(u64::MAX as u128);
 
-/// The address at the other end of a connection.
+/// The peer's address of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// Whose bucket it is.
+/// The owner of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Bucket {
-    /// Of the tokens with this name.
+    /// All tokens with this name.
     Token(String),
     Address(IpAddr),
-    /// Of all who have none of their own.
+    /// All callers without their own.
     Others,
 }
 
 #[derive(Debug, Default)]
 struct Buckets {
-    /// When each is full again.
+    /// When each bucket is full again.
     full_at: HashMap<Bucket, Duration>,
     swept_at: Duration,
 }
 
-/// The buckets of all callers. Times are those since it was made.
+/// The buckets of all callers. Times are relative to its creation.
 #[derive(Debug)]
 pub(super) struct CallerBuckets {
     limit: RateLimit,
@@ -69,7 +68,7 @@ impl CallerBuckets {
         Self { limit, started: clock::stopwatch(), buckets: Mutex::default() }
     }
 
-    /// Takes a request out of a bucket, or says how long to wait until there is one.
+    /// Takes a request from a bucket, or returns how long to wait for one.
     fn take(&self, bucket: Bucket, now: Duration) -> Result<(), Duration> {
         let RateLimit { requests, per, burst } = self.limit;
         let each = (per / requests.max(1)).max(Duration::from_nanos(1));
@@ -97,7 +96,7 @@ impl Buckets {
 }
 
 impl Shell {
-    /// Refuses a request of a caller who has made too many.
+    /// Refuses a request of a caller over its limit.
     pub(super) fn check_rate(
         &self,
         identity: &Identity,
@@ -136,7 +135,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// How many of `asked` requests are let in.
+    /// How many of `asked` requests are accepted.
     fn taken(rates: &CallerBuckets, bucket: &Bucket, now: Duration, asked: usize) -> usize {
         (0..asked).filter(|_| rates.take(bucket.clone(), now).is_ok()).count()
     }
@@ -191,7 +190,7 @@ mod tests {
         let let_in = beyond.map(|it| taken(&rates, &address(it), ms(1), 1)).sum::<usize>();
         assert_eq!((let_in, known()), (2, CALLERS_MAX + 1));
         assert_eq!(taken(&rates, &address(7), ms(1), 9), 1, "whoever has a bucket keeps it");
-        // All are full again but those that were used twice.
+        // All other buckets are full again, except those used twice.
         assert_eq!(rates.take(address(CALLERS_MAX), ms(10_000)), Ok(()));
         assert_eq!(known(), 3, "number 7, the others, and the one that came now");
     }
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!([ms(1), ms(1_000), ms(1_001), ms(90_000)].map(after), [1, 1, 2, 90].map(Some));
     }
 
-    /// No number makes it panic, or lets nobody in.
+    /// No limit panics, or refuses everything.
     #[test]
     fn any_limit_can_be_kept() {
         for (requests, per, burst) in [

@@ -1,4 +1,4 @@
-//! TLS by rustls, from files that are read again when they change.
+//! TLS by rustls, with files that are read again when they change.
 
 use crate::reload::Reloaded;
 use longhaul_http::{TlsConfig, TlsError};
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// What TLS connections are accepted with.
+/// The TLS configuration for incoming connections.
 #[derive(Debug)]
 pub(crate) struct Tls {
     config: TlsConfig,
@@ -26,7 +26,7 @@ impl Tls {
         Ok(Self { config: config.clone(), loaded })
     }
 
-    /// Shakes hands; `None` if that fails, or takes too long.
+    /// Performs the handshake; `None` if it fails, or takes too long.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,

@@ -1,4 +1,4 @@
-//! Routes that act upon tasks: each takes a reason, which is logged.
+//! Routes for operator actions on tasks: each takes a reason, which is logged.
 
 use super::at::{QueryParams, QueueAt, ReasonBody, TaskAt};
 use crate::auth::TokenScope;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
-/// Actions of a list, unless another number is asked for.
+/// The default number of actions in a list.
 const RECORDS: usize = 100;
 
-/// The most actions of a list.
+/// The most actions in a list.
 const RECORDS_MAX: usize = 10_000;
 
 /// Why, and in which epoch of the task.
@@ -146,7 +146,7 @@ pub(crate) struct ReasonQuery {
     pub(crate) reason: String,
 }
 
-/// A body that may be left out.
+/// Reads an optional body.
 pub(crate) fn optional<T: serde::de::DeserializeOwned + Default>(
     body: &RawBody,
 ) -> Result<T, ProblemDetails> {

@@ -1,4 +1,4 @@
-//! What the path and the query of a request name.
+//! Extractors for the path and the query of a request.
 
 use crate::auth::Identity;
 use crate::core::{ActionOrigin, QueueName, ServiceError, TaskName};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-/// The longest reason for an action.
+/// The maximum length of a reason.
 const REASON_BYTES_MAX: usize = 1_000;
 
 /// A queue that the caller may use.
@@ -25,7 +25,7 @@ pub(crate) struct QueueAt {
     pub(crate) caller: Caller,
 }
 
-/// A task of such a queue.
+/// A task in a queue that the caller may use.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskAt {
     pub(crate) queue: QueueName,
@@ -33,14 +33,14 @@ pub(crate) struct TaskAt {
     pub(crate) caller: Caller,
 }
 
-/// A lease of such a queue.
+/// A lease in a queue that the caller may use.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseAt {
     pub(crate) queue: QueueName,
     pub(crate) lease: LeaseToken,
 }
 
-/// Something else with a name, in such a queue.
+/// Another named item in a queue that the caller may use.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedAt {
     pub(crate) queue: QueueName,
@@ -48,7 +48,7 @@ pub(crate) struct NamedAt {
     pub(crate) caller: Caller,
 }
 
-/// What stands behind `?`.
+/// The query parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
@@ -63,7 +63,7 @@ pub(crate) struct ReasonBody {
 }
 
 impl Caller {
-    /// For whom something is done, and why.
+    /// The caller's name and reason, for an operator action.
     pub(crate) fn says<'a>(&'a self, reason: &'a str) -> Result<ActionOrigin<'a>, ProblemDetails> {
         if reason.len() > REASON_BYTES_MAX {
             let detail = format!(
@@ -83,12 +83,12 @@ impl Caller {
         self.identity.name.as_deref()
     }
 
-    /// Cancelled when whoever waits is to be answered with what there is.
+    /// Cancelled when waiting requests must be answered with what there is.
     pub(crate) fn draining(&self) -> &CancellationToken {
         self.shell.draining()
     }
 
-    /// How long a long poll may last that asks for so long.
+    /// The time limit of a long poll that asks for `asked`.
     pub(crate) fn poll_time(&self, asked: Option<Duration>) -> Duration {
         let longest = self.shell.config.limits.poll_time;
         asked.map_or(longest, |asked| asked.min(longest))
@@ -157,7 +157,8 @@ impl<S: Sync> FromRequestParts<S> for LeaseAt {
     }
 }
 
-/// A lease, as it is named in paths and bodies: with `~` where the library has `/`. Both are read.
+/// Parses a lease token from a path or body, where `~` stands for the library's `/`. Both are
+/// accepted.
 pub(crate) fn lease_token(text: &str) -> Result<LeaseToken, LeaseTokenError> {
     text.replace('~', "/").parse()
 }

@@ -21,10 +21,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
-/// The most dead letters that one request replays.
+/// The most dead letters replayed by one request.
 const REPLAYS_MAX: usize = 10_000;
 
-/// The most dead letters that one request names: for each of them the dead letters are read.
+/// The most dead letters named in one request: each of them reads the dead letters.
 const NAMED_MAX: usize = 100;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -176,7 +176,7 @@ fn filter_of(
     filter
 }
 
-/// A position, as pages name it.
+/// A position, as used for pages.
 fn position_text(Position { ledger, entry, batch_index }: Position) -> String {
     match batch_index {
         Some(index) => format!("{ledger}:{entry}:{index}"),
@@ -240,7 +240,8 @@ async fn show(
 }
 
 impl DeadSelection {
-    /// What a body says, if it says which letters are meant. A body that was forgotten would mean all.
+    /// The selection in a body. A forgotten filter would mean all, so the body must say which
+    /// letters.
     fn of(body: &RawBody) -> Result<Self, ProblemDetails> {
         let it: Self = optional(body)?;
         let says = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
@@ -255,7 +256,7 @@ impl DeadSelection {
         filter_of(failed_with, &self.tag, self.task_type.as_ref(), key)
     }
 
-    /// The tasks that are named, if any are.
+    /// The named tasks, if any.
     fn named(&self) -> Result<Vec<TaskName>, ProblemDetails> {
         if self.tasks.len() > NAMED_MAX {
             let detail =

@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// The most tasks of a batch.
+/// The most tasks per batch.
 const TASKS_MAX: usize = 1_000;
 
 /// A task that was submitted.

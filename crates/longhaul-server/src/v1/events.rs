@@ -1,4 +1,4 @@
-//! Changes of the state of tasks as server-sent events, which go on where somebody was.
+//! Task state changes as server-sent events, resumable from the last event id.
 
 use super::at::{QueryParams, QueueAt};
 use super::new_task::PriorityBody;
@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
-/// So often a comment is sent while nothing happens, so that nobody on the way takes the connection
-/// for dead.
+/// How often a comment is sent while nothing happens, so that proxies do not close the connection
+/// as idle.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -50,11 +50,11 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-/// The id of an event before which there was none: browsers take an empty one for no id, and would
-/// miss what comes before they are back.
+/// The event id that stands for the start. Browsers treat an empty id as none, and would miss
+/// events while disconnected.
 const START: &str = "start";
 
-/// Where the caller was; the default place is the start.
+/// The caller's last event; the start by default.
 fn place(headers: &HeaderMap, query: &EventQuery) -> Result<Option<EventPosition>, ProblemDetails> {
     let header = headers.get("last-event-id").map(|it| it.to_str().unwrap_or("?"));
     let text = header.or(query.last_event_id.as_deref()).filter(|text| !text.is_empty());
@@ -91,19 +91,19 @@ async fn events(
 
 type SseResult = Result<axum::response::sse::Event, Infallible>;
 
-/// To whom events are sent, and of what.
+/// The receiver of the events, and their source.
 struct EventStreamContext {
     queue: QueueName,
     hidden: bool,
     service: Arc<GatewayService>,
     caller: Caller,
-    /// It was told that nothing can come from the broker.
+    /// Whether the receiver was told that the broker is lost.
     cut_off: bool,
 }
 
 impl EventStreamContext {
-    /// Waits until the gateway has lost its broker, or has it again, and says so. It has no id:
-    /// what follows goes on behind what came before.
+    /// Waits until the broker is lost or back, and returns the event about it. It has no id: the
+    /// stream continues behind the events before it.
     async fn notice(&self) -> axum::response::sse::Event {
         let event = axum::response::sse::Event::default();
         let reach = &self.caller.shell.reach;
@@ -117,8 +117,8 @@ impl EventStreamContext {
     }
 }
 
-/// The next event. When there are no more the stream ends, and the client comes again with the last
-/// id.
+/// The next event. The stream ends when there are no more; the client then reconnects with its last
+/// event id.
 async fn next(
     (mut events, mut to): (TaskEventStream, EventStreamContext),
 ) -> Option<(SseResult, (TaskEventStream, EventStreamContext))> {

@@ -1,4 +1,4 @@
-//! Whether the gateway lives and is ready, its metrics, and the document of its routes.
+//! Liveness, readiness, metrics, and the OpenAPI document.
 
 use crate::auth::TokenScope;
 use crate::core::GatewayService;
@@ -51,7 +51,7 @@ async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Pro
         return Err(ProblemDetails::unavailable("draining", detail));
     }
     if let Some(mut outage) = caller.shell.reach.outage() {
-        // Everybody may ask, and need not learn where the broker is.
+        // Anybody may call this, and must not learn the broker's address.
         if caller.shell.config.has_auth() {
             "the gateway's log says why".clone_into(&mut outage.why);
         }

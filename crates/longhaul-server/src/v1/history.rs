@@ -1,4 +1,4 @@
-//! What happened to a task.
+//! The history of a task.
 
 use super::at::TaskAt;
 use super::task_body::WorkerBody;

@@ -1,4 +1,4 @@
-//! Bodies about leases: what is asked for, what is granted, and what is reported.
+//! Bodies about leases: requests, grants and reports.
 
 use super::at::lease_token;
 use super::values::{Instant, Length};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// The most leases that a request may ask for.
+/// The most leases per request.
 const COUNT_MAX: usize = 100;
 
 /// The property of a task's type.
@@ -193,11 +193,11 @@ pub(crate) struct LeaseHolder {
     now: u64,
 }
 
-/// What a report says.
+/// The content of a report.
 #[derive(Debug)]
 pub(crate) struct LeaseReport {
     pub(crate) keep: KeepAlive,
-    /// `None`: the work goes on.
+    /// `None` if the work continues.
     pub(crate) outcome: Option<LeaseOutcome>,
 }
 
@@ -211,7 +211,7 @@ fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
 }
 
 impl LeaseRequestBody {
-    /// The request, waiting for up to so long.
+    /// The request, with this wait time.
     pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, ProblemDetails> {
         let count = self.count.unwrap_or(1);
         if !(1..=COUNT_MAX).contains(&count) {
@@ -259,7 +259,7 @@ impl From<Lease> for LeaseBody {
     }
 }
 
-/// A lease, as it is named in paths and bodies.
+/// A lease's name in paths and bodies.
 fn lease_text(token: &LeaseToken) -> String {
     token.to_string().replace('/', "~")
 }
@@ -279,13 +279,13 @@ impl KeepAliveBody {
 }
 
 impl ReportBody {
-    /// The lease that it names.
+    /// The lease named by the report.
     pub(crate) fn token(&self) -> Result<LeaseToken, ServiceError> {
         let Some(lease) = &self.lease else { return Err(unfit("the report names no `lease`")) };
         Ok(lease_token(lease)?)
     }
 
-    /// Refuses a report that names a lease beside the path.
+    /// Refuses a report that names a lease in addition to the path.
     pub(crate) fn check_unnamed(&self) -> Result<(), ServiceError> {
         match self.lease {
             Some(_) => Err(unfit("the path names the lease; leave `lease` out of the body")),
@@ -293,7 +293,7 @@ impl ReportBody {
         }
     }
 
-    /// What it says, if its fields go together.
+    /// The content of the report, if its fields are consistent.
     pub(crate) fn into_report(mut self) -> Result<LeaseReport, ServiceError> {
         let results = (self.result.take(), self.result_base64.take(), self.result_json.take());
         let has_result = results != (None, None, None);
@@ -350,7 +350,7 @@ fn result(results: Results) -> Result<Bytes, ServiceError> {
 }
 
 impl ReportedBody {
-    /// It goes on.
+    /// The lease continues.
     pub(crate) fn kept(kept: &Kept, now: u64) -> Self {
         Self {
             lease_time: Some(Length(kept.lease_time)),
@@ -361,7 +361,7 @@ impl ReportedBody {
         }
     }
 
-    /// It is over.
+    /// The lease is over.
     pub(crate) const fn over(now: u64) -> Self {
         Self { lease_time: None, expires_at: None, cancelled: false, checkpoint_stored: None, now }
     }

@@ -1,4 +1,4 @@
-//! Routes by which workers lease tasks and report on them.
+//! Routes that lease tasks to workers and take their reports.
 
 use super::at::{LeaseAt, QueueAt, TaskAt};
 use super::lease_body::{
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// The most reports of a batch.
+/// The most reports per batch.
 const REPORTS_MAX: usize = 100;
 
 /// Reports on several leases.
@@ -193,7 +193,7 @@ async fn report_all(
         let token = body.token()?;
         tell(&service, &queue, &token, body.into_report()?).await
     };
-    // They are asked for in their order.
+    // Processed concurrently, answered in order.
     let told = stream::iter(reports.into_iter().map(one)).buffered(REPORTS_MAX);
     let outcomes = told.map(outcome).collect().await;
     Ok(axum::Json(ReportOutcomes { outcomes, now: clock::wall_ms() }))

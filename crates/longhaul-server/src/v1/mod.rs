@@ -24,7 +24,7 @@ mod workers;
 
 use crate::route::ApiRoute;
 
-/// All of them.
+/// All routes.
 pub(crate) fn routes() -> Vec<ApiRoute> {
     let all = [
         health::routes(),

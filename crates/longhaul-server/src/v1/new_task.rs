@@ -1,5 +1,4 @@
-//! Bodies by which tasks are submitted: JSON, or the payload as it is with everything else behind
-//! `?`.
+//! Bodies that submit tasks: JSON, or a raw payload with all options in the query.
 
 use super::values::{Instant, Length, WordList};
 use crate::core::{NewTask, ServiceError, TaskName};
@@ -15,7 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
-/// The property that keeps the content type of a raw body.
+/// The property that stores the content type of a raw body.
 pub(crate) const CONTENT_TYPE_PROPERTY: &str = "CONTENT_TYPE";
 
 /// The header of an idempotency key.
@@ -138,7 +137,7 @@ pub(crate) struct RetryBody {
     pub(crate) intervals: Vec<Length>,
 }
 
-/// A `null` that is there is a value, too.
+/// An explicit `null` is a value, too.
 fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
@@ -192,7 +191,7 @@ fn unfit(text: &str) -> ServiceError {
 }
 
 impl NewTaskBody {
-    /// The task, if its fields go together.
+    /// The task, if the fields are consistent.
     pub(crate) fn into_task(mut self) -> Result<NewTask, ServiceError> {
         let payload = self.take_payload()?;
         let after: Result<Vec<TaskName>, _> = self.after.iter().map(|id| id.parse()).collect();
@@ -309,7 +308,7 @@ pub(crate) fn new_task(
     Ok(task)
 }
 
-/// The idempotency key of the headers. Which of several is meant cannot be known.
+/// The idempotency key header. Several are refused, since their order is undefined.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, ProblemDetails> {
     let invalid = |detail| ProblemDetails::bad_request("idempotency_key_invalid", detail);
     let mut keys = headers.get_all(IDEMPOTENCY_KEY_HEADER).iter();

@@ -1,4 +1,4 @@
-//! The settings of a queue, as they are read and written.
+//! Bodies with the settings of a queue.
 
 use super::new_task::RetryBody;
 use super::values::Length;
@@ -116,7 +116,7 @@ impl From<&Limit> for LimitBody {
 }
 
 impl SettingsBody {
-    /// What it changes, if that can be said.
+    /// The change of the settings, if the body is valid.
     pub(crate) fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), ServiceError> {
         let retry = self.retry.clone().map(RetryPolicy::try_from).transpose()?;
         Ok(move |settings: &mut QueueSettings| {

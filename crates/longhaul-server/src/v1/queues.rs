@@ -1,4 +1,4 @@
-//! Routes for queues: made, listed, changed, paused, emptied, deleted.
+//! Routes that create, list, change, pause, purge and delete queues.
 
 use super::actions::{ReasonQuery, optional};
 use super::at::{QueryParams, QueueAt, ReasonBody};

@@ -195,7 +195,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 impl TimesBody {
-    /// The schedule that it says.
+    /// The schedule in this body.
     fn into_schedule(self) -> Result<Schedule, ServiceError> {
         let kinds = [self.cron.is_some(), self.every.is_some(), self.at.is_some()];
         if kinds.iter().filter(|is| **is).count() != 1 {
@@ -226,7 +226,7 @@ impl TimesBody {
         Ok(if self.paused { schedule.paused() } else { schedule })
     }
 
-    /// What a schedule says. Its fields are those of its document.
+    /// The body of a schedule. Its fields are those of the document.
     fn of(schedule: &Schedule) -> Result<Self, ServiceError> {
         let unreadable = |error: serde_json::Error| {
             ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
@@ -334,7 +334,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What is changed of a schedule without a version.
+/// A change of a schedule without a version.
 #[derive(Clone, Copy)]
 enum ScheduleChange {
     Pause,

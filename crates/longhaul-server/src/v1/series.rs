@@ -1,4 +1,4 @@
-//! How a queue fared over the last hour, or another time.
+//! Throughput and latencies of a queue over the last hour, or another period.
 
 use super::at::{QueryParams, QueueAt};
 use super::new_task::PriorityBody;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 
-/// The length of a step, and how many there are, where it is not said.
+/// The default length and number of steps.
 const STEP: Duration = Duration::from_secs(60);
 const STEPS: usize = 60;
 
-/// The most steps.
+/// The most steps per request.
 const STEPS_MAX: usize = 1_440;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -1,4 +1,4 @@
-//! A task as it is answered.
+//! The body of a task in answers.
 
 use crate::clock;
 use crate::core::{QueueName, TaskSnapshot};
@@ -189,7 +189,7 @@ impl TaskBody {
         }
     }
 
-    /// Takes over what the worker has said.
+    /// Adds the fields of the metadata entry.
     fn say(&mut self, shown: TaskMetadata) {
         self.reason = shown.reason().map(str::to_owned);
         self.result_bytes = (shown.state == longhaul::TaskState::Completed)

@@ -1,4 +1,4 @@
-//! Routes that look at tasks.
+//! Routes that read tasks.
 
 use super::at::{QueryParams, QueueAt, TaskAt};
 use super::new_task::{CONTENT_TYPE_PROPERTY, PriorityBody};
@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
-/// Tasks of a page, unless another number is asked for.
+/// The default number of tasks per page.
 const PAGE: usize = 100;
 
-/// The most tasks of a page.
+/// The most tasks per page.
 const PAGE_MAX: usize = 1_000;
 
 /// Which tasks are wanted.
@@ -157,7 +157,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 impl TaskQuery {
-    /// What the library is asked.
+    /// The library's filter for the query.
     pub(crate) fn filter(&self) -> Result<TaskFilter, ProblemDetails> {
         let mut filter = TaskFilter::new();
         for status in &self.status.0 {
@@ -180,7 +180,7 @@ impl TaskQuery {
     }
 }
 
-/// The status of a word.
+/// The status with this name.
 pub(crate) fn status_of(text: &str) -> Result<TaskStatus, ProblemDetails> {
     let found = TaskStatus::ALL.into_iter().find(|status| status.word() == text);
     found.ok_or_else(|| {
@@ -193,7 +193,7 @@ pub(crate) fn status_of(text: &str) -> Result<TaskStatus, ProblemDetails> {
     })
 }
 
-/// How many entries a page has.
+/// The number of entries per page.
 pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
     match limit {
         None => Ok(PAGE),
@@ -231,7 +231,7 @@ async fn list(
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
 }
 
-/// Where a page of the newest tasks begins: a task of each partition, with commas between them.
+/// The start of a page of the newest tasks: one task per partition, separated by commas.
 fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
     let names = text.split(',').filter(|name| !name.is_empty()).map(str::parse::<TaskName>);
     let ids = names.map(|name| name.map(|name| name.id)).collect::<Result<_, _>>();
@@ -295,7 +295,8 @@ async fn payload(
     caller.check_sight()?;
     let mut response = download(payload.bytes);
     let kept = payload.properties.as_ref().and_then(|it| it.get(CONTENT_TYPE_PROPERTY));
-    // A browser must not take the payload for a page of the gateway: its type is told beside.
+    // A browser must not render the payload as a page of the gateway, so its content type is in a
+    // header of its own.
     if let Some(Ok(kept)) = kept.map(|it| HeaderValue::from_str(it)) {
         let name = HeaderName::from_static("x-payload-content-type");
         response.headers_mut().insert(name, kept);
@@ -303,7 +304,7 @@ async fn payload(
     Ok(response)
 }
 
-/// Bytes that no browser shows.
+/// Answers with bytes that browsers download rather than show.
 fn download(bytes: Bytes) -> Response {
     let headers = [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment")];
     (headers, bytes).into_response()

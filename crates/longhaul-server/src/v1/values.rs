@@ -19,11 +19,11 @@ pub(crate) struct Length(pub(crate) Duration);
 #[schema(value_type = u64, example = 1_792_000_000_000_u64)]
 pub(crate) struct Instant(pub(crate) SystemTime);
 
-/// Words with commas between them.
+/// Words separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WordList(pub(crate) Vec<String>);
 
-/// Refuses a request that says neither which are meant nor that all are, or both: what was forgotten would mean all.
+/// Refuses a request that names neither some nor all, or both: a forgotten filter would mean all.
 pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<(), ProblemDetails> {
     let detail = match (all, is_narrow) {
         (true, false) | (false, true) => return Ok(()),
@@ -223,7 +223,7 @@ mod tests {
         for bad in ["-1", "1.5", r#""tomorrow""#, "null"] {
             assert!(instant(bad).is_err(), "{bad}");
         }
-        // A text of any length is answered with few words of it: see `Problem`.
+        // The text of the error is shortened: see `Problem`.
         assert!(instant(&u64::MAX.to_string()).is_ok_and(|it| it.0 > SystemTime::UNIX_EPOCH));
     }
 }

@@ -1,4 +1,4 @@
-//! Routes for workers: listed, and drained by their names.
+//! Routes that list workers and drain them by name.
 
 use super::actions::optional;
 use super::at::{NamedAt, QueryParams, QueueAt, ReasonBody};

@@ -1,4 +1,4 @@
-//! What web pages of others can do: nothing, unless they are allowed.
+//! Web pages of other sites can do nothing, unless their origin is allowed.
 
 use crate::support::{config, exchange, with_gateway};
 

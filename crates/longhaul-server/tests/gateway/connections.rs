@@ -30,7 +30,7 @@ fn an_address_in_use_is_told() {
     with_gateway(config(), async |server| {
         let mut taken = config();
         taken.listen = server.address();
-        // An engine brings a runtime of its own.
+        // A test engine has its own runtime.
         let client = std::thread::spawn(|| TestEngine::new().client().clone()).join().unwrap();
         let refused = Server::start(client, taken).await.unwrap_err();
         assert!(matches!(refused, ServerStartError::Listen { .. }), "{refused}");
@@ -38,7 +38,7 @@ fn an_address_in_use_is_told() {
     });
 }
 
-/// The plain server of axum waits for the head of a request without end.
+/// Axum's plain server waits for the head of a request for ever.
 #[test]
 fn heads_that_come_too_slowly_end_their_connections_and_nobody_else_waits() {
     let mut slow = config();
@@ -53,7 +53,7 @@ fn heads_that_come_too_slowly_end_their_connections_and_nobody_else_waits() {
         assert!(exchange(&server, &get("/healthz")).await.ends_with("ok\n"));
         for mut stream in streams {
             let mut rest = Vec::new();
-            // It is closed, perhaps after an answer that says why.
+            // The connection is closed, perhaps after an answer with the reason.
             let closed = stream.read_to_end(&mut rest);
             let closed = tokio::time::timeout(Duration::from_secs(20), closed).await;
             assert!(closed.is_ok(), "the connection is still open");

@@ -1,4 +1,4 @@
-//! Limits of time, size and number, on sockets.
+//! Limits on time, size and number, on sockets.
 
 use crate::support::{config, exchange, get, with_gateway};
 use longhaul_server::Server;
@@ -8,14 +8,14 @@ use tokio::net::TcpStream;
 
 const TASKS: &str = "/v1/queues/tasks/tasks";
 
-/// The head of a request whose body has so many bytes.
+/// The head of a request with a body of this many bytes.
 fn head(path: &str, bytes: usize) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n"
     )
 }
 
-/// A request that is never sent to its end.
+/// An incomplete request.
 async fn unfinished(server: &Server, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all((head(path, 100) + "{").as_bytes()).await.unwrap();
@@ -44,7 +44,7 @@ fn a_body_that_comes_too_slowly_is_given_up() {
     });
 }
 
-/// Whoever says that a body is too long is answered before it is sent.
+/// A declared length over the limit is answered before the body is sent.
 #[test]
 fn a_body_that_is_too_long_is_refused_at_once() {
     with_gateway(config(), async |server| {
@@ -60,7 +60,7 @@ fn a_body_that_is_too_long_is_refused_at_once() {
             assert!(answer.starts_with("HTTP/1.1 413 "), "{path}: {answer}");
             assert!(answer.contains(&format!("more than {limit} bytes")), "{answer}");
         }
-        // A length that no number holds is none.
+        // A length that does not fit a number is invalid.
         let endless =
             head(TASKS, 1).replace("Content-Length: 1", "Content-Length: 99999999999999999999999");
         let answer = exchange(&server, &endless).await;
@@ -85,7 +85,7 @@ fn requests_beyond_the_limit_are_told_to_come_again() {
             held.push(unfinished(&server, path).await);
         }
         for path in [short, long] {
-            // Whether they have been read nobody tells: it is asked until they have.
+            // It is unknown when the requests have been read, so this asks until they have.
             let answer = loop {
                 let answer = rest_of_refused(&server, path).await;
                 if let Some(answer) = answer {
@@ -105,10 +105,10 @@ fn requests_beyond_the_limit_are_told_to_come_again() {
     });
 }
 
-/// The answer, if the request is refused at once: whoever is admitted waits for his body.
+/// The answer, if the request is refused at once: an admitted request waits for its body.
 async fn rest_of_refused(server: &Server, path: &str) -> Option<String> {
     let stream = unfinished(server, path).await;
-    // What it does not send is waited for a second behind the answer.
+    // The gateway waits a second for the rest of the body behind the answer.
     let answer = tokio::time::timeout(Duration::from_secs(3), rest(stream)).await.ok()?;
     answer.starts_with("HTTP/1.1 503 ").then_some(answer)
 }
@@ -127,7 +127,7 @@ fn bodies_that_are_read_at_once_have_a_limit_together() {
             if let Ok(answer) = answer {
                 break answer;
             }
-            // This one was read first.
+            // This request was read first.
             drop(first);
             first = TcpStream::connect(server.address()).await.unwrap();
             first.write_all(head(TASKS, 3 * 1024 * 1024).as_bytes()).await.unwrap();
@@ -137,14 +137,14 @@ fn bodies_that_are_read_at_once_have_a_limit_together() {
     });
 }
 
-/// A request that is being answered is answered; nothing new begins.
+/// Requests in progress are answered; no new ones start.
 #[test]
 fn a_drain_waits_for_what_has_begun_and_not_for_ever() {
     with_gateway(config(), async |server| {
         let mut begun = TcpStream::connect(server.address()).await.unwrap();
         begun.write_all((head(TASKS, 2) + "{").as_bytes()).await.unwrap();
-        // Its head is read when another request on another connection is answered after it; a drain
-        // before would close the connection unread.
+        // The head has been read once a later request on another connection is answered; an earlier
+        // drain would close the connection unread.
         for _ in 0..20 {
             exchange(&server, &get("/healthz")).await;
         }

@@ -9,15 +9,15 @@ use std::time::Duration;
 const TASKS: &str = "/v1/queues/tasks/tasks";
 const MIB: usize = 1024 * 1024;
 
-/// How a body is sent.
+/// The framing of a body.
 #[derive(Clone, Copy, Debug)]
 enum Framing {
     Length,
     Chunks,
 }
 
-/// Sends all of a request, then reads its answer: on a thread, since a client that only sends must
-/// not depend on one that also reads.
+/// Sends a whole request, then reads the answer. Runs on a thread, since a client that only sends
+/// must not depend on one that also reads.
 fn sent_whole(
     server: &Server,
     path: &str,
@@ -57,7 +57,7 @@ fn sent_whole(
     client.join().unwrap()
 }
 
-/// A client of this kind saw a broken pipe in place of what was wrong.
+/// Such a client must see the error, not a broken pipe.
 #[test]
 fn whoever_sends_before_he_reads_is_told_why_he_is_refused() {
     with_gateway(config(), async |server| {
@@ -95,8 +95,7 @@ fn whoever_has_no_token_is_told_so_though_he_sends_before_he_reads() {
     });
 }
 
-/// What is read over has an end: nobody keeps a connection busy for ever with a body that is thrown
-/// away.
+/// Discarding a body has a limit: a discarded body cannot keep a connection busy for ever.
 #[test]
 fn a_body_without_an_end_is_not_read_over_for_ever() {
     with_gateway(config(), async |server| {

@@ -1,4 +1,4 @@
-//! The gateway on a real socket: what stands between the network and the routes.
+//! The gateway on a real socket: the layer between the network and the routes.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests end the test where something is wrong")]
 

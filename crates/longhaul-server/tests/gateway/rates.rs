@@ -1,14 +1,14 @@
-//! How many requests each caller may make.
+//! Rate limits per caller.
 
 use crate::support::{config, exchange, get, with_gateway};
 use longhaul_server::{Dialect, RateLimit, Server, ServerConfig};
 use std::time::Duration;
 
-/// What `printf %s TOKEN | sha256sum` prints of `test` and of `123`.
+/// The output of `printf %s TOKEN | sha256sum` for `test` and `123`.
 const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 const ONE_TWO_THREE: &str = "a665a45920422f9d417e4867efdc4fb8a04a1f3fff1fa07e998e86f7f7a27ae3";
 
-/// Three requests at once, and one more after ten minutes: no test lasts that long.
+/// Three requests at once, and one more after ten minutes, which no test reaches.
 fn limited() -> ServerConfig {
     let mut config = config();
     config.rate_limit = Some(RateLimit { requests: 6, per: Duration::from_secs(3_600), burst: 3 });
@@ -69,7 +69,7 @@ fn each_name_of_a_token_has_a_bucket_of_its_own() {
     });
 }
 
-/// In the form that all errors of the dialects have.
+/// In the error format of the dialects.
 #[test]
 fn the_routes_of_dialects_are_limited_as_well() {
     let mut config = limited();

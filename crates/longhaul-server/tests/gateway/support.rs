@@ -1,4 +1,4 @@
-//! A gateway on a socket of its own. No route that these tests use asks the broker.
+//! A gateway on its own socket. No route in these tests uses the broker.
 
 use longhaul::testing::TestEngine;
 use longhaul_server::{Server, ServerConfig};
@@ -6,7 +6,7 @@ use std::future::Future;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A configuration with a port that the system chooses.
+/// A configuration with a port chosen by the system.
 pub(crate) fn config() -> ServerConfig {
     let mut config = ServerConfig::default();
     config.listen = "127.0.0.1:0".parse().unwrap();
@@ -28,7 +28,7 @@ pub(crate) fn with_gateway<T: Future<Output = ()>>(
     });
 }
 
-/// Sends a request as it is, and reads until the gateway closes the connection.
+/// Sends a raw request, and reads until the gateway closes the connection.
 pub(crate) async fn exchange(server: &Server, request: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -37,7 +37,7 @@ pub(crate) async fn exchange(server: &Server, request: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// A request without a body, after which the connection is closed.
+/// A request without a body, with `Connection: close`.
 pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }

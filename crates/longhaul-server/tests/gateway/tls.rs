@@ -16,14 +16,14 @@ use tokio_rustls::TlsConnector;
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-/// An authority.
+/// A certificate authority.
 fn authority() -> Issuer {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate of an authority, and its key.
+/// A certificate issued by an authority, and its key.
 fn issued(by: &Issuer, is_expired: bool) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut parameters = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -58,7 +58,7 @@ fn client(trusted: &Issuer, own: Option<&(String, String)>) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// The answer to a request, or why there is none.
+/// The answer to a request, or the error.
 async fn ask(server: &Server, client: &TlsConnector) -> std::io::Result<String> {
     let stream = TcpStream::connect(server.address()).await?;
     let name = ServerName::try_from("localhost").unwrap();
@@ -66,7 +66,7 @@ async fn ask(server: &Server, client: &TlsConnector) -> std::io::Result<String> 
     stream.write_all(crate::support::get("/healthz").as_bytes()).await?;
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer).await {
-        // Whoever is told to close the connection need not say goodbye.
+        // A peer may close without a TLS close notification.
         Err(error) if answer.is_empty() => Err(error),
         _ => Ok(String::from_utf8(answer).unwrap()),
     }
@@ -94,7 +94,7 @@ fn tls_is_served_and_nothing_else_on_its_port() {
         let mut answer = Vec::new();
         plain.read_to_end(&mut answer).await.ok();
         assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-        // Whoever says nothing is let go.
+        // A silent connection is closed.
         let mut silent = TcpStream::connect(server.address()).await.unwrap();
         let closed = tokio::time::timeout(Duration::from_secs(20), silent.read(&mut [0; 1])).await;
         assert!(matches!(closed, Ok(Ok(0) | Err(_))), "{closed:?}");

@@ -1,12 +1,12 @@
-//! The file of the tokens.
+//! The token file.
 
 use crate::support::{config, exchange, with_gateway};
 use longhaul::testing::TestEngine;
 use longhaul_server::{Server, ServerStartError};
 use std::time::Duration;
 
-/// What `printf %s TOKEN | sha256sum` prints of `test` and of `zebra`. No figure of the metrics has
-/// one of them in it.
+/// The output of `printf %s TOKEN | sha256sum` for `test` and `zebra`. No value in the metrics
+/// contains them.
 const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 const ZEBRA: &str = "676cb75018edccf10fce6f376f2124e02c3293fa3fe8f953c75386198c714514";
 
@@ -41,7 +41,7 @@ fn tokens_are_read_again_when_their_file_changes() {
         };
         tokio::time::timeout(Duration::from_secs(20), changed).await.expect("it is not read again");
         assert!(!is_let_in("test").await, "the old one counts no more");
-        // What cannot be read leaves the tokens in force that were read before.
+        // An unreadable file leaves the previous tokens valid.
         std::fs::write(tokens.path(), "{").unwrap();
         tokio::time::sleep(Duration::from_millis(1_200)).await;
         assert!(is_let_in("zebra").await && !is_let_in("test").await);

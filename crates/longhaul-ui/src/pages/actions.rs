@@ -1,4 +1,4 @@
-//! Who has acted upon tasks and workers, and why.
+//! Operators' actions on tasks and workers, with their reasons.
 
 use crate::asked::Path;
 use crate::model::{ActionListModel, ActionModel};
@@ -9,7 +9,7 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::response::Response;
 use maud::{Markup, html};
 
-/// The most actions that are shown.
+/// The most actions shown.
 const SHOWN_MAX: usize = 500;
 
 pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {

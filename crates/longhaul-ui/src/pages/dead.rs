@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-/// Letters of a page.
+/// Letters per page.
 const PAGE_LETTERS: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
@@ -99,7 +99,7 @@ fn row(queue: &str, letter: &DeadLetterModel, now_ms: u64) -> Markup {
     }
 }
 
-/// What may be done with all letters that the filter takes, on this page and the others.
+/// The actions on all letters that match the filter, on every page.
 fn actions(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     let hidden = |verb: &str| {
         html! {

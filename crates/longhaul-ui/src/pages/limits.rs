@@ -1,4 +1,4 @@
-//! The settings of a queue, which all of its workers obey.
+//! The settings of a queue, which apply to all its workers.
 
 use crate::asked::{FormFields, Path};
 use crate::model::QueueModel;
@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Settings that have a field of their own; the others are changed as JSON.
+/// Settings with their own field; others are changed as JSON.
 const FIELDS: [(&str, &str, &str); 4] = [
     ("max_in_flight", "Most tasks that run at once, over all workers", "20"),
     ("rate_tokens", "Most tasks that begin in a time", "100"),
@@ -43,7 +43,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     Ok(layout::of_queue(visit, queue, "/limits", &format!("Limits of {queue}"), &body))
 }
 
-/// What a field shows of the settings.
+/// A field's value in the settings.
 fn value(settings: &Value, name: &str) -> String {
     let found = match name.strip_prefix("rate_") {
         Some(part) => settings.get("rate").and_then(|rate| rate.get(part)),
@@ -82,14 +82,13 @@ fn whole(queue: &str, found: &QueueModel, all: &str) -> Markup {
     }
 }
 
-/// A change, upon the version that the page showed: if another one stands by now nothing is
-/// changed.
+/// A change of the version that the page showed; if another version is current, nothing changes.
 #[derive(Debug, Deserialize)]
 pub(super) struct QueueSettingsForm {
     version: u64,
-    /// All settings, as the page showed them, or as they were written there.
+    /// All settings, as shown or edited on the page.
     settings: String,
-    /// Those that have a field; an empty one is not set any more.
+    /// The settings with their own field; an empty field unsets its setting.
     max_in_flight: Option<String>,
     rate_tokens: Option<String>,
     rate_per: Option<String>,

@@ -22,8 +22,7 @@ use std::sync::Arc;
 use crate::trouble::PageError;
 use crate::visit::Visit;
 
-/// The part of a page's place that names the level of a queue's tasks: each level is listed by
-/// itself.
+/// The part of a page's path that names the priority level: each level is listed separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PriorityLevel {
@@ -45,7 +44,7 @@ impl PriorityLevel {
     }
 }
 
-/// Why something is done; forms send it.
+/// The reason for an action, from a form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ReasonForm {

@@ -12,17 +12,17 @@ use futures::stream::{self, StreamExt};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-/// The most queues of a page.
+/// The most queues per page.
 const QUEUES_MAX: usize = 50;
 
-/// So many queues are asked at once.
+/// Queues read concurrently.
 const AT_ONCE: usize = 8;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct OverviewQuery {
-    /// The last queue of the page before.
+    /// The last queue of the previous page.
     after: Option<String>,
-    /// A queue by its name, where the gateway cannot list them.
+    /// A queue by name, if the gateway cannot list queues.
     queue: Option<String>,
 }
 
@@ -70,7 +70,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
     Ok(layout::bare(visit, "Queues", &body))
 }
 
-/// Only the admin API of the broker knows which queues there are.
+/// Only the broker's admin API can list the queues.
 fn by_name(visit: &Visit, trouble: &PageError) -> Markup {
     let body = html! {
         h1 { "Queues" }

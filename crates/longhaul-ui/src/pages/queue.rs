@@ -49,7 +49,7 @@ async fn page(visit: &Visit, queue: &str, level: PriorityLevel) -> PageResult {
     Ok(layout::of_queue(visit, queue, "", queue, &body))
 }
 
-/// Each level of a queue is looked at by itself.
+/// Links to the levels of a queue, each shown separately.
 fn levels(queue: &str, current: &str) -> Markup {
     html! {
         nav.levels aria-label="Priority" {

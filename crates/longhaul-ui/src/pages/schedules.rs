@@ -13,7 +13,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-/// The most slots that are shown of those to come.
+/// The most future slots shown.
 const NEXT_MAX: usize = 3;
 
 pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
@@ -58,7 +58,7 @@ fn row(visit: &Visit, queue: &str, schedule: &ScheduleModel, now_ms: u64) -> Mar
     }
 }
 
-/// Text without its quotes; everything else as JSON.
+/// A text without quotes; other values as JSON.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

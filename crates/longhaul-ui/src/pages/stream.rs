@@ -1,5 +1,5 @@
-//! What passes through as it is: events, and bytes to be saved. Browsers ask for both with a
-//! cookie, where programs send a token.
+//! Answers passed through: events and downloads. Browsers request both with a cookie, while
+//! programs send a token.
 
 use crate::asked::{Path, QueryFields};
 use crate::trouble::PageError;
@@ -42,7 +42,7 @@ pub(super) async fn result(visit: Visit, Path((queue, task)): Path<(String, Stri
     saved(&visit, &queue, &task, "result").await
 }
 
-/// The bytes as a file, whatever their type is: no browser is to run them.
+/// The bytes as a file, whatever their type: browsers must not run them.
 async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> Response {
     let path = format!("/v1/queues/{}/tasks/{}/{what}", escaped(queue), escaped(task));
     let answer = match visit.raw(&path).await {
@@ -66,7 +66,7 @@ async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> Response {
     response
 }
 
-/// A stream has no page to say why there is none.
+/// A stream cannot show an error page.
 fn refused(trouble: PageError) -> Response {
     (trouble.status, trouble.detail).into_response()
 }

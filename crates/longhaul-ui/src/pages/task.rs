@@ -16,7 +16,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
 
-/// The largest payload or result that is read to be shown in part.
+/// The largest payload or result that is read and shown in part.
 const BYTES_MAX: usize = 8 << 20;
 
 pub(super) async fn show(
@@ -59,13 +59,13 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
     Ok(layout::of_queue(visit, queue, "/tasks", &format!("Task {id}"), &body))
 }
 
-/// The workers of the level that a task is of.
+/// The route of the workers of a task's level.
 fn workers_path(queue: &str, id: &str) -> String {
     let level = id.split_once('~').map_or("normal", |(level, _)| level);
     format!("/v1/queues/{}/workers?level={}", escaped(queue), escaped(level))
 }
 
-/// Whether the worker of a task is alive, and who would go on with it.
+/// Whether the task's worker is alive, and the workers that would take the task over.
 fn holder(task: &TaskModel, workers: &WorkerListModel) -> Markup {
     let found = workers.workers.iter().find(|worker| worker.running.contains(&task.id));
     html! {
@@ -153,7 +153,7 @@ async fn read(visit: &Visit, path: &str) -> Result<axum::body::Bytes, PageError>
     })
 }
 
-/// What may be done to a task in its state.
+/// The possible actions on a task in its state.
 fn actions(queue: &str, task: &TaskModel) -> Markup {
     let place = |verb: &str| format!("{}/{verb}", task_place(queue, &task.id));
     let epoch = html! { @if let Some(epoch) = task.epoch { input type="hidden" name="epoch" value=(epoch); } };
@@ -180,7 +180,7 @@ fn actions(queue: &str, task: &TaskModel) -> Markup {
 #[serde(default)]
 pub(super) struct TaskActionForm {
     reason: String,
-    /// The epoch that the page showed: another one is another attempt.
+    /// The epoch that the page showed: another epoch is another attempt.
     epoch: Option<u32>,
 }
 

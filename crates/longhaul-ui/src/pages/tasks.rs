@@ -1,4 +1,4 @@
-//! The tasks of a queue, by filter.
+//! The tasks of a queue, with a filter.
 
 use super::PriorityLevel;
 use crate::asked::{FormFields, Path, QueryFields};
@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Tasks of a page.
+/// Tasks per page.
 const PAGE_TASKS: usize = 100;
 
 const STATUSES: [&str; 11] = [
@@ -30,7 +30,7 @@ const STATUSES: [&str; 11] = [
     "ended",
 ];
 
-/// What is looked for. Fields that forms send empty are not set.
+/// The filter. Empty fields of forms are unset.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TaskFilterQuery {
@@ -46,7 +46,7 @@ pub(super) struct TaskFilterQuery {
 }
 
 impl TaskFilterQuery {
-    /// As a query, without the place in the list.
+    /// The filter as a query, without the position in the list.
     fn query(&self) -> String {
         let fields = [
             ("status", &self.status),

@@ -1,4 +1,4 @@
-//! Who works on a queue.
+//! The workers of a queue.
 
 use super::{PriorityLevel, ReasonForm};
 use crate::asked::{FormFields, Path};
@@ -13,10 +13,10 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::json;
 
-/// The most tasks that are named of each worker.
+/// The most tasks named per worker.
 const NAMED_MAX: usize = 20;
 
-/// The most workers that are named as successors of one.
+/// The most workers named as successors of one.
 const SUCCESSORS_MAX: usize = 3;
 
 pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
@@ -73,7 +73,7 @@ fn row(
 ) -> Markup {
     let worker = found.worker.clone().unwrap_or_default();
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
-    // An owner id is that of one priority, and an instance that of the worker.
+    // An owner id is for one priority level, an instance for the whole worker.
     let id = if worker.instance.is_empty() { &found.owner } else { &worker.instance };
     let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(id)));
     let may_drain = !visit.is_read_only() && !worker.grants_leases;
@@ -97,7 +97,7 @@ fn row(
     }
 }
 
-/// Who would take over what a worker runs.
+/// The workers that would take over the tasks of a worker.
 pub(super) fn successors(found: &QueueWorkerModel, all: &WorkerListModel) -> Markup {
     let takes_over = |other: &&QueueWorkerModel| {
         let is_gateway = other.worker.as_ref().is_some_and(|it| it.grants_leases);

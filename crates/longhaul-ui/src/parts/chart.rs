@@ -1,14 +1,14 @@
-//! Drawings of how a queue fared.
+//! Charts of a queue's throughput and latencies.
 
 use crate::model::{SeriesModel, SeriesStepModel};
 use crate::shown::{length, number};
 use maud::{Markup, html};
 
-/// How large a drawing is, in its own units.
+/// The size of a chart, in its own units.
 const WIDTH: u64 = 600;
 const HEIGHT: u64 = 80;
 
-/// How many tasks ended in each step, with those that did not complete on top.
+/// The number of tasks ended per step, with those that did not complete on top.
 pub(crate) fn throughput(series: &SeriesModel) -> Markup {
     let (ended, most) = ended(series);
     let width = step_width(series);
@@ -33,8 +33,7 @@ pub(crate) fn throughput(series: &SeriesModel) -> Markup {
     }
 }
 
-/// How long tasks took from their submission to their end: the median, and what 95 of 100 stay
-/// below.
+/// The time from submission to end: the median and the 95th percentile.
 pub(crate) fn latency(series: &SeriesModel) -> Markup {
     let most = series.steps.iter().filter_map(|step| step.latency_p95_ms).max();
     let width = step_width(series);
@@ -60,7 +59,7 @@ pub(crate) fn latency(series: &SeriesModel) -> Markup {
     }
 }
 
-/// The throughput alone, small enough for a row of a table.
+/// The throughput alone, for a table row.
 pub(crate) fn spark(series: &SeriesModel) -> Markup {
     let (ended, most) = ended(series);
     let width = step_width(series);
@@ -78,7 +77,7 @@ pub(crate) fn spark(series: &SeriesModel) -> Markup {
     }
 }
 
-/// How many tasks ended in all steps, and the most of one: at least 1, to divide by.
+/// The number of tasks ended in all steps, and the maximum per step: at least 1, to divide by.
 fn ended(series: &SeriesModel) -> (u64, u64) {
     let ended = || series.steps.iter().map(|step| step.completed + step.not_completed);
     (ended().sum(), ended().max().unwrap_or(0).max(1))

@@ -1,4 +1,4 @@
-//! What stands around a page.
+//! The frame around a page.
 
 use crate::parts::queue_place;
 use crate::shown::{Outside, line};
@@ -23,8 +23,8 @@ pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
     frame(visit, title, &html! {}, body, &PageRefresh::ByAsking)
 }
 
-/// A page of a queue; `page` is its place below the queue's. What has changed of its content is
-/// replaced when the queue's events tell of news.
+/// A page of a queue; `page` is its path below the queue's. The script replaces changed parts when
+/// the queue has new events.
 pub(crate) fn of_queue(
     visit: &Visit,
     queue: &str,
@@ -49,8 +49,8 @@ fn nav(queue: &str, page: Option<&str>) -> Markup {
     }
 }
 
-/// Why there is no page. One that was only looked at, and that is not there because the gateway has
-/// no broker, is asked for again by its script.
+/// The page for an error. If a page cannot be shown because the gateway has no broker, the script
+/// requests it again.
 pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
     let is_away = trouble.is_broker_away();
     let title = match trouble.status.canonical_reason() {
@@ -73,16 +73,16 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
     frame(visit, title, &nav, &body, &kept)
 }
 
-/// How its script keeps a page up to date.
+/// How the script keeps a page up to date.
 enum PageRefresh {
-    /// By the events of its queue, which are there.
+    /// By the events of its queue.
     ByEvents(String),
-    /// By asking for it now and then.
+    /// By requesting it regularly.
     ByAsking,
-    /// It stands in the place of one that cannot be had without the broker, and is asked for until
-    /// that one is there.
+    /// It stands in for a page that needs the broker; the script requests that page until it is
+    /// available.
     UntilItIsThere,
-    /// Not at all: it says why something was not done.
+    /// Not at all: it says why an action failed.
     AsItIs,
 }
 

@@ -1,4 +1,4 @@
-//! Parts that several pages have.
+//! Parts shared by several pages.
 
 pub(crate) mod chart;
 pub(crate) mod layout;
@@ -12,7 +12,7 @@ use crate::visit::escaped;
 use crate::{ROOT, shown};
 use maud::{Markup, html};
 
-/// The place of a queue's page, or of one below it.
+/// The path of a queue's page, or of one below it.
 pub(crate) fn queue_place(queue: &str, below: &str) -> String {
     format!("{ROOT}/queues/{}{below}", escaped(queue))
 }
@@ -25,7 +25,7 @@ pub(crate) fn task_link(queue: &str, task: &str) -> Markup {
     html! { a.id href=(task_place(queue, task)) { (Outside(task)) } }
 }
 
-/// A status by its word, and by its colour for those who see it.
+/// A status as a word, with a colour.
 pub(crate) fn status(word: &str) -> Markup {
     html! { span class={ "status " (word) } { (word) } }
 }
@@ -48,14 +48,14 @@ pub(crate) fn progress(progress: &ProgressModel) -> Markup {
     }
 }
 
-/// A button that does something by itself, in a form of its own, so that it works without scripts.
+/// A button in its own form, so that it works without scripts.
 pub(crate) fn button(action: &str, name: &str, class: &str) -> Markup {
     html! {
         form.inline method="post" action=(action) { button class=(class) { (name) } }
     }
 }
 
-/// Asks for a reason, and whether it is meant, before something is done that cannot be undone.
+/// Asks for a reason and a confirmation before an action that cannot be undone.
 pub(crate) fn asked(action: &str, name: &str, what: &str, more: &Markup) -> Markup {
     html! {
         details.asked {
@@ -70,17 +70,17 @@ pub(crate) fn asked(action: &str, name: &str, what: &str, more: &Markup) -> Mark
     }
 }
 
-/// A number with what it counts.
+/// A number with its label.
 pub(crate) fn figure(value: &Markup, name: &str) -> Markup {
     html! { div.figure { span.value { (value) } span.name { (name) } } }
 }
 
-/// How many attempts.
+/// A number of attempts.
 pub(crate) fn attempts(count: u32) -> String {
     if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") }
 }
 
-/// A length of time, or a dash.
+/// A duration, or a dash.
 pub(crate) fn length(ms: Option<u64>) -> Markup {
     html! { @if let Some(ms) = ms { (shown::length(ms)) } @else { "–" } }
 }

@@ -1,37 +1,37 @@
-//! Payloads and results: bytes that anybody may have sent.
+//! Payloads and results: bytes from untrusted sources.
 
 use crate::shown;
 use maud::{Markup, html};
 use std::fmt::Write;
 
-/// The most bytes that a page shows; the whole is there to be saved.
+/// The most bytes shown on a page; all bytes can be downloaded.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 const INDENTS_MAX: usize = 32;
 
-/// Bytes of a line of a dump.
+/// Bytes per line of a hex dump.
 const LINE_BYTES: usize = 16;
 
-/// How bytes are shown.
+/// The format in which bytes are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PayloadFormat {
-    /// As JSON where it is JSON, else as text where it is text, else as a dump.
+    /// As JSON if they are JSON, else as text if they are text, else as a hex dump.
     #[default]
     Auto,
     Text,
     Hex,
 }
 
-/// What a page with a payload is asked for.
+/// The query of a page with a payload.
 #[derive(Debug, Default, serde::Deserialize)]
 pub(crate) struct PayloadQuery {
-    /// How its bytes are shown.
+    /// The format of the bytes.
     #[serde(default, rename = "as")]
     pub(crate) form: PayloadFormat,
 }
 
-/// Shows bytes. `place` is where the page is, to choose another form; `save` where they are whole.
+/// Shows bytes. `place` is the page, for links to other formats; `save` the download of all bytes.
 pub(crate) fn show(bytes: &[u8], form: PayloadFormat, place: &str, save: &str) -> Markup {
     let (kind, body) = shape(bytes, form);
     html! {
@@ -66,8 +66,8 @@ fn json(bytes: &[u8]) -> Option<&str> {
     text.starts_with(['{', '[']).then_some(text)
 }
 
-/// Lays JSON out over lines. It stays as it was written: large numbers, the order of fields, and
-/// fields that are there twice.
+/// Lays JSON out over lines. The content stays as written: large numbers, field order, and
+/// duplicate fields.
 fn indented(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut in_text, mut is_escaped) = (0_usize, false, false);
@@ -114,13 +114,13 @@ fn indented(json: &str) -> String {
     out
 }
 
-/// Deep nesting is not indented any further: a payload of brackets alone would become large.
+/// Limits the indentation: a payload of nested brackets would grow very large.
 fn break_line(out: &mut String, depth: usize) {
     out.push('\n');
     out.extend(std::iter::repeat_n("  ", depth.min(INDENTS_MAX)));
 }
 
-/// Whether it is UTF-8, but for a character that was cut in two at its end.
+/// Whether the bytes are UTF-8, apart from a character cut at the end.
 fn is_text(bytes: &[u8]) -> bool {
     match std::str::from_utf8(bytes) {
         Ok(text) => !text.contains('\0'),
@@ -133,7 +133,7 @@ fn dump(bytes: &[u8]) -> Markup {
     for (line, bytes) in bytes.chunks(LINE_BYTES).enumerate() {
         let mut hex = String::with_capacity(3 * LINE_BYTES);
         for byte in bytes {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _written = write!(hex, "{byte:02x} ");
         }
         let text: String = bytes

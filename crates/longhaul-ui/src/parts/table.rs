@@ -1,17 +1,16 @@
-//! Tables, and the way from one page of them to the next.
+//! Tables and their paging.
 
 use maud::{Markup, Render, html};
 
-/// The head of a column. It stands as the cells below it do.
+/// The head of a column. It is aligned like the cells below it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TableHead {
     Text(&'static str),
-    /// Of a column of numbers.
+    /// The head of a column of numbers.
     Number(&'static str),
 }
 
-/// A table that scrolls by itself where it is wider than the window. Without rows it says what is
-/// missing.
+/// A table that scrolls if it is wider than the window. Without rows it shows a text instead.
 pub(crate) fn table(
     id: &str,
     caption: &str,
@@ -43,7 +42,7 @@ impl Render for TableHead {
     }
 }
 
-/// Goes to the first page, and to the next one. `place` has its query, without `after`.
+/// Links to the first and the next page. `place` has its query, without `after`.
 pub(crate) fn pager(place: &str, after: Option<&str>, next: Option<&str>) -> Markup {
     let joint = if place.contains('?') { '&' } else { '?' };
     html! {

@@ -1,5 +1,4 @@
-//! What happened to a task, over time: who held it when, when nothing was heard of them, and what
-//! was written by somebody who did not hold it any more.
+//! The timeline of a task: its holders, their silences, and writes by replaced holders.
 
 use crate::model::{HistoryEntryModel, HistoryModel, SilenceModel, WorkerModel};
 use crate::parts;
@@ -8,18 +7,18 @@ use crate::parts::task_link;
 use crate::shown::{Outside, ShownInstant, length, line};
 use maud::{Markup, html};
 
-/// The most entries that are listed: the last ones.
+/// The most entries listed: the last ones.
 const LISTED_MAX: usize = 500;
 
-/// How wide the drawing is, in its own units, without the names at its left.
+/// The width of the drawing in its own units, without the names on the left.
 const WIDTH: u64 = 1000;
 const NAMES_WIDTH: u64 = 130;
 const ROW_HEIGHT: u64 = 26;
 
-/// The most holders that are drawn: the last ones.
+/// The most holders drawn: the last ones.
 const DRAWN_MAX: usize = 50;
 
-/// Somebody held the task.
+/// A period in which a worker held the task.
 #[derive(Debug, PartialEq, Eq)]
 struct TaskHold {
     epoch: u32,
@@ -28,24 +27,24 @@ struct TaskHold {
     from: u64,
     to: u64,
     end: HoldEnd,
-    /// Checkpoints.
+    /// The times of checkpoints.
     marks: Vec<u64>,
-    /// What this holder wrote, and nobody heeds: it had been replaced, or came too late.
+    /// The times of this holder's ignored entries: it had been replaced, or was late.
     ignored: Vec<u64>,
 }
 
-/// How it was that it held the task no longer.
+/// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HoldEnd {
-    /// It holds the task now.
+    /// The worker holds the task now.
     Open,
     Completed,
     Failed,
-    /// It gave the task back, or put it off.
+    /// The worker released or snoozed the task.
     Released,
-    /// Another one has taken the task over: nothing was heard of this one.
+    /// Another worker took the task over from a silent one.
     TakenOver,
-    /// The task ended in another way: it was cancelled, expired, or was ended by an operator.
+    /// The task ended in another way: cancelled, expired, or by an operator.
     Ended,
 }
 
@@ -75,8 +74,7 @@ impl HoldEnd {
     }
 }
 
-/// Who held the task, in the order of epochs. `until` is when the last one is still seen holding
-/// it.
+/// The holders of the task, in the order of epochs. `until` is when the last one still held it.
 fn holds(entries: &[HistoryEntryModel], until: u64) -> Vec<TaskHold> {
     let mut holds: Vec<TaskHold> = Vec::new();
     for entry in entries {
@@ -200,7 +198,7 @@ fn silent(silence: &SilenceModel, now_ms: u64) -> String {
     format!("no heartbeat for {}{so_far}: {} missed", length(until), silence.missed)
 }
 
-/// An event in words.
+/// An event as text.
 fn words(entry: &HistoryEntryModel) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     match entry.event.as_str() {
@@ -243,7 +241,7 @@ fn list(queue: &str, history: &HistoryModel) -> Markup {
     let row_of = |entry| row(queue, entry, first, history.now);
     let mut rows: Vec<(u64, Markup)> = listed.iter().map(|it| (it.at, row_of(it))).collect();
     for silence in &history.silences {
-        // Behind the entry after which it began, if that is listed.
+        // After the entry at which the silence began, if that is listed.
         if let Some(at) = rows.iter().rposition(|(at, _)| *at <= silence.since) {
             rows.insert(at + 1, (silence.since, silence_row(silence, first, history.now)));
         }

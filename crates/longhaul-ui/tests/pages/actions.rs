@@ -1,5 +1,5 @@
-//! What buttons do: each form of each page asks the gateway for one thing, and where pages only
-//! show there is no form, and nothing is done.
+//! Buttons: each form makes one request to the gateway; read-only pages have no forms and refuse
+//! actions.
 
 use crate::fake::{Like, PLACES, Site};
 use crate::markup::{Form, forms, tags};
@@ -7,20 +7,21 @@ use axum::http::Method;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The forms of all pages, by the path and the hidden fields that tell them apart.
+/// The forms of all pages, by their path and the hidden fields that distinguish them.
 async fn all_forms(site: &Site) -> BTreeMap<String, Form> {
     let mut found = BTreeMap::new();
     for (_, answer) in site.pages().await {
         for form in forms(&answer.text) {
             let verb = form.fields.iter().find(|it| it.0 == "verb").map_or("", |it| it.1.as_str());
-            // Of two with one action the first has the fields, and the second all as JSON.
+            // Of two forms with one action the first has the fields, and the second everything as
+            // JSON.
             found.entry(format!("{} {verb}", form.action).trim().to_owned()).or_insert(form);
         }
     }
     found
 }
 
-/// Form, fields that somebody fills in, and what the gateway is asked for then.
+/// A form, its filled fields, and the expected request to the gateway.
 type Case = (
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -175,7 +176,7 @@ async fn every_form_asks_for_one_thing() {
     }
 }
 
-/// A worker whose name anybody may choose, and a schedule: the way back to them is the same text.
+/// A worker and a schedule with unusual names are found again by their links.
 #[tokio::test]
 async fn actions_find_what_has_an_odd_name() {
     let odd = "../x?a=b&c#d%2F ü";
@@ -215,7 +216,7 @@ async fn pages_that_only_show_have_no_form_and_do_nothing() {
     assert!(calls.iter().all(|call| call.method == Method::GET), "{calls:?}");
 }
 
-/// Looking at a page changes nothing.
+/// Reading a page changes nothing.
 #[tokio::test]
 async fn pages_only_look() {
     let site = Site::of("plain");
@@ -226,7 +227,7 @@ async fn pages_only_look() {
     }
 }
 
-/// What is no action of a page does nothing, whatever it is called.
+/// A request that is not an action of a page does nothing, whatever its name.
 #[tokio::test]
 async fn other_verbs_are_refused() {
     let site = Site::of("plain");

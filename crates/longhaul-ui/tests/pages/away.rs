@@ -1,17 +1,17 @@
-//! Pages of a gateway that has no broker: they say so, and are asked for again until there is one.
+//! Pages of a gateway without a broker: they say so, and the script requests them again until it is
+//! back.
 
 use crate::fake::{Like, PLACES, Site};
 use crate::markup::tags;
 
-/// Pages that are made of nothing that the gateway is asked for.
+/// Pages that need no request to the gateway.
 const BY_ITSELF: [&str; 2] = ["/ui/sign-in", "/ui/nothing"];
 
 fn site() -> Site {
     Site::new(Like { text: "no way to it", is_away: true, ..Like::default() }, |_| {})
 }
 
-/// Whoever looked at a page was told that a service was unavailable, without a way to any other
-/// page, and had to come back himself.
+/// The error page of an outage has links to other pages, and reloads itself.
 #[tokio::test]
 async fn each_page_says_that_the_broker_is_away_and_comes_back_by_itself() {
     let site = site();
@@ -30,7 +30,7 @@ async fn each_page_says_that_the_broker_is_away_and_comes_back_by_itself() {
     }
 }
 
-/// A page that is there is not asked for as if it were not.
+/// A page that is available is not marked as a stand-in.
 #[tokio::test]
 async fn no_page_that_is_there_says_so() {
     for (place, page) in Site::of("plain").pages().await {
@@ -38,8 +38,7 @@ async fn no_page_that_is_there_says_so() {
     }
 }
 
-/// What an action was answered stays until it was read: the page behind it would have taken its
-/// place.
+/// The result of an action stays until it is read: the page behind it must not replace it.
 #[tokio::test]
 async fn an_action_that_was_refused_is_not_tried_again_by_itself() {
     let site = site();

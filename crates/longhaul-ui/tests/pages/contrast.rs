@@ -1,19 +1,19 @@
-//! The colours of the style, by the rules of WCAG 2.2, level AA: 4.5 to 1 for texts (1.4.3), 3 to 1
-//! for what is drawn and for the borders of fields (1.4.11).
+//! The colours of the style against WCAG 2.2, level AA: 4.5 to 1 for texts (1.4.3), 3 to 1 for
+//! graphics and the borders of fields (1.4.11).
 
 use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("../../assets/ui.css");
 
-/// What texts and drawings stand on.
+/// The backgrounds of texts and graphics.
 const GROUNDS: [&str; 2] = ["ground", "panel"];
 
-/// Separates rows and panels, and says nothing by itself.
+/// Separates rows and panels, without a meaning of its own.
 const DECORATION: &str = "line";
 
 type Colour = [u8; 3];
 
-/// The custom properties, for light and for dark.
+/// The custom properties for light and dark.
 fn colours(style: &str) -> BTreeMap<String, [Colour; 2]> {
     let lines = style.lines().filter_map(|line| line.trim().strip_prefix("--"));
     let colour = |text: &str| {
@@ -30,7 +30,7 @@ fn colours(style: &str) -> BTreeMap<String, [Colour; 2]> {
     lines.map(read).collect()
 }
 
-/// As WCAG defines it.
+/// As defined by WCAG.
 fn luminance(colour: Colour) -> f64 {
     let [red, green, blue] = colour.map(|part| {
         let part = f64::from(part) / 255.0;
@@ -44,7 +44,7 @@ fn contrast(one: Colour, other: Colour) -> f64 {
     if one > other { one / other } else { other / one }
 }
 
-/// What falls short: each use of a colour in the style, upon every ground.
+/// All violations: each use of a colour in the style, on every background.
 fn faults(style: &str) -> Vec<String> {
     let colours = colours(style);
     let mut faults = Vec::new();
@@ -81,7 +81,7 @@ fn every_colour_is_told_from_its_ground() {
 #[test]
 fn contrast_is_computed_as_wcag_does_and_a_faint_colour_is_found() {
     assert!((contrast([0; 3], [255; 3]) - 21.0).abs() < 0.01);
-    // The example that is often given: the lightest grey that is let through on white.
+    // The usual example: the lightest grey allowed on white.
     assert!((contrast([0x76; 3], [255; 3]) - 4.54).abs() < 0.01);
     let faint = STYLE.replace("color: var(--faint)", "color: var(--line)");
     assert_eq!(faults(&faint), Vec::<String>::new(), "decoration is not looked at");
@@ -89,7 +89,7 @@ fn contrast_is_computed_as_wcag_does_and_a_faint_colour_is_found() {
     assert!(faults(&faint).iter().any(|it| it.contains("faint on panel, light")));
 }
 
-/// What decorates is never a text.
+/// The decoration's colour is never used for a text.
 #[test]
 fn no_text_has_the_colour_of_a_decoration() {
     for declaration in STYLE.split(['{', '}', ';']).map(str::trim) {

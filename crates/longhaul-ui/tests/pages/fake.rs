@@ -1,5 +1,4 @@
-//! A gateway that answers the same to everybody, with one text wherever it shows what somebody else
-//! has written.
+//! A gateway with fixed answers, and one text wherever it shows untrusted input.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -13,26 +12,26 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tower::ServiceExt;
 
-/// The token that the gateway takes, where it asks for one.
+/// The token that the gateway accepts, if it requires one.
 pub(crate) const TOKEN: &str = "s3cret; with=odd, characters";
 
-/// What the gateway was asked for.
+/// A request to the gateway.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
-    /// With its query, as it came.
+    /// With its query, unchanged.
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) body: Value,
 }
 
-/// A dashboard before such a gateway.
+/// A dashboard in front of such a gateway.
 pub(crate) struct Site {
     router: Router,
     calls: Arc<Mutex<Vec<Call>>>,
 }
 
-/// What a browser is answered.
+/// The answer to a browser.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -46,10 +45,10 @@ impl Answer {
     }
 }
 
-/// What the gateway is like.
+/// The options of the gateway.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Like<'a> {
-    /// Stands wherever somebody else has written something.
+    /// The text shown wherever untrusted input appears.
     pub(crate) text: &'a str,
     pub(crate) queue: &'a str,
     pub(crate) wants_token: bool,
@@ -115,12 +114,12 @@ impl Site {
         self.send(request.body(body.into()).unwrap()).await
     }
 
-    /// What the gateway was asked for since the last look.
+    /// The requests to the gateway since the last call.
     pub(crate) fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    /// Each page that is there, by its place.
+    /// Every available page, by its path.
     pub(crate) async fn pages(&self) -> Vec<(&'static str, Answer)> {
         let mut pages = Vec::new();
         for place in PLACES {
@@ -130,7 +129,7 @@ impl Site {
     }
 }
 
-/// Every page of the dashboard, for a queue of this name, and one that is not there.
+/// Every page of the dashboard for a queue of this name, and one that does not exist.
 pub(crate) const PLACES: [&str; 16] = [
     "/ui",
     "/ui/queues/mails",

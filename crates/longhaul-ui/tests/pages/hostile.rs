@@ -1,18 +1,17 @@
-//! What somebody else has written is shown, and does nothing.
+//! Untrusted text is shown, and has no effect.
 
 use crate::fake::{Answer, Site};
 use crate::markup::{Piece, Tag, pieces};
 
-/// Tries to end every kind of place in which a text may stand.
+/// Tries to break out of every context in which a text is shown.
 const HOSTILE: &str = "</title></textarea></pre></script><script>alert(1)</script><img src=x onerror=alert(2)>\" onmouseover=\"alert(3)' autofocus onfocus='alert(4)&lt;b&gt; \
     javascript:alert(5) \u{202e}gpj.exe\u{2066}\u{200b}\u{feff}\u{7}\u{1b}[31m\u{9b}2J\u{0}\r\nSet-Cookie: a=b --> ]]>";
 
-/// Characters that are not seen, or change how others are shown: those of [`HOSTILE`].
+/// The invisible or direction-changing characters of [`HOSTILE`].
 const HIDDEN: [char; 9] =
     ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{7}', '\u{1b}', '\u{9b}', '\u{0}', '\r'];
 
-/// The tags with the names of their attributes, without those that name hidden characters, and
-/// without lines that a text has.
+/// The tags with their attribute names, without the markup of hidden characters and line breaks.
 fn structure(answer: &Answer) -> Vec<(String, Vec<String>)> {
     let names = |tag: Tag| (tag.name, tag.attributes.into_iter().map(|it| it.0).collect());
     let shown = pieces(&answer.text).into_iter().filter_map(|piece| match piece {
@@ -22,7 +21,7 @@ fn structure(answer: &Answer) -> Vec<(String, Vec<String>)> {
     shown.collect()
 }
 
-/// With a harmless text in its place each page has the same tags and attributes: a text makes none.
+/// With a harmless text each page has the same tags and attributes: a text adds none.
 #[tokio::test]
 async fn a_text_makes_no_tag_and_no_attribute() {
     let (hostile, harmless) = (Site::of(HOSTILE), Site::of("plain"));
@@ -34,7 +33,7 @@ async fn a_text_makes_no_tag_and_no_attribute() {
     }
 }
 
-/// It is shown all the same: as text, and not left out.
+/// The text is shown as text, not left out.
 #[tokio::test]
 async fn a_text_is_shown_whole() {
     let site = Site::of(HOSTILE);
@@ -47,15 +46,15 @@ async fn a_text_is_shown_whole() {
             .into_iter()
             .map(|piece| if let Piece::Text(text) = piece { text } else { String::new() })
             .collect();
-        // A dump has dots for them, and a field has to give them back.
+        // A dump shows dots instead, and a field must return the characters unchanged.
         let has_no_names = place.ends_with("as=hex") || place.ends_with("/limits");
         assert!(text.contains("<script>alert(1)</script>"), "{place}");
         assert!(has_no_names || text.contains("U+202E"), "{place}");
     }
 }
 
-/// A browser obeys such characters in a tooltip and in the title of a window as well. Fields of
-/// forms have to give them back as they are.
+/// Browsers obey such characters in tooltips and window titles, too. Form fields must return them
+/// unchanged.
 #[tokio::test]
 async fn hidden_characters_stand_nowhere_but_in_fields() {
     for (place, answer) in Site::of(HOSTILE).pages().await {
@@ -81,7 +80,7 @@ async fn hidden_characters_stand_nowhere_but_in_fields() {
     }
 }
 
-/// Bytes are saved as a file, which no browser runs, by a name that is ours.
+/// Bytes are downloaded as a file, under a name of our own, so no browser runs them.
 #[tokio::test]
 async fn what_is_saved_is_not_run() {
     let site = Site::of("<script>alert(1)</script>");

@@ -1,10 +1,10 @@
-//! Who does not see a page can use it: every control has a name, and every page a structure.
+//! Accessibility: every control has a name, and every page a structure.
 
 use crate::fake::Site;
 use crate::markup::{Piece, Tag, pieces, tags};
 use std::collections::BTreeSet;
 
-/// The text between a tag and its end, or what stands for it.
+/// The text between a tag and its end tag, or its label.
 fn name_of(all: &[Piece], at: usize, tag: &Tag) -> String {
     if let Some(label) = tag.get("aria-label") {
         return label.trim().to_owned();
@@ -73,7 +73,7 @@ async fn every_page_has_a_language_a_title_one_heading_and_ids_of_one_place_each
         let ids: Vec<&str> = tags.iter().filter_map(|tag| tag.get("id")).collect();
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{place}: {ids:?}");
         assert!(ids.contains(&"main"), "{place}: the link to the content leads nowhere");
-        // What scrolls by itself has to be reached by keyboard.
+        // A scrolling region must be reachable by keyboard.
         for tag in tags.iter().filter(|tag| tag.get("class") == Some("scrolls")) {
             assert_eq!(
                 (tag.get("tabindex"), tag.get("role")),
@@ -92,7 +92,7 @@ fn a_field_without_a_label_is_found() {
     assert!(check("<!DOCTYPE html><a href=\"/ui\"></a>").is_err());
 }
 
-/// The heads of columns of numbers stood at the left, their numbers at the right.
+/// Heads of number columns must be right-aligned like their cells.
 #[tokio::test]
 async fn a_head_stands_as_the_cells_below_it() {
     let numbers = |row: &str, cell: &str| -> Vec<bool> {

@@ -1,8 +1,8 @@
-//! The dashboard's pages before a gateway that answers what it is told: what a browser is given,
-//! and what the gateway is asked for.
+//! The dashboard's pages in front of a scripted gateway: the answers to a browser, and the requests
+//! to the gateway.
 //!
-//! What a real gateway answers is checked in `longhaul-server`, and what a real browser makes of
-//! the pages in `integration-tests`.
+//! Tests in `longhaul-server` check the answers of a real gateway, and tests in `integration-tests`
+//! the pages in a real browser.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests end the test where something is wrong")]
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "the same")]

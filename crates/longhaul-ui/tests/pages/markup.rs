@@ -1,4 +1,4 @@
-//! Reads HTML so strictly that a page which lets a text pass for a tag is not read at all.
+//! A strict HTML reader: it rejects any page in which a text could become a tag.
 
 /// A piece of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) enum Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) name: String,
-    /// With the values as a browser reads them.
+    /// With decoded values, as a browser reads them.
     pub(crate) attributes: Vec<(String, String)>,
 }
 
@@ -21,10 +21,10 @@ impl Tag {
     }
 }
 
-/// Tags that have no end.
+/// Tags without an end tag.
 const VOID: [&str; 4] = ["meta", "link", "input", "br"];
 
-/// The pieces of a page. Panics where it is not well formed.
+/// The pieces of a page. Panics if it is not well formed.
 pub(crate) fn pieces(page: &str) -> Vec<Piece> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a page says what it is");
     let (mut pieces, mut open) = (Vec::new(), Vec::<String>::new());
@@ -84,7 +84,7 @@ pub(crate) fn tags(page: &str) -> Vec<Tag> {
     pieces(page).into_iter().filter_map(open).collect()
 }
 
-/// A form as it would be sent by its first button, with these fields filled in.
+/// A form with these fields, as its first button sends it.
 #[derive(Clone, Debug)]
 pub(crate) struct Form {
     pub(crate) action: String,

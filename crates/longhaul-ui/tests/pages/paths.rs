@@ -1,10 +1,10 @@
-//! Links lead where they say, whatever a queue or a task is called.
+//! Links work for any queue and task name.
 
 use crate::fake::{Like, Site};
 use crate::markup::tags;
 use std::collections::BTreeSet;
 
-/// All links of a page, but those that save bytes.
+/// All links of a page except downloads.
 fn links(page: &str) -> BTreeSet<String> {
     let links =
         tags(page).into_iter().filter(|tag| tag.name == "a" && tag.get("download").is_none());
@@ -58,7 +58,7 @@ async fn whoever_asks_for_the_root_is_sent_to_the_pages() {
     }
 }
 
-/// A filter that nobody could have meant is refused by the gateway, in words, and not left out.
+/// The gateway answers an invalid filter with an error; the page must not drop it.
 #[tokio::test]
 async fn what_is_filtered_for_reaches_the_gateway() {
     let site = Site::of("plain");
@@ -75,8 +75,7 @@ async fn what_is_filtered_for_reaches_the_gateway() {
     }
 }
 
-/// What could not be read was answered with a line of text, without the way back, and what was not
-/// found with a link to itself.
+/// Unreadable input and missing pages get an error page with a useful link.
 #[tokio::test]
 async fn what_cannot_be_read_or_is_not_there_has_a_page_that_leads_on() {
     let site = Site::of("plain");

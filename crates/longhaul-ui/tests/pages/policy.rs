@@ -1,4 +1,4 @@
-//! What a page may load, and that it needs no more.
+//! The content security policy of pages.
 
 use crate::fake::Site;
 use crate::markup::{Piece, pieces, tags};

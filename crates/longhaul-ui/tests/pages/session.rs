@@ -1,4 +1,4 @@
-//! Signing in and out, and what the cookie is.
+//! Signing in and out, and the properties of the cookie.
 
 use crate::fake::{Answer, Like, Site, TOKEN};
 use axum::body::Body;
@@ -45,7 +45,7 @@ async fn who_is_not_signed_in_is_asked_and_comes_back_to_the_page() {
     }
 }
 
-/// Scripts cannot read it, other sites cannot have it sent, and the API never gets it.
+/// Scripts cannot read the cookie, other sites cannot send it, and the API never gets it.
 #[tokio::test]
 async fn the_cookie_is_for_these_pages_alone() {
     for has_tls in [false, true] {
@@ -99,7 +99,7 @@ async fn signing_in_leads_to_no_other_site() {
     }
 }
 
-/// A stream has no page that could ask for a token.
+/// A stream cannot show a sign-in page.
 #[tokio::test]
 async fn events_are_refused_without_a_token() {
     let site = site(false);

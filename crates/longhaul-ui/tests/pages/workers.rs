@@ -1,8 +1,8 @@
-//! Who works on a queue.
+//! The page of a queue's workers.
 
 use crate::fake::Site;
 
-/// The page showed those of normal priority alone: who worked on the others seemed not to be there.
+/// Workers of all priorities must be shown, not only those of normal priority.
 #[tokio::test]
 async fn the_workers_of_each_priority_are_shown() {
     let site = Site::of("plain");
@@ -15,8 +15,7 @@ async fn the_workers_of_each_priority_are_shown() {
     }
 }
 
-/// A worker that had died long ago was named as the one that takes the tasks of another over: all
-/// that the gateway had not forgotten were.
+/// Dead workers must not be named as successors, although the gateway still lists them.
 #[tokio::test]
 async fn only_workers_that_are_alive_take_tasks_over() {
     let site = Site::of("holder");

@@ -1,4 +1,4 @@
-//! Workers and submitters that speak HTTP, to whichever gateway they happen to ask.
+//! HTTP workers and submitters, each using any gateway.
 
 use super::gateways::{COUNT, Urls};
 use super::holding::{LEASE_TIME, leased};
@@ -15,23 +15,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long an answer is waited for; and the pause before a request is repeated.
+/// The time limit of an answer, and the pause before a request is repeated.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 pub(super) const AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a request is repeated.
 pub(super) const REPEAT_LIMIT_MS: u64 = 180_000;
 
-/// One of so many tasks is submitted twice at once, at both gateways: as if the first answer had
-/// been lost.
+/// One task of this many is submitted twice at once, at both gateways, as after a lost answer.
 const TWICE_ONE_IN: usize = 10;
 
-/// One of so many requests for a task does not wait for one, as the plain clients of document 002
-/// do not; and one of so many asks for tasks of a type.
+/// One request of this many does not wait for a task, like the plain clients of document 002; and
+/// one of this many asks for tasks of a type.
 const AT_ONCE_ONE_IN: usize = 3;
 const TYPED_ONE_IN: usize = 10;
 
-/// The type of one of so many tasks.
+/// The type of one task of this many.
 const TYPE: &str = "rare";
 const OF_THE_TYPE_ONE_IN: usize = 7;
 
@@ -39,24 +38,24 @@ const OF_THE_TYPE_ONE_IN: usize = 7;
 const STALE: [&str; 4] =
     ["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"];
 
-/// The code of the answer about a task that the gateway does not know.
+/// The error code for a task that the gateway does not know.
 const UNKNOWN_TASK: &str = "task_not_found";
 
-/// When the requests were sent that were accepted last, in ms of the wall clock.
+/// When the last accepted requests were sent, in ms of the wall clock.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
     pub(super) submit_ms: AtomicU64,
     pub(super) report_ms: AtomicU64,
 }
 
-/// What all callers share.
+/// The state shared by all callers.
 #[derive(Debug)]
 pub(super) struct Callers {
     urls: Urls,
     http: reqwest::Client,
     queue: String,
     pub(super) accepted: Accepted,
-    /// Answers that did not help, by status and code.
+    /// Useless answers, by status and code.
     troubles: Mutex<BTreeMap<String, usize>>,
     /// Looks at tasks.
     looks: Mutex<Vec<Look>>,
@@ -64,19 +63,19 @@ pub(super) struct Callers {
 
 impl Callers {
     pub(super) fn new(urls: Urls, queue: &str) -> Result<Self> {
-        // A gateway closes connections that are idle for 10 s.
+        // A gateway closes connections idle for 10 s.
         let http = reqwest::Client::builder().timeout(ANSWER_LIMIT);
         let http = http.pool_idle_timeout(Duration::from_secs(5)).build()?;
         let (accepted, troubles, looks) = (Accepted::default(), Mutex::default(), Mutex::default());
         Ok(Self { urls, http, queue: queue.to_owned(), accepted, troubles, looks })
     }
 
-    /// Answers that did not help, by status and code.
+    /// Useless answers, by status and code.
     pub(super) fn troubles(&self) -> BTreeMap<String, usize> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The looks at tasks that were answered.
+    /// The answered looks at tasks.
     pub(super) fn looks(&self) -> Vec<Look> {
         self.looks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -86,7 +85,7 @@ impl Callers {
         *troubles.entry(what).or_default() += 1;
     }
 
-    /// Asks a gateway. An error is an answer that nobody should get.
+    /// Asks a gateway. An error is an answer that no caller should get.
     pub(super) async fn ask(
         &self,
         gateway: usize,
@@ -116,7 +115,7 @@ impl Callers {
         Ok((Try { sent_ms, answered_ms: wall_ms(), answered }, body))
     }
 
-    /// Status and body. A body that is cut off is no answer.
+    /// Status and body. A truncated body is no answer.
     async fn answer(
         &self,
         request: reqwest::RequestBuilder,
@@ -145,7 +144,7 @@ impl Callers {
         Ok(Answered::Unknown)
     }
 
-    /// All pages of a list, as one of the gateways shows it.
+    /// All pages of a list from one gateway.
     pub(super) async fn list(&self, gateway: usize, path: &str, field: &str) -> Result<Vec<Value>> {
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
@@ -160,7 +159,7 @@ impl Callers {
         }
     }
 
-    /// One that has just been started may not be ready.
+    /// A gateway that has just started may not be ready.
     async fn read_page(&self, gateway: usize, page: &str) -> Result<Value> {
         let from_ms = wall_ms();
         loop {
@@ -173,7 +172,7 @@ impl Callers {
         }
     }
 
-    /// Works until it is over. Returns what was done.
+    /// Works until it is over. Returns the leases.
     pub(super) async fn work(
         self: Arc<Self>,
         worker: String,
@@ -198,15 +197,14 @@ impl Callers {
         Ok(done)
     }
 
-    /// Asks for a lease without waiting for one. A gateway that nobody asks for tasks receives
-    /// none, and so cannot acknowledge those that have ended and come to it from one that was
-    /// killed.
+    /// Asks for a lease without waiting. A gateway without requests receives no tasks, and so
+    /// cannot acknowledge ended tasks redelivered from a killed gateway.
     pub(super) async fn knock(&self, gateway: usize) -> Result<()> {
         let request = json!({ "worker": "judge", "wait": "0s" });
         self.ask(gateway, Method::POST, "leases", Some(&request)).await.map(drop)
     }
 
-    /// Looks at a task. A look that is not answered is not repeated.
+    /// Looks at a task. A look without an answer is not repeated.
     pub(super) async fn look(&self, gateway: usize, task: TaskId) -> Result<()> {
         let (told, body) = self.ask(gateway, Method::GET, &format!("tasks/{task}"), None).await?;
         let status = match told.answered {
@@ -223,7 +221,7 @@ impl Callers {
         Ok(())
     }
 
-    /// Submits the next task of all until there are enough and nothing happens to anybody any more.
+    /// Submits the next tasks until there are enough and no more faults come.
     pub(super) async fn submit(
         self: Arc<Self>,
         next: Arc<AtomicUsize>,
@@ -289,7 +287,7 @@ impl Callers {
     }
 }
 
-/// What a worker asks for, and whether it waits for it.
+/// A worker's request, and whether it waits for a task.
 fn lease_request(worker: &str, rng: &mut fastrand::Rng) -> (Value, bool) {
     let lease_time = format!("{}ms", LEASE_TIME.as_millis());
     let mut request = json!({ "worker": worker, "lease_time": lease_time });

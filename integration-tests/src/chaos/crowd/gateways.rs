@@ -1,4 +1,4 @@
-//! Gateways as processes, killed and started again.
+//! Gateway processes, killed and restarted.
 
 use crate::example::{self, Process};
 use anyhow::{Context, Result};
@@ -12,25 +12,25 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// The program that is a gateway.
+/// The program of a gateway.
 const PROGRAM: &str = "longhaul";
 
-/// How many there are.
+/// The number of gateways.
 pub(super) const COUNT: usize = 2;
 
-/// How long one is away.
+/// How long a killed gateway is away.
 const AWAY: Duration = Duration::from_millis(300);
 
-/// How long one may take to listen, and how often it is started again where it ends before.
+/// The time limit until a gateway listens, and the most restarts if it ends before.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STARTS_MAX: usize = 20;
 
-/// Where the gateways listen, or have listened last: their callers do not know that one is dead.
+/// The current or last addresses of the gateways: callers do not know that one is dead.
 #[derive(Clone, Debug)]
 pub(super) struct Urls(Arc<RwLock<[String; COUNT]>>);
 
 impl Urls {
-    /// That of one gateway.
+    /// The URL of one gateway.
     pub(super) fn of(&self, number: usize) -> String {
         let urls = self.0.read().unwrap_or_else(PoisonError::into_inner);
         urls.get(number % COUNT).cloned().unwrap_or_default()
@@ -53,14 +53,14 @@ pub(super) struct Gateways {
     running: [Option<Process>; COUNT],
     urls: Urls,
     kills: watch::Sender<usize>,
-    /// Starts so far; each has a log of its own.
+    /// The number of starts; each has its own log.
     starts: usize,
-    /// Starts that came to nothing.
+    /// The number of failed starts.
     pub(super) failed_starts: usize,
 }
 
 impl Gateways {
-    /// Starts them before this Pulsar, for the queues of a namespace.
+    /// Starts them in front of this Pulsar, for the queues of a namespace.
     pub(super) async fn start(
         folder: &Path,
         (service_url, admin_url): (&str, &str),
@@ -100,8 +100,8 @@ impl Gateways {
         self.kills.subscribe()
     }
 
-    /// Kills one after the other by SIGKILL, and starts each again, on another port, until it is
-    /// over. Returns the number of kills.
+    /// Kills the gateways in turn by SIGKILL, and restarts each on another port, until it is over.
+    /// Returns the number of kills.
     pub(super) async fn kill_in_turn(
         &mut self,
         every: Duration,
@@ -123,8 +123,8 @@ impl Gateways {
         }
     }
 
-    /// Starts one. Where it ends at once, because the broker is away, it is started again, as
-    /// whoever runs it would do.
+    /// Starts a gateway. If it ends at once, because the broker is away, it is started again, as
+    /// its operator would do.
     async fn begin(&mut self, number: usize) -> Result<()> {
         let mut cause = None;
         for _ in 0..STARTS_MAX {
@@ -163,7 +163,7 @@ impl Gateways {
         Ok((process, url.to_owned()))
     }
 
-    /// What all of them have logged.
+    /// The logs of all gateways.
     pub(super) fn logs(&self) -> Result<String> {
         let log = |start| self.folder.join(format!("gateway-{start}.log"));
         (0..self.starts).map(|start| Ok(std::fs::read_to_string(log(start))?)).collect()

@@ -1,13 +1,12 @@
-//! What callers did to each task and were answered, and whether one task could have answered so
-//! that does one thing at a time: what the gateways [promise](super::linear) together, whichever of
-//! them was asked. Pure, and without a look into the log.
+//! Checks the calls about each task and their answers for linearizability: what the gateways
+//! [promise](super::linear) together, whichever was asked. Pure, and without reading the log.
 //!
-//! Two things happen to a task that nobody is answered. A lease that is silent for its time may be
-//! over. And the answer to a request for a lease may be lost, so that attempts go by that nobody
-//! makes: a task that waits may have failed for good.
+//! Two changes of a task happen without an answer. A lease may end by its silence. And the answer
+//! to a request for a lease may be lost, so that attempts pass which no worker makes: a waiting
+//! task may have failed for good.
 //!
-//! A look may be behind what was answered, but not ahead of it; one gateway never shows an older
-//! state after a newer one; and a task whose submit was answered is known to each gateway.
+//! A look may lag behind the answers, but not be ahead; one gateway never shows an older state
+//! after a newer one; and every gateway knows a task whose submit was answered.
 
 use super::gateways::COUNT;
 use super::holding::LEASE_TIME;
@@ -21,12 +20,12 @@ use std::collections::BTreeMap;
 /// A task under its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Task {
-    /// `None`: it was not submitted.
+    /// `None` before it is submitted.
     id: Option<TaskId>,
-    /// The last lease that somebody was given.
+    /// The last lease granted.
     held: Hold,
     stage: Stage,
-    /// Attempts that have failed by a report, one bit each.
+    /// Attempts that failed by a report, one bit each.
     failures: u32,
 }
 
@@ -34,7 +33,7 @@ struct Task {
 enum Stage {
     #[default]
     Waiting,
-    /// The lease was heard of at this time or later.
+    /// The lease was heard at this time or later.
     Leased {
         heard_ms: u64,
     },
@@ -50,7 +49,7 @@ struct Hold {
     attempt: u32,
 }
 
-/// What the holder of a lease says.
+/// The message of a lease's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Alive,
@@ -60,7 +59,7 @@ enum Said {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Call {
-    /// The key's task is this one.
+    /// The key names this task.
     Submit(TaskId),
     Lease(Hold),
     /// Accepted, or refused with this code.
@@ -69,7 +68,7 @@ enum Call {
         said: Said,
         refused: Option<String>,
     },
-    /// `None`: there is no such task.
+    /// `None` if there is no such task.
     Look {
         gateway: usize,
         status: Option<String>,
@@ -80,7 +79,7 @@ impl Object for Task {
     type Call = Call;
 
     fn after(&self, op: &Op<Call>) -> Option<Self> {
-        // The latest time at which it has taken effect.
+        // The latest time at which it took effect.
         let at_ms = op.answered_ms.unwrap_or(u64::MAX);
         match &op.call {
             Call::Submit(id) => {
@@ -115,7 +114,7 @@ impl Object for Task {
 }
 
 impl Task {
-    /// Whether the lease may be over because nothing was heard of it for its time.
+    /// Whether the lease may have ended by silence.
     fn may_be_silent(&self, at_ms: u64) -> bool {
         let silence_ms = |heard_ms| u128::from(at_ms.saturating_sub(heard_ms));
         matches!(self.stage, Stage::Leased { heard_ms } if silence_ms(heard_ms) >= LEASE_TIME.as_millis())
@@ -145,7 +144,7 @@ impl Task {
 
     fn refuses(&self, hold: Hold, said: Said, code: &str, at_ms: u64) -> Option<Self> {
         let is_held = self.held == hold;
-        // A success that counts is confirmed as often as it is told.
+        // A success that counts is confirmed each time.
         if hold.epoch > self.held.epoch
             || is_held && said == Said::Success && self.stage == Stage::Completed
         {
@@ -156,7 +155,7 @@ impl Task {
             return None;
         }
         let stage = match (code, self.stage) {
-            // Refused is what comes too late, though the lease may still end by what came in time.
+            // A late report is refused, though an earlier one in time may still end the lease.
             ("lease_expired", stage) => stage,
             ("task_ended", Stage::Completed) => Stage::Completed,
             ("task_ended", _) if self.may_have_failed(at_ms) => Stage::Failed,
@@ -187,27 +186,27 @@ impl Task {
     }
 }
 
-/// The statuses of tasks that are not over.
+/// The statuses of unfinished tasks.
 const UNFINISHED: [&str; 6] = ["scheduled", "ready", "waiting", "claimed", "running", "retrying"];
 
-/// What was found, and how much there was to find it in.
+/// The findings, and the amount of evidence.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) violations: Vec<String>,
-    /// Calls whose answers are known.
+    /// Calls with known answers.
     pub(super) answered: usize,
-    /// Of those the ones that are no looks and overlapped another one that is none.
+    /// The number of those that are not looks and overlapped another such call.
     pub(super) overlapping: usize,
-    /// Requests that may have been done or not.
+    /// Requests of unknown result.
     pub(super) unknown: usize,
     /// Keep-alives, accepted and refused.
     pub(super) kept: [usize; 2],
     pub(super) looks: usize,
-    /// Looks that began when a success had been accepted, and did not show it yet.
+    /// Looks that began after an accepted success, and did not show it yet.
     pub(super) behind: usize,
 }
 
-/// Judges each task by itself.
+/// Judges each task separately.
 pub(super) fn judge(submits: &[Submitted], leases: &[Leased], looks: &[Look]) -> Judged {
     let reports = leases.iter().flat_map(|it| it.tries.iter().chain(&it.kept));
     let tries = submits.iter().flat_map(|it| &it.tries).chain(reports);
@@ -223,7 +222,7 @@ pub(super) fn judge(submits: &[Submitted], leases: &[Leased], looks: &[Look]) ->
 }
 
 impl Judged {
-    /// Adds the figures, and what there must have been for the run to prove anything.
+    /// Adds the figures, and the minimums that make the run conclusive.
     pub(super) fn tell(self, tasks: usize, row: &mut Row) {
         let [kept, not_kept] = self.kept;
         for (what, count, least) in [
@@ -246,7 +245,7 @@ impl Judged {
         let is_look = |op: &Op<Call>| matches!(op.call, Call::Look { .. });
         let changes: Vec<_> = answered.iter().filter(|op| !is_look(op)).collect();
         let overlaps = |op: &&&&Op<Call>| {
-            // Each overlaps itself.
+            // Each call overlaps itself.
             changes.iter().filter(|it| !it.is_before(op) && !op.is_before(it)).count() > 1
         };
         self.answered += answered.len();
@@ -290,7 +289,7 @@ fn histories(
             None => op,
         }));
     }
-    // What nobody has submitted is a task by itself, and may not be there.
+    // A task without a submit has its own history, and may not exist.
     let key = |task: TaskId| keys.get(&task).cloned().unwrap_or_else(|| task.to_string());
     for leased in leases {
         let history = histories.entry(key(leased.task)).or_default();
@@ -313,8 +312,8 @@ fn histories(
     histories
 }
 
-/// A request, as often as it was sent; only the first time without an answer, since each may have
-/// taken effect at any time after that and does nothing more than the first one.
+/// A request with all its sendings. Only the first one may lack an answer, since each may take
+/// effect at any later time and does nothing more than the first one.
 fn sent(
     tries: &[Try],
     mut call: impl FnMut(Option<String>) -> Call,

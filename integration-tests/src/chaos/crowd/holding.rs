@@ -1,4 +1,4 @@
-//! What workers do with a lease: they work, keep it alive, report, and look at its task.
+//! The actions of a lease's worker: work, keep alive, report, and look at the task.
 
 use super::callers::{AGAIN, Callers, REPEAT_LIMIT_MS};
 use super::gateways::COUNT;
@@ -15,21 +15,20 @@ use tokio::time::sleep;
 /// The silence that ends a lease.
 pub(super) const LEASE_TIME: Duration = Duration::from_secs(1);
 
-/// How long somebody hangs: until its lease must have ended, which takes a gateway a second beyond
-/// the silence, and up to three where the machine starts several Pulsars meanwhile. A lease that
-/// nobody has ended yet may still be reported on.
+/// How long a hang lasts: until the lease must have ended. A gateway takes a second beyond the
+/// silence, and up to three while the machine starts several Pulsars. A lease that has not been
+/// ended may still be reported on.
 const HANG: Duration = Duration::from_secs(5);
 
-/// How long a task takes that does not hang.
+/// The duration of a task without a hang.
 const WORK_MS: std::ops::Range<u64> = 0..40;
 
-/// One worker of so many that do not hang sends keep-alives: before its report, at once with it
-/// through the other gateway, and behind it. It reports a success once more.
+/// One worker of this many without a hang sends keep-alives: before its report, concurrently with
+/// it through the other gateway, and after it. It also repeats the report of a success.
 const EAGER_ONE_IN: usize = 3;
 
 impl Callers {
-    /// Does what is planned, and reports it until somebody has said what becomes of that, as any
-    /// worker would.
+    /// Follows the plan, and repeats the report until its result is known, like any worker.
     pub(super) async fn handle(
         &self,
         token: &str,
@@ -71,7 +70,7 @@ impl Callers {
         Ok(leased)
     }
 
-    /// Reports through any gateway until the answer says what becomes of the report.
+    /// Reports through any gateway until the answer gives the result.
     async fn report(
         &self,
         report: &Value,
@@ -100,7 +99,7 @@ impl Callers {
     }
 }
 
-/// What a lease says, and what is to become of it.
+/// The content of a lease, and its plan.
 pub(super) fn leased(
     worker: &str,
     lease: &Value,

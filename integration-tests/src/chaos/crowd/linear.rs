@@ -1,9 +1,10 @@
-//! Whether an object that does one thing at a time could have given the answers of a history:
-//! linearizability, by the search of Wing and Gong with Lowe's memory of what was tried. Pure.
+//! Checks whether an object that does one thing at a time could have given the answers of a
+//! history: linearizability, by the search of Wing and Gong with Lowe's memoization. Pure.
 //!
 //! Each call takes effect at one moment between its request and its answer. A call without an
 //! answer takes effect at one moment after its request, or never. Linearizability is local: a
-//! history of many objects is linearizable if that of each object is, so each is judged by itself.
+//! history of many objects is linearizable if that of each object is, so each is checked
+//! separately.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -15,16 +16,16 @@ const CALLS_MAX: usize = 128;
 /// The search gives up after this many states.
 const STATES_MAX: usize = 100_000;
 
-/// An object, in one of its states. It begins in the default one.
+/// An object in one of its states. It starts in the default one.
 pub(super) trait Object: Clone + Debug + Default + Eq + Hash {
-    /// What is asked of it, with the answer.
+    /// A call with its answer.
     type Call: Debug;
 
-    /// The state after the call; `None` where the object would not answer so.
+    /// The state after the call; `None` if the object would not answer so.
     fn after(&self, op: &Op<Self::Call>) -> Option<Self>;
 
-    /// Whether `later`, which was sent when `earlier` had been answered, takes effect after it. A
-    /// call that may be answered from a copy that is behind need not.
+    /// Whether `later`, which was sent after `earlier` was answered, takes effect after it. A call
+    /// that may be answered from a lagging copy need not.
     fn is_bound(_later: &Self::Call, _earlier: &Self::Call) -> bool {
         true
     }
@@ -35,12 +36,12 @@ pub(super) trait Object: Clone + Debug + Default + Eq + Hash {
 pub(super) struct Op<C> {
     pub(super) call: C,
     pub(super) sent_ms: u64,
-    /// `None`: what became of it is not known.
+    /// `None` if the result is unknown.
     pub(super) answered_ms: Option<u64>,
 }
 
 impl<C> Op<C> {
-    /// Whether it had been answered when the other one was sent.
+    /// Whether this was answered before the other one was sent.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         self.answered_ms.is_some_and(|answered_ms| answered_ms < other.sent_ms)
     }
@@ -54,7 +55,7 @@ pub(super) enum Flaw {
     Impossible {
         /// The state after the longest run of calls that can be explained.
         state: String,
-        /// The calls that were answered and are not part of that run.
+        /// The answered calls that are not part of that run.
         rest: String,
     },
     #[error("a history of {0} calls cannot be judged, only one of {CALLS_MAX}")]
@@ -73,7 +74,7 @@ pub(super) fn check<O: Object>(ops: &[Op<O::Call>]) -> Result<(), Flaw> {
         bits.fold(0_u128, |bits, (number, _)| bits | 1 << number)
     };
     let answered = all(&|op| op.answered_ms.is_some());
-    // What must have taken effect before each call.
+    // The calls that must take effect before each call.
     let bound =
         |op: &Op<O::Call>| all(&|other| other.is_before(op) && O::is_bound(&op.call, &other.call));
     let bounds: Vec<u128> = ops.iter().map(bound).collect();

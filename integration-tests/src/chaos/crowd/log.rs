@@ -1,4 +1,4 @@
-//! What the log says of the tasks, by the fold of the checkers.
+//! The tasks in the log, folded by the checkers.
 
 use longhaul::TaskId;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
@@ -7,17 +7,17 @@ use proofs::checkers::fold::{End, State};
 use proofs::checkers::{History, LedgerEntry};
 use std::collections::BTreeMap;
 
-/// The property of a message that has the key of its task.
+/// The message property with the key of its task.
 const KEY: &str = "IDEMPOTENCY_KEY";
 
-/// Everything about the tasks.
+/// All data about the tasks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     /// The key of each task on the task topic.
     pub(super) keys: BTreeMap<TaskId, String>,
     /// Every accepted claim that runs an attempt, by task and epoch.
     pub(super) epochs: BTreeMap<(TaskId, u32), Epoch>,
-    /// How each task stands in the end.
+    /// The final state of each task.
     pub(super) ends: BTreeMap<TaskId, State>,
 }
 
@@ -28,21 +28,21 @@ pub(super) struct Epoch {
     /// Its claim grants a lease.
     pub(super) leased: bool,
     pub(super) claimed_ms: u64,
-    /// The one outcome that counts.
+    /// The accepted outcome.
     pub(super) ended: Option<Ended>,
 }
 
-/// An outcome that counts.
+/// An accepted outcome.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
-    /// Why it failed, or its result.
+    /// The failure reason, or the result.
     pub(super) body: String,
     pub(super) at_ms: u64,
 }
 
 impl Log {
-    /// Of the messages on the task topic and the entries on the ledger.
+    /// From the messages on the task topic and the entries on the ledger.
     pub(super) fn read(tasks: &[Message], history: &History) -> Self {
         let key = |message: &Message| {
             let key = message.properties.get(KEY).unwrap_or_default().to_owned();
@@ -97,12 +97,12 @@ impl Log {
         epoch.ended = Some(ended);
     }
 
-    /// How a task has ended.
+    /// How a task ended.
     pub(super) fn end_of(&self, task: TaskId) -> Option<End> {
         self.ends.get(&task).and_then(State::end)
     }
 
-    /// The tasks that ended so.
+    /// The tasks with this end.
     pub(super) fn ended(&self, end: End) -> impl Iterator<Item = TaskId> {
         self.keys.keys().copied().filter(move |task| self.end_of(*task) == Some(end))
     }

@@ -1,5 +1,4 @@
-//! A crowd: gateways as processes beside each other, and workers and submitters that speak HTTP to
-//! them.
+//! A crowd: several gateway processes, and HTTP workers and submitters that use them.
 
 mod callers;
 mod gateways;
@@ -40,37 +39,37 @@ use verdict::{ATTEMPTS, Evidence};
 /// The queue's name.
 const QUEUE: &str = "crowd";
 
-/// How long the tasks may take to end after the last fault.
+/// The time limit for the tasks to end after the last fault.
 const END_LIMIT: Duration = Duration::from_secs(300);
 
-/// By then everything is shown: 2 H, and the pauses by rank.
+/// The time after which everything is shown: 2 heartbeat intervals, and the delays by rank.
 pub(super) const SETTLED: Duration = Duration::from_secs(60);
 
-/// How large a crowd is.
+/// The size of a crowd.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Tasks that are submitted at least.
+    /// The fewest tasks submitted.
     pub(super) tasks: usize,
     pub(super) workers: usize,
     pub(super) submitters: usize,
     /// Between two submits of one submitter.
     pub(super) submit_every: Duration,
     pub(super) kill_every: Duration,
-    /// Tasks are submitted until there have been so many kills of gateways.
+    /// Tasks are submitted until this many gateways were killed.
     pub(super) kills_min: usize,
-    /// How long it may take until everything is shown that has ended. How a lease has ended shows
-    /// the gateway that has written the end; if that was killed before, another one does, 2 H
-    /// later, which is 20 s. With less than that, what was left to the dead is not judged.
+    /// The time limit until all ends are shown. The gateway that wrote a lease's end shows it; if
+    /// it was killed first, another one does, 2 heartbeat intervals (20 s) later. With a shorter
+    /// limit, ends left to killed gateways are not judged.
     pub(super) settle_max: Duration,
 }
 
-/// Where a crowd works. Dropping it kills the gateways.
+/// The environment of a crowd. Dropping it kills the gateways.
 #[derive(Debug)]
 pub(super) struct Crowd {
     size: Size,
     seed: u64,
     sandbox: Sandbox,
-    /// One that answers though a broker of a cluster is dead.
+    /// An admin API that answers although a broker of a cluster is dead.
     pub(super) admin: Admin,
     transport: PulsarTransport,
     pub(super) names: TopicNames,
@@ -79,7 +78,7 @@ pub(super) struct Crowd {
     folder: Folder,
 }
 
-/// Logs of the gateways. Removed in the end, unless it is kept.
+/// The logs of the gateways. Removed at the end, unless kept.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
@@ -98,25 +97,24 @@ impl Folder {
     }
 }
 
-/// When something happened to a broker, and when callers were served again, in ms of the wall
-/// clock.
+/// The time of a fault of a broker, and when callers were served again, in ms of the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
     pub(super) what: &'static str,
-    /// It was killed.
+    /// When it was killed.
     pub(super) at_ms: u64,
-    /// It was gone: what was accepted of what was sent after that was accepted without it.
+    /// When it was gone: requests sent later and accepted were served without it.
     pub(super) gone_ms: u64,
-    /// A submit and a report had been accepted again.
+    /// When a submit and a report were accepted again.
     pub(super) on_ms: u64,
 }
 
-/// The requests of the crowd that were accepted.
+/// The accepted requests of the crowd.
 #[derive(Clone, Debug)]
 pub(super) struct Progress(Arc<Callers>);
 
 impl Progress {
-    /// Whether a submit and a report were accepted that were sent after this.
+    /// Whether a submit and a report sent after this time were accepted.
     pub(super) fn is_after(&self, ms: u64) -> bool {
         let accepted = &self.0.accepted;
         let times = [&accepted.submit_ms, &accepted.report_ms];
@@ -124,7 +122,7 @@ impl Progress {
     }
 }
 
-/// Everything that was answered.
+/// All answers.
 struct Answers {
     leases: Vec<Leased>,
     submits: Vec<Submitted>,
@@ -134,8 +132,8 @@ struct Answers {
 }
 
 impl Crowd {
-    /// Gateways before a Pulsar, for a namespace of their own: they look after every queue of it.
-    /// `bundles` says in how many parts brokers divide it.
+    /// Gateways in front of a Pulsar, for their own namespace: they look after all its queues.
+    /// `bundles` is the number of the namespace's bundles.
     pub(super) async fn new(
         sandbox: &Sandbox,
         admins: &str,
@@ -161,7 +159,7 @@ impl Crowd {
         Ok(Self { size, seed, sandbox, admin, transport, names, gateways, callers, folder })
     }
 
-    /// Lets everybody work while gateways are killed, and `outages` happen; then judges.
+    /// Runs all callers while gateways are killed and `outages` happen; then judges.
     pub(super) async fn run(
         mut self,
         options: &Options,
@@ -206,7 +204,7 @@ impl Crowd {
             let submits = all(submitting).await?;
             let count = read_whole(&transport, &whole(&names.task)).await?.len();
             let mut tail = Tail::new(transport, whole(&names.ledger));
-            // What has not ended by then, the verdict will say.
+            // The verdict reports tasks that have not ended by then.
             tail.until(END_LIMIT, |tail| tail.ended >= count).await;
             over.send_replace(true);
             Ok((submits, outages, admin))
@@ -217,7 +215,7 @@ impl Crowd {
         Ok(Answers { leases, submits, kills, outages, from_ms })
     }
 
-    /// Adds the figures, and what there must have been for the run to prove anything.
+    /// Adds the figures, and the minimums that make the run conclusive.
     fn tell(&self, answers: &Answers, row: &mut Row) {
         let Answers { leases, submits, kills, outages, from_ms } = answers;
         let count = |plan: Option<Plan>, answered: &dyn Fn(&Answered) -> bool| {
@@ -265,7 +263,7 @@ impl Crowd {
         history::judge(submits, leases, &self.callers.looks()).tell(self.size.tasks, row);
     }
 
-    /// Asks log and gateways, once all has settled.
+    /// Checks log and gateways, once everything has settled.
     async fn judge(&self, answers: Answers, row: &mut Row) -> Result<()> {
         let (from_ms, mut waited) = (wall_ms(), Duration::ZERO);
         let (history, log, mut report) = loop {
@@ -307,9 +305,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// Whether what is wrong may still pass. Ends that are left to killed gateways are waited for
-    /// as long as the size says; what these gateways had not acknowledged comes back by itself,
-    /// which takes a busy Pulsar more than that.
+    /// Whether the violations may still disappear. Ends left to killed gateways are awaited for the
+    /// time in the size; their unacknowledged messages are redelivered, which takes a busy Pulsar
+    /// longer than that.
     fn may_settle(&self, report: &Report, waited: Duration) -> bool {
         let differs = |it: &&Violation| matches!(it, Violation::ViewDiffers(..));
         let left = report.violations.iter().filter(differs).count() as u64;
@@ -319,8 +317,8 @@ impl Crowd {
         waited < limit && report.violations.iter().any(may_pass)
     }
 
-    /// Takes from the report what nobody has shown yet because it is left to gateways that were
-    /// killed, where that is not waited for.
+    /// Removes ends from the report that are not shown yet because they are left to killed
+    /// gateways, if those are not awaited.
     fn left_to_the_dead(&self, report: &mut Report, kills: usize) -> BTreeSet<TaskId> {
         let mut left = BTreeSet::new();
         if self.size.settle_max >= SETTLED {
@@ -331,7 +329,7 @@ impl Crowd {
                 left.insert(*task);
             }
         }
-        // Each worker has one lease at most that may end at the moment of a kill.
+        // Each worker has at most one lease that may end at the moment of a kill.
         let most = kills * self.size.workers;
         if left.len() <= most {
             let acks = left.len() as u64;
@@ -348,7 +346,7 @@ impl Crowd {
         leases: &[Leased],
         tasks: &[longhaul_transport::Message],
     ) -> Result<History> {
-        // In this order: what the later ones show must be in the earlier ones or come after them.
+        // In this order: later topics may only be behind earlier ones in what they show.
         let view = read_whole(&self.transport, &whole(&self.names.metadata)).await?;
         let ledger = read_whole(&self.transport, &whole(&self.names.ledger)).await?;
         let stats = self.admin.stats(&self.names.task).await?;
@@ -390,7 +388,7 @@ impl Crowd {
     }
 }
 
-/// What all of them return. The first error ends the others.
+/// The results of all tasks. The first error ends the others.
 async fn all<T: 'static>(mut tasks: JoinSet<Result<Vec<T>>>) -> Result<Vec<T>> {
     let mut found = Vec::new();
     while let Some(returned) = tasks.join_next().await {
@@ -399,7 +397,7 @@ async fn all<T: 'static>(mut tasks: JoinSet<Result<Vec<T>>>) -> Result<Vec<T>> {
     Ok(found)
 }
 
-/// A lease that a worker was given, for the checkers.
+/// A granted lease, for the checkers.
 fn run(leased: &Leased) -> Run {
     Run {
         worker: leased.worker.clone(),
@@ -420,15 +418,14 @@ fn first_report(leases: &[Leased], outage: &Outage) -> Option<u64> {
     first(leases.iter().flat_map(|it| &it.tries), outage)
 }
 
-/// How long after a kill the first request was accepted that was sent when the process was gone.
+/// The time from a kill until the first accepted request that was sent after the process was gone.
 fn first<'a>(tries: impl Iterator<Item = &'a told::Try>, outage: &Outage) -> Option<u64> {
     let accepted =
         tries.filter(|it| it.answered == Answered::Counts && it.sent_ms > outage.gone_ms);
     accepted.map(|it| it.answered_ms.saturating_sub(outage.at_ms)).min()
 }
 
-/// How long after their deadline leases were ended that hung, in ms, by the clocks of those who
-/// published.
+/// How long after their deadlines hanging leases were ended, in ms, by the publishers' clocks.
 fn past_deadline(log: &Log, leases: &[Leased]) -> Vec<u64> {
     let hung = leases.iter().filter(|it| it.plan == Plan::Hang);
     let logged = hung.filter_map(|it| log.epochs.get(&(it.task, it.epoch)));

@@ -1,23 +1,22 @@
-//! What the callers of gateways were answered: all that is known of a run without looking into the
-//! log.
+//! The answers of the gateways to callers: everything known of a run without reading the log.
 
 use longhaul::TaskId;
 use std::ops::RangeInclusive;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// It was done.
+    /// It took effect.
     Counts,
-    /// 409, with this code: it has no effect.
+    /// 409 with this code: it had no effect.
     Refused(String),
-    /// It may have been done or not: no answer came, or one that says so.
+    /// Unknown: no answer came, or one that says so.
     Unknown,
-    /// Nobody has got it: there was no connection.
+    /// It was not received: there was no connection.
     Unheard,
 }
 
-/// A request, as often as it was sent.
+/// A request, once per sending.
 #[derive(Clone, Debug)]
 pub(super) struct Try {
     pub(super) sent_ms: u64,
@@ -25,12 +24,12 @@ pub(super) struct Try {
     pub(super) answered: Answered,
 }
 
-/// What a worker does with a task.
+/// A worker's plan for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Plan {
     Succeed,
     Fail,
-    /// It is silent until its lease must have ended, and reports a success then.
+    /// It is silent until its lease must have ended, and then reports a success.
     Hang,
 }
 
@@ -45,7 +44,7 @@ impl Plan {
     }
 }
 
-/// A lease that a worker was given, and what it has reported.
+/// A lease granted to a worker, and its reports.
 #[derive(Clone, Debug)]
 pub(super) struct Leased {
     pub(super) worker: String,
@@ -53,61 +52,60 @@ pub(super) struct Leased {
     pub(super) epoch: u32,
     pub(super) attempt: u32,
     pub(super) max_attempts: u32,
-    /// When it was asked for, and granted.
+    /// When it was requested and granted.
     pub(super) asked_ms: u64,
     pub(super) granted_ms: u64,
     pub(super) plan: Plan,
     /// Keep-alives.
     pub(super) kept: Vec<Try>,
-    /// The same report, until somebody has said what becomes of it. A success may be told again
-    /// when it was accepted.
+    /// The same report, until its result is known. An accepted success may be repeated.
     pub(super) tries: Vec<Try>,
 }
 
 impl Leased {
-    /// Why a lease has failed, if its worker says so: no other lease says the same.
+    /// The failure reason in the worker's report, unique per lease.
     pub(super) fn reason(task: TaskId, epoch: u32) -> String {
         format!("no luck with {task} in epoch {epoch}")
     }
 
-    /// What is known of its report in the end; `None` if there is none.
+    /// The last answer to its report; `None` without a report.
     pub(super) fn answered(&self) -> Option<&Answered> {
         self.tries.last().map(|last| &last.answered)
     }
 
-    /// Whether the worker had the lease at a time of this span.
+    /// Whether the worker had the lease at any time in this range.
     pub(super) fn was_there_in(&self, span: &RangeInclusive<u64>) -> bool {
         let until_ms = self.tries.last().map_or(u64::MAX, |last| last.answered_ms);
         self.granted_ms <= *span.end() && until_ms >= *span.start()
     }
 
-    /// Whether any of the reports may have been done although that was not answered.
+    /// Whether a report may have taken effect without an answer.
     pub(super) fn may_count(&self) -> bool {
         self.tries.iter().any(|it| it.answered == Answered::Unknown)
     }
 }
 
-/// A task that was submitted under a key, as often as it took.
+/// A task submitted under a key, once per sending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Submitted {
     pub(super) key: String,
     pub(super) tries: Vec<Try>,
-    /// The ids that were answered.
+    /// The ids in the answers.
     pub(super) ids: Vec<TaskId>,
 }
 
-/// A look at a task while others worked, through a gateway that answered.
+/// A look at a task while others worked, with its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub(super) task: TaskId,
     pub(super) gateway: usize,
     pub(super) sent_ms: u64,
     pub(super) answered_ms: u64,
-    /// `None`: the gateway does not know the task.
+    /// `None` if the gateway does not know the task.
     pub(super) status: Option<String>,
 }
 
-/// A task, as the gateways show it in the end.
+/// A task as the gateways show it at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) status: String,

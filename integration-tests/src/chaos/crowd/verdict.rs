@@ -1,8 +1,8 @@
-//! What must hold between what callers were answered and what the log says, whatever was killed
-//! meanwhile. Pure, so that tests can plant faults.
+//! Checks the answers to callers against the log, whatever was killed. Pure, so that tests can
+//! plant faults.
 //!
-//! That the log by itself is sound say the [`checkers`](proofs::checkers); they are told of every
-//! lease that a worker was given as of an attempt that was run.
+//! The [`checkers`](proofs::checkers) check the log itself; each lease granted to a worker counts
+//! there as a run of an attempt.
 
 use super::log::{Epoch, Log};
 use super::told::{Answered, Leased, Plan, Shown, Submitted};
@@ -12,28 +12,27 @@ use proofs::checkers::fold::End;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// Attempts that a task has.
+/// Attempts per task.
 pub(super) const ATTEMPTS: u32 = 3;
 
-/// All that is known of a run.
+/// All evidence of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evidence {
     pub(super) leases: Vec<Leased>,
     pub(super) submits: Vec<Submitted>,
     pub(super) log: Log,
-    /// When the log was away, in ms of the wall clock: nobody could end a lease then, and behind
-    /// that each has its whole time again.
+    /// Outages of the log, in ms of the wall clock: no lease could be ended then, and after each
+    /// outage every lease has its whole time again.
     pub(super) outages: Vec<RangeInclusive<u64>>,
-    /// Tasks whose end nobody shows yet, and need not: see
-    /// [`Size::settle_max`](super::Size::settle_max).
+    /// Tasks whose end need not be shown yet: see [`Size::settle_max`](super::Size::settle_max).
     pub(super) left: BTreeSet<TaskId>,
-    /// The tasks, as each gateway shows them.
+    /// The tasks shown by each gateway.
     pub(super) shown: Vec<BTreeMap<TaskId, Shown>>,
-    /// The dead letters, as each gateway shows them.
+    /// The dead letters shown by each gateway.
     pub(super) letters: Vec<Vec<TaskId>>,
 }
 
-/// Says what must not be.
+/// The violations.
 pub(super) fn judge(evidence: &Evidence) -> Vec<String> {
     let mut found = Vec::new();
     leases(evidence, &mut found);
@@ -44,8 +43,7 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<String> {
     found
 }
 
-/// Each lease that a worker was given is one of the log, and what its reports were answered is what
-/// counts there.
+/// Each granted lease is in the log, and the answers to its reports match the log.
 fn leases(evidence: &Evidence, found: &mut Vec<String>) {
     let mut given = BTreeSet::new();
     for leased in &evidence.leases {
@@ -71,7 +69,7 @@ fn leases(evidence: &Evidence, found: &mut Vec<String>) {
     }
 }
 
-/// What is wrong about the answers to the reports of a lease.
+/// The violation in the answers to a lease's reports.
 fn report(
     leased: &Leased,
     logged: &Epoch,
@@ -87,7 +85,7 @@ fn report(
         Some(Answered::Counts) if !counts && !failed_meanwhile(leased, logged) => {
             Some("a report that was accepted does not count")
         }
-        // An earlier one, whose answer was lost, may count.
+        // An earlier report, whose answer was lost, may count.
         Some(Answered::Refused(_)) if counts && !leased.may_count() => {
             Some("a report that was refused counts")
         }
@@ -96,8 +94,8 @@ fn report(
     }
 }
 
-/// Whether the attempt has failed in another way while its failure was being reported: then the
-/// report is confirmed, for what it says is so.
+/// Whether the attempt failed in another way while its failure was reported: then the report is
+/// confirmed, since it is true.
 fn failed_meanwhile(leased: &Leased, logged: &Epoch) -> bool {
     let sent_ms = leased.tries.last().map_or(u64::MAX, |last| last.sent_ms);
     let failed = logged.ended.as_ref().is_some_and(|ended| {
@@ -106,7 +104,7 @@ fn failed_meanwhile(leased: &Leased, logged: &Epoch) -> bool {
     leased.plan == Plan::Fail && failed
 }
 
-/// Whether the outcome of the lease that counts is what was reported.
+/// Whether the outcome of the counting lease equals its report.
 fn counts(leased: &Leased, logged: &Epoch) -> bool {
     let Some(ended) = &logged.ended else { return false };
     match (leased.plan, ended.outcome) {
@@ -125,7 +123,7 @@ fn counts(leased: &Leased, logged: &Epoch) -> bool {
     }
 }
 
-/// No task has two successes that were accepted, and none has one that nobody has reported.
+/// No task has two accepted successes, and none has an unreported one.
 fn successes(evidence: &Evidence, found: &mut Vec<String>) {
     let mut accepted: BTreeMap<TaskId, usize> = BTreeMap::new();
     let mut possible = BTreeSet::new();
@@ -146,8 +144,7 @@ fn successes(evidence: &Evidence, found: &mut Vec<String>) {
     }
 }
 
-/// Of each key there is one task, which is the one that every submit was answered with; what else
-/// is there was never run.
+/// Each key has one task, which every submit returned; other tasks of the key never ran.
 fn submits(evidence: &Evidence, found: &mut Vec<String>) {
     let log = &evidence.log;
     let mut by_key: BTreeMap<&str, Vec<TaskId>> = BTreeMap::new();
@@ -172,7 +169,7 @@ fn submits(evidence: &Evidence, found: &mut Vec<String>) {
     found.extend(duplicates.map(|task| format!("{task}: a duplicate was run")));
 }
 
-/// Each task ends once, well or with all its attempts used up.
+/// Each task ends once, completed or with all its attempts used up.
 fn ends(evidence: &Evidence, found: &mut Vec<String>) {
     for task in evidence.log.keys.keys() {
         let state = evidence.log.ends.get(task).copied().unwrap_or_default();
@@ -195,7 +192,7 @@ fn ends(evidence: &Evidence, found: &mut Vec<String>) {
     }
 }
 
-/// Every gateway shows what the log says, and of each task that failed for good a dead letter.
+/// Every gateway shows the state in the log, and a dead letter for each task that failed for good.
 fn shown(evidence: &Evidence, found: &mut Vec<String>) {
     let log = &evidence.log;
     let word = |end| match end {

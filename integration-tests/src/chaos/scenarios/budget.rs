@@ -1,4 +1,4 @@
-//! MAX_TASK_DURATION under a keep-alive that is longer by far.
+//! MAX_TASK_DURATION with a much longer keep-alive.
 
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
@@ -12,7 +12,7 @@ const REST_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    // With a grace the processor lives long enough to write down when it was told; without, FAILED
+    // With a grace the processor lives long enough to record the notification; without one FAILED
     // comes at once.
     for (name, grace) in [("budget grace 0", 0), ("budget grace 1 s", 1000)] {
         let grace = Duration::from_millis(grace);

@@ -1,5 +1,5 @@
-//! A cluster's processes killed one at a time, and topics unloaded, under load: how long workers
-//! stand still, beside how long the brokers let a plain publisher stand still.
+//! A cluster's processes are killed one at a time, and topics unloaded, under load: how long the
+//! workers stall, compared with a plain publisher.
 
 use super::faults::{Submitters, rest};
 use crate::chaos::bench::Bench;
@@ -20,24 +20,23 @@ use tokio::time::sleep;
 const RUN_MS: Range<u64> = 450..550;
 const SUBMIT_EVERY: Duration = Duration::from_millis(160);
 const RESERVE: usize = 100;
-/// How long is watched after a step, when all go on again.
+/// How long each step is watched after everything has recovered.
 const AFTER: Duration = Duration::from_secs(4);
 /// How long a bookie is away.
 const BOOKIE_AWAY: Duration = Duration::from_secs(12);
-/// How long brokers and workers may take until all go on after a broker's death; its session alone
-/// takes 10 s.
+/// The time limit until brokers and workers recover from a broker's death; its session alone takes
+/// 10 s.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long the tasks may take that have piled up in the meantime.
+/// The time limit for the accumulated tasks.
 const PILE_LIMIT: Duration = Duration::from_secs(600);
 
-/// A stretch of time in which one thing was done, and the longest pauses that ended in it or were
-/// not over, in ms.
+/// A time span with one fault, and the longest pauses that ended in it or had not ended, in ms.
 struct Step {
     name: &'static str,
     /// In which no worker started a task.
     all: u64,
-    /// In which one and the same worker started none.
+    /// In which one worker started none.
     one: u64,
     probe: u64,
 }
@@ -69,7 +68,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
         bench.row.spread(&format!("{name}: slowest worker"), of(|step| step.one));
         bench.row.spread(&format!("{name}: probe"), of(|step| step.probe));
     }
-    // What has piled up is no part of what is measured after the last fault.
+    // The accumulated tasks are not measured after the last fault.
     let submitted = read_whole(&bench.transport, &bench.task_topic()).await?.len();
     bench.wait_ended(submitted, PILE_LIMIT).await;
     rest(&mut bench).await?;
@@ -122,12 +121,12 @@ impl Stage<'_> {
         self.watched("bookie_back", from)
     }
 
-    /// Waits until the probe has a receipt again, and after that every worker has started a task:
-    /// both from the new owner.
+    /// Waits until the probe has a receipt again, and then every worker has started a task: both
+    /// from the new owner.
     async fn all_go_on(&self) -> Result<()> {
         let dead_ms = wall_ms();
         until("all go on", RECOVERY_LIMIT, async || {
-            // A receipt may have been under way when its broker died.
+            // A receipt may have been in transit when its broker died.
             let later = |at: &u64| *at > dead_ms + 500;
             let Some(back_ms) = self.probe.receipts().into_iter().find(later) else {
                 return Ok(None);
@@ -139,7 +138,7 @@ impl Stage<'_> {
         .await
     }
 
-    /// When each worker has started tasks, in ms.
+    /// When each worker started tasks, in ms.
     fn starts(&self) -> Result<Vec<Vec<u64>>> {
         let workers = self.bench.fleet.alive().into_iter();
         let starts = workers.map(|worker| {
@@ -161,7 +160,7 @@ impl Stage<'_> {
     }
 }
 
-/// The longest time without an event that ended within the window, or had not ended by its end.
+/// The longest time without an event that ended in the window, or had not ended at its end.
 fn longest_pause(mut events: Vec<u64>, window: &Range<u64>) -> u64 {
     events.sort_unstable();
     events.retain(|at| *at < window.end);
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(pause(95..140), 30);
         // Begun before the window.
         assert_eq!(pause(50..140), 80);
-        // Not over at its end.
+        // Not ended at its end.
         assert_eq!(pause(140..390), 240);
         assert_eq!(longest_pause(Vec::new(), &(0..10)), 0);
     }

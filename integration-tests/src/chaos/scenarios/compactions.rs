@@ -8,9 +8,9 @@ use rustix::process::Signal;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Of each four faults two are kills, one is a freeze, one a compaction of both topics.
+/// Of four faults two are kills, one is a freeze, and one a compaction of both topics.
 const KILLS: usize = 2;
-/// So many workers at most stand still at a time: the others have to go on.
+/// The most workers frozen at a time: the others must continue.
 const FROZEN_MAX: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     let rounds = options.faults.unwrap_or(if options.short { 12 } else { 80 }).div_ceil(4);
     let options = &Options { workers: options.workers.or(Some(4)), ..options.clone() };
     let mut bench = bench(host, "compactions", options).await?;
-    // Only what is asked for counts here.
+    // Only requested compactions count here.
     bench.compactor.stop().await;
     let mut faults = Vec::new();
     for _ in 0..rounds {
@@ -46,8 +46,8 @@ async fn strike(bench: &mut Bench, faults: Vec<Fault>) -> Result<()> {
     let mut frozen: Vec<usize> = Vec::new();
     for fault in faults {
         sleep(Duration::from_millis(bench.rng.u64(300..1500))).await;
-        // Whoever was frozen longest thaws: a freeze lasts from one fault to a few, often longer
-        // than what makes an owner stale.
+        // The worker frozen for longest thaws: a freeze lasts for one fault to several, often
+        // longer than the time after which an owner is stale.
         if frozen.len() == FROZEN_MAX || (!frozen.is_empty() && bench.rng.u8(0..3) == 0) {
             bench.fleet.signal(frozen.remove(0), Signal::CONT)?;
         }

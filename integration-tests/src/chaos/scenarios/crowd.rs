@@ -1,4 +1,4 @@
-//! Gateways killed and started again under a crowd of HTTP workers and submitters; of a cluster a
+//! Gateways are killed and restarted under a crowd of HTTP workers and submitters; in a cluster, a
 //! broker and a bookie, too.
 
 use crate::chaos::crowd::{Crowd, Outage, Progress, SETTLED, Size};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The size by which a release is judged.
+/// The size used to judge a release.
 const WHOLE: Size = Size {
     tasks: 2_000,
     workers: 50,
@@ -29,8 +29,8 @@ const SHORT: Size = Size {
     settle_max: Duration::from_secs(2),
 };
 
-/// On a cluster tasks are submitted for as long as something is killed, at a pace that the workers
-/// keep up with.
+/// On a cluster tasks are submitted as long as there are faults, at a pace that the workers keep up
+/// with.
 const WHOLE_CLUSTER: Size = Size { submit_every: Duration::from_millis(250), ..WHOLE };
 const SHORT_CLUSTER: Size = Size {
     tasks: 100,
@@ -41,11 +41,10 @@ const SHORT_CLUSTER: Size = Size {
     ..SHORT
 };
 
-/// How long all goes well before something is killed, and after it.
+/// The time without faults before and after each one.
 const BETWEEN: Duration = Duration::from_secs(4);
 
-/// How long brokers and gateways may take until all goes on; the dead broker's session alone takes
-/// 10 s.
+/// The time limit until brokers and gateways recover; the dead broker's session alone takes 10 s.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
@@ -64,7 +63,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     let row = match host {
         Host::Cluster(cluster) => {
             let admins = cluster.admin_urls()?;
-            // All topics of the namespace are at one broker, so that its death hits them all.
+            // All topics of the namespace are at one broker, so its death affects all of them.
             let crowd = Crowd::new(&sandbox, &admins, Some(1), size, options).await?;
             let rounds = options.faults.unwrap_or(if options.short { 1 } else { 3 });
             let (short, seed) = (options.short, options.seed);
@@ -93,8 +92,8 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Kills the broker that has the topics and then a bookie, in each round; the last round of a
-    /// short run does not start them again.
+    /// In each round, kills the broker that owns the topics and then a bookie; the last round of a
+    /// short run does not restart them.
     async fn rounds(&mut self, rounds: usize, seed: u64, short: bool, topic: &str) -> Result<()> {
         let mut rng = fastrand::Rng::with_seed(seed);
         for round in 1..=rounds {

@@ -69,7 +69,7 @@ async fn one(
     Ok(bench.into_row())
 }
 
-/// How long each task that was given back waited for its next claim.
+/// How long each released task waited for its next claim.
 fn moves(history: &History) -> Vec<u64> {
     let mut waits = Vec::new();
     for (at, released) in history.ledger.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Every feature at once under every fault: levels, keys, tasks that wait for others, schedules of
-//! single tasks, expiry, checkpoints, snoozes, tags and own numbers of attempts, while workers are
-//! killed and frozen, topics unloaded, the broker restarted, ledgers and metadata topics compacted.
+//! Every feature under every fault: levels, keys, dependencies, schedules of single tasks, expiry,
+//! checkpoints, snoozes, tags and own numbers of attempts, while workers are killed and frozen,
+//! topics unloaded, the broker restarted, ledgers and metadata topics compacted.
 //!
-//! Each message says what its task was promised; in the end all promises are judged
-//! (`promises.rs`), beside what the checkers and `Queue::verify` say of the logs. A new feature is
-//! a [`Kind`] here and a `Promise` there.
+//! Each message contains the promises made to its task; at the end all promises are checked
+//! (`promises.rs`), in addition to the checkers and `Queue::verify` on the logs. A new feature is a
+//! [`Kind`] here and a `Promise` there.
 
 use super::faults::rouse;
 use super::mixed::{Count, Fault, strike};
@@ -31,44 +31,44 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long the rest may take after the last fault.
+/// The time limit for the remaining tasks after the last fault.
 const REST_LIMIT: Duration = Duration::from_secs(180);
-/// Pause of a submitter between two groups of tasks, and for how long it goes on without any fault.
+/// The pause of a submitter between two groups of tasks, and how long it runs without faults.
 const SUBMIT_EVERY: Duration = Duration::from_millis(700);
 const CALM: Duration = Duration::from_secs(7);
-/// Tasks of the queue's own topic that run while the first faults come, and for how many ms: a
-/// worker that is killed or frozen has something to lose.
+/// Tasks of the queue's own topic that run during the first faults, and their duration in ms: a
+/// killed or frozen worker then has something to lose.
 const LONG: usize = 8;
 const LONG_MS: u64 = 5_000;
-/// A task that polls gives its attempt back so often: enough for claims with a base.
+/// How often a polling task releases its attempt: enough for claims with a base.
 const POLLS: u32 = 10;
 const SCHEDULE: &str = "chaos";
 const FIRE_EVERY: Duration = Duration::from_secs(2);
-/// Tasks with a dedupe key have one of so many.
+/// The number of dedupe keys.
 const DEDUPE_KEYS: u32 = 2;
-/// Where the submitters submit. They share the keys, which belong to the queue, whatever its
+/// The levels of the submitters. They share the keys, which belong to the queue, whatever its
 /// levels.
 const SUBMITTERS: [Priority; 4] =
     [Priority::Normal, Priority::Normal, Priority::High, Priority::Low];
 const NORMAL_SUBMITTERS: usize = 2;
 
-/// What a submitter submits in turn.
+/// The kinds that a submitter submits in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// With tags.
     Plain,
-    /// Snoozes again and again.
+    /// Snoozes repeatedly.
     Poll,
-    /// Stores a checkpoint, fails, and completes with it in the next attempt.
+    /// Stores a checkpoint, fails, and completes with it at the next attempt.
     Keep,
     Expired,
     Scheduled,
-    /// Two tasks, one that waits for both, and one that waits for that.
+    /// Two tasks, one that waits for both, and one that waits for that one.
     Dependents,
-    /// Two messages of a new idempotency key, and one of a key that may be an old one.
+    /// Two messages of a new idempotency key, and one of a possibly old key.
     Idempotent,
     Dedupe,
-    /// Of a key that all workers together may run two of.
+    /// With a limit key of at most two running tasks over all workers.
     Limited,
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     let load = Load::default();
     let mut submitters = Vec::new();
     for (index, level) in SUBMITTERS.into_iter().enumerate() {
-        // Together they come to each kind soon, however short the run is.
+        // Together they soon reach each kind, however short the run.
         let first = index * KINDS.len() / 2 % KINDS.len() + index / 2;
         submitters.push(Submitter::new(&mut bench, (level, first), &keys, options));
     }
@@ -130,7 +130,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     Ok(vec![bench.into_row()])
 }
 
-/// A few of each, in random order.
+/// A few of each fault, in random order.
 fn faults(bench: &mut Bench, options: &Options) -> Vec<Fault> {
     let count = options.faults.unwrap_or(if options.short { 6 } else { 40 });
     let of_each =
@@ -140,7 +140,7 @@ fn faults(bench: &mut Bench, options: &Options) -> Vec<Fault> {
     faults
 }
 
-/// A limit for each key, and a schedule.
+/// Sets a limit per key, and creates a schedule.
 async fn set_up_queue(client: &Client, topic: &str) -> Result<()> {
     let queue = client.queue(topic);
     let stands = queue.settings().await?;
@@ -150,7 +150,7 @@ async fn set_up_queue(client: &Client, topic: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes the topics of the levels. Returns those of all, the queue's own first.
+/// Creates the topics of the levels. Returns those of all levels, the queue's own first.
 async fn set_up_levels(bench: &mut Bench) -> Result<Vec<TopicNames>> {
     let level = |priority| bench.names.level(priority, "longhaul", &TopicOverrides::default());
     let others = [level(Priority::High)?, level(Priority::Low)?];
@@ -164,18 +164,18 @@ async fn set_up_levels(bench: &mut Bench) -> Result<Vec<TopicNames>> {
     Ok([bench.names.clone()].into_iter().chain(others).collect())
 }
 
-/// Submits groups of tasks, whatever happens to the broker.
+/// Submits groups of tasks through all faults of the broker.
 struct Submitter<'a> {
     transport: PulsarTransport,
     level: Priority,
     topic: TopicPartition,
     publisher: Option<Box<dyn Publisher>>,
     rng: fastrand::Rng,
-    /// The kind that it begins with.
+    /// The first kind.
     first: usize,
-    /// Idempotency keys so far.
+    /// The number of idempotency keys so far.
     keys: &'a Cell<u64>,
-    /// Leaves the properties out of the messages: what they promise is then not kept.
+    /// Leaves the properties out of the messages, so that their promises are broken.
     planted: bool,
 }
 
@@ -207,7 +207,7 @@ impl<'a> Submitter<'a> {
         let mut kinds = KINDS.into_iter().cycle().skip(self.first);
         while !load.has_ended() {
             let kind = kinds.next().unwrap_or(Kind::Plain);
-            // What a broker that goes away has left of a group are tasks like others.
+            // A partial group left by an outage consists of normal tasks.
             if self.group(kind).await.is_err() {
                 self.publisher = None;
             }
@@ -295,7 +295,7 @@ impl<'a> Submitter<'a> {
         Ok(())
     }
 
-    /// Submits one task with these promises, and with the properties that make workers keep them.
+    /// Submits one task with these promises, and the properties that make workers keep them.
     async fn put(
         &mut self,
         steps: String,
@@ -313,8 +313,7 @@ impl<'a> Submitter<'a> {
     }
 }
 
-/// Waits until all tasks of all levels have ended, has the logs checked, and tells what became of
-/// each task.
+/// Waits until all tasks of all levels have ended, checks the logs, and returns each task's fate.
 async fn finish(bench: &mut Bench, levels: &[TopicNames]) -> Result<BTreeMap<TaskId, Fate>> {
     for names in levels {
         let tasks = read_whole(&bench.transport, &whole(&names.task)).await?.len();
@@ -345,7 +344,7 @@ async fn finish(bench: &mut Bench, levels: &[TopicNames]) -> Result<BTreeMap<Tas
     Ok(fates)
 }
 
-/// The logs of a level, when acks and repairs of the metadata topic have had their time.
+/// The logs of a level, after a time for acks and repairs of the metadata topic.
 async fn settled(bench: &Bench, names: &TopicNames) -> Result<(History, Report)> {
     let mut waited = Duration::ZERO;
     loop {
@@ -359,7 +358,7 @@ async fn settled(bench: &Bench, names: &TopicNames) -> Result<(History, Report)>
     }
 }
 
-/// What a user would ask.
+/// The checks available to users.
 async fn verify(bench: &mut Bench, levels: &[TopicNames]) -> Result<()> {
     let client = Client::connect(bench.sandbox.service_url()).await?;
     let mut judged = 0;
@@ -414,7 +413,7 @@ async fn fates_of(
     Ok(fates)
 }
 
-/// Tells what was broken, and what must have happened for the run to prove anything.
+/// Reports broken promises, and the minimums that make the run conclusive.
 fn note(bench: &mut Bench, fates: &BTreeMap<TaskId, Fate>, done: &Count, options: &Options) {
     let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
     for promise in fates.values().flat_map(|fate| &fate.promises) {

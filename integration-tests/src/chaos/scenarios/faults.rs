@@ -1,4 +1,4 @@
-//! The broker restarted, and topics unloaded, under load.
+//! The broker is restarted, and topics are unloaded, under load.
 
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
@@ -14,24 +14,23 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Pause between two submits of one submitter, and how many of those there are.
+/// The pause between two submits of one submitter, and the number of submitters.
 const SUBMIT_EVERY: Duration = Duration::from_millis(600);
 const SUBMITTERS: usize = 4;
-/// How long a task runs: some end before the next fault, some are hit by it.
+/// The duration of a task: some end before the next fault, some are hit by it.
 const RUN_MS: Range<u64> = 200..2500;
-/// One of so many tasks waits for something, and is snoozed so many times: enough for claims with a
-/// base.
+/// One task of this many waits and is snoozed this many times: enough for claims with a base.
 const POLLERS_ONE_IN: u32 = 6;
 const POLLS: u32 = 10;
-/// Tasks submitted between two restarts, and how long that may take. Pulsar standalone, killed, now
-/// and then finds a ledger of its own that it cannot recover yet ("error code: -10", the topic of
-/// its policies), and answers nobody for two minutes.
+/// Tasks submitted between two restarts, and the time limit for that. A killed Pulsar standalone
+/// sometimes finds a ledger that it cannot recover yet ("error code: -10", the topic of its
+/// policies), and does not answer for two minutes.
 const BETWEEN: usize = 20;
 const BETWEEN_LIMIT: Duration = Duration::from_secs(300);
-/// How long the rest may take after the last fault.
+/// The time limit for the remaining tasks after the last fault.
 const REST_LIMIT: Duration = Duration::from_secs(180);
-/// After the last fault new tasks are submitted this often, and so many times until every worker
-/// must have started one.
+/// After the last fault new tasks are submitted this often, up to this many times, until every
+/// worker has started one.
 const ROUSE_PAUSE: Duration = Duration::from_secs(3);
 const IDLE_ROUNDS_MAX: u32 = 20;
 
@@ -91,7 +90,7 @@ pub(super) async fn bench(host: &Host, scenario: &str, options: &Options) -> Res
     Ok(bench)
 }
 
-/// Stops or kills the broker, and starts it again. Returns how long it was away.
+/// Stops or kills the broker, and restarts it. Returns the outage in ms.
 pub(super) async fn restart(broker: &mut Broker, kill: bool) -> Result<u64> {
     let from = wall_ms();
     if kill {
@@ -103,7 +102,7 @@ pub(super) async fn restart(broker: &mut Broker, kill: bool) -> Result<u64> {
     Ok(wall_ms() - from)
 }
 
-/// A load of its own, so that faults may do with the bench what they like.
+/// A load that owns its state, so that faults may use the bench freely.
 pub(super) struct Submitters {
     transport: PulsarTransport,
     topic: TopicPartition,
@@ -115,14 +114,14 @@ pub(super) struct Submitters {
 impl Submitters {
     pub(super) fn new(bench: &mut Bench) -> Self {
         let (transport, topic) = (bench.transport.clone(), bench.task_topic());
-        // So many that they would all run at once if nothing happened to them.
+        // So many that they would all run at once without faults.
         let mean = Duration::from_millis(u64::midpoint(RUN_MS.start, RUN_MS.end));
         let pause = |tasks: usize| mean.mul_f64(SUBMITTERS as f64 / tasks.max(1) as f64);
         let pause = bench.in_flight.map_or(SUBMIT_EVERY, pause);
         Self { transport, topic, rng: bench.rng.fork(), pause, run_ms: RUN_MS }
     }
 
-    /// With another pause between submits, and tasks of another length.
+    /// With another pause between submits, and another duration of tasks.
     pub(super) fn at_pace(self, pause: Duration, run_ms: Range<u64>) -> Self {
         Self { pause, run_ms, ..self }
     }
@@ -172,11 +171,11 @@ pub(super) async fn rest(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Submits until every worker has started a task that was submitted after the last fault.
+/// Submits until every worker has started a task submitted after the last fault.
 pub(super) async fn rouse(bench: &mut Bench) -> Result<()> {
     let from_ms = wall_ms();
     let mut silent = bench.fleet.alive();
-    // More than the workers that are awake can hold, so that there is some for the others.
+    // More than the active workers can hold, so that some are left for the others.
     let count = 2 * bench.settings.concurrency * silent.len();
     let mut submitted = BTreeSet::new();
     let mut idle = 0;
@@ -194,7 +193,7 @@ pub(super) async fn rouse(bench: &mut Bench) -> Result<()> {
             }
         }
         silent = still;
-        // What lay on the topic before comes first: as long as that goes on, nobody is to blame.
+        // The backlog comes first: while it is being processed, no worker is idle by its own fault.
         let old_goes_on = bench.tail.ended > ended && silent.len() == bench.fleet.alive().len();
         idle += u32::from(!old_goes_on);
     }

@@ -1,4 +1,4 @@
-//! SIGSTOP of an owner for 5 H, then SIGCONT.
+//! SIGSTOP of an owner for 5 heartbeat intervals, then SIGCONT.
 
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
@@ -14,12 +14,12 @@ use tokio::time::sleep;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Tasks per round of each kind.
 const EACH: usize = 4;
-/// Name of the result that must stand.
+/// The name of the expected result.
 const HEIR: &str = "ok heir";
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let rounds = options.tasks.unwrap_or(if options.short { 1 } else { 4 });
-    // Keep-alives are frequent, so that the thawed zombie has one due.
+    // Keep-alives are frequent, so that one is due when the zombie thaws.
     let keep_alive = Duration::from_millis(400);
     let settings = Settings { keep_alive, concurrency: 2 * EACH, ..Settings::default() };
     let heartbeat = settings.heartbeat;
@@ -29,8 +29,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     let mut orphans = Vec::new();
     let mut fenced = 0;
     for _ in 0..rounds {
-        // One kind is still running when its worker thaws, the other has its result ready at that
-        // moment.
+        // One kind still runs when its worker thaws; the other has its result ready at that moment.
         let long = Script::new(format!("sleep 20000,ok zombie|sleep 1000,{HEIR}"));
         let short = Script::new(format!("sleep 3000,ok zombie|sleep 1000,{HEIR}"));
         let scripts = [vec![long; EACH], vec![short; EACH]].concat();
@@ -45,7 +44,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
         orphans.extend(theirs.map(|(task, _)| (*task, frozen_ms)));
         sleep(5 * heartbeat).await;
         bench.fleet.signal(zombie, Signal::CONT)?;
-        // Every attempt ends: at the latest when the long ones have slept.
+        // Every attempt ends, at the latest when the long ones have slept.
         for task in &tasks {
             ended(&bench, *task).await?;
         }
@@ -104,8 +103,8 @@ fn judge(
     row.spread("late_on_M_to_repair min/p50/max", repairs(history));
 }
 
-/// For each entry on M of a lower epoch than one before it: how long until the next one of the
-/// highest.
+/// For each metadata entry of a lower epoch than an earlier one: the time until the next entry of
+/// the highest epoch.
 fn repairs(history: &History) -> Vec<u64> {
     let mut waits = Vec::new();
     for (at, late) in history.view.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! kill -9 of the owner in the middle of a task; another, idle worker starts it.
+//! kill -9 of the owner during a task; another, idle worker starts it.
 
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
@@ -9,7 +9,7 @@ use longhaul::TaskState;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long an attempt may take to start.
+/// The time limit until an attempt starts.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
@@ -22,7 +22,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
         let script = Script::new("sleep 60000,ok first|sleep 200,ok second");
         let task = *bench.submit(vec![script]).await?.first().context("no receipt")?;
         let (owner, _) = bench.fleet.run_of(task, 1, START_LIMIT).await?;
-        // Anywhere between two heartbeats.
+        // At any point between two heartbeats.
         let middle = Duration::from_millis(bench.rng.u64(200..1200));
         sleep(middle).await;
         let killed_ms = bench.fleet.kill(owner).await?;

@@ -8,10 +8,10 @@ use anyhow::Result;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long the rest may take after the last kill.
+/// The time limit for the remaining tasks after the last kill.
 const REST_LIMIT: Duration = Duration::from_secs(180);
 
-/// So many that the workers are not done before the last kill.
+/// So many that the workers are still busy at the last kill.
 const TASKS_PER_KILL: usize = 15;
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {

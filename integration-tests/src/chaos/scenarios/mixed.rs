@@ -1,4 +1,4 @@
-//! Everything at once: kills, freezes, unloads and restarts of the broker, in random order, under
+//! All faults mixed: kills, freezes, unloads and restarts of the broker, in random order, under
 //! load.
 
 use super::faults::{Submitters, bench, rest, restart};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What may happen, each as often as it stands here.
+/// The possible faults, weighted by repetition.
 const FAULTS: [Fault; 10] = [
     Fault::Kill,
     Fault::Kill,
@@ -31,7 +31,7 @@ pub(super) enum Fault {
     Restart,
 }
 
-/// How often each fault happened.
+/// The number of each fault.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     pub(super) kills: usize,
@@ -61,8 +61,8 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     Ok(vec![bench.into_row()])
 }
 
-/// Lets these faults happen, one after the other. A broker that is not ours is not restarted: a
-/// topic of these is unloaded instead.
+/// Injects these faults one after the other. A shared broker is not restarted; one of these topics
+/// is unloaded instead.
 pub(super) async fn strike(
     bench: &mut Bench,
     host: &mut Host,
@@ -74,7 +74,7 @@ pub(super) async fn strike(
     let mut frozen: Vec<usize> = Vec::new();
     for fault in faults {
         sleep(Duration::from_millis(bench.rng.u64(300..1500))).await;
-        // Whoever was frozen longest thaws; so a freeze lasts from one fault to a few.
+        // The worker frozen for longest thaws; so a freeze lasts for one fault to several.
         if frozen.len() > 1 || (!frozen.is_empty() && bench.rng.bool()) {
             bench.fleet.signal(frozen.remove(0), Signal::CONT)?;
         }
@@ -98,7 +98,7 @@ pub(super) async fn strike(
             }
             (Fault::Unload | Fault::Restart, _) => {
                 if let Some(topic) = bench.rng.choice(topics) {
-                    // A topic that is just being loaded refuses; the next fault comes anyway.
+                    // A topic that is being loaded refuses; the next fault comes anyway.
                     done.unloads += usize::from(admin.unload(topic).await.is_ok());
                 }
             }

@@ -29,7 +29,7 @@ type Running<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>>> + 'a>>;
 pub struct Scenario {
     /// Its name.
     pub name: &'static str,
-    /// What it does and what it measures.
+    /// Its actions and measurements.
     pub about: &'static str,
     run: for<'a> fn(&'a mut Host, &'a Options) -> Running<'a>,
 }
@@ -47,15 +47,15 @@ impl Scenario {
         SCENARIOS.iter().find(|scenario| scenario.name == name)
     }
 
-    /// Whether `all` has it: it does with a cluster what cannot be done to one broker, and the
-    /// other way round.
+    /// Whether `all` includes it for this host: some scenarios need a cluster, others a single
+    /// broker.
     #[must_use]
     pub fn suits(&self, host: &Host) -> bool {
         let (is_cluster, is_own) = (matches!(host, Host::Cluster(_)), matches!(host, Host::Own(_)));
         match self.name {
             "cluster" => is_cluster,
             "restarts" | "outage" => is_own,
-            // Its forwarders stand before one broker.
+            // Its forwarders need a single broker.
             "proxy" => !is_cluster,
             _ => true,
         }
@@ -64,7 +64,7 @@ impl Scenario {
     /// Runs it.
     ///
     /// # Errors
-    /// Something it needs does not work. What the checkers find is no error: it is in the rows.
+    /// Something it needs does not work. Findings of the checkers are in the rows, not an error.
     pub async fn run(&self, host: &mut Host, options: &Options) -> Result<Vec<Row>> {
         (self.run)(host, options).await
     }

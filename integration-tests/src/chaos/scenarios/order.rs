@@ -1,5 +1,5 @@
 //! A queue with an order, while its workers are killed, frozen and drained, and the broker is
-//! restarted: the tasks of each key one at a time, in order.
+//! restarted: the tasks of each key run one at a time, in order.
 
 use super::faults::restart;
 use crate::chaos::bench::Bench;
@@ -21,35 +21,35 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// So many that nearly each worker runs one whenever something happens to it.
+/// So many that nearly every worker runs a task at each fault.
 const KEYS: u32 = 8;
 /// How long a task runs.
 const RUN_MS: Range<u64> = 100..700;
-/// One task of so many is to start later, after so long.
+/// One task of this many starts later, after this delay.
 const DELAYED_ONE_IN: u32 = 12;
 const DELAY_MS: Range<u64> = 500..4_000;
-/// One of so many fails in its first attempt, or gives it back a few times.
+/// One of this many fails at its first attempt, or releases it a few times.
 const FAILS_ONE_IN: u32 = 10;
 const POLLS_ONE_IN: u32 = 12;
 const POLLS: u32 = 2;
 
 const SUBMITTERS: usize = 4;
 const SUBMIT_EVERY: Duration = Duration::from_millis(450);
-/// Tasks submitted between two faults, and how long that may take where the broker comes back late.
+/// Tasks submitted between two faults, and the time limit for that if the broker comes back late.
 const BETWEEN: usize = 8;
 const BETWEEN_LIMIT: Duration = Duration::from_secs(300);
-/// How long lines may take to come to their ends after the last fault.
+/// The time limit for all tasks to end after the last fault.
 const REST_LIMIT: Duration = Duration::from_secs(180);
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
-/// What may lie between a worker's look at the clock and the publish time of its entry, on a busy
-/// machine.
+/// The longest time between a worker's look at the clock and the publish time of its entry, on a
+/// busy machine.
 const SOON_MS: u64 = 500;
 
-/// How long a worker may take to begin something.
+/// The time limit until a worker starts something.
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
 
-/// In this order, again and again. The broker is restarted last, so that a short run has one, too.
+/// In this order, repeatedly. The restart comes within a short run, too.
 const FAULTS: [Fault; 5] = [Fault::Kill, Fault::Freeze, Fault::Kill, Fault::Drain, Fault::Restart];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ async fn strike(bench: &mut Bench, host: &mut Host, options: &Options, load: &Lo
         sleep(Duration::from_millis(bench.rng.u64(0..500))).await;
         let victim = busy(bench, frozen).await?;
         let broker = host.own();
-        // The broker of others is not restarted.
+        // A shared broker is not restarted.
         let fault = if fault == Fault::Restart && broker.is_err() { Fault::Kill } else { fault };
         match (fault, broker) {
             (Fault::Kill, _) => {
@@ -125,7 +125,7 @@ async fn strike(bench: &mut Bench, host: &mut Host, options: &Options, load: &Lo
                 frozen = Some(victim);
             }
             (Fault::Drain, _) => {
-                // One that has just been started might not have heard of signals yet.
+                // A worker that has just started may not handle signals yet.
                 bench.fleet.ready(victim).await?;
                 bench.fleet.signal(victim, Signal::TERM)?;
                 bench.fleet.start()?;
@@ -136,8 +136,7 @@ async fn strike(bench: &mut Bench, host: &mut Host, options: &Options, load: &Lo
             }
         }
         *done.entry(format!("{fault:?}").to_lowercase()).or_default() += 1;
-        // Whoever was frozen sleeps through a kill, and longer than others wait before they take
-        // over.
+        // A frozen worker sleeps through a kill, and longer than the takeover time.
         if fault == Fault::Drain
             && let Some(worker) = frozen.take()
         {
@@ -147,7 +146,7 @@ async fn strike(bench: &mut Bench, host: &mut Host, options: &Options, load: &Lo
     if let Some(worker) = frozen {
         bench.fleet.signal(worker, Signal::CONT)?;
     }
-    // What was struck last must do something, too.
+    // The last fault must have an effect, too.
     load.more(BETWEEN, BETWEEN_LIMIT).await?;
     for (fault, count) in done {
         bench.row.figure(&fault, count);
@@ -155,7 +154,7 @@ async fn strike(bench: &mut Bench, host: &mut Host, options: &Options, load: &Lo
     Ok(())
 }
 
-/// A worker that is awake and has something to lose.
+/// A running worker with something to lose.
 async fn busy(bench: &mut Bench, frozen: Option<usize>) -> Result<usize> {
     let fleet = &bench.fleet;
     let busy = until("a worker runs a task", BUSY_LIMIT, async || {
@@ -185,7 +184,7 @@ async fn judge(bench: &mut Bench, history: &History, report: &Report) -> Result<
     let mut judge = OrderJudge::new(tasks);
     for message in &history.ledger {
         if let Ok(entry) = &message.entry {
-            // Who was dealt what is not known here.
+            // The recipients of deliveries are unknown here.
             judge.read(entry, message.publish_time_ms.saturating_sub(SOON_MS), |_| true);
         }
     }
@@ -213,7 +212,7 @@ async fn judge(bench: &mut Bench, history: &History, report: &Report) -> Result<
     Ok(())
 }
 
-/// Keys that have several tasks.
+/// The number of keys with several tasks.
 fn lines(tasks: &BTreeMap<TaskId, Submitted>) -> usize {
     let mut counts: BTreeMap<&[u8], usize> = BTreeMap::new();
     for key in tasks.values().filter_map(|submitted| submitted.key.as_deref()) {
@@ -227,7 +226,7 @@ fn is_failure(message: &LedgerEntry) -> bool {
     matches!(done.outcome, Outcome::Failed(_))
 }
 
-/// As [`task`] writes it.
+/// Parses the form written by [`task`].
 fn delay_ms(text: &str) -> u64 {
     let seconds = text.strip_prefix("PT").and_then(|text| text.strip_suffix('S'));
     let seconds = seconds.and_then(|text| text.parse::<f64>().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The broker away for a while, with tasks running.
+//! An outage of the broker, with running tasks.
 
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
@@ -35,7 +35,7 @@ async fn one(
     let settings = Settings { heartbeat, concurrency, ..Settings::default() };
     let mut bench = Bench::new(host, "outage", options, settings).await?;
     bench.fleet.start_ready(workers).await?;
-    // Some end while the broker is away, some after that. As many again wait for a slot.
+    // Some tasks end during the outage, some after it. As many again wait for a slot.
     let whole = u64::try_from(outage.as_millis())? + 15_000;
     let long = (0..tasks).map(|_| Script::sleep(bench.rng.u64(whole / 4..whole * 3 / 2)));
     let scripts = long.chain(vec![Script::sleep(1000); tasks]).collect();
@@ -64,8 +64,8 @@ async fn one(
     if report.takeovers > 0 || report.attempt_max > 1 {
         row.violations.push("a task was taken over, or an attempt burned".to_owned());
     }
-    // A claim that was under way when the broker went may come back too late, and is then given
-    // back.
+    // A claim in progress at the start of the outage may be read back too late, and is then
+    // released.
     row.figure("claims_given_back", report.released);
     let during = |us: u64| us / 1000 > from && us / 1000 < back;
     let ended_during: Vec<_> = history

@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// Memory is read when the first storm is over.
+/// Memory is read after the initial load.
 const CALM: Duration = Duration::from_secs(2);
-/// Ledger of the task ids, which no real message has.
+/// The ledger id of the tasks, which no real message has.
 const LEDGER: u64 = 1;
 
-/// What is there before the worker starts.
+/// The content before the worker starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fill {
     Nothing,

@@ -1,8 +1,7 @@
-//! The network between workers and broker cut, delayed and half dead, for each worker by itself,
-//! under load.
+//! The network between workers and broker is cut, delayed and half dead, per worker, under load.
 //!
-//! Each worker has a forwarder of its own, and a fault befalls one of its connections or all of
-//! them. Tasks are submitted past the forwarders, and the checkers read past them, too.
+//! Each worker has its own forwarder, and a fault affects one of its connections or all. Submits
+//! and the checkers' reads bypass the forwarders.
 
 use super::faults::{Submitters, rest};
 use crate::chaos::bench::Bench;
@@ -16,16 +15,16 @@ use std::ops::{AddAssign, Range};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long things take, in ms.
+/// Durations in ms.
 struct Times {
     pause: Range<u64>,
     delay: Range<u64>,
     swallow: Range<u64>,
-    /// How much later the broker learns of a cut.
+    /// How much later the broker notices a cut.
     later: Range<u64>,
 }
 
-/// From a moment to several times what makes an owner stale, which is 2 s here.
+/// From a moment to several times the time after which an owner is stale, which is 2 s here.
 const LONG: Times =
     Times { pause: 200..1500, delay: 1000..5000, swallow: 500..8000, later: 200..5000 };
 const SHORT: Times =
@@ -34,20 +33,20 @@ const SHORT: Times =
 /// One way, in ms.
 const LATENCY: Range<u64> = 5..400;
 const BYTES_PER_SECOND: Range<u32> = 2_000..64_000;
-/// What may pass before a cut: a claim has some 300 bytes with all that is around it.
+/// The bytes before a cut: a claim has some 300 bytes with its framing.
 const AFTER_BYTES: Range<usize> = 1..600;
 
-/// What was done to the network.
+/// The injected network faults.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     cuts: usize,
-    /// Connections that the cuts hit, swallowed ones included.
+    /// The connections cut, including swallowed ones.
     connections_cut: usize,
     delays: usize,
     swallows: usize,
-    /// Of those, how many ended in a cut.
+    /// The number of those that ended in a cut.
     swallows_cut: usize,
-    /// How many kept a whole worker silent for longer than what makes it stale.
+    /// The number that kept a whole worker silent for longer than the stale time.
     swallows_stale: usize,
 }
 
@@ -75,7 +74,7 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
         let proxy = Proxy::start(bench.sandbox.service_url(), seed).await?;
         let worker = bench.fleet.start_at(proxy.service_url())?;
         bench.fleet.ready(worker).await?;
-        // Those that do not divide evenly go to the first ones.
+        // The remainder goes to the first workers.
         let faults = faults / workers + usize::from(number < faults % workers);
         networks.push(Network { proxy, rng: bench.rng.fork(), times, stale, faults });
     }
@@ -105,7 +104,7 @@ struct Network {
 }
 
 impl Network {
-    /// One fault after the other. The same seed makes the same faults at the same times.
+    /// Injects faults one after the other. The same seed gives the same faults at the same times.
     async fn torment(&mut self) -> Count {
         let mut count = Count::default();
         for _ in 0..self.faults {
@@ -137,7 +136,7 @@ impl Network {
         Count { delays: 1, ..Count::default() }
     }
 
-    /// One direction or both take everything and give nothing.
+    /// One direction or both accept everything and deliver nothing.
     async fn swallow(&mut self) -> Count {
         let scope = self.scope();
         let directions = self.rng.u8(..3);

@@ -1,4 +1,4 @@
-//! How fast one worker is, beside a bare publish-and-receive loop on the same broker.
+//! The speed of one worker, compared with a bare publish-and-receive loop on the same broker.
 
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
 
 const LIMIT: Duration = Duration::from_secs(300);
-/// Pace of the second part, where latency is measured: far below what the worker can do.
+/// The pace of the second part, which measures latency: far below the worker's capacity.
 const PACE: Duration = Duration::from_millis(20);
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
@@ -62,14 +62,14 @@ async fn worker(
         Ok(Entry::Claim(claim)) => Some((claim.key.task, 1000 * entry.publish_time_ms)),
         Ok(_) | Err(_) => None,
     });
-    // Also where it is the backlog that keeps the worker busy: a slot is taken from the claim on.
+    // Including a worker busy with a backlog: a slot is taken from the claim on.
     let busy = claims.filter(|(task, _)| !paced.contains(task));
     let waits = busy.filter_map(|(task, at)| started.get(&task)?.checked_sub(at));
     percentiles(&mut bench.row, "busy_claim_to_start", waits)?;
     Ok(bench.into_row())
 }
 
-/// Submits one task every [`PACE`], and returns when each was handed over.
+/// Submits one task every [`PACE`], and returns when each was published.
 async fn submit_paced(bench: &Bench, count: usize) -> Result<Vec<(TaskId, u64)>> {
     let topic = bench.task_topic();
     let mut publisher = bench.transport.publisher(&topic, Batching::Off, TopicSchema::None).await?;
@@ -83,7 +83,7 @@ async fn submit_paced(bench: &Bench, count: usize) -> Result<Vec<(TaskId, u64)>>
     Ok(submitted)
 }
 
-/// Publishes and receives the same messages, and does nothing else.
+/// Publishes and receives the same messages, and nothing else.
 async fn bare(host: &Host, options: &Options, tasks: usize, paced: usize) -> Result<Row> {
     let mut bench = Bench::new(host, "speed", options, Settings::default()).await?;
     bench.row.scenario = "speed: bare publish and receive".to_owned();
@@ -116,8 +116,8 @@ async fn bare(host: &Host, options: &Options, tasks: usize, paced: usize) -> Res
     Ok(bench.into_row())
 }
 
-/// Takes and acknowledges the same messages on a Shared subscription, as the seam lets a worker do
-/// it. Returns messages/s.
+/// Receives and acknowledges the same messages on a Shared subscription, through the transport of a
+/// worker. Returns messages/s.
 async fn consume(bench: &Bench, count: usize) -> Result<u64> {
     let mut consumer = bench.transport.consumer(&bench.task_topic(), "bare").await?;
     let from = wall_us();
@@ -157,7 +157,7 @@ fn per_second(count: usize, micros: u64) -> u64 {
     (count as u64 * 1_000_000).checked_div(micros).unwrap_or_default()
 }
 
-/// The wall clock in microseconds, as the journals have it.
+/// The wall clock in µs, as in the journals.
 #[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
 fn wall_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

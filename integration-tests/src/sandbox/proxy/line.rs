@@ -1,8 +1,7 @@
 //! One connection through the forwarder.
 //!
-//! Four loops: each direction has one that reads into a queue and one that takes from it and
-//! writes. A direction's fault lives in its writing loop, so that the sender's side goes on as if
-//! nothing were.
+//! Each direction has two loops: one reads into a queue, the other writes from it. Faults are in
+//! the writing loop, so the sender's side continues undisturbed.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -20,26 +19,26 @@ use super::{Cut, Way, Weather};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Chunks that one direction keeps; then it reads no more, and the sender's own buffers fill.
+/// The most chunks queued per direction; then reading stops, and the sender's buffers fill.
 const CHUNKS_MAX: usize = 1024;
-/// Bytes written at a time where there is a limit per second.
+/// Bytes written at a time under a rate limit.
 const DROP_BYTES: usize = 512;
-/// A cut that waits for bytes falls at the latest after this time.
+/// The latest time of a cut that waits for bytes.
 const CUT_LATEST: Duration = Duration::from_millis(500);
-/// How long what is left for the broker may take when the client has long gone.
+/// The time limit for delivering the rest to the broker after the client is gone.
 const LEFT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Bytes on their way.
+/// Bytes in transit.
 struct Chunk {
     bytes: Bytes,
-    /// Counts from when they were read.
+    /// Relative to when they were read.
     arrival: Pin<Box<Sleep>>,
 }
 
-/// How many bytes may still pass, in both directions together.
+/// The number of bytes that may still pass, in both directions together.
 struct Allowance {
     left: watch::Sender<usize>,
-    /// Somebody has more to write than that.
+    /// Notified when a writer has more bytes than that.
     spent: Notify,
 }
 
@@ -94,16 +93,16 @@ impl Line {
             tokio::select! {
                 biased;
                 () = allowance.spent.notified() => {}
-                // There is nothing left to cut.
+                // Nothing is left to cut.
                 () = &mut client_side => return,
                 () = &mut broker_side => return,
-                // A cut that has waited long enough falls between two frames.
+                // After the wait the cut falls between two frames.
                 () = sleep(CUT_LATEST) => {}
             }
             allowance.leave(usize::MAX);
         }
         if cut.reset {
-            // Without it a close says FIN. A socket that cannot be set is closed all the same.
+            // Without it a close sends FIN. A socket that cannot be set is closed all the same.
             client.set_zero_linger().ok();
             broker.set_zero_linger().ok();
         }
@@ -127,7 +126,7 @@ fn to_client(weather: &Weather) -> Way {
     weather.to_client
 }
 
-/// Runs both, until the second has ended: a reader that has ended leaves its queue to be emptied.
+/// Runs both until the second has ended: after the reader ends, its queue is still written.
 async fn until_second(first: impl Future<Output = ()>, second: impl Future<Output = ()>) {
     let first = async {
         first.await;
@@ -140,7 +139,7 @@ async fn until_second(first: impl Future<Output = ()>, second: impl Future<Outpu
     }
 }
 
-/// What a reading loop needs to know of its direction.
+/// The state of a direction's reading loop.
 struct Reading<F> {
     way: F,
     sky: watch::Receiver<Weather>,
@@ -148,7 +147,7 @@ struct Reading<F> {
 }
 
 impl<F: Fn(&Weather) -> Way> Reading<F> {
-    /// Reads until the end of the stream, which a broken connection is, too.
+    /// Reads until the end of the stream or an error.
     async fn run(
         mut self,
         from: Arc<TcpStream>,
@@ -184,8 +183,8 @@ async fn read(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Writes what the queue brings, as the weather lets it. Ends with the queue, or when the receiver
-/// takes no more.
+/// Writes the queue's bytes as the weather allows. Ends with the queue, or when the receiver is
+/// gone.
 async fn write(
     mut queue: mpsc::Receiver<Chunk>,
     to: Arc<TcpStream>,
@@ -196,7 +195,7 @@ async fn write(
     while let Some(Chunk { mut bytes, arrival }) = queue.recv().await {
         arrival.await;
         while !bytes.is_empty() {
-            // Its sender is gone only when the connection is.
+            // The sender is gone only with the connection.
             if sky.wait_for(|weather| !way(weather).held).await.is_err() {
                 return;
             }
@@ -225,7 +224,7 @@ async fn write_some(to: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
 }
 
 impl Allowance {
-    /// Takes up to `count` bytes, at least one, as soon as there is one.
+    /// Takes up to `count` bytes, at least one, waiting for the first.
     async fn take(&self, count: usize) -> usize {
         let mut changes = self.left.subscribe();
         loop {
@@ -240,7 +239,7 @@ impl Allowance {
                 return taken;
             }
             self.spent.notify_one();
-            // Its sender is here.
+            // The sender is alive here.
             changes.wait_for(|left| *left > 0).await.ok();
         }
     }

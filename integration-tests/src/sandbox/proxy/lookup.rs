@@ -4,20 +4,20 @@ use bytes::{Buf, Bytes, BytesMut};
 use longhaul_wire::frame::{FRAME_ALLOWANCE, MESSAGE_BYTES_MAX_DEFAULT, decode, encode};
 use longhaul_wire::messages::Command;
 
-/// A frame above this is a message, and not worth a look.
+/// A larger frame is a message and needs no check.
 const ANSWER_BYTES_MAX: usize = 4 * 1024;
-/// What comes to clients may be larger than what they may send: a batch is delivered with what the
-/// broker adds to it.
+/// Frames to clients may be larger than those from clients: a batch is delivered with the broker's
+/// additions.
 const FRAME_BYTES_MAX: usize = 2 * (MESSAGE_BYTES_MAX_DEFAULT + FRAME_ALLOWANCE);
 
-/// Takes what the broker sends as it comes and returns it frame by frame.
+/// Splits the broker's bytes into frames.
 #[derive(Debug)]
 pub(super) struct Rewriter {
     service_url: String,
     buffer: BytesMut,
 }
 
-/// What comes is no stream of frames.
+/// The bytes are not a stream of frames.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoFrame;
 
@@ -26,8 +26,7 @@ impl Rewriter {
         Self { service_url: service_url.to_owned(), buffer: BytesMut::new() }
     }
 
-    /// Takes bytes and returns the frames that are whole by now, in one piece; empty if there is
-    /// none.
+    /// Adds bytes and returns the complete frames, joined; empty if there is none.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Bytes, NoFrame> {
         self.buffer.extend_from_slice(bytes);
         let mut out = BytesMut::new();
@@ -48,8 +47,8 @@ impl Rewriter {
         }
     }
 
-    /// The answer to a lookup with our address; none for all other frames. What this cannot read is
-    /// for the client to judge.
+    /// A lookup answer with our address; `None` for all other frames. Unreadable frames are left to
+    /// the client.
     fn rewritten(&self, frame: &[u8]) -> Option<BytesMut> {
         if frame.len() > ANSWER_BYTES_MAX {
             return None;

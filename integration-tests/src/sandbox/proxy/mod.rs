@@ -1,13 +1,13 @@
-//! A TCP forwarder between clients and a broker that does to their bytes what networks do: it lets
-//! them wait, keeps them, and cuts connections in the middle of frames.
+//! A TCP forwarder between clients and a broker that simulates network faults: it delays or holds
+//! bytes, and cuts connections within frames.
 //!
-//! A client that asks where a topic is would go around it: the answer names the broker. So the
-//! forwarder reads the frames that go to the client and puts its own address into answers to
-//! lookups; everything else passes byte by byte. That works on any broker, needs no setting there,
-//! and leaves the way of those alone who do not come through here.
+//! A client's topic lookup would bypass it, since the answer names the broker. So the forwarder
+//! parses the frames to the client and puts its own address into lookup answers; all other bytes
+//! pass unchanged. That works with any broker, needs no setting there, and does not affect other
+//! clients.
 //!
-//! Invariant: bytes are never changed, doubled or put into another order, as TCP does none of that.
-//! What a fault loses, it loses together with the connection.
+//! Invariant: bytes are never changed, duplicated or reordered, since TCP never does that. Bytes
+//! that a fault loses are lost together with the connection.
 
 mod line;
 mod lookup;
@@ -30,21 +30,21 @@ use line::Line;
 /// How long the broker may take to accept a connection.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// What one direction does with its bytes.
+/// The behaviour of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// How much later they arrive, at least.
+    /// The minimum delay.
     pub latency: Duration,
-    /// How much later than that they may arrive, by chance. They keep their order.
+    /// The maximum random addition to the delay. Bytes keep their order.
     pub jitter: Duration,
-    /// How many may pass in a second.
+    /// The most bytes per second.
     pub bytes_per_second: Option<NonZeroU32>,
-    /// They are taken and kept: the sender notices nothing, the receiver hears nothing. They go on
-    /// when this ends.
+    /// Bytes are accepted and kept: the sender notices nothing, the receiver gets nothing. They
+    /// continue when this ends.
     pub held: bool,
 }
 
-/// What both directions do. The default forwards at once.
+/// The behaviour of both directions. The default forwards at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
     /// From the client to the broker.
@@ -58,21 +58,20 @@ pub struct Weather {
 pub struct Cut {
     /// By RST; otherwise by FIN.
     pub reset: bool,
-    /// So many bytes still pass before, in either direction, if they come soon: the cut then falls
-    /// into the middle of a frame.
+    /// The number of bytes that still pass before the cut, in either direction, if they come soon:
+    /// the cut then falls within a frame.
     pub after_bytes: usize,
-    /// How much later the broker notices. What the client had sent before, held bytes included,
-    /// still reaches the broker then, and so may come after what the client has sent on its next
-    /// connection.
+    /// How much later the broker notices. Bytes sent before, held ones included, still reach the
+    /// broker, and so may arrive after bytes on the client's next connection.
     pub broker_later: Option<Duration>,
 }
 
-/// Which connections are meant.
+/// The connections affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All, and for weather also those that are opened later.
+    /// All; for weather, also future ones.
     All,
-    /// The one of this number among those that are open, counted from the oldest and round.
+    /// The open connection of this index, counted from the oldest and wrapping.
     One(usize),
 }
 
@@ -84,37 +83,37 @@ pub struct Proxy {
     _accepting: JoinSet<()>,
 }
 
-/// What the forwarder and its connections share.
+/// The state shared by the forwarder and its connections.
 #[derive(Debug)]
 struct Shared {
     /// `host:port` of the broker.
     broker: String,
-    /// What answers to lookups name instead of the broker.
+    /// The URL in lookup answers in place of the broker's.
     service_url: String,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// For connections to come.
+    /// For future connections.
     weather: Weather,
     lines: BTreeMap<u64, Handle>,
-    /// Connections there have ever been.
+    /// The number of connections ever opened.
     opened: u64,
     rng: fastrand::Rng,
 }
 
-/// One connection, seen from outside.
+/// The handle of one connection.
 #[derive(Debug)]
 struct Handle {
     weather: watch::Sender<Weather>,
-    /// Taken by the cut: a connection has only one.
+    /// Taken by the cut, since a connection has only one.
     cut: Option<oneshot::Sender<Cut>>,
 }
 
 impl Proxy {
-    /// Listens on a free port of this machine and forwards to the broker of `service_url`,
-    /// `pulsar://host:port`. The seed decides how bytes jitter.
+    /// Listens on a free port of this machine and forwards to the broker at `service_url`,
+    /// `pulsar://host:port`. The seed decides the jitter.
     ///
     /// # Errors
     /// The URL names no plain broker, or there is no free port.
@@ -137,13 +136,13 @@ impl Proxy {
         Ok(Self { address, shared, _accepting: accepting })
     }
 
-    /// URL for clients that shall come through here.
+    /// The URL for clients that use the forwarder.
     #[must_use]
     pub fn service_url(&self) -> &str {
         &self.shared.service_url
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -164,17 +163,17 @@ impl Proxy {
     pub fn cut(&self, scope: Scope, cut: Cut) -> usize {
         let mut state = self.shared.lock();
         let cuts = state.chosen(scope).into_iter().filter_map(|line| line.cut.take());
-        // One that has just ended by itself takes no order any more.
+        // A connection that has just ended accepts no cut.
         cuts.filter_map(|order| order.send(cut).ok()).count()
     }
 
-    /// Connections there have ever been.
+    /// The number of connections ever opened.
     #[must_use]
     pub fn opened(&self) -> u64 {
         self.shared.lock().opened
     }
 
-    /// Connections that are open, on the client's side at least.
+    /// The number of open connections, at least on the client's side.
     #[must_use]
     pub fn open(&self) -> usize {
         self.shared.lock().chosen(Scope::All).len()
@@ -188,7 +187,7 @@ impl Shared {
 }
 
 impl State {
-    /// Connections of this scope that have not been cut.
+    /// The uncut connections in this scope.
     fn chosen(&mut self, scope: Scope) -> Vec<&mut Handle> {
         let whole = self.lines.values_mut().filter(|line| line.cut.is_some());
         let mut chosen: Vec<&mut Handle> = whole.collect();
@@ -209,7 +208,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             biased;
             Some(_) = lines.join_next(), if !lines.is_empty() => {}
             accepted = listener.accept() => {
-                // A connection that is gone before it was accepted is nobody's.
+                // Ignore a connection that was gone before it was accepted.
                 if let Ok((client, _)) = accepted {
                     lines.spawn(forward(client, Arc::clone(&shared)));
                 }
@@ -218,9 +217,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Serves one connection from its first byte to its last.
+/// Serves one connection.
 async fn forward(client: TcpStream, shared: Arc<Shared>) {
-    // A broker that is away refuses, and so do we, a moment later.
+    // If the broker refuses, so does the forwarder, a moment later.
     let Ok(Ok(broker)) = timeout(DIAL_LIMIT, TcpStream::connect(&shared.broker)).await else {
         return;
     };
@@ -234,7 +233,7 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
         state.lines.insert(number, Handle { weather, cut: Some(order) });
         (number, line)
     };
-    // A connection that cannot be served any more is closed; that is all there is to say.
+    // A connection that cannot be served is closed.
     if let Ok(line) = line {
         line.serve(cut).await;
     }

@@ -1,5 +1,4 @@
-//! The forwarder in front of a listener that is no broker: bytes are enough to see what it does to
-//! them.
+//! The forwarder in front of a plain listener: raw bytes are enough to see its effects.
 
 use super::*;
 use crate::wait::{stopwatch, until};
@@ -9,7 +8,7 @@ use longhaul_wire::messages::CommandPing;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// Long enough to show that nothing comes.
+/// Long enough to show that nothing arrives.
 const QUIET: Duration = Duration::from_millis(200);
 const HELD: Way =
     Way { latency: Duration::ZERO, jitter: Duration::ZERO, bytes_per_second: None, held: true };

@@ -1,4 +1,4 @@
-//! A gateway that has lost its way to the broker names one that has not: 503 with a hint, by the
+//! A gateway that cannot reach the broker names one that can: it answers 503 with a hint, on the
 //! routes of document 002.
 
 use super::*;
@@ -10,7 +10,7 @@ use reqwest::Response;
 const QUEUE: &str = "jobs";
 
 impl Gateway {
-    /// One that serves document 002.
+    /// A gateway that serves document 002.
     async fn of_002(service_url: &str, broker: &Broker) -> Result<Self> {
         let builder = Client::builder(service_url);
         let client = builder.admin_url(broker.admin().url()).connect().await?;
@@ -27,7 +27,7 @@ impl Gateway {
         Ok(self.http.post(url).json(&body).send().await?)
     }
 
-    /// Waits until it sees as many workers of the queue: gateways are workers.
+    /// Waits until the gateway sees this number of workers of the queue; gateways are workers.
     async fn sees(&self, workers: usize) -> Result<()> {
         until("workers", PATIENCE, async || {
             let (_, listed) = self.get(&format!("/{QUEUE}/workers")).await?;
@@ -42,8 +42,8 @@ fn header(answer: &Response, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
-/// Submits a task. A Pulsar that has just started may be too slow for the first tries: the gateway
-/// takes it for away then, and says so.
+/// Submits a task. A Pulsar that has just started may be too slow for the first attempts: the
+/// gateway then reports that the broker is away.
 async fn submitted(gateway: &Gateway, payload: &str) -> Result<Response> {
     until("a task is taken", PATIENCE, async || {
         let answer = gateway.post_002("/tasks", json!({"payload": payload})).await?;
@@ -62,7 +62,7 @@ async fn a_gateway_without_its_broker_names_one_that_has_it() -> Result<()> {
     whole.sees(1).await?;
     let cut = Gateway::of_002(proxy.service_url(), &broker).await?;
     whole.sees(2).await?;
-    // It has looked around when it answers these.
+    // When the gateway answers these, it has looked for other gateways.
     cut.sees(2).await?;
     let submitted = submitted(&cut, "second").await?;
     let id = submitted.json::<Value>().await?["id"].as_str().context("it has an id")?.to_owned();
@@ -86,13 +86,13 @@ async fn a_gateway_without_its_broker_names_one_that_has_it() -> Result<()> {
         let detail = problem["detail"].as_str().context("it has a detail")?;
         ensure!(detail.contains(&whole.server.url()), "{path}: {problem}");
     }
-    // The native API names it as well.
+    // The native API gives the same hint.
     let counts = format!("{}/v1/queues/{QUEUE}/counts", cut.server.url());
     let refused = cut.http.get(counts).send().await?;
     ensure!(refused.status() == 503, "{refused:?}");
     ensure!(header(&refused, "longhaul-gateway") == Some(whole.server.url()), "{refused:?}");
-    // Whoever follows the hint gets what he wanted: one of the tasks, whichever of them the other
-    // gateway had not been given before it was cut off.
+    // A client that follows the hint gets a lease: of any task that the cut-off gateway had not
+    // received before.
     let leased = until("a lease", PATIENCE, async || {
         let answer = whole.post_002("/tasks/lease", wants.clone()).await?;
         Ok((answer.status() == 200).then_some(answer))
@@ -102,7 +102,8 @@ async fn a_gateway_without_its_broker_names_one_that_has_it() -> Result<()> {
     let payload = leased["payload"].as_str().context("it has a payload")?;
     ensure!(["first", "second", "third"].contains(&payload), "{leased}");
 
-    // With the broker itself dead nobody can help, and it says so in the same way.
+    // With the broker itself dead no gateway can help, and the gateway reports that in the same
+    // way.
     broker.kill().await?;
     let refused = until("a refusal", PATIENCE, async || {
         let answer = whole.post_002("/tasks/lease", wants.clone()).await?;

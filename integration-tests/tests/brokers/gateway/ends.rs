@@ -1,15 +1,16 @@
-//! The end of tasks that nobody asks for: two gateways, no other worker, and no lease is asked for.
+//! The end of tasks for which no worker asks: two gateways, no other worker, and no request for a
+//! lease.
 
 use super::*;
 use integration_tests::sandbox::{Broker, BrokerConfig};
 use integration_tests::until;
 use std::time::Instant;
 
-/// How long an end may take on a machine that is busy with all other tests. On a quiet one it is a
-/// second at most.
+/// The limit for an end on a machine that is busy with all other tests. On a quiet machine an end
+/// takes a second at most.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// What somebody does to a task, and how it ends by that.
+/// The actions on a task, and the status with which each ends it.
 const ENDS: [(&str, &str); 4] =
     [("cancel", "cancelled"), ("kill", "cancelled"), ("force-fail", "failed"), ("", "cancelled")];
 
@@ -19,7 +20,7 @@ fn now() -> Instant {
 }
 
 impl Gateway {
-    /// One that looks after all queues, as any gateway does.
+    /// A gateway that looks after all queues, which is the default.
     async fn of(broker: &Broker) -> Result<Self> {
         let builder = Client::builder(broker.service_url());
         let client = builder.admin_url(broker.admin().url()).connect().await?;
@@ -62,10 +63,10 @@ impl Gateway {
     }
 }
 
-/// Both are workers of the queue, so that they know of each other.
+/// Makes both gateways workers of the queue, so that they know of each other.
 async fn both_are_there(gateways: [&Gateway; 2], queue: &str) -> Result<()> {
     for gateway in gateways {
-        // Whatever is asked of a task has its queue looked after.
+        // Any request for a task makes the gateway look after its queue.
         let (status, _) =
             gateway.call(Method::DELETE, &format!("/{queue}/tasks/1:1:-1"), json!({})).await?;
         ensure!(status == 404, "there is no such task: {status}");
@@ -81,7 +82,8 @@ async fn both_are_there(gateways: [&Gateway; 2], queue: &str) -> Result<()> {
     Ok(())
 }
 
-/// Each kind of waiting task comes to each kind of end, by way of a gateway that it does not wait at.
+/// Each kind of waiting task comes to each kind of end, through a gateway at which it does not
+/// wait.
 async fn waiting_tasks_end([one, other]: [&Gateway; 2], queue: &str, made: Value) -> Result<()> {
     ensure!(one.call(Method::PUT, &format!("/{queue}"), made).await?.0 == 200);
     both_are_there([one, other], queue).await?;
@@ -113,7 +115,7 @@ async fn waiting_tasks_end([one, other]: [&Gateway; 2], queue: &str, made: Value
     let mut dead = other.dead(queue).await?;
     dead.sort();
     ensure!(dead == failed, "one dead letter of each: {dead:?}, {failed:?}");
-    // Nothing of them is delivered any more.
+    // The ended tasks are not delivered any more.
     let last = one.submit_one(&tasks, json!({"payload": "last"})).await?;
     let asks = json!({"worker": "ann", "count": 10, "wait": "10s"});
     let (status, leased) = other.call(Method::POST, &format!("/{queue}/leases"), asks).await?;
@@ -123,8 +125,9 @@ async fn waiting_tasks_end([one, other]: [&Gateway; 2], queue: &str, made: Value
     Ok(())
 }
 
-/// Thirteen minutes after it was cancelled a task was still ready, and of a forced failure neither
-/// the wait nor the dead letters knew: both were done when somebody asked for a lease.
+/// A cancelled task was once still ready after thirteen minutes, and a forced failure appeared
+/// neither in the wait nor in the dead letters: both took effect only when a worker asked for a
+/// lease.
 #[tokio::test]
 async fn waiting_tasks_end_though_nobody_asks_for_leases() -> Result<()> {
     let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };

@@ -1,13 +1,13 @@
-//! A gateway whose broker dies says so within seconds, to what is under way and to what comes, and
-//! is itself again when the broker is back.
+//! A gateway whose broker dies reports that within seconds, to requests in progress and to new
+//! ones, and recovers when the broker is back.
 
 use super::*;
 use integration_tests::sandbox::{Broker, BrokerConfig};
 use integration_tests::{stopwatch, until};
 use reqwest::Response;
 
-/// An answer of a gateway that has lost its broker takes 2 s by default; a client of the broker
-/// gives up after 20 to 30 s.
+/// A gateway that has lost its broker answers after 2 s by default; a client of the broker gives up
+/// after 20 to 30 s.
 const SOON: Duration = Duration::from_secs(10);
 
 impl Gateway {
@@ -17,7 +17,7 @@ impl Gateway {
         Ok(answer.status().as_u16())
     }
 
-    /// Refused because the broker is away, with the time after which to ask again.
+    /// Sends a request that is refused because the broker is away, with a time to retry after.
     async fn refused(&self, method: Method, path: &str, body: Value) -> Result<Value> {
         let url = format!("{}/v1/queues{path}", self.server.url());
         let answer = self.http.request(method, url).json(&body).send().await?;
@@ -28,7 +28,7 @@ impl Gateway {
     }
 }
 
-/// Reads events until one of this kind.
+/// Reads events until one of this kind comes.
 async fn event(stream: &mut Response, kind: &str) -> Result<()> {
     let reading = async {
         let mut read = String::new();
@@ -55,7 +55,7 @@ async fn a_gateway_whose_broker_is_dead_says_so_soon_and_is_itself_again() -> Re
     event(&mut stream, "caught-up").await?;
     ensure!(gateway.probe("/readyz").await? == 200);
 
-    // What is under way.
+    // Requests in progress.
     let wait = format!("/jobs/tasks/{id}/wait?timeout=30s");
     let long = json!({"worker": "ann", "types": ["none"], "wait": "30s"});
     let polls = async {
@@ -65,7 +65,7 @@ async fn a_gateway_whose_broker_is_dead_says_so_soon_and_is_itself_again() -> Re
         )
     };
     let killed = async {
-        // Both wait at the gateway: what comes behind them is answered.
+        // The answer to this later request shows that both requests wait at the gateway.
         ensure!(gateway.get("/jobs/counts").await?.0 == 200);
         broker.kill().await?;
         Ok(stopwatch())
@@ -77,7 +77,7 @@ async fn a_gateway_whose_broker_is_dead_says_so_soon_and_is_itself_again() -> Re
     }
     event(&mut stream, "broker-lost").await?;
 
-    // What comes.
+    // New requests.
     for (method, path, body) in [
         (Method::POST, "/jobs/tasks".to_owned(), json!({"payload": "b"})),
         (Method::GET, format!("/jobs/tasks/{id}"), json!({})),
@@ -101,7 +101,7 @@ async fn a_gateway_whose_broker_is_dead_says_so_soon_and_is_itself_again() -> Re
     let metrics = gateway.http.get(metrics).send().await?.text().await?;
     ensure!(metrics.contains("longhaul_broker_lost_total "), "{metrics}");
 
-    // Nobody asks for the broker, and the gateway is ready again.
+    // The gateway becomes ready again without any request that needs the broker.
     broker.start().await?;
     until("readiness", PATIENCE, async || {
         Ok((gateway.probe("/readyz").await? == 200).then_some(()))
@@ -120,8 +120,8 @@ async fn a_gateway_whose_broker_is_dead_says_so_soon_and_is_itself_again() -> Re
     Ok(())
 }
 
-/// Of many who asked at once for a queue that the gateway did not know yet, the first was told that
-/// the admin API does not answer, and the others that there is no such queue.
+/// Many requests come at once for a queue that the gateway does not know yet. Once the first was
+/// told that the admin API does not answer, and the others that there is no such queue.
 #[tokio::test]
 async fn a_queue_that_nobody_can_tell_of_is_not_said_to_be_missing() -> Result<()> {
     const REQUESTS: usize = 20;
@@ -137,7 +137,7 @@ async fn a_queue_that_nobody_can_tell_of_is_not_said_to_be_missing() -> Result<(
     let hanging_up = async {
         loop {
             let Ok((connection, _)) = admin.accept().await else { return };
-            // The others come meanwhile.
+            // The other requests come meanwhile.
             tokio::time::sleep(Duration::from_millis(300)).await;
             drop(connection);
         }

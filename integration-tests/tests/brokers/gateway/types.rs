@@ -7,10 +7,10 @@ use anyhow::bail;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Of each type.
+/// The number of tasks of each type.
 const TASKS: usize = 200;
 
-/// Tasks of a type that no request asks for.
+/// The number of tasks of a type that no request asks for.
 const UNWANTED: usize = 1_000;
 
 /// An end that a worker is told of by nobody else.
@@ -33,7 +33,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Leases up to ten tasks of this type, or of any.
+    /// Leases up to ten tasks of this type, or of any type.
     async fn lease(&self, queue: &str, task_type: Option<&str>, wait: &str) -> Result<Vec<Value>> {
         let types = task_type.map(|task_type| [task_type, "never"]);
         let body = json!({"worker": "ann", "count": 10, "wait": wait, "types": types});
@@ -55,7 +55,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Works until all tasks of this type are done. Returns how often each was leased.
+    /// Works until all tasks of this type are done. Returns the number of leases of each task.
     async fn work(&self, queue: &str, task_type: &str) -> Result<BTreeMap<String, usize>> {
         let mut leased = BTreeMap::new();
         while leased.len() < TASKS {

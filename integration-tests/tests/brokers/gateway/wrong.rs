@@ -1,8 +1,8 @@
-//! Wrong input: every route of the OpenAPI document with every kind of it, on a socket. Each has
-//! its status and its code, and nothing is done.
+//! Wrong input: every kind of it is sent on a socket to every route of the OpenAPI document. Each
+//! request gets its status and code, and changes nothing.
 //!
-//! What a route takes is read from the document, so that a new route is in here by itself; a new
-//! kind of body needs an example of what would be right.
+//! The test reads the parameters of a route from the document, so that it covers a new route by
+//! itself; a new kind of body needs an example of a right one.
 
 use super::*;
 use integration_tests::sandbox::Sandbox;
@@ -14,19 +14,19 @@ use tokio::net::TcpStream;
 const BODY_BYTES: usize = 10_000;
 const BATCH_BYTES: usize = 20_000;
 
-/// A lease that nobody has.
+/// A lease that does not exist.
 const LEASE: &str = "1:2:-1~1~00000000000000000000000000000000";
 
-/// A key that all submits name. A request that is refused reserves none.
+/// An idempotency key that all submits contain. A refused request reserves none.
 const KEY: &str = "of all wrong requests";
 
 /// A route of the document.
 struct Route {
     method: Method,
     path: String,
-    /// The name of what it takes, and its fields with their schemas.
+    /// The name of the request body, and its fields with their schemas.
     body: Option<(String, Value)>,
-    /// It takes other content types than JSON as well.
+    /// Whether the route accepts other content types than JSON as well.
     is_raw: bool,
     query: Vec<String>,
 }
@@ -37,11 +37,11 @@ struct Wrong {
     path: String,
     headers: HeaderMap,
     body: Vec<u8>,
-    /// Status and code, of which one is to be the answer.
+    /// The accepted pairs of status and code.
     expected: Vec<(u16, &'static str)>,
 }
 
-/// What is answered.
+/// The answer to a request.
 struct Answer {
     status: u16,
     problem: Value,
@@ -74,7 +74,7 @@ fn routes(document: &Value) -> Result<Vec<Route>> {
     Ok(routes)
 }
 
-/// A body that would be right.
+/// A valid body.
 fn right(name: &str) -> Result<Value> {
     let task = json!({"payload": "a"});
     Ok(match name {
@@ -94,14 +94,14 @@ fn right(name: &str) -> Result<Value> {
     })
 }
 
-/// Of another type than the field has, whichever that is.
+/// A value of another type than the field has; `None` for a field that accepts any JSON.
 fn of_another_type(schema: &Value) -> Option<Value> {
     let text = schema.to_string();
-    // JSON of any kind.
+    // The field accepts JSON of any kind.
     if !text.contains("\"type\"") && !text.contains("$ref") {
         return None;
     }
-    // An array has objects as its items, perhaps.
+    // The items of an array may be objects.
     let is_array = schema["type"].to_string().contains("array");
     let is_object = schema["type"].to_string().contains("object") || text.contains("$ref");
     Some(if is_object && !is_array { json!([[7]]) } else { json!({"\u{0}": [null]}) })
@@ -139,7 +139,7 @@ impl Route {
         }
     }
 
-    /// Its body wrong in each way.
+    /// Requests whose body is wrong, one for each way.
     fn wrong_bodies(&self, queue: &str) -> Result<Vec<Wrong>> {
         let Some((name, schema)) = &self.body else { return Ok(Vec::new()) };
         let path = filled(&self.path, queue);
@@ -198,23 +198,23 @@ impl Route {
         Ok(all)
     }
 
-    /// Names that nothing has, or that nothing may have.
+    /// Requests with names that do not exist or are not valid.
     fn wrong_names(&self, queue: &str) -> Result<Vec<Wrong>> {
         let mut body = match &self.body {
             Some((name, _)) => right(name)?,
             None => Value::Null,
         };
-        // The path names it.
+        // The path contains the lease.
         if let Some(fields) = body.as_object_mut().filter(|_| self.path.contains("{lease}")) {
             fields.remove("lease");
         }
         let body = body.to_string().into_bytes();
         let mut all = Vec::new();
         let nowhere = format!("{queue}-nowhere");
-        // To make a queue of any name is right.
+        // A queue of any name may be created.
         if self.path.contains("{queue}") && self.method != Method::PUT {
             let path = filled(&self.path, &nowhere);
-            // Of a batch of reports each has an outcome of its own.
+            // Each report of a batch has an outcome of its own.
             let is_reports = self.body.as_ref().is_some_and(|(name, _)| name == "Reports");
             all.extend((!is_reports).then(|| {
                 self.wrong("an unknown queue", &path, &body, &[(404, "queue_not_found")])
@@ -244,7 +244,7 @@ impl Route {
                 ("no UTF-8", format!("{name}=%FF%FE&no_such_parameter=1")),
             ] {
                 let path = format!("{path}?{query}");
-                // With a body of JSON whatever stands behind `?` is an error.
+                // On a route with a JSON body any query parameter is an error.
                 let expected = [(400, "query_invalid")];
                 all.push(self.wrong(&format!("?{name} {what}"), &path, &body, &expected));
             }
@@ -261,12 +261,12 @@ impl Gateway {
         let status = answer.status().as_u16();
         let is_problem = answer.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes)
             == Some(b"application/problem+json");
-        // A stream of events has no end.
+        // A stream of events does not end.
         let problem = if is_problem { answer.json().await? } else { Value::Null };
         Ok(Answer { status, problem })
     }
 
-    /// Why this is no answer to a wrong request.
+    /// The reason why this answer is not right for a wrong request.
     fn complaint(wrong: &Wrong, answer: &Answer) -> Option<String> {
         let Answer { status, problem } = answer;
         let code = problem["code"].as_str().unwrap_or_default();
@@ -278,7 +278,7 @@ impl Gateway {
         (!is_good).then(|| format!("{} ({}): {status} {problem}", wrong.what, wrong.path))
     }
 
-    /// Sends a body that never comes whole.
+    /// Sends a body that never becomes complete.
     async fn send_slowly(&self, route: &Route, queue: &str) -> Result<String> {
         let path = filled(&route.path, queue);
         let mut stream = TcpStream::connect(self.server.address()).await?;
@@ -292,7 +292,7 @@ impl Gateway {
         Ok(answer)
     }
 
-    /// Everything that a wrong request might have changed.
+    /// All state that a wrong request might have changed.
     async fn state(&self, queue: &str) -> Result<Value> {
         let mut state = serde_json::Map::new();
         for path in ["", "/counts", "/actions", "/schedules", "/dead", "/workers"] {
@@ -307,7 +307,7 @@ impl Gateway {
     }
 }
 
-/// The topics whose names have this.
+/// The topics whose names contain `part`.
 async fn topics(sandbox: &Sandbox, part: &str) -> Result<BTreeSet<String>> {
     let admin = sandbox.admin();
     let listed = admin.call(Method::GET, "persistent/public/default", None).await?;
@@ -357,7 +357,7 @@ async fn every_route_refuses_every_kind_of_wrong_input_and_nothing_is_done() -> 
 
     let after = (gateway.state(&queue).await?, topics(&sandbox, &queue).await?);
     ensure!(before == after, "something was done: {before:?} {after:?}");
-    // The key that they named is free.
+    // The idempotency key of the wrong requests is free.
     let task = json!({"payload": "b", "idempotency_key": KEY, "strict": true});
     let (status, made) = gateway.call(Method::POST, &format!("/{queue}/tasks"), task).await?;
     ensure!(status == 201, "{made}");

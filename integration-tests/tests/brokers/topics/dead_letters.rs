@@ -1,4 +1,4 @@
-//! Dead letters stay until somebody has handled them, whatever else the broker deletes.
+//! Dead letters stay until they are handled, whatever else the broker deletes.
 
 use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const LETTERS: usize = 20;
-/// For what the broker or a worker does within seconds.
+/// The limit for steps that the broker or a worker completes within seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A stock Pulsar that trims every second, and deletes what was idle for ten seconds, instead of
-/// after a minute or two. Set-up itself must not take that long between making a topic and saying
-/// that it stays.
+/// A stock Pulsar that trims every second and deletes a topic after ten idle seconds instead of
+/// after a minute or two. Set-up itself must take less than that between creating a topic and
+/// marking it as permanent.
 fn hasty() -> BrokerConfig {
     let settings = [
         ("brokerDeleteInactiveTopicsFrequencySeconds", "1"),
@@ -29,10 +29,10 @@ fn hasty() -> BrokerConfig {
     BrokerConfig { extra, ..BrokerConfig::default() }
 }
 
-/// Set-up did not know the dead letters, and a stock Pulsar deleted the idle topic with all of them
-/// 79 s after the last worker had gone. Beside the dead letters of a topic that was set up stand
-/// the same messages on one that was not: when the broker has deleted that one, it has had its
-/// chance at the others, too.
+/// A stock Pulsar once deleted the idle topic with all dead letters 79 s after the last worker had
+/// gone, because set-up did not know the topic. The test also puts the same messages on a topic
+/// without set-up: once the broker has deleted that one, it could have deleted the dead letters
+/// too.
 #[tokio::test]
 async fn dead_letters_outlive_the_workers() -> Result<()> {
     let Some(kind) = BrokerKind::from_env()? else { return Ok(()) };
@@ -53,7 +53,7 @@ async fn dead_letters_outlive_the_workers() -> Result<()> {
 
     let letters = TopicPartition { topic: bench.names().dead_letters.clone(), partition: -1 };
     if kind == BrokerKind::Embedded {
-        // It deletes no topic that is idle, and trims at once.
+        // The embedded broker does not delete idle topics, and trims at once.
         admin.unload(&letters.topic).await?;
     } else {
         let control = TopicPartition { topic: format!("{}-control", letters.topic), partition: -1 };
@@ -68,7 +68,7 @@ async fn dead_letters_outlive_the_workers() -> Result<()> {
     Ok(())
 }
 
-/// Publishes to a topic that the broker makes by itself, and goes.
+/// Publishes to a topic that the broker creates by itself, and disconnects.
 async fn leave_behind(bench: &Bench, topic: &TopicPartition) -> Result<()> {
     let mut publisher =
         bench.transport().publisher(topic, Batching::Off, TopicSchema::None).await?;
@@ -79,7 +79,7 @@ async fn leave_behind(bench: &Bench, topic: &TopicPartition) -> Result<()> {
     Ok(())
 }
 
-/// The tasks whose dead letters wait to be handled.
+/// The tasks whose dead letters are not handled yet.
 async fn waiting(bench: &Bench, topic: &TopicPartition, count: usize) -> Result<BTreeSet<String>> {
     let mut consumer = bench.transport().consumer(topic, DEAD_LETTER_SUBSCRIPTION).await?;
     consumer.request(count);

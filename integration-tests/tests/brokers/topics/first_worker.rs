@@ -1,4 +1,5 @@
-//! The first worker of a task topic: what it finds and makes, with an admin URL and without one.
+//! The first worker of a task topic: the topics that it finds and creates, with and without an
+//! admin URL.
 
 use super::{Bench, Nothing};
 use anyhow::{Context, Result};
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// A first worker said what was wrong with its topics, seven times over, and left it at that
-/// although it could have put it right.
+/// A first worker once reported seven problems of its topics and left them although it could have
+/// fixed them.
 #[tokio::test]
 async fn it_sets_its_topics_up_if_it_may() -> Result<()> {
     let Some(bench) = Bench::new("first").await? else { return Ok(()) };
@@ -58,8 +59,8 @@ async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
     Ok(())
 }
 
-/// The embedded broker did what the protocol needs by name, but did not say so: check found seven
-/// things wrong.
+/// The embedded broker behaved by a topic's name as the protocol needs, but its admin API did not
+/// say so: the check once reported seven problems.
 #[tokio::test]
 async fn on_the_embedded_broker_topics_are_right_without_set_up() -> Result<()> {
     let broker = Broker::start(BrokerConfig::default())?;
@@ -71,9 +72,9 @@ async fn on_the_embedded_broker_topics_are_right_without_set_up() -> Result<()> 
     let names: TopicNames = "tasks".parse()?;
     let found = check(&admin, &names, &TopicSettings::default()).await?;
     let seen: Vec<_> = found.iter().map(|it| (it.topic.as_str(), it.kind)).collect();
-    // The dead letters come into being with the first one.
+    // The topic of the dead letters is created with the first one.
     assert_eq!(seen, [(names.dead_letters.as_str(), FindingKind::TopicMissing)], "{found:#?}");
-    // As the first one does it.
+    // As the first dead letter does it.
     admin.create_topic(&names.dead_letters, None).await?;
     assert_eq!(check(&admin, &names, &TopicSettings::default()).await?, []);
     worker.drain(DRAIN).await?;

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore};
 
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Notes what it runs, and waits until it may end.
+/// Records the tasks that it runs, and waits until it may end.
 #[derive(Clone)]
 struct Noting {
     ran: Arc<Mutex<Vec<String>>>,
@@ -34,8 +34,8 @@ impl TaskProcessor for Noting {
     }
 }
 
-/// A queue with levels was three task topics, to be made and named one by one, with a worker for
-/// each.
+/// One worker creates the topics of all levels and works on all of them. A queue with levels was
+/// once three task topics, each created and named separately, with a worker of its own.
 #[tokio::test]
 async fn a_worker_makes_the_levels_of_its_queue_and_works_on_all() -> Result<()> {
     let Some(bench) = Bench::new("levels").await? else { return Ok(()) };
@@ -71,7 +71,7 @@ async fn a_worker_makes_the_levels_of_its_queue_and_works_on_all() -> Result<()>
     for task in &tasks {
         client.wait::<Raw>(task).await.with_context(|| task.to_string())?;
     }
-    // In which order is up to the broker's deliveries as well: the tests of the driver see to that.
+    // The order depends on the broker's deliveries as well; the tests of the driver check it.
     let mut ran = noting.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
     ran.sort();
     let of_each =

@@ -1,4 +1,4 @@
-//! What is asked for or decided elsewhere: a longer history, enforced schemas, required encryption,
+//! Settings that others require or decide: a longer history, enforced schemas, required encryption,
 //! replication.
 
 use super::{Bench, LOOK_PAUSE, LOOKS_MAX};
@@ -41,7 +41,7 @@ async fn history_is_kept_as_long_as_asked_for() -> Result<()> {
     Ok(())
 }
 
-/// The embedded broker refused publishes whatever the policy said, and no producer.
+/// The embedded broker once refused publishes whatever the policy said, and never a producer.
 #[tokio::test]
 async fn a_backlog_over_its_quota_refuses_producers_unless_it_is_evicted() -> Result<()> {
     let Some(bench) = Bench::new("quota").await? else { return Ok(()) };
@@ -97,7 +97,7 @@ async fn enforced_schemas_are_found_where_the_topic_has_one() -> Result<()> {
     Ok(())
 }
 
-/// Namespace of one test, for what Pulsar sets for namespaces only.
+/// Creates a namespace for one test, for settings that Pulsar has for namespaces only.
 async fn namespace(bench: &mut Bench, name: &str) -> Result<String> {
     let namespace = format!("public/{name}-{:08x}", fastrand::u32(..));
     let policies = json!({ "replication_clusters": ["standalone"] });
@@ -107,7 +107,7 @@ async fn namespace(bench: &mut Bench, name: &str) -> Result<String> {
     Ok(path)
 }
 
-/// Needs a broker of Pulsar's whose clusters may be changed: the embedded one knows neither.
+/// Needs a Pulsar broker whose clusters may be changed: the embedded one supports neither.
 #[tokio::test]
 async fn required_encryption_and_replication_are_found() -> Result<()> {
     let Some(mut bench) = Bench::new("subject").await? else { return Ok(()) };
@@ -129,7 +129,7 @@ async fn required_encryption_and_replication_are_found() -> Result<()> {
     require(false).await?;
     bench.clean().await?;
 
-    // A cluster that nobody runs: what is published for it waits for ever.
+    // A cluster that does not run: messages for it wait for ever.
     let url = bench.sandbox.admin().url();
     let other = json!({ "serviceUrl": url, "brokerServiceUrl": "pulsar://127.0.0.1:9" });
     let known = admin.call(Method::GET, "clusters", None).await?;

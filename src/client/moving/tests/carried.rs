@@ -1,4 +1,4 @@
-//! What comes along besides the tasks of a queue without partitions: partitions, levels, settings,
+//! What a move carries besides the tasks of an unpartitioned queue: partitions, levels, settings,
 //! schedules.
 use super::*;
 use crate::{Levels, Limit, Rate, Schedule};
@@ -92,15 +92,15 @@ fn a_queue_without_settings_gets_them_and_they_hold_for_what_was_moved() {
     running.sort_unstable();
     assert_eq!(running, ["acme", "acme", "other"]);
 
-    // A queue that has settings keeps them.
+    // A queue with settings keeps them.
     engine.run(client.queue(FROM).update(2, |settings| settings.max_attempts = Some(2))).unwrap();
     stage.round(usize::MAX).unwrap();
     assert_eq!(settings(TO).max_attempts, Some(7));
     drop(worker);
 }
 
-/// The workers of both queues see to the slots of the same schedule, and what fires where it was is
-/// moved in another round.
+/// Workers of both queues fire the slots of the same schedule; the tasks of slots fired at the
+/// source are moved in another round.
 #[test]
 fn each_slot_of_a_schedule_fires_once_wherever_the_schedule_is() {
     let stage = Stage::new();

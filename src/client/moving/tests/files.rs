@@ -1,4 +1,4 @@
-//! Files that are no whole export: each is refused with a reason, and nothing is written.
+//! Files that are not a complete export: each is refused with a reason, and nothing is written.
 use super::*;
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn a_file_that_is_cut_short_is_refused_wherever_the_cut_is() {
             assert!(error.contains(&format!("line {}", kept + 1)), "{kept} lines: {error}");
         }
     }
-    // The whole one is taken after all of that.
+    // The complete file is accepted after all of them.
     std::fs::write(stage.file(), lines.join("\n")).unwrap();
     let imported = stage.engine.run(stage.engine.client().queue(TO).import(&stage.file())).unwrap();
     assert_eq!((imported.open, imported.over, imported.letters, imported.schedules), (6, 5, 1, 1));

@@ -1,11 +1,11 @@
-//! Tasks that go on where they were while they are moved.
+//! Tasks that continue at the source during a move.
 use super::super::marks::MovedMark;
 use super::*;
 use longhaul_core::protocol::register::QueueTask;
 
-/// A move was interrupted before it had closed anything, and somebody resumed the queue where it
-/// was. The copies stayed as they had been: a task began anew that had used up an attempt and had
-/// left a checkpoint, and the copy of one that had its result was deleted.
+/// A move is interrupted before it has closed anything, and the source is resumed. The next round
+/// must update the copies: with outdated ones, a task would lose an attempt and a checkpoint, and
+/// the copy of a completed task would be deleted.
 #[test]
 fn what_goes_on_between_two_moves_is_copied_again() {
     let stage = Stage::new();
@@ -27,8 +27,8 @@ fn what_goes_on_between_two_moves_is_copied_again() {
     assert_eq!(result.0, "has its result: done");
 }
 
-/// A worker had not read yet that its queue was paused, and claimed a task that had been copied as
-/// new. It was closed under its worker's hands, and ran again in the other place.
+/// A worker that has not yet read the pause claims a task that was copied as new. Closing the task
+/// while it runs would run it twice.
 #[test]
 fn a_task_that_begins_after_it_was_copied_is_left_alone_and_copied_again() {
     let stage = Stage::new();
@@ -43,7 +43,7 @@ fn a_task_that_begins_after_it_was_copied_is_left_alone_and_copied_again() {
     let left = tasks.iter().map(|task| task.id).collect();
     assert_eq!(close(), Closed { left, ..Closed::default() });
     assert_eq!(stage.statuses(FROM)[&tasks[0].id], TaskStatus::Running);
-    // What has ended is copied, what runs is copied as it is until it has ended, and neither is
+    // Ended tasks are copied, running ones are copied once they have ended, and neither kind is
     // closed.
     let imported = by_file(&stage, FROM, TO).1;
     assert_eq!((imported.known, imported.again), (2, 1));
@@ -96,8 +96,8 @@ fn a_task_that_runs_is_taken_from_its_worker_and_goes_on_from_its_checkpoint() {
     drop((worker, worker_there));
 }
 
-/// A move was interrupted when it had closed a task and had not marked that, and was begun again
-/// when the ledger had forgotten the task. That says of its end only that it was cancelled.
+/// A move is interrupted between closing a task and marking it as closed, and repeated after the
+/// ledger has forgotten the task. Then only the cancellation is known of its end.
 #[test]
 fn a_task_that_was_closed_long_ago_is_not_taken_for_one_that_was_cancelled() {
     let stage = Stage::new();

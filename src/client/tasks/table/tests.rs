@@ -26,7 +26,7 @@ fn at(entry: u64) -> Position {
     Position { ledger: 9, entry, batch_index: None }
 }
 
-/// A table, and where the next message of each topic lies.
+/// A table, and the next position of each topic.
 #[derive(Default)]
 struct Bench {
     table: TaskTable,
@@ -107,7 +107,7 @@ impl Bench {
         self.table.get(id, NOW)?.worker.map(|it| it.name.clone())
     }
 
-    /// Each place among the holders counts the rows that name it.
+    /// Each place in the holder index counts the rows that name it.
     fn holders_are_those_of_rows(&self) -> bool {
         let mut named = BTreeMap::new();
         for row in self.table.rows.values().filter(|row| row.holder != 0) {
@@ -161,7 +161,7 @@ fn a_task_is_where_ledger_and_metadata_topic_say_together() {
     assert_eq!(bench.table.get(id, NOW + 1).unwrap().status, TaskStatus::Ready);
     assert_eq!(bench.table.get(id, NOW).unwrap().due_ms, Some(NOW + 1));
     bench.write(&claim(id, 2));
-    // The entry on the metadata topic still is that of the attempt before.
+    // The entry on the metadata topic is still the previous attempt's.
     assert_eq!(bench.status(id), Some(TaskStatus::Claimed));
     bench.write(&Entry::Cancel(id));
     let info = bench.table.get(id, NOW).unwrap();
@@ -171,7 +171,7 @@ fn a_task_is_where_ledger_and_metadata_topic_say_together() {
     assert_eq!(bench.status(id), Some(TaskStatus::Completed));
 }
 
-/// A task that waits for its time was nowhere to be seen.
+/// A view without the task topic would not show a scheduled task.
 #[test]
 fn a_task_known_only_from_its_topic_waits_with_its_scheduled_time() {
     let mut bench = Bench::new();
@@ -186,7 +186,7 @@ fn a_task_known_only_from_its_topic_waits_with_its_scheduled_time() {
     let tags: Vec<&str> = info.tags.iter().map(|tag| &**tag).collect();
     assert_eq!((tags, info.task_type.as_deref()), (vec!["mail", "night"], Some("send")));
     assert_eq!(bench.table.get(task(1), NOW + 7).unwrap().status, TaskStatus::Ready);
-    // A request for its end does not make a task of an id that none has.
+    // A cancel request for an id without a task creates no row.
     bench.write(&Entry::Cancel(task(2)));
     assert_eq!(bench.status(task(2)), None);
 }
@@ -203,23 +203,24 @@ fn a_sealed_task_is_what_the_metadata_topic_shows_until_it_is_evicted() {
     bench.seal(&[1, 2], BatchOutcome::Failed);
     assert_eq!(bench.status(task(1)), Some(TaskStatus::Failed));
     assert_eq!(bench.status(task(2)), None);
-    // What comes behind the seal counts for nothing, nor does the task's message, read late.
+    // A claim after the seal is ignored, and so is the task's message when it is read late.
     bench.write(&claim(task(2), 1));
     bench.submit(task(2), 1, &[]);
     assert_eq!(bench.status(task(2)), None);
     bench.evict(task(1));
     assert_eq!(bench.status(task(1)), None);
-    // One that the ledger still has outlives its entry there.
+    // A task still on the ledger outlives its metadata entry.
     bench.show(&failed(task(3), 1, Some(TaskOutcome::Final)), 1);
     bench.evict(task(3));
     assert_eq!(bench.status(task(3)), Some(TaskStatus::Failed));
-    // One whose keys went before anybody looked is told by the metadata topic alone.
+    // A task whose ledger keys were removed before the view began is known only from the metadata
+    // topic.
     bench.show(&completed(task(2), 4), 4);
     let info = bench.table.get(task(2), NOW).unwrap();
     assert_eq!((info.status, info.attempts, info.owner), (TaskStatus::Completed, 4, None));
 }
 
-/// Counters of a queue's whole life were nowhere but in the stores of metrics.
+/// The counts cover the whole life of the queue, not only the tasks still shown.
 #[test]
 fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_not() {
     let mut bench = Bench::new();
@@ -236,7 +237,7 @@ fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_n
     bench.write(&claim(task(4), 1));
     let one_each = EndedCounts { completed: 1, failed: 1, cancelled: 1, expired: 0 };
     assert_eq!(ever(&bench), one_each, "one runs");
-    // The metadata topic still shows one of those that are sealed.
+    // The metadata topic still shows one of the sealed tasks.
     bench.show(&completed(task(1), 1), 1);
     let first = bench.seal_counting(&[1, 2, 3], BatchOutcome::Mixed, one_each);
     assert_eq!(ever(&bench), one_each);
@@ -248,13 +249,13 @@ fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_n
     assert_eq!(bench.table.seals.covered().count(), 0);
     bench.evict(task(1));
     assert_eq!(ever(&bench), all);
-    // So much is left after a compaction.
+    // The later seal alone is left after a compaction.
     let mut later = Bench::new();
     later.seal_counting(&[1, 2, 3, 5], BatchOutcome::Mixed, all);
     assert_eq!(ever(&later), all);
 }
 
-/// A zombie's entry comes late.
+/// A zombie's entries come late.
 #[test]
 fn late_entries_of_the_metadata_topic_change_nothing() {
     let mut bench = Bench::new();
@@ -297,11 +298,11 @@ fn tasks_are_listed_page_by_page_and_by_filter() {
     bench.table.count(NOW, &mut counts);
     let told = (counts.total(), counts.demand(), counts.of(TaskStatus::Ready));
     assert_eq!((told, counts.oldest_ready), ((9, 9, 8), Some((task(1), 10))));
-    // Words are kept once, whoever says them.
+    // Each word is kept once, whichever task has it.
     assert_eq!(bench.table.words.len(), 4);
 }
 
-/// Whoever looked through a list of failed tasks had to open each of them to see why.
+/// The reason in the list spares opening each failed task.
 #[test]
 fn a_task_that_failed_says_why_until_another_attempt_runs() {
     let mut bench = Bench::new();
@@ -320,13 +321,13 @@ fn a_task_that_failed_says_why_until_another_attempt_runs() {
     bench.write(&done(waiting, 2, Outcome::Completed));
     bench.show(&completed(waiting, 2), 2);
     assert_eq!(reason(&bench, waiting), None);
-    // The detail is the plainer one, and a long one is cut between characters.
+    // The detail is preferred as the plainer text, and a long one is cut between characters.
     let detail = Some("ä".repeat(REASON_CHARS_MAX + 1));
     bench.show(&TaskMetadata { detail, ..failed(over, 1, Some(TaskOutcome::Final)) }, 1);
     assert_eq!(reason(&bench, over), Some("ä".repeat(REASON_CHARS_MAX)));
 }
 
-/// A fleet that cannot reach its mail server has a hundred thousand failures, and one reason.
+/// A fleet that cannot reach its mail server has a hundred thousand failures with one reason.
 #[test]
 fn tasks_that_failed_alike_share_their_reason() {
     let mut bench = Bench::new();
@@ -351,13 +352,13 @@ fn workers_are_listed_with_what_they_run() {
     assert_eq!(worker.identity.as_deref(), Some(&identity));
     assert_eq!((&worker.running[..], worker.last_heartbeat_ms), (&[task(1), task(3)][..], Some(2)));
     assert_eq!(bench.table.get(task(1), NOW).unwrap().worker.as_deref(), Some(&identity));
-    // It has gone, and what it ran is not taken over yet.
+    // The worker has left, and its tasks are not taken over yet.
     bench.write(&Entry::Tombstone(Key::Heartbeat(OWNER)));
     let [worker] = &bench.table.workers(NOW)[..] else { panic!("it runs two tasks") };
     assert_eq!((worker.last_heartbeat_ms, worker.running.len()), (None, 2));
 }
 
-/// A worker may have a new name for each lease, and a gateway looks for as long as it lives.
+/// A worker may use a new name per lease, and a gateway's view lives as long as the gateway.
 #[test]
 fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
     let mut bench = Bench::new();
@@ -377,7 +378,7 @@ fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
             bench.write(&Entry::Done(fails));
             lease(&mut bench, entry, 2);
         }
-        // The ledger lets go of some, the metadata topic of the others.
+        // The ledger drops some rows, the metadata topic the others.
         bench.show(&completed(task(first), 2), 2);
         let all: Vec<u64> = (first..first + 10).collect();
         bench.seal(&all, BatchOutcome::Completed);
@@ -386,7 +387,7 @@ fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
         assert!(bench.table.rows.is_empty() && bench.table.holders.counts().is_empty());
     }
     assert!(bench.table.holders.places() <= 11, "{}", bench.table.holders.places());
-    // One that the ledger does not know has the name that is shown, each time another.
+    // A task unknown to the ledger has the holder that is shown, each time another name.
     for pod in 0..100 {
         let worker = WorkerIdentity::named(format!("pod {pod}"));
         let json = serde_json::json!({ "worker": worker }).as_object().cloned().unwrap();
@@ -400,7 +401,7 @@ fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
         assert_eq!(bench.worker(task(5_000)), Some(worker.name));
     }
     assert_eq!(bench.table.holders.counts().len(), 1);
-    // Two rows share a name, which is there until both are gone.
+    // Two rows share a name; it is kept until both are gone.
     bench.lease(task(6_000), 1, "ann");
     bench.lease(task(6_001), 1, "ann");
     bench.seal(&[6_000], BatchOutcome::Completed);
@@ -426,7 +427,7 @@ fn what_comes_again_changes_nothing_and_a_base_tells_when_a_task_was_claimed_fir
 }
 
 proptest! {
-    /// The view folds as the library does: a packed row is unpacked to what was packed.
+    /// The view folds as the library does: unpacking a row gives the fold that was packed.
     #[test]
     fn a_row_is_what_the_fold_says(log in random::ledger()) {
         let mut bench = Bench::new();
@@ -443,7 +444,7 @@ proptest! {
             let fold = folds.entry(id).or_default();
             fold.apply(entry);
             let row = bench.table.rows.get(&id).map(|row| row.fold(&bench.table.owners));
-            // How long a delay was is not kept, nor when an attempt was due that nobody waits for.
+            // The row keeps neither the length of a delay nor the due time of an offered task.
             let waits = fold.phase == Phase::Retry;
             let at_ms = if waits && !fold.is_offered() { fold.next_attempt.at_ms } else { 0 };
             let next_attempt = if fold.is_parked() {
@@ -456,7 +457,7 @@ proptest! {
     }
 }
 
-/// It counted as ready until it was evicted, and an autoscaler kept a worker for it.
+/// Counted as ready until its eviction, such a task would make an autoscaler keep a worker.
 #[test]
 fn the_last_failure_of_a_java_worker_is_the_end() {
     let mut bench = Bench::new();
@@ -470,9 +471,8 @@ fn the_last_failure_of_a_java_worker_is_the_end() {
     assert_eq!(shown(3), Some(TaskStatus::Failed));
 }
 
-/// The dashboard named a worker that had died long ago as the one that would take over from
-/// another: the lists of workers said when each was heard of last, and not whether that was too
-/// long ago.
+/// Lists of workers must show missed heartbeats: the time of the last one does not tell whether the
+/// worker is dead.
 #[test]
 fn a_worker_that_has_died_has_missed_heartbeats() {
     let mut bench = Bench::new();

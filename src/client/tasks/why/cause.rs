@@ -1,4 +1,4 @@
-//! Why a task does not run, decided by what the topics of its queue say. Pure.
+//! The cause why a task does not run, from the state of its queue's topics. Pure.
 
 use crate::client::tasks::{TaskInfo, TaskStatus, WorkerInfo};
 use longhaul_core::protocol::register::{
@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many names are said in full.
+/// The most names listed.
 const NAMED_MAX: usize = 5;
 
-/// Another worker takes a task over when the owner has missed this many heartbeats.
+/// The number of missed heartbeats after which another worker takes a task over.
 pub(super) const MISSED_MAX: u64 = 2;
 
 /// Why a task does not run, or what keeps it running. All times are in ms since the epoch.
@@ -150,7 +150,7 @@ impl WhyCause {
     }
 }
 
-/// What is known of a task and of its queue.
+/// The state of a task and of its queue.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     pub(super) now_ms: u64,
@@ -164,15 +164,15 @@ pub(super) struct Known<'a> {
     pub(super) settings: &'a QueueSettings,
     /// All workers of the level.
     pub(super) workers: &'a [WorkerInfo],
-    /// The names of the tasks that it waits for and that are not over.
+    /// The names of the unfinished tasks that it waits for.
     pub(super) open: Vec<String>,
-    /// An earlier task of its order key that is not over.
+    /// An earlier unfinished task of its order key.
     pub(super) before: Option<TaskId>,
-    /// Ready tasks before this one.
+    /// The number of ready tasks before this one.
     pub(super) ahead: u64,
 }
 
-/// Instance → a worker.
+/// Workers by instance.
 type LiveWorkers<'a> = BTreeMap<&'a str, LiveWorker>;
 
 /// A worker, over all partitions.
@@ -184,7 +184,7 @@ struct LiveWorker {
 }
 
 impl Known<'_> {
-    /// The first of the reasons, in the order in which workers meet them.
+    /// The first applicable cause, in the order in which workers check them.
     pub(super) fn cause(&self) -> WhyCause {
         let (status, live) = (self.info.status, self.live());
         if status.is_terminal() {
@@ -236,7 +236,7 @@ impl Known<'_> {
             .or_else(|| self.limit())
     }
 
-    /// The workers that are heard of on the task's partition, with what they run on all of them.
+    /// The live workers on the task's partition, with their running tasks on all partitions.
     fn live(&self) -> LiveWorkers<'_> {
         let is_live = |worker: &&WorkerInfo| {
             worker.last_heartbeat_ms.is_some() && worker.missed_heartbeats < MISSED_MAX
@@ -265,7 +265,7 @@ impl Known<'_> {
     }
 
     fn key(&self) -> Option<WhyCause> {
-        // A task that a worker has claimed before holds its key.
+        // A task that was claimed before holds its key.
         let name = self.facts.key.as_ref().filter(|_| self.info.epoch == 0)?;
         let key = name.text().to_owned();
         match self.register.keys().admission(name, self.task) {
@@ -331,7 +331,7 @@ impl Known<'_> {
     }
 }
 
-/// The instance of a worker, which it has on all partitions, or its owner id.
+/// A worker's instance, which is the same on all partitions, or its owner id.
 fn name(worker: &WorkerInfo) -> &str {
     let instance = worker.identity.as_ref().map(|it| it.instance.as_str());
     instance.filter(|it| !it.is_empty()).unwrap_or(&worker.owner)

@@ -1,4 +1,4 @@
-//! Why a task does not run: one sentence for people, and its parts for programs.
+//! Why a task does not run: one sentence for people, and fields for programs.
 
 mod cause;
 mod sentence;
@@ -16,13 +16,14 @@ use longhaul_core::queue::{TaskFacts, limit_key_of};
 use longhaul_core::task::{Priority, TaskId};
 use std::fmt;
 
-/// So many earlier tasks are looked at for one with the same order key.
+/// The most earlier tasks checked for the same order key.
 const EARLIER_MAX: usize = 100;
 
-/// So many of them are read at a time.
+/// The number of them read concurrently.
 const READ_AT_ONCE: usize = 20;
 
-/// Why a task does not run. [`Display`](fmt::Display) is one sentence, with what changes it.
+/// Why a task does not run. [`Display`](fmt::Display) writes one sentence, with what would change
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Why {
@@ -32,7 +33,7 @@ pub struct Why {
     pub status: TaskStatus,
     /// The reason.
     pub cause: WhyCause,
-    /// When this was so, in ms since the epoch.
+    /// When this was true, in ms since the epoch.
     pub at_ms: u64,
 }
 
@@ -43,10 +44,11 @@ impl fmt::Display for Why {
 }
 
 impl Queue {
-    /// Why a task does not run, or who runs it; `None` if no topic of the queue knows the task.
+    /// Returns why a task does not run, or the worker that runs it; `None` if no topic of the queue
+    /// has the task.
     ///
-    /// It reads the topics of the queue. [With a view](Self::with_view) at hand it reads the task's
-    /// message, and where the queue has an order those of earlier tasks.
+    /// It reads the topics of the queue. [With a view](Self::with_view) it reads only the task's
+    /// message and, if the queue has an order, those of earlier tasks.
     ///
     /// ```no_run
     /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::TaskViewError> {
@@ -105,7 +107,7 @@ impl Client {
         Ok(Some(Why { task: task.id, status: info.status, cause, at_ms: now_ms }))
     }
 
-    /// The topics of a level, if the name is that of one: its register is the queue's.
+    /// The topics of the level with this name, if it is one. A level's register is the queue's.
     async fn names_of_level(&self, topic: &str) -> Result<TopicNames, TaskViewError> {
         for level in [Priority::High, Priority::Low] {
             let Some(queue) = topic.strip_suffix(level.suffix()) else { continue };
@@ -117,14 +119,14 @@ impl Client {
         Ok(self.names(topic)?)
     }
 
-    /// An earlier task of this order key that is not over, among the last [`EARLIER_MAX`].
+    /// An earlier unfinished task of this order key, among the last [`EARLIER_MAX`].
     async fn earlier(
         &self,
         view: &TaskView,
         task: &TaskRef,
         key: &[u8],
     ) -> Result<Option<TaskId>, TaskViewError> {
-        // A task whose time has not come keeps none that came later.
+        // A scheduled task does not hold up later ones before its time.
         let is_open =
             |status: &TaskStatus| !status.is_terminal() && *status != TaskStatus::Scheduled;
         let open = TaskStatus::ALL.into_iter().filter(is_open);
@@ -144,7 +146,7 @@ impl Client {
     }
 }
 
-/// The names of the tasks that a task waits for and that are not over.
+/// The names of the unfinished tasks that a task waits for.
 fn open_of(
     info: &TaskInfo,
     view: &TaskView,
@@ -169,7 +171,7 @@ fn open_of(
     Ok(open)
 }
 
-/// The ready tasks that came before this one, on its partition.
+/// The number of ready tasks before this one on its partition.
 fn ready_before(view: &TaskView, info: &TaskInfo) -> Result<u64, TaskViewError> {
     let ready = TaskFilter::new().status(TaskStatus::Ready);
     view.count_before(info.id, &ready)

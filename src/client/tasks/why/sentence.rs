@@ -1,4 +1,4 @@
-//! The reason in one sentence.
+//! The cause as one sentence.
 
 use super::cause::MISSED_MAX;
 use super::{Why, WhyCause};
@@ -151,7 +151,7 @@ impl fmt::Display for Plural {
     }
 }
 
-/// How long ago this was.
+/// The time since an instant.
 struct Ago(u64, u64);
 
 impl fmt::Display for Ago {
@@ -161,7 +161,7 @@ impl fmt::Display for Ago {
     }
 }
 
-/// When this will be.
+/// A future instant.
 struct At(u64, u64);
 
 impl fmt::Display for At {
@@ -182,7 +182,7 @@ impl fmt::Display for At {
     }
 }
 
-/// The two largest units of a length of time.
+/// Writes the two largest units of a length of time.
 fn write_length(f: &mut fmt::Formatter<'_>, length: Duration) -> fmt::Result {
     let seconds = length.as_secs();
     let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);

@@ -1,4 +1,4 @@
-//! Each cause, by the facts that lead to it, and its sentence.
+//! Each cause, the state that leads to it, and its sentence.
 
 use super::cause::Known;
 use super::*;
@@ -168,7 +168,7 @@ fn workers_that_are_not_there_or_busy() {
     bench.says("no worker of the queue is alive; start a worker");
 }
 
-/// A worker has an owner id on each partition, and its slots once.
+/// A worker has an owner id on each partition, but shares its slots.
 #[test]
 fn the_slots_of_a_worker_count_once_over_all_partitions() {
     let mut bench = Bench::new(TaskStatus::Ready);

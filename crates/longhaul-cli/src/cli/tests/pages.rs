@@ -1,4 +1,4 @@
-//! Command lines of the documentation, read by the parser of the program.
+//! Command lines in the documentation, parsed by the program.
 
 use super::{Cli, words};
 use crate::exec::SUPERVISE;
@@ -7,10 +7,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold nothing of ours.
+/// Folders without pages of ours.
 const SKIPPED: [&str; 5] = [".git", ".venv", "corpus", "node_modules", "target"];
 
-/// All pages, and the alerts, which say what to type.
+/// All pages, and the alerts, which contain commands.
 fn pages() -> Vec<(String, String)> {
     let mut pages = Vec::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")];
@@ -28,7 +28,7 @@ fn pages() -> Vec<(String, String)> {
     pages
 }
 
-/// A page in turn: its text, and what is within its fenced blocks, each with its language.
+/// The parts of a page in order: its text, and its fenced blocks, each with its language.
 fn parts(page: &str) -> Vec<(Option<&str>, &str)> {
     let mut parts = Vec::new();
     for (at, part) in page.split("```").enumerate() {
@@ -41,8 +41,8 @@ fn parts(page: &str) -> Vec<(Option<&str>, &str)> {
     parts
 }
 
-/// The command lines of the program within blocks of shell, without prompts; a line that ends with
-/// a backslash goes on.
+/// The command lines of the program in shell blocks, without prompts; a line that ends with a
+/// backslash continues.
 fn typed(page: &str) -> Vec<String> {
     let blocks = parts(page).into_iter().flat_map(|(language, block)| {
         let block = block.replace("\\\n", " ");
@@ -61,7 +61,7 @@ fn typed(page: &str) -> Vec<String> {
     typed.filter(|line| line.starts_with("longhaul ")).collect()
 }
 
-/// The commands that are named within the text. Lines of manifests begin with the same word.
+/// The commands named in the text. Lines of manifests begin with the same word.
 fn named(page: &str) -> Vec<String> {
     let texts = parts(page).into_iter().filter(|(language, _)| language.is_none());
     let named = texts.flat_map(|(_, text)| text.split('`').skip(1).step_by(2));
@@ -69,8 +69,7 @@ fn named(page: &str) -> Vec<String> {
     commands.map(|it| it.replace('\n', " ")).collect()
 }
 
-/// Whether a command is only named, without what it is for: an argument, or the value of its last
-/// option.
+/// Whether a command is only named, without its arguments or the value of its last option.
 fn is_named(error: &clap::Error) -> bool {
     let is_incomplete = matches!(
         error.kind(),
@@ -78,7 +77,7 @@ fn is_named(error: &clap::Error) -> bool {
             | ErrorKind::DisplayHelp
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
-    // Of a value that is wrong the error says which it is.
+    // For a wrong value the error contains that value.
     let nothing = ContextValue::String(String::new());
     is_incomplete || error.get(ContextKind::InvalidValue) == Some(&nothing)
 }
@@ -98,7 +97,7 @@ fn commands_of_all_pages_can_be_typed() {
     assert!(count > 40, "{count} commands");
 }
 
-/// Whoever is woken at night types what the page says. Words in upper case stand for something.
+/// People type the commands of a page at night. Words in upper case are placeholders.
 #[test]
 fn commands_that_pages_name_are_there() {
     let (mut count, mut wrong) = (0, Vec::new());

@@ -1,5 +1,5 @@
-//! The options of `longhaul dev` and `longhaul server start`. Each is a setting, as the global ones
-//! are.
+//! The options of `longhaul dev` and `longhaul server start`. Each is a setting, like the global
+//! ones.
 
 use crate::globals::FlagValues;
 use clap::Args;
@@ -75,7 +75,7 @@ pub(crate) struct ServerStartArgs {
     /// How long it may take to end in order; 30s if it is not said.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
-    // Last: what follows would be in its group of the help.
+    // Last: later options would appear in its group of the help.
     #[command(flatten)]
     secured: Secured,
 }
@@ -133,7 +133,7 @@ pub(in crate::commands) struct Secured {
 }
 
 impl Secured {
-    /// The settings that its options give.
+    /// The settings from its options.
     pub(in crate::commands) fn said(&self) -> FlagValues<'_> {
         let mut said = given(&[
             ("admin-tls", &self.admin_tls),
@@ -200,14 +200,14 @@ impl Listen {
 }
 
 impl Dev {
-    /// What was said.
+    /// The flags that were given.
     pub(super) fn said(&self) -> FlagValues<'_> {
         self.listen.said()
     }
 }
 
 impl ServerStartArgs {
-    /// What was said.
+    /// The flags that were given.
     pub(super) fn said(&self) -> FlagValues<'_> {
         let mut said = self.listen.said();
         said.extend(given(&[

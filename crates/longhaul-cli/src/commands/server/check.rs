@@ -9,10 +9,10 @@ use clap::Args;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// How long the gateway may take to answer. Checks of containers give up after 30 s by default.
+/// The time limit of the answer. Container health checks time out after 30 s by default.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// What of the answer is shown.
+/// The most characters shown of the answer.
 const SHOWN_CHARS: usize = 300;
 
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(crate) struct ServerCheckArgs {
 }
 
 /// # Errors
-/// When it is not ready, or nobody answers.
+/// When the gateway is not ready, or does not answer.
 pub(super) async fn run(check: &ServerCheckArgs, context: &CommandContext) -> anyhow::Result<()> {
     let said = check.http.iter().map(|text| ("http", text.as_str())).collect();
     let settings = context.settings_with(said)?;
@@ -51,8 +51,7 @@ pub(super) async fn run(check: &ServerCheckArgs, context: &CommandContext) -> an
     Err(CommandFailure::new(Code::Unreachable, format!("{url}: {status}: {shown}")).into())
 }
 
-/// Where to ask for what listens at an address: one that stands for all of the machine is reached
-/// by loopback.
+/// The address to connect to for a listening address: loopback in place of the wildcard address.
 fn reached(listens: SocketAddr) -> SocketAddr {
     let ip = match listens.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -62,11 +61,11 @@ fn reached(listens: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listens.port())
 }
 
-/// It sends no secret, and asks an address of this machine, which no certificate names: so any
-/// certificate will do. Where the gateway asks for one of its clients, that of the settings is
-/// shown.
+/// A client that accepts any certificate: it sends no secret, and connects to an address of this
+/// machine, which certificates do not name. If the gateway needs client certificates, it presents
+/// the one in the settings.
 fn client(settings: &CliSettings) -> anyhow::Result<reqwest::Client> {
-    // Another part of the program may have chosen it before, and it is the same.
+    // Another part of the program may have installed it before; it is the same provider.
     rustls::crypto::ring::default_provider().install_default().ok();
     let mut client = reqwest::Client::builder()
         .timeout(ANSWER_TIME)

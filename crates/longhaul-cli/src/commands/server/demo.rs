@@ -1,5 +1,5 @@
-//! Sample tasks, and a worker for them: one that takes its time and tells how far it is, one that
-//! fails at first, one that fails for good.
+//! Sample tasks and their worker: slow tasks with progress, one that fails at first, one that fails
+//! for good.
 
 use crate::output::{Format, Output};
 use crate::service::Pulsar;
@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 /// The queue of the samples.
 const QUEUE: &str = "demo";
 
-/// Steps of a task that takes its time.
+/// The steps of a slow task.
 const STEPS: u64 = 20;
 
-/// How long a step takes.
+/// The duration of a step.
 const STEP: Duration = Duration::from_millis(500);
 
-/// Type, payload.
+/// Type and payload of each sample.
 const SAMPLES: [(&str, &str); 4] = [
     ("count", "one task that tells how far it is"),
     ("count", "another one beside it"),
@@ -29,7 +29,7 @@ const SAMPLES: [(&str, &str); 4] = [
 
 pub(super) struct Demo {
     worker: WorkerHandle,
-    /// Tells what becomes of the samples.
+    /// Prints the changes of the samples.
     teller: JoinSet<()>,
 }
 
@@ -77,7 +77,7 @@ async fn count(context: &TaskContext) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// Makes the queue of the samples.
+/// Creates the queue of the samples.
 ///
 /// # Errors
 /// When the broker cannot be reached.
@@ -87,7 +87,7 @@ pub(super) async fn set_up(client: &Client) -> anyhow::Result<()> {
 }
 
 impl Demo {
-    /// Starts the worker, and submits the samples. People see each change.
+    /// Starts the worker, and submits the samples. In the table format each change is printed.
     ///
     /// # Errors
     /// When the broker cannot be reached.
@@ -106,10 +106,10 @@ impl Demo {
         Ok(Self { worker, teller })
     }
 
-    /// Ends the worker; what it cannot finish it gives back.
+    /// Drains the worker; unfinished tasks are released.
     pub(super) async fn end(mut self, limit: Duration) {
         self.teller.abort_all();
-        // A step is short: the samples end when they are told to.
+        // Steps are short, so the samples end soon when cancelled.
         if let Err(error) = self.worker.drain(limit.min(Duration::from_secs(1))).await {
             tracing::warn!(%error, "the worker of the demo did not end in order");
         }

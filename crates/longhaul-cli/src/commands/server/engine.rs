@@ -1,4 +1,4 @@
-//! What keeps the tasks: a broker in this process, or a Pulsar elsewhere.
+//! The store of tasks: an in-process broker, or a Pulsar elsewhere.
 
 use crate::exit::CommandFailure;
 use crate::settings::CliSettings;
@@ -13,10 +13,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 /// The role of the clients in this process.
 const OWN_ROLE: &str = "longhaul";
 
-/// What keeps the tasks.
+/// The store of tasks.
 pub(super) enum Engine {
     Embedded(Box<Embedded>),
-    /// Its service URL.
+    /// With its service URL.
     Pulsar(String),
 }
 
@@ -26,17 +26,17 @@ impl From<Embedded> for Engine {
     }
 }
 
-/// A broker in this process.
+/// An in-process broker.
 pub(super) struct Embedded {
     broker: Broker,
-    /// For clients in this process, where the broker wants tokens.
+    /// The token for clients in this process, if the broker needs tokens.
     token: Option<String>,
-    /// Who acts by its clients.
+    /// The operator of its clients.
     operator: Option<String>,
     subscription: Option<String>,
 }
 
-/// A broker that can be started: its settings have been checked.
+/// A broker ready to start: its settings have been checked.
 pub(super) struct PreparedEmbeddedBroker {
     config: BrokerConfig,
     token: Option<String>,
@@ -45,10 +45,10 @@ pub(super) struct PreparedEmbeddedBroker {
 }
 
 impl PreparedEmbeddedBroker {
-    /// Reads and checks its settings. Nothing listens yet.
+    /// Reads and checks its settings, without listening.
     ///
     /// # Errors
-    /// When one of them cannot be used.
+    /// When a setting is invalid.
     pub(super) fn read(settings: &CliSettings) -> Result<Self, CommandFailure> {
         if settings.is_said("broker-token-public-key") {
             let what = "the gateway signs tokens for its own clients, and broker-token-public-key only verifies them";
@@ -66,7 +66,7 @@ impl PreparedEmbeddedBroker {
         Ok(Self { config, token, operator, subscription })
     }
 
-    /// Starts it, in a process of which the rest may have so many files open.
+    /// Starts it. `files_elsewhere` is the number of files that the rest of the process may open.
     ///
     /// # Errors
     /// When a port is in use, or the directory cannot be used.
@@ -78,10 +78,10 @@ impl PreparedEmbeddedBroker {
 }
 
 /// Reads and checks the settings of a broker that verifies tokens with this key. `own_role` is a
-/// superuser besides those of the settings.
+/// superuser in addition to those in the settings.
 ///
 /// # Errors
-/// When a setting cannot be used.
+/// When a setting is invalid.
 pub(in crate::commands) fn config(
     settings: &CliSettings,
     key: Option<TokenKey>,
@@ -123,14 +123,14 @@ pub(in crate::commands) fn config(
 /// When a port is in use, or the directory cannot be used.
 pub(in crate::commands) async fn launch(config: BrokerConfig) -> anyhow::Result<Broker> {
     let listen = config.listen;
-    // The broker reads its log first. That takes a while, and blocks the thread.
+    // The broker first reads its log, which takes a while and blocks the thread.
     let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
     started.map_err(|error| explained(error, listen))
 }
 
 const NO_COUNT: &str = "expected a number";
 
-/// What says who may do what, which nobody can tell without tokens.
+/// Settings about roles, which are useless without tokens.
 const BARRED: &[&str] = &["broker-superusers", "broker-monitors", "broker-open-namespaces"];
 
 fn auth(
@@ -147,14 +147,14 @@ fn auth(
     Ok(AuthConfig { monitors, open_namespaces, ..AuthConfig::new(key, superusers) })
 }
 
-/// A setting of the broker that cannot be used, with the options that put it right.
+/// The error for an invalid setting of the broker, with the options that fix it.
 fn refused(error: &StartError) -> CommandFailure {
     let help = match error {
         StartError::Host { which: "admin", .. } => "--admin-hosts names the hosts",
         StartError::Host { .. } => "--broker-host names the host",
         StartError::Tls(_) => "--broker-certificate-file and --broker-key-file name the files",
         StartError::Auth(_) => "--broker-token-secret or --broker-token-public-key names the key",
-        // It needs either a certificate or a key for tokens, and its text says which.
+        // Either a certificate or a token key is missing; the error text says which.
         StartError::Config(_) => {
             "a certificate is given by --broker-certificate-file and --broker-key-file, a key for tokens by --broker-token-secret; \
              --broker, --broker-tls, --admin and --admin-tls say where it listens"
@@ -168,7 +168,7 @@ fn refused(error: &StartError) -> CommandFailure {
 }
 
 impl Embedded {
-    /// A client of it.
+    /// A client builder for it.
     pub(super) fn client(&self) -> ClientBuilder {
         let mut builder = Client::builder(self.broker.service_url());
         if let Some(url) = self.broker.admin_url() {
@@ -197,15 +197,15 @@ impl Embedded {
     /// Waits until it ends by itself.
     ///
     /// # Errors
-    /// Why it did.
+    /// Why it ended.
     pub(super) async fn ended(&self) -> Result<(), BrokerError> {
         self.broker.ended().await
     }
 
-    /// Ends it in order.
+    /// Shuts it down.
     ///
     /// # Errors
-    /// Why it had ended by itself.
+    /// Why it had already ended.
     pub(super) async fn shutdown(self) -> anyhow::Result<()> {
         Ok(tokio::task::spawn_blocking(|| self.broker.shutdown()).await??)
     }
@@ -227,13 +227,13 @@ fn tls(settings: &CliSettings) -> Result<Option<TlsConfig>, CommandFailure> {
     }
 }
 
-/// What stands between commas.
+/// The comma-separated items of a setting.
 pub(super) fn list(settings: &CliSettings, name: &str) -> Vec<String> {
     let parts = settings.text(name).unwrap_or_default().split(',').map(str::trim);
     parts.filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
 
-/// An error with the option that may put it right.
+/// An error with the option that may fix it.
 fn explained(error: StartError, listen: SocketAddr) -> anyhow::Error {
     if let StartError::Listen { address, source } = &error {
         let flag = if *address == listen { "broker" } else { "admin" };
@@ -251,7 +251,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     texts.join(": ")
 }
 
-/// An address cannot be listened at.
+/// The error for an address that cannot be bound.
 pub(super) fn in_use(flag: &str, address: SocketAddr, source: &std::io::Error) -> CommandFailure {
     let is_taken = source.kind() == std::io::ErrorKind::AddrInUse;
     let why =
@@ -263,7 +263,7 @@ pub(super) fn in_use(flag: &str, address: SocketAddr, source: &std::io::Error) -
     CommandFailure::usage(format!("cannot listen on {address}: {why}")).help(help)
 }
 
-/// The address of a setting, by number or name.
+/// The address in a setting, by number or name.
 pub(super) fn address(
     settings: &CliSettings,
     name: &'static str,

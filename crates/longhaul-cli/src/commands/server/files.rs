@@ -1,12 +1,12 @@
-//! The open files of a process that is gateway and broker at once: who may have how many.
+//! Divides the open files of a process between gateway and broker.
 
-/// What the gateway opens besides its connections, and its clients of the broker, of which each
-/// queue that it leases tasks of has one.
+/// The files of the gateway besides its connections and its broker clients, of which each leased
+/// queue has one.
 const OWN: usize = 64;
 
-/// How many connections the gateway may have, and how many files all that is not the broker may
-/// open, in a process that may have so many. A quarter at most is for the gateway's connections,
-/// and half at least for the broker with its log.
+/// The number of connections for the gateway, and the number of files for everything except the
+/// broker, in a process with this limit. The gateway's connections get at most a quarter, and the
+/// broker with its log at least half.
 pub(super) fn share(limit: usize, connections: usize, leased_queues: usize) -> (usize, usize) {
     let connections = connections.min(limit / 4).max(1);
     (connections, connections.saturating_add(leased_queues + OWN).min(limit / 2))

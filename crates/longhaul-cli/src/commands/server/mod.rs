@@ -1,4 +1,5 @@
-//! `longhaul server` and `longhaul dev`: the gateway, with a broker of its own or before a Pulsar.
+//! `longhaul server` and `longhaul dev`: the gateway, with an embedded broker or in front of
+//! Pulsar.
 
 pub(super) mod args;
 mod check;
@@ -40,7 +41,7 @@ Examples:
 }
 
 impl ServerCommand {
-    /// Whether it runs until it is told to stop.
+    /// Whether it runs until it is stopped.
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::Dev(_) | Self::Start(_) => true,
@@ -49,20 +50,20 @@ impl ServerCommand {
     }
 }
 
-/// Where everything listens.
+/// The addresses of all parts.
 #[derive(Debug, Serialize)]
 struct ServerAddressList {
     http: String,
-    /// The web pages; `None` where they are switched off.
+    /// The web pages; `None` if they are off.
     dashboard: Option<String>,
     broker: String,
     admin: Option<String>,
-    /// `None`: with Pulsar, or in a temporary directory.
+    /// `None` with Pulsar, or for a temporary directory.
     data: Option<PathBuf>,
 }
 
 /// # Errors
-/// What the service meets.
+/// When the service fails.
 pub(crate) async fn run(command: ServerCommand, context: &CommandContext) -> anyhow::Result<()> {
     match command {
         ServerCommand::Dev(it) => dev(&it, context).await,
@@ -82,7 +83,7 @@ pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()
     let client = engine.client().connect().await?;
     let mut running = RunningServer::start(options, engine.into(), client.clone()).await?;
     if it.demo {
-        // Whoever is told that it is ready may look at it.
+        // Create the queue before readiness is reported: users may look at it at once.
         demo::set_up(&client).await?;
     }
     let addresses = running.addresses(settings.path("data"));
@@ -102,8 +103,7 @@ pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()
 /// As [`dev`].
 async fn start(it: &ServerStartArgs, context: &CommandContext) -> anyhow::Result<()> {
     let settings = context.settings_with(it.said())?;
-    // Options first, then ports: one that is taken would hide the wrong option, and be told in its
-    // place.
+    // Check the options before binding ports: a port in use would hide an invalid option.
     let mut options = GatewayOptions::read(&settings)?;
     let (engine, client) = match settings.text("engine") {
         Some("embedded") => {
@@ -152,7 +152,7 @@ fn fields(addresses: &ServerAddressList) -> [(&'static str, String); 4] {
     ]
 }
 
-/// What a person is told who has started it.
+/// The start message for people.
 fn introduction(it: &ServerAddressList, demo: bool, took: &str) -> String {
     let data = it.data.as_ref().map_or_else(
         || "temporary; --data DIR keeps them".to_owned(),

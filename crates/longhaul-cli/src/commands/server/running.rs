@@ -1,4 +1,4 @@
-//! Everything that runs in one process: broker, gateway, perhaps the demo; and how it ends.
+//! Runs broker, gateway and perhaps the demo in one process, and ends them.
 
 use super::ServerAddressList;
 use super::demo::Demo;
@@ -18,20 +18,20 @@ use longhaul_server::{
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long it may take to end in order.
+/// The default drain time.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// The options of the gateway, checked: nothing listens yet.
+/// The checked options of the gateway; nothing listens yet.
 pub(super) struct GatewayOptions {
     config: ServerConfig,
     drain: Duration,
 }
 
 impl GatewayOptions {
-    /// Reads and checks them.
+    /// Reads and checks the options.
     ///
     /// # Errors
-    /// When one of them cannot be used.
+    /// When one of them is invalid.
     pub(super) fn read(settings: &CliSettings) -> Result<Self, CommandFailure> {
         let config = config(settings)?;
         config.check().map_err(|error| refused(&error))?;
@@ -45,7 +45,8 @@ impl GatewayOptions {
         Ok(Self { config, drain })
     }
 
-    /// Leaves enough open files to a broker in this process. Says how many all others may have.
+    /// Leaves enough open files for a broker in this process. Returns the number that everything
+    /// else may open.
     pub(super) fn share_files(&mut self) -> usize {
         let limits = &mut self.config.limits;
         let limit = longhaul_broker::open_files_max();
@@ -55,7 +56,7 @@ impl GatewayOptions {
     }
 }
 
-/// A setting of the gateway that cannot be used, with the options that put it right.
+/// The error for an invalid setting of the gateway, with the options that fix it.
 fn refused(error: &ServerStartError) -> CommandFailure {
     let help = match error {
         ServerStartError::Config(ServerConfigError::OpenToAll(_)) => {
@@ -92,7 +93,7 @@ pub(super) struct RunningServer {
 }
 
 impl RunningServer {
-    /// Starts the gateway before an engine that runs.
+    /// Starts the gateway in front of a running engine.
     ///
     /// # Errors
     /// When the port is in use.
@@ -109,7 +110,7 @@ impl RunningServer {
             }
             Err(error) => return Err(refused(&error).into()),
         };
-        // Whoever is told that it is ready may end it.
+        // Install the signal handlers before readiness is reported: a signal may follow at once.
         Ok(Self {
             engine,
             server,
@@ -139,7 +140,7 @@ impl RunningServer {
         ServerAddressList { http, dashboard, broker, admin, data }
     }
 
-    /// Runs until Ctrl-C or SIGTERM, and ends in order; at a second one, at once.
+    /// Runs until Ctrl-C or SIGTERM, then drains; a second signal ends it at once.
     ///
     /// # Errors
     /// When the broker ends by itself.
@@ -227,7 +228,7 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
     Ok(config)
 }
 
-/// `100/1s`, or `100/1s,burst=200`; without it as many may come at once as in that time.
+/// Parses `100/1s` or `100/1s,burst=200`; the default burst is the number of requests.
 fn rate_limit(text: &str) -> Result<RateLimit, String> {
     let help = "expected requests and a time, such as 100/1s or 100/1s,burst=200";
     let (rate, burst) = match text.split_once(',') {

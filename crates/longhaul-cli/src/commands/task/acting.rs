@@ -54,7 +54,7 @@ pub(crate) struct ForceRelease {
 }
 
 /// # Errors
-/// When one of them could not be acted upon.
+/// When an operation on one of them failed.
 pub(crate) async fn act(
     service: &impl TaskService,
     tasks: &[TaskRef],
@@ -90,7 +90,7 @@ pub(crate) async fn force_release(
 }
 
 /// # Errors
-/// When one of them could not be run once more.
+/// When one of them could not be replayed.
 pub(crate) async fn retry(
     service: &impl LetterService,
     it: &TaskRetryArgs,

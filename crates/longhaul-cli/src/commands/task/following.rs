@@ -65,7 +65,7 @@ pub(crate) async fn wait(
     Err(CommandFailure::new(Code::Failed, what).into())
 }
 
-/// Waits for a task; people see how far it is.
+/// Waits for a task, and shows its progress to people.
 pub(crate) async fn follow(
     service: &impl TaskService,
     task: &TaskRef,
@@ -93,12 +93,12 @@ pub(crate) async fn follow(
     tokio::pin!(ended);
     tokio::select! {
         ended = &mut ended => ended,
-        // A watch that ended shows nothing more; the wait goes on.
+        // After the watch has ended nothing more is shown; the wait continues.
         () = show => ended.await,
     }
 }
 
-/// Prints the result of a task that is over.
+/// Prints the result of a finished task.
 ///
 /// # Errors
 /// When it has none.
@@ -148,7 +148,7 @@ pub(crate) async fn watch(
     let queue = one.as_ref().map_or(it.what.as_str(), |task| task.topic.as_str());
     let from = if it.from_now { WatchStart::Now } else { WatchStart::Start };
     let name = one.as_ref().map(named);
-    // A task that nobody has begun yet stands nowhere.
+    // An unclaimed task has no entry yet.
     let mut has_shown = name.is_none();
     let mut changes = service.watch(queue, from).await?;
     while let Some(change) = changes.next().await {

@@ -26,7 +26,7 @@ pub(crate) struct TaskListArgs {
     /// Lists all, however many there are.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    // Last: what follows would be in its group of the help.
+    // Last: later options would appear in its group of the help.
     #[command(flatten)]
     filter: TaskFilterArgs,
 }
@@ -93,7 +93,7 @@ impl TaskFilterArgs {
         }
     }
 
-    /// Whether it says anything.
+    /// Whether the filter is empty.
     pub(crate) fn is_empty(&self) -> bool {
         let ranges =
             [self.created_after, self.created_before, self.changed_after, self.changed_before];

@@ -1,4 +1,4 @@
-//! `longhaul task`: submit tasks, see them, follow them, end them.
+//! `longhaul task`: submit, read, follow and end tasks.
 
 mod acting;
 mod following;
@@ -177,7 +177,7 @@ pub(crate) struct PayloadOf {
 }
 
 /// # Errors
-/// What the command meets.
+/// When the command fails.
 pub(crate) async fn run(command: TaskCommand, context: &CommandContext) -> anyhow::Result<()> {
     if let TaskCommand::Moved(it) = &command {
         return moved(&it.task, context).await;

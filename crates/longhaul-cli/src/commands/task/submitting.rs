@@ -13,7 +13,7 @@ use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The largest payload that is read: brokers take less.
+/// The maximum size of a payload file: brokers accept less.
 const BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub(crate) struct PayloadArgs {
 
 impl PayloadArgs {
     /// # Errors
-    /// When nothing was given, or the file cannot be read.
+    /// When no payload was given, or the file cannot be read.
     pub(crate) fn read(self) -> anyhow::Result<Bytes> {
         let from: Box<dyn Read> = match (self.payload, self.file) {
             (Some(payload), _) => return Ok(Bytes::from(payload)),
@@ -215,7 +215,7 @@ fn property(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Pauses between attempts.
+/// Parses the pauses between attempts.
 pub(crate) fn retry(text: &str) -> Result<RetryPolicy, String> {
     if let Some((base, max)) = text.split_once("..") {
         return Ok(RetryPolicy::exponential(times::duration(base)?, times::duration(max)?));

@@ -1,4 +1,4 @@
-//! `longhaul worker drain`: has a worker end in order, and waits for that.
+//! `longhaul worker drain`: drains a worker, and waits until it has left.
 
 use crate::clock;
 use crate::context::CommandContext;
@@ -9,14 +9,14 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// How often somebody who waits looks whether the worker has left.
+/// How often the wait checks whether the worker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A worker that is not heard of for so long has died: twice the longest heartbeat of a ledger that
-/// is kept for an hour, and a little.
+/// The silence after which a worker counts as dead: a little more than twice the longest heartbeat
+/// interval of a ledger that is kept for an hour.
 const SILENCE_MAX: Duration = Duration::from_secs(360);
 
-/// Somebody who waits is told that a worker was not heard of for so long.
+/// The silence after which the wait reports it.
 const SILENCE_TOLD: Duration = Duration::from_secs(30);
 
 /// # Errors
@@ -36,16 +36,16 @@ pub(super) async fn run(
     Ok(context.output.one(&record, &[("worker", name.to_owned()), ("state", state.to_owned())])?)
 }
 
-/// What a look has shown.
+/// The result of a check.
 enum DrainObservation {
-    /// A heartbeat that is new.
+    /// A new heartbeat.
     Heard(Option<u64>),
     Left,
-    /// Nobody could be asked.
+    /// The check failed.
     Lost(anyhow::Error),
 }
 
-/// Waits until the worker has left, and tells what it still runs.
+/// Waits until the worker has left, and reports its running tasks.
 async fn gone(
     look: &impl WorkerLookup,
     name: &str,
@@ -56,7 +56,7 @@ async fn gone(
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut heard, mut running) = (None, None);
     loop {
-        // Each heartbeat begins the time anew.
+        // Each heartbeat restarts the time limit.
         let next = async {
             loop {
                 every.tick().await;
@@ -82,14 +82,13 @@ async fn gone(
         match timeout(SILENCE_MAX, next).await.map_err(|_| died(name))? {
             DrainObservation::Heard(at) => heard = at,
             DrainObservation::Left => return Ok(()),
-            // Nothing is known of the worker meanwhile: its silence counts from then on.
+            // The worker's state is unknown meanwhile: its silence counts from then on.
             DrainObservation::Lost(failure) => look.pause(failure).await?,
         }
     }
 }
 
-/// Whether it has not been heard of for a while: most workers say every few seconds that they are
-/// alive.
+/// Whether the worker has been silent for a while: most workers have a heartbeat every few seconds.
 fn is_silent(worker: &WorkerProcess) -> bool {
     let silent = worker.last_heartbeat_ms.map(|at| clock::wall_ms().saturating_sub(at));
     silent.is_some_and(|silent| u128::from(silent) > SILENCE_TOLD.as_millis())

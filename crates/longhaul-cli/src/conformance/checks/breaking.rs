@@ -1,4 +1,4 @@
-//! Gateways that refuse, do not answer, and go away.
+//! Gateways that refuse, do not answer, or go away.
 
 use crate::conformance::candidate::Orders;
 use crate::conformance::door::{InjectedFault, ProxiedRequest, ProxiedRequestKind};
@@ -7,7 +7,7 @@ use anyhow::ensure;
 use serde_json::json;
 use std::time::Duration;
 
-/// What `Retry-After` says, in seconds.
+/// The value of `Retry-After`, in s.
 const PAUSE: u32 = 2;
 
 pub(super) async fn told_to_wait(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -32,8 +32,7 @@ pub(super) async fn told_to_wait(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Behind each request that was refused the next one of its kind comes no sooner than was asked
-/// for.
+/// After each refused request, the next one of its kind comes no sooner than requested.
 fn waits(calls: &[ProxiedRequest], kind: &ProxiedRequestKind) -> anyhow::Result<()> {
     let pause = Duration::from_secs(PAUSE.into()) - Duration::from_millis(200);
     let of_kind: Vec<&ProxiedRequest> = calls.iter().filter(|call| call.kind == *kind).collect();

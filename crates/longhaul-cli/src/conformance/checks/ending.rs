@@ -1,4 +1,4 @@
-//! How tasks end.
+//! The ends of tasks.
 
 use crate::conformance::candidate::Orders;
 use crate::conformance::stage::{PATIENCE, Scene};
@@ -72,7 +72,7 @@ async fn fails_for_good(scene: &Scene<'_>, task: &TaskRef, why: &str) -> anyhow:
     Ok(())
 }
 
-/// After how many ms the next attempt was due, and why the first one failed.
+/// The delay of the next attempt in ms, and the reason of the first failure.
 async fn first_failure(scene: &Scene<'_>, task: &TaskRef) -> anyhow::Result<(u64, String)> {
     let failure = scene.history(task).await?.into_iter().find_map(|entry| {
         let HistoryEvent::Failed { next_attempt_ms, reason } = entry.event else { return None };

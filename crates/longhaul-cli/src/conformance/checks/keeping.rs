@@ -1,4 +1,4 @@
-//! What is said of tasks while they run.
+//! Reports about running tasks.
 
 use crate::conformance::candidate::Orders;
 use crate::conformance::stage::{PATIENCE, Scene};
@@ -7,12 +7,12 @@ use longhaul::ops::HistoryEvent;
 use serde_json::json;
 use std::time::Duration;
 
-/// A lease of a minute: a worker that says nothing before it must is silent for 20 s.
+/// With a lease of a minute, a worker that reports nothing on its own is silent for 20 s.
 pub(super) async fn progress(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let _worker = scene.worker(&Orders { lease_time: 60, ..Orders::default() })?;
     let steps = json!([[{ "progress": [1, 3, "copying"] }, { "log": "one" }, { "sleep": 15 }, { "succeed": "" }]]);
     let task = scene.submit(&steps).await?;
-    // Its worker has to be started, and a lease of a minute is kept alive after 20 s.
+    // The worker must start first, and a lease of a minute is kept alive only after 20 s.
     let limit = Duration::from_secs(12);
     let shown = scene
         .until(&task, "shown with its progress", limit, |shown| shown.progress.is_some())
@@ -25,7 +25,7 @@ pub(super) async fn progress(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 
 pub(super) async fn checkpoint(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let _worker = scene.worker(&Orders::default())?;
-    // The second checkpoint comes right before the end: it is the one that counts.
+    // The second checkpoint comes right before the end, and counts.
     let first = json!([{ "checkpoint": "page 1" }, { "sleep": 2 }, { "checkpoint": "page 7 ü" }, { "fail": "torn" }]);
     let task = scene.submit(&json!([first, [{ "succeed_with": "checkpoint" }]])).await?;
     scene.succeeds(&task, "page 7 ü".as_bytes(), 2).await
@@ -34,7 +34,7 @@ pub(super) async fn checkpoint(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 pub(super) async fn keep_alive(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let _worker = scene.worker(&Orders { concurrency: 2, ..Orders::default() })?;
     let sleeping = scene.submit(&json!([[{ "sleep": 9 }, { "succeed": "rested" }]])).await?;
-    // It does not look at what it is told meanwhile.
+    // This step ignores everything until it is over.
     let blocked = scene.submit(&json!([[{ "block": 9 }, { "succeed": "woken" }]])).await?;
     scene.succeeds(&sleeping, b"rested", 1).await?;
     scene.succeeds(&blocked, b"woken", 1).await
@@ -58,7 +58,7 @@ pub(super) async fn several(scene: &mut Scene<'_>) -> anyhow::Result<()> {
             }
         }
     }
-    // At one instant ends stand before beginnings.
+    // At the same instant, ends sort before starts.
     changes.sort_unstable();
     let (mut running, mut most) = (0, 0);
     for (_, change) in changes {

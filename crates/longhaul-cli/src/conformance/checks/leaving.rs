@@ -1,4 +1,4 @@
-//! Tasks that a worker has to leave: cancelled, taken away, expired, given back.
+//! Tasks that a worker has to leave: cancelled, taken away, expired, released.
 
 use crate::conformance::candidate::Orders;
 use crate::conformance::door::{ProxiedRequest, ProxiedRequestKind};
@@ -17,14 +17,14 @@ pub(super) async fn cancelled(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.cancel(&task).await?;
     let end = scene.end(&task, Duration::from_secs(15)).await?;
     ensure!(end.outcome == Some(TaskOutcome::Cancelled), "the task ends {:?}", end.outcome);
-    // Nobody had to end it in the worker's place.
+    // The worker itself must have reported the end.
     let reported = |calls: &[ProxiedRequest]| calls.iter().any(|call| is_end(&call.kind));
     ensure!(reported(&scene.door.calls()), "the worker has reported nothing");
     let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
     scene.succeeds(&next, b"next", 1).await
 }
 
-/// The processor goes on and succeeds, which nobody wants to hear of any more.
+/// The processor continues and succeeds, although its lease is over.
 pub(super) async fn taken_away(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let _worker = scene.worker(&Orders { concurrency: 2, ..Orders::default() })?;
     let steps =
@@ -34,8 +34,8 @@ pub(super) async fn taken_away(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.take_away(&task).await?;
     let refused = |calls: &[ProxiedRequest]| calls.iter().any(is_refusal);
     scene.door.until("a report on the lease that is over", PATIENCE, refused).await?;
-    // The worker has ended both tasks, and may have said what it must not say, when this one is
-    // over.
+    // When this task is over, the worker has ended both tasks, and would have sent any forbidden
+    // report.
     scene.end(&task, PATIENCE).await?;
     let after = scene.submit(&json!([[{ "sleep": 9 }, { "succeed": "" }]])).await?;
     scene.succeeds(&after, b"", 1).await?;
@@ -96,7 +96,7 @@ fn is_end(kind: &ProxiedRequestKind) -> bool {
     matches!(kind, ProxiedRequestKind::Report(status) if status != "IN_PROGRESS")
 }
 
-/// Reports may be under way when the first one is refused. Behind that nothing may come.
+/// Reports may be in progress when the first one is refused. After that no more may come.
 fn silent_about_lost_leases(scene: &Scene<'_>) -> anyhow::Result<()> {
     let calls = scene.door.calls();
     for (index, lost) in calls.iter().enumerate().filter(|(_, call)| is_refusal(call)) {

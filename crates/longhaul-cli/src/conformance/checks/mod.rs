@@ -1,4 +1,4 @@
-//! What a worker has to do: the list of the checks.
+//! The list of checks of a worker.
 
 mod breaking;
 mod ending;
@@ -11,12 +11,12 @@ use futures::future::LocalBoxFuture;
 type ConformanceCheckFn =
     for<'a, 'b> fn(&'a mut Scene<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
-/// Something that a worker has to do.
+/// A requirement on a worker.
 #[derive(Clone, Copy)]
 pub(crate) struct ConformanceCheck {
-    /// Also the name of its queue.
+    /// Its name, which is also that of its queue.
     pub(crate) name: &'static str,
-    /// What is demanded, in a sentence without its full stop.
+    /// The requirement, as a sentence without a full stop.
     pub(crate) demand: &'static str,
     pub(crate) run: ConformanceCheckFn,
 }
@@ -29,7 +29,7 @@ const fn check(
     ConformanceCheck { name, demand, run }
 }
 
-/// All of them, in the order of docs/clients.md.
+/// All checks, in the order of docs/clients.md.
 pub(crate) const ALL: &[ConformanceCheck] = &[
     check("results", "reports the result, text and bytes as they are", |scene| {
         Box::pin(ending::results(scene))

@@ -47,7 +47,7 @@ fn enter_opens_the_tasks_of_the_queue_under_the_cursor() {
     assert_eq!(dash.wanted(), DashboardQuery::Queues);
 }
 
-/// A list that moves under the cursor has people cancel what they did not mean.
+/// If the list moved under the cursor, users would cancel the wrong task.
 #[test]
 fn the_cursor_stays_on_its_task_when_others_come_and_go() {
     let mut dash = with_tasks(&["mails@1:1:-1", "mails@1:2:-1", "mails@1:3:-1"]);
@@ -87,7 +87,7 @@ fn nothing_is_cancelled_without_a_yes() {
         press(&mut dash, "↓");
         assert_eq!(press(&mut dash, "c"), None);
         assert_eq!(dash.question, Some(act.clone()));
-        // Keys that are no answer change nothing: not the cursor, not the list.
+        // Keys that are not an answer change neither the cursor nor the list.
         assert_eq!(press(&mut dash, "↑2c⏎"), None);
         assert_eq!(dash.question, Some(act.clone()));
         assert_eq!(press(&mut dash, answer), effect, "{answer}");
@@ -124,7 +124,7 @@ fn a_dead_letter_is_replayed() {
     let mut dash = dash(Tab::Letters);
     let letters = vec![letter("mails@1:4:-1", "no such customer")];
     tell(&mut dash, DashboardData::Letters { letters, has_more: false });
-    // `c` means nothing here.
+    // `c` has no effect here.
     press(&mut dash, "c");
     assert_eq!(dash.question, None);
     let act = DashboardAction::Replay("mails@1:4:-1".parse().unwrap());
@@ -153,7 +153,7 @@ fn who_only_reads_is_told_so() {
 #[test]
 fn a_filter_is_typed_kept_and_cleared() {
     let mut dash = with_tasks(&["mails@1:1:-1", "mails@1:22:-1", "mails@1:23:-1"]);
-    // While it is typed, letters are letters.
+    // While a filter is typed, letters are text.
     assert_eq!(press(&mut dash, "/q:2"), None);
     assert_eq!(dash.filter(), "q:2");
     assert_eq!(dash.table().rows.len(), 0);
@@ -193,7 +193,7 @@ fn what_was_known_stays_while_the_gateway_is_away() {
     assert_eq!(dash.trouble, None);
 }
 
-/// A task whose worker is silent is what people look for on a bad night.
+/// A task with a silent worker must stand out.
 #[test]
 fn a_task_shows_the_heartbeats_of_whoever_runs_it() {
     let mut dash = dash(Tab::Tasks);

@@ -4,7 +4,7 @@ use crate::dash::testing::{answer_of_queues, answer_of_tasks, letter, press, tas
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-/// What the window shows, line by line.
+/// The lines of the window.
 fn shown(dash: &DashboardState, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let look = DashboardStyle { gateway: "http://127.0.0.1:7070/".to_owned(), has_colours: true };
@@ -74,7 +74,7 @@ fn a_question_names_the_task() {
     has(&lines, "y yes  n no");
 }
 
-/// What others wrote may clear the window, hide itself, or turn the line around.
+/// Untrusted text may try to clear the window, hide itself, or change the direction.
 #[test]
 fn hostile_texts_are_spelled_out() {
     let hostile = "\u{1b}[2Jgone\u{202e}drawkcab\u{7}";
@@ -86,7 +86,7 @@ fn hostile_texts_are_spelled_out() {
     assert!(!lines.concat().contains(is_hostile), "{lines:#?}");
 }
 
-/// In a small window columns and details are left out; keys and the question stay.
+/// A small window leaves out columns and details; keys and the question remain.
 #[test]
 fn every_size_is_drawn() {
     let names: Vec<_> = (0..30).map(|entry| format!("mails@12:{entry}:-1")).collect();

@@ -1,5 +1,5 @@
-//! Server-sent events of a gateway, over as many connections as it takes: each goes on behind the
-//! last event of the one before.
+//! Server-sent events of a gateway, over as many connections as needed: each continues behind the
+//! last event of the previous one.
 
 use super::GatewayClient;
 use super::tasks::TaskResponse;
@@ -9,33 +9,33 @@ use reqwest::{Method, Response};
 use serde_json::Value;
 use std::time::Duration;
 
-/// The longest event that is read.
+/// The maximum size of an event.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A gateway that has said nothing for so long is gone: it sends a comment every 15 s.
+/// The silence after which a gateway counts as gone: it sends a comment every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// One connection may last so long.
+/// The longest time of one connection.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The changes of a queue.
+/// The events of a queue.
 pub(super) struct GatewayEventStream {
     gateway: GatewayClient,
     queue: String,
-    /// Where it begins, and on which level.
+    /// The start and the level, as query parameters.
     query: Vec<(&'static str, String)>,
     response: Option<Response>,
     buffer: Vec<u8>,
     /// The id of the last event.
     last: Option<String>,
-    /// What stood there at the beginning was told.
+    /// All existing entries have been received.
     caught_up: bool,
 }
 
-/// What an event says.
+/// The content of an event.
 enum GatewayEvent {
     Change(anyhow::Result<TaskChange>),
-    /// The gateway has lost its broker, and may name another one.
+    /// The gateway has lost its broker, and may name another gateway.
     Lost {
         why: String,
         gateway: Option<String>,
@@ -68,7 +68,7 @@ impl GatewayEventStream {
         Ok(events)
     }
 
-    /// The next change; the last one is an error.
+    /// The next change; an error is the last one.
     pub(super) async fn next(&mut self) -> anyhow::Result<TaskChange> {
         loop {
             let more = match self.buffered() {
@@ -85,7 +85,7 @@ impl GatewayEventStream {
             };
             if let Err(failure) = more {
                 self.response = None;
-                // What has come of an event comes again, whole.
+                // A partial event is sent again completely.
                 self.buffer.clear();
                 self.gateway.way.pause(failure).await?;
             }
@@ -101,7 +101,7 @@ impl GatewayEventStream {
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }
-                // A gateway that takes the connection and says nothing is away, too.
+                // A gateway that accepts the connection and stays silent counts as away, too.
                 let answer = self.gateway.send(request.timeout(LIFE_MAX));
                 match tokio::time::timeout(SILENCE_MAX, answer).await {
                     Ok(answer) => answer?,
@@ -115,7 +115,7 @@ impl GatewayEventStream {
         Ok(self.response.insert(open))
     }
 
-    /// Reads on.
+    /// Reads more bytes.
     async fn read(&mut self) -> anyhow::Result<()> {
         if self.buffer.len() > EVENT_BYTES_MAX {
             let what = format!("an event of the gateway has more than {EVENT_BYTES_MAX} bytes");
@@ -137,7 +137,7 @@ impl GatewayEventStream {
         Ok(())
     }
 
-    /// The next event that has come whole.
+    /// The next complete event.
     fn buffered(&mut self) -> Option<GatewayEvent> {
         let end = self.buffer.windows(2).position(|it| it == b"\n\n")?;
         let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
@@ -151,7 +151,7 @@ impl GatewayEventStream {
         if matches!(said, GatewayEvent::Change(Ok(TaskChange::CaughtUp)))
             && std::mem::replace(&mut self.caught_up, true)
         {
-            // Of a connection that goes on somewhere.
+            // A resumed connection repeats it.
             return Some(GatewayEvent::Nothing);
         }
         Some(said)

@@ -1,4 +1,4 @@
-//! Dead letters, by a gateway.
+//! Dead letters, through a gateway.
 
 use super::{GatewayClient, name_of, queue_of, shown, task_of};
 use crate::exit::{Code, CommandFailure};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Letters of one page.
+/// Letters per page.
 const PAGE: usize = 1_000;
 
 #[derive(Debug, Deserialize)]
@@ -24,7 +24,7 @@ struct ToldShelf {
     next: Option<String>,
 }
 
-/// A letter as a gateway tells of it.
+/// A letter in a gateway's answer.
 #[derive(Debug, Deserialize)]
 struct DeadLetterResponse {
     task: String,
@@ -97,7 +97,7 @@ impl ToldReplay {
     }
 }
 
-/// A filter as a gateway reads it in a body.
+/// A filter as a gateway's request body.
 fn selection(filter: &LetterFilter, reason: &str) -> anyhow::Result<Value> {
     if filter.published.is_some() {
         return Err(CommandFailure::usage("a gateway does not filter dead letters by time")

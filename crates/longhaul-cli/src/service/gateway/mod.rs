@@ -1,4 +1,4 @@
-//! Answers by asking a gateway, over its native API.
+//! Implements the services through a gateway's native API.
 
 mod events;
 mod letters;
@@ -28,16 +28,16 @@ use std::time::Duration;
 use style::{camel, renamed, snake};
 use way::Way;
 
-/// How long a connection may take to come about.
+/// The time limit for connecting.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// How long an answer may take that is no long poll. A view of a large queue takes its time.
+/// The time limit of an answer that is not a long poll. A view of a large queue takes long.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
-/// The largest answer that is read.
+/// The maximum size of an answer.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// How often a request waits because the gateway has had too many, and how long at most.
+/// How often a rate-limited request is repeated, and the longest pause before that.
 const PAUSES_MAX: u32 = 5;
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -49,7 +49,7 @@ pub(crate) struct GatewayClient {
     token: Option<String>,
 }
 
-/// What a gateway says that it did not do.
+/// An error in a gateway's answer.
 #[derive(Debug, Deserialize)]
 struct ProblemResponse {
     #[serde(default)]
@@ -58,14 +58,14 @@ struct ProblemResponse {
     detail: String,
 }
 
-/// Levels of a queue: how a topic's name ends, and how a task's begins.
+/// The levels of a queue: the suffix of the topic, and the prefix of task names.
 const LEVELS: [(&str, &str); 2] = [("-high", "high~"), ("-low", "low~")];
 
 impl GatewayClient {
-    /// The gateway that the settings name, if they name one.
+    /// The gateway in the settings, if there is one.
     ///
     /// # Errors
-    /// When its URL, token or authorities cannot be used.
+    /// When its URL, token or authorities are invalid.
     pub(crate) fn of(
         settings: &CliSettings,
         patience: Patience,
@@ -76,7 +76,7 @@ impl GatewayClient {
             if is_http { Ok(url) } else { Err("expected http://HOST:PORT".to_owned()) }
         };
         let Some(base) = settings.parsed("gateway", parse)? else { return Ok(None) };
-        // Another part of the program may have chosen it before, and it is the same.
+        // Another part of the program may have installed it before; it is the same provider.
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIME)
@@ -97,7 +97,7 @@ impl GatewayClient {
         Ok(Some(Self { http, way, token }))
     }
 
-    /// The host to which a token would go for all to read.
+    /// The host to which the token would be sent unencrypted.
     pub(crate) fn eavesdropped(&self) -> Option<&str> {
         let base = self.way.configured();
         let host = base.host_str()?;
@@ -106,20 +106,20 @@ impl GatewayClient {
         (self.token.is_some() && base.scheme() == "http" && !is_here).then_some(host)
     }
 
-    /// Where the gateway is that is asked now.
+    /// The URL of the current gateway.
     pub(crate) fn at(&self) -> Url {
         self.way.url()
     }
 
-    /// It does what it should.
+    /// Records a successful answer.
     pub(crate) fn back(&self) {
         self.way.back();
     }
 
-    /// Waits until it is of use to ask again after this failure.
+    /// Waits until a retry after this failure makes sense.
     ///
     /// # Errors
-    /// The failure itself, if it is of none; that it has lasted too long.
+    /// The failure itself, if a retry is of no use or it has lasted too long.
     pub(crate) async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
         self.way.pause(failure).await
     }
@@ -129,7 +129,7 @@ impl GatewayClient {
         self.asking(method, path, &[])
     }
 
-    /// The same with a query.
+    /// As `request`, with a query.
     fn asking(
         &self,
         method: Method,
@@ -152,8 +152,7 @@ impl GatewayClient {
         })
     }
 
-    /// Sends a request. One that comes too soon behind others is sent again when the gateway says,
-    /// a few times.
+    /// Sends a request. A rate-limited request is repeated a few times, when the gateway says.
     async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
         let mut pauses = 0;
         loop {
@@ -174,7 +173,7 @@ impl GatewayClient {
         }
     }
 
-    /// What the gateway refuses.
+    /// The error in a refusal.
     async fn refused(&self, response: Response) -> anyhow::Result<CommandFailure> {
         let (status, headers, url) =
             (response.status(), response.headers().clone(), response.url().clone());
@@ -216,12 +215,12 @@ impl GatewayClient {
         self.json(self.request(Method::POST, path)?.json(body)).await
     }
 
-    /// The same, where nothing is answered.
+    /// Sends a POST without using the answer.
     async fn tell(&self, path: &[&str], body: &Value) -> anyhow::Result<()> {
         self.send(self.request(Method::POST, path)?.json(body)).await.map(drop)
     }
 
-    /// No answer came.
+    /// The error when no answer came.
     fn lost(&self, error: &reqwest::Error) -> CommandFailure {
         self.way.lost(error.url(), !error.is_connect());
         let what = format!("the gateway at {} cannot be reached: {}", self.way.url(), chain(error));
@@ -234,7 +233,7 @@ impl GatewayClient {
     }
 }
 
-/// The token for the gateway: that of the settings, or what the file says.
+/// The token for the gateway: from the settings, or from the file.
 fn token(settings: &CliSettings) -> Result<Option<String>, CommandFailure> {
     if let Some(token) = settings.text("token") {
         return Ok(Some(token.trim().to_owned()));
@@ -247,8 +246,8 @@ fn token(settings: &CliSettings) -> Result<Option<String>, CommandFailure> {
     Ok(Some(text.trim().to_owned()))
 }
 
-/// How long to wait before a request is sent again that came too soon behind others. `None`: it was
-/// not that, or it takes too long.
+/// The pause before a rate-limited request is repeated. `None` if it was not rate-limited, or the
+/// pause is too long.
 fn pause(response: &Response) -> Option<Duration> {
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         return None;
@@ -258,7 +257,7 @@ fn pause(response: &Response) -> Option<Duration> {
     (pause <= PAUSE_MAX).then_some(pause)
 }
 
-/// What a gateway did not do, as this program tells it.
+/// The error in a gateway's refusal.
 fn refused(status: StatusCode, body: &[u8]) -> (String, CommandFailure) {
     let problem = serde_json::from_slice(body).unwrap_or_else(|_| ProblemResponse {
         code: String::new(),
@@ -273,7 +272,7 @@ fn refused(status: StatusCode, body: &[u8]) -> (String, CommandFailure) {
         _ => Code::Failed,
     };
     if problem.code == "queue_not_found" {
-        // How a queue is made over HTTP is of no use here.
+        // The advice for HTTP callers does not apply here.
         let queue = what.split('`').nth(1);
         let failure = queue.map_or_else(|| CommandFailure::not_found(&what), no_queue);
         return (problem.code, failure);
@@ -300,7 +299,7 @@ fn chain(error: &reqwest::Error) -> String {
     told
 }
 
-/// A queue as a gateway names it, and the level that a topic is.
+/// The queue and level of a topic.
 fn queue_of(topic: &str) -> Result<(String, &'static str), CommandFailure> {
     let short = short_topic(topic);
     if short.contains('/') {
@@ -313,19 +312,19 @@ fn queue_of(topic: &str) -> Result<(String, &'static str), CommandFailure> {
     Ok(level.unwrap_or_else(|| (short.to_owned(), "")))
 }
 
-/// A level as a query says it.
+/// A level as a query parameter.
 fn level_query(level: &str) -> Vec<(&'static str, String)> {
     let name = level.trim_end_matches('~');
     if name.is_empty() { Vec::new() } else { vec![("level", name.to_owned())] }
 }
 
-/// A task as a gateway names it: queue, and id behind its level.
+/// The queue of a task, and its name there: its id with the prefix of its level.
 fn name_of(task: &TaskRef) -> Result<(String, String), CommandFailure> {
     let (queue, level) = queue_of(&task.topic)?;
     Ok((queue, format!("{level}{}", task.id)))
 }
 
-/// A task by the name that a gateway gives it.
+/// The task with this name in a queue.
 fn task_of(queue: &str, name: &str) -> anyhow::Result<TaskRef> {
     let level = LEVELS.into_iter().find(|(_, prefix)| name.starts_with(prefix));
     let (topic, id) = match level {
@@ -336,7 +335,7 @@ fn task_of(queue: &str, name: &str) -> anyhow::Result<TaskRef> {
     Ok(TaskRef::new(&topic, id)?)
 }
 
-/// The same as people name it.
+/// A task's name for people.
 fn shown(queue: &str, name: &str) -> String {
     task_of(queue, name).map_or_else(|_| name.to_owned(), |task| super::tasks::named(&task))
 }
@@ -379,7 +378,7 @@ mod tests {
         assert_eq!(refused(StatusCode::BAD_GATEWAY, b"<html>").1.to_string(), "<html>");
     }
 
-    /// Bulk commands ended in the middle, with exit code 1, where a gateway limits requests.
+    /// A rate limit must not end bulk commands half-way.
     #[tokio::test]
     async fn a_request_that_comes_too_soon_is_sent_again() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,4 +1,4 @@
-//! Queues, by a gateway.
+//! Queues, through a gateway.
 
 use super::{GatewayClient, camel, queue_of, renamed, shown, snake};
 use crate::exit::CommandFailure;
@@ -15,7 +15,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Dead letters that are counted one by one.
+/// The most dead letters counted one by one.
 const LETTERS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]

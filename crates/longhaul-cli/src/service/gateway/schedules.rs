@@ -1,4 +1,4 @@
-//! Schedules, by a gateway.
+//! Schedules, through a gateway.
 
 use super::tasks::body_of_task;
 use super::{GatewayClient, queue_of, renamed, shown};
@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What a gateway reads of a schedule's document.
+/// The fields of a schedule's document that a gateway accepts.
 const FIELDS: [&str; 8] =
     ["cron", "time_zone", "every", "offset", "at", "overlap", "catch_up_window", "paused"];
 
@@ -64,7 +64,7 @@ impl ScheduleResponse {
     }
 }
 
-/// The times of a schedule, as a gateway reads them.
+/// The times of a schedule as a request body.
 fn times_of(schedule: &Schedule) -> anyhow::Result<Value> {
     let mut document = renamed(serde_json::to_value(schedule)?, &super::snake);
     if let Value::Object(fields) = &mut document {

@@ -1,9 +1,9 @@
-//! Names of fields: `maxInFlight` in documents of the library and here, `max_in_flight` in a
+//! Converts field names: `maxInFlight` in documents of the library and here, `max_in_flight` in a
 //! gateway's.
 
 use serde_json::{Map, Value};
 
-/// The names of settings, in another style; keys of `keys` are names that users chose.
+/// Renames the fields of settings; the keys of `keys` are names chosen by users and stay.
 pub(super) fn renamed(value: Value, rename: &dyn Fn(&str) -> String) -> Value {
     let Value::Object(fields) = value else { return value };
     let one = |(name, value): (String, Value)| {

@@ -1,4 +1,4 @@
-//! Tasks, by a gateway.
+//! Tasks, through a gateway.
 
 use super::events::GatewayEventStream;
 use super::{GatewayClient, level_query, name_of, queue_of, shown, task_of};
@@ -20,16 +20,16 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// One long poll.
+/// The time of one long poll.
 const POLL: Duration = Duration::from_secs(25);
 
-/// Tasks of one page.
+/// Tasks per page.
 const PAGE: usize = 1_000;
 
 /// Why there is no result.
 const HIDDEN: &str = "the gateway shows results to tokens with the scope `admin` alone";
 
-/// A task as a gateway tells of it.
+/// A task in a gateway's answer.
 #[derive(Debug, Deserialize)]
 pub(super) struct TaskResponse {
     id: String,
@@ -62,7 +62,7 @@ pub(super) struct TaskResponse {
     superseded_by: Option<String>,
 }
 
-/// A worker as it calls itself.
+/// The name of a worker.
 #[derive(Debug, Deserialize)]
 struct WorkerNameResponse {
     #[serde(default)]
@@ -86,7 +86,7 @@ struct ToldCounts {
     total: u64,
     demand: u64,
     oldest_ready: Option<Oldest>,
-    /// A gateway of an earlier version does not tell.
+    /// Gateways of earlier versions do not send it.
     #[serde(default)]
     ever_ended: EndedCounts,
 }
@@ -101,7 +101,7 @@ struct Oldest {
 struct ToldHistory {
     is_whole: bool,
     entries: Vec<ToldEntry>,
-    /// A gateway of an earlier version tells of none.
+    /// Gateways of earlier versions send none.
     #[serde(default)]
     silences: Vec<ToldSilence>,
 }
@@ -124,7 +124,7 @@ struct ToldEntry {
     operator: Option<String>,
     worker: Option<WorkerNameResponse>,
     ignored: Option<String>,
-    /// What the event says beside.
+    /// Further fields of the event.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -300,7 +300,7 @@ impl TaskService for GatewayClient {
         let next = async |events: Option<GatewayEventStream>| {
             let mut events = events?;
             let change = events.next().await;
-            // Nothing comes behind an error.
+            // Nothing follows an error.
             let events = change.is_ok().then_some(events);
             Some((change, events))
         };
@@ -356,7 +356,7 @@ impl TaskService for GatewayClient {
 }
 
 impl GatewayClient {
-    /// Waits for the end of a task, as long as one request may; `None` if it is not over then.
+    /// Waits for the end of a task, for at most one request; `None` if the task is not over then.
     async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         let (queue, name) = name_of(task)?;
         let query = [("timeout", format!("{}s", POLL.as_secs()))];
@@ -371,7 +371,7 @@ impl GatewayClient {
         Ok(Some(task).filter(TaskDetails::is_over))
     }
 
-    /// The task, with its result.
+    /// The task with its result.
     async fn with_result(&self, task: &TaskRef, told: TaskResponse) -> anyhow::Result<TaskDetails> {
         let (has_result, hidden) = (told.result_bytes.is_some(), told.hidden);
         let mut it = told.task();
@@ -388,7 +388,7 @@ impl GatewayClient {
     }
 }
 
-/// An answer, or nothing where there is none.
+/// The answer; `None` if it is "not found".
 fn found<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match answer {
         Ok(it) => Ok(Some(it)),
@@ -397,7 +397,7 @@ fn found<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     }
 }
 
-/// What a gateway does not tell.
+/// The error for data that a gateway does not provide.
 fn not_there(what: &str) -> CommandFailure {
     CommandFailure::usage(format!("a gateway does not tell {what}"))
         .help("ask the broker: --service-url in place of --gateway")
@@ -411,7 +411,7 @@ fn length(time: Duration) -> Value {
     times::iso_duration(time).into()
 }
 
-/// A task as a gateway reads it.
+/// A task as a request body.
 pub(super) fn body_of_task(task: TaskSubmission) -> anyhow::Result<Value> {
     let mut body = body_of(task.terms)?;
     match std::str::from_utf8(&task.payload) {
@@ -421,7 +421,7 @@ pub(super) fn body_of_task(task: TaskSubmission) -> anyhow::Result<Value> {
     Ok(body.into())
 }
 
-/// How a task is to be run, as a gateway reads it.
+/// The options of a task as a request body.
 fn body_of(terms: SubmissionTerms) -> anyhow::Result<Map<String, Value>> {
     if !terms.after_keys.is_empty() || terms.after_failed.is_some() {
         return Err(CommandFailure::usage(

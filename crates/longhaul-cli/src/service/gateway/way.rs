@@ -1,4 +1,4 @@
-//! The way to a gateway: which one is asked, and when it is asked again while it does not answer.
+//! The connection to a gateway: which one to ask, and when to retry.
 
 use crate::clock;
 use crate::exit::{Code, code_of};
@@ -9,26 +9,26 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The header in which a gateway that cannot help names another one.
+/// The header by which a gateway names another one.
 const HINT: &str = "longhaul-gateway";
 
-/// Pauses between tries: doubling, and shortened by up to a half by chance, so that many who wait
-/// do not come back together.
+/// The pauses between tries: doubling, and shortened by up to a half at random, so that many
+/// clients do not return at once.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The longest pause that a gateway may ask for.
 const ASKED_MAX: Duration = Duration::from_secs(30);
 
-/// A gateway that has answered for so long is well: the next pause is short again.
+/// After answering for this long a gateway counts as well: the next pause is short again.
 const WELL_AFTER: Duration = Duration::from_secs(5);
 
-/// The way to one gateway, and to those that it names.
+/// The connection to one gateway, and to those that it names.
 #[derive(Debug)]
 pub(super) struct Way {
     configured: Url,
-    /// A token is shown: it goes to the host that was configured, and nowhere else. Who may write
-    /// to a ledger may name any host.
+    /// A token is sent, only to the configured host: everyone who may write to a ledger may name
+    /// any host.
     has_token: bool,
     patience: Patience,
     state: Mutex<GatewayEndpointState>,
@@ -37,26 +37,26 @@ pub(super) struct Way {
 #[derive(Debug)]
 struct GatewayEndpointState {
     at: Url,
-    /// Another one, which a gateway has named.
+    /// Another gateway, named by this one.
     other: Option<Url>,
-    /// Somebody was there: the address is right.
+    /// A gateway has answered: the address is right.
     was_there: bool,
-    /// What the last refusal said. It is looked at before anything else is asked.
+    /// The last refusal. It is read before the next request.
     refusal: GatewayRefusal,
     away: Option<Away>,
     pause: Duration,
-    /// Since when it answers.
+    /// Since when the gateway has answered.
     back_since: Option<Instant>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct GatewayRefusal {
-    /// Whose it was: another request may have turned elsewhere since.
+    /// The gateway that refused: another request may have switched since.
     by: Option<Url>,
-    /// Asking again later may help.
+    /// Retrying later may help.
     passes: bool,
     after: Option<Duration>,
-    /// Another gateway is named, which was not asked yet.
+    /// Another gateway is named, and was not asked yet.
     is_hint: bool,
 }
 
@@ -78,7 +78,7 @@ impl Way {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The gateway that was configured.
+    /// The configured gateway.
     pub(super) const fn configured(&self) -> &Url {
         &self.configured
     }
@@ -88,12 +88,12 @@ impl Way {
         self.lock().at.clone()
     }
 
-    /// Somebody is there, whatever the answer is.
+    /// Records that the gateway answered, whatever the answer.
     pub(super) fn answered(&self) {
         self.lock().was_there = true;
     }
 
-    /// No answer has come; nobody is there, or a connection was lost.
+    /// Records that no answer came: the gateway is unreachable, or the connection was lost.
     pub(super) fn lost(&self, by: Option<&Url>, was_connected: bool) {
         let mut state = self.lock();
         state.was_there |= was_connected;
@@ -101,11 +101,11 @@ impl Way {
             GatewayRefusal { by: by.cloned(), passes: true, after: None, is_hint: false };
     }
 
-    /// A gateway has refused something, or what stands before it has.
+    /// Records that a gateway, or a proxy before it, refused a request.
     pub(super) fn refused(&self, by: &Url, status: StatusCode, headers: &HeaderMap, code: &str) {
         let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
         let after = text(RETRY_AFTER.as_str()).and_then(|it| it.parse().ok());
-        // What has a code of ours is no proxy that misses its gateway.
+        // An answer with an error code of ours does not come from a proxy.
         let passes = match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
             StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => code.is_empty(),
@@ -116,8 +116,8 @@ impl Way {
         self.lock().refusal = GatewayRefusal { by: Some(by.clone()), passes, after, is_hint };
     }
 
-    /// Another gateway is named. Returns whether it is one that may be asked: nothing goes from an
-    /// encrypted connection to one that is not, and no token to another host.
+    /// Takes a named gateway. Returns whether it may be asked: never unencrypted instead of
+    /// encrypted, and never another host with a token.
     pub(super) fn hinted(&self, url: &str) -> bool {
         let Ok(url) = Url::parse(url) else { return false };
         let is_safe = url.scheme() == "https" || self.configured.scheme() == "http";
@@ -133,7 +133,7 @@ impl Way {
         is_other
     }
 
-    /// The gateway does what it should.
+    /// Records a successful answer.
     pub(super) fn back(&self) {
         let mut state = self.lock();
         if let Some(away) = state.away.take() {
@@ -142,10 +142,10 @@ impl Way {
         }
     }
 
-    /// Waits until it is to be tried again, somewhere else perhaps.
+    /// Waits until the next try, perhaps at another gateway.
     ///
     /// # Errors
-    /// The failure itself, if trying again is of no use; that it has lasted too long.
+    /// The failure itself, if a retry is of no use or it has lasted too long.
     pub(super) async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
         let pause = self.next_pause(failure)?;
         tokio::time::sleep(pause).await;
@@ -175,7 +175,7 @@ impl Way {
             state.at = next.unwrap_or_else(|| self.configured.clone());
         }
         if begins && refusal.is_hint {
-            // The other one was not asked yet.
+            // The other gateway was not asked yet.
             return Ok(Duration::ZERO);
         }
         let own = state.pause.mul_f64(1.0 - fastrand::f64() / 2.0);
@@ -188,7 +188,7 @@ fn who(url: &Url) -> String {
     format!("the gateway at {url}")
 }
 
-/// Whether both are the same machine, as far as their URLs tell.
+/// Whether both URLs name the same host.
 fn is_same_host(one: &Url, other: &Url) -> bool {
     let is_local = |it: &Url| {
         let host = it.host_str().unwrap_or_default().trim_matches(['[', ']']);
@@ -203,7 +203,7 @@ pub(super) mod tests {
     use crate::exit::CommandFailure;
     use crate::output::{Format, Output};
 
-    /// One that says nothing of what it does.
+    /// A way without notes.
     pub(in super::super) fn way(url: Url, limit: Duration) -> Way {
         let output = Output { format: Format::Table, quiet: true, colours: false };
         Way::new(url.clone(), url, false, Patience { limit, output })
@@ -251,7 +251,7 @@ pub(super) mod tests {
         assert!(way.next_pause(failed(Code::NotFound)).is_err());
     }
 
-    /// Whoever has typed a wrong address ought to know at once.
+    /// A wrong address must fail at once.
     #[test]
     fn a_gateway_that_was_never_there_is_not_waited_for() {
         let way = here(HOUR);
@@ -280,7 +280,7 @@ pub(super) mod tests {
             refuse(&way, 503, "draining", &[("retry-after", asked)]);
             assert_eq!(way.next_pause(failed(Code::Unreachable)).unwrap(), expected);
         }
-        // It came back for a moment: the pause is not short again.
+        // A short recovery does not reset the pause.
         way.back();
         way.lost(None, false);
         assert!(way.next_pause(failed(Code::Unreachable)).unwrap() >= PAUSE_MAX / 2);
@@ -302,15 +302,15 @@ pub(super) mod tests {
         assert_eq!(ask(), ("http://there:2/".to_owned(), false));
         way.back();
         assert_eq!(way.url().as_str(), "http://there:2/");
-        // Two that name each other are not asked without a pause.
+        // Two gateways that name each other are not asked without a pause.
         refuse(&way, 503, "broker_unreachable", &[("longhaul-gateway", "http://here:1")]);
         assert_eq!(ask(), ("http://here:1/".to_owned(), true));
         refuse(&way, 503, "broker_unreachable", &named);
         assert_eq!(ask(), ("http://there:2/".to_owned(), false));
     }
 
-    /// Who waits on a terminal waits and watches at once: both are refused, and one of them turns
-    /// to the other gateway.
+    /// A wait at a terminal makes two requests at once: both are refused, and only one of them
+    /// switches to the other gateway.
     #[test]
     fn two_requests_that_are_refused_turn_to_the_other_gateway_once() {
         let way = here(HOUR);
@@ -358,8 +358,8 @@ pub(super) mod tests {
         );
     }
 
-    /// A gateway's answer names another one by what stands on the ledger: whoever may write there
-    /// could have had the token sent to any host.
+    /// A gateway takes the other's name from the ledger: everyone who may write there could have
+    /// the token sent to any host.
     #[test]
     fn a_token_goes_to_no_other_host() {
         for (configured, named, expected) in [

@@ -1,4 +1,4 @@
-//! Workers, by a gateway.
+//! Workers, through a gateway.
 
 use super::{GatewayClient, level_query, queue_of, shown};
 use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
@@ -17,13 +17,13 @@ struct ToldWorker {
     owner: String,
     worker: Option<WorkerIdentityResponse>,
     last_heartbeat_at: Option<u64>,
-    /// Older gateways do not tell.
+    /// Older gateways do not send it.
     #[serde(default)]
     missed_heartbeats: u64,
     running: Vec<String>,
 }
 
-/// Who a worker is. A gateway has its own style of names.
+/// The identity of a worker. A gateway names fields differently.
 #[derive(Debug, Deserialize)]
 struct WorkerIdentityResponse {
     #[serde(flatten)]
@@ -46,11 +46,11 @@ struct DrainResponse {
     worker: WorkerIdentity,
 }
 
-/// By asking a gateway.
+/// Queries a gateway.
 pub(crate) struct GatewayLook {
     gateway: GatewayClient,
     queue: String,
-    /// The priority that is looked at, as a query says it.
+    /// The priority level, as query parameters.
     level: Vec<(&'static str, String)>,
 }
 

@@ -1,17 +1,17 @@
-//! The names of settings. A misspelt one would be stored, as if a newer version of longhaul had
-//! written it, and nothing would follow it.
+//! The names of settings. A misspelt setting would be stored like one of a newer version of
+//! longhaul, without any effect.
 
 use crate::exit::CommandFailure;
 use serde_json::Value;
 
-/// How alike two names are at least for one to be proposed in place of the other; 1 is the same.
+/// The minimum similarity of a suggested name; 1 is equal.
 const ALIKE_MIN: f64 = 0.75;
 
-/// What an object of settings may have.
+/// The fields allowed in an object of settings.
 enum Names {
-    /// These fields, and what each of them may have if it is an object.
+    /// These fields, and for each one that is an object, its fields.
     Fields(&'static [(&'static str, Option<&'static Self>)]),
-    /// Any name, chosen by users, with these fields.
+    /// Any name chosen by users, with these fields.
     Any(&'static Self),
 }
 
@@ -36,8 +36,8 @@ static SETTINGS: Names = Names::Fields(&[
     ("description", None),
 ]);
 
-/// Refuses a patch that names a setting which is none. What a newer version has written may be
-/// named, and anything may be taken away.
+/// Refuses a patch with an unknown setting. Settings written by a newer version are allowed, and so
+/// is removing any.
 pub(super) fn check(patch: &Value, stands: &Value) -> Result<(), CommandFailure> {
     look("", patch, Some(stands), &SETTINGS)
 }
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// A setting that the library has, and this page does not, could not be set.
+    /// Every setting of the library must be in this table, or it could not be set.
     #[test]
     fn every_setting_of_the_library_has_its_name_here() {
         let all = json!({
@@ -139,7 +139,7 @@ mod tests {
             "description": "mails of the shop",
         });
         let settings: QueueSettings = serde_json::from_value(all).unwrap();
-        // What it shows of all its fields; what it does not know would be in the last one.
+        // The debug form shows all fields; unknown ones would be in the last one.
         let shown = format!("{settings:?}");
         assert!(!shown.contains("None") && shown.ends_with("other: {} }"), "{shown}");
         let written = serde_json::to_value(&settings).unwrap();

@@ -1,15 +1,15 @@
-//! Which tasks are meant.
+//! Filters of tasks.
 
 use super::statuses;
 use longhaul::ops::TaskFilter;
 use std::ops::RangeInclusive;
 
-/// A filter of tasks; by default all.
+/// A filter of tasks; by default it matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskListFilter {
-    /// Words for statuses: of several, any of them.
+    /// Any of these statuses.
     pub(crate) statuses: Vec<&'static str>,
-    /// Of several, all of them.
+    /// All of these tags.
     pub(crate) tags: Vec<String>,
     pub(crate) task_type: Option<String>,
     pub(crate) key: Option<String>,
@@ -19,7 +19,7 @@ pub(crate) struct TaskListFilter {
 }
 
 impl TaskListFilter {
-    /// As the library takes it.
+    /// The library's filter.
     pub(crate) fn of_library(&self) -> TaskFilter {
         let mut filter = TaskFilter::new();
         for (status, _) in statuses().filter(|(_, word)| self.statuses.contains(word)) {

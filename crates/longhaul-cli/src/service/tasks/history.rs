@@ -1,4 +1,4 @@
-//! What happened to a task, entry by entry.
+//! The history of a task, entry by entry.
 
 use super::{attempts_in_words, named};
 use crate::output::{TableRow, Tone};
@@ -9,8 +9,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// All entries about a task that are still there, and a row for each time in which nothing was
-/// heard of who held it.
+/// All remaining entries about a task, and a row for each silence of its holder.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskHistoryRecord {
@@ -31,7 +30,7 @@ pub(crate) struct TaskHistoryEntry {
     pub(crate) detail: String,
     /// The worker, or the operator.
     pub(crate) by: Option<String>,
-    /// Why it changes nothing.
+    /// Why the entry changes nothing.
     pub(crate) ignored: Option<Cow<'static, str>>,
 }
 
@@ -80,8 +79,8 @@ impl TaskHistoryRecord {
 }
 
 impl TaskHistoryEntry {
-    /// Nothing was heard of a holder from one time to another, or until now: so many heartbeats are
-    /// missing, of which one was due in each such time.
+    /// The row of a holder's silence, until `to_ms` or now, with the number of missing heartbeats
+    /// and their interval.
     pub(crate) fn silent(
         epoch: u32,
         (from_ms, to_ms): (u64, Option<u64>),
@@ -98,7 +97,7 @@ impl TaskHistoryEntry {
     }
 }
 
-/// Entries with silences between them, each behind the entry after which it began.
+/// Inserts silences behind the entry after which each began.
 pub(crate) fn with_silences(
     mut entries: Vec<TaskHistoryEntry>,
     silences: impl Iterator<Item = TaskHistoryEntry>,
@@ -150,7 +149,7 @@ fn event(event: HistoryEvent) -> (&'static str, String) {
             ("shown", format!("as {state}, {}", attempts_in_words(attempts)))
         }
         HistoryEvent::Evicted => ("evicted", String::new()),
-        // Of a later version of the library.
+        // An event of a later version of the library.
         _ => ("other", String::new()),
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks: submitted, looked at, waited for, ended.
+//! Tasks: submit, read, wait, end.
 
 mod filter;
 mod history;
@@ -22,23 +22,23 @@ pub(crate) use record::{
 use std::collections::BTreeMap;
 pub(crate) use why::TaskReason;
 
-/// Answers questions about tasks, and ends them.
+/// Reads tasks, submits and ends them.
 pub(crate) trait TaskService {
-    /// Submits a task. With a key that another one holds, the answer is that one.
+    /// Submits a task. If another task holds the key, returns that one.
     async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef>;
-    /// A task as it stands; `None` if there is none, or it ended long ago.
+    /// A task's state; `None` if it does not exist, or ended long ago.
     async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>>;
-    /// A task when it is over, well or not.
+    /// Waits for the end of a task, in success or failure.
     async fn ended(&self, task: &TaskRef) -> anyhow::Result<TaskDetails>;
-    /// Tasks of a queue, by partition and in the order of their submission.
+    /// Tasks of a queue, by partition and in the order of submission.
     async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage>;
-    /// How many tasks a queue has, now or at a past instant.
+    /// The numbers of a queue's tasks, now or at an instant.
     async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts>;
     /// The changes of all tasks of a queue.
     async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes>;
-    /// What happened to a task.
+    /// The history of a task.
     async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord>;
-    /// Why a task does not run, or who runs it; `None` if nothing is known of it.
+    /// Why a task does not run, or its worker; `None` if the task is unknown.
     async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>>;
     /// A task's payload and properties; `None` if its message is gone.
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>>;
@@ -46,73 +46,73 @@ pub(crate) trait TaskService {
     async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()>;
 }
 
-/// Changes as they come.
+/// A stream of changes.
 pub(crate) type Changes = BoxStream<'static, anyhow::Result<TaskChange>>;
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub(crate) enum TaskChange {
     /// A task has a new entry.
     Updated(Box<TaskDetails>),
-    /// What stood there when the watch began has been told.
+    /// All existing entries have been shown.
     CaughtUp,
-    /// Something that is no task.
+    /// A message that is not a valid entry.
     Unreadable(String),
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// With how each task stands.
+    /// With the current state of each task.
     Start,
     /// With the next change.
     Now,
 }
 
-/// Which tasks are listed.
+/// A query for tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskListRequest {
     pub(crate) filter: TaskListFilter,
-    /// Ms since the epoch: as it was then.
+    /// In ms since the epoch: the state at that time.
     pub(crate) at_ms: Option<u64>,
-    /// The name of a task that was listed last: of its id, as this service writes it.
+    /// The last task of the previous page, in this service's form of its id.
     pub(crate) after: Option<String>,
     pub(crate) limit: usize,
 }
 
-/// Some of the tasks.
+/// A page of tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskListPage {
     pub(crate) tasks: Vec<ListedTask>,
-    /// What the next page comes after.
+    /// The position to continue from.
     pub(crate) next: Option<String>,
 }
 
-/// What was submitted.
+/// A task as submitted.
 #[derive(Clone, Debug)]
 pub(crate) struct SubmittedPayload {
     pub(crate) bytes: Bytes,
-    /// Those of its message; `None` where they are not told.
+    /// The message's properties; `None` if they are unavailable.
     pub(crate) properties: Option<BTreeMap<String, String>>,
 }
 
-/// What is done to a task.
+/// An operation on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskOperation {
-    /// Asks it to end.
+    /// Request its cancellation.
     Cancel,
-    /// Ends it without waiting for its processor.
+    /// End it without waiting for its processor.
     Kill,
-    /// Closes it, wherever it stands.
+    /// Close it in any state.
     Delete,
-    /// Closes it as failed for good, if it is in this epoch; or in whichever it is now.
+    /// Close it as failed for good, if it is in this epoch; without one, in the current epoch.
     ForceFail(Option<u32>),
-    /// Takes it from its worker, under the same condition.
+    /// Take it from its worker, with the same condition.
     ForceRelease(Option<u32>),
 }
 
 impl TaskOperation {
-    /// What has been done, in a word.
+    /// The result, as a word.
     pub(crate) const fn done(self) -> &'static str {
         match self {
             Self::Cancel => "cancel requested",
@@ -124,7 +124,7 @@ impl TaskOperation {
     }
 }
 
-/// There is no such task.
+/// The error for a task that does not exist.
 pub(crate) fn no_task(task: &TaskRef) -> CommandFailure {
     CommandFailure::not_found(format!("there is no task {}, or it ended long ago", named(task))).help(
         "`longhaul task list` lists those of a queue, and `longhaul task history` what the log still has of one",

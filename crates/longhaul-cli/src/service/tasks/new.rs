@@ -6,7 +6,7 @@ use longhaul::topics::Priority;
 use longhaul::{AfterFailed, Client, Raw, RetryPolicy, Submission, TaskRef};
 use std::time::{Duration, SystemTime};
 
-/// What is submitted, and how it is to be run.
+/// The payload and the options of a submission.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskSubmission {
     pub(crate) queue: String,
@@ -14,7 +14,7 @@ pub(crate) struct TaskSubmission {
     pub(crate) terms: SubmissionTerms,
 }
 
-/// How a task is to be run, as far as it says so itself.
+/// The options of a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SubmissionTerms {
     pub(crate) properties: Vec<(String, String)>,
@@ -41,7 +41,7 @@ pub(crate) struct SubmissionTerms {
     pub(crate) after_failed: Option<AfterFailed>,
 }
 
-/// Puts a value in, if there is one.
+/// Sets an option, if it has a value.
 fn with<T>(
     submission: Submission,
     value: Option<T>,
@@ -54,10 +54,10 @@ fn with<T>(
 }
 
 impl TaskSubmission {
-    /// As the library takes it.
+    /// The library's submission.
     ///
     /// # Errors
-    /// When it waits for a task that is not of its queue.
+    /// When it waits for a task of another queue.
     pub(super) fn submission(self, client: &Client) -> Result<Submission, CommandFailure> {
         let Self { queue, payload, terms } = self;
         terms.put_into(client.submission(&queue, &Raw(payload)))
@@ -65,10 +65,10 @@ impl TaskSubmission {
 }
 
 impl SubmissionTerms {
-    /// Says all of it.
+    /// Sets all options on a submission.
     ///
     /// # Errors
-    /// When it is of no use.
+    /// When options contradict each other.
     pub(crate) fn put_into(self, mut it: Submission) -> Result<Submission, CommandFailure> {
         if self.overwrite && self.dedupe_key.is_none() {
             return Err(CommandFailure::usage(

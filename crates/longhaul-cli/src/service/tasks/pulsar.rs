@@ -1,4 +1,4 @@
-//! Tasks, by the library's client.
+//! Tasks, through the library's client.
 
 use super::{
     Changes, ListedTask, QueueTaskCounts, SubmittedPayload, TaskChange, TaskDetails,
@@ -13,7 +13,7 @@ use longhaul::ops::{ConnectionState, PastInstant, TaskInfo, TaskStatus, TaskView
 use longhaul::{Priority, TaskId, TaskMetadata, TaskRef, WatchEvent, WatchFrom};
 use std::time::Duration;
 
-/// How long a worker that has ended a task may take to show that.
+/// The time that a worker may take to show an end on the metadata topic.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
 impl TaskService for Pulsar {
@@ -36,7 +36,7 @@ impl TaskService for Pulsar {
         if found.as_ref().is_none_or(|it| !it.is_over())
             && let Some(info) = self.claimed(task).await?
         {
-            // The ledger knows before the metadata topic does.
+            // The ledger is ahead of the metadata topic.
             found.get_or_insert_with(|| TaskDetails::unknown(task)).correct(&info);
         }
         Ok(found)
@@ -48,8 +48,8 @@ impl TaskService for Pulsar {
             let entry = self.client.wait_metadata(task).await?;
             Ok(self.shown(task, entry))
         };
-        // A worker shows the end of a task that was closed by hand when the task comes to it: of
-        // one with a delay, hours later.
+        // A worker shows the end of a manually closed task only when the task is delivered: with a
+        // delay, hours later.
         tokio::select! {
             shown = shown => shown,
             Some(closed) = self.closed_and_not_shown(task) => Ok(closed),
@@ -96,7 +96,7 @@ impl TaskService for Pulsar {
         });
         let service = self.clone();
         let impatient = stream::once(async move { Err(service.impatient().await.into()) });
-        // Whichever ends first ends it: a watch goes on without end but for an error.
+        // The stream that ends first ends both: a watch only ends with an error.
         Ok(stream::select(changes, impatient).boxed())
     }
 
@@ -122,8 +122,8 @@ impl TaskService for Pulsar {
     async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
         let client = &self.client;
         self.require(&task.topic).await?;
-        // A request to end is stored whatever it names; a person wants to know that it names
-        // nothing.
+        // A cancel request is stored for any id, but the user should learn that the task does not
+        // exist.
         if matches!(act, TaskOperation::Cancel | TaskOperation::Kill) {
             self.require_open(task).await?;
         }
@@ -149,7 +149,7 @@ impl TaskService for Pulsar {
 }
 
 impl Pulsar {
-    /// Says when the broker goes and comes, and resolves when it has been away for too long.
+    /// Reports when the broker is lost and back, and resolves when it has been away for too long.
     async fn impatient(&self) -> CommandFailure {
         const WHO: &str = "the broker";
         let Some(patience) = self.patience else { return std::future::pending().await };
@@ -176,7 +176,7 @@ impl Pulsar {
             };
             tokio::select! {
                 state = reach.changed() => {
-                    // Without a client nobody waits.
+                    // The client is gone, so nobody waits.
                     if state.is_none() {
                         return std::future::pending().await;
                     }
@@ -188,7 +188,7 @@ impl Pulsar {
         }
     }
 
-    /// A task by its entry, decoded if its codec is known.
+    /// A task from its entry, decoded if its codec is known.
     fn shown(&self, task: &TaskRef, entry: TaskMetadata) -> TaskDetails {
         let decoded = self.client.decode(entry.clone()).unwrap_or(entry);
         TaskDetails::of_entry(task, decoded, None)
@@ -206,28 +206,28 @@ impl Pulsar {
             let what = format!("an entry at {position:?} with the key {key:?} is none: {cause}");
             return Some(TaskChange::Unreadable(what));
         }
-        // What was evicted has been told before, as over.
+        // An evicted task was shown before, as over.
         (event == WatchEvent::CaughtUp).then_some(TaskChange::CaughtUp)
     }
 
-    /// A task that the ledger shows as over while nobody shows its end. A worker that has ended it
-    /// shows that a moment later, and why.
+    /// A task that is over on the ledger, but not on the metadata topic. A worker that ended it
+    /// shows the end a moment later, with the reason.
     async fn closed_and_not_shown(&self, task: &TaskRef) -> Option<TaskDetails> {
         let closed = self.closed(task).await?;
         tokio::time::sleep(SHOWN_WITHIN).await;
         Some(closed)
     }
 
-    /// A task that the ledger shows as over without a result; `None` if it does not.
+    /// A task that is over on the ledger without a result.
     async fn closed(&self, task: &TaskRef) -> Option<TaskDetails> {
         let info = self.claimed(task).await.ok()??;
-        // A result is on the metadata topic alone.
+        // A result is only on the metadata topic.
         let is_closed = info.status.is_terminal() && info.status != TaskStatus::Completed;
         let found = if is_closed { self.task(task).await.ok()? } else { None };
         found.filter(TaskDetails::is_over)
     }
 
-    /// Refuses a task of a priority for which the queue has no topics: it would wait for ever.
+    /// Refuses a task of a priority without topics: it would wait for ever.
     async fn require_level(&self, task: &TaskSubmission) -> anyhow::Result<()> {
         let (queue, priority) = (&task.queue, task.terms.priority);
         if priority == Priority::Normal || self.client.queue(queue).has_level(priority).await? {
@@ -243,7 +243,7 @@ impl Pulsar {
         Err(CommandFailure::new(Code::Conflict, what).help(help).into())
     }
 
-    /// Whether there is such a task, and it is not over.
+    /// Checks that the task exists and is not over.
     async fn require_open(&self, task: &TaskRef) -> anyhow::Result<()> {
         let Some(found) = self.task(task).await? else { return Err(super::no_task(task).into()) };
         if found.is_over() {
@@ -253,17 +253,17 @@ impl Pulsar {
         Ok(())
     }
 
-    /// A task as the ledger has it; `None` if no worker has claimed it.
+    /// A task's state on the ledger; `None` if no worker has claimed it.
     async fn claimed(&self, task: &TaskRef) -> anyhow::Result<Option<TaskInfo>> {
         match self.client.queue(&task.topic).claimed_tasks().await {
             Ok(view) => Ok(view.get(task.id)?),
-            // Its topics were never set up: nobody has claimed anything.
+            // The topics were never set up, so nothing is claimed.
             Err(TaskViewError::NoLedger(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// All tasks, now or then.
+    /// The view of all tasks, now or at an instant.
     async fn view(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<TaskView> {
         self.require(queue).await?;
         Ok(match at_ms {
@@ -272,7 +272,7 @@ impl Pulsar {
         })
     }
 
-    /// The epoch that was named, or the one that the task is in.
+    /// The given epoch, or the task's current one.
     async fn epoch(&self, task: &TaskRef, named: Option<u32>) -> anyhow::Result<u32> {
         if let Some(epoch) = named {
             return Ok(epoch);

@@ -1,4 +1,4 @@
-//! What is told of tasks.
+//! The records of tasks.
 
 use super::named;
 use crate::clock;
@@ -12,8 +12,7 @@ use longhaul::{Progress, TaskMetadata, TaskRef};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A task as its entry on the metadata topic shows it, or as it was submitted if nobody has claimed
-/// it.
+/// A task, from its metadata entry, or from its submission if it is unclaimed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskDetails {
@@ -31,10 +30,10 @@ pub(crate) struct TaskDetails {
     pub(crate) worker: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) progress: Option<Progress>,
-    /// Text, if it is that.
+    /// If it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<String>,
-    /// Base64, if it is no text.
+    /// In Base64, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) result_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,13 +54,13 @@ pub(crate) struct TaskDetails {
     pub(crate) superseded_by: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) log: Vec<String>,
-    /// The bytes of the result.
+    /// The raw bytes of the result.
     #[serde(skip)]
     pub(crate) result_bytes: Option<Bytes>,
 }
 
 impl TaskDetails {
-    /// As its entry shows it. A result that is encoded by a codec stays so.
+    /// From its entry. A result encoded by a codec stays encoded.
     pub(crate) fn of_entry(task: &TaskRef, entry: TaskMetadata, epoch: Option<u32>) -> Self {
         let mut it = Self {
             task: named(task),
@@ -91,7 +90,7 @@ impl TaskDetails {
         it
     }
 
-    /// Takes over a result: as text, if it is that.
+    /// Sets the result, as text if it is text.
     pub(crate) fn set_result(&mut self, bytes: Option<Bytes>) {
         match bytes.as_deref().map(std::str::from_utf8) {
             Some(Ok(text)) => self.result = Some(text.to_owned()),
@@ -101,7 +100,7 @@ impl TaskDetails {
         self.result_bytes = bytes;
     }
 
-    /// As it was submitted: nobody has claimed it.
+    /// From its submission: the task is unclaimed.
     pub(crate) fn of_submitted(task: &TaskRef, submitted: &SubmittedTask) -> Self {
         let property = |name: &str| submitted.properties.get(name).cloned();
         let at = property("SCHEDULED_AT").and_then(|it| times::instant_ms(&it).ok());
@@ -124,23 +123,23 @@ impl TaskDetails {
         }
     }
 
-    /// Nothing but its name is known.
+    /// A record with only the name.
     pub(crate) fn unknown(task: &TaskRef) -> Self {
         Self { task: named(task), ..Self::default() }
     }
 
-    /// Takes over what the ledger knows better.
+    /// Corrects the record by the state on the ledger.
     pub(crate) fn correct(&mut self, info: &TaskInfo) {
         self.epoch = (info.epoch > 0).then_some(info.epoch);
         self.attempts = self.attempts.max(info.attempts);
         self.cancel_requested = info.cancel_requested;
-        // A task that is ready again keeps the word for why: its last attempt failed.
+        // A task that is ready again keeps its status, which shows that the last attempt failed.
         if info.status.is_terminal() || self.status.is_empty() {
             self.status = info.status.word();
         }
     }
 
-    /// Whether it is over.
+    /// Whether the task is over.
     pub(crate) fn is_over(&self) -> bool {
         is_over(self.status)
     }
@@ -149,7 +148,7 @@ impl TaskDetails {
         self.status == "completed"
     }
 
-    /// What it has to say, in one line: its result, its progress, or why it failed.
+    /// One line about it: its result, its progress, or its failure.
     fn says(&self) -> String {
         let progress = self.progress.as_ref().map(shown_progress);
         let bytes = || self.result_base64.as_ref().map(|_| "(bytes)".to_owned());
@@ -167,7 +166,7 @@ impl TaskDetails {
         shown_status(self.status, self.cancel_requested)
     }
 
-    /// Its fields, for people.
+    /// The fields for people.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let now = clock::wall_ms();
         let at = |ms: u64| format!("{} ({})", times::iso(ms), times::ago(ms, now));
@@ -220,12 +219,12 @@ impl TableRow for TaskDetails {
     }
 }
 
-/// How many attempts, in words.
+/// A number of attempts, as text.
 pub(crate) fn attempts_in_words(count: u32) -> String {
     if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") }
 }
 
-/// How far a task says it has come.
+/// The progress, as text.
 pub(crate) fn shown_progress(progress: &Progress) -> String {
     let Progress { done, total, message } = progress;
     let share = match (*total > 0).then(|| done.saturating_mul(100).checked_div(*total)).flatten() {
@@ -240,7 +239,7 @@ pub(crate) fn statuses() -> impl Iterator<Item = (TaskStatus, &'static str)> {
     TaskStatus::ALL.into_iter().map(|status| (status, status.word()))
 }
 
-/// The word, if it is one.
+/// The status word, if the text is one.
 pub(crate) fn status_word_of(text: &str) -> &'static str {
     statuses().find(|it| it.1 == text).map_or("unknown", |it| it.1)
 }
@@ -269,7 +268,7 @@ pub(crate) struct ListedTask {
     pub(crate) worker: Option<String>,
     pub(crate) cancel_requested: bool,
     pub(crate) progress: Option<Progress>,
-    /// The beginning of why its last attempt failed, or why it has ended.
+    /// The beginning of its last failure, or of why it ended.
     pub(crate) reason: Option<String>,
     pub(crate) waits_for: Vec<String>,
     pub(crate) tags: Vec<String>,
@@ -306,7 +305,7 @@ fn is_over(status: &str) -> bool {
     matches!(status, "completed" | "failed" | "cancelled" | "expired" | "ended")
 }
 
-/// The status; that somebody has asked for the end of a task is news as long as it is not over.
+/// The status, with a cancel request if the task is not over.
 fn shown_status(status: &str, cancel_requested: bool) -> String {
     if cancel_requested && !is_over(status) {
         format!("{status}, cancel requested")
@@ -342,18 +341,18 @@ impl TableRow for ListedTask {
     }
 }
 
-/// How many tasks there are.
+/// The numbers of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct QueueTaskCounts {
     pub(crate) queue: String,
     pub(crate) total: u64,
-    /// Tasks that want a worker now.
+    /// Tasks that need a worker now.
     pub(crate) demand: u64,
     pub(crate) by_status: BTreeMap<&'static str, u64>,
     pub(crate) oldest_ready: Option<String>,
     pub(crate) oldest_ready_since_ms: Option<u64>,
-    /// Those included that are not shown any more.
+    /// Including tasks that are not shown any more.
     pub(crate) ever_ended: EndedCounts,
 }
 
@@ -371,7 +370,7 @@ impl QueueTaskCounts {
         }
     }
 
-    /// Takes over the counts of other tasks of the same queue.
+    /// Adds the counts of other tasks of the same queue.
     pub(crate) fn add(&mut self, other: Self) {
         self.total += other.total;
         self.demand += other.demand;
@@ -386,7 +385,7 @@ impl QueueTaskCounts {
         }
     }
 
-    /// Leaves those with these statuses alone.
+    /// Keeps only these statuses.
     pub(crate) fn retain(&mut self, statuses: &[&'static str]) {
         self.by_status.retain(|word, _| statuses.contains(word));
         let of = |words: &[&str]| {
@@ -399,7 +398,7 @@ impl QueueTaskCounts {
         }
     }
 
-    /// For people.
+    /// The fields for people.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let of = |word: &str| self.by_status.get(word).copied().unwrap_or_default();
         let mut fields =

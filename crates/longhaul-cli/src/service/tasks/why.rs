@@ -6,15 +6,15 @@ use longhaul::ops::Why;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The reason, as a gateway answers it, too.
+/// The reason, in the form of a gateway's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TaskReason {
     pub(crate) task: String,
     pub(crate) status: String,
     pub(crate) cause: String,
-    /// The cause in words.
+    /// The cause as a sentence.
     pub(crate) sentence: String,
-    /// The parts of the cause.
+    /// The fields of the cause.
     #[serde(default)]
     pub(crate) details: Value,
 }
@@ -31,7 +31,7 @@ impl TaskReason {
         }
     }
 
-    /// The lines for people.
+    /// The fields for people.
     pub(crate) fn fields(&self) -> [(&str, String); 3] {
         [
             ("task", self.task.clone()),

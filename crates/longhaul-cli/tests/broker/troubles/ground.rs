@@ -1,5 +1,5 @@
-//! Where the broker runs: a shell that starts and kills it, on a small volume of its own where the
-//! system lets a test make one.
+//! A shell that starts and kills the broker, on a small volume of its own if the system allows
+//! that.
 
 use crate::broker::RUN;
 use crate::broker::client::PATIENCE;
@@ -10,31 +10,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// Large enough for what a round writes, small enough to be filled in a moment.
+/// Large enough for a round's writes, small enough to be filled quickly.
 const VOLUME_MB: u32 = 64;
 
-/// A shell that obeys line by line, and everything that it and the broker say.
+/// A shell that executes lines, and the output of the shell and the broker.
 pub(crate) struct Ground {
     shell: Child,
     orders: ChildStdin,
     lines: Receiver<String>,
     volume: PathBuf,
-    /// Whether its volume is one of its own, so that it may be filled.
+    /// Whether it has its own volume, which may be filled.
     pub(crate) is_small: bool,
 }
 
-/// A broker that runs.
+/// A running broker.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) admin: String,
-    /// What it said before it was ready.
+    /// The log before it was ready.
     pub(crate) said: String,
 }
 
 impl Ground {
-    /// Makes the volume in this directory. It lives as long as the shell, which has a name space
-    /// for it.
+    /// Mounts the volume on this directory. It lives as long as the shell, in a name space of its
+    /// own.
     pub(crate) fn new(volume: &Path) -> Self {
         let script = format!("mount -t tmpfs -o size={VOLUME_MB}m none \"$0\" && exec sh");
         let mut own = Command::new("unshare");
@@ -43,7 +43,7 @@ impl Ground {
             skip("the disk is not filled, because no volume can be made here");
             Self::spawn(Command::new("sh"), volume, false).expect("a shell")
         });
-        // What is said comes in one line after the other, whoever says it.
+        // Merge all output into one stream of lines.
         ground.order("exec 2>&1 && cd \"$HERE\"");
         ground
     }
@@ -60,7 +60,7 @@ impl Ground {
             let sender = sender.clone();
             std::thread::spawn(move || {
                 let lines = BufReader::new(stream).lines().map_while(Result::ok);
-                // Whoever listened has gone when nothing can be sent.
+                // Sending fails when the receiver is gone.
                 lines.take_while(|line| sender.send(line.clone()).is_ok()).for_each(drop);
             });
         }
@@ -75,7 +75,7 @@ impl Ground {
         }
     }
 
-    /// Has the shell do this, and says what was said until it was done.
+    /// Executes a command in the shell, and returns the output up to its end.
     pub(crate) fn order(&mut self, order: &str) -> String {
         writeln!(self.orders, "{order}\necho done-with-it").expect("a shell that listens");
         self.until(|line| line == "done-with-it")
@@ -94,7 +94,7 @@ impl Ground {
         }
     }
 
-    /// Starts the broker, with these options of `ulimit`.
+    /// Starts the broker with these options of `ulimit`.
     pub(crate) fn start(&mut self, limits: &str) -> Running {
         let program = env!("CARGO_BIN_EXE_longhaul");
         let options = format!("{} --data data", RUN.join(" "));
@@ -110,7 +110,7 @@ impl Ground {
         Running { address, admin, said }
     }
 
-    /// `KILL` or `TERM`, and the end of the process. Says what it said, and its exit status.
+    /// Sends `KILL` or `TERM`, and waits for the end. Returns the output and the exit status.
     pub(crate) fn end(&mut self, signal: &str) -> (String, String) {
         writeln!(self.orders, "kill -{signal} $pid; wait $pid; echo ended-with $?")
             .expect("a shell that listens");
@@ -122,19 +122,19 @@ impl Ground {
         (said, status)
     }
 
-    /// Takes all that is left of the volume. One that is no volume of its own is left alone.
+    /// Fills the rest of the volume, if it is its own.
     pub(crate) fn fill(&mut self) {
         if self.is_small {
             self.order("cat /dev/zero > ballast 2> /dev/null");
         }
     }
 
-    /// Gives it back.
+    /// Frees the space.
     pub(crate) fn drain(&mut self) {
         self.order("rm -f ballast");
     }
 
-    /// Another process in the same directory would write over what the first one confirmed.
+    /// A second process on the same directory would overwrite confirmed data.
     pub(crate) fn refuses_a_second(&mut self) {
         let program = env!("CARGO_BIN_EXE_longhaul");
         let options = format!("{} --data data", RUN.join(" "));
@@ -145,8 +145,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // What it has said since helps whoever reads why a test failed, which leaves no broker
-        // behind.
+        // The recent output helps to find out why a test failed, and no broker is left behind.
         if std::thread::panicking() {
             writeln!(
                 self.orders,
@@ -162,20 +161,20 @@ impl Drop for Ground {
     }
 }
 
-/// From the line that says that it is ready.
+/// The addresses in the line that reports readiness.
 fn addresses(line: &str) -> Option<(SocketAddr, String)> {
     let after = |prefix: &str| line.split_once(prefix)?.1.split('"').next();
     let (clients, admin) = (after("broker=\"pulsar://")?, after("admin=\"http://")?);
     Some((clients.parse().ok()?, admin.to_owned()))
 }
 
-/// A call of the admin interface. Its status; 0 when there was no answer.
+/// Calls the admin interface. Returns the status; 0 without an answer.
 pub(crate) fn call(admin: &str, method: &str, path: &str, body: &[u8]) -> u16 {
     let answer = ask(admin, method, path, body).unwrap_or_default();
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
 }
 
-/// What is at this path, as JSON.
+/// Gets JSON from this path.
 pub(crate) fn get(admin: &str, path: &str) -> serde_json::Value {
     let answer = ask(admin, "GET", path, b"").unwrap();
     let body = answer.split_once("\r\n\r\n").map(|(_, body)| body);

@@ -1,4 +1,4 @@
-//! Clients that work through everything, and remember what they were told.
+//! Clients that load the broker through all faults, and record its answers.
 
 use crate::broker::client::Client;
 use bytes::BytesMut;
@@ -14,55 +14,55 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 pub(crate) const TOPIC: &str = "load";
-/// Its messages have keys, and are compacted.
+/// A topic of keyed messages that is compacted.
 pub(crate) const VIEW: &str = "view";
 pub(crate) const KEYS: u64 = 20;
-/// Messages without receipt, of one producer.
+/// The most unconfirmed messages of one producer.
 const IN_FLIGHT: u64 = 20;
 
 pub(crate) type Id = (u64, u64);
 
-/// What clients have been told, since all of it was read and skipped last where nothing else is
-/// said.
+/// The clients' records, since everything was last read and skipped unless stated otherwise.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) receipts: BTreeMap<Id, u64>,
     pub(crate) shown: BTreeMap<Id, u64>,
-    /// The last message that was read and skipped.
+    /// The last message read and skipped.
     pub(crate) skipped: Option<Id>,
-    /// Since the beginning.
+    /// Delivered since the start.
     pub(crate) given: BTreeSet<Id>,
-    /// Asked for, since the beginning.
+    /// Acknowledged since the start.
     pub(crate) acked: BTreeSet<Id>,
-    /// Answered, since the beginning.
+    /// Acknowledgements confirmed since the start.
     pub(crate) confirmed: BTreeSet<Id>,
-    /// The newest value of each key that has a receipt, and the newest that was sent.
+    /// The newest value of each key with a receipt, and the newest value sent.
     pub(crate) values: BTreeMap<u64, u64>,
     pub(crate) last_value: u64,
-    /// Publishes that were refused since the beginning.
+    /// Publishes refused since the start.
     pub(crate) refused: usize,
 }
 
-/// What the clients of a round share.
+/// The shared state of a round's clients.
 #[derive(Clone)]
 pub(crate) struct Round {
     pub(crate) address: SocketAddr,
     pub(crate) number: u64,
     pub(crate) seen: Arc<Mutex<Seen>>,
-    /// Something has happened.
+    /// Notifies of changes.
     pub(crate) news: Arc<Notify>,
-    /// Whoever loses the connection now does not come back.
+    /// Clients do not reconnect any more.
     pub(crate) is_over: Arc<AtomicBool>,
 }
 
 impl Round {
-    /// Does this until the round is over. Topics are unloaded and connections refused meanwhile.
+    /// Repeats `work` until the round is over. Topics are unloaded and connections refused
+    /// meanwhile.
     pub(crate) async fn go_on<W: Future<Output = std::io::Result<()>>>(
         self,
         mut work: impl FnMut(Self) -> W,
     ) {
         while !self.is_over.load(Ordering::SeqCst) {
-            // Whatever ends the connection, another one is made.
+            // Reconnect after any error.
             work(self.clone()).await.ok();
             tokio::task::yield_now().await;
         }
@@ -73,7 +73,7 @@ pub(crate) fn id(data: &MessageIdData) -> Id {
     (data.ledger_id, data.entry_id)
 }
 
-/// A body that nothing else has, whose length depends on its number.
+/// A unique body whose length depends on its number.
 fn body(number: u64) -> Vec<u8> {
     let length = usize::try_from(number.wrapping_mul(0x9E37_79B9) % 12_000).unwrap_or_default();
     let mut body = number.to_le_bytes().to_vec();
@@ -81,7 +81,7 @@ fn body(number: u64) -> Vec<u8> {
     body
 }
 
-/// The number of a body that is whole.
+/// The number of a complete body.
 fn number(bytes: &[u8]) -> Option<u64> {
     let number = u64::from_le_bytes(bytes.first_chunk().copied()?);
     (bytes == body(number)).then_some(number)
@@ -97,7 +97,7 @@ pub(crate) async fn publish(round: Round, producer: u64) -> std::io::Result<()> 
         }
         return Err(refused);
     }
-    // Apart from those of other producers, rounds and connections.
+    // Distinct from the numbers of other producers, rounds and connections.
     let first = fastrand::u64(..u64::MAX / 2);
     for sequence in 0..IN_FLIGHT {
         client.publish(producer, sequence, &body(first + sequence)).await?;
@@ -118,7 +118,7 @@ pub(crate) async fn publish(round: Round, producer: u64) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Publishes values of keys, one at a time, until the connection ends.
+/// Publishes values of keys one at a time until the connection ends.
 pub(crate) async fn publish_values(round: Round) -> std::io::Result<()> {
     let mut client = Client::connect(round.address).await?;
     client.produce(VIEW, 1).await?;
@@ -168,7 +168,7 @@ pub(crate) async fn consume(round: Round) -> std::io::Result<()> {
                     if Some(key) > seen.skipped {
                         seen.shown.insert(key, number);
                     }
-                    // Some stay, for a later round.
+                    // Some stay for a later round.
                     if (key.1 + round.number).is_multiple_of(7) {
                         continue;
                     }
@@ -179,7 +179,7 @@ pub(crate) async fn consume(round: Round) -> std::io::Result<()> {
                 client.ack(1, message.message_id, request_id).await?;
             }
             Command::AckResponse(answer) => {
-                // On a full disk it may be refused.
+                // It may be refused on a full disk.
                 let key = answer.request_id.and_then(|request_id| asked.remove(&request_id));
                 if let (Some(key), None) = (key, answer.error) {
                     round.seen.lock().unwrap().confirmed.insert(key);
@@ -195,7 +195,7 @@ fn closed() -> std::io::Error {
     std::io::ErrorKind::ConnectionAborted.into()
 }
 
-/// So many messages of a subscription.
+/// Reads this many messages of a subscription.
 pub(crate) async fn read(
     address: SocketAddr,
     subscription: &str,

@@ -1,14 +1,14 @@
-//! A queue is moved while its brokers are killed: each comes back on the same folder.
+//! A queue is moved while its brokers are killed: each restarts on the same folder.
 use super::super::dev::Service;
 use super::*;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// After so many ms one of the brokers is killed, each in its turn: in the middle of each step of a
-/// move, as far as they take that long.
+/// The times in ms after which one of the brokers is killed, in turn: within each step of a move,
+/// if the step takes that long.
 const KILLED_AFTER_MS: [u64; 10] = [100, 300, 600, 800, 1_000, 1_200, 1_400, 1_700, 2_000, 2_500];
 
-/// Tasks that are submitted before each of these moves.
+/// Tasks submitted before each of these moves.
 const SUBMITTED_EACH: u64 = 20;
 
 fn start(data: &str, folder: &Path) -> Service {
@@ -34,7 +34,7 @@ async fn end_some(here: &Service, attempts: &Attempts) -> Vec<TaskRef> {
     for number in 0..60 {
         tasks.push(submit(&source, number).await);
     }
-    // The last one has ended at once, and so has whatever does not wait for its second attempt.
+    // The last task has ended at once, and so has every task that needs no second attempt.
     for task in tasks.iter().step_by(10) {
         let _: Text = source.wait(task).await.unwrap();
     }
@@ -64,7 +64,7 @@ fn nothing_is_lost_and_nothing_doubled_when_the_brokers_are_killed_again_and_aga
         interrupted += u32::from(moving.try_wait().unwrap().is_none());
         let data = ["here", "there"][turn % 2];
         services[turn % 2].kill();
-        // It listens elsewhere now, so that the move cannot go on.
+        // It now has another address, so that the move cannot continue.
         services[turn % 2] = start(data, folder);
         moving.kill().unwrap();
         moving.wait().unwrap();

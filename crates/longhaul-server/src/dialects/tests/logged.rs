@@ -1,4 +1,4 @@
-//! The events that are logged while something is done.
+//! Captures the events logged during an action.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,11 +48,11 @@ impl Subscriber for Logged {
     fn exit(&self, _: &Id) {}
 }
 
-/// The events that have a name, each with its fields.
+/// The named events, each with its fields.
 pub(super) fn logged(done: impl FnOnce()) -> Vec<BTreeMap<String, String>> {
     let logged = Logged::default();
-    // With a single subscriber in the process, tracing asks that of whichever test comes to a line
-    // first, which has none: the events were missing in two of seven runs.
+    // With a single subscriber in the process, tracing asks the subscriber of the test that reaches
+    // a log line first, and that test has none: events were missing in two of seven runs.
     let _other = tracing::Dispatch::new(Logged::default());
     tracing::subscriber::with_default(logged.clone(), done);
     let events = std::mem::take(&mut *logged.0.lock().unwrap());

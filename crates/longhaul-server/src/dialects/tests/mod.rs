@@ -1,4 +1,5 @@
-//! Each dialect by its table: one case per numbered line of its document, on an engine in memory.
+//! Each dialect against its table: one case per numbered line of its document, on an in-memory
+//! engine.
 
 mod logged;
 mod one;
@@ -13,10 +14,10 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How a line is proved.
+/// How a line is tested.
 enum Proof {
     Here(fn(&TestGateway)),
-    /// By this, elsewhere, or not at all for this reason.
+    /// Tested elsewhere, by this test, or not at all, for this reason.
     Elsewhere(&'static str),
 }
 
@@ -25,7 +26,7 @@ fn config(dialect: Dialect) -> ServerConfig {
     ServerConfig { dialects: vec![dialect], dialect_queue, ..ServerConfig::default() }
 }
 
-/// Proves all lines, each with a gateway of its own, and names those that fail.
+/// Runs the cases of all lines, each with its own gateway, and lists the failed ones.
 fn prove(dialect: Dialect, lines: &[(&str, Proof)]) {
     let mut failed = Vec::new();
     for (number, proof) in lines {
@@ -57,7 +58,7 @@ fn keyed(path: &str, key: &str, body: impl Into<Body>) -> Request<Body> {
     request
 }
 
-/// A job of document 001 that is enqueued.
+/// Enqueues a job of document 001.
 fn enqueue(bench: &TestGateway, payload: &str) -> String {
     let (status, body) = post(bench, "/enqueue", json!({"payload": payload}));
     assert_eq!(status, 200, "{body}");
@@ -70,7 +71,7 @@ fn poll(bench: &TestGateway, worker: &str) -> Value {
     answer.json()
 }
 
-/// Reports on a job as it was polled; returns status and code.
+/// Reports on a polled job; returns status and code.
 fn report(bench: &TestGateway, verb: &str, worker: &str, job: &Value) -> (u16, String) {
     let body = json!({"worker_id": worker, "job_id": job["id"], "lease_id": job["lease_id"]});
     let answer = bench.post(verb, body);
@@ -83,7 +84,7 @@ fn conflict(code: &str) -> (u16, String) {
     (409, code.to_owned())
 }
 
-/// The job as `/jobs` shows it.
+/// The job from `/jobs`.
 fn shown(bench: &TestGateway, id: &str) -> Value {
     bench.get("/jobs").json()[id].clone()
 }

@@ -137,7 +137,7 @@ fn backoff(bench: &TestGateway) {
     let ceilings = [1, 2, 3, 4, 5, 40].map(|attempt| policy.ceiling(attempt).as_secs());
     assert_eq!(ceilings, [5, 10, 20, 30, 30, 30]);
     assert_eq!((policy.delay(3, 0), policy.delay(3, u32::MAX).as_secs()), (Duration::ZERO, 20));
-    // And that is what a job waits by.
+    // A job waits by that policy.
     let mut delays = Vec::new();
     for number in 0..12 {
         let id = enqueue(bench, &number.to_string());
@@ -174,9 +174,9 @@ fn native(id: &str) -> String {
     super::super::job_id::task_of(id).unwrap().to_string()
 }
 
-/// Lines with other names for the same things were taken for those of the document: whoever looks
-/// for a job by `job_id` did not find its retry, its death and the end of its lease. And of a lease
-/// that outlived its gateway another one logged the end alone, and not what followed.
+/// The log lines must have the field names of the document, so that a search by `job_id` finds a
+/// job's retry, death and lease end. A gateway that ends another's lease must log the events that
+/// follow, too.
 fn events(bench: &TestGateway) {
     let done = || {
         enqueue(bench, "poison");
@@ -242,14 +242,14 @@ fn events(bench: &TestGateway) {
     assert_eq!(found, expected);
 }
 
-/// Reports. A poll that found nothing has waited for as long as a lease lasts, so that one which
-/// was granted beside it may be over.
+/// Reports on a job. A poll that found nothing has waited as long as a lease lasts, so a lease
+/// granted beside it may be over.
 fn settle(bench: &TestGateway, verb: &str, worker: &str, job: &serde_json::Value) {
     let answer = report(bench, verb, worker, job);
     assert!(answer == OK() || answer == conflict("lease_expired"), "{answer:?}");
 }
 
-/// The peer's own failure script: 60 % acks, 20 % fails, 20 % hangs for longer than the lease.
+/// The document's failure script: 60 % acks, 20 % fails, 20 % hangs beyond the lease.
 fn harness(bench: &TestGateway) {
     let ids: BTreeSet<String> = (0..40).map(|number| enqueue(bench, &number.to_string())).collect();
     let mut random = fastrand::Rng::with_seed(39);
@@ -288,7 +288,7 @@ fn harness(bench: &TestGateway) {
     }
 }
 
-/// What is declared there as lost with the process is not lost here.
+/// State that document 001 declares as lost with the process is kept here.
 fn restart(bench: &TestGateway) {
     let (waits, runs) = (enqueue(bench, "waits"), enqueue(bench, "runs"));
     let job = poll(bench, "ann");

@@ -24,7 +24,7 @@ pub(super) fn long_poll(bench: &TestGateway) {
     let before = bench.engine.time_passed();
     assert_eq!(bench.post("/poll", json!({"worker_id": "ann"})).status, 204);
     assert_eq!((bench.engine.time_passed() - before).as_secs(), 30);
-    // A submit wakes it.
+    // A submit ends the wait.
     let before = bench.engine.time_passed();
     let router = bench.router.clone();
     let tasks = TaskTracker::new();
@@ -82,8 +82,7 @@ pub(super) fn ack_twice(bench: &TestGateway) {
     assert_eq!(state(bench, job["id"].as_str().unwrap()), "DONE");
 }
 
-/// It was `lease_expired`. Whoever has failed a job does not own it any more; nobody does until the
-/// next poll.
+/// The reason must not be `lease_expired`: after a fail nobody owns the job until the next poll.
 pub(super) fn fail_twice(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     let job = poll(bench, "ann");
@@ -98,7 +97,7 @@ pub(super) fn fail_twice(bench: &TestGateway) {
     assert_eq!(report(bench, "/ack", "bob", &poll(bench, "bob")), OK());
 }
 
-/// Each of the three reasons, on ack and on fail: nothing comes of it.
+/// Each of the three reasons, on ack and on fail: the report has no effect.
 pub(super) fn stale_reports(bench: &TestGateway) {
     for verb in ["/ack", "/fail"] {
         let id = enqueue(bench, verb);
@@ -146,8 +145,8 @@ pub(super) fn lease_on_poll(bench: &TestGateway) {
     assert_eq!(shown(bench, &id)["lease_owner"], json!("ann"));
 }
 
-/// Within a second of its end it is available again, without a delay.
-/// Several jobs: the backoff of a single one may happen to be short.
+/// An expired job is available again within a second, without a delay. Several jobs are used, since
+/// the backoff of one may be short by chance.
 pub(super) fn expiry(bench: &TestGateway) {
     let ids: BTreeSet<_> = (0..8).map(|number| enqueue(bench, &number.to_string())).collect();
     for _ in &ids {
@@ -169,7 +168,7 @@ pub(super) fn expiry(bench: &TestGateway) {
     assert!(passed < Duration::from_secs(2), "{passed:?}");
 }
 
-/// Unlike there: a job that only loses its workers must end, too.
+/// Unlike in document 001: a job that only loses its workers must end, too.
 pub(super) fn expiry_counts(bench: &TestGateway) {
     let id = enqueue(bench, "poison");
     for expired in 0..3 {
@@ -203,7 +202,8 @@ pub(super) fn growing_ids(bench: &TestGateway) {
     }
 }
 
-/// Whoever stalls past the end of its lease is fenced; the job is run once more, and that counts.
+/// A worker that stalls past the end of its lease is fenced; the job runs once more, and that
+/// counts.
 pub(super) fn zombie(bench: &TestGateway) {
     let id = enqueue(bench, "work");
     let stalled = poll(bench, "ann");

@@ -11,7 +11,7 @@ pub(super) fn enqueues(bench: &TestGateway) {
     assert_eq!((status, body.as_object().unwrap().len()), (200, 1));
     assert!(Uuid::parse_str(body["job_id"].as_str().unwrap()).is_ok(), "{body}");
     assert_ne!(enqueue(bench, "work"), body["job_id"].as_str().unwrap());
-    // As the peer's scripts may send it: curl says that it is a form.
+    // Scripts may send it like this: curl declares a form by default.
     let mut form = request("/enqueue", &json!({"payload": "work", "unknown": 1}));
     let kind = "application/x-www-form-urlencoded".parse().unwrap();
     form.headers_mut().insert("content-type", kind);
@@ -60,7 +60,7 @@ pub(super) fn same_key(bench: &TestGateway) {
     let jobs = bench.get("/jobs").json();
     let shown = jobs.as_object().unwrap();
     assert_eq!((shown.len(), &shown[&first]["payload"]), (1, &json!("work")));
-    // Also behind another gateway: the key is bound in the log.
+    // Another gateway knows the key, too: it is bound in the log.
     let other = bench.beside(super::config(crate::config::Dialect::Document001));
     let again = other.send(keyed("/enqueue", "key-1", json!({"payload": "work"}).to_string()));
     assert_eq!(again.text("job_id"), first);

@@ -89,7 +89,7 @@ fn submits(bench: &TestGateway) {
     assert_eq!(bench.get("/tasks/x").status, 404);
 }
 
-/// A gateway that cannot help names one that was alive a moment ago.
+/// A gateway that cannot serve a request names another live one.
 fn hint(bench: &TestGateway) {
     let named = |url: &str| {
         let mut config = config(Dialect::Document002);
@@ -99,7 +99,7 @@ fn hint(bench: &TestGateway) {
     };
     let (one, other) = (named("http://one:7070"), named("http://other:7070"));
     assert_eq!(post(&other, "/tasks/lease", json!({"worker_id": "w"})).0, 204);
-    // This one is at its limit, and cannot lease tasks of the queue.
+    // This gateway is at its limit, and cannot lease tasks of the queue.
     assert_eq!(one.post("/v1/queues/else/leases", json!({"worker": "w"})).status, 204);
     one.engine.run(one.service.look_around());
     let refused = one.post("/tasks/lease", json!({"worker_id": "w"}));
@@ -143,14 +143,14 @@ fn holder_alone(bench: &TestGateway) {
         let stale = json!({"worker_id": "w1", "lease_id": 0});
         assert_eq!(post(bench, &path, stale).1["code"], "stale_lease_id");
     }
-    // Without the number of the lease the holder is who says so.
+    // Without the lease's number, the worker's name decides.
     let path = format!("/tasks/{}/ack", task["id"].as_str().unwrap());
     assert_eq!(post(bench, &path, json!({"worker_id": "w1", "result": {"n": 1}})).0, 200);
     assert_eq!(post(bench, &path, json!({"worker_id": "w1"})).0, 200, "told once more");
     assert_eq!(report(bench, "nack", "w1", &task).0, 409);
 }
 
-/// What the log has of a task, in its order: what happened, in which lease, and by whom.
+/// The log of a task, in order: the event, its lease and its worker.
 fn log_of(bench: &TestGateway, id: &str) -> Vec<String> {
     let history = bench.get(&format!("/v1/queues/jobs/tasks/{id}/history")).json();
     assert_eq!(history["is_whole"], json!(true), "{history}");
@@ -163,10 +163,10 @@ fn log_of(bench: &TestGateway, id: &str) -> Vec<String> {
     history["entries"].as_array().unwrap().iter().map(line).collect()
 }
 
-/// The state is a fold of the log, and another gateway comes to the same one. A number of entries
-/// says little: a command may be missing, or stored twice, and the state still be right. ENQUEUE
-/// is the message on the task topic, NACK `failed`, ACK `completed`, and DEAD_LETTER `ended
-/// failed` with a dead letter.
+/// The state is a fold of the log, and every gateway computes the same. The number of entries alone
+/// proves little: a command could be missing, or stored twice, with the state still right. ENQUEUE
+/// is the message on the task topic, NACK `failed`, ACK `completed`, and DEAD_LETTER `ended failed`
+/// with a dead letter.
 fn history(bench: &TestGateway) {
     let other = bench.beside(config(Dialect::Document002));
     let id = submit(bench, json!({"payload": "work"}));
@@ -211,7 +211,7 @@ fn states(bench: &TestGateway) {
     assert_eq!(state(bench, &other), "COMPLETED");
 }
 
-/// The backoff of a first attempt is too short to be told from none; that of later ones is not.
+/// The backoff of a first attempt is too short to measure; that of later ones is not.
 fn expiry(bench: &TestGateway) {
     let id = submit(bench, json!({"payload": "work", "max_retries": 9}));
     let stalled = lease(bench, "w1");
@@ -302,9 +302,9 @@ fn keys(bench: &TestGateway) {
     );
 }
 
-/// The queue has three levels, so the sign of a number decides. Two numbers of one sign could be
-/// taken for two priorities: their tasks go in the order of their submission, and the answer shows
-/// the level. One task of each sign would not tell the sign from a limit such as 5.
+/// The queue has three levels, so only the sign of a priority counts. Numbers of one sign share a
+/// level and go in the order of submission; the answer shows the level. A single task per sign
+/// could not tell the sign from a threshold such as 5.
 fn priority(bench: &TestGateway) {
     assert_eq!(post(bench, "/tasks/lease", json!({"worker_id": "w1"})).0, 204);
     let numbers = [-1, i64::MIN, 0, 1, 9, -5, 0, i64::MAX, 2];

@@ -1,4 +1,4 @@
-//! Tasks are ended, dead letters replayed, queues and schedules changed.
+//! Ending tasks, replaying dead letters, changing queues and schedules.
 
 use crate::config::ServerConfig;
 use crate::core::QueueName;
@@ -8,7 +8,7 @@ use longhaul::{TaskContext, TaskError, Text, processor_fn};
 use serde_json::json;
 use std::time::Duration;
 
-/// A worker that fails each task for good, but for those that say `wait`.
+/// A worker that fails each task for good, except those named `wait`.
 fn refuse(bench: &TestGateway) -> longhaul::WorkerHandle {
     let refuse = processor_fn(async |text: Text, context: TaskContext| {
         if text.0 == "wait" {
@@ -108,8 +108,8 @@ fn dead_letters_are_listed_replayed_and_purged() {
     assert_eq!((gone.status.as_u16(), gone.code()), (404, "task_not_found".to_owned()));
 }
 
-/// A dead letter whose dedupe key another task has taken since must not become a second task of the
-/// key. Whoever asks is told which task that is; once the key is free the letter is restarted.
+/// A dead letter whose dedupe key was taken since must not become a second task of the key. The
+/// answer names the holder; once the key is free the letter is restarted.
 #[test]
 fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
     let bench = TestGateway::new();
@@ -144,13 +144,13 @@ fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
     drop(worker);
     let restarted = replay();
     assert_eq!(restarted[0]["outcome"], "RESTARTED", "{restarted}");
-    // It has all its attempts before it.
+    // The new task has all its attempts.
     let lease = bench.post("/v1/queues/tasks/leases", json!({"worker": "ann", "wait": "30s"}));
     let lease = lease.json()["leases"][0].clone();
     assert_eq!((&lease["task"], &lease["attempt"]), (&restarted[0]["other"], &json!(1)));
 }
 
-/// A body that was forgotten, or a filter that came out empty, purged everything.
+/// A missing body or an empty filter must not purge everything.
 #[test]
 fn all_are_meant_where_that_is_said() {
     let bench = TestGateway::new();
@@ -227,8 +227,8 @@ fn a_queue_is_changed_paused_and_purged() {
     }
 }
 
-/// A gateway that makes a queue with `defaults` writes these settings, once: whoever has changed
-/// them since must not lose that when the same request comes again.
+/// Creating a queue with `defaults` writes these settings once: a repeated request must not undo
+/// later changes.
 #[test]
 fn settings_of_a_new_queue_are_written_once() {
     let bench = TestGateway::new();
@@ -259,7 +259,7 @@ fn settings_of_a_new_queue_are_written_once() {
     assert!(long.text("detail").contains("description: has at most 1024"), "{long:?}");
 }
 
-/// Counters of the whole life were nowhere but in the stores of metrics.
+/// The counts cover the whole life of the queue, not only what metrics stores kept.
 #[test]
 fn what_has_ever_ended_is_counted_by_every_gateway_when_nothing_shows_it_any_more() {
     let bench = TestGateway::new();
@@ -277,7 +277,7 @@ fn what_has_ever_ended_is_counted_by_every_gateway_when_nothing_shows_it_any_mor
     let ever = json!({"completed": 2, "failed": 1, "cancelled": 0, "expired": 0});
     let told = bench.get(counts).json();
     assert_eq!((&told["total"], &told["ever_ended"]), (&json!(3), &ever));
-    // The ledger of an engine keeps the keys of ended tasks for a day.
+    // The ledger of a test engine keeps the keys of ended tasks for a day.
     bench.engine.advance(Duration::from_secs(72 * 3600));
     for gateway in [&bench, &bench.beside(ServerConfig::default())] {
         let told = gateway.get(counts).json();

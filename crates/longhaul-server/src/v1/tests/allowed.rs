@@ -1,4 +1,4 @@
-//! Who may use which route: every route, with every scope, and without.
+//! Access to every route with every scope, and without a token.
 
 use crate::auth::TokenScope;
 use crate::config::{Dialect, ServerConfig};
@@ -16,7 +16,7 @@ fn hex(token: &str) -> String {
     text
 }
 
-/// A gateway with a token for each scope, named as the scope, and some others.
+/// A gateway with one token per scope, named like the scope, and some others.
 fn bench() -> (TestGateway, tempfile::NamedTempFile) {
     let mut entries: Vec<String> = TokenScope::ALL
         .iter()
@@ -45,7 +45,7 @@ fn bench() -> (TestGateway, tempfile::NamedTempFile) {
     (TestGateway::with(config), file)
 }
 
-/// Where a route lies when its parameters are filled in.
+/// The path of a route with its parameters filled in.
 fn filled(path: &str) -> String {
     path.replace("{queue}", "tasks")
         .replace("{task}", "1:2:-1")
@@ -58,7 +58,7 @@ fn status(bench: &TestGateway, method: &str, path: &str, token: Option<&str>) ->
     if let Some(token) = token {
         request.headers_mut().insert("authorization", token.parse().unwrap());
     }
-    // Streams are looked at by their heads alone.
+    // For streams only the head is checked.
     if path.ends_with("/events") {
         use tower::ServiceExt;
         let response = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
@@ -119,7 +119,7 @@ fn a_token_that_is_bound_to_queues_sees_no_others() {
     assert_eq!(by_bound("/v1/queues/other/tasks").0, 200);
 }
 
-/// Whoever acts is named in the log of actions by the name of his token.
+/// The log of actions names the token of the caller.
 #[test]
 fn actions_are_logged_under_the_name_of_the_token() {
     let (bench, _file) = bench();
@@ -136,7 +136,7 @@ fn actions_are_logged_under_the_name_of_the_token() {
     assert_eq!(log["actions"][0]["operator"], serde_json::json!("admin"), "{log}");
 }
 
-/// Who may only read, or only works, drains nobody.
+/// A read or work token cannot drain a worker.
 #[test]
 fn a_worker_is_drained_by_who_may_administer_alone() {
     let (bench, _file) = bench();

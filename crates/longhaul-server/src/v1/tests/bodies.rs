@@ -1,10 +1,10 @@
-//! What routes say of bodies that are JSON, and not what they take; and that a body may be left out
-//! where the document says so.
+//! Answers to JSON bodies that a route does not accept, and bodies that the document marks as
+//! optional.
 
 use crate::testing::TestGateway;
 use serde_json::{Value, json};
 
-/// The routes of the document that take JSON: method, path, and whether the body must be there.
+/// The routes of the document that take JSON: method, path, and whether the body is required.
 fn routes() -> Vec<(String, String, bool)> {
     let document: Value = serde_json::from_str(crate::route::document()).unwrap();
     let mut routes = Vec::new();
@@ -31,7 +31,7 @@ fn send(bench: &TestGateway, (method, path): (&str, &str), body: &str) -> (u16, 
     (answer.status.as_u16(), answer.code(), answer.text("detail"))
 }
 
-/// Of `null` it was said that a `struct NewTaskBody` was expected.
+/// Answers to a non-object name JSON kinds, not Rust types.
 #[test]
 fn what_is_no_object_is_told_in_the_words_of_json() {
     let bench = TestGateway::new();
@@ -52,7 +52,7 @@ fn what_is_no_object_is_told_in_the_words_of_json() {
     }
 }
 
-/// Nobody outside knows what our types are called.
+/// Rust type names mean nothing to callers.
 #[test]
 fn what_is_wrong_within_an_object_is_told_in_the_words_of_json() {
     let bench = TestGateway::new();
@@ -74,7 +74,7 @@ fn what_is_wrong_within_an_object_is_told_in_the_words_of_json() {
     assert!(told.contains("expected an object"), "{told}");
 }
 
-/// A generated client had to send one.
+/// A generated client need not send an optional body.
 #[test]
 fn a_body_may_be_left_out_where_the_document_says_so_and_nowhere_else() {
     let bench = TestGateway::new();

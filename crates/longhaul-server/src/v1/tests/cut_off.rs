@@ -1,5 +1,5 @@
-//! A gateway that has lost its broker says so, soon, and is itself again when the broker is back.
-//! What tells it so is told here by the test.
+//! A gateway reports the loss of its broker soon, and recovers when the broker is back. The test
+//! sets the connection state.
 
 use super::streaming::read_until;
 use crate::config::ServerConfig;
@@ -15,7 +15,7 @@ use serde_json::json;
 use std::time::Duration;
 use tower::ServiceExt;
 
-/// One whose requests wait for nothing.
+/// A gateway whose requests do not wait for the broker.
 fn bench() -> TestGateway {
     TestGateway::with(ServerConfig { broker_grace: Duration::ZERO, ..ServerConfig::default() })
 }
@@ -28,7 +28,7 @@ fn told(answer: &TestResponse) -> (u16, String) {
     (answer.status.as_u16(), answer.code())
 }
 
-/// From the list of routes, so that a new one is in it by itself.
+/// Generated from the list of routes, so new routes are included.
 #[test]
 fn every_route_that_needs_the_broker_says_that_it_is_away() {
     let bench = bench();
@@ -38,7 +38,7 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
             let path = route.info.path.replace("{queue}", "tasks").replace("{task}", "1:2:-1");
             let path = path.replace("{name}", "nightly").replace("{lease}", "1:2:-1~1~0");
             let request = TestGateway::request(route.info.method.word(), &path, "");
-            // Streams are looked at by their heads alone.
+            // For streams only the head is checked.
             if path.ends_with("/events") {
                 let head = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
                 return (path, head.status().as_u16(), String::new(), head.headers().clone());
@@ -50,7 +50,7 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
     };
     lose(&bench);
     for (path, status, code, headers) in statuses() {
-        // There is no recorder of metrics here.
+        // This test has no recorder of metrics.
         if status != 503 || code == "no_metrics" {
             served.push((path, status));
             continue;
@@ -70,7 +70,7 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
     }
 }
 
-/// Everybody may ask whether it is ready, also where callers are told apart.
+/// Readiness is open to everybody, even with tokens.
 #[test]
 fn readiness_does_not_say_where_the_broker_is() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -84,8 +84,7 @@ fn readiness_does_not_say_where_the_broker_is() {
     assert!(detail.contains("log says why") && !detail.contains("b:6650"), "{detail}");
 }
 
-/// A broker that refuses the gateway says so to each request, and no other gateway is asked to wait
-/// for that.
+/// A broker that refuses the gateway refuses each request itself, so requests need not wait.
 #[test]
 fn a_gateway_that_is_kept_out_is_not_ready() {
     let bench = bench();
@@ -103,7 +102,7 @@ fn requests_under_way_are_answered_when_the_broker_is_lost() {
             Body::from(r#"{"worker":"w","wait":"30s"}"#),
             "broker_unreachable",
         ),
-        // Its body never comes; another one may have been stored.
+        // Its body never arrives; another one may have been stored.
         ("/v1/queues/tasks/tasks", endless(), "outcome_unknown"),
     ] {
         let bench = bench();
@@ -128,8 +127,8 @@ fn endless() -> Body {
     Body::from_stream(start.chain(futures::stream::pending()))
 }
 
-/// Its connection stays, for what browsers read streams by gives up at an error; what comes
-/// afterwards goes on behind what came before.
+/// The connection stays open, since a browser's event source gives up on an error; later events
+/// continue behind the earlier ones.
 #[test]
 fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
     let bench = bench();
@@ -148,7 +147,7 @@ fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
     assert!(!lost.contains("id:"), "{lost}");
     bench.shell.reach.note(ConnectionState::Connected);
     bench.engine.run(read_until(&mut stream, "event: broker-back\ndata: {}"));
-    // One that keeps the gateway out is not back.
+    // A broker that refuses the gateway is not back.
     bench.shell.reach.note(away(TransportErrorKind::Unauthorized));
     let refused = bench.engine.run(read_until(&mut stream, "event: broker-lost"));
     assert!(!refused.contains("broker-back") && refused.contains("pulsar://b:6650"), "{refused}");

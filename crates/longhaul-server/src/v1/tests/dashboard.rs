@@ -1,5 +1,5 @@
-//! The dashboard before the real routes: each page is made of what they answer, its forms do what
-//! they say, and other sites get nothing done by it.
+//! The dashboard on the real routes: pages show their answers, forms work, and other sites cannot
+//! submit them.
 
 use crate::config::{Dashboard, ServerConfig};
 use crate::testing::{TestGateway, TestResponse};
@@ -25,7 +25,7 @@ fn with(dashboard: Dashboard) -> TestGateway {
     TestGateway::with(ServerConfig { dashboard, ..ServerConfig::default() })
 }
 
-/// A gateway with a task that failed for good, and one that runs.
+/// A gateway with one task that failed for good, and one that runs.
 fn worked() -> (TestGateway, String, String) {
     let bench = TestGateway::new();
     let queue = format!("/v1/queues/{QUEUE}");
@@ -46,8 +46,7 @@ fn worked() -> (TestGateway, String, String) {
     (bench, ids.remove(0), running)
 }
 
-/// The timeline showed who held a task, and not that nothing was heard of the holder for the better
-/// part of it.
+/// The timeline shows the silences of the holder.
 #[test]
 fn the_timeline_shows_when_nothing_was_heard_of_the_holder() {
     let (bench, _, running) = worked();
@@ -62,7 +61,7 @@ fn the_timeline_shows_when_nothing_was_heard_of_the_holder() {
     assert!(page.contains("no heartbeat for 1 min"), "{page}");
 }
 
-/// What a page is made of and what the routes answer are two records of the same: here they meet.
+/// Pages and routes define the same fields twice; this test compares them.
 #[test]
 fn every_page_is_made_of_what_the_routes_answer() {
     let (bench, failed, running) = worked();
@@ -134,8 +133,7 @@ fn a_form_does_what_it_says() {
     assert_eq!(left["dead_letters"], json!([]), "{left}");
 }
 
-/// The form of another site is sent with the address of this one; where there are no tokens no
-/// cookie keeps it out.
+/// A form of another site is posted to this address; without tokens, no cookie protects against it.
 #[test]
 fn forms_of_other_sites_do_nothing() {
     let (bench, _, running) = worked();
@@ -179,8 +177,7 @@ fn it_shows_only_or_is_not_there() {
     assert_eq!(off.send(form(&pause, "reason=")).status, 404);
 }
 
-/// A page goes through the checks of the routes that it is made of: what is hidden there is hidden
-/// here.
+/// Pages go through the checks of the routes that they call: hidden data is hidden here, too.
 #[test]
 fn what_is_hidden_is_hidden_on_pages() {
     let bench = TestGateway::with(ServerConfig { hide_payloads: true, ..ServerConfig::default() });
@@ -193,7 +190,7 @@ fn what_is_hidden_is_hidden_on_pages() {
     assert_eq!(saved.status, 403, "{}", text(&saved));
 }
 
-/// People saw that a task was ready, and had to find out by themselves why it did not run.
+/// The page tells why a ready task does not run.
 #[test]
 fn the_gateway_and_the_page_of_a_task_say_why_it_does_not_run() {
     let bench = TestGateway::new();

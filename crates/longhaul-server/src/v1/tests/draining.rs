@@ -1,11 +1,11 @@
-//! Workers are drained by their names.
+//! Draining workers by name.
 
 use crate::testing::TestGateway;
 use longhaul::{TaskContext, TaskError, Text, WorkerHandle, processor_fn};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A worker of this name that needs a minute for a task.
+/// A worker of this name that needs a minute per task.
 fn worker(bench: &TestGateway, name: &str) -> WorkerHandle {
     let slow = processor_fn(async |text: Text, _: TaskContext| {
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -25,7 +25,7 @@ fn path(name: &str) -> String {
 #[test]
 fn a_worker_finishes_what_it_runs_and_leaves_and_the_reason_is_logged() {
     let bench = TestGateway::new();
-    // Names may hold what stands for something else in a path.
+    // Names may contain characters with a meaning in paths.
     let first = worker(&bench, "pod:1/a");
     let id = bench.submit("tasks", "a");
     bench.engine.advance(Duration::from_secs(5));
@@ -51,7 +51,7 @@ fn a_worker_finishes_what_it_runs_and_leaves_and_the_reason_is_logged() {
         ["drain", "pod:1/a", "its machine goes"]
     );
     assert_eq!(actions[0].get("task"), None);
-    // It has left by now.
+    // The worker has left by now.
     let left = bench.post(&path("pod:1%2Fa"), json!({}));
     assert_eq!((left.status.as_u16(), left.code()), (404, "worker_not_found".to_owned()));
     assert!(left.text("detail").ends_with("those that do are pod:2"), "{left:?}");
@@ -65,7 +65,7 @@ fn what_cannot_be_drained_by_its_name_is_refused_with_what_to_do() {
     assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "worker_not_found".to_owned()));
     let long = bench.post(&path("nobody"), json!({"reason": "x".repeat(1_001)}));
     assert_eq!(long.status, 422);
-    // The gateway itself works on the queue as soon as somebody asks it for a lease.
+    // The gateway itself is a worker of the queue after the first request for a lease.
     let id = bench.submit("tasks", "a");
     let leased = bench.post("/v1/queues/tasks/leases", json!({"worker": "ann", "wait": "10s"}));
     assert_eq!(leased.status, 200, "{leased:?}");

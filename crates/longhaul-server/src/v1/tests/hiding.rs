@@ -1,5 +1,4 @@
-//! What a gateway that hides payloads shows, by every route that looks at something, dialects
-//! included.
+//! A gateway that hides payloads, through every route that reads, dialects included.
 
 use crate::auth::TokenScope;
 use crate::config::{Dialect, ServerConfig};
@@ -55,8 +54,8 @@ fn shows(text: &str) -> bool {
 }
 
 impl Hiding {
-    /// A queue with a task that has completed, one that has failed for good, and one that runs,
-    /// with a checkpoint.
+    /// A queue with a completed task, one that failed for good, and one that runs, with a
+    /// checkpoint.
     fn new(hide_payloads: bool, has_tokens: bool) -> Self {
         let tokens = has_tokens.then(token_file);
         let config = ServerConfig {
@@ -82,7 +81,7 @@ impl Hiding {
         self.bench.send(request(method, path, scope, body))
     }
 
-    /// A task that a worker has leased, whom its payload is shown, and has reported on.
+    /// A task that a worker has leased, with its payload, and reported on.
     fn worked(&self, report: &Value) -> String {
         let queue = format!("/v1/queues/{QUEUE}");
         let task = json!({"payload": PAYLOAD});
@@ -97,7 +96,7 @@ impl Hiding {
         id
     }
 
-    /// All answers to routes that look at something, with its payload or result or without.
+    /// The answers of all routes that read, with or without payloads and results.
     fn looks(&self, scope: TokenScope) -> Vec<(String, String)> {
         let mut answers = Vec::new();
         for route in route::all().into_iter().chain(dialects::routes(&self.config)) {
@@ -120,7 +119,7 @@ impl Hiding {
         answers
     }
 
-    /// The events up to now.
+    /// The events so far.
     fn events(&self, path: &str, scope: TokenScope) -> String {
         use http_body_util::BodyExt;
         use tower::ServiceExt;
@@ -144,7 +143,7 @@ impl Hiding {
     }
 }
 
-/// The routes that show payloads and results where they are not hidden.
+/// The routes that show payloads and results if they are not hidden.
 fn that_show() -> BTreeSet<String> {
     let task = "/v1/queues/{queue}/tasks/{task}";
     let mut routes = BTreeSet::from(["/jobs", "/dead", "/tasks/{task}"].map(str::to_owned));
@@ -173,7 +172,7 @@ fn whoever_may_not_see_something_is_told_so() {
         assert_eq!((refused.status.as_u16(), refused.code()), (403, "payload_hidden".to_owned()));
         assert!(refused.text("detail").contains("`admin`"), "{refused:?}");
     }
-    // How a task stands is no secret.
+    // The state of a task is not hidden.
     assert_eq!(get(&format!("{queue}/tasks/{dead}/result")).code(), "task_failed");
     assert_eq!(get(&format!("{queue}/tasks/900:7:-1/payload")).status, 404);
     let waited = get(&format!("{queue}/tasks/{done}/wait")).json();
@@ -192,13 +191,13 @@ fn whoever_may_not_see_something_is_told_so() {
     assert_eq!(jobs.filter(|it| it["payload"] == "" && it["hidden"] == json!(true)).count(), 3);
     let task = get(&format!("/tasks/{done}")).json();
     assert_eq!((&task["payload"], &task["hidden"]), (&Value::Null, &json!(true)));
-    // For whom nothing is hidden there is no such field.
+    // The field is absent for callers from whom nothing is hidden.
     let seen = hiding.ask("GET", &format!("/tasks/{done}"), TokenScope::Admin, &Value::Null).json();
     assert_eq!((&seen["payload"], seen.get("hidden")), (&json!(PAYLOAD), None));
 }
 
-/// A submitter or worker is not shown what somebody else has submitted under the same key, or what
-/// a lease does not give him any more.
+/// A submitter does not see the payload that another caller submitted under the same key, and a
+/// worker does not see payloads after its lease.
 #[test]
 fn workers_are_shown_the_payloads_of_their_leases_alone() {
     let hiding = Hiding::new(true, true);

@@ -1,4 +1,4 @@
-//! Leases by the native API.
+//! Leases through the native API.
 
 use crate::config::ServerConfig;
 use crate::testing::{TestGateway, TestResponse};
@@ -15,7 +15,7 @@ fn ask(bench: &TestGateway, worker: &str) -> TestResponse {
     bench.post(LEASES, json!({"worker": worker, "wait": "30s"}))
 }
 
-/// The lease that is granted to this worker.
+/// The lease granted to this worker.
 fn lease(bench: &TestGateway, worker: &str) -> Value {
     let answer = ask(bench, worker);
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -135,9 +135,9 @@ fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
     assert_eq!(report(&bench, &second, succeeded()).status, 200);
 }
 
-/// A worker that asks again and again got the task as soon as its holder was given up, as long as
-/// nothing measured the pause: a lapse is a failed attempt, and the next one waits for the backoff.
-/// The gateway that granted the lease ends it by other code than one that takes over from it.
+/// A lapsed lease is a failed attempt, and the next one waits for the backoff, even for a worker
+/// that polls constantly. The gateway that granted the lease ends it by other code than a gateway
+/// that takes over.
 #[test]
 fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
     for granted_by_another in [false, true] {
@@ -179,8 +179,8 @@ fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing(
     assert!(shown.to_string().contains("opened nothing"), "{shown}");
 }
 
-/// Within a second or so of its deadline, with nobody asking for tasks: `look_after_leases` has
-/// opened the queue.
+/// It ends within about a second of its deadline, without requests for tasks: `look_after_leases`
+/// has opened the queue.
 #[test]
 fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     let mut config = ServerConfig::default();
@@ -198,7 +198,7 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     drop(one);
     other.engine.advance(Duration::from_secs(33));
     let history = other.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
-    // It is there at once: the queue is that of a dialect.
+    // The answer is immediate: a dialect uses the queue.
     assert_eq!(
         (&history["attempts"], &history["status"]),
         (&json!(1), &json!("ready")),
@@ -206,7 +206,7 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     );
 }
 
-/// The gateway that had granted a lease was said to work on its task.
+/// Lists must name the holder of a lease, not the gateway that granted it.
 #[test]
 fn lists_name_who_holds_a_lease() {
     let bench = TestGateway::new();
@@ -231,8 +231,8 @@ fn a_holder_hears_of_a_cancellation() {
     assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "task_ended"));
 }
 
-/// A holder that was replaced must learn that from its own entry of a batch, and not that its lease
-/// is over: the successor goes on.
+/// In a batch, a replaced holder must get its own outcome, rather than that the lease is over: its
+/// successor continues.
 #[test]
 fn a_batch_of_reports_has_an_outcome_for_each() {
     let bench = TestGateway::new();
@@ -318,7 +318,7 @@ fn another_owner_is_told_that_it_is_not_the_one() {
     assert_eq!(is(&report(&bench, &lease, succeeded())), told(404, "task_not_found"));
 }
 
-/// The types that are asked for, and nothing else; and whoever names none gets what is left.
+/// A worker leases only the types that it asks for; without types it gets the rest.
 #[test]
 fn tasks_are_leased_by_their_types() {
     let bench = TestGateway::new();
@@ -349,7 +349,7 @@ fn tasks_are_leased_by_their_types() {
     assert_eq!(ask(&["mail", "resize"]), None);
 }
 
-/// What cannot be used is refused with its reason, and the lease goes on.
+/// An invalid report is refused with a reason, and the lease continues.
 #[test]
 fn what_cannot_be_used_changes_nothing() {
     let bench = TestGateway::new();
@@ -429,7 +429,7 @@ fn a_gateway_leases_as_many_queues_as_it_may() {
     assert!(refused.headers.contains_key("retry-after"));
 }
 
-/// A task of a high priority is leased before others.
+/// A task of high priority is leased first.
 #[test]
 fn priorities_are_leased_in_their_order() {
     let bench = TestGateway::new();
@@ -448,8 +448,8 @@ fn priorities_are_leased_in_their_order() {
     assert_eq!(order, ["high", "normal", "low"]);
 }
 
-/// The workers of a queue had another heartbeat than the gateway's default: the gateway was refused
-/// by the ledger, and leased nothing, for ever.
+/// The gateway must adopt the heartbeat interval on the queue's ledger: with its own default, the
+/// ledger would refuse it for ever.
 #[test]
 fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
     let bench = TestGateway::new();
@@ -463,9 +463,8 @@ fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
 }
 
-/// A gateway looks after each queue, also after one for which nobody has asked it yet. It wrote its
-/// own settings to an empty ledger then, and the queue's first worker, which had others, was
-/// refused.
+/// A gateway looks after every queue, even without requests. It must not write its settings to an
+/// empty ledger, which would refuse a first worker with other settings.
 #[test]
 fn a_gateway_that_leases_nothing_leaves_the_settings_to_workers() {
     let bench = TestGateway::new();

@@ -1,4 +1,4 @@
-//! What the gateway logs: the events and fields of document 001, and no secrets.
+//! The gateway's log: the events and fields of document 001, and no secrets.
 
 use crate::config::ServerConfig;
 use crate::testing::TestGateway;
@@ -20,7 +20,7 @@ impl Write for Log {
     }
 }
 
-/// What `printf %s canary-token | sha256sum` prints.
+/// The output of `printf %s canary-token | sha256sum`.
 fn hash() -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, b"canary-token");
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -37,8 +37,8 @@ fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() 
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_ansi(false);
     let subscriber = subscriber.with_writer(move || writer.clone()).finish();
-    // With a single subscriber in the process, tracing asks that of whichever test comes to a line
-    // first, which has none.
+    // With a single subscriber in the process, tracing asks the subscriber of the test that reaches
+    // a log line first, and that test has none.
     let _other = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     tracing::subscriber::with_default(subscriber, || {
         let bench = TestGateway::with(ServerConfig { token_file, ..ServerConfig::default() });

@@ -1,4 +1,4 @@
-//! The native API on an engine in memory.
+//! The native API on an in-memory engine.
 
 mod acting;
 mod allowed;

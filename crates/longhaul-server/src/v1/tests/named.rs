@@ -1,4 +1,4 @@
-//! The name of whoever has held a lease, as every gateway shows it.
+//! The name of a lease's holder, as every gateway shows it.
 
 use crate::config::ServerConfig;
 use crate::testing::TestGateway;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const QUEUE: &str = "/v1/queues/tasks";
 
-/// Who is shown by the task, by a list, and by the events from the beginning.
+/// The worker of a task, by the task's route and by a list.
 fn named(bench: &TestGateway, id: &str) -> [Value; 2] {
     let task = bench.get(&format!("{QUEUE}/tasks/{id}")).json();
     let list = bench.get(&format!("{QUEUE}/tasks")).json();
@@ -15,7 +15,7 @@ fn named(bench: &TestGateway, id: &str) -> [Value; 2] {
     [task["worker"].clone(), listed["worker"].clone()]
 }
 
-/// While a lease ran its worker was shown, and when it was over the gateway.
+/// After the end of a lease its holder is still shown, rather than the gateway.
 #[test]
 fn every_gateway_shows_who_has_held_a_lease_when_it_is_over() {
     let bob = json!({"name": "bob"});
@@ -42,7 +42,7 @@ fn every_gateway_shows_who_has_held_a_lease_when_it_is_over() {
         let expected = if is("leased") { &entry["leased_to"] } else { &entry["worker"]["name"] };
         assert_eq!(expected, &json!("bob"), "{entry}");
     }
-    // A gateway that was not there, when the others are gone.
+    // A gateway started later shows it, too, after the others are gone.
     let later = one.beside(ServerConfig::default());
     drop((one, other));
     assert_eq!(named(&later, &id), [bob.clone(), bob]);

@@ -1,4 +1,4 @@
-//! Server-sent events, and long polls that the end of the gateway ends.
+//! Server-sent events and long polls, and their end when the gateway ends.
 
 use crate::testing::TestGateway;
 use axum::body::Body;
@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use longhaul::{TaskContext, Text, processor_fn};
 use tower::ServiceExt;
 
-/// Reads events until one holds this text, and returns all that was read.
+/// Reads events until the text appears, and returns all that was read.
 pub(super) async fn read_until(body: &mut Body, text: &str) -> String {
     let mut read = String::new();
     while !read.contains(text) {
@@ -54,7 +54,7 @@ fn events_go_on_behind_the_last_one_that_was_seen() {
     assert!(!events.contains(&format!(r#""id":"{first}""#)), "it was seen before: {events}");
 }
 
-/// Events said `running` of a task that waited for its next attempt.
+/// A task that waits for its next attempt must not be reported as `running`.
 #[test]
 fn events_say_when_a_task_waits_for_its_next_attempt() {
     let bench = TestGateway::new();
@@ -66,7 +66,7 @@ fn events_say_when_a_task_waits_for_its_next_attempt() {
     bench.engine.run(read_until(&mut stream, r#""status":"retrying""#));
 }
 
-/// A client that is cut off before its first event has the id of `caught-up` alone.
+/// A client that is cut off before its first event has only the id of `caught-up`.
 #[test]
 fn what_comes_before_the_first_event_is_not_missed() {
     let bench = TestGateway::new();

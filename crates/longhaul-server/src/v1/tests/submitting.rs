@@ -1,4 +1,4 @@
-//! Tasks are submitted, looked at, waited for.
+//! Submitting tasks, reading them, and waiting for them.
 
 use crate::testing::TestGateway;
 use longhaul::{TaskContext, TaskError, Text, processor_fn};
@@ -108,8 +108,7 @@ fn a_batch_says_of_each_what_became_of_it() {
         {"payload": "d", "tags": ["x"]},
         ["e"],
     ]});
-    // A topic's first task has its partitions looked up, and the order of a batch may be another
-    // one then.
+    // The first task of a topic looks up the partitions, which may change the order of a batch.
     bench.submit("tasks", "first");
     let answer = bench.post("/v1/queues/tasks/tasks:batch", tasks).json();
     let outcomes = answer["outcomes"].as_array().unwrap();
@@ -158,7 +157,7 @@ fn terms_of_a_task_are_kept() {
     }
 }
 
-/// Nineteen messages were left that counted as ready tasks until somebody leased.
+/// Concurrent requests with one key must not leave messages that count as ready tasks.
 #[test]
 fn requests_with_one_key_that_come_at_once_leave_one_message() {
     let bench = TestGateway::new();

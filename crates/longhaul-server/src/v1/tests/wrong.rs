@@ -1,4 +1,4 @@
-//! Wrong input: each with its status and its code, and nothing half done.
+//! Invalid input: each case has its status and code, and no partial effect.
 
 use crate::testing::TestGateway;
 use axum::http::Request;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const TASKS: &str = "/v1/queues/tasks/tasks";
 
-/// A body of JSON as it is.
+/// Sends a raw JSON body.
 fn raw(
     bench: &TestGateway,
     path: &str,
@@ -75,7 +75,7 @@ fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
     assert_eq!(bench.get("/v1/queues/tasks/counts").json()["total"], json!(0));
 }
 
-/// A key that a malformed request names is free afterwards.
+/// A key in a malformed request is not reserved afterwards.
 #[test]
 fn a_malformed_request_reserves_no_key() {
     let bench = TestGateway::new();
@@ -143,8 +143,8 @@ fn paths_and_queries_that_name_nothing_are_refused() {
     assert_eq!((verb.status.as_u16(), verb.code()), (404, "task_not_found".to_owned()));
 }
 
-/// Each path of the document by each method that it does not have. `GET …:drain` was 404, or an
-/// invalid name of a queue.
+/// Each path of the document with each method that it does not have is 405, rather than 404 or an
+/// invalid queue name.
 #[test]
 fn a_wrong_method_is_told_with_the_right_ones() {
     const METHODS: [&str; 6] = ["get", "put", "post", "patch", "delete", "options"];
@@ -214,7 +214,8 @@ fn content_types_and_encodings_that_are_not_taken_are_refused() {
     }
 }
 
-/// One byte over the limit is refused, with the limit; what the limit allows is taken.
+/// A body one byte over the limit is refused, with the limit in the answer; a body at the limit is
+/// accepted.
 #[test]
 fn bodies_have_a_limit_that_is_told() {
     let mut config = crate::config::ServerConfig::default();
@@ -233,7 +234,7 @@ fn bodies_have_a_limit_that_is_told() {
         let (status, code, detail) = raw(&bench, path, body.clone());
         assert_eq!((status, &*code), (413, "body_too_large"));
         assert!(detail.contains(limit), "{detail}");
-        // The same without a length that is told beforehand.
+        // The same without a `Content-Length`.
         let chunks = futures::stream::iter(
             body.into_bytes()
                 .chunks(100)
@@ -246,7 +247,7 @@ fn bodies_have_a_limit_that_is_told() {
     assert_eq!(bench.get("/v1/queues/tasks/counts").json()["total"], json!(2));
 }
 
-/// What callers send is answered with few words of it, and never as it is.
+/// Answers quote callers' input shortened and escaped.
 #[test]
 fn problems_are_short_and_have_no_control_characters() {
     let bench = TestGateway::new();

@@ -35,8 +35,8 @@ fn leased(epoch: u32, asked_ms: u64, plan: Plan) -> Leased {
     }
 }
 
-/// Submitted at both gateways; a worker fails; the next one is silent and comes too late; the last
-/// one is eager, and the first answer to its report is lost with its gateway.
+/// Submitted at both gateways; one worker fails; the next is silent and late; the last one is
+/// eager, and the first answer to its report is lost with its gateway.
 #[derive(Clone)]
 struct Run {
     submit: Submitted,
@@ -63,7 +63,7 @@ fn sound() -> Run {
         look(0, 110, "ready"),
         look(0, 310, "running"),
         look(0, 410, "retrying"),
-        // The second gateway is behind, but does not go back.
+        // The second gateway lags, but does not go back.
         look(1, 1_910, "running"),
         look(0, 1_910, "completed"),
         look(1, 2_020, "completed"),
@@ -86,7 +86,7 @@ fn a_sound_history_is_linearizable_and_counted() {
 
 type Plant = fn(&mut Run);
 
-/// Each is an answer that callers were not to get. Nothing of it is in the log.
+/// Each is an answer that callers must not get. The log shows none of them.
 const FAULTS: &[(&str, Plant)] = &[
     ("a key names two tasks", |it| it.submit.ids[1] = OTHER),
     ("a lease of a task that was not submitted yet", |it| {
@@ -157,7 +157,7 @@ fn each_planted_fault_is_found() {
     }
 }
 
-/// What is not known to be wrong is not called so.
+/// Possible histories are not called faults.
 #[test]
 fn what_may_be_is_no_fault() {
     let faults: &[(&str, Plant)] = &[

@@ -1,4 +1,4 @@
-//! A register, as in the literature: the checker has to tell the histories apart that are known.
+//! A register, as in the literature: the checker must classify the known histories.
 
 use super::*;
 use Call::{Read, ReadCopy, Write};
@@ -11,7 +11,7 @@ struct Register(u8);
 enum Call {
     Write(u8),
     Read(u8),
-    /// Of a copy that may be behind.
+    /// From a copy that may lag.
     ReadCopy(u8),
 }
 
@@ -48,15 +48,15 @@ fn known_histories_are_told_apart() {
     for (is_so, ops) in [
         (true, vec![]),
         (true, vec![op(Write(1), 0, 1), op(Read(1), 2, 3)]),
-        // A read that began when the write had been answered shows the value before it.
+        // A read that began after the write was answered shows the old value.
         (false, vec![op(Write(1), 0, 1), op(Read(0), 2, 3)]),
-        // Beside the write both are right, but the old value does not come back.
+        // During the write both values are right, but the old one does not return.
         (true, vec![op(Write(1), 0, 9), op(Read(0), 1, 2), op(Read(1), 3, 4)]),
         (false, vec![op(Write(1), 0, 9), op(Read(1), 1, 2), op(Read(0), 3, 4)]),
-        // Two writes at once: all readers see them in one order.
+        // Two concurrent writes: all readers see them in one order.
         (true, vec![op(Write(1), 0, 5), op(Write(2), 0, 5), op(Read(2), 6, 7)]),
         (false, vec![op(Write(1), 0, 5), op(Write(2), 0, 5), op(Read(2), 6, 7), op(Read(1), 8, 9)]),
-        // Nobody has written it yet.
+        // The value is not written yet.
         (false, vec![op(Read(1), 0, 1), op(Write(1), 2, 3)]),
     ] {
         assert_eq!(is_linearizable(&ops), is_so, "{ops:?}");
@@ -86,13 +86,13 @@ fn what_cannot_be_judged_is_not_passed() {
     let long: Vec<_> = (0..=128).map(|at| op(Read(0), at * 2, at * 2 + 1)).collect();
     assert!(matches!(check::<Register>(&long), Err(Flaw::TooLong(129))));
     assert!(is_linearizable(&long[..128]));
-    // Any set of writes at once, and a read that no order explains.
+    // Many concurrent writes, and a read that no order explains.
     let mut hard: Vec<_> = (1..60).map(|value| op(Write(value), 0, 100)).collect();
     hard.push(op(Read(99), 0, 100));
     assert!(matches!(check::<Register>(&hard), Err(Flaw::TooHard)));
 }
 
-/// Every order of these calls, which is what the search leaves most of out.
+/// Tries every order of these calls; the search skips most of them.
 fn by_all_orders(ops: &[Op<Call>], done: &mut Vec<usize>, state: Register) -> bool {
     let rest: Vec<usize> = (0..ops.len()).filter(|number| !done.contains(number)).collect();
     if rest.iter().all(|number| ops[*number].answered_ms.is_none()) {

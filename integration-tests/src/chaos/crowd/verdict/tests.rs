@@ -8,7 +8,7 @@ const fn task(entry: u64) -> TaskId {
     TaskId { ledger: 7, entry, partition: -1, batch_index: None }
 }
 
-/// Well done at once, after a failure, after a silence; failed for good; and a duplicate of the
+/// Completed at once, after a failure, after a silence; failed for good; and a duplicate of the
 /// first.
 const DONE: TaskId = task(1);
 const RETRIED: TaskId = task(2);
@@ -86,7 +86,7 @@ fn sound() -> Evidence {
         leased(SILENT, 1, Plan::Hang, &[refused()]),
         leased(SILENT, 2, Plan::Succeed, &[Answered::Counts]),
         leased(FAILED, 1, Plan::Fail, &[Answered::Counts]),
-        // The answer to the request for the second one was lost.
+        // The answer to the request for the second lease was lost.
         leased(FAILED, 3, Plan::Fail, &[Answered::Counts]),
     ];
     let shown = |(task, status, attempts): (TaskId, &str, u64)| {
@@ -216,8 +216,7 @@ fn each_planted_fault_is_found() {
     }
 }
 
-/// Whose answer was lost may be told that its report came too late, and yet it counts: that was not
-/// known.
+/// After a lost answer, a report may be refused as late although it counts.
 #[test]
 fn a_report_whose_answer_was_lost_may_count() {
     let mut evidence = sound();
@@ -227,7 +226,7 @@ fn a_report_whose_answer_was_lost_may_count() {
     assert!(!judge(&evidence).is_empty(), "then nobody has completed it");
 }
 
-/// Whoever reports a failure while its lease is being ended is told that the attempt has failed.
+/// A failure reported while its lease is being ended is confirmed: the attempt has failed.
 #[test]
 fn a_failure_may_be_confirmed_that_came_in_another_way_meanwhile() {
     let mut evidence = sound();
@@ -235,7 +234,7 @@ fn a_failure_may_be_confirmed_that_came_in_another_way_meanwhile() {
     assert_eq!(judge(&evidence), Vec::<String>::new());
 }
 
-/// While the log is away nobody can end a lease, so a late report may be the first end of it.
+/// During an outage of the log no lease can be ended, so a late report may be the first end.
 #[test]
 fn a_late_report_may_be_accepted_only_behind_an_outage() {
     let mut evidence = sound();

@@ -1,21 +1,21 @@
-//! What it costs the others that somebody asks a gateway for tasks of which there are none.
+//! The cost for others of a request to a gateway for a type that has no tasks.
 
 use super::*;
 use std::convert::Infallible;
 
-/// Tasks that are done while somebody asks for others.
+/// The number of tasks that are done while a request for another type waits.
 const DONE: usize = 200;
 
-/// How often the time from a submit to its lease is taken at each gateway.
+/// The number of times from a submit to its lease that are measured at each gateway.
 const SAMPLED: usize = 50;
 
-/// How much longer they may take than the tasks of another queue at the same time. This is less
-/// than it was when such tasks went back to the broker. On a quiet machine the difference was 0.2 s
-/// for the gateway and 0.05 s for the worker.
+/// The limit for the slowdown in relation to the tasks of another queue at the same time. It is
+/// lower than the slowdown was when such tasks went back to the broker. On a quiet machine the
+/// difference was 0.2 s for the gateway and 0.05 s for the worker.
 const FACTOR: f64 = 1.5;
 const MORE: Duration = Duration::from_secs(5);
 
-/// Waits in vain for tasks of a type of which there are none, until it is dropped.
+/// Waits for tasks of a type that has none, until it is dropped.
 async fn asks_in_vain(gateway: &Gateway, queue: &str) -> Result<Infallible> {
     loop {
         let leases = gateway.lease(queue, Some("x"), "30s").await?;
@@ -24,7 +24,7 @@ async fn asks_in_vain(gateway: &Gateway, queue: &str) -> Result<Infallible> {
 }
 
 impl Gateway {
-    /// Leases one task after the other, of any type, and reports each.
+    /// Leases tasks of any type one after the other, and reports each.
     async fn work_one_by_one(&self, queue: &str) -> Result<Duration> {
         let begin = now();
         for done in 0..DONE {
@@ -38,7 +38,7 @@ impl Gateway {
         Ok(begin.elapsed())
     }
 
-    /// A queue on which these gateways have begun, so that each knows of the others.
+    /// A queue on which these gateways have begun, so that they know of each other.
     async fn queue_of(sandbox: &Sandbox, gateways: &[&Self]) -> Result<String> {
         let queue = name(sandbox)?;
         for gateway in gateways {
@@ -50,7 +50,7 @@ impl Gateway {
     }
 }
 
-/// Waits until so many tasks of a queue are done.
+/// Waits until `count` tasks of a queue are done.
 async fn done(gateway: &Gateway, queue: &str, count: usize) -> Result<()> {
     loop {
         let (_, counts) = gateway.get(&format!("/{queue}/counts")).await?;
@@ -61,7 +61,7 @@ async fn done(gateway: &Gateway, queue: &str, count: usize) -> Result<()> {
     }
 }
 
-/// A Rust worker does all tasks of a queue, a few at a time.
+/// Runs a Rust worker that does all tasks of a queue, a few at a time.
 async fn work_in_rust(sandbox: &Sandbox, queue: &str, gateway: &Gateway) -> Result<Duration> {
     let client = Client::builder(sandbox.service_url()).connect().await?;
     let take = processor_fn(async |text: Text, _: TaskContext| Ok(text));
@@ -84,7 +84,7 @@ fn is_little_more(alone: Duration, beside: Duration) -> Result<()> {
     Ok(())
 }
 
-/// How long the work takes beside a request to this gateway for a type that has no tasks.
+/// The time that the work takes while this gateway has a request for a type without tasks.
 async fn beside_one_in_vain(
     gateway: &Gateway,
     queue: &str,
@@ -96,8 +96,8 @@ async fn beside_one_in_vain(
     }
 }
 
-/// An idle request kept all that it was given for a second, again and again: 12.7 s instead of 2.2
-/// s.
+/// An idle request once kept all tasks that it was given for a second, again and again: 12.7 s
+/// instead of 2.2 s.
 #[tokio::test]
 async fn whoever_asks_for_what_there_is_not_costs_another_gateway_little() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
@@ -117,7 +117,7 @@ async fn whoever_asks_for_what_there_is_not_costs_another_gateway_little() -> Re
     is_little_more(alone, beside)
 }
 
-/// 34.7 s instead of 4.9 s.
+/// It once took 34.7 s instead of 4.9 s.
 #[tokio::test]
 async fn whoever_asks_for_what_there_is_not_costs_a_worker_little() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
@@ -132,7 +132,7 @@ async fn whoever_asks_for_what_there_is_not_costs_a_worker_little() -> Result<()
     is_little_more(alone, beside)
 }
 
-/// Each is offered once, and then nothing is said of it: no task goes to and fro.
+/// Each task is offered once and then not mentioned again: no task goes back and forth.
 #[tokio::test]
 async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
@@ -185,7 +185,7 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
     Ok(())
 }
 
-/// Whoever receives it: the one that is asked for it, or the other one, which offers it.
+/// The task is received by the gateway that is asked for it, or by the other one, which offers it.
 #[tokio::test]
 async fn a_wanted_task_is_leased_at_once_behind_a_thousand_that_are_not() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
