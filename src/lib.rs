@@ -80,9 +80,9 @@ pub mod auth {
 }
 
 pub use client::{
-    CancelError, Cancellation, Client, ClientBuilder, ConnectError, GetError, Queue, Submission,
-    SubmitError, TaskRef, TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
-    WatchPlace, WatchPlaceError,
+    CancelError, Cancellation, Client, ClientBuilder, ConnectError, Queue, ReadError, Submission,
+    SubmitError, TaskRef, TaskRefError, WaitError, Watch, WatchEvent, WatchFrom, WatchPlace,
+    WatchPlaceError,
 };
 pub use config::{ConfigError, WorkerConfig};
 pub use longhaul_core::protocol::config::{LedgerConfigError, LedgerTimes};

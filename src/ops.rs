@@ -6,11 +6,10 @@ pub use crate::client::SetupTopicsError;
 pub use crate::client::{
     ActionRecord, BrokenInvariant, Closed, DeadLetter, DeadLetterError, DeadLetterFilter,
     DeadLetterPage, DeadLetters, DocumentError, DrainError, Export, ExportRecord, Exported,
-    HistoryEntry, HistoryError, HistoryEvent, HolderSilence, Ignored, Imported, MoveError,
-    NewestTasks, OperatorError, PastInstant, Purged, Reach, Replayed, SubmittedError,
-    SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskPage, TaskStatus,
-    TaskStep, TaskView, TaskViewError, Unmoved, Verification, VersionedSettings, Why, WhyCause,
-    WorkerInfo, Zombie,
+    HistoryEntry, HistoryEvent, HolderSilence, Ignored, Imported, MoveError, NewestTasks,
+    OperatorError, PastInstant, Purged, Reach, Replayed, SubmittedTask, TaskCounts, TaskFilter,
+    TaskHistory, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep, TaskView, Unmoved,
+    Verification, VersionedSettings, Why, WhyCause, WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use crate::client::{Firing, ScheduleInfo, Schedules, SchedulesError};

@@ -1,6 +1,7 @@
 //! The client's admin API operations: set up, check, compact and delete topics.
 
-use super::{Client, ClientBuilder, ClientSettings, Queue};
+use super::builder::ClientSettings;
+use super::{Client, ClientBuilder, Queue};
 use crate::topics::{
     Admin, AdminError, AdminOptions, CompactionState, Priority, SetupError, SetupReport, SetupStep,
     TopicFinding, TopicNameError, TopicNames, TopicSettings, check, compact, compactions, dry_run,

@@ -7,8 +7,9 @@
 //! removes the request, after a day.
 
 use super::registers::FollowedRegister;
-use super::tasks::{TaskFilter, TaskStatus, TaskView, TaskViewError, WorkerInfo};
+use super::tasks::{TaskFilter, TaskStatus, TaskView, WorkerInfo};
 use super::{Client, DocumentError, Queue};
+use crate::client::ReadError;
 use crate::clock::Clock;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{
@@ -68,7 +69,7 @@ pub enum DrainError {
     Level(String),
     /// The workers of the queue cannot be read.
     #[error("cannot read who works on the queue")]
-    View(#[from] TaskViewError),
+    View(#[from] ReadError),
     /// The request was not stored, or may not have been. Repeating it does no harm.
     #[error("cannot store the drain request")]
     Register(#[from] DocumentError),
@@ -245,7 +246,7 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Drain
 }
 
 /// Whether a lease holder has this name, or a lease has this owner id.
-fn holds_lease(view: &TaskView, name: &str) -> Result<bool, TaskViewError> {
+fn holds_lease(view: &TaskView, name: &str) -> Result<bool, ReadError> {
     let filter = TaskFilter::new().status(TaskStatus::Claimed).status(TaskStatus::Running);
     let mut after = None;
     loop {

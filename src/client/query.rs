@@ -3,6 +3,7 @@
 use super::shared_view::Unseen;
 use super::task_ref::TaskRef;
 use super::{Client, partition};
+use crate::client::ReadError;
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
 use longhaul_core::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome};
@@ -42,18 +43,6 @@ pub enum WaitError {
     Topic(#[from] TopicNameError),
     /// The metadata topic cannot be followed. This says nothing about the task.
     #[error("cannot follow the metadata topic")]
-    Transport(#[source] TransportError),
-}
-
-/// Why a task could not be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GetError {
-    /// The name of the task's topic is invalid.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The metadata topic cannot be read now.
-    #[error("cannot read the metadata topic")]
     Transport(#[source] TransportError),
 }
 
@@ -101,11 +90,11 @@ impl Client {
     ///
     /// # Errors
     /// When the metadata topic cannot be read.
-    pub async fn get(&self, task: &TaskRef) -> Result<Option<TaskMetadata>, GetError> {
+    pub async fn get(&self, task: &TaskRef) -> Result<Option<TaskMetadata>, ReadError> {
         let names = self.names(&task.topic)?;
-        self.require_queue(&names).await.map_err(GetError::Transport)?;
+        self.require_queue(&names).await.map_err(ReadError::Transport)?;
         let place = partition(names.metadata, task.id.partition);
-        self.inner.views.get(&place, task.id).await.map_err(GetError::Transport)
+        self.inner.views.get(&place, task.id).await.map_err(ReadError::Transport)
     }
 
     async fn end(&self, task: &TaskRef) -> Result<Arc<TaskMetadata>, WaitError> {

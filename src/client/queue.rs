@@ -2,7 +2,8 @@
 //! messages do not set them.
 
 use super::registers::FollowedRegister;
-use super::{Client, DocumentError, TaskRef, TaskView, TaskViewError};
+use super::{Client, DocumentError, TaskRef, TaskView};
+use crate::client::ReadError;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::TransportError;
 use bytes::Bytes;
@@ -78,7 +79,7 @@ impl Queue {
     }
 
     /// The view set by `with_view`, or a new one.
-    pub(super) async fn view(&self) -> Result<TaskView, TaskViewError> {
+    pub(super) async fn view(&self) -> Result<TaskView, ReadError> {
         match &self.view {
             Some(view) => Ok(view.clone()),
             None => self.tasks().await,
@@ -86,7 +87,7 @@ impl Queue {
     }
 
     /// The view set by `with_view`, or a new one of the claimed tasks.
-    pub(super) async fn view_of_claimed(&self) -> Result<TaskView, TaskViewError> {
+    pub(super) async fn view_of_claimed(&self) -> Result<TaskView, ReadError> {
         match &self.view {
             Some(view) => Ok(view.clone()),
             None => self.claimed_tasks().await,

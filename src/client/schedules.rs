@@ -165,8 +165,8 @@ impl Schedules {
     /// }
     /// ```
     ///
+    /// # Errors
     /// [`DocumentError::VersionConflict`] when somebody else has changed it, and as
-    /// [`create`](Self::create).
     /// [`create`](Self::create).
     pub async fn update(
         &self,

@@ -1,8 +1,7 @@
 //! A task as submitted: its message on the task topic, claimed or not.
 
 use super::{Client, Queue, partition};
-use crate::topics::TopicNameError;
-use crate::transport::TransportError;
+use crate::client::ReadError;
 use bytes::Bytes;
 use longhaul_core::task::text::TASK_CODEC;
 use longhaul_core::task::{PayloadError, TaskId, decode};
@@ -41,27 +40,12 @@ impl fmt::Debug for SubmittedTask {
     }
 }
 
-/// Why a task's message was not read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SubmittedError {
-    /// The name of the task's topic is invalid.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The message cannot be read as a task, with the cause. A worker fails such a task for good.
-    #[error("the message of the task cannot be read: {0}")]
-    Undecodable(String),
-    /// The task topic cannot be read now.
-    #[error("cannot read the task topic")]
-    Transport(#[from] TransportError),
-}
-
 impl Queue {
     /// Reads a task as it was submitted, claimed or not; `None` when its message is no longer on
     /// the task topic, or never was.
     ///
     /// ```no_run
-    /// # async fn show(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::SubmittedError> {
+    /// # async fn show(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ReadError> {
     /// if let Some(submitted) = client.queue(&task.topic).submitted(task.id).await? {
     ///     println!("{} bytes, {:?}", submitted.payload.len(), submitted.properties);
     /// }
@@ -71,13 +55,13 @@ impl Queue {
     ///
     /// # Errors
     /// When the task topic cannot be read.
-    pub async fn submitted(&self, task: TaskId) -> Result<Option<SubmittedTask>, SubmittedError> {
-        let names = self.existing::<SubmittedError>().await?;
+    pub async fn submitted(&self, task: TaskId) -> Result<Option<SubmittedTask>, ReadError> {
+        let names = self.existing::<ReadError>().await?;
         let place = partition(names.task, task.partition);
         let message = self.client.inner.transport.fetch(&place, task.position()).await?;
         let Some(message) = message else { return Ok(None) };
         if let Some(cause) = message.undecodable {
-            return Err(SubmittedError::Undecodable(cause.to_string()));
+            return Err(ReadError::Undecodable(cause.to_string()));
         }
         Ok(Some(SubmittedTask {
             payload: message.payload,

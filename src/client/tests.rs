@@ -2,6 +2,7 @@ use super::fake::{
     Fake, FakeTransport, ScriptedFate, completed, entry, failed, processing, tombstone,
 };
 use super::*;
+use crate::client::ReadError;
 use crate::transport::{Message, TransportErrorKind};
 use crate::{Raw, Text};
 use bytes::Bytes;
@@ -216,7 +217,7 @@ async fn missing_rights_end_waits_and_looks_and_the_next_one_tries_again() {
     let end = bench.client.wait::<String>(&task(ID)).await;
     assert!(matches!(end, Err(WaitError::Transport(_))), "{end:?}");
     let look = bench.client.get(&task(ID)).await;
-    assert!(matches!(look, Err(GetError::Transport(_))), "{look:?}");
+    assert!(matches!(look, Err(ReadError::Transport(_))), "{look:?}");
     assert_eq!(bench.client.get(&task(ID)).await.unwrap(), None);
 }
 

@@ -9,9 +9,10 @@ pub use place::{WatchPlace, WatchPlaceError};
 
 use super::task_ref::TaskRef;
 use super::{Client, Queue};
+use crate::client::ReadError;
 use crate::clock::Clock;
 use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, count, recount};
-use crate::topics::{TopicNameError, TopicNames};
+use crate::topics::TopicNames;
 use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
 use futures::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
 use longhaul_core::task::{Position, TaskId, TaskMetadata, epoch_of};
@@ -67,18 +68,6 @@ pub enum WatchFrom {
     /// does not name is shown from its start. Entries that compaction has removed since are not
     /// shown; the last entry of each task always is.
     After(WatchPlace),
-}
-
-/// Why a watch could not start, or ended.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WatchError {
-    /// The topic's name is invalid.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The metadata topic cannot be followed.
-    #[error("cannot follow the metadata topic")]
-    Transport(#[from] TransportError),
 }
 
 impl WatchEvent {
@@ -182,7 +171,7 @@ impl Client {
     ///
     /// # Errors
     /// When the metadata topic cannot be followed.
-    pub async fn watch(&self, topic: &str) -> Result<Watch, WatchError> {
+    pub async fn watch(&self, topic: &str) -> Result<Watch, ReadError> {
         self.queue(topic).watch_from(WatchFrom::Earliest).await
     }
 }
@@ -192,7 +181,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Client::watch`].
-    pub async fn watch_from(&self, from: WatchFrom) -> Result<Watch, WatchError> {
+    pub async fn watch_from(&self, from: WatchFrom) -> Result<Watch, ReadError> {
         let names = self.names()?;
         let transport = Arc::clone(&self.client.inner.transport);
         let connections = Arc::clone(&self.client.inner.connections);
@@ -228,8 +217,8 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Client::watch`].
-    pub async fn find(&self, key: &str) -> Result<Option<TaskRef>, WatchError> {
-        let TopicNames { task: task_topic, .. } = self.existing::<WatchError>().await?;
+    pub async fn find(&self, key: &str) -> Result<Option<TaskRef>, ReadError> {
+        let TopicNames { task: task_topic, .. } = self.existing::<ReadError>().await?;
         let mut watch = self.watch_from(WatchFrom::Earliest).await?.with_key(key);
         let mut shown = HashMap::new();
         while let Some(event) = watch.next().await {
@@ -274,13 +263,13 @@ impl Watch {
     }
 
     /// The next event; `None` after an error. Cancel safe: a dropped call loses no event.
-    pub async fn next(&mut self) -> Option<Result<WatchEvent, WatchError>> {
+    pub async fn next(&mut self) -> Option<Result<WatchEvent, ReadError>> {
         StreamExt::next(self).await
     }
 }
 
 impl Stream for Watch {
-    type Item = Result<WatchEvent, WatchError>;
+    type Item = Result<WatchEvent, ReadError>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
@@ -300,7 +289,7 @@ impl Stream for Watch {
                 }
                 Some(WatchStep::Failed(error)) => {
                     this.ended = true;
-                    return Poll::Ready(Some(Err(WatchError::Transport(error))));
+                    return Poll::Ready(Some(Err(ReadError::Transport(error))));
                 }
                 Some(WatchStep::Partitions(count)) => {
                     for partition in this.partitions..count {

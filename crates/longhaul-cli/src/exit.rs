@@ -2,14 +2,14 @@
 
 use crate::output::text::clean;
 use anyhow::Error;
+use longhaul::ReadError;
 use longhaul::ops::{
-    DeadLetterError, DocumentError, DrainError, HistoryError, OperatorError, SchedulesError,
-    SetupTopicsError, TaskViewError,
+    DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError, SetupTopicsError,
 };
 use longhaul::topics::{AdminError, AdminErrorKind, SetupError};
 use longhaul::{
-    CancelError, ConnectError, GetError, PublishError, SubmitError, TaskRefError, TransportError,
-    TransportErrorKind, WaitError, WatchError,
+    CancelError, ConnectError, PublishError, SubmitError, TaskRefError, TransportError,
+    TransportErrorKind, WaitError,
 };
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -161,10 +161,7 @@ fn admin<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a AdminEr
 /// The codes of errors that contain a transport error, or name something invalid.
 fn of_others(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     let is_topic = matches!(error.downcast_ref(), Some(CancelError::Topic(_)))
-        || matches!(error.downcast_ref(), Some(GetError::Topic(_)))
-        || matches!(error.downcast_ref(), Some(WatchError::Topic(_)))
-        || matches!(error.downcast_ref(), Some(TaskViewError::Topic(_)))
-        || matches!(error.downcast_ref(), Some(HistoryError::Topic(_)))
+        || matches!(error.downcast_ref(), Some(ReadError::Topic(_)))
         || matches!(error.downcast_ref(), Some(DeadLetterError::Topic(_)))
         || matches!(error.downcast_ref(), Some(ConnectError::Topic(_)))
         || error.is::<longhaul::topics::TopicNameError>()

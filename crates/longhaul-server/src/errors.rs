@@ -3,14 +3,13 @@
 use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
+use longhaul::ReadError;
 use longhaul::lease::{LeaseError, ReportError};
 use longhaul::ops::{
-    DeadLetterError, DocumentError, DrainError, HistoryError, OperatorError, SchedulesError,
-    SetupTopicsError, SubmittedError, TaskViewError,
+    DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError, SetupTopicsError,
 };
 use longhaul::{
-    CancelError, GetError, SubmitError, TransportError, TransportErrorKind, WaitError, WatchError,
-    WorkerError,
+    CancelError, SubmitError, TransportError, TransportErrorKind, WaitError, WorkerError,
 };
 use std::error::Error;
 use std::fmt::Write;
@@ -43,8 +42,6 @@ impl From<ServiceError> for ProblemDetails {
             ServiceError::LeaseToken(_) => with(StatusCode::BAD_REQUEST, "lease_invalid"),
             ServiceError::Report(error) => report(&error, text),
             ServiceError::Submit(error) => submit(&error, text),
-            ServiceError::Submitted(error) => submitted(&error, text),
-            ServiceError::Get(error) => get(&error, text),
             ServiceError::Wait(error) => wait(&error, text),
             ServiceError::Cancel(error) => cancel(&error, text),
             ServiceError::Operator(error) => operator(&error, text),
@@ -52,9 +49,7 @@ impl From<ServiceError> for ProblemDetails {
             ServiceError::Drain(error) => drain(&error, text),
             ServiceError::Schedules(error) => schedules(&error, text),
             ServiceError::Letters(error) => letters(&error, text),
-            ServiceError::History(error) => history(&error, text),
-            ServiceError::View(error) => view(&error, text),
-            ServiceError::Watch(error) => watch(&error, text),
+            ServiceError::Read(error) => read(&error, text),
             ServiceError::Setup(error) => setup(&error, text),
         }
     }
@@ -133,21 +128,14 @@ fn submit(error: &SubmitError, text: String) -> ProblemDetails {
     }
 }
 
-fn submitted(error: &SubmittedError, text: String) -> ProblemDetails {
+fn read(error: &ReadError, text: String) -> ProblemDetails {
+    let with = |status, code| ProblemDetails::new(status, code, text.clone());
     match error {
-        SubmittedError::Topic(_) => name_invalid(text),
-        SubmittedError::Transport(error) => transport(error, text),
-        SubmittedError::Undecodable(_) => {
-            ProblemDetails::new(StatusCode::CONFLICT, "task_unreadable", text)
-        }
-        _ => broker_refused(text),
-    }
-}
-
-fn get(error: &GetError, text: String) -> ProblemDetails {
-    match error {
-        GetError::Topic(_) => name_invalid(text),
-        GetError::Transport(error) => transport(error, text),
+        ReadError::Topic(_) => name_invalid(text),
+        ReadError::Transport(error) => transport(error, text),
+        ReadError::NoLedger(_) => with(StatusCode::CONFLICT, "queue_not_set_up"),
+        ReadError::NotInLog { .. } => with(StatusCode::GONE, "gone"),
+        ReadError::Undecodable(_) => with(StatusCode::CONFLICT, "task_unreadable"),
         _ => broker_refused(text),
     }
 }
@@ -266,7 +254,7 @@ fn drain(error: &DrainError, text: String) -> ProblemDetails {
         DrainError::TooOld(_) => conflict("worker_too_old"),
         DrainError::Ambiguous { .. } => conflict("worker_ambiguous"),
         DrainError::Level(_) => name_invalid(text),
-        DrainError::View(error) => view(error, text),
+        DrainError::View(error) => read(error, text),
         DrainError::Register(error) => document(error, text),
         _ => broker_refused(text),
     }
@@ -299,35 +287,6 @@ fn letters(error: &DeadLetterError, text: String) -> ProblemDetails {
         DeadLetterError::Transport(error) => transport(error, text),
         DeadLetterError::Submit(error) => submit(error, text),
         DeadLetterError::NoReceipt(_) => unknown(text),
-        _ => broker_refused(text),
-    }
-}
-
-fn history(error: &HistoryError, text: String) -> ProblemDetails {
-    match error {
-        HistoryError::Topic(_) => name_invalid(text),
-        HistoryError::NotInLog { .. } => ProblemDetails::new(StatusCode::GONE, "gone", text),
-        HistoryError::View(error) => view(error, text),
-        HistoryError::Transport(error) => transport(error, text),
-        _ => broker_refused(text),
-    }
-}
-
-fn view(error: &TaskViewError, text: String) -> ProblemDetails {
-    match error {
-        TaskViewError::Topic(_) => name_invalid(text),
-        TaskViewError::NoLedger(_) => {
-            ProblemDetails::new(StatusCode::CONFLICT, "queue_not_set_up", text)
-        }
-        TaskViewError::Transport(error) => transport(error, text),
-        _ => broker_refused(text),
-    }
-}
-
-fn watch(error: &WatchError, text: String) -> ProblemDetails {
-    match error {
-        WatchError::Topic(_) => name_invalid(text),
-        WatchError::Transport(error) => transport(error, text),
         _ => broker_refused(text),
     }
 }

@@ -8,7 +8,7 @@ use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;
-use longhaul::ops::TaskViewError;
+use longhaul::ReadError;
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
 use longhaul::{
     Client, SubmitError, TaskId, TaskMetadata, TaskRef, TaskState, Text, TransportErrorKind,
@@ -283,7 +283,7 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() -> Result<()> {
         ensure!(!client.queue(&absent.task).exists().await?, "it does not exist");
         let view = within("a refusal", client.queue(&absent.task).tasks()).await?;
         let kind = match &view {
-            Err(TaskViewError::Transport(error)) => Some(error.kind),
+            Err(ReadError::Transport(error)) => Some(error.kind),
             _ => None,
         };
         ensure!(kind == Some(TransportErrorKind::NotFound), "{view:?}");

@@ -16,56 +16,17 @@ pub use task::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
 pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;
 
-use super::tasks::{
-    TableSource, TaskTable, TaskView, TaskViewError, ViewScope, partition_indices, partitions_of,
-};
+use super::tasks::{TableSource, TaskTable, TaskView, ViewScope, partition_indices, partitions_of};
 use super::{Client, Queue, partition};
-use crate::topics::{TopicNameError, TopicNames};
-use crate::transport::{Message, TransportError};
+use crate::client::ReadError;
+use crate::topics::TopicNames;
+use crate::transport::Message;
 use log::{Logs, MessageOrigin};
 use longhaul_core::task::{Position, TaskId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use task::Collector;
 use zombies::Zombies;
-
-/// Why the past cannot be read.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HistoryError {
-    /// The topic's name is not usable.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The requested instant is no longer in the log. The log begins at `begins_ms`, in ms since
-    /// the epoch, if it has any entry.
-    #[error("the log does not go back so far: it begins at {begins_ms:?} ms since the epoch")]
-    NotInLog {
-        /// When the first remaining entry was published.
-        begins_ms: Option<u64>,
-    },
-    /// The topics do not exist.
-    #[error(transparent)]
-    View(TaskViewError),
-    /// A topic cannot be read.
-    #[error("cannot read the logs")]
-    Transport(#[source] TransportError),
-}
-
-impl From<TransportError> for HistoryError {
-    fn from(error: TransportError) -> Self {
-        Self::Transport(error)
-    }
-}
-
-impl From<TaskViewError> for HistoryError {
-    fn from(error: TaskViewError) -> Self {
-        match error {
-            TaskViewError::Topic(error) => Self::Topic(error),
-            TaskViewError::Transport(error) => Self::Transport(error),
-            error @ TaskViewError::NoLedger(_) => Self::View(error),
-        }
-    }
-}
 
 /// An instant in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +50,7 @@ impl Queue {
     /// was silent.
     ///
     /// ```no_run
-    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::HistoryError> {
+    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ReadError> {
     /// for entry in client.queue(&task.topic).history(task.id).await?.entries {
     ///     println!("{} {:?} {:?} {:?}", entry.published_ms, entry.epoch, entry.event, entry.ignored);
     /// }
@@ -99,8 +60,8 @@ impl Queue {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn history(&self, task: TaskId) -> Result<TaskHistory, HistoryError> {
-        let names = self.existing::<HistoryError>().await?;
+    pub async fn history(&self, task: TaskId) -> Result<TaskHistory, ReadError> {
+        let names = self.existing::<ReadError>().await?;
         let mut collector = Collector::new(task);
         let of = |topic: &String| partition(topic.clone(), task.partition);
         let logs = self.client.logs();
@@ -124,8 +85,8 @@ impl Queue {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn zombies(&self) -> Result<Vec<Zombie>, HistoryError> {
-        let names = self.existing::<HistoryError>().await?;
+    pub async fn zombies(&self) -> Result<Vec<Zombie>, ReadError> {
+        let names = self.existing::<ReadError>().await?;
         let logs = self.client.logs();
         let mut found = Vec::new();
         for index in self.client.past_partitions(&names).await? {
@@ -150,8 +111,8 @@ impl Queue {
     ///
     /// # Errors
     /// When the logs cannot be read, or do not go back so far.
-    pub async fn tasks_at(&self, instant: PastInstant) -> Result<TaskView, HistoryError> {
-        let (client, names) = (&self.client, self.existing::<HistoryError>().await?);
+    pub async fn tasks_at(&self, instant: PastInstant) -> Result<TaskView, ReadError> {
+        let (client, names) = (&self.client, self.existing::<ReadError>().await?);
         let mut tables = Vec::new();
         let at_ms = client.instant_ms(&names, instant).await?;
         for index in client.past_partitions(&names).await? {
@@ -162,17 +123,13 @@ impl Queue {
 }
 
 impl Client {
-    async fn instant_ms(
-        &self,
-        names: &TopicNames,
-        instant: PastInstant,
-    ) -> Result<u64, HistoryError> {
+    async fn instant_ms(&self, names: &TopicNames, instant: PastInstant) -> Result<u64, ReadError> {
         match instant {
             PastInstant::Time(at_ms) => Ok(at_ms),
             PastInstant::Entry { partition: index, position } => {
                 let place = partition(names.ledger.clone(), index);
                 let found = self.inner.transport.fetch(&place, position).await?;
-                let found = found.ok_or(HistoryError::NotInLog { begins_ms: None })?;
+                let found = found.ok_or(ReadError::NotInLog { begins_ms: None })?;
                 Ok(found.publish_time_ms)
             }
         }
@@ -183,7 +140,7 @@ impl Client {
         names: &TopicNames,
         index: i32,
         (at_ms, instant): (u64, PastInstant),
-    ) -> Result<TaskTable, HistoryError> {
+    ) -> Result<TaskTable, ReadError> {
         let logs = self.logs();
         let mut table = TaskTable::new(index, self.inner.settings.java_attempts);
         let ledger = partition(names.ledger.clone(), index);
@@ -210,7 +167,7 @@ impl Client {
         })
         .await?;
         if lost_ms.is_some() {
-            return Err(HistoryError::NotInLog { begins_ms: lost_ms });
+            return Err(ReadError::NotInLog { begins_ms: lost_ms });
         }
         let metadata = partition(names.metadata.clone(), index);
         logs.read(&metadata, |_, message| {
@@ -221,10 +178,7 @@ impl Client {
         Ok(table)
     }
 
-    pub(super) async fn past_partitions(
-        &self,
-        names: &TopicNames,
-    ) -> Result<Vec<i32>, HistoryError> {
+    pub(super) async fn past_partitions(&self, names: &TopicNames) -> Result<Vec<i32>, ReadError> {
         let count = partitions_of(&self.inner.transport, names, ViewScope::Claimed).await?;
         Ok(partition_indices(count))
     }

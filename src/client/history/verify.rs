@@ -1,7 +1,8 @@
 //! Checks the logs of a queue against the invariants of the protocol.
 
 use super::log::{Logs, MessageOrigin};
-use super::{Client, HistoryError, Queue, partition};
+use super::{Client, Queue, partition};
+use crate::client::ReadError;
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::supervise::count;
 use crate::topics::TopicNames;
@@ -101,7 +102,7 @@ impl Queue {
     /// [`tokio::time::timeout`].
     ///
     /// ```no_run
-    /// # async fn check(client: longhaul::Client) -> Result<(), longhaul::ops::HistoryError> {
+    /// # async fn check(client: longhaul::Client) -> Result<(), longhaul::ReadError> {
     /// let found = client.queue("tasks").verify().await?;
     /// for broken in &found.findings {
     ///     println!("{} of {:?} at {:?}: {}", broken.id, broken.task, broken.position, broken.what);
@@ -113,14 +114,14 @@ impl Queue {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn verify(&self) -> Result<Verification, HistoryError> {
-        let (client, names) = (&self.client, self.existing::<HistoryError>().await?);
+    pub async fn verify(&self) -> Result<Verification, ReadError> {
+        let (client, names) = (&self.client, self.existing::<ReadError>().await?);
         let logs = client.logs();
         let unread = client.unread(&names).await?;
         let mut verification = Verification { unread, ..Verification::default() };
         for index in client.past_partitions(&names).await? {
             match verify(&logs, &names, index, &mut verification).await {
-                Err(HistoryError::Transport(error))
+                Err(ReadError::Transport(error))
                     if error.kind == TransportErrorKind::NotFound
                         && !verification.unread.is_empty() =>
                 {
@@ -135,7 +136,7 @@ impl Queue {
 
 impl Client {
     /// Places of entries that are on no partition of the ledger.
-    async fn unread(&self, names: &TopicNames) -> Result<Vec<String>, HistoryError> {
+    async fn unread(&self, names: &TopicNames) -> Result<Vec<String>, ReadError> {
         let [tasks, ledger, metadata] = [&names.task, &names.ledger, &names.metadata]
             .map(|topic| count(&self.inner.transport, topic));
         let (tasks, ledger, metadata) = futures::try_join!(tasks, ledger, metadata)?;
@@ -171,7 +172,7 @@ async fn verify(
     names: &TopicNames,
     index: i32,
     verification: &mut Verification,
-) -> Result<(), HistoryError> {
+) -> Result<(), ReadError> {
     // Read the metadata topic first: the ledger, read later, must be ahead of it.
     let mut shown = Vec::new();
     logs.read(&partition(names.metadata.clone(), index), |_, message| {

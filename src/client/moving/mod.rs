@@ -43,12 +43,13 @@ pub use record::ExportRecord;
 
 #[cfg(doc)]
 use super::Queue;
+use super::ReadError;
 use super::documents::DocumentError;
 use super::letters::DeadLetterError;
 use super::operator::OperatorError;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
-use super::tasks::{TaskViewError, ViewScope, partition_indices, partitions_of};
+use super::tasks::{ViewScope, partition_indices, partitions_of};
 use super::{Client, partition};
 use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::TransportError;
@@ -80,7 +81,7 @@ pub enum MoveError {
     Topic(#[from] TopicNameError),
     /// The task topic has partitions that the ledger does not have.
     #[error(transparent)]
-    Partitions(TaskViewError),
+    Partitions(ReadError),
     /// A broker cannot be reached, or denies access.
     #[error("a broker cannot be used")]
     Transport(#[from] TransportError),
@@ -116,12 +117,14 @@ pub enum MoveError {
     Busy(String),
 }
 
-impl From<TaskViewError> for MoveError {
-    fn from(error: TaskViewError) -> Self {
+impl From<ReadError> for MoveError {
+    fn from(error: ReadError) -> Self {
         match error {
-            TaskViewError::Topic(error) => Self::Topic(error),
-            TaskViewError::Transport(error) => Self::Transport(error),
-            error @ TaskViewError::NoLedger(_) => Self::Partitions(error),
+            ReadError::Topic(error) => Self::Topic(error),
+            ReadError::Transport(error) => Self::Transport(error),
+            ReadError::NoLedger(_) | ReadError::NotInLog { .. } | ReadError::Undecodable(_) => {
+                Self::Partitions(error)
+            }
         }
     }
 }

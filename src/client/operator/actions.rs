@@ -1,7 +1,7 @@
 //! Operators' actions on a queue, as far back as the logs go.
 
+use crate::client::ReadError;
 use crate::client::drains::DrainRequest;
-use crate::client::history::HistoryError;
 use crate::client::history::log::Logs;
 use crate::client::{Queue, partition};
 use crate::letters::{self, LetterMessageKind};
@@ -47,8 +47,8 @@ impl Queue {
     ///
     /// # Errors
     /// When the logs cannot be read.
-    pub async fn action_log(&self, limit: usize) -> Result<Vec<ActionRecord>, HistoryError> {
-        let names = self.existing::<HistoryError>().await?;
+    pub async fn action_log(&self, limit: usize) -> Result<Vec<ActionRecord>, ReadError> {
+        let names = self.existing::<ReadError>().await?;
         let logs = self.client.logs();
         let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
         for index in self.client.past_partitions(&names).await? {
@@ -85,7 +85,7 @@ impl Newest {
         logs: &Logs,
         topic: String,
         mut of: impl FnMut(&Message) -> Option<ActionRecord>,
-    ) -> Result<(), HistoryError> {
+    ) -> Result<(), ReadError> {
         let from_start = Follow { start: Start::Earliest, compacted: false };
         match logs.open_at(&partition(topic, -1), from_start).await {
             Ok(mut log) => {

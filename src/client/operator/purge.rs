@@ -2,8 +2,9 @@
 //! and shows the result.
 
 use super::{ActionAttribution, OperatorError};
+use crate::client::ReadError;
 use crate::client::publishers::PublishFailure;
-use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
+use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView};
 use crate::client::{Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::PublishError;
@@ -68,7 +69,7 @@ impl Queue {
         &self,
         filter: TaskFilter,
         reason: impl Into<String>,
-    ) -> Result<BoxStream<'static, Purged>, TaskViewError> {
+    ) -> Result<BoxStream<'static, Purged>, ReadError> {
         let (queue, view) = (self.clone(), self.view().await?);
         let (names, reason) = (self.names()?, reason.into());
         let (after, more, done) = (None, true, VecDeque::new());

@@ -1,6 +1,7 @@
 //! The metrics of a view, recorded through the facade crate `metrics`.
 
-use super::{Tables, TaskCounts, TaskStatus, TaskView, TaskViewError};
+use super::{Tables, TaskCounts, TaskStatus, TaskView};
+use crate::client::ReadError;
 use crate::telemetry;
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ impl TaskView {
     /// queue.
     ///
     /// ```no_run
-    /// # use longhaul::ops::TaskViewError;
+    /// # use longhaul::ReadError;
     /// # use longhaul::Client;
     /// # use std::time::Duration;
-    /// # async fn measure(client: Client) -> Result<(), TaskViewError> {
+    /// # async fn measure(client: Client) -> Result<(), ReadError> {
     /// let tasks = client.queue("tasks").tasks().await?;
     /// loop {
     ///     tasks.measure()?;
@@ -26,7 +27,7 @@ impl TaskView {
     ///
     /// # Errors
     /// As [`list`](Self::list).
-    pub fn measure(&self) -> Result<TaskCounts, TaskViewError> {
+    pub fn measure(&self) -> Result<TaskCounts, ReadError> {
         let counts = self.counts()?;
         if let Tables::Followed(partitions) = &self.tables {
             let queue = partitions.queue();

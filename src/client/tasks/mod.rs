@@ -24,10 +24,11 @@ pub use series::TaskStep;
 pub use why::{Why, WhyCause};
 
 use super::Queue;
+use crate::client::ReadError;
 use crate::clock::Clock;
 use crate::supervise::count;
-use crate::topics::{TopicNameError, TopicNames};
-use crate::transport::{Transport, TransportError};
+use crate::topics::TopicNames;
+use crate::transport::Transport;
 pub(super) use entry::{Update, ViewEntry, read as read_view_entry};
 use longhaul_core::task::{Position, TaskId};
 use newest::merged;
@@ -40,22 +41,6 @@ pub(super) use table::{TableSource, TaskTable};
 
 /// The most tasks per page.
 const PAGE_MAX: usize = 10_000;
-
-/// Why a view of a queue's tasks could not start, or ended.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TaskViewError {
-    /// The topic's name is not usable.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The task topic has partitions and no ledger: its topics were never set up. Following the
-    /// ledger would create an unpartitioned topic, so nothing was tried.
-    #[error("{0} has partitions, but no ledger with partitions: set the topics up first")]
-    NoLedger(String),
-    /// A topic cannot be read. A broker outage is no error.
-    #[error("cannot follow the tasks")]
-    Transport(#[from] TransportError),
-}
 
 /// All tasks of a queue, up to date to within the broker's delivery time. Cheap to clone; dropping
 /// the last clone closes its followers.
@@ -115,7 +100,7 @@ impl Queue {
     ///
     /// # Errors
     /// When a topic cannot be followed.
-    pub async fn tasks(&self) -> Result<TaskView, TaskViewError> {
+    pub async fn tasks(&self) -> Result<TaskView, ReadError> {
         self.task_view(ViewScope::All).await
     }
 
@@ -123,12 +108,12 @@ impl Queue {
     ///
     /// # Errors
     /// As [`tasks`](Self::tasks).
-    pub async fn claimed_tasks(&self) -> Result<TaskView, TaskViewError> {
+    pub async fn claimed_tasks(&self) -> Result<TaskView, ReadError> {
         self.task_view(ViewScope::Claimed).await
     }
 
-    async fn task_view(&self, scope: ViewScope) -> Result<TaskView, TaskViewError> {
-        let (client, names) = (&self.client, self.existing::<TaskViewError>().await?);
+    async fn task_view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
+        let (client, names) = (&self.client, self.existing::<ReadError>().await?);
         let transport = Arc::clone(&client.inner.transport);
         let count = partitions_of(&transport, &names, scope).await?;
         let connections = Arc::clone(&client.inner.connections);
@@ -145,7 +130,7 @@ pub(super) async fn partitions_of(
     transport: &Arc<dyn Transport>,
     names: &TopicNames,
     scope: ViewScope,
-) -> Result<Option<u32>, TaskViewError> {
+) -> Result<Option<u32>, ReadError> {
     let counting = |topic| async move { count(transport, topic).await };
     let ledger = counting(&names.ledger).await?;
     if scope == ViewScope::Claimed {
@@ -153,7 +138,7 @@ pub(super) async fn partitions_of(
     }
     let tasks = counting(&names.task).await?;
     match (tasks, ledger) {
-        (Some(_), None) => Err(TaskViewError::NoLedger(names.task.clone())),
+        (Some(_), None) => Err(ReadError::NoLedger(names.task.clone())),
         // A queue grows by its ledger first.
         (Some(tasks), Some(ledger)) => Ok(Some(tasks.min(ledger))),
         (None, _) => Ok(None),
@@ -184,7 +169,7 @@ impl TaskView {
         filter: &TaskFilter,
         after: Option<TaskId>,
         limit: usize,
-    ) -> Result<TaskPage, TaskViewError> {
+    ) -> Result<TaskPage, ReadError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let now_ms = self.now_ms();
         let (mut tasks, mut more) = (Vec::new(), false);
@@ -212,7 +197,7 @@ impl TaskView {
         filter: &TaskFilter,
         before: &[TaskId],
         limit: usize,
-    ) -> Result<NewestTasks, TaskViewError> {
+    ) -> Result<NewestTasks, ReadError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let now_ms = self.now_ms();
         let of_partition = |shared: Arc<SharedTable>| {
@@ -231,7 +216,7 @@ impl TaskView {
         id: TaskId,
         filter: &TaskFilter,
         limit: usize,
-    ) -> Result<Vec<TaskId>, TaskViewError> {
+    ) -> Result<Vec<TaskId>, ReadError> {
         let now_ms = self.now_ms();
         let found = self
             .of_partition(id.partition)?
@@ -240,17 +225,13 @@ impl TaskView {
     }
 
     /// The number of tasks before this one on its partition that match a filter.
-    pub(super) fn count_before(
-        &self,
-        id: TaskId,
-        filter: &TaskFilter,
-    ) -> Result<u64, TaskViewError> {
+    pub(super) fn count_before(&self, id: TaskId, filter: &TaskFilter) -> Result<u64, ReadError> {
         let now_ms = self.now_ms();
         let shared = self.of_partition(id.partition)?;
         Ok(shared.map_or(0, |shared| shared.table().count_before(filter, id, now_ms)))
     }
 
-    fn of_partition(&self, partition: i32) -> Result<Option<Arc<SharedTable>>, TaskViewError> {
+    fn of_partition(&self, partition: i32) -> Result<Option<Arc<SharedTable>>, ReadError> {
         Ok(self.shared()?.into_iter().find(|shared| shared.table().partition() == partition))
     }
 
@@ -259,7 +240,7 @@ impl TaskView {
     ///
     /// # Errors
     /// As [`list`](Self::list).
-    pub fn series(&self, step: Duration, steps: usize) -> Result<Vec<TaskStep>, TaskViewError> {
+    pub fn series(&self, step: Duration, steps: usize) -> Result<Vec<TaskStep>, ReadError> {
         let now_ms = self.now_ms();
         let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
         let mut series = SeriesBuilder::new(now_ms, step_ms, steps);
@@ -273,7 +254,7 @@ impl TaskView {
     ///
     /// # Errors
     /// As [`list`](Self::list).
-    pub fn get(&self, id: TaskId) -> Result<Option<TaskInfo>, TaskViewError> {
+    pub fn get(&self, id: TaskId) -> Result<Option<TaskInfo>, ReadError> {
         let now_ms = self.now_ms();
         let found = self.shared()?.into_iter().find_map(|shared| shared.table().get(id, now_ms));
         Ok(found)
@@ -283,7 +264,7 @@ impl TaskView {
     ///
     /// # Errors
     /// As [`list`](Self::list).
-    pub fn counts(&self) -> Result<TaskCounts, TaskViewError> {
+    pub fn counts(&self) -> Result<TaskCounts, ReadError> {
         let now_ms = self.now_ms();
         let mut counts = TaskCounts::default();
         for shared in self.shared()? {
@@ -296,7 +277,7 @@ impl TaskView {
     ///
     /// # Errors
     /// As [`list`](Self::list).
-    pub fn workers(&self) -> Result<Vec<WorkerInfo>, TaskViewError> {
+    pub fn workers(&self) -> Result<Vec<WorkerInfo>, ReadError> {
         let now_ms = self.now_ms();
         let of_partition = |shared: Arc<SharedTable>| shared.table().workers(now_ms);
         Ok(self.shared()?.into_iter().flat_map(of_partition).collect())
@@ -318,7 +299,7 @@ impl TaskView {
     }
 
     /// The partitions, in order.
-    fn shared(&self) -> Result<Vec<Arc<SharedTable>>, TaskViewError> {
+    fn shared(&self) -> Result<Vec<Arc<SharedTable>>, ReadError> {
         match &self.tables {
             Tables::Followed(partitions) => Ok(partitions.all()?),
             Tables::Still(shared) => Ok(shared.to_vec()),

@@ -1,8 +1,9 @@
 //! History from the logs, on the in-memory broker.
 
 use super::*;
+use crate::client::ReadError;
 use crate::client::{
-    HistoryError, HistoryEvent, Ignored, PastInstant, TaskFilter, TaskHistory, TaskStatus, TaskView,
+    HistoryEvent, Ignored, PastInstant, TaskFilter, TaskHistory, TaskStatus, TaskView,
 };
 use crate::transport::Outgoing;
 use crate::worker::of_this_process;
@@ -232,7 +233,7 @@ async fn the_view_of_a_past_instant_is_what_it_was_then() {
     past.broker.compact(&past.ledger);
     past.broker.trim_to(&past.ledger, log[6].position.entry_id());
     let lost = past.client.queue("tasks").tasks_at(PastInstant::Time(log[3].publish_time_ms)).await;
-    assert!(matches!(lost, Err(HistoryError::NotInLog { begins_ms: Some(_) })), "{lost:?}");
+    assert!(matches!(lost, Err(ReadError::NotInLog { begins_ms: Some(_) })), "{lost:?}");
     let kept = past.client.queue("tasks").tasks_at(PastInstant::Time(log[7].publish_time_ms)).await;
     assert_eq!(kept.unwrap().get(ID).unwrap().map(|info| info.status), failed);
 }

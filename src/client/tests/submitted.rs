@@ -1,6 +1,7 @@
 //! Tasks as they were submitted.
 
 use super::*;
+use crate::client::ReadError;
 use crate::transport::TransportErrorKind;
 
 #[tokio::test(start_paused = true)]
@@ -19,5 +20,5 @@ async fn a_task_that_nobody_has_claimed_is_read_as_it_was_submitted() {
     assert_eq!(bench.client.queue(&gone.topic).submitted(gone.id).await.unwrap(), None);
     bench.fake.world().refusals.push_back(TransportErrorKind::Unreachable);
     let failed = bench.client.queue(&task.topic).submitted(task.id).await.unwrap_err();
-    assert!(matches!(failed, SubmittedError::Transport(_)), "{failed}");
+    assert!(matches!(failed, ReadError::Transport(_)), "{failed}");
 }

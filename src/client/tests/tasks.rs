@@ -1,7 +1,8 @@
 //! Views of all tasks.
 
 use super::*;
-use crate::client::{TaskFilter, TaskStatus, TaskViewError};
+use crate::client::ReadError;
+use crate::client::{TaskFilter, TaskStatus};
 use crate::transport::Start;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
@@ -113,7 +114,7 @@ async fn a_partitioned_queue_without_a_ledger_is_refused() {
     let bench = bench();
     bench.fake.world().partitions.insert(TASKS.to_owned(), 2);
     let refused = bench.client.queue("tasks").tasks().await;
-    assert!(matches!(refused, Err(TaskViewError::NoLedger(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ReadError::NoLedger(_))), "{refused:?}");
     assert!(bench.fake.world().logs.is_empty());
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::captured::CapturedLog;
+use crate::client::ReadError;
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_shows_updates_evictions_and_garbage() {
@@ -39,7 +40,7 @@ async fn a_watch_goes_on_after_a_break_and_shows_nothing_twice() {
     bench.fake.world().refusals.push_back(TransportErrorKind::NotFound);
     bench.fake.break_followers();
     let end = watch.next().await;
-    assert!(matches!(end, Some(Err(WatchError::Transport(_)))), "{end:?}");
+    assert!(matches!(end, Some(Err(ReadError::Transport(_)))), "{end:?}");
     assert!(watch.next().await.is_none());
 }
 

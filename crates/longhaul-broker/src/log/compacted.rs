@@ -9,7 +9,7 @@
 //! `u64 offset of the index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big
 //! endian.
 
-use super::error::{CompactedError, ReadError};
+use super::error::{CompactedError, LogReadError};
 use super::shared::SYNC_BYTES;
 use super::storage::{Storage, StorageFile};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -259,16 +259,16 @@ impl CompactedFile {
     /// The body of an entry. Blocks for the disk, and verifies the checksum.
     ///
     /// # Errors
-    /// See [`ReadError`].
-    pub fn read(&self, slot: &CompactedSlot) -> Result<Bytes, ReadError> {
+    /// See [`LogReadError`].
+    pub fn read(&self, slot: &CompactedSlot) -> Result<Bytes, LogReadError> {
         let (file, offset) = (&self.inner.file, slot.position());
         let path = || self.inner.path.clone();
         let mut bytes = vec![0; slot.bytes()];
         file.read_at(&mut bytes, offset).map_err(|error| {
             if error.kind() == io::ErrorKind::UnexpectedEof {
-                return ReadError::Damaged { file: path(), offset };
+                return LogReadError::Damaged { file: path(), offset };
             }
-            ReadError::Io { file: path(), offset, reason: error.to_string() }
+            LogReadError::Io { file: path(), offset, reason: error.to_string() }
         })?;
         let mut rest = Bytes::from(bytes);
         let (len, crc) = (rest.get_u32(), rest.get_u32());
@@ -277,7 +277,7 @@ impl CompactedFile {
         if sound && ids == (slot.ordinal, slot.ledger, slot.entry) {
             return Ok(rest);
         }
-        Err(ReadError::Damaged { file: path(), offset })
+        Err(LogReadError::Damaged { file: path(), offset })
     }
 }
 

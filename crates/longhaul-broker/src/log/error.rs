@@ -59,7 +59,7 @@ pub enum WriteError {
 /// Why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum LogReadError {
     /// The segment does not exist, or no longer.
     #[error("segment {segment} is not in the log: it has been removed or was never written")]
     Gone {

@@ -56,7 +56,7 @@ mod tests;
 pub use compacted::{CompactedFile, CompactedSlot, CompactedWriter};
 pub use compacted_scan::scan_compacted;
 pub use composer::{Composer, RecordGroup};
-pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
+pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError};
 pub use handle::{BrokerLog, WriteCallback, open};
 pub use index::{Facts, Indexed, LedgerRun};
 pub use options::LogOptions;

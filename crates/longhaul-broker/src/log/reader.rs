@@ -1,6 +1,6 @@
 //! Reads records from any thread.
 
-use super::error::ReadError;
+use super::error::LogReadError;
 use super::record::{self, HEAD_BYTES, ParsedRecord, RECORD_OVERHEAD, RecordLocation};
 use super::segment;
 use super::shared::{Segment, SharedLogState};
@@ -49,22 +49,22 @@ impl RecordReader {
     /// The body of a written record. Blocks for the disk, and verifies the checksum.
     ///
     /// # Errors
-    /// See [`ReadError`].
-    pub fn read(&self, place: RecordLocation) -> Result<Bytes, ReadError> {
+    /// See [`LogReadError`].
+    pub fn read(&self, place: RecordLocation) -> Result<Bytes, LogReadError> {
         self.read_one(&self.hold(place)?)
     }
 
     /// Keeps a record readable: its segment may be removed meanwhile, but its file is not reused.
     ///
     /// # Errors
-    /// [`ReadError::Gone`].
-    pub fn hold(&self, place: RecordLocation) -> Result<PinnedRecord, ReadError> {
+    /// [`LogReadError::Gone`].
+    pub fn hold(&self, place: RecordLocation) -> Result<PinnedRecord, LogReadError> {
         let segment = self.shared.segment(place.segment);
-        let segment = segment.ok_or(ReadError::Gone { segment: place.segment })?;
+        let segment = segment.ok_or(LogReadError::Gone { segment: place.segment })?;
         Ok(PinnedRecord { segment, place })
     }
 
-    fn read_one(&self, held: &PinnedRecord) -> Result<Bytes, ReadError> {
+    fn read_one(&self, held: &PinnedRecord) -> Result<Bytes, LogReadError> {
         let (segment, place) = (&held.segment, held.place);
         let bytes = self.read_range(segment, place.offset, place.end())?;
         self.body(segment, place, place.offset, &bytes)
@@ -73,11 +73,11 @@ impl RecordReader {
     /// The bodies of several records, in the same order. Adjacent records cost one read and share
     /// its memory.
     #[must_use]
-    pub fn read_many(&self, places: &[RecordLocation]) -> Vec<Result<Bytes, ReadError>> {
+    pub fn read_many(&self, places: &[RecordLocation]) -> Vec<Result<Bytes, LogReadError>> {
         let held: Vec<_> = places.iter().map(|&place| self.hold(place)).collect();
         let mut read =
             self.read_held(held.iter().filter_map(|held| held.as_ref().ok())).into_iter();
-        let gone = |place: &RecordLocation| ReadError::Gone { segment: place.segment };
+        let gone = |place: &RecordLocation| LogReadError::Gone { segment: place.segment };
         let outcomes = held.iter().zip(places).map(|(held, place)| match held {
             Ok(_) => read.next().unwrap_or_else(|| Err(gone(place))),
             Err(error) => Err(error.clone()),
@@ -90,7 +90,7 @@ impl RecordReader {
     pub fn read_held<'a>(
         &self,
         held: impl IntoIterator<Item = &'a PinnedRecord>,
-    ) -> Vec<Result<Bytes, ReadError>> {
+    ) -> Vec<Result<Bytes, LogReadError>> {
         let held: Vec<&PinnedRecord> = held.into_iter().collect();
         let mut out = Vec::with_capacity(held.len());
         runs(&held).for_each(|run| self.read_run(run, &mut out));
@@ -126,7 +126,7 @@ impl RecordReader {
     }
 
     /// Reads adjacent records together.
-    fn read_run(&self, run: &[&PinnedRecord], out: &mut Vec<Result<Bytes, ReadError>>) {
+    fn read_run(&self, run: &[&PinnedRecord], out: &mut Vec<Result<Bytes, LogReadError>>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let (segment, from) = (&first.segment, first.place.offset);
         match self.read_range(segment, from, last.place.end()) {
@@ -139,7 +139,7 @@ impl RecordReader {
         }
     }
 
-    fn read_range(&self, segment: &Segment, from: u32, to: u32) -> Result<Bytes, ReadError> {
+    fn read_range(&self, segment: &Segment, from: u32, to: u32) -> Result<Bytes, LogReadError> {
         if from >= to || to > segment.header.size {
             return Err(self.damaged(segment.header.number, from));
         }
@@ -156,7 +156,7 @@ impl RecordReader {
         place: RecordLocation,
         from: u32,
         bytes: &Bytes,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<Bytes, LogReadError> {
         let start = (place.offset - from) as usize;
         let end = start + place.size as usize;
         let whole = bytes.get(start..end).unwrap_or_default();
@@ -166,7 +166,7 @@ impl RecordReader {
         }
     }
 
-    fn damaged(&self, segment: u32, offset: u32) -> ReadError {
+    fn damaged(&self, segment: u32, offset: u32) -> LogReadError {
         damaged(&self.shared, segment, offset)
     }
 }
@@ -195,9 +195,9 @@ fn near(one: RecordLocation, two: RecordLocation) -> bool {
         && two.size >= RECORD_OVERHEAD
 }
 
-pub(super) fn damaged(shared: &SharedLogState, segment: u32, offset: u32) -> ReadError {
+pub(super) fn damaged(shared: &SharedLogState, segment: u32, offset: u32) -> LogReadError {
     let file = shared.storage.describe(&segment::name(segment));
-    ReadError::Damaged { file, offset: u64::from(offset) }
+    LogReadError::Damaged { file, offset: u64::from(offset) }
 }
 
 pub(super) fn failed(
@@ -205,10 +205,10 @@ pub(super) fn failed(
     segment: u32,
     offset: u32,
     error: &io::Error,
-) -> ReadError {
+) -> LogReadError {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return damaged(shared, segment, offset);
     }
     let file = shared.storage.describe(&segment::name(segment));
-    ReadError::Io { file, offset: u64::from(offset), reason: error.to_string() }
+    LogReadError::Io { file, offset: u64::from(offset), reason: error.to_string() }
 }

@@ -1,6 +1,6 @@
 //! Iterates over the records of a segment, for tests that check all of them.
 
-use super::error::ReadError;
+use super::error::LogReadError;
 use super::reader::{RecordReader, damaged, failed};
 use super::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
 use super::scanner::Scanner;
@@ -19,8 +19,8 @@ impl RecordReader {
         SegmentScan { shared: Arc::clone(&self.shared), segment, scanner: Some(scanner), sealed }
     }
 
-    fn segment(&self, number: u32) -> Result<Arc<Segment>, ReadError> {
-        self.shared.segment(number).ok_or(ReadError::Gone { segment: number })
+    fn segment(&self, number: u32) -> Result<Arc<Segment>, LogReadError> {
+        self.shared.segment(number).ok_or(LogReadError::Gone { segment: number })
     }
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct SegmentScan {
     shared: Arc<SharedLogState>,
     segment: u32,
     /// Reads the records; `None` after the last.
-    scanner: Option<Result<Scanner, ReadError>>,
+    scanner: Option<Result<Scanner, LogReadError>>,
     /// Whether the segment must end with a seal.
     sealed: bool,
 }
 
 impl Iterator for SegmentScan {
-    type Item = Result<(RecordHead, RecordLocation), ReadError>;
+    type Item = Result<(RecordHead, RecordLocation), LogReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut scanner = match self.scanner.take()? {

@@ -10,7 +10,7 @@ use super::BrokerMachine;
 use super::effect::{MachineEffect, PendingCommit, Survivor};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
-use crate::log::{ReadError, RecordHead, RecordKind, RecordLocation};
+use crate::log::{LogReadError, RecordHead, RecordKind, RecordLocation};
 use crate::state::Forgotten;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -188,11 +188,11 @@ impl BrokerMachine {
 
     /// Leaves unreadable entries in their segment. The segment is left alone for a while, longer
     /// each time.
-    pub fn not_copied(&mut self, failed: &[(Survivor, ReadError)]) {
+    pub fn not_copied(&mut self, failed: &[(Survivor, LogReadError)]) {
         let mut segments = BTreeMap::new();
         for (survivor, cause) in failed {
             // Entries of a removed segment are not needed.
-            if !matches!(cause, ReadError::Gone { .. }) {
+            if !matches!(cause, LogReadError::Gone { .. }) {
                 segments.entry(survivor.place.segment).or_insert(cause);
             }
         }

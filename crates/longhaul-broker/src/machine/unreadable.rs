@@ -15,7 +15,7 @@ use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
 use super::invariants::Invariant;
 use super::withheld::{CopyLocation, WithheldCopy};
-use crate::log::{ReadError, RecordLocation};
+use crate::log::{LogReadError, RecordLocation};
 use crate::state::entries::EntryPosition;
 
 /// Entries that may be set aside per run, and that may wait per topic: each takes some memory.
@@ -33,7 +33,7 @@ pub struct Unreadable {
     /// Location in the log; `None` in a compacted view.
     pub place: Option<RecordLocation>,
     /// The error.
-    pub cause: ReadError,
+    pub cause: LogReadError,
 }
 
 /// When warnings about very many entries may be logged again.
@@ -55,7 +55,7 @@ impl BrokerMachine {
         let is_new =
             !withheld.contains(place, ordinal) && self.is_there(topic, ordinal, unreadable.place);
         let (waiting, set_aside) = (withheld.waiting.len(), self.totals.unreadable);
-        let is_damaged = matches!(unreadable.cause, ReadError::Damaged { .. });
+        let is_damaged = matches!(unreadable.cause, LogReadError::Damaged { .. });
         let has_room =
             if is_damaged { set_aside < WITHHELD_MAX as u64 } else { waiting < WITHHELD_MAX };
         if is_new && !has_room {
@@ -87,7 +87,7 @@ impl BrokerMachine {
         let (ledger, entry, cause) =
             (unreadable.position.ledger, unreadable.position.entry, &unreadable.cause);
         let live = self.live.get_mut(&topic)?;
-        if matches!(unreadable.cause, ReadError::Damaged { .. }) {
+        if matches!(unreadable.cause, LogReadError::Damaged { .. }) {
             live.withheld.set_aside.insert(copy);
             live.figures.unreadable += 1;
             self.totals.unreadable += 1;

@@ -14,7 +14,7 @@ use crate::compaction;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
 use crate::log::{
-    BrokerLog, CompactedFile, CompactedSlot, LogPosition, ReadError, RecordGroup, Storage,
+    BrokerLog, CompactedFile, CompactedSlot, LogPosition, LogReadError, RecordGroup, Storage,
     WriteError,
 };
 use crate::machine::BrokerMachine;
@@ -71,7 +71,7 @@ pub(super) type BrokerEventSender = mpsc::Sender<BrokerEvent>;
 #[derive(Debug)]
 enum BackgroundReport {
     Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
-    Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>),
+    Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>),
 }
 
 /// The driver's side of a connection.

@@ -3,7 +3,7 @@
 use super::unreadable;
 use crate::admin::values::AdminCallError;
 use crate::log::{
-    CompactedFile, CompactedSlot, PinnedRecord, ReadError, RecordLocation, RecordReader,
+    CompactedFile, CompactedSlot, LogReadError, PinnedRecord, RecordLocation, RecordReader,
 };
 use crate::machine::effect::MessageSource;
 use crate::machine::unreadable::Unreadable;
@@ -86,7 +86,7 @@ impl Messages {
 
     /// Reads a message for the admin interface. Blocks.
     pub(super) fn peek(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
-        let gone = |error: ReadError| AdminCallError::NotFound(error.to_string());
+        let gone = |error: LogReadError| AdminCallError::NotFound(error.to_string());
         let body = self.reader.read(place).map_err(gone)?;
         Payload::parse(message_of(body))
             .map_err(|error| AdminCallError::Internal(error.to_string()))
@@ -107,7 +107,7 @@ impl Messages {
         }
         let (commands, stored): (Vec<_>, Vec<_>) = stored.into_iter().unzip();
         let stored = Arc::new(stored);
-        let mut bodies: Vec<Option<Result<Bytes, ReadError>>> = vec![None; stored.len()];
+        let mut bodies: Vec<Option<Result<Bytes, LogReadError>>> = vec![None; stored.len()];
         for pause in [Duration::ZERO].into_iter().chain(unreadable::PAUSES) {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
@@ -122,7 +122,7 @@ impl Messages {
         let mut read = Vec::with_capacity(bodies.len());
         let mut unreadable = Vec::new();
         for ((command, stored), body) in commands.into_iter().zip(stored.iter()).zip(bodies) {
-            match body.unwrap_or(Err(ReadError::Gone { segment: 0 })) {
+            match body.unwrap_or(Err(LogReadError::Gone { segment: 0 })) {
                 Ok(body) => read.push((command, body)),
                 Err(cause) => unreadable.push(unreadable::of(conn, &command, stored, cause)),
             }
@@ -134,9 +134,9 @@ impl Messages {
     fn read_missing(
         &self,
         stored: &[Stored],
-        mut bodies: Vec<Option<Result<Bytes, ReadError>>>,
-    ) -> Vec<Option<Result<Bytes, ReadError>>> {
-        let missing = |body: &Option<Result<Bytes, ReadError>>| !matches!(body, Some(Ok(_)));
+        mut bodies: Vec<Option<Result<Bytes, LogReadError>>>,
+    ) -> Vec<Option<Result<Bytes, LogReadError>>> {
+        let missing = |body: &Option<Result<Bytes, LogReadError>>| !matches!(body, Some(Ok(_)));
         let held = stored.iter().zip(&bodies).filter_map(|(stored, body)| match stored {
             Stored::Log(held) if missing(body) => Some(held),
             Stored::Log(_) | Stored::Memory(_) | Stored::Compacted(..) => None,

@@ -1,7 +1,7 @@
 //! Retries reads of an unreadable entry, before the machine goes on without it.
 
 use super::messages::Stored;
-use crate::log::{ReadError, RecordReader};
+use crate::log::{LogReadError, RecordReader};
 use crate::machine::BrokerMachine;
 use crate::machine::dispatcher::ConsumerKey;
 use crate::machine::effect::Survivor;
@@ -21,7 +21,7 @@ pub(super) fn of(
     conn: u64,
     command: &CommandMessage,
     stored: &Stored,
-    cause: ReadError,
+    cause: LogReadError,
 ) -> Unreadable {
     let id = &command.message_id;
     let place = match stored {
@@ -50,7 +50,7 @@ pub(super) fn withhold(machine: &mut BrokerMachine, entries: &[Unreadable]) {
 pub(super) async fn read_survivors(
     reader: RecordReader,
     survivors: Vec<Survivor>,
-) -> (Vec<(Survivor, Bytes)>, Vec<(Survivor, ReadError)>) {
+) -> (Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>) {
     let read = tokio::task::spawn_blocking(move || {
         let places: Vec<_> = survivors.iter().map(|survivor| survivor.place).collect();
         let (mut read, mut failed) = (Vec::with_capacity(survivors.len()), Vec::new());

@@ -4,7 +4,7 @@
 use crate::compaction::{self, run};
 use crate::defaults::{TopicDefaults, TopicPattern};
 use crate::log::{
-    CompactedFile, CompactedSlot, LogOptions, LogPosition, OpenError, ReadError, RecordGroup,
+    CompactedFile, CompactedSlot, LogOptions, LogPosition, LogReadError, OpenError, RecordGroup,
     ReplayedItem, SimulatedStorage, Stepped, Storage, WriteError,
 };
 use crate::machine::effect::Survivor;
@@ -232,11 +232,11 @@ impl SimulatedBroker {
     }
 
     /// Reads a delivery. `None` if it was trimmed meanwhile.
-    pub(super) fn read(&self, pinned: &Pinned) -> Result<Option<Bytes>, ReadError> {
+    pub(super) fn read(&self, pinned: &Pinned) -> Result<Option<Bytes>, LogReadError> {
         match pinned {
             Pinned::Memory(body) => Ok(Some(body.clone())),
             Pinned::Log(place) => match self.log.reader().read(*place) {
-                Err(ReadError::Gone { .. }) => Ok(None),
+                Err(LogReadError::Gone { .. }) => Ok(None),
                 read => read.map(Some),
             },
             Pinned::Compacted(file, slot) => Ok(Some(file.read(slot).unwrap())),

@@ -2,12 +2,12 @@
 
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
+use longhaul::ReadError;
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
 use longhaul::ops::{
-    DeadLetterError, DocumentError, DrainError, HistoryError, OperatorError, SchedulesError,
-    SetupTopicsError, SubmittedError, TaskViewError,
+    DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError, SetupTopicsError,
 };
-use longhaul::{CancelError, GetError, SubmitError, WaitError, WatchError, WorkerError};
+use longhaul::{CancelError, SubmitError, WaitError, WorkerError};
 use std::sync::Arc;
 
 /// Why a request failed.
@@ -75,10 +75,6 @@ pub(crate) enum ServiceError {
     #[error(transparent)]
     Submit(#[from] SubmitError),
     #[error(transparent)]
-    Submitted(#[from] SubmittedError),
-    #[error(transparent)]
-    Get(#[from] GetError),
-    #[error(transparent)]
     Wait(#[from] WaitError),
     #[error(transparent)]
     Cancel(#[from] CancelError),
@@ -93,11 +89,7 @@ pub(crate) enum ServiceError {
     #[error(transparent)]
     Letters(#[from] DeadLetterError),
     #[error(transparent)]
-    History(#[from] HistoryError),
-    #[error(transparent)]
-    View(#[from] TaskViewError),
-    #[error(transparent)]
-    Watch(#[from] WatchError),
+    Read(#[from] ReadError),
     #[error(transparent)]
     Setup(#[from] SetupTopicsError),
 }

@@ -5,11 +5,12 @@ use super::known::LastAdminQuery;
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
+use longhaul::Priority;
+use longhaul::ReadError;
 use longhaul::ops::{
     DocumentError, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings,
 };
 use longhaul::topics::TopicSettings;
-use longhaul::{Priority, WatchError};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ impl GatewayService {
     pub(super) async fn check_there(&self, queue: &QueueName) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
         let found = self.client.queue(self.topic(queue)).exists().await;
-        if found.map_err(WatchError::Transport)? {
+        if found.map_err(ReadError::Transport)? {
             return Ok(());
         }
         Err(ServiceError::NoQueue(queue.clone()))

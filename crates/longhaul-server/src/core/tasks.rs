@@ -2,9 +2,9 @@
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
+use longhaul::ReadError;
 use longhaul::ops::{
-    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView, TaskViewError,
-    Why, WorkerInfo,
+    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView, Why, WorkerInfo,
 };
 use longhaul::{Priority, TaskId, TaskMetadata, TaskState, WaitError};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl GatewayService {
         &self,
         queue: &QueueName,
         level: Priority,
-        ask: impl Fn(&TaskView) -> Result<T, TaskViewError>,
+        ask: impl Fn(&TaskView) -> Result<T, ReadError>,
     ) -> Result<T, ServiceError> {
         self.check_level(queue, level).await?;
         let topic = self.level_topic(queue, level);

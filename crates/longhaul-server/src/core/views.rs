@@ -4,7 +4,8 @@
 use crate::clock::{self, Stopwatch};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use longhaul::Client;
-use longhaul::ops::{TaskView, TaskViewError};
+use longhaul::ReadError;
+use longhaul::ops::TaskView;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +18,7 @@ const OPEN_MAX: usize = 256;
 /// The idle time after which a view is closed.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
-type ViewOpening = Shared<BoxFuture<'static, Result<TaskView, TaskViewError>>>;
+type ViewOpening = Shared<BoxFuture<'static, Result<TaskView, ReadError>>>;
 
 struct ViewSlot {
     opening: ViewOpening,
@@ -44,7 +45,7 @@ impl TaskViews {
 
     /// The view of a task topic. The first caller waits until it is read; if that caller gives up,
     /// reading continues for the next one.
-    pub(super) async fn of(&self, topic: &str) -> Result<TaskView, TaskViewError> {
+    pub(super) async fn of(&self, topic: &str) -> Result<TaskView, ReadError> {
         let opening = self.opening(topic);
         let view = opening.clone().await;
         if view.is_err() {

@@ -107,6 +107,6 @@ fn conflict(reason: &'static str, id: &str) -> ProblemDetails {
 const fn is_no_level(error: &ServiceError) -> bool {
     matches!(
         error,
-        ServiceError::NoLevels(_) | ServiceError::View(longhaul::ops::TaskViewError::NoLedger(_))
+        ServiceError::NoLevels(_) | ServiceError::Read(longhaul::ReadError::NoLedger(_))
     )
 }

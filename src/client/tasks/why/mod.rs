@@ -5,7 +5,8 @@ mod sentence;
 
 pub use cause::WhyCause;
 
-use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
+use super::{TaskFilter, TaskInfo, TaskStatus, TaskView};
+use crate::client::ReadError;
 use crate::client::{Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
@@ -51,7 +52,7 @@ impl Queue {
     /// message and, if the queue has an order, those of earlier tasks.
     ///
     /// ```no_run
-    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ops::TaskViewError> {
+    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::ReadError> {
     /// if let Some(why) = client.queue(&task.topic).why(task.id).await? {
     ///     println!("{why}");
     /// }
@@ -61,14 +62,14 @@ impl Queue {
     ///
     /// # Errors
     /// When a topic cannot be read.
-    pub async fn why(&self, task: TaskId) -> Result<Option<Why>, TaskViewError> {
+    pub async fn why(&self, task: TaskId) -> Result<Option<Why>, ReadError> {
         let view = self.view().await?;
         self.client.why(&view, &self.task(task)?).await
     }
 }
 
 impl Client {
-    async fn why(&self, view: &TaskView, task: &TaskRef) -> Result<Option<Why>, TaskViewError> {
+    async fn why(&self, view: &TaskView, task: &TaskRef) -> Result<Option<Why>, ReadError> {
         let Some(info) = view.get(task.id)? else { return Ok(None) };
         let names = self.names_of_level(&task.topic).await?;
         let place = partition(names.task.clone(), task.id.partition);
@@ -102,13 +103,13 @@ impl Client {
                 before,
                 ahead,
             };
-            Ok::<_, TaskViewError>(known.cause())
+            Ok::<_, ReadError>(known.cause())
         })?;
         Ok(Some(Why { task: task.id, status: info.status, cause, at_ms: now_ms }))
     }
 
     /// The topics of the level with this name, if it is one. A level's register is the queue's.
-    async fn names_of_level(&self, topic: &str) -> Result<TopicNames, TaskViewError> {
+    async fn names_of_level(&self, topic: &str) -> Result<TopicNames, ReadError> {
         for level in [Priority::High, Priority::Low] {
             let Some(queue) = topic.strip_suffix(level.suffix()) else { continue };
             let queue = self.names(queue)?;
@@ -125,7 +126,7 @@ impl Client {
         view: &TaskView,
         task: &TaskRef,
         key: &[u8],
-    ) -> Result<Option<TaskId>, TaskViewError> {
+    ) -> Result<Option<TaskId>, ReadError> {
         // A scheduled task does not hold up later ones before its time.
         let is_open =
             |status: &TaskStatus| !status.is_terminal() && *status != TaskStatus::Scheduled;
@@ -152,7 +153,7 @@ fn open_of(
     view: &TaskView,
     level: Priority,
     register: &Register,
-) -> Result<Vec<String>, TaskViewError> {
+) -> Result<Vec<String>, ReadError> {
     let mut open = Vec::new();
     for text in &info.waits_for {
         let id = match DependencyName::read(text) {
@@ -172,7 +173,7 @@ fn open_of(
 }
 
 /// The number of ready tasks before this one on its partition.
-fn ready_before(view: &TaskView, info: &TaskInfo) -> Result<u64, TaskViewError> {
+fn ready_before(view: &TaskView, info: &TaskInfo) -> Result<u64, ReadError> {
     let ready = TaskFilter::new().status(TaskStatus::Ready);
     view.count_before(info.id, &ready)
 }

@@ -3,7 +3,7 @@
 
 use super::support::{id, shared};
 use super::*;
-use crate::log::{ReadError, RecordLocation};
+use crate::log::{LogReadError, RecordLocation};
 use crate::machine::effect::MessageSource;
 use crate::machine::effect::Survivor;
 use longhaul_wire::messages::AckType::Individual;
@@ -344,8 +344,8 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
 {
     let mut rig = rig(1..7);
     let former = place(&rig, 0);
-    let io = ReadError::Io { file: "x".to_owned(), offset: 1, reason: "EIO".to_owned() };
-    let damaged = ReadError::Damaged { file: "x".to_owned(), offset: 1 };
+    let io = LogReadError::Io { file: "x".to_owned(), offset: 1, reason: "EIO".to_owned() };
+    let damaged = LogReadError::Damaged { file: "x".to_owned(), offset: 1 };
     let mut tried = Vec::new();
     for second in 0..200 {
         rig.look();

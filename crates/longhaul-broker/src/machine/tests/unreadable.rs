@@ -4,7 +4,7 @@
 use super::support::{id, job, shared};
 use super::*;
 use crate::admin::values::CompactionRunState;
-use crate::log::ReadError;
+use crate::log::LogReadError;
 use crate::machine::unreadable::Unreadable;
 use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::AckType::{Cumulative, Individual};
@@ -14,7 +14,7 @@ const FILE: &str = "log/0000000001.seg";
 
 /// The read error of entry `entry` of the first topic, which consumer 5 of connection 1 should have
 /// received.
-fn unreadable(rig: &Rig, entry: u64, cause: ReadError) -> Unreadable {
+fn unreadable(rig: &Rig, entry: u64, cause: LogReadError) -> Unreadable {
     let place = rig.topic().entries.get(entry).unwrap().place;
     Unreadable {
         consumer: ConsumerKey { conn: 1, id: 5 },
@@ -25,12 +25,12 @@ fn unreadable(rig: &Rig, entry: u64, cause: ReadError) -> Unreadable {
 }
 
 fn damaged(rig: &Rig, entry: u64) -> Unreadable {
-    unreadable(rig, entry, ReadError::Damaged { file: FILE.to_owned(), offset: 4711 })
+    unreadable(rig, entry, LogReadError::Damaged { file: FILE.to_owned(), offset: 4711 })
 }
 
 fn refused(rig: &Rig, entry: u64) -> Unreadable {
     let reason = "Input/output error".to_owned();
-    unreadable(rig, entry, ReadError::Io { file: FILE.to_owned(), offset: 4711, reason })
+    unreadable(rig, entry, LogReadError::Io { file: FILE.to_owned(), offset: 4711, reason })
 }
 
 /// Six entries, of which the last ones have a segment each. Consumer 5 has received them.

@@ -9,7 +9,8 @@ use crate::exit::{Code, CommandFailure};
 use crate::service::patience::Away;
 use crate::service::{Pulsar, short_topic};
 use futures::{StreamExt, stream};
-use longhaul::ops::{ConnectionState, PastInstant, TaskInfo, TaskStatus, TaskView, TaskViewError};
+use longhaul::ReadError;
+use longhaul::ops::{ConnectionState, PastInstant, TaskInfo, TaskStatus, TaskView};
 use longhaul::{Priority, TaskId, TaskMetadata, TaskRef, WatchEvent, WatchFrom};
 use std::time::Duration;
 
@@ -258,7 +259,7 @@ impl Pulsar {
         match self.client.queue(&task.topic).claimed_tasks().await {
             Ok(view) => Ok(view.get(task.id)?),
             // The topics were never set up, so nothing is claimed.
-            Err(TaskViewError::NoLedger(_)) => Ok(None),
+            Err(ReadError::NoLedger(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
