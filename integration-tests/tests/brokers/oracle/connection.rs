@@ -1,8 +1,8 @@
-//! A connection that hides nothing: it sends any command, and hands out whatever comes.
+//! A connection that hides nothing: it sends any command, and returns all frames that come.
 //!
-//! It reads all the time, because a broker may ask at any moment whether it lives: Pulsar does so
-//! before it refuses a second producer of a name or a second exclusive consumer, and takes the
-//! place from whoever does not answer.
+//! It reads all the time, because a broker may check at any moment whether the client is alive:
+//! Pulsar does so before it refuses a second producer of a name or a second exclusive consumer, and
+//! gives the place of a client that does not answer to the new one.
 
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
@@ -22,7 +22,7 @@ const MESSAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Frames that wait for a script to look at them.
 const FRAMES_MAX: usize = 1024;
 
-/// What came.
+/// Something that came on the connection.
 pub(crate) enum Event {
     /// A frame.
     Frame(Box<Frame>),
