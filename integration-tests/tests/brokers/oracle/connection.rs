@@ -26,9 +26,9 @@ const FRAMES_MAX: usize = 1024;
 pub(crate) enum Event {
     /// A frame.
     Frame(Box<Frame>),
-    /// The end: the broker has closed the connection.
+    /// The broker has closed the connection.
     Closed,
-    /// What cannot be read.
+    /// Bytes that cannot be read.
     Garbage(String),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Connection {
 type Writer = Arc<Mutex<OwnedWriteHalf>>;
 
 impl Connection {
-    /// Connects, without a word to the broker.
+    /// Connects without sending anything.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let address = url.strip_prefix("pulsar://").context("not a pulsar:// URL")?;
         let stream = TcpStream::connect(address.trim_end_matches('/')).await?;
@@ -62,11 +62,11 @@ impl Connection {
     }
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
-        // That the broker has hung up shows when its answer is read.
+        // A closed connection shows when the broker's answer is read.
         self.writer.lock().await.write_all(bytes).await.ok();
     }
 
-    /// What comes within the limit; nothing, once it was told that the connection is closed.
+    /// The next event within the limit; `None` once the connection was reported as closed.
     pub(crate) async fn next(&mut self, limit: Duration) -> Result<Option<Event>> {
         match timeout(limit, self.events.recv()).await {
             Ok(Some(Event::Garbage(what))) => bail!("the broker sent garbage: {what}"),
@@ -82,7 +82,7 @@ async fn send(writer: &Writer, command: Command, payload: Option<&Payload>) {
         None => frame::encode(command, &mut bytes),
         Some(payload) => frame::encode_with(command, payload, &mut bytes),
     }
-    // That the broker has hung up shows when its answer is read.
+    // A closed connection shows when the broker's answer is read.
     writer.lock().await.write_all(&bytes).await.ok();
 }
 
