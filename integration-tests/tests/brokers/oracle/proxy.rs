@@ -37,7 +37,7 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
-    /// Address of this proxy, as it stands in the answers to lookups.
+    /// The address of this proxy, as in the answers to lookups.
     url: String,
     treatment: Treatment,
     seen: Mutex<Seen>,

@@ -1,4 +1,4 @@
-//! Certificates and tokens, made anew in each run.
+//! Certificates and tokens, created for each run.
 
 use anyhow::Result;
 use base64::Engine;
