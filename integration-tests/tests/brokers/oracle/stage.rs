@@ -170,8 +170,8 @@ impl Stage {
         Ok(())
     }
 
-    /// A broker on a busy machine may be silent for longer than [`QUIET`]. Then it gets PINGs, and only
-    /// their answers end the wait.
+    /// A broker on a busy machine may be silent for longer than [`QUIET`]. Then it gets PINGs, and
+    /// only their answers end the wait.
     async fn read(&mut self, at: usize, at_least: usize) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let (mut is_asked, mut pongs) = (false, 0);
