@@ -46,8 +46,8 @@ fn dies(engine: &TestEngine, task: &TaskRef, workers: u32, attempts: u32) {
     }
 }
 
-/// A gateway gives three attempts. Whoever was silent for long was closed by it as failed for good
-/// after three deaths, though all its workers gave five.
+/// A gateway that gives three attempts does not end a task whose workers give five. It once closed
+/// such a task as failed for good after three deaths and a long silence.
 #[test]
 fn a_gateway_does_not_end_a_task_early_whose_workers_give_it_more_attempts() {
     let engine = TestEngine::new();
