@@ -95,15 +95,15 @@ pub fn forget_cargo(command: &mut Command) {
     }
 }
 
-/// A process that we started and that does not outlive us. Neither do the processes that it has started itself, unless they have left
-/// its group.
+/// A process that ends with us, together with the processes that it has started, unless they have
+/// left its process group.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     child: Child,
-    /// Where it is typed to, if that is so.
+    /// The input for `type_line`, if the process has one.
     input: Option<ChildStdin>,
-    /// Kills it should we die first.
+    /// Kills the process if we die first.
     _guard: Guard,
     /// The lines that the process prints, if they are read.
     lines: Option<Lines<BufReader<ChildStdout>>>,

@@ -96,7 +96,7 @@ fn publishes(history: &History) -> Publishes {
         }
         if let Entry::Heartbeat(heartbeat) = entry {
             let numbers = heartbeats.entry(heartbeat.owner).or_default();
-            // Those of an earlier owner id of a worker have no numbers.
+            // Heartbeats of an earlier owner id of a worker have no numbers.
             let is_new = numbers.insert(heartbeat.number);
             found.heartbeats_twice += usize::from(!is_new && heartbeat.number > 0);
         }

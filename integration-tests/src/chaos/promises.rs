@@ -33,7 +33,7 @@ pub(super) enum Promise {
     /// No run starts before these tasks are over; if one of them has no result it fails (`fail`),
     /// is cancelled (`skip`), or runs (`run`).
     After(Vec<String>, String),
-    /// Of all tasks with this key one runs and completes, and the others name it.
+    /// Exactly one of the tasks with this key runs and completes, and the others name it.
     Once(String),
     /// No two tasks with this key are active at the same time, and none is closed for one whose end
     /// was already shown.

@@ -1,10 +1,10 @@
-//! Every future of the transport, dropped at any moment: nothing is left open at the broker,
-//! nothing is lost or done twice, and the transport works on.
+//! Drops every future of the transport at any moment: nothing is left open at the broker, nothing
+//! is lost or done twice, and the transport continues to work.
 //!
-//! Several actors share one transport to an embedded broker. `LONGHAUL_CANCEL_ROUNDS` asks for more
-//! calls than the usual 2,000. What is called and where it is dropped comes from a seed, which a
-//! failed test shows and `LONGHAUL_CANCEL_SEED` sets. The broker and its connection are real, so
-//! that a seed need not fail each time.
+//! Several actors share one transport to an embedded broker. `LONGHAUL_CANCEL_ROUNDS` sets more
+//! calls than the default of 2,000. A seed determines the calls and where each is dropped; a failed
+//! test prints it, and `LONGHAUL_CANCEL_SEED` sets it. The broker and its connection are real, so
+//! the same seed need not fail each time.
 
 #![expect(clippy::expect_used, reason = "a test that panics has failed")]
 #![allow(
@@ -37,13 +37,13 @@ const ACTORS: u64 = 6;
 const TOPICS: usize = 3;
 const SUBSCRIPTION: &str = "s";
 const EARLIEST: Follow = Follow { start: Start::Earliest, compacted: false };
-/// How long anything may take that is not interrupted.
+/// The limit for everything that is not interrupted.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Who waits for a wake-up that does not come is interrupted all the same.
+/// The wait after which a call without a wake-up is interrupted.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Polls a future a few times, or for a moment, and drops it, or takes its result if it has one by
-/// then. One that is dropped when it was just woken has its result waiting, unseen.
+/// Polls a future a few times, or for a moment, and then takes its result or drops it. A future
+/// that was woken just before the drop has its result ready, unseen.
 async fn interrupt<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     match fastrand::u8(0..10) {
@@ -63,12 +63,12 @@ async fn interrupt<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// What all actors know of a topic.
+/// The state of a topic that all actors share.
 #[derive(Debug, Default)]
 struct Known {
     /// Messages with a receipt, by their numbers.
     receipts: BTreeMap<u64, Position>,
-    /// Messages that were handed over, or that somebody tried to.
+    /// Messages that were handed over or tried.
     tried: BTreeSet<u64>,
     /// Entries whose acks are confirmed.
     acked: BTreeSet<EntryId>,
@@ -99,7 +99,7 @@ fn number_of(message: &Message) -> Option<u64> {
     message.key.as_deref()?.parse().ok()
 }
 
-/// What an actor has open on its topic.
+/// The handles that an actor has open on its topic.
 struct Actor {
     scene: Arc<Scene>,
     topic: usize,
@@ -110,11 +110,11 @@ struct Actor {
     /// The last message of the consumer.
     last: Option<Position>,
     follower: Option<Box<dyn Follower>>,
-    /// What the follower has seen: nothing may be missing between.
+    /// The positions that the follower has seen, without gaps.
     seen: Vec<Position>,
-    /// What followers have seen that are gone.
+    /// The positions that earlier followers have seen.
     read: Vec<Vec<Position>>,
-    /// How often each call was made, and how often it was let finish.
+    /// How often each call was made, and how often it was allowed to finish.
     calls: BTreeMap<&'static str, (u64, u64)>,
 }
 
@@ -222,12 +222,12 @@ impl Actor {
         let Some(mut consumer) = self.consumer.take() else { return self.open_consumer().await };
         consumer.request(fastrand::usize(0..6));
         for _ in 0..fastrand::u8(1..6) {
-            // Nothing may be there: who waits to the end would wait for ever.
+            // There may be no message, and a complete wait would never end.
             let next = timeout(NAP, consumer.next());
             let Some(Ok(message)) = self.call("next", next).await else { continue };
             let place = message?.position;
             let entry = place.entry_id();
-            // The rest of a batch comes, whoever has acknowledged it meanwhile.
+            // The rest of a batch is delivered even if the entry was acknowledged meanwhile.
             let is_rest = self
                 .last
                 .replace(place)
@@ -327,7 +327,7 @@ async fn read_all(transport: &PulsarTransport, topic: &TopicPartition) -> Result
     Ok(messages)
 }
 
-/// Consumes what is left of a topic, and acknowledges it.
+/// Consumes the remaining messages of a topic and acknowledges them.
 async fn drain(scene: &Scene, topic: usize) -> Result<u64> {
     let name = scene.topic(topic);
     let mut consumer =
@@ -338,7 +338,8 @@ async fn drain(scene: &Scene, topic: usize) -> Result<u64> {
         let entry = message.position.entry_id();
         let is_rest = message.position.batch_index.unwrap_or_default() > 0;
         ensure!(is_rest || !scene.known(topic).acked.contains(&entry), "{entry:?} came again");
-        // The first message of a batch acknowledges it all; the others come all the same.
+        // The first message of a batch acknowledges the whole batch; the others are still
+        // delivered.
         if !is_rest {
             within("an ack", consumer.ack(entry)).await??;
         }
@@ -347,7 +348,7 @@ async fn drain(scene: &Scene, topic: usize) -> Result<u64> {
     Ok(drained)
 }
 
-/// Compares what is stored with what was promised.
+/// Compares the stored messages with the receipts.
 async fn check(scene: &Scene, topic: usize, actors: &[Actor]) -> Result<()> {
     let messages = read_all(&scene.transport, scene.topic(topic)).await?;
     let mut stored = BTreeMap::new();
@@ -384,7 +385,7 @@ fn handles(stats: &Value) -> (usize, usize) {
     (count(&stats["publishers"]), subscriptions.map(|(_, it)| count(&it["consumers"])).sum())
 }
 
-/// Waits until the broker knows of nobody who uses the topic.
+/// Waits until the broker has no client on the topic.
 async fn nobody_is_left(broker: &Broker, topic: &TopicPartition) -> Result<()> {
     let mut left = (0, 0);
     for _ in 0..100 {
@@ -406,8 +407,8 @@ async fn scene(broker: &Broker) -> Result<Arc<Scene>> {
     });
     let scene = Arc::new(Scene { transport, url, topics: topics.collect() });
     for topic in 0..TOPICS {
-        // The topic and its subscription exist from the beginning. Another one, which nobody reads,
-        // keeps everything there.
+        // The topic and its subscription exist from the beginning. Another subscription, which is
+        // never read, keeps all messages.
         for name in [SUBSCRIPTION, "kept"] {
             drop(Transport::consumer(&scene.transport, scene.topic(topic), name).await?);
         }
@@ -422,11 +423,11 @@ async fn every_future_may_be_dropped_at_any_moment() -> Result<()> {
         Ok(seed) => seed.parse()?,
         Err(_) => fastrand::u64(..),
     };
-    // All actors run on the thread of the test, and so does every draw of theirs.
+    // All actors run on the thread of the test, and so do all their random choices.
     fastrand::seed(seed);
     println!("LONGHAUL_CANCEL_SEED={seed}");
     let watch = stopwatch();
-    // The HTTP client wants one even for plain HTTP.
+    // The HTTP client needs a crypto provider even for plain HTTP.
     rustls::crypto::ring::default_provider().install_default().ok();
     let broker = Broker::start(BrokerConfig::default())?;
     let scene = scene(&broker).await?;

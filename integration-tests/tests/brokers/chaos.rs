@@ -1,9 +1,9 @@
-//! A short form of each chaos scenario: what is judged are states, never times.
+//! A short form of each chaos scenario. The tests check states, never times.
 //!
-//! The broker is that of `LONGHAUL_TEST_BROKER`. Scenarios that stop it start one of their own, and
-//! are skipped where that variable is a URL and `LONGHAUL_TEST_OWN_BROKER` says nothing. That on a
-//! cluster takes three minutes and 2 GB, and needs `LONGHAUL_TEST_CLUSTER=1`, Java and Maven. The
-//! figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
+//! The broker is that of `LONGHAUL_TEST_BROKER`. Scenarios that stop the broker start one of their
+//! own, and are skipped where that variable is a URL and `LONGHAUL_TEST_OWN_BROKER` is not set. The
+//! one on a cluster takes three minutes and 2 GB, and needs `LONGHAUL_TEST_CLUSTER=1`, Java and
+//! Maven. The figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Row, Scenario};
@@ -11,8 +11,8 @@ use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
 use integration_tests::{say, skip};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// On embedded brokers all scenarios run at once: each mostly waits for faults, silences and
-/// restarts. On a Pulsar they run one at a time, because it takes the processor by itself.
+/// All scenarios run at once on embedded brokers: each mostly waits for faults, silences and
+/// restarts. On a Pulsar they run one at a time, because it needs the whole processor.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 async fn turn() -> Option<MutexGuard<'static, ()>> {
@@ -96,7 +96,7 @@ async fn a_network_that_cuts_delays_and_swallows_loses_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn a_dead_broker_or_bookie_of_a_cluster_loses_nothing() -> Result<()> {
-    // The second one leaves them dead.
+    // The second scenario does not start the dead ones again.
     on_a_cluster(&["cluster", "crowd"]).await
 }
 
@@ -124,8 +124,8 @@ async fn planted(name: &str, faults: usize) -> Result<Option<Vec<Row>>> {
     Ok(Some(rows))
 }
 
-/// The properties that promises rest on are left out of all messages: the judge has to find each
-/// kind of promise that was not kept.
+/// The properties that promises depend on are left out of all messages: the judge has to find each
+/// kind of broken promise.
 #[tokio::test]
 async fn a_promise_that_is_not_kept_is_found() -> Result<()> {
     let Some(rows) = planted("everything", 0).await? else { return Ok(()) };
@@ -142,7 +142,7 @@ async fn an_order_outlives_kills_and_restarts() -> Result<()> {
     on_its_own_broker("order").await
 }
 
-/// Nobody tells the queue to keep an order: the judge has to find tasks that began before their
+/// The queue is not told to keep an order: the judge has to find tasks that began before their
 /// turn, and processors of a key that ran at once.
 #[tokio::test]
 async fn an_order_that_nobody_keeps_is_found() -> Result<()> {

@@ -60,7 +60,7 @@ impl Bench {
         TopicPartition { topic: self.names.metadata.clone(), partition }
     }
 
-    /// What a worker writes with.
+    /// A writer to a partition of the metadata topic, as a worker has.
     async fn writer(&self, partition: i32) -> Result<Writer> {
         let topic = self.metadata(partition);
         let publisher = self.transport.publisher(&topic, Batching::Off, TopicSchema::TaskMetadata);
@@ -85,7 +85,7 @@ impl Bench {
         Ok(messages)
     }
 
-    /// What stands on a partition, so many messages at least.
+    /// The messages on a partition, at least this number of them.
     async fn at_least(
         &self,
         topic: &str,
@@ -118,13 +118,13 @@ impl Bench {
 
     async fn cleanup(self) {
         for topic in [&self.names.task, &self.names.metadata, &self.names.ledger] {
-            // A leftover topic hurts nobody.
+            // A leftover topic does no harm.
             self.admin.delete_topic(topic).await.ok();
         }
     }
 }
 
-/// A worker's hand on the metadata topic.
+/// Writes to the metadata topic as a worker does.
 struct Writer(Box<dyn Publisher>);
 
 impl Writer {
@@ -157,7 +157,7 @@ impl Writer {
 
 fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
     let result = (state == TaskState::Completed).then(|| id.to_string().into_bytes().into());
-    // From its JSON: the fields that nobody asks about here are left out.
+    // Made from its JSON: the fields that these tests do not need are left out.
     let bare = serde_json::json!({
         "messageId": id.to_string(), "state": state, "created": 1, "lastUpdated": 2, "attempts": attempts,
     });
@@ -208,7 +208,7 @@ async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     let (result, worked) = within("the result", async { tokio::join!(wait, work) }).await?;
     worked?;
     ensure!(result?.0 == task.id.to_string());
-    // Late words of a worker that was replaced.
+    // Late entries of a worker that was replaced.
     writer.show(&[(shown(task.id, TaskState::Processing, 1), 1)]).await?;
     let found = client.get(&task).await?.context("nothing shown")?;
     ensure!(found.state == TaskState::Completed, "{found:?}");
@@ -216,8 +216,8 @@ async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     let topic = bench.metadata(-1);
     tombstone(&bench.transport, &topic, Batching::Off, [task.id.to_string()]).await?;
     ensure!(client.get(&task).await?.is_none());
-    // A client that starts when compaction has taken the last entries of the topic away must not
-    // wait for them.
+    // A client that starts after compaction has removed the last entries of the topic must not wait
+    // for them.
     bench.compact(&names.metadata).await?;
     let late = Client::connect(&bench.broker).await?;
     let looked = within("an answer", late.get(&task)).await?;
@@ -260,7 +260,7 @@ async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
     }
     note(&format!("the last of {COUNT} waits ended {:?} after the last entry", started.elapsed()));
 
-    // All are remembered, and looking is cheap.
+    // The client remembers all of them, and reading them is cheap.
     let started = now();
     for task in tasks.iter().take(100) {
         ensure!(bench.client.get(task).await?.is_some_and(|found| found.is_terminal()));
@@ -270,8 +270,8 @@ async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
     Ok(())
 }
 
-/// With partitions and without: whoever looked at a misspelt queue made its ledger and its metadata
-/// topic.
+/// With partitions and without: looking at a misspelt queue once created its ledger and its
+/// metadata topic.
 #[tokio::test]
 async fn a_queue_that_does_not_exist_is_told_and_not_made() -> Result<()> {
     for partitions in [None, Some(3)] {
@@ -331,8 +331,8 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
     Ok(())
 }
 
-/// What has no receipt when the topic moves is of unknown fate, and is not sent again: although
-/// this broker drops no duplicates, no task lies there twice.
+/// A message without a receipt when the topic moves has an unknown fate and is not sent again:
+/// although this broker drops no duplicates, no task is stored twice.
 #[tokio::test]
 async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
     let Some(bench) = Bench::new("moves", None).await? else { return Ok(()) };

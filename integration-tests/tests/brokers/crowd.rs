@@ -1,8 +1,8 @@
-//! Gateways beside each other, killed and started again: workers in any language get each task done
-//! once, whatever gateway they ask.
+//! Gateways side by side, killed and started again: workers in any language get each task done
+//! once, whichever gateway they ask.
 //!
-//! Who is killed, and what is judged, is in the chaos scenario `crowd`. `LONGHAUL_TEST_CROWD=1`
-//! makes it the size of the issue that asked for it.
+//! The chaos scenario `crowd` determines the faults and the checks. `LONGHAUL_TEST_CROWD=1` gives
+//! the test the size that the issue asked for.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};

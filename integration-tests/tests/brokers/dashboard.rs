@@ -1,7 +1,7 @@
-//! The dashboard in a real browser, before a gateway on a real broker: what people see, click and
+//! The dashboard in a real browser, with a gateway on a real broker: what users see, click and
 //! type.
 //!
-//! One browser goes through all of it. `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a
+//! One browser runs through all of it. `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a
 //! picture of each page.
 
 #![expect(clippy::indexing_slicing, reason = "what an answer lacks is null, and ends the test")]

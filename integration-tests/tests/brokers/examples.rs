@@ -1,4 +1,4 @@
-//! Each example as its reader runs it: as processes. `scripted` is run by the chaos scenarios.
+//! Runs each example as its readers do: as processes. The chaos scenarios run `scripted`.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -16,12 +16,12 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a worker that nothing keeps busy may take to drain.
+/// The limit for the drain of a worker that has nothing to do.
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
-/// The file that is compressed: as many chunks as the worker stores checkpoints, of which there is
-/// at most one a second. So it is still at work when its first checkpoint has been seen.
+/// The size of the file that is compressed: it has as many chunks as the worker stores checkpoints,
+/// at most one a second. So the worker is still busy when its first checkpoint has been seen.
 const FILE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A broker, a folder, and topics of one test.
@@ -42,7 +42,7 @@ impl Bench {
         program(name, self.folder.path()).await
     }
 
-    /// A program that finds the broker where a reader's would.
+    /// A program that finds the broker in the same variables as a reader's.
     fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command
@@ -60,8 +60,8 @@ impl Bench {
     }
 }
 
-/// Without a variable the example brings its own broker. Its output once had a coloured warning of
-/// the worker in it, about the attempt that fails on purpose.
+/// Without a variable the example starts a broker of its own. Its output once contained a coloured
+/// warning of the worker about the attempt that fails on purpose.
 #[tokio::test]
 async fn quickstart_needs_nothing_else() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -109,7 +109,7 @@ async fn the_greeter_greets() -> Result<()> {
     let Some(bench) = Bench::new("greeter").await? else { return Ok(()) };
     let worker = bench.program("greeter_worker").await?;
     let client = bench.program("greeter_client").await?;
-    // Its log, too: nobody has set the topics up, so it does, and has nothing to warn of.
+    // Its log too: the worker sets up the topics, so that it has no warning about them.
     let mut shell = bench.command("sh");
     let log = r#"exec "$0" "$1" 2>&1"#;
     shell.args(["-c", log]).arg(worker).arg(&bench.topic).env("NO_COLOR", "1");
@@ -130,7 +130,7 @@ async fn the_greeter_greets() -> Result<()> {
     Ok(())
 }
 
-/// What an example prints that brings its own broker.
+/// The output of an example that starts its own broker.
 async fn printed(name: &str) -> Result<Vec<String>> {
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(program(name, folder.path()).await?);
@@ -258,8 +258,8 @@ async fn the_schedule_fires() -> Result<()> {
     Ok(())
 }
 
-/// The second task waits for the first one, by a snooze or several, and both take as long as they
-/// take.
+/// The second task waits for the first one with one snooze or several, and the durations of both
+/// vary.
 #[tokio::test]
 async fn the_middleware_times() -> Result<()> {
     let printed = printed("middleware").await?;
@@ -347,7 +347,7 @@ async fn first_checkpoint(bench: &Bench, names: &TopicNames) -> Result<()> {
     timeout(PATIENCE, checkpoint).await.context("no checkpoint")?
 }
 
-/// The number that follows these words.
+/// The number after this label.
 fn number(line: &str, label: &str) -> Result<usize> {
     let (_, rest) = line.split_once(label).with_context(|| line.to_owned())?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

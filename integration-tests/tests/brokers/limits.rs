@@ -1,4 +1,4 @@
-//! Limits over all workers of a queue, on a broker, judged by what the tasks themselves count.
+//! Limits over all workers of a queue, on a broker, checked by what the tasks themselves count.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many attempts run, the most that ever did, and when each has begun.
+/// The number of running attempts, the highest number so far, and the start of each.
 #[derive(Clone)]
 struct Counter {
     counts: Arc<Mutex<Counts>>,
@@ -53,7 +53,7 @@ impl Counter {
     }
 }
 
-/// An attempt; dropped, it is over.
+/// A running attempt; it ends when this is dropped.
 struct Running(Counter);
 
 impl Drop for Running {
@@ -62,8 +62,8 @@ impl Drop for Running {
     }
 }
 
-/// A client on the broker, and a topic of so many partitions; `None` when the environment names no
-/// broker.
+/// A client on the broker, and a topic with this number of partitions; `None` when the environment
+/// names no broker.
 async fn bench(test: &str, partitions: Option<u32>) -> Result<Option<(Client, String)>> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
     let client = Client::builder(sandbox.service_url()).admin_url(sandbox.admin().url());
@@ -73,7 +73,7 @@ async fn bench(test: &str, partitions: Option<u32>) -> Result<Option<(Client, St
     Ok(Some((client, topic)))
 }
 
-/// A worker whose attempts take so long.
+/// A worker whose attempts take this time.
 async fn start(
     client: &Client,
     topic: &str,
@@ -140,7 +140,7 @@ async fn no_more_begin_than_the_bucket_has() -> Result<()> {
     began.sort_unstable();
     ensure!(began.len() == 25, "{}", began.len());
     let took = began[24] - began[0];
-    // Twenty of them wait for a token each. What begins may come late by as long as a claim takes.
+    // Twenty of them wait for one token each. An attempt may begin late by the time of a claim.
     let late = Duration::from_secs(3);
     ensure!(
         took > Duration::from_millis(3_500) && took < Duration::from_secs(4) + late,
@@ -173,7 +173,7 @@ async fn a_paused_queue_goes_on_within_a_second_of_its_resume() -> Result<()> {
     Ok(())
 }
 
-/// It holds all tickets there are, and gives none back.
+/// The killed worker holds all tickets, and gives none back.
 #[tokio::test]
 async fn the_tickets_of_a_killed_worker_are_given_back() -> Result<()> {
     let Some((client, topic)) = bench("limit-kill", None).await? else { return Ok(()) };

@@ -1,8 +1,8 @@
-//! Everything that speaks to a broker, in one program: one broker serves all suites but those that
+//! All tests that need a broker, in one program: one broker serves all suites except those that
 //! start their own.
 //!
-//! Which broker it is says `LONGHAUL_TEST_BROKER`; see `integration_tests::sandbox`. A suite runs
-//! alone by the name of its module: `cargo test -p integration-tests --test brokers -- topics::`.
+//! `LONGHAUL_TEST_BROKER` selects the broker; see `integration_tests::sandbox`. To run one suite,
+//! give the name of its module: `cargo test -p integration-tests --test brokers -- topics::`.
 
 mod any_language;
 mod cancel;

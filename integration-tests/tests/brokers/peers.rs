@@ -1,6 +1,6 @@
-//! The clients of documents 001 and 002, as somebody writes them who has only the document: scripts
-//! of Python's standard library in `integration-tests/peers`, which start `longhaul dev`, do to it
-//! what those documents say may happen, and look at what is answered.
+//! Clients of documents 001 and 002 that are written from the document alone: scripts with Python's
+//! standard library in `integration-tests/peers`. They start `longhaul dev`, cause the failures
+//! that those documents describe, and check the answers.
 //!
 //! They mostly wait: leases of document 001 last 30 s.
 
@@ -23,7 +23,7 @@ async fn play(script: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = example::binary("longhaul", folder.path()).await?;
     let mut python = Command::new("python3");
-    // Nothing is left beside the scripts.
+    // Python leaves no files beside the scripts.
     python.arg("-B").arg(Path::new(SCRIPTS).join(script)).arg(program).stdout(Stdio::piped());
     for line in Process::start(&mut python)?.finished().await? {
         say(&line);

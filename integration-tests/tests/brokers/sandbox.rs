@@ -1,5 +1,5 @@
-//! The fixture itself: a real Pulsar starts, does as it is told, and a stock Java client sees and
-//! sends what it should.
+//! Tests the fixture itself: a real Pulsar starts and obeys, and a stock Java client sees and sends
+//! what it should.
 
 #![allow(
     clippy::indexing_slicing,
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Where the examples look for a broker.
+/// The variables in which the examples look for a broker.
 const PROGRAMS: [&str; 2] = ["PULSAR_SERVICE_URL", "PULSAR_ADMIN_URL"];
 
 /// An entry as the Java reference writes it. Base64 of `foo` and `bar`.
@@ -88,7 +88,7 @@ async fn java_sees_entries_tombstones_and_nonsense() -> Result<()> {
     sandbox.admin().create_topic(&topic).await?;
 
     // Attaching registers the schema, as on a fresh topic that a Java program watches before
-    // anybody writes.
+    // anything is written.
     let mut watcher = java.watch(url, &topic).await?;
     assert_schema_is_the_references(&sandbox.admin().schema(&topic).await?);
 
@@ -192,7 +192,7 @@ async fn a_broker_keeps_its_data_over_a_stop_and_a_kill() -> Result<()> {
     broker.resume()?;
 
     broker.admin().create_topic(&topic).await?;
-    // Without retention or a cursor, what nobody waits for would be trimmed.
+    // Without retention or a cursor the broker would trim messages that no subscription waits for.
     let retention = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
     broker.admin().set_policy(&topic, "retention", &retention).await?;
     let mut ids = java.submit(&url, &topic, &[COMPLETED], &metadata()).await?;
@@ -233,7 +233,7 @@ async fn a_broker_dies_with_the_process_that_started_it() -> Result<()> {
     assert_eq!(exported["PULSAR_SERVICE_URL"], exported["LONGHAUL_TEST_BROKER"]);
     assert_eq!(exported["PULSAR_ADMIN_URL"], exported["LONGHAUL_TEST_ADMIN"]);
     owner.kill().await?;
-    // The end of the broker sends no event to us; its port tells.
+    // No event reports the end of the broker; its port shows it.
     let gone = async {
         while TcpStream::connect(address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -268,7 +268,7 @@ async fn ledgers(sandbox: &Sandbox, topic: &str) -> Result<u64> {
 }
 
 /// Java programs attach to a topic only if its schema is compatible, so the stand-in has to
-/// register the same.
+/// register the same one.
 #[track_caller]
 fn assert_schema_is_the_references(schema: &Value) {
     assert_eq!(schema["type"], "JSON");

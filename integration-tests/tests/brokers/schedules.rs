@@ -1,4 +1,4 @@
-//! Schedules on a real broker: several workers, one of which dies, and one that comes after a
+//! Schedules on a real broker: several workers, one of which dies, and one that starts after a
 //! downtime.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
@@ -15,13 +15,13 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A slot, and the task that came of it.
+/// A slot, and its task.
 type Tick = (SystemTime, TaskId);
 
-/// Says for which slot it runs.
+/// Reports the slot for which it runs.
 struct Ticker(Sender<Tick>);
 
 impl TaskProcessor for Ticker {
@@ -56,7 +56,7 @@ impl Bench {
     }
 }
 
-/// The next so many ticks.
+/// The next `count` ticks.
 async fn next(ticks: &mut Receiver<Tick>, count: usize) -> Result<Vec<Tick>> {
     let mut found = Vec::new();
     while found.len() < count {
@@ -66,7 +66,7 @@ async fn next(ticks: &mut Receiver<Tick>, count: usize) -> Result<Vec<Tick>> {
     Ok(found)
 }
 
-/// Each second is one task. A task whose worker has died runs again, and is the same task.
+/// Each second is one task. A task whose worker has died runs again and stays the same task.
 fn ensure_unbroken(found: &BTreeSet<Tick>) -> Result<()> {
     for ((before, _), (after, _)) in found.iter().zip(found.iter().skip(1)) {
         ensure!(after.duration_since(*before)? == Duration::from_secs(1), "{found:#?}");
@@ -87,15 +87,15 @@ async fn each_second_is_one_task_whoever_dies_and_whenever_a_worker_comes_back()
     let task = client.submission(&bench.topic, &Text("tick".to_owned()));
     schedules.create("ticks", each_second, task).await?;
     let mut found: BTreeSet<Tick> = next(&mut ticks, 4).await?.into_iter().collect();
-    // As a crash does it.
+    // Stops as in a crash.
     drop(first);
     found.extend(next(&mut ticks, 6).await?);
     drop(second);
-    // Whatever they were about to do, the next one makes up for it, and does nothing again.
+    // The next worker completes the unfinished work of the others, and repeats nothing.
     let third = bench.worker().await?;
     found.extend(next(&mut ticks, 6).await?);
     schedules.pause("ticks").await?;
-    // Another client sees it as it stands. What was due before may still come.
+    // Another client sees the current state. Tasks that were due before may still come.
     let other = bench.client().await?;
     let schedules = other.queue(&bench.topic).schedules();
     loop {
@@ -109,7 +109,7 @@ async fn each_second_is_one_task_whoever_dies_and_whenever_a_worker_comes_back()
     ensure_unbroken(&found)?;
     third.drain(PATIENCE).await?;
 
-    // It fires by hand, paused or not.
+    // A trigger starts it by hand, even while it is paused.
     schedules.trigger("ticks").await?;
     let fourth = bench.worker().await?;
     let by_hand = next(&mut ticks, 1).await?;

@@ -1,5 +1,5 @@
-//! The example `telemetry` sends its spans to a collector: here is one that speaks OTLP over HTTP,
-//! on loopback, and keeps what it gets.
+//! The example `telemetry` sends its spans to a collector. The collector here accepts OTLP over
+//! HTTP on loopback and keeps the spans.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::example::{Process, program};
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-/// An answer without a body says that everything was taken.
+/// An answer without a body means that everything was accepted.
 const OK: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
 
@@ -24,7 +24,7 @@ const OK: &[u8] =
 struct Collector(Arc<Mutex<Vec<Span>>>);
 
 impl Collector {
-    /// Takes connections until it is dropped.
+    /// Accepts connections until it is dropped.
     async fn listen(self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
@@ -61,7 +61,7 @@ impl Collector {
         }
     }
 
-    /// The spans of this name, in the order of their beginnings.
+    /// The spans of this name, in the order of their start.
     fn named(&self, name: &str) -> Vec<Span> {
         let spans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut named: Vec<_> = spans.iter().filter(|span| span.name == name).cloned().collect();
@@ -70,7 +70,7 @@ impl Collector {
     }
 }
 
-/// An attribute in plain text.
+/// An attribute as plain text.
 fn attribute(span: &Span, name: &str) -> Option<String> {
     let found = span.attributes.iter().find(|it| it.key == name)?;
     match found.value.clone()?.value? {
@@ -85,8 +85,8 @@ fn attribute(span: &Span, name: &str) -> Option<String> {
     }
 }
 
-/// A task that failed at night could not be found from the request that had submitted it: its
-/// attempts had spans of their own, of no trace.
+/// A submit and its attempts belong to one trace. A failed task once could not be found from the
+/// request that had submitted it: its attempts had spans outside any trace.
 #[tokio::test]
 async fn submit_and_attempts_are_one_trace() -> Result<()> {
     let (collector, mut listening) = (Collector::default(), JoinSet::new());

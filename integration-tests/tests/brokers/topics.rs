@@ -1,5 +1,5 @@
-//! Sets topics up on a real broker, breaks what was set, and has it found and mended, or has a
-//! worker refuse to start on it.
+//! Sets topics up on a real broker and breaks their settings; then the check finds and set-up fixes
+//! each fault, or a worker refuses to start.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
@@ -22,8 +22,8 @@ use reqwest::Method;
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Looks at the broker before a test gives up: a policy is in force some milliseconds after it was
-/// set.
+/// The number of checks before a test gives up: a policy takes effect some milliseconds after it
+/// was set.
 const LOOKS_MAX: usize = 100;
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -67,7 +67,7 @@ impl Bench {
         Ok(check(&self.admin, &self.names, &self.settings).await?)
     }
 
-    /// Waits until check finds exactly these, then has setup mend them.
+    /// Waits until the check finds exactly this, then lets set-up fix it.
     async fn found_and_mended(&self, topic: &str, expected: FindingKind) -> Result<()> {
         self.found(topic, expected).await?;
         assert!(!self.setup().await?.is_empty(), "{expected:?}");
@@ -90,7 +90,7 @@ impl Bench {
         bail!("expected {expected:?} on {topic}, found {found:#?}");
     }
 
-    /// Waits until check finds this of each topic, and nothing else.
+    /// Waits until the check finds this for each topic, and nothing else.
     async fn found_everywhere(&self, kind: FindingKind, severity: Severity) -> Result<()> {
         let TopicNames { task, metadata, ledger, register, dead_letters, .. } = &self.names;
         let mut expected = [task, metadata, ledger, register, dead_letters]
@@ -99,7 +99,7 @@ impl Bench {
         self.until_found(&expected).await
     }
 
-    /// Waits until check finds nothing.
+    /// Waits until the check finds nothing.
     async fn clean(&self) -> Result<()> {
         self.until_found(&[]).await
     }
@@ -136,7 +136,7 @@ impl Bench {
     async fn cleanup(self) {
         let TopicNames { task, metadata, ledger, register, dead_letters, .. } = &self.names;
         for topic in [task, metadata, ledger, register, dead_letters] {
-            // A leftover topic hurts nobody.
+            // A leftover topic does no harm.
             self.admin.delete_topic(topic).await.ok();
         }
     }
@@ -161,7 +161,8 @@ async fn set_up_twice(bench: Bench) -> Result<()> {
     let planned = dry_run(&bench.admin, &bench.names, &bench.settings).await?;
     assert_eq!(bench.check().await?.len(), 5, "a dry run changes nothing");
     let taken = bench.setup().await?;
-    // Brokers up to 3.0 forget a policy when the next one follows at once: it is then set again.
+    // Brokers up to 3.0 forget a policy when the next one follows at once: set-up then sets it
+    // again.
     assert!(taken.starts_with(&planned), "{taken:#?}");
     assert!(taken.iter().all(|step| planned.contains(step)), "{taken:#?}");
     assert_eq!(bench.check().await?, []);
@@ -263,7 +264,7 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
             bench.set(topic, policy).await?;
             bench.found_and_mended(topic, Kind::DeleteWhileInactive).await?;
         } else {
-            // The embedded broker deletes no topics by itself, and says so.
+            // The embedded broker does not delete topics by itself, and its error says so.
             let refused = bench.set(topic, policy).await.unwrap_err().to_string();
             ensure!(refused.contains("deletes no topics by itself"), "{refused}");
         }
@@ -300,7 +301,7 @@ async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<(
         bench.admin.delete_topic(topic).await?;
         bench.found_and_mended(topic, FindingKind::TopicMissing).await?;
     }
-    // The embedded broker has none that could be lost.
+    // The embedded broker has no such cursor that could be lost.
     if bench.admin.delete_subscription(&ledger, "__compaction").await.is_ok() {
         bench.found_and_mended(&ledger, FindingKind::CompactionCursor).await?;
     }
@@ -308,7 +309,7 @@ async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<(
     bench.found_and_mended(&task, FindingKind::SubscriptionMissing).await?;
     bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
     bench.found_and_mended(&dead_letters, FindingKind::SubscriptionMissing).await?;
-    // Whoever handles them may do so under another name.
+    // Dead letters may be handled through a subscription of another name.
     bench.admin.create_subscription(&dead_letters, "support").await?;
     bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
     assert_eq!(bench.check().await?, []);
@@ -335,7 +336,7 @@ async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
     Ok(())
 }
 
-/// Does nothing, well.
+/// Does nothing and succeeds.
 struct Nothing;
 
 impl TaskProcessor for Nothing {
@@ -355,7 +356,7 @@ async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()>
     let lose = async || bench.admin.delete_subscription(&bench.names.task, "longhaul").await;
     bench.setup().await?;
 
-    // A worker that has run nothing leaves heartbeats and settings, which prove nothing.
+    // A worker that has not run anything leaves heartbeats and settings, which prove nothing.
     let worker = start().await?;
     worker.ready().await;
     worker.stop();
@@ -394,7 +395,7 @@ async fn a_worker_starts_on_a_ledger_without_deduplication() -> Result<()> {
     client.wait::<Text>(&task).await?;
     worker.drain(Duration::from_secs(30)).await?;
     bench.found(&bench.names.ledger, FindingKind::DeduplicationOff).await?;
-    // Where it may, it sees to that by itself.
+    // A worker with an admin URL switches it on by itself.
     let worker = client.worker(&bench.names.task, Nothing).start().await?;
     worker.drain(Duration::from_secs(30)).await?;
     assert_eq!(bench.check().await?, []);
@@ -417,7 +418,7 @@ async fn partitions_grow_on_the_ledger_before_the_task_topic() -> Result<()> {
     bench.setup().await?;
     bench.publish(&bench.names.ledger).await?;
 
-    // Someone grows the task topic alone.
+    // An operator adds partitions to the task topic only.
     bench.admin.grow_partitions(&bench.names.task, 3).await?;
     let bench = bench.partitioned(3);
     let kinds: Vec<_> = bench.check().await?.into_iter().map(|f| (f.topic, f.kind)).collect();

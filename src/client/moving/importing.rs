@@ -36,8 +36,7 @@ pub struct Imported {
     pub over: u64,
     /// Tasks that an earlier import had already written.
     pub known: u64,
-    /// Those of the known tasks that had changed at the source since: their copies now match the
-    /// export.
+    /// Known tasks that had changed at the source since: their copies now match the export.
     pub again: u64,
     /// Tasks whose idempotency key belongs to a task that was started here. That task counts, and
     /// these have no copies.

@@ -102,7 +102,7 @@ fn a_request_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
     engine.advance(Duration::from_secs(5));
     let [second, third, fourth] = others;
     let client = engine.client();
-    // Whoever has the task is told, and dies with it.
+    // The worker with the task is told to drain, and dies with it.
     engine.run(client.queue(TOPIC).drain("first", "")).unwrap();
     drop(first);
     engine.run(client.queue(TOPIC).drain("second", "")).unwrap();

@@ -160,7 +160,7 @@ fn a_lease_is_not_lost_by_waiting_for_checkpoints() {
     engine.wait::<Text>(&task).unwrap();
 }
 
-/// Nobody waits until the gateway has read the ledger.
+/// The request does not wait until the gateway has read the ledger.
 #[test]
 fn the_first_request_of_a_fresh_gateway_gets_what_lies_there() {
     let engine = TestEngine::new();
@@ -241,9 +241,9 @@ fn what_fell_due_while_nobody_asked_is_leased_to_whoever_asks_next() {
     succeed(&engine, &leases, &second.token).unwrap();
 }
 
-/// Who asked for one task every 50 ms got a task of the normal level for every second one, though
-/// those of the high level had waited for longer: at each request a normal one was at hand, and a
-/// high one was only asked for.
+/// With a request for one task every 50 ms, every second task was once one of the normal level,
+/// though those of the high level had waited for longer: at each request a normal one was at hand,
+/// and a high one was only requested.
 #[test]
 fn the_higher_level_comes_first_for_who_asks_now_and_then() {
     let engine = TestEngine::new();
@@ -399,7 +399,7 @@ fn who_ends_a_lease_shows_it_at_once() {
         tasks
     };
     assert_eq!(letters(), [fails.id, silent.id]);
-    // Nobody shows any of it again, also after a restart of all of them.
+    // No gateway shows any of it again, also after a restart of all of them.
     engine.advance(Duration::from_secs(60));
     drop((other, third));
     let _fourth = gateway(&engine);

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What the processors of all workers have run: slot, ms, and how it ended.
+/// The runs of the processors of all workers: slot, time in ms, and how each ended.
 #[derive(Clone, Default)]
 struct Runs(Arc<Mutex<Vec<Run>>>);
 

@@ -34,7 +34,7 @@ pub(super) enum Plan {
 }
 
 impl Plan {
-    /// Of 100 tasks 60 succeed, 20 fail and 20 hang.
+    /// Draws a plan: out of 100 tasks 60 succeed, 20 fail and 20 hang.
     pub(super) fn draw(rng: &mut fastrand::Rng) -> Self {
         match rng.u8(..100) {
             0..20 => Self::Fail,

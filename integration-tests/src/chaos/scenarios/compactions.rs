@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Of four faults two are kills, one is a freeze, and one a compaction of both topics.
+/// Two of four faults are kills, one is a freeze, and one a compaction of both topics.
 const KILLS: usize = 2;
 /// The most workers frozen at a time: the others must continue.
 const FROZEN_MAX: usize = 2;

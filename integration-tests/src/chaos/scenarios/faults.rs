@@ -114,7 +114,7 @@ pub(super) struct Submitters {
 impl Submitters {
     pub(super) fn new(bench: &mut Bench) -> Self {
         let (transport, topic) = (bench.transport.clone(), bench.task_topic());
-        // So many that they would all run at once without faults.
+        // At this rate `in_flight` tasks would run at once without faults.
         let mean = Duration::from_millis(u64::midpoint(RUN_MS.start, RUN_MS.end));
         let pause = |tasks: usize| mean.mul_f64(SUBMITTERS as f64 / tasks.max(1) as f64);
         let pause = bench.in_flight.map_or(SUBMIT_EVERY, pause);

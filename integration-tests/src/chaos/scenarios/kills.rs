@@ -11,7 +11,7 @@ use tokio::time::sleep;
 /// The time limit for the remaining tasks after the last kill.
 const REST_LIMIT: Duration = Duration::from_secs(180);
 
-/// So many that the workers are still busy at the last kill.
+/// Enough tasks that the workers are still busy at the last kill.
 const TASKS_PER_KILL: usize = 15;
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {

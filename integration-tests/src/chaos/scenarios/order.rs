@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// So many that nearly every worker runs a task at each fault.
+/// Enough keys that nearly every worker runs a task at each fault.
 const KEYS: u32 = 8;
 /// How long a task runs.
 const RUN_MS: Range<u64> = 100..700;

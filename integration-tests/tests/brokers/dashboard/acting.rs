@@ -1,4 +1,4 @@
-//! What the buttons do, seen by the API.
+//! The effects of the buttons, checked through the API.
 
 use super::stage::{PATIENCE, Stage, WORKER};
 use anyhow::{Context, Result, ensure};
@@ -25,7 +25,7 @@ pub(super) async fn upon_tasks(stage: &Stage) -> Result<()> {
     stage.ask("Fail it for good", "no use").await?;
     stage.until_status(&id, "failed").await?;
     stage.open(&format!("/tasks/{}", stage.failed)).await?;
-    // What has ended cannot be ended once more.
+    // An ended task cannot be ended again.
     let offered = "[...document.querySelectorAll('#actions summary')].map((it) => it.textContent)";
     ensure!(browser.look(offered).await? == json!(["Run it once more"]), "of a task that failed");
     stage.ask("Run it once more", "once more").await?;
@@ -54,8 +54,8 @@ async fn status(stage: &Stage, id: &str) -> Result<Value> {
     Ok(task["status"].clone())
 }
 
-/// The tasks with a type that have a dead letter: what the stage has submitted has one, and fails
-/// whenever it runs.
+/// The tasks with a type that have a dead letter: the stage has submitted one, which fails whenever
+/// it runs.
 async fn letters(stage: &Stage) -> Result<Vec<String>> {
     let found = stage.api(Method::GET, "/dead", json!({})).await?;
     let all = found["dead_letters"].as_array().context("a list")?;
@@ -65,7 +65,7 @@ async fn letters(stage: &Stage) -> Result<Vec<String>> {
 
 pub(super) async fn upon_dead_letters(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
-    // To run a task once more is to replay its letter, so that there is another one by now.
+    // Running a task once more replays its letter, so that there is another one by now.
     let dead = until("the task that ran once more is dead", PATIENCE, async || {
         let dead = letters(stage).await?.pop();
         Ok(dead.filter(|dead| *dead != stage.failed))
@@ -120,12 +120,12 @@ pub(super) async fn upon_limits(stage: &Stage) -> Result<()> {
     stage.open("/limits").await?;
     browser.write("//input[@name='max_in_flight']", "12").await?;
     stage.press("Change").await?;
-    // The value of the field is true as soon as it is typed; what the server sent is its default.
-    // CI read the settings before the change was made.
+    // The field's value changes as soon as it is typed; its default is what the server sent. CI
+    // once read the settings before the change was made.
     browser.until(&format!("{}?.defaultValue === '12'", field("max_in_flight"))).await?;
     let found = settings().await?;
     ensure!(found["settings"]["max_in_flight"] == json!(12), "{found}");
-    // Somebody else is quicker, while this one writes.
+    // Another user is quicker, while this one types.
     browser.write("//input[@name='max_in_flight']", "14").await?;
     let other = json!({"expected_version": found["version"], "settings": {"max_in_flight": 13}});
     stage.api(Method::PATCH, "", other).await?;
@@ -160,7 +160,7 @@ pub(super) async fn upon_a_worker(stage: &Stage) -> Result<()> {
     .await
 }
 
-/// Of the queue, when nobody works on it any more.
+/// The actions on the queue, when it has no workers any more.
 pub(super) async fn upon_the_queue(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     stage.open("").await?;

@@ -1,4 +1,4 @@
-//! A gateway whose broker goes away and comes back, while somebody looks.
+//! A gateway whose broker goes away and comes back, while a user looks at its pages.
 
 use super::stage::{PATIENCE, Stage, gateway};
 use anyhow::{Result, ensure};
@@ -7,7 +7,7 @@ use longhaul::Client;
 use serde_json::json;
 use std::time::Duration;
 
-/// What stands in the corner of a page about the way to its events.
+/// The text in the corner of a page about its connection to the events.
 const LIVE: &str = "document.getElementById('live').textContent";
 
 /// Each page of a queue, and its heading.
@@ -28,7 +28,7 @@ pub(super) async fn and_back(stage: &Stage) -> Result<()> {
     let server = gateway(&client, |config| config.broker_grace = Duration::ZERO).await?;
     let queue = format!("{}/ui/queues/{}", server.url(), stage.queue);
     let live = format!("{LIVE} === 'live'");
-    // One that is there stays, and says what is wrong.
+    // An open page stays, and says what is wrong.
     browser.open(&format!("{queue}/tasks")).await?;
     browser.until(&live).await?;
     browser.devtools("Runtime.evaluate", json!({"expression": "window.kept = 1"})).await?;
@@ -38,7 +38,7 @@ pub(super) async fn and_back(stage: &Stage) -> Result<()> {
     find(&proxy);
     browser.until(&live).await?;
     ensure!(browser.look("window.kept").await? == json!(1), "the page was loaded anew");
-    // One that is asked for meanwhile says that there is none, and comes by itself.
+    // A page that is opened meanwhile says that there is no broker, and loads by itself later.
     lose(&proxy);
     browser.until(&format!("{LIVE} === 'the broker is away'")).await?;
     for (below, _) in [("", "")].into_iter().chain(PAGES) {
@@ -50,11 +50,11 @@ pub(super) async fn and_back(stage: &Stage) -> Result<()> {
     browser.until(&format!("document.querySelector('h1').textContent === '{heading}'")).await?;
     browser.until(&live).await?;
     ensure!(server.drain(PATIENCE).await, "in order");
-    // What was refused meanwhile is no complaint about the pages.
+    // Requests that were refused meanwhile are no complaint about the pages.
     browser.complaints().await.map(|_| ())
 }
 
-/// Its connections break, and new ones are answered by nobody.
+/// Breaks the proxy's connections and leaves new ones without an answer.
 fn lose(proxy: &Proxy) {
     let held = Way { held: true, ..Way::default() };
     proxy.set(Scope::All, Weather { to_broker: held, to_client: held });

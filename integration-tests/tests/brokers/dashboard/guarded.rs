@@ -1,4 +1,4 @@
-//! Gateways that do not let everybody do everything.
+//! Gateways that restrict what users may do.
 
 use super::stage::{PATIENCE, Stage, gateway};
 use anyhow::{Result, ensure};
@@ -6,7 +6,7 @@ use longhaul_server::{Dashboard, TokenEntry, TokenFile, TokenScope};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// A gateway with tokens: who signs in may do what the token may.
+/// A gateway with tokens: a signed-in user may do what the token permits.
 pub(super) async fn by_tokens(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let folder = tempfile::tempdir()?;
@@ -32,7 +32,7 @@ pub(super) async fn by_tokens(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A gateway whose dashboard only shows: no page has anything that does something.
+/// A gateway with a read-only dashboard: no page has a control that changes anything.
 pub(super) async fn by_reading_only(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let server = gateway(&stage.client, |config| config.dashboard = Dashboard::ReadOnly).await?;

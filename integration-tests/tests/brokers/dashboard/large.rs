@@ -1,5 +1,5 @@
-//! A queue with many tasks: how soon its pages are there, how large they are, and that one can go
-//! through them.
+//! A queue with many tasks: how soon its pages appear, how large they are, and whether a user can
+//! page through them.
 
 use super::stage::{PATIENCE, Stage};
 use anyhow::{Context, Result, ensure};
@@ -9,20 +9,20 @@ use longhaul::Text;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// So many tasks wait in the queue.
+/// The number of waiting tasks in the queue.
 const TASKS: usize = 100_000;
 
-/// Submissions whose receipts are awaited at once.
+/// The number of submissions whose receipts are awaited at once.
 const UNDERWAY: usize = 2_000;
 
-/// What a page may weigh, with its style, its script and its icon, as it comes over the wire.
+/// The maximum size of a page with its style, script and icon, as transferred.
 const BYTES_MAX: f64 = 150_000.0;
 
-/// Far more than a page takes, and far less than one that draws every task would: how long it takes
-/// on a good machine stands in `docs/dashboard.md`.
+/// Far more than a page needs, and far less than a page that draws every task would:
+/// `docs/dashboard.md` has the time on a good machine.
 const PAINT_MS_MAX: f64 = 5_000.0;
 
-/// How many pages of the list are turned.
+/// The number of list pages that are turned.
 const PAGES: usize = 10;
 
 pub(super) async fn many_tasks(stage: &Stage) -> Result<()> {
@@ -45,7 +45,7 @@ pub(super) async fn many_tasks(stage: &Stage) -> Result<()> {
     page_by_page(stage).await
 }
 
-/// Nobody works on them, so that they stay.
+/// Submits tasks that no worker runs, so that they stay.
 async fn fill(stage: &Stage, queue: &str) -> Result<()> {
     stage.make(queue).await?;
     let topic = format!("public/default/{queue}");
@@ -65,12 +65,12 @@ async fn fill(stage: &Stage, queue: &str) -> Result<()> {
 
 #[derive(Debug)]
 struct Figures {
-    /// Until something is seen, from the click on.
+    /// From the click until something is visible.
     paint_ms: f64,
     bytes: f64,
 }
 
-/// A page as somebody sees it who comes for the first time: nothing of it is kept.
+/// A page as a first visitor sees it: nothing of it is cached.
 async fn first_look(stage: &Stage, place: &str) -> Result<Figures> {
     let browser = &stage.browser;
     browser.open("about:blank").await?;
@@ -93,7 +93,7 @@ async fn first_look(stage: &Stage, place: &str) -> Result<Figures> {
     Ok(Figures { paint_ms: number("paint")?, bytes: number("bytes")? })
 }
 
-/// From the first task of a page to its end.
+/// Scrolls from the first task of a page to its end.
 async fn scrolls(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let seen = "(() => { const { top, bottom } = document.querySelector('a[rel=next]').getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; })()";
@@ -102,7 +102,7 @@ async fn scrolls(stage: &Stage) -> Result<()> {
     browser.until(seen).await
 }
 
-/// The list goes on by pages, each with as many rows as the first, and none twice.
+/// The list continues by pages, each with as many rows as the first, and no task appears twice.
 async fn page_by_page(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let ids = "[...document.querySelectorAll('#tasks tbody tr td:first-child a')].map((link) => link.textContent)";

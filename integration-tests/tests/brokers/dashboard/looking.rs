@@ -1,5 +1,5 @@
-//! What the pages show, by light and in the dark, on a small screen, while things happen, without
-//! their script, and by keyboard.
+//! The contents of the pages: in light and dark colours, on a small screen, while things happen,
+//! without their script, and by keyboard.
 
 use super::stage::{Stage, WORKER};
 use anyhow::{Context, Result, ensure};
@@ -7,7 +7,7 @@ use integration_tests::browser::{ENTER, TAB};
 use reqwest::Method;
 use serde_json::json;
 
-/// Each page, and something that it has to show.
+/// Each page, and a text that it has to show.
 fn pages(stage: &Stage) -> Vec<(String, String)> {
     let place = |below: &str| stage.place(below);
     let text = str::to_owned;
@@ -28,8 +28,8 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
     ]
 }
 
-/// The colours and sizes that people have: nothing is wider than the window, and no page looks the
-/// same in the dark.
+/// The usual colours and sizes: nothing is wider than the window, and every page looks different in
+/// the dark.
 pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let folder = std::env::var_os("LONGHAUL_TEST_DASHBOARD_PICTURES");
@@ -61,7 +61,7 @@ pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
     browser.devtools("Emulation.setEmulatedMedia", json!({"features": []})).await.map(|_| ())
 }
 
-/// A payload, a key, a type and a failure of HTML and scripts: they are seen, and nothing of them
+/// A payload, a key, a type and a failure of HTML and scripts: they are visible, and none of it
 /// runs, loads or becomes a part of the page.
 pub(super) async fn at_something_hostile(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
@@ -85,7 +85,7 @@ pub(super) async fn at_something_hostile(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A page follows what happens, without being loaded anew.
+/// A page follows the events without a reload.
 pub(super) async fn at_news(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     stage.open("/tasks?status=completed").await?;
@@ -94,7 +94,7 @@ pub(super) async fn at_news(stage: &Stage) -> Result<()> {
     let new = stage.submit("short", "completed").await?;
     browser.until_shown(&new).await?;
     ensure!(browser.look("window.kept").await? == json!(1), "the page was loaded anew");
-    // Of a task, and what somebody writes there meanwhile stays.
+    // The page of a task does too, and text that a user types there meanwhile stays.
     let held = stage.submit("hold too", "running").await?;
     stage.open(&format!("/tasks/{held}")).await?;
     browser.until_shown("1 of 4").await?;
@@ -105,7 +105,7 @@ pub(super) async fn at_news(stage: &Stage) -> Result<()> {
     browser.until_shown("somebody asked for its end").await
 }
 
-/// With its script kept away each page says the same.
+/// Without its script each page shows the same.
 pub(super) async fn without_a_script(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     browser.devtools("Network.enable", json!({})).await?;
@@ -130,7 +130,7 @@ pub(super) async fn without_a_script(stage: &Stage) -> Result<()> {
     browser.complaints().await.map(|_| ())
 }
 
-/// From the first Tab to a task that is cancelled, without a mouse.
+/// From the first Tab to a cancelled task, without a mouse.
 pub(super) async fn with_keys_alone(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let held = stage.submit("hold for the keys", "running").await?;
@@ -161,7 +161,7 @@ pub(super) async fn with_keys_alone(stage: &Stage) -> Result<()> {
     stage.until_status(&held, "cancelled").await
 }
 
-/// Goes on by Tab to what holds; in so many steps at most.
+/// Presses Tab until `holds` is true; at most 150 times.
 async fn stops_at(stage: &Stage, holds: &str) -> Result<()> {
     for _ in 0..150 {
         if stage.browser.look(holds).await? == json!(true) {

@@ -14,17 +14,19 @@ use std::time::Duration;
 
 const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/pictures/takeover.png");
 
-/// The window, in pixels of CSS. The picture has twice as many, for screens that show them.
+/// The window, in CSS pixels. The picture has twice as many, for high-resolution screens.
 const WINDOW: (u32, u32) = (1000, 800);
 const SCALE: u32 = 2;
 
-/// Two of these intervals after the last sign of life a worker is replaced.
+/// A worker is replaced two of these intervals after its last sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// How long each attempt works before it stores its checkpoint, and the second one after that.
+/// The time that each attempt works before it stores its checkpoint, and that the second one works
+/// after it.
 const WORK: Duration = Duration::from_secs(3);
 
-/// Stores a checkpoint. The first attempt then goes on until its worker dies; the second one ends.
+/// Stores a checkpoint. The first attempt then continues until its worker dies; the second one
+/// ends.
 async fn work(report: Text, context: TaskContext) -> Result<Text, TaskError> {
     tokio::time::sleep(WORK).await;
     context.checkpoint("page 20").await?;
@@ -53,7 +55,7 @@ async fn the_readme_shows_a_takeover() -> Result<()> {
     Ok(())
 }
 
-/// Has a second worker take the task of a first one over, and returns a picture of its timeline.
+/// Lets a second worker take over the task of a first one, and returns a picture of its timeline.
 async fn take_over(sandbox: &Sandbox, browser: &Browser) -> Result<Vec<u8>> {
     let builder = Client::builder(sandbox.service_url());
     let client = builder.admin_url(sandbox.admin().url()).connect().await?;
@@ -77,7 +79,7 @@ async fn take_over(sandbox: &Sandbox, browser: &Browser) -> Result<Vec<u8>> {
 
     let second = worker("worker-2").await?;
     second.ready().await;
-    // It stops as one that was killed: it gives nothing back, and sends no heartbeat any more.
+    // It stops like a killed worker: it gives nothing back and sends no more heartbeats.
     first.stop();
     first.join().await?;
     client.wait::<Text>(&task).await?;
@@ -94,7 +96,7 @@ async fn take_over(sandbox: &Sandbox, browser: &Browser) -> Result<Vec<u8>> {
     Ok(picture)
 }
 
-/// The width of a picture, by the header of its file.
+/// The width of a picture, from the header of its file.
 fn width(png: &[u8]) -> Result<u32> {
     ensure!(png.starts_with(b"\x89PNG\r\n\x1a\n"), "it is no PNG");
     let bytes = png.get(16..20).context("it has no header")?;

@@ -1,4 +1,4 @@
-//! A gateway with a queue in which something of everything has happened, and the browser before it.
+//! A gateway with a queue that has an example of everything, and a browser for it.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::browser::Browser;
@@ -10,13 +10,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Would do harm where it is taken for a part of the page.
+/// A text that would do harm if it became a part of the page.
 pub(super) const HOSTILE: &str = "<img src=x onerror=\"window.harmed=1\"><script>window.harmed=1</script></pre></title>\u{202e}gpj.exe\u{7}";
 
-/// What the stage's worker is called.
+/// The name of the stage's worker.
 pub(super) const WORKER: &str = "worker-of-the-stage";
 
 pub(super) struct Stage {
@@ -34,7 +34,7 @@ pub(super) struct Stage {
     pub(super) running: String,
 }
 
-/// A gateway before a broker.
+/// A gateway with a broker.
 pub(super) async fn gateway(
     client: &Client,
     change: impl FnOnce(&mut ServerConfig),
@@ -54,7 +54,7 @@ pub(super) async fn make_queue(server: &Server, queue: &str) -> Result<()> {
     Ok(())
 }
 
-/// Completes a task, fails for good, or holds it until somebody cancels it, as its payload says.
+/// Completes a task, fails it for good, or holds it until it is cancelled, as its payload says.
 async fn work(task: Text, context: TaskContext) -> Result<Text, TaskError> {
     if task.0.starts_with("hold") {
         context.progress(1, 4, "half way");
@@ -102,7 +102,7 @@ impl Stage {
         Ok(Self { completed, failed, running, ..stage })
     }
 
-    /// What the API answers about the queue.
+    /// The API's answer about the queue.
     pub(super) async fn api(&self, method: Method, path: &str, body: Value) -> Result<Value> {
         let url = format!("{}/v1/queues/{}{path}", self.server.url(), self.queue);
         let answer = self.http.request(method, url).json(&body).send().await?;
@@ -129,7 +129,7 @@ impl Stage {
         .await
     }
 
-    /// Where a page of the queue is, by its place below the queue's.
+    /// The address of a page of the queue, from its path below the queue.
     pub(super) fn place(&self, below: &str) -> String {
         format!("{}/ui/queues/{}{below}", self.server.url(), self.queue)
     }
@@ -138,7 +138,7 @@ impl Stage {
         self.browser.open(&self.place(below)).await
     }
 
-    /// Opens what asks for a reason, gives one, and does it.
+    /// Opens an action that asks for a reason, gives one, and confirms.
     pub(super) async fn ask(&self, name: &str, reason: &str) -> Result<()> {
         let details = format!("//main//details[summary[normalize-space()='{name}']]");
         self.browser.click(&format!("{details}/summary")).await?;
@@ -150,7 +150,7 @@ impl Stage {
         self.browser.click(&format!("//main//button[normalize-space()='{button}']")).await
     }
 
-    /// Another queue of the gateway, on which nobody works.
+    /// Another queue of the gateway, without workers.
     pub(super) async fn make(&self, queue: &str) -> Result<()> {
         make_queue(&self.server, queue).await
     }

@@ -156,7 +156,7 @@ async fn a_queue_that_nobody_can_tell_of_is_not_said_to_be_missing() -> Result<(
     Ok(())
 }
 
-/// With its broker dead a gateway has nobody to leave.
+/// With its broker dead the gateway cannot leave its queues, and still ends.
 #[tokio::test]
 async fn a_gateway_whose_broker_is_dead_ends_within_its_time() -> Result<()> {
     let Some(mut broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };

@@ -13,7 +13,7 @@ const TASKS: usize = 200;
 /// The number of tasks of a type that no request asks for.
 const UNWANTED: usize = 1_000;
 
-/// An end that a worker is told of by nobody else.
+/// The limit for an end of which nothing else informs a worker.
 const LAST_OF_ALL: Duration = Duration::from_secs(20);
 
 #[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
@@ -73,8 +73,8 @@ impl Gateway {
     }
 }
 
-/// Once, on a Pulsar beside a busy machine, eight of the tasks did not come, and nobody could say
-/// whether the broker, a gateway or a lease had them.
+/// Describes where the tasks are. Once, on a Pulsar on a busy machine, eight of the tasks did not
+/// come, and it was not clear whether the broker, a gateway or a lease had them.
 async fn where_they_are(sandbox: &Sandbox, gateways: &[&Gateway], queue: &str) -> Result<String> {
     let mut told = String::new();
     for gateway in gateways {

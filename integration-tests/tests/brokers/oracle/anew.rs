@@ -1,4 +1,4 @@
-//! Messages taken apart as far as the wire crate can, and put together again.
+//! Takes messages apart as far as the wire crate can, and puts them together again.
 
 use anyhow::{Context, Result};
 use bytes::{Bytes, BytesMut};
@@ -7,7 +7,7 @@ use longhaul_wire::messages::{Command, CompressionType, MessageMetadata};
 use longhaul_wire::payload::Payload;
 use longhaul_wire::{compression, frame};
 
-/// What an unpacked body may have: more than the largest that clients send here.
+/// The limit of an unpacked body: more than the largest that clients send here.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 pub(crate) fn encode(command: Command, payload: &Payload, out: &mut BytesMut) -> Result<()> {
@@ -15,7 +15,7 @@ pub(crate) fn encode(command: Command, payload: &Payload, out: &mut BytesMut) ->
     let metadata = payload.metadata()?;
     let kind = compression::kind(metadata.compression)?;
     let body = payload.body();
-    // A chunk is a part of what was packed as a whole.
+    // A chunk is a part of a body that was packed as a whole.
     let is_part = metadata.num_chunks_from_msg.is_some_and(|chunks| chunks > 1);
     let body = if is_part || !metadata.encryption_keys.is_empty() {
         body

@@ -1,5 +1,5 @@
-//! A guarded Pulsar asks for a new token when the old one ends: the one command that it sends
-//! nobody else.
+//! A guarded Pulsar asks for a new token when the old one ends: this is the one command that it
+//! sends only to such clients.
 
 use crate::oracle::connection::{Connection, Event};
 use crate::oracle::proxy::{Proxy, Treatment};
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const VALID: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is said when a token ends and another one is given.
+/// The frames that are exchanged when a token ends and another one is given.
 pub(crate) async fn recorded(kind: BrokerKind) -> Result<Recording> {
     let secret = Secret::new();
     let broker = Broker::launch(kind, config(&secret)?).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn recorded(kind: BrokerKind) -> Result<Recording> {
     let answer = CommandAuthResponse { response: Some(response), ..CommandAuthResponse::default() };
     connection.send(answer.into(), None).await;
     connection.send(CommandPing {}.into(), None).await;
-    // Without a new token it would not be answered.
+    // Without a new token the PING would get no answer.
     until(&mut connection, |it| matches!(it, Command::Pong(_))).await?;
     proxy.finish()
 }

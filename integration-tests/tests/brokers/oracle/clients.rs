@@ -1,8 +1,8 @@
-//! What stock clients see of the embedded broker, and what they see of Pulsar.
+//! Compares what stock clients see of the embedded broker with what they see of Pulsar.
 //!
-//! The programs print only what is the same in each run, so what one sees of Pulsar is kept in
-//! `java.txt`, `python.txt` and `go.txt`, and what it sees of the embedded broker must be the same,
-//! but for the differences that are wanted.
+//! The programs print only what is the same in each run. Their output with Pulsar is kept in
+//! `java.txt`, `python.txt` and `go.txt`, and their output with the embedded broker must be equal,
+//! except for the intended differences.
 
 use super::{Difference, PULSAR, Traces, compare, record_or_compare, recorded, selected, tell};
 use anyhow::{Context, Result, ensure};
@@ -10,12 +10,11 @@ use integration_tests::clients::{ClientProgram, Language};
 use integration_tests::{sandbox, skip};
 use longhaul_broker::{Broker, BrokerConfig};
 
-/// Size of the largest message. Chunks are as large where the client cannot be told otherwise, and
-/// with Pulsar's default of 5 MiB each of them is too large for its storage, which then answers
-/// nobody any more.
+/// Size of the largest message. Chunks have this size where the client has no setting for it. With
+/// Pulsar's default of 5 MiB each chunk is too large for its storage, which then stops answering.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Where what a client sees is meant to differ.
+/// The intended differences in what a client sees.
 pub(crate) const WANTED: &[Difference] = &[
     Difference {
         script: "java batch indexes",
@@ -73,7 +72,7 @@ async fn with_ours(language: Language, program: &ClientProgram) -> Result<()> {
 /// Starts a Pulsar for stock clients.
 pub(crate) async fn pulsar(kind: sandbox::BrokerKind) -> Result<sandbox::Broker> {
     let limit = MESSAGE_BYTES_MAX.to_string();
-    // A broker that has just started would move its topics about, and messages would come twice.
+    // A broker that has just started would move its topics, and messages would come twice.
     let extra = [("maxMessageSize", limit.as_str()), ("loadBalancerEnabled", "false")];
     let extra = extra.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let config = sandbox::BrokerConfig { extra, ..Default::default() };
@@ -86,7 +85,7 @@ pub(crate) fn ours() -> Result<Broker> {
     Ok(Broker::start(config)?)
 }
 
-/// The lines of each step that is asked for, by its name and that of the language.
+/// The lines of each step that is asked for, by the name of the step and of the language.
 pub(crate) fn traces(language: Language, lines: &[String]) -> Result<Traces> {
     let mut traces = Traces::new();
     let mut step = String::new();

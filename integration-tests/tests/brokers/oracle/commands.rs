@@ -1,4 +1,4 @@
-//! Commands with as little in them as a client must say. Scripts fill in the rest.
+//! Commands with the minimum that a client must send. Scripts fill in the rest.
 
 use longhaul_wire::batch::BatchBuilder;
 use longhaul_wire::messages::{

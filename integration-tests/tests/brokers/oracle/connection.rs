@@ -1,8 +1,8 @@
-//! A connection that hides nothing: it sends any command, and hands out whatever comes.
+//! A connection that hides nothing: it sends any command, and returns all frames that come.
 //!
-//! It reads all the time, because a broker may ask at any moment whether it lives: Pulsar does so
-//! before it refuses a second producer of a name or a second exclusive consumer, and takes the
-//! place from whoever does not answer.
+//! It reads all the time, because a broker may check at any moment whether the client is alive:
+//! Pulsar does so before it refuses a second producer of a name or a second exclusive consumer, and
+//! gives the place of a client that does not answer to the new one.
 
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
@@ -22,13 +22,13 @@ const MESSAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Frames that wait for a script to look at them.
 const FRAMES_MAX: usize = 1024;
 
-/// What came.
+/// Something that came on the connection.
 pub(crate) enum Event {
     /// A frame.
     Frame(Box<Frame>),
-    /// The end: the broker has closed the connection.
+    /// The broker has closed the connection.
     Closed,
-    /// What cannot be read.
+    /// Bytes that cannot be read.
     Garbage(String),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Connection {
 type Writer = Arc<Mutex<OwnedWriteHalf>>;
 
 impl Connection {
-    /// Connects, without a word to the broker.
+    /// Connects without sending anything.
     pub(crate) async fn open(url: &str) -> Result<Self> {
         let address = url.strip_prefix("pulsar://").context("not a pulsar:// URL")?;
         let stream = TcpStream::connect(address.trim_end_matches('/')).await?;
@@ -62,11 +62,11 @@ impl Connection {
     }
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
-        // That the broker has hung up shows when its answer is read.
+        // A closed connection shows when the broker's answer is read.
         self.writer.lock().await.write_all(bytes).await.ok();
     }
 
-    /// What comes within the limit; nothing, once it was told that the connection is closed.
+    /// The next event within the limit; `None` once the connection was reported as closed.
     pub(crate) async fn next(&mut self, limit: Duration) -> Result<Option<Event>> {
         match timeout(limit, self.events.recv()).await {
             Ok(Some(Event::Garbage(what))) => bail!("the broker sent garbage: {what}"),
@@ -82,7 +82,7 @@ async fn send(writer: &Writer, command: Command, payload: Option<&Payload>) {
         None => frame::encode(command, &mut bytes),
         Some(payload) => frame::encode_with(command, payload, &mut bytes),
     }
-    // That the broker has hung up shows when its answer is read.
+    // A closed connection shows when the broker's answer is read.
     writer.lock().await.write_all(&bytes).await.ok();
 }
 

@@ -1,7 +1,7 @@
-//! Shows where two traces part, and what was done there.
+//! Shows where two traces differ, and the action there.
 
-/// Lines that only one of both has, `-` for the first and `+` for the second, each group under the
-/// note that stands before it.
+/// Lines that only one trace has, `-` for the first and `+` for the second, each group under the
+/// note before it.
 pub(crate) fn show(left: &str, right: &str) -> String {
     let (left, right): (Vec<&str>, Vec<&str>) = (left.lines().collect(), right.lines().collect());
     let common = common_after(&left, &right);
@@ -31,7 +31,7 @@ pub(crate) fn show(left: &str, right: &str) -> String {
     shown
 }
 
-/// How many lines both have in common, in order, from each pair of places on.
+/// The number of lines that both have in common, in order, from each pair of places on.
 fn common_after(left: &[&str], right: &[&str]) -> Vec<Vec<usize>> {
     let mut common = vec![vec![0; right.len() + 1]; left.len() + 1];
     for at in (0..left.len()).rev() {

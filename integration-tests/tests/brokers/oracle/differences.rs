@@ -1,19 +1,19 @@
-//! Where the embedded broker is meant to answer otherwise than Pulsar.
+//! The places where the embedded broker intentionally answers otherwise than Pulsar.
 
-/// One of them.
+/// One intended difference.
 pub(crate) struct Difference {
     /// Name of the script.
     pub(crate) script: &'static str,
-    /// Lines of Pulsar.
+    /// The lines of Pulsar.
     pub(crate) theirs: &'static str,
-    /// Lines of ours in their place.
+    /// The lines of the embedded broker in their place.
     pub(crate) ours: &'static str,
-    /// Why.
+    /// The reason.
     #[expect(dead_code, reason = "for who reads the table")]
     pub(crate) why: &'static str,
 }
 
-/// All of them.
+/// All intended differences.
 pub(crate) const WANTED: &[Difference] = &[
     Difference {
         script: "lookup",

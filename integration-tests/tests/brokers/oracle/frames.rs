@@ -1,9 +1,9 @@
 //! The wire crate between stock clients and a broker.
 //!
-//! First as a witness: `LONGHAUL_FRAMES_RECORD=all` records what the clients and the scripts of
-//! this test send to Pulsar and to the embedded broker, and what they are answered, for the tests
-//! of the crate. Then as an interpreter: each frame is decoded, its batch unpacked, and all of it
-//! packed and encoded again, and nobody must notice.
+//! First it only observes: `LONGHAUL_FRAMES_RECORD=all` records the frames that the clients and the
+//! scripts of this test exchange with Pulsar and with the embedded broker, for the tests of the
+//! crate. Then it translates: each frame is decoded, its batch unpacked, and all of it packed and
+//! encoded again, and neither side may see a difference.
 
 use crate::oracle::challenge;
 use crate::oracle::clients::{self, ours, pulsar};
@@ -16,9 +16,9 @@ use integration_tests::sandbox::{BrokerKind, Sandbox};
 use integration_tests::skip;
 use std::path::PathBuf;
 
-/// Asks for recordings: all of them, or that of a client.
+/// The environment variable that asks for recordings: all of them, or that of one client.
 const RECORD: &str = "LONGHAUL_FRAMES_RECORD";
-/// What stands for a client where the raw commands of this test are played.
+/// The name used in place of a client's for the raw commands of this test.
 const SCRIPTS: &str = "scripts";
 const LANGUAGES: [Language; 3] = [Language::Java, Language::Python, Language::Go];
 
@@ -61,7 +61,7 @@ async fn traffic_is_recorded() -> Result<()> {
     let broker = pulsar(kind).await?;
     let proxy = Proxy::start(broker.service_url(), Treatment::Keep).await?;
     play(proxy.url(), broker.admin().url()).await;
-    // What the scripts send is written by the crate that is to be tested, or is garbage.
+    // The frames of the scripts are written by the crate under test, or are garbage.
     let mut recording = proxy.finish()?;
     drop(broker);
     for (side, bytes) in challenge::recorded(kind).await?.frames() {

@@ -1,15 +1,15 @@
-//! The embedded broker against Apache Pulsar 4.0.7: the same scripts of raw commands, and what each
-//! broker answers.
+//! The embedded broker against Apache Pulsar 4.0.7: the same scripts of raw commands, and the
+//! answers of each broker.
 //!
-//! What Pulsar answers is kept in `pulsar-4.0.7.txt`, so that the comparison needs no Pulsar. Where
-//! the environment names one, the record is compared with it, too; `LONGHAUL_ORACLE_RECORD=1`
-//! writes it anew instead. Differences that are wanted are listed with their reasons in
-//! `differences.rs`. `clients.rs` does the same with the stock clients of other languages, and
-//! `frames.rs` puts the wire crate between both. `LONGHAUL_ORACLE_ONLY=seek` plays only the scripts
-//! with that in their names.
+//! Pulsar's answers are kept in `pulsar-4.0.7.txt`, so that the comparison needs no Pulsar. Where
+//! the environment names one, its answers are compared with the record, too;
+//! `LONGHAUL_ORACLE_RECORD=1` writes the record anew instead. `differences.rs` lists the intended
+//! differences with their reasons. `clients.rs` does the same with the stock clients of other
+//! languages, and `frames.rs` puts the wire crate between both. `LONGHAUL_ORACLE_ONLY=seek` plays
+//! only the scripts with that in their names.
 //!
-//! The broker to be judged is one that is started here, or the one named by
-//! `LONGHAUL_ORACLE_BROKER` (`pulsar://…`) and `LONGHAUL_ORACLE_ADMIN` (`http://…`).
+//! The tested broker is one that is started here, or the one named by `LONGHAUL_ORACLE_BROKER`
+//! (`pulsar://…`) and `LONGHAUL_ORACLE_ADMIN` (`http://…`).
 
 #![allow(
     clippy::indexing_slicing,
@@ -47,13 +47,13 @@ use std::path::PathBuf;
 /// Traces by the names of scripts.
 type Traces = BTreeMap<String, Vec<String>>;
 
-/// Names the scripts to be played, for who works on one.
+/// The environment variable that selects scripts, for work on one of them.
 const ONLY: &str = "LONGHAUL_ORACLE_ONLY";
-/// Two Pulsars at once are too slow for what the scripts take for silence.
+/// Two Pulsars at once are too slow: the scripts would take their delays for silence.
 static PULSAR: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Record of the scripts of raw commands.
 const RAW: &str = "pulsar-4.0.7";
-/// Scripts that play at the same time. Most of their time is waiting for what must not come.
+/// The number of scripts that play at the same time. They mostly wait to see that nothing comes.
 const AT_ONCE: usize = 16;
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn ours_answers_as_pulsar_does() -> Result<()> {
     compare(&recorded(RAW)?, &traces, WANTED)
 }
 
-/// What Pulsar did, beside what it did when it was recorded; or that is recorded.
+/// Compares Pulsar's traces with the recorded ones, or records them.
 fn record_or_compare(name: &str, traces: &Traces) -> Result<()> {
     if std::env::var("LONGHAUL_ORACLE_RECORD").is_err() {
         return compare(&recorded(name)?, traces, &[]);
@@ -129,13 +129,13 @@ async fn play(url: &str, admin: &str) -> Traces {
     futures::stream::iter(played).buffer_unordered(AT_ONCE).collect().await
 }
 
-/// Whether a script is to be played: all of them, unless the environment names a part of one's
+/// Whether a script is to be played: all of them, unless the environment selects a part of its
 /// name.
 fn selected(name: &str) -> bool {
     std::env::var(ONLY).map_or(true, |only| name.contains(&only))
 }
 
-/// Fails with all differences that are not wanted, and with wanted ones that are not there.
+/// Fails with all differences that are not intended, and with intended ones that are missing.
 fn compare(theirs: &Traces, ours: &Traces, wanted: &[Difference]) -> Result<()> {
     let reports = theirs.iter().map(|(script, theirs)| differences(script, theirs, ours, wanted));
     let mut report: String = reports.collect();

@@ -1,8 +1,9 @@
-//! A proxy between clients and a broker, which keeps each frame that it has not seen the like of,
-//! and passes it on as it is or encoded anew.
+//! A proxy between clients and a broker that keeps the first frame of each kind, and passes frames
+//! on unchanged or encoded anew.
 //!
-//! It answers for the broker's address in lookups, since clients would connect past it otherwise:
-//! that answer is the one frame that is always changed, and it is kept as the broker sent it.
+//! In the answers to lookups it puts its own address in place of the broker's, because clients
+//! would otherwise bypass it. That answer is the only frame that is always changed, and it is kept
+//! as the broker sent it.
 
 use crate::oracle::anew;
 use crate::oracle::recording::{Recording, Side};
@@ -16,11 +17,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What says that it is larger than this is no frame of a broker of these tests, and is passed on
-/// unseen with all behind it.
+/// A larger size is not that of a frame of these tests' brokers: it is passed on unread, with all
+/// that follows.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// What happens to frames on their way.
+/// The treatment of frames on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Treatment {
     /// They are passed on as they are.
@@ -36,7 +37,7 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
-    /// Address of this proxy, as it stands in the answers to lookups.
+    /// The address of this proxy, as in the answers to lookups.
     url: String,
     treatment: Treatment,
     seen: Mutex<Seen>,
@@ -45,13 +46,13 @@ struct Shared {
 #[derive(Default)]
 struct Seen {
     recording: Recording,
-    /// What the wire crate could not read or encode anew. Clients do not always show that they miss
-    /// something.
+    /// Frames that the wire crate could not read or encode anew. Clients do not always show that a
+    /// frame is missing.
     failures: Vec<String>,
 }
 
 impl Proxy {
-    /// Listens, and connects to `pulsar://host:port` for each that comes.
+    /// Listens, and connects to `pulsar://host:port` for each client.
     pub(crate) async fn start(upstream: &str, treatment: Treatment) -> Result<Self> {
         let upstream = upstream.strip_prefix("pulsar://").context("not a pulsar:// URL")?;
         let upstream = upstream.trim_end_matches('/').to_owned();
@@ -67,7 +68,7 @@ impl Proxy {
         &self.shared.url
     }
 
-    /// What was seen.
+    /// The recorded frames.
     pub(crate) fn finish(self) -> Result<Recording> {
         let seen = std::mem::take(&mut *self.shared.seen());
         ensure!(seen.failures.is_empty(), "{}", seen.failures.join("\n"));
@@ -80,12 +81,12 @@ impl Shared {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a frame, and returns what is passed on.
+    /// Records a frame, and returns the bytes to pass on.
     fn pass(&self, side: Side, bytes: Bytes) -> Bytes {
         self.seen().recording.add(side, &bytes);
         match self.change(&bytes) {
             Ok(changed) => changed.unwrap_or(bytes),
-            // Scripts send garbage, too.
+            // Scripts also send garbage.
             Err(_) if self.treatment == Treatment::Keep => bytes,
             Err(error) => {
                 self.seen().failures.push(format!("from the {side:?}: {error:#}: {bytes:?}"));
@@ -120,9 +121,9 @@ impl Shared {
 async fn serve(listener: TcpListener, upstream: String, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        // A broker that is not there is one that hangs up.
+        // For the client a missing broker is one that closes the connection.
         let Ok(broker) = TcpStream::connect(&upstream).await else { continue };
-        // Without it the little that each side says would wait for the other's acknowledgements.
+        // Otherwise the small frames of each side would wait for the other's acknowledgements.
         client.set_nodelay(true).ok();
         broker.set_nodelay(true).ok();
         let ((from_client, to_client), (from_broker, to_broker)) =
@@ -133,7 +134,7 @@ async fn serve(listener: TcpListener, upstream: String, shared: Arc<Shared>) {
     }
 }
 
-/// Passes on what comes from one side, until it ends.
+/// Passes on the bytes of one side until it ends.
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, side: Side, shared: Arc<Shared>) {
     let mut buffer = BytesMut::new();
     loop {
@@ -152,7 +153,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, side: Side, share
             break;
         }
     }
-    // What scripts with broken frames leave behind is passed on as well.
+    // The remaining bytes of scripts with broken frames are passed on as well.
     to.write_all(&buffer).await.ok();
     to.shutdown().await.ok();
 }
@@ -162,7 +163,7 @@ fn next(buffer: &mut BytesMut) -> Option<Bytes> {
     Some(buffer.split_to(size).freeze())
 }
 
-/// Of the whole frame at the front, of which at least the first four bytes are there.
+/// The size of the whole frame at the front, of which at least the first four bytes are present.
 fn size(buffer: &BytesMut) -> Option<usize> {
     let head: [u8; 4] = buffer.get(..4)?.try_into().ok()?;
     Some(4 + u32::from_be_bytes(head) as usize)

@@ -18,7 +18,7 @@ use longhaul_wire::payload::Payload;
 
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 
-/// What was seen so far.
+/// The ids and hashes seen so far.
 pub(crate) struct Names {
     ids: Vec<(u64, u64)>,
     hashes: Vec<String>,
@@ -35,12 +35,12 @@ impl Names {
         MessageIdData { ledger_id, entry_id, ..MessageIdData::default() }
     }
 
-    /// The hash that was called `h<number>`.
+    /// The hash that the trace calls `h<number>`.
     pub(crate) fn known_hash(&self, number: usize) -> String {
         self.hashes[number].clone()
     }
 
-    /// What a list of topics is called by.
+    /// The name of a list of topics in the trace.
     fn hash(&mut self, hash: &str) -> String {
         let known = self.hashes.iter().position(|known| known == hash);
         let number = known.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ impl Names {
         format!("h{number}")
     }
 
-    /// Names of topics in order, without that of the run.
+    /// Names of topics in order, with the name of the run replaced.
     fn topics(&self, topics: &[String]) -> String {
         let mut topics: Vec<_> =
             topics.iter().map(|topic| topic.replace(&self.run, "RUN")).collect();
@@ -215,7 +215,7 @@ impl Names {
         )
     }
 
-    /// Ids that have no entry are called by what they mean.
+    /// Ids that have no entry are named by their meaning.
     fn place(&mut self, id: &MessageIdData) -> String {
         let name = match (id.ledger_id, id.entry_id) {
             (u64::MAX, u64::MAX) => "none".to_owned(),

@@ -1,5 +1,5 @@
-//! Where a script plays: connections to one broker, its admin interface, and the trace of what was
-//! seen.
+//! The environment of a script: connections to one broker, its admin interface, and the trace of
+//! what was seen.
 
 use crate::oracle::connection::{Connection, Event};
 use crate::oracle::show::Names;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long the first answers may take. They are counted, so this passes only where something is
+/// The limit for the first answers. Their number is known, so this time passes only when one is
 /// missing. The longest delay of a script is shorter.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What stands before the reason why a script was not played to its end.
+/// The prefix of the reason why a script did not reach its end.
 pub(crate) const FAILED: &str = "! ";
 /// How long a broker must be silent before it gets a PING.
 const QUIET: Duration = Duration::from_millis(250);
@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_millis(250);
 /// that were ready before behind that answer. It sends them before it answers the next PING.
 const PONGS: usize = 2;
 
-/// A broker to be watched.
+/// A broker that is observed.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     /// `pulsar://host:port`
@@ -52,8 +52,8 @@ impl Stage {
         self.trace
     }
 
-    /// The name of a topic of this script alone. It is looked up first, as all clients do: until
-    /// then no broker of a cluster feels responsible for it.
+    /// The name of a topic that only this script uses. It is looked up first, as all clients do:
+    /// before that no broker of a cluster owns it.
     pub(crate) async fn topic(&self, name: &str) -> Result<String> {
         let (run, script) = (&self.watched.run, self.script);
         let topic = format!("persistent://public/default/oracle-{run}-{script}-{name}");
@@ -68,23 +68,23 @@ impl Stage {
         Ok(topic)
     }
 
-    /// The name of this run, for what is no topic.
+    /// The name of this run, for names other than topics.
     pub(crate) fn run(&self) -> &str {
         &self.watched.run
     }
 
-    /// Notes what is done next.
+    /// Notes the next action in the trace.
     pub(crate) fn note(&mut self, what: impl Display) {
         self.trace.push(format!("# {what}"));
     }
 
-    /// Notes why the script could not be played to its end. The others go on.
+    /// Notes why the script did not reach its end. The other scripts continue.
     pub(crate) fn fail(&mut self, error: &anyhow::Error) {
         let error = format!("{error:#}").replace(&self.watched.run, "RUN");
         self.trace.push(format!("{FAILED}{error}"));
     }
 
-    /// Connects and shakes hands, which is traced only when it goes wrong.
+    /// Connects and shakes hands, which is traced only when it fails.
     pub(crate) async fn connect(&mut self) -> Result<usize> {
         let at = self.open().await?;
         let before = self.trace.len();
@@ -102,7 +102,7 @@ impl Stage {
         Ok(self.connections.len() - 1)
     }
 
-    /// Drops a connection without a word.
+    /// Drops a connection without closing anything on it first.
     pub(crate) async fn drop_connection(&mut self, at: usize) -> Result<()> {
         let fresh = Connection::open(&self.watched.url).await?;
         drop(std::mem::replace(&mut self.connections[at], fresh));
@@ -126,7 +126,7 @@ impl Stage {
         self.connections[at].send_bytes(bytes).await;
     }
 
-    /// Sends, and traces what comes: at least so many answers, and whatever follows soon.
+    /// Sends, and traces the answers: at least this number, and all that follow soon.
     pub(crate) async fn ask(
         &mut self,
         at: usize,
@@ -137,14 +137,14 @@ impl Stage {
         self.answers(at, answers).await
     }
 
-    /// Traces what comes on a connection.
+    /// Traces the frames that come on a connection.
     pub(crate) async fn answers(&mut self, at: usize, at_least: usize) -> Result<()> {
         let lines = self.read(at, at_least).await?;
         self.trace.extend(lines);
         Ok(())
     }
 
-    /// As [`answers`](Self::answers), where the order means nothing.
+    /// As [`answers`](Self::answers), where the order has no meaning.
     pub(crate) async fn answers_sorted(&mut self, at: usize, at_least: usize) -> Result<()> {
         let mut lines = self.read(at, at_least).await?;
         lines.sort();
@@ -152,8 +152,8 @@ impl Stage {
         Ok(())
     }
 
-    /// As [`answers`](Self::answers), of messages whose bodies begin with their keys, where only
-    /// the order within a key means something.
+    /// As [`answers`](Self::answers), for messages whose bodies begin with their keys, where only
+    /// the order within a key has a meaning.
     pub(crate) async fn answers_by_key(&mut self, at: usize, at_least: usize) -> Result<()> {
         let mut lines = self.read(at, at_least).await?;
         let key = |line: &str| line.rsplit('`').nth(1).and_then(|body| body.chars().next());
@@ -170,8 +170,8 @@ impl Stage {
         Ok(())
     }
 
-    /// A broker on a busy machine may be silent for longer than [`QUIET`]. Then it gets PINGs, and only
-    /// their answers end the wait.
+    /// A broker on a busy machine may be silent for longer than [`QUIET`]. Then it gets PINGs, and
+    /// only their answers end the wait.
     async fn read(&mut self, at: usize, at_least: usize) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         let (mut is_asked, mut pongs) = (false, 0);
@@ -204,12 +204,12 @@ impl Stage {
         }
     }
 
-    /// The id that was called `m<number>` in the trace.
+    /// The id that the trace calls `m<number>`.
     pub(crate) fn id(&self, number: usize) -> longhaul_wire::messages::MessageIdData {
         self.names.id(number)
     }
 
-    /// The hash of topics that was called `h<number>` in the trace.
+    /// The hash of topics that the trace calls `h<number>`.
     pub(crate) fn hash(&self, number: usize) -> String {
         self.names.known_hash(number)
     }
@@ -251,7 +251,7 @@ impl Stage {
     pub(crate) async fn compact(&mut self, topic: &str) -> Result<()> {
         self.note("compact");
         self.admin_topic("PUT", topic, "/compaction", "").await?;
-        // Ours compacts at a low priority.
+        // The embedded broker compacts at a low priority.
         for _ in 0..1200 {
             let answer = self.admin_topic("GET", topic, "/compaction", "").await?;
             match answer["status"].as_str() {

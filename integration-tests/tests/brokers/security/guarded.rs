@@ -1,4 +1,5 @@
-//! The broker of this suite: one for all its tests, guarded on every port and with TLS on one.
+//! The broker of this suite: one for all its tests, with credentials required on every port and TLS
+//! on one.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use integration_tests::sandbox::{Broker, BrokerConfig, Security};
@@ -16,19 +17,19 @@ use crate::security::keys::{ADDRESS, Authority, Secret};
 
 /// The role that may use topics, and nothing else.
 pub(crate) const ROLE: &str = "tasks";
-/// Its password, and what `htpasswd` makes of it.
+/// Its password, and the hash that `htpasswd` makes of it.
 pub(crate) const PASSWORD: &str = "open sesame";
 const PASSWORD_HASH: &str = "$apr1$longhaul$ec4PKrbRezmsvgpHuTcT00";
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How soon a failure must be told.
+/// The limit for the report of a failure.
 const SOON: Duration = Duration::from_secs(15);
 
-/// A failed start is kept too: each test would wait for it again. Statics are never dropped; the
-/// broker's own guard ends it.
+/// A failed start is kept too, because otherwise each test would wait for it again. Statics are
+/// never dropped; the broker's own guard ends it.
 static SHARED: OnceCell<Result<Option<Guarded>, String>> = OnceCell::const_new();
 
-/// A broker that lets in only who has a token.
+/// A broker that requires a token.
 pub(crate) struct Guarded {
     broker: Broker,
     /// The authority behind the broker's certificate.
@@ -37,7 +38,7 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// None, having said so once, when the environment lets no broker be started.
+    /// Returns `None`, and reports it once, when the environment does not permit to start a broker.
     pub(crate) async fn from_env() -> Result<Option<&'static Self>> {
         let start = || async { Self::start().await.map_err(|e| format!("{e:#}")) };
         let guarded = SHARED.get_or_init(start).await.as_ref();
@@ -55,12 +56,12 @@ impl Guarded {
             client_authority_pem: authority.pem(),
             passwords: format!("{ROLE}:{PASSWORD_HASH}\n"),
         };
-        // A real Pulsar looks every second whose token has ended; by itself it does so once a
-        // minute.
+        // With this setting a real Pulsar checks every second for expired tokens; the default is
+        // once a minute.
         let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
         let config = BrokerConfig { extra, security: Some(security), ..BrokerConfig::default() };
         let Some(broker) = Broker::from_env(config).await? else { return Ok(None) };
-        // What an operator grants to whoever runs tasks.
+        // The permissions that an operator grants to the role that runs tasks.
         let path = format!("namespaces/public/default/permissions/{ROLE}");
         let granted = json!(["produce", "consume"]);
         broker.admin().call(reqwest::Method::POST, &path, Some(&granted)).await?;
@@ -87,20 +88,20 @@ impl Guarded {
         self.secret.token(ROLE)
     }
 
-    /// The same, for a while.
+    /// As `token`, valid for this time.
     #[expect(clippy::disallowed_methods, reason = "a token ends by the clock on the wall")]
     pub(crate) fn token_for(&self, valid: Duration) -> Result<String> {
-        // Whole seconds, of which the broker counts none that has begun.
+        // Whole seconds: the broker does not count a second that has only begun.
         let end = SystemTime::now().duration_since(UNIX_EPOCH)? + valid;
         Ok(self.secret.token_until(ROLE, end.as_secs()))
     }
 
-    /// A token that opens nothing any more.
+    /// A token that has expired.
     pub(crate) fn expired_token(&self) -> String {
         self.secret.expired_token(ROLE)
     }
 
-    /// A client that lacks nothing, on the port with TLS.
+    /// A client with everything that it needs, on the port with TLS.
     pub(crate) fn client(&self) -> ClientBuilder {
         Client::builder(self.url_tls()).token(self.token()).ca_certificate(self.authority.pem())
     }
@@ -115,8 +116,8 @@ impl Guarded {
         Ok(names)
     }
 
-    /// Starts a worker, submits a task, and reads its result, all by this client; and again after
-    /// the topics have moved, when everything has to be looked up and opened anew.
+    /// Starts a worker, submits a task and reads its result, all with this client; and again after
+    /// the topics have moved, when everything has to be looked up and opened again.
     pub(crate) async fn run_tasks(&self, client: &Client, test: &str) -> Result<()> {
         let names = self.topics(test).await?;
         let run = async {
@@ -140,7 +141,8 @@ impl Guarded {
 
 /// Submits a task that ends with this result.
 ///
-/// A submit without a key is sent once: on a busy machine it met the move of its topic, had no
+/// A submit without a key is sent once: on a busy machine it once met the move of its topic, got no
+/// receipt, and the test failed. With a key it is safe to submit again.
 /// receipt, and the test failed. With a key it is safe to submit again.
 async fn submit(client: &Client, topic: &str, result: &str) -> Result<TaskRef, SubmitError> {
     let task = Text(format!("0|ok {result}"));
@@ -152,8 +154,8 @@ async fn submit(client: &Client, topic: &str, result: &str) -> Result<TaskRef, S
     }
 }
 
-/// Connects, which must fail soon, and with all that a user needs: the kind, the address that was
-/// tried, and words of the cause. Returns what the user reads.
+/// Connects, which must fail soon and with all that a user needs: the kind, the address that was
+/// tried, and words of the cause. Returns the text that the user reads.
 pub(crate) async fn check_refused(
     client: ClientBuilder,
     address: &str,
@@ -168,7 +170,7 @@ pub(crate) async fn check_refused(
     check_error(&error, address, kind, words)
 }
 
-/// Checks what the error tells.
+/// Checks the contents of the error.
 pub(crate) fn check_error(
     error: &TransportError,
     address: &str,

@@ -1,7 +1,7 @@
-//! Ways to say who we are, other than by a token's text: token files, passwords, certificates, an
-//! OAuth2 issuer.
+//! Other credentials than the text of a token: token files, passwords, certificates, an OAuth2
+//! issuer.
 //!
-//! Passwords and certificates need a real Pulsar: the embedded broker knows tokens alone.
+//! Passwords and certificates need a real Pulsar: the embedded broker supports tokens only.
 
 use crate::security::guarded::{Guarded, PASSWORD, PATIENCE, ROLE, check_error, check_refused};
 use crate::security::keys::{Authority, Certified};
@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// A broker that knows more than tokens, or none: then the test is skipped.
+/// A broker that supports more than tokens; `None` if there is none: then the test is skipped.
 async fn pulsar_from_env() -> Result<Option<&'static Guarded>> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(None) };
     if BrokerKind::from_env()? == Some(BrokerKind::Embedded) {
@@ -30,7 +30,7 @@ async fn pulsar_from_env() -> Result<Option<&'static Guarded>> {
     Ok(Some(guarded))
 }
 
-/// The token is read for each connection: what is open goes on, what is opened uses the new one.
+/// The token is read for each connection: open connections continue, new ones use the new token.
 #[tokio::test]
 async fn a_rotated_token_is_used_by_new_connections() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
@@ -65,8 +65,8 @@ async fn a_token_file_lets_tasks_run() -> Result<()> {
     guarded.run_tasks(&client, "token-file").await
 }
 
-/// A broker asks again when a token ends. Who then has a new one keeps the connection and all that
-/// is open on it.
+/// A broker asks again when a token expires. A client with a new token keeps the connection and all
+/// that is open on it.
 #[tokio::test]
 async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
@@ -88,8 +88,8 @@ async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
     let mut lost = loser.consumer(&topic, "lost").await?;
     fs::write(&renewed, guarded.token())?;
 
-    // Both tokens ended at the same time: who has lost its connection was asked no earlier than who
-    // has not.
+    // Both tokens expired at the same time: the broker asked the client that lost its connection no
+    // earlier than the one that did not.
     let end = timeout(PATIENCE, lost.next()).await.context("the old token is good for ever")?;
     ensure!(end.is_err(), "a delivery");
     let message = Outgoing { payload: "still here".into(), ..Outgoing::default() };
@@ -99,7 +99,7 @@ async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
     Ok(())
 }
 
-/// No broker is asked: the file is read before anything is sent.
+/// The broker is not contacted: the file is read before anything is sent.
 #[tokio::test]
 async fn a_token_file_that_holds_none_is_named() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -163,7 +163,7 @@ async fn a_client_certificate_lets_tasks_run() -> Result<()> {
     guarded.run_tasks(&client, "certificate").await
 }
 
-/// The certificate is good, but nobody has granted its role anything.
+/// The certificate is valid, but its role has no permissions.
 #[tokio::test]
 async fn a_client_certificate_of_another_role_opens_no_topic() -> Result<()> {
     let Some(guarded) = pulsar_from_env().await? else { return Ok(()) };
@@ -183,7 +183,7 @@ async fn a_client_certificate_that_proves_nothing_is_refused() -> Result<()> {
     let url = guarded.url_tls();
     let past = certified_client(guarded, guarded.authority.certify_role_of_the_past(ROLE)?);
     check_refused(past, url, Unauthorized, "our client certificate").await?;
-    // Pulsar does not say what is wrong with these. The second one's authority only bears the right
+    // Pulsar does not say what is wrong with these. The second one's authority only has the right
     // one's name.
     for authority in ["another", "longhaul tests"] {
         let certified = Authority::new(authority)?.certify_role(ROLE)?;
@@ -193,7 +193,7 @@ async fn a_client_certificate_that_proves_nothing_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// With a token beside it the certificate is for the handshake alone: the token says who we are.
+/// With a token the certificate is used for the handshake only: the token determines the identity.
 #[tokio::test]
 async fn a_token_counts_more_than_a_client_certificate() -> Result<()> {
     let Some(guarded) = pulsar_from_env().await? else { return Ok(()) };
@@ -222,7 +222,7 @@ async fn client_certificates_that_cannot_work_are_told_before_anything_is_sent()
     Ok(())
 }
 
-/// An issuer that gives everyone the same token. It serves while the future is polled.
+/// An issuer that gives every client the same token. It serves while the future is polled.
 async fn issue(listener: TcpListener, token: String) -> Result<()> {
     let url = format!("http://{}", listener.local_addr()?);
     loop {
@@ -264,7 +264,7 @@ async fn a_token_of_an_issuer_lets_tasks_run() -> Result<()> {
     }
 }
 
-/// No broker is asked: there is nothing to show it.
+/// The broker is not contacted, because the client has no token to show.
 #[tokio::test]
 async fn an_issuer_that_is_not_there_is_named() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -1,4 +1,4 @@
-//! Certificates and tokens, made anew in each run.
+//! Certificates and tokens, created for each run.
 
 use anyhow::Result;
 use base64::Engine;
@@ -6,10 +6,10 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use ring::hmac;
 
-/// The only name in the certificates made here, unless a test wants another.
+/// The only name in the certificates made here, unless a test passes another.
 pub(crate) const ADDRESS: &str = "127.0.0.1";
 
-/// A certificate authority of one's own.
+/// A certificate authority for tests.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its private key, in PEM.
@@ -26,17 +26,17 @@ impl Authority {
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
-    /// What clients are given to trust.
+    /// The certificate that clients are configured to trust.
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Certifies a server under a host name or address.
+    /// Makes a certificate for a server with this host name or address.
     pub(crate) fn certify(&self, host: &str) -> Result<Certified> {
         self.sign(&CertificateParams::new([host.to_owned()])?)
     }
 
-    /// As [`certify`](Self::certify), but the certificate is no longer valid.
+    /// As [`certify`](Self::certify), but the certificate has expired.
     pub(crate) fn certify_the_past(&self, host: &str) -> Result<Certified> {
         let mut params = CertificateParams::new([host.to_owned()])?;
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -44,12 +44,12 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// Certifies a client under the role it is to have.
+    /// Makes a certificate for a client with this role.
     pub(crate) fn certify_role(&self, role: &str) -> Result<Certified> {
         self.sign(&role_params(role)?)
     }
 
-    /// As [`certify_role`](Self::certify_role), but the certificate is no longer valid.
+    /// As [`certify_role`](Self::certify_role), but the certificate has expired.
     pub(crate) fn certify_role_of_the_past(&self, role: &str) -> Result<Certified> {
         let mut params = role_params(role)?;
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -76,7 +76,7 @@ pub(crate) struct Secret([u8; 32]);
 impl Secret {
     pub(crate) fn new() -> Self {
         let mut bytes = [0; 32];
-        // The generator is seeded from the system; a secret of a test need not be a good one.
+        // The generator is seeded from the system; a secret for tests need not be stronger.
         fastrand::fill(&mut bytes);
         Self(bytes)
     }
@@ -85,17 +85,17 @@ impl Secret {
         BASE64_STANDARD.encode(self.0)
     }
 
-    /// A token for a role, without an end.
+    /// A token for a role that does not expire.
     pub(crate) fn token(&self, role: &str) -> String {
         self.sign(&serde_json::json!({"sub": role}))
     }
 
-    /// A token for a role that was valid for a second, long ago.
+    /// A token for a role that expired long ago.
     pub(crate) fn expired_token(&self, role: &str) -> String {
         self.token_until(role, 1)
     }
 
-    /// A token for a role that is valid until then, in seconds since the epoch.
+    /// A token for a role that is valid until `end`, in seconds since the epoch.
     pub(crate) fn token_until(&self, role: &str, end: u64) -> String {
         self.sign(&serde_json::json!({"sub": role, "exp": end}))
     }

@@ -1,10 +1,10 @@
-//! Tokens and TLS: with the right ones tasks run, and everything else is told soon and with its
+//! Tokens and TLS: with the right ones tasks run, and everything else is reported soon and with its
 //! cause.
 //!
-//! One broker serves all tests: it wants a token on every port and has a second service port with
-//! TLS, under a certificate of an authority that this suite makes for itself.
+//! One broker serves all tests: it requires a token on every port and has a second service port
+//! with TLS, with a certificate of an authority that this suite creates.
 //!
-//! That nobody listens, or that a host has no address, is tested in `sequences/joining.rs`.
+//! `sequences/joining.rs` tests ports without a listener and hosts without an address.
 
 #![allow(
     clippy::indexing_slicing,
@@ -35,7 +35,7 @@ use tokio_rustls::TlsAcceptor;
 #[tokio::test]
 async fn a_token_opens_the_plain_port() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
-    // As it is read from a file: with the line's end.
+    // As read from a file: with a line end.
     let token = format!("{}\n", guarded.token());
     let client = Client::builder(guarded.url()).token(token).connect().await?;
     guarded.run_tasks(&client, "token").await
@@ -48,7 +48,7 @@ async fn a_token_and_our_own_authority_open_the_port_with_tls() -> Result<()> {
     guarded.run_tasks(&client, "tls").await
 }
 
-/// A file of authorities may hold more than the one that is needed.
+/// A file of authorities may contain more than the one that is needed.
 #[tokio::test]
 async fn one_of_several_authorities_is_enough() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
@@ -75,8 +75,7 @@ async fn a_token_that_is_wrong_or_missing_is_refused_at_the_start() -> Result<()
     Ok(())
 }
 
-/// The token is good, but nobody has granted its role anything. That shows only when a topic is
-/// used.
+/// The token is valid, but its role has no permissions. That shows only when a topic is used.
 #[tokio::test]
 async fn a_role_without_permission_is_told_which_topic_it_may_not_use() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
@@ -99,8 +98,8 @@ async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
     let url = guarded.url_tls();
     let client = || Client::builder(url).token(guarded.token());
-    // The public authorities alone; another authority of one's own; one that only bears the right
-    // one's name.
+    // The public authorities only; another private authority; one that only has the right one's
+    // name.
     check_refused(client(), url, Refused, "UnknownIssuer").await?;
     for name in ["another", "longhaul tests"] {
         let other = Authority::new(name)?.pem();
@@ -110,7 +109,7 @@ async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// The broker's certificate names an address alone, so the host's name leads to the right broker
+/// The broker's certificate names only an address, so the host's name leads to the right broker
 /// with the wrong certificate.
 #[tokio::test]
 async fn a_certificate_of_another_name_is_refused() -> Result<()> {
@@ -122,8 +121,8 @@ async fn a_certificate_of_another_name_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// No Pulsar is needed here: the handshake fails before its first byte. A broker would have to be
-/// started for this alone.
+/// Needs no Pulsar, which would have to be started for this test only: the handshake fails before
+/// its first byte.
 #[tokio::test]
 async fn a_certificate_from_the_past_is_refused() -> Result<()> {
     let authority = Authority::new("longhaul tests")?;
@@ -147,11 +146,11 @@ async fn the_wrong_scheme_for_a_port_is_told_at_once() -> Result<()> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(()) };
     let plain = guarded.url_tls().replace("pulsar+ssl:", "pulsar:");
     let client = Client::builder(&plain).token(guarded.token());
-    // Pulsar hangs up, ours says that it expects TLS.
+    // Pulsar closes the connection; the embedded broker says that it expects TLS.
     let embedded = BrokerKind::from_env()? == Some(BrokerKind::Embedded);
     let kind = if embedded { Refused } else { Unreachable };
     check_refused(client, &plain, kind, "pulsar+ssl://").await?;
-    // A broker hangs up, a web server answers.
+    // A broker closes the connection; a web server answers.
     let encrypted =
         |url: &str| format!("pulsar+ssl{}", url.trim_start_matches(char::is_alphabetic));
     for (url, kind) in

@@ -1,5 +1,5 @@
-//! The ledger and the metadata topic are compacted while tasks run: by call and by threshold.
-//! Workers that come after it find what was there before it.
+//! Compaction of the ledger and the metadata topic while tasks run: by call and by threshold.
+//! Workers that start later find the state from before.
 
 use crate::sequences::plain::Plain;
 use crate::sequences::{SILENCE, drain};
@@ -19,12 +19,12 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Tasks that run while the ledger is compacted.
 const RUNNING: usize = 20;
 const OF_EACH: usize = 3;
-/// Pulsar looks at thresholds once a minute.
+/// Pulsar checks thresholds once a minute.
 const BY_THRESHOLD: Duration = Duration::from_secs(150);
-/// Pause between two looks at what the broker has done by itself.
+/// Pause between two checks of the broker's own actions.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Tasks of all kinds, as far as they come while the gate is closed.
+/// Tasks of all kinds, as far as they get while the gate is closed.
 struct Tasks {
     /// Wait at the gate; the last of them behind a checkpoint without bytes.
     running: Vec<TaskId>,
@@ -73,15 +73,15 @@ async fn worker(bench: &Bench, scripted: &Scripted, name: &'static str) -> Resul
     Ok(worker)
 }
 
-/// How compaction is brought about.
+/// How compaction is started.
 #[derive(Clone, Copy)]
 enum By {
     Call,
     Threshold,
 }
 
-/// Compacts both topics, until something was removed from the ledger: of the heartbeats of a worker
-/// only the last is ever left, and a compaction that removes nothing proves nothing.
+/// Compacts both topics until something was removed from the ledger: only the last heartbeat of a
+/// worker remains, and a compaction that removes nothing proves nothing.
 async fn compact(bench: &Bench, by: By) -> Result<()> {
     let (ledger, metadata) = (&bench.names().ledger, &bench.names().metadata);
     for (topic, removed_min) in [(metadata, 0), (ledger, 1)] {
@@ -117,8 +117,8 @@ async fn compacted(bench: &Bench, topic: &str, field: &str) -> Result<u64> {
     value.with_context(|| format!("{topic}: no {field} in the statistics"))
 }
 
-/// Has the broker deliver everything again that lies on the task topic, whether acknowledged or
-/// not, to whoever is there.
+/// Makes the broker deliver all messages of the task topic again, acknowledged or not, to the
+/// present consumers.
 async fn deliver_all_again(bench: &Bench, first: TaskId) -> Result<()> {
     let topic = bench.names().task.replacen("://", "/", 1);
     let place = json!({"ledgerId": first.ledger, "entryId": first.entry, "partitionIndex": -1});
@@ -126,7 +126,7 @@ async fn deliver_all_again(bench: &Bench, first: TaskId) -> Result<()> {
     bench.sandbox().admin().call(Method::POST, &path, Some(&place)).await.map(drop)
 }
 
-/// Waits until only so many messages are left that nobody has acknowledged.
+/// Waits until only this number of messages is unacknowledged.
 async fn left(bench: &Bench, count: usize) -> Result<()> {
     let expected = i64::try_from(count)?;
     let waiting = async {
@@ -140,7 +140,8 @@ async fn left(bench: &Bench, count: usize) -> Result<()> {
     waited.with_context(|| format!("{count} messages were to be left, there are {found:?}"))?
 }
 
-/// No fencing token was ever given twice, and nobody but these workers ran so many attempts each.
+/// Checks that no fencing token was given twice, and that each of these workers, and no other, ran
+/// this number of attempts.
 fn check(runs: &[Run], expected: &[(&str, usize)]) -> Result<()> {
     let tokens: BTreeSet<_> = runs.iter().map(|run| (run.task, run.epoch)).collect();
     let attempts: BTreeSet<_> = runs.iter().map(|run| (run.task, run.attempt)).collect();
@@ -166,10 +167,10 @@ async fn nothing_starts_again(test: &str, by: By) -> Result<()> {
     let second = worker(&bench, &scripted, "second").await?;
     deliver_all_again(&bench, tasks.running[0]).await?;
     left(&bench, unfinished).await?;
-    // Nothing tells that something will never start: a claim takes milliseconds.
+    // No event shows that a task will never start: a claim takes milliseconds.
     sleep(SILENCE).await;
     check(&scripted.runs(), &[("first", tasks.count())])?;
-    // The next one finds the end of the tasks that ran, and no more.
+    // The next worker finds the end of the tasks that ran, and no more.
     scripted.open_gate();
     left(&bench, tasks.waiting.len()).await?;
     compact(&bench, By::Call).await?;
@@ -183,22 +184,22 @@ async fn nothing_starts_again(test: &str, by: By) -> Result<()> {
     drain([third]).await
 }
 
-/// Twenty tasks that ran on one worker were all started again on a second one, under the same
-/// fencing tokens: compaction had removed their claims, which had no body, and the results without
-/// bytes with them.
+/// Once twenty tasks that had run on one worker were all started again on a second one, with the
+/// same fencing tokens: compaction had removed their claims, which had no body, and with them the
+/// results without bytes.
 #[tokio::test]
 async fn nothing_starts_again_after_a_compaction_by_call() -> Result<()> {
     nothing_starts_again("compacted-by-call", By::Call).await
 }
 
-/// As above; the threshold that topics are set up with brings it about unasked.
+/// As above, with compaction by the threshold that topics are set up with.
 #[tokio::test]
 async fn nothing_starts_again_after_a_compaction_by_threshold() -> Result<()> {
     nothing_starts_again("compacted-by-threshold", By::Threshold).await
 }
 
-/// The attempts of a worker that died once had never been after a compaction: they were run again
-/// under their number.
+/// After a compaction the attempts of a worker that died were once lost: they were run again under
+/// the same number.
 #[tokio::test]
 async fn the_heir_of_a_crash_reads_a_compacted_ledger() -> Result<()> {
     let Some(bench) = Bench::new("compacted-crash").await? else { return Ok(()) };

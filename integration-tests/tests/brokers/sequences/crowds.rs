@@ -54,8 +54,8 @@ async fn forty_exceed_their_duration_in_three_partitions() -> Result<()> {
     play(FIRST_ATTEMPT_EXCEEDS_MAX_DURATION, Some(3), TASKS, TASKS).await
 }
 
-/// A Java producer with default settings batches. The reference dies of it; here each message is a
-/// task with an id of its own.
+/// A Java producer with default settings batches. The reference fails on that; here each message is
+/// a task with an id of its own.
 #[tokio::test]
 async fn batches_of_a_java_producer_are_shared_by_two_workers() -> Result<()> {
     const COUNT: usize = 120;
@@ -100,7 +100,8 @@ async fn two_workers_share_what_is_there() -> Result<()> {
     for index in 0..COUNT {
         ids.push(producer.submit(&format!("{index}|gate,ok {index}")).await?);
     }
-    // Nobody can run more than his slots: with the gate shut, both must have taken some.
+    // A worker cannot run more tasks than it has slots: with the gate shut, both must have taken
+    // some.
     let mut view = bench.view().await?;
     let mut running = 0;
     while running < 16 {

@@ -1,4 +1,4 @@
-//! Tasks that wait for others, and what they learn of them.
+//! Tasks that wait for others, and the results that they get from them.
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
@@ -43,7 +43,7 @@ async fn tasks_begin_when_others_are_over_and_have_their_results() -> Result<()>
     }));
     let worker = worker.await?.max_attempts(1).start().await?;
     let mut producer = Plain::tasks(&bench).await?;
-    // Nobody has the key yet, and the id is told as any producer would.
+    // The key is not used yet, and the id is given as any producer would give it.
     let one = producer.submit_with(b"one", &[("DELAY", "PT3S")]).await?;
     let after = format!("{one},key:two");
     let join = producer.submit_with(b"join", &[("AFTER", &after), ("AFTER_FAILED", "run")]).await?;
@@ -60,7 +60,7 @@ async fn tasks_begin_when_others_are_over_and_have_their_results() -> Result<()>
     ensure!(told == reason || told == by_key, "{told}");
     let fan = producer.submit_with(b"fan a b c", &[]).await?;
     view.until(fan, "COMPLETED 1: a b c").await?;
-    // What nobody has ever submitted is refused.
+    // A dependency on a task that was never submitted is refused.
     let nobody = TaskRef::new(
         &bench.names().task,
         longhaul::TaskId { entry: fan.entry + 1_000_000, ..fan },

@@ -1,4 +1,4 @@
-//! Worker processes that are drained by their names, with the program `longhaul`.
+//! Worker processes that the program `longhaul` drains by their names.
 
 use crate::sequences::plain::Plain;
 use anyhow::{Context, Result, ensure};
@@ -12,10 +12,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// How long a process may take to end.
+/// The limit for the end of a process.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A task that says `hold` waits until somebody lets it go.
+/// A task that says `hold` waits until the file `go` exists.
 const SCRIPT: &str = "read -r task
 case $task in hold*) while [ ! -e go ]; do sleep 0.05; done ;; esac
 echo \"$task, done\"
@@ -40,7 +40,7 @@ impl<'a> Longhaul<'a> {
         self.folder.path()
     }
 
-    /// Starts it with these arguments; what it notes is read with what it prints.
+    /// Starts the program with these arguments; its stderr is read together with its stdout.
     fn start(&self, arguments: &[&str]) -> Result<Process> {
         let mut command = Command::new("sh");
         command
@@ -55,7 +55,7 @@ impl<'a> Longhaul<'a> {
         Process::start(&mut command)
     }
 
-    /// A worker that takes so many tasks at once, and its name.
+    /// A worker with this concurrency, and its name.
     async fn worker(&self, client: &Client, concurrency: &str) -> Result<(Process, String)> {
         let task = &self.bench.names().task;
         let mut worker = self.start(&[
@@ -77,7 +77,7 @@ impl<'a> Longhaul<'a> {
     }
 }
 
-/// An operator had to find the machine of a worker, and to send SIGTERM there.
+/// Before, an operator had to find the machine of a worker and send SIGTERM there.
 #[tokio::test]
 async fn a_worker_process_is_drained_by_its_name_and_nothing_is_lost() -> Result<()> {
     let Some(bench) = Bench::new("drain-by-name").await? else { return Ok(()) };
@@ -97,7 +97,7 @@ async fn a_worker_process_is_drained_by_its_name_and_nothing_is_lost() -> Result
     let mut waits = longhaul.start(&words)?;
     waits.line_with("draining: it runs 2 tasks").await?;
     first.line_with("told to drain by the worker's name").await?;
-    // Somebody else asks as well.
+    // Another operator asks as well.
     longhaul.start(&["worker", "drain", &topic, &name])?.finished().await?;
     let mut quick = Vec::new();
     for number in 0..20 {

@@ -1,4 +1,4 @@
-//! Attempts that end badly, or in another way than with a result.
+//! Attempts that fail, or end in another way than with a result.
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
@@ -11,7 +11,7 @@ use longhaul::{TaskContext, TaskError, TaskProcessor, WorkerConfig};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Wants JSON.
+/// Expects JSON.
 struct Greeter;
 
 #[derive(Serialize, Deserialize)]
@@ -108,8 +108,8 @@ async fn a_result_above_the_limit_fails_the_task_for_good() -> Result<()> {
     drain([worker]).await
 }
 
-/// An error's text of megabytes once fitted into no message: its outcome was refused and published
-/// again, for ever.
+/// An error text of megabytes once fitted into no message: its outcome was refused and published
+/// again for ever.
 #[tokio::test]
 async fn an_error_of_any_length_ends_the_attempt() -> Result<()> {
     let Some(bench) = Bench::new("outcry").await? else { return Ok(()) };
@@ -124,7 +124,7 @@ async fn an_error_of_any_length_ends_the_attempt() -> Result<()> {
     drain([worker]).await
 }
 
-/// A limit above what the broker takes once had the outcome refused, and published again, for ever.
+/// With a limit above the broker's, the outcome was once refused and published again for ever.
 #[tokio::test]
 async fn a_result_that_fits_into_no_message_fails_the_task_for_good() -> Result<()> {
     const BYTES: usize = 1_200_000;
@@ -146,8 +146,8 @@ async fn a_result_that_fits_into_no_message_fails_the_task_for_good() -> Result<
     drain([worker]).await
 }
 
-/// The properties of a dead letter take up room too. Its payload goes, if both do not fit; once it
-/// was refused for ever.
+/// The properties of a dead letter need space too. Its payload is dropped if both do not fit; once
+/// the letter was refused for ever.
 #[tokio::test]
 async fn a_task_of_the_largest_size_fails_for_good() -> Result<()> {
     const BYTES: usize = 5_242_700;
@@ -238,8 +238,8 @@ async fn a_running_task_is_kept_alive_in_public() -> Result<()> {
     drain([worker]).await
 }
 
-/// A body that never looks up would stop the reference's only thread. Here it holds up neither
-/// heartbeats nor other tasks, and its slot comes back when it ends at last.
+/// A body that blocks would stop the reference's only thread. Here it delays neither heartbeats nor
+/// other tasks, and its slot is free again when it ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     let Some(bench) = Bench::new("blocking").await? else { return Ok(()) };
@@ -262,7 +262,7 @@ async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     ensure!(worker.stats().stuck == 1, "{:?}", worker.stats());
     view.until(blocker, "COMPLETED 2: bar").await?;
     ensure!(worker.stats().self_fenced == 0 && worker.stats().fenced == 0);
-    // Both slots are there again.
+    // Both slots are free again.
     let pair = [producer.submit("7|gate,ok x").await?, producer.submit("8|gate,ok y").await?];
     view.until_all(&pair, "PROCESSING 1").await?;
     scripted.open_gate();

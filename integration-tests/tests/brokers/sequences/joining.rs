@@ -27,7 +27,7 @@ async fn a_task_from_before_the_first_worker_is_run() -> Result<()> {
     drain([worker]).await
 }
 
-/// Nobody has set the topics of that subscription up: it still begins at the first message.
+/// The topics of that subscription are not set up: it still begins at the first message.
 #[tokio::test]
 async fn a_worker_of_another_subscription_gets_every_task() -> Result<()> {
     let Some(bench) = Bench::new("second-group").await? else { return Ok(()) };
@@ -50,7 +50,7 @@ async fn a_worker_of_another_subscription_gets_every_task() -> Result<()> {
     drain([other]).await
 }
 
-/// It once seemed to be starting for ever to whoever waited until it was ready.
+/// Such a worker once seemed to be starting for ever to code that waited until it was ready.
 #[tokio::test]
 async fn a_worker_that_does_not_fit_to_the_others_says_so_and_ends() -> Result<()> {
     let Some(bench) = Bench::new("misfit").await? else { return Ok(()) };
@@ -67,8 +67,8 @@ async fn a_worker_that_does_not_fit_to_the_others_says_so_and_ends() -> Result<(
     drain([worker]).await
 }
 
-/// What users type wrong first. The error must name what was tried and why it failed, and come
-/// soon.
+/// The usual mistakes in an address. The error must name the address that was tried and the cause,
+/// and come soon.
 #[tokio::test]
 async fn an_unreachable_broker_is_named_at_once() -> Result<()> {
     const SOON: Duration = Duration::from_secs(15);
@@ -80,7 +80,7 @@ async fn an_unreachable_broker_is_named_at_once() -> Result<()> {
     let cases = [
         (format!("pulsar://{closed}"), "refused"),
         ("pulsar://no-such-host.invalid:6650".to_owned(), ""),
-        // Reserved for documentation: nobody answers there.
+        // Reserved for documentation: no host answers there.
         ("pulsar://192.0.2.1:6650".to_owned(), ""),
     ];
     for (url, cause) in cases {

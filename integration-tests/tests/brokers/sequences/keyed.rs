@@ -12,7 +12,7 @@ use std::time::Duration;
 const KEYS: usize = 4;
 const SUBMITS: usize = 12;
 
-/// Submits each key many times at once, by two clients that know nothing of each other.
+/// Submits each key many times at once, from two independent clients.
 async fn submit_all(clients: &[Client; 2], topic: &str) -> Result<BTreeMap<usize, TaskRef>> {
     let submits = (0..KEYS * SUBMITS).map(|number| {
         let (key, client) = (number % KEYS, &clients[number / KEYS % 2]);
@@ -29,7 +29,7 @@ async fn submit_all(clients: &[Client; 2], topic: &str) -> Result<BTreeMap<usize
     Ok(answers)
 }
 
-/// The judge knows nothing of registers: it counts which tasks were run.
+/// The check does not use registers: it counts the tasks that ran.
 #[tokio::test]
 async fn of_many_submits_of_one_key_one_is_run_while_a_worker_dies() -> Result<()> {
     let Some(bench) = Bench::new("keyed").await? else { return Ok(()) };
@@ -51,7 +51,7 @@ async fn of_many_submits_of_one_key_one_is_run_while_a_worker_dies() -> Result<(
     let (answers, killed) = tokio::join!(submit_all(&clients, topic), killed);
     killed?;
     let answers = answers?;
-    // A client that has just started answers the same.
+    // A client that has just started gives the same answers.
     let late = [Client::connect(url).await?, clients[0].clone()];
     ensure!(submit_all(&late, topic).await? == answers, "{answers:?}");
     bench.all_acknowledged().await?;
@@ -67,8 +67,8 @@ async fn of_many_submits_of_one_key_one_is_run_while_a_worker_dies() -> Result<(
     drain([second]).await
 }
 
-/// A document is indexed once, as it was last changed, whatever its task does when the next change
-/// comes. The topic has partitions.
+/// A document is indexed once, in its last version, whatever the state of its task when the next
+/// change comes. The topic has partitions.
 #[tokio::test]
 async fn a_task_is_overwritten_until_it_runs() -> Result<()> {
     let Some(bench) = Bench::with_partitions("overwritten", Some(3)).await? else { return Ok(()) };
@@ -84,7 +84,7 @@ async fn a_task_is_overwritten_until_it_runs() -> Result<()> {
     let mut tasks = vec![submit("0|ok 0", 3_600).await?];
     for number in 1..3 {
         tasks.push(submit(&format!("{number}|ok {number}"), 3_600).await?);
-        // Its message lies at the broker, which delivers it in an hour.
+        // The broker holds its message and delivers it in an hour.
         let end = client.wait::<Text>(&tasks[number - 1]).await;
         ensure!(end.is_err(), "{number}: {end:?}");
     }

@@ -1,5 +1,5 @@
-//! Tasks and results that no message takes: refused in words, never held and never lost without a
-//! word.
+//! Tasks and results that are too large for a message: they are refused with a reason, and neither
+//! held nor lost silently.
 
 use super::drain;
 use super::plain::Plain;
@@ -12,8 +12,8 @@ use longhaul::TaskId;
 
 const TEN_MIB: usize = 10 * 1024 * 1024;
 
-/// A task is one message. What a stock producer sends in chunks ends as a failure of each chunk, at
-/// the first attempt, and the task behind it is run.
+/// A task is one message. Each chunk that a stock producer sends fails at the first attempt, and
+/// the task after it runs.
 #[tokio::test]
 async fn each_chunk_of_a_task_of_10_mib_fails_for_good_and_says_what_to_do() -> Result<()> {
     let Some(bench) = Bench::new("chunks").await? else { return Ok(()) };

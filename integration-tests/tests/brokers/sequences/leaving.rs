@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
 
-/// The entry of a failed attempt was once left behind in the queue of a worker that drained: the
-/// task looked as if it still ran until the next worker took it.
+/// The entry of a failed attempt once stayed in the queue of a draining worker: the task seemed to
+/// run until the next worker took it.
 #[tokio::test]
 async fn a_drain_shows_the_failure_it_waited_for() -> Result<()> {
     let Some(bench) = Bench::new("drain-failure").await? else { return Ok(()) };
@@ -20,7 +20,7 @@ async fn a_drain_shows_the_failure_it_waited_for() -> Result<()> {
     }
     let mut view = bench.view().await?;
     view.until_all(&ids, "PROCESSING 1").await?;
-    // The topic moves: what is published now waits for a new producer.
+    // The topic moves: entries published now wait for a new producer.
     bench.sandbox().admin().unload(&bench.names().metadata).await?;
     worker.request_drain(DRAIN);
     scripted.open_gate();

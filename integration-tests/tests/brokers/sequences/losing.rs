@@ -11,7 +11,7 @@ use integration_tests::view::Shown;
 use longhaul::{WorkerBuilder, WorkerHandle};
 use std::time::Duration;
 
-/// With this a silent worker is replaced after about four seconds.
+/// With this interval a silent worker is replaced after about four seconds.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 async fn start(worker: WorkerBuilder<Scripted>) -> Result<WorkerHandle> {
@@ -19,7 +19,7 @@ async fn start(worker: WorkerBuilder<Scripted>) -> Result<WorkerHandle> {
     Ok(worker.heartbeat(HEARTBEAT).backoff(short, short).start().await?)
 }
 
-/// Stops as a crash does: nothing is given back.
+/// Stops as in a crash: nothing is given back.
 async fn crash(worker: WorkerHandle) -> Result<()> {
     worker.stop();
     Ok(worker.join().await?)
@@ -75,8 +75,7 @@ async fn a_batch_outlives_the_worker_that_held_it() -> Result<()> {
     drain([second]).await
 }
 
-/// Unloading is what a broker does with a topic that another one is to serve: everybody is
-/// disconnected from it.
+/// A broker unloads a topic that another broker is to serve: all clients are disconnected from it.
 #[tokio::test]
 async fn topics_that_move_cost_no_attempt() -> Result<()> {
     const COUNT: usize = 10;
@@ -109,8 +108,8 @@ async fn topics_that_move_cost_no_attempt() -> Result<()> {
     drain([worker]).await
 }
 
-/// A ledger that was deleted under its workers is made anew by the broker for whoever asks first,
-/// and its positions go on: nobody missed the old one.
+/// The broker creates a ledger topic that was deleted under its workers again for the first client
+/// that asks, and its positions continue: once the workers did not notice.
 #[tokio::test]
 async fn a_ledger_that_is_replaced_is_noticed() -> Result<()> {
     let Some(bench) = Bench::new("replaced").await? else { return Ok(()) };
@@ -125,8 +124,7 @@ async fn a_ledger_that_is_replaced_is_noticed() -> Result<()> {
     let other = start(bench.worker(scripted.named("second")).await?).await?;
     other.ready().await;
     scripted.open_gate();
-    // The task begins anew, and nobody knows any more when it was claimed first: a view would
-    // complain.
+    // The task begins again, and the time of its first claim is lost: a view would complain.
     bench.all_acknowledged().await?;
     let shown = read_whole(bench.transport(), &bench.parts(&bench.names().metadata)[0]).await?;
     let last = Shown::read(shown.last().context("nothing is shown")?)?;

@@ -1,5 +1,6 @@
 //! Workers of the Java reference and of longhaul on one subscription, in the mode `legacy`. The
-//! Java ones behave as the reference was seen to: they read no ledger, and run what they get.
+//! Java ones behave as the reference was observed to: they do not read the ledger, and run every
+//! task that they get.
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
@@ -16,12 +17,12 @@ use tokio::time::timeout;
 
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 
-/// What stands last on M, by task.
+/// The last entry on the metadata topic, by task.
 struct Last {
     follower: Box<dyn Follower>,
     max_attempts: u32,
     shown: BTreeMap<TaskId, TaskMetadata>,
-    /// Tasks of which a Java worker has written, and a Rust worker.
+    /// Tasks with an entry by a Java worker, and by a Rust worker.
     java: BTreeSet<TaskId>,
     rust: BTreeSet<TaskId>,
 }
@@ -35,7 +36,7 @@ impl Last {
         Ok(Self { follower, max_attempts, shown, java, rust })
     }
 
-    /// Whether the task is over, as the reference tells it.
+    /// Whether the task has ended, by the rules of the reference.
     fn is_over(&self, task: TaskId) -> bool {
         self.shown.get(&task).is_some_and(|shown| match shown.state {
             TaskState::Completed => true,
@@ -44,7 +45,7 @@ impl Last {
         })
     }
 
-    /// Reads on until this holds.
+    /// Reads until this holds.
     async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<()> {
         while !holds(self) {
             let Ok(message) = timeout(LIMIT, self.follower.next()).await else {
@@ -56,7 +57,7 @@ impl Last {
             let is_rust = message.properties.get("owner").is_some();
             let (by, others) =
                 if is_rust { (&mut self.rust, &self.java) } else { (&mut self.java, &self.rust) };
-            // Whoever goes on with a task that the others have begun begins another attempt.
+            // A worker that continues a task of the other kind begins another attempt.
             let is_new = by.insert(task) && others.contains(&task);
             let before = self.shown.insert(task, shown.clone());
             if let Some(before) = before.filter(|_| is_new && shown.state == TaskState::Processing)
@@ -89,8 +90,8 @@ async fn rust_worker(
     Ok(handle)
 }
 
-/// The soak of the reference, a thousand times as fast: 15 workers, 100 tasks that bring a result,
-/// fail or exceed their duration.
+/// The soak test of the reference, a thousand times as fast: 15 workers, 100 tasks that return a
+/// result, fail or exceed their duration.
 #[tokio::test]
 async fn the_soak_of_the_reference_misses_no_result() -> Result<()> {
     const TASKS: usize = 100;
@@ -142,8 +143,8 @@ async fn the_soak_of_the_reference_misses_no_result() -> Result<()> {
     drain(workers).await
 }
 
-/// From Java to Rust, worker by worker, each of which dies at work: no task is lost. A fleet of the
-/// reference alone leaves the tasks of a killed worker where another one holds them.
+/// Replaces Java workers with Rust workers one by one, each killed while it works: no task is lost.
+/// A fleet of the reference alone leaves the tasks of a killed worker where another one holds them.
 #[tokio::test]
 async fn a_fleet_goes_from_java_to_rust_under_kills() -> Result<()> {
     const TASKS: usize = 40;

@@ -1,7 +1,7 @@
-//! Whole tasks through a real worker on a real broker: what each of them shows on the metadata
-//! topic, entry by entry, and what the ledger says of it at the end.
+//! Whole tasks through a real worker on a real broker: the entries of each on the metadata topic,
+//! one by one, and its state in the ledger at the end.
 //!
-//! Each test has topics of its own and they run side by side against one broker.
+//! Each test has its own topics, and they run in parallel on one broker.
 
 #![allow(
     clippy::indexing_slicing,
@@ -35,10 +35,11 @@ use std::time::Duration;
 use anyhow::Result;
 use longhaul::WorkerHandle;
 
-/// How long it is watched that nothing more comes. The reference's own tests watch for 10 s.
+/// The time without an entry after which a test concludes that nothing more comes. The reference's
+/// own tests wait for 10 s.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// How long a worker may take to drain when its tasks have ended.
+/// The limit for the drain of a worker whose tasks have ended.
 const DRAIN: Duration = Duration::from_secs(30);
 
 async fn drain(workers: impl IntoIterator<Item = WorkerHandle>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What operators do to tasks and dead letters, on a broker.
+//! The actions of operators on tasks and dead letters, on a broker.
 
 use crate::sequences::drain;
 use anyhow::{Context, Result, bail, ensure};
@@ -58,7 +58,7 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
     let purged: Vec<_> = letters.purge(all.clone(), "old").try_collect().await?;
     ensure!(purged.len() == 4, "{purged:?}");
     ensure!(letters.list(&all, None, 100).await?.letters.is_empty());
-    // Nothing keeps letters and marks on the broker any more.
+    // The broker keeps no letters and marks any more.
     let topic = TopicPartition { topic: bench.names().dead_letters.clone(), partition: -1 };
     until("all dead letters are acknowledged", LIMIT, async || {
         let mut consumer = bench.transport().consumer(&topic, DEAD_LETTER_SUBSCRIPTION).await?;

@@ -1,4 +1,4 @@
-//! A plain producer: it sends messages by the session and knows nothing of tasks.
+//! A plain producer: it sends messages through the session and knows nothing of tasks.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::bench::Bench;
@@ -49,7 +49,7 @@ impl Plain {
         let part = bench.parts(&bench.names().task).swap_remove(0);
         let mut plain = Self::open(bench, &part, Batching::On).await?;
         let mut receipts = Vec::new();
-        // Nothing is awaited in between, so the session finds all of them in its queue.
+        // Nothing is awaited in between, so that the session finds all of them in its queue.
         for payload in payloads {
             let (on_receipt, receipt) = OnReceipt::awaited();
             plain.publisher.put(outgoing(None, payload.as_bytes(), &[]), on_receipt);
@@ -66,8 +66,8 @@ impl Plain {
         Ok(ids)
     }
 
-    /// Asks for the end of a task, as anybody can who may write to the ledger. The body says its
-    /// form and nothing else: compaction takes an empty one for a tombstone.
+    /// Requests the end of a task, as any client that may write to the ledger can. The body
+    /// contains only its form: compaction takes an empty one for a tombstone.
     pub(crate) async fn cancel(bench: &Bench, task: TaskId) -> Result<()> {
         let parts = bench.parts(&bench.names().ledger);
         let part = parts.iter().find(|part| part.partition == task.partition).context("none")?;

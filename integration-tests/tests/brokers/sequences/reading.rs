@@ -1,4 +1,4 @@
-//! What a client can read of a queue at which workers are at work.
+//! What a client can read of a queue while its workers run.
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
@@ -12,7 +12,7 @@ use longhaul::{Client, TaskRef};
 use longhaul_transport::Transport;
 use tokio::time::timeout;
 
-/// Nobody could see all tasks of a queue at once, nor why one stood where it stood.
+/// Before, a client could not see all tasks of a queue at once, nor why one was in its state.
 #[tokio::test]
 async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()> {
     let Some(bench) = Bench::new("reading").await? else { return Ok(()) };
@@ -67,7 +67,7 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     drain([worker]).await
 }
 
-/// A dashboard that hangs, or whose host is gone, must not hold up the workers: its subscription on
+/// A dashboard that hangs, or whose host is gone, must not delay the workers: its subscription on
 /// the metadata topic keeps a place in the log and nothing else.
 #[tokio::test]
 async fn a_subscription_on_the_metadata_topic_that_stands_still_slows_no_worker() -> Result<()> {
@@ -75,7 +75,7 @@ async fn a_subscription_on_the_metadata_topic_that_stands_still_slows_no_worker(
     let Some(bench) = Bench::new("stalled").await? else { return Ok(()) };
     let metadata = &bench.names().metadata;
     let part = bench.parts(metadata).swap_remove(0);
-    // It is connected, and never asks for a message.
+    // The subscription is connected and never asks for a message.
     let stalled = bench.transport().consumer(&part, "stalled").await?;
     let mut producer = Plain::tasks(&bench).await?;
     let mut ids = Vec::new();

@@ -18,11 +18,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Settings of the reference's test, and what its watcher must see.
+/// Settings of the reference's test, and the entries that its watcher must see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence {
     pub(crate) name: &'static str,
-    /// What the task does in its runs.
+    /// The script of the task's runs.
     script: &'static str,
     budget: Option<&'static str>,
     max_attempts: u32,
@@ -146,7 +146,7 @@ impl Sequence {
         Ok(worker.backoff(BACKOFF_MAX, BACKOFF_MAX).start().await?)
     }
 
-    /// Submits so many tasks in turn to all partitions; returns their payloads.
+    /// Submits this number of tasks to all partitions in turn; returns their payloads.
     pub(crate) async fn submit(
         &self,
         bench: &Bench,
@@ -169,7 +169,8 @@ impl Sequence {
         Ok(payloads)
     }
 
-    /// Watches until all of these tasks have left the metadata topic, and that nothing follows.
+    /// Waits until all of these tasks have left the metadata topic, and checks that nothing
+    /// follows.
     pub(crate) async fn watch(
         &self,
         watcher: &mut Watcher,
@@ -196,7 +197,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// What Java saw of one task.
+    /// Checks the entries of one task as Java saw them.
     fn check(&self, id: TaskId, payload: &str, entries: &[JavaEntry]) -> Result<()> {
         ensure!(entries.len() == self.entries.len() + 1, "{} entries", entries.len());
         let (tombstone, shown) = entries.split_last().context("nothing")?;
@@ -225,7 +226,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// The same byte for byte, and what the ledger says.
+    /// Checks the same entries byte for byte, and the ledger's state.
     pub(crate) fn check_bytes(&self, payload: &str, task: &Audited) -> Result<()> {
         let (tombstone, shown) = task.shown.split_last().context("nothing")?;
         ensure!(tombstone.metadata.is_none() && tombstone.json.is_empty());
@@ -241,7 +242,7 @@ impl Sequence {
 }
 
 impl Expected {
-    /// The entry as it must lie on the topic; only the times are taken from what was found.
+    /// The entry as it must be on the topic; only the times are taken from `found`.
     fn json(&self, payload: &str, found: &Shown) -> Result<String> {
         let value: Value = serde_json::from_str(&found.json)?;
         let time = |name: &str| value[name].as_u64().context(name.to_owned());
@@ -272,7 +273,7 @@ impl Expected {
             json += &format!(r#","detail":"{detail}""#);
         }
         if self.state == "PROCESSING" {
-            // Which worker runs it: by its name and its machine's.
+            // The worker that runs it: its own name and its machine's.
             let word = |name: &str| value["worker"][name].as_str().context(name.to_owned());
             json +=
                 &format!(r#","worker":{{"name":"{}","host":"{}"}}"#, word("name")?, word("host")?);
@@ -281,7 +282,7 @@ impl Expected {
     }
 }
 
-/// The entries in words, one line each.
+/// The entries as text, one line each.
 fn told(entries: &[JavaEntry]) -> String {
     let line = |entry: &JavaEntry| {
         let JavaEntry { id, state, attempts, last_updated, publish_time, properties, .. } = entry;
@@ -290,7 +291,8 @@ fn told(entries: &[JavaEntry]) -> String {
     entries.iter().map(line).collect()
 }
 
-/// Plays a sequence with so many tasks at once, the Java client watching from before the first.
+/// Plays a sequence with this number of tasks at once. The Java client watches from before the
+/// first.
 pub(crate) async fn play(
     sequence: Sequence,
     partitions: Option<u32>,

@@ -1,4 +1,4 @@
-//! The metadata topic carries the reference's schema, whoever comes first.
+//! The metadata topic has the reference's schema, whichever client comes first.
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
@@ -11,8 +11,8 @@ use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Java first is what `reference` does. Here the worker registers the schema, and Java programs
-/// attach to what it left.
+/// The suite `reference` tests the case that Java is first. Here the worker registers the schema,
+/// and Java programs attach to its topic.
 #[tokio::test]
 async fn a_java_program_attaches_to_what_a_worker_has_written() -> Result<()> {
     let Some(bench) = Bench::new("rust-first").await? else { return Ok(()) };
@@ -58,8 +58,8 @@ fn view_len(view: &integration_tests::view::View, ends: &BTreeMap<TaskId, (&str,
     ends.keys().map(|id| view.entries(*id).len()).sum()
 }
 
-/// The other way round, with a table view on the fresh topic: nothing is there, and the worker's
-/// schema fits to Java's.
+/// The other way round, with a table view on the fresh topic: it is empty, and the worker's schema
+/// is compatible with Java's.
 #[tokio::test]
 async fn a_worker_writes_where_a_java_program_was_first() -> Result<()> {
     let Some(bench) = Bench::new("java-first").await? else { return Ok(()) };

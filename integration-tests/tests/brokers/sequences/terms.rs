@@ -1,4 +1,4 @@
-//! Tasks whose messages say when and how they are to be run.
+//! Tasks whose messages determine when and how they run.
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
@@ -16,7 +16,7 @@ async fn tasks_start_at_their_times_and_expire() -> Result<()> {
     let worker = bench.worker(scripted.clone()).await?.start().await?;
     let mut producer = Plain::tasks(&bench).await?;
     let now_ms = Clock::System.wall_ms();
-    // Any producer sets a property alone; the library has the broker hold the task back as well.
+    // Any producer can set the property only; the library also lets the broker hold the task back.
     let later = producer.submit_with(b"0|ok later", &[("DELAY", "PT4S")]).await?;
     let client = Client::connect(bench.service_url()).await?;
     let soon = client.submission(&bench.names().task, &Text("1|ok soon".to_owned()));

@@ -1,4 +1,4 @@
-//! What has left the metadata topic is gone for everybody.
+//! A task that has left the metadata topic is gone for all readers.
 
 use crate::sequences::plain::Plain;
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Reads until Java has seen a null value for each of these tasks, and of no other.
+/// Reads until Java has seen a null value for each of these tasks, and for no other.
 async fn until_null(watcher: &mut Watcher, tasks: &[TaskId]) -> Result<()> {
     let mut left: BTreeSet<String> = tasks.iter().map(ToString::to_string).collect();
     while !left.is_empty() {
@@ -25,8 +25,8 @@ async fn until_null(watcher: &mut Watcher, tasks: &[TaskId]) -> Result<()> {
     Ok(())
 }
 
-/// Which form of a tombstone readers take for a null, and which of them compaction removes, differs
-/// between versions of brokers.
+/// Versions of brokers differ in the form of a tombstone that readers take for a null, and in the
+/// form that compaction removes.
 #[tokio::test]
 async fn what_is_evicted_is_null_to_java_and_compacts_away() -> Result<()> {
     let Some(bench) = Bench::new("evicted").await? else { return Ok(()) };
@@ -57,8 +57,8 @@ async fn what_is_evicted_is_null_to_java_and_compacts_away() -> Result<()> {
     Ok(())
 }
 
-/// Where the broker enforces schemas it refuses producers that name none, on topics that have one:
-/// the metadata topic has that of the Java reference.
+/// A broker that enforces schemas refuses producers without one on topics that have one: the
+/// metadata topic has that of the Java reference.
 #[tokio::test]
 async fn enforced_schemas_keep_nothing_from_being_shown_and_evicted() -> Result<()> {
     let Some(bench) = Bench::new("enforced").await? else { return Ok(()) };

@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two looks at the broker.
+/// Pause between two checks of the broker.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// The broker under test.
@@ -87,7 +87,7 @@ impl Broker {
         self.http("GET", &format!("/admin/v2/schemas/{name}/schema"), "").await
     }
 
-    /// Messages that the subscription's consumers hold.
+    /// The number of messages that the subscription's consumers hold.
     pub(crate) async fn unacked(&self, topic: &TopicPartition, subscription: &str) -> Result<i64> {
         let stats = self.subscription_stats(topic, subscription).await?;
         numbers_after(&stats, "\"unackedMessages\":").first().copied().context("no figure")
@@ -154,12 +154,12 @@ pub(crate) fn outgoing(key: &str) -> Outgoing {
     Outgoing { key: Some(key.to_owned()), payload, ..Outgoing::default() }
 }
 
-/// Waits for what ought to come.
+/// Waits for something that is expected to come.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T> {
     timeout(PATIENCE, future).await.with_context(|| format!("{what} did not come"))
 }
 
-/// Looks again until it is so.
+/// Checks repeatedly until the condition holds.
 pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     within(what, async {
         while !look().await? {
@@ -170,8 +170,8 @@ pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> Result<bool
     .await?
 }
 
-/// Tries again while the topic moves: while it cannot be reached. Any other error is one, and so is
-/// the last when time is up.
+/// Tries again while the topic moves, that is, while it cannot be reached. Returns any other error,
+/// and the last error when the time is up.
 pub(crate) async fn retry<T>(
     mut attempt: impl AsyncFnMut() -> Result<T, TransportError>,
 ) -> Result<T> {
@@ -191,13 +191,13 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Tells whoever runs the test.
+/// Prints a note for the person who runs the test.
 #[expect(clippy::print_stderr, reason = "a test says what it skips and what it measured")]
 pub(crate) fn note(text: &str) {
     eprintln!("transport: {text}");
 }
 
-/// For measuring how long something took.
+/// The start of a time measurement.
 #[expect(
     clippy::disallowed_methods,
     reason = "a measurement decides nothing but a limit of a test"

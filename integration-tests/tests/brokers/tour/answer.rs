@@ -1,15 +1,15 @@
-//! Whether an answer is the one of the page, but for what differs from run to run. Pure.
+//! Compares an answer with that of the page, except for values that differ from run to run. Pure.
 //!
-//! What may differ is known by its looks: ids of tasks and leases, instants, durations, how far a
-//! task is, names of workers and people, and how much room there is between columns. An id stands
-//! for the same task on the whole page: where it is seen first it is told which task that is, and
-//! commands that name it are typed with that. `...` alone on a line stands for any lines.
+//! Such values are recognized by their form: ids of tasks and leases, instants, durations, the
+//! progress of a task, names of workers and people, and the space between columns. An id means the
+//! same task on the whole page: its first appearance determines the task, and commands with that id
+//! are typed with the real one. `...` alone on a line matches any lines.
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::{Captures, Regex};
 use std::collections::BTreeMap;
 
-/// What looks like this may be something else in another run.
+/// The forms of values that may differ in another run.
 const VARYING: &str = r"(?x)
     (?<id>\b\d+:\d+:-1(?:~\d+~[0-9a-f]+)?\b)
     | (?<instant>\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)
@@ -24,7 +24,7 @@ const VARYING: &str = r"(?x)
 const TASK: &str = r"(\d+:\d+:-1)";
 const LEASE: &str = r"(\d+:\d+:-1~\d+~[0-9a-f]+)";
 
-/// Texts of the page, and what stands for them in this run.
+/// Texts of the page, and their replacements in this run.
 pub(super) struct Run {
     varying: Regex,
     /// Addresses.
@@ -86,7 +86,8 @@ impl Run {
         Ok(())
     }
 
-    /// Whether a line is as the page says; then the tasks are known that it shows first.
+    /// Whether a line is as on the page; if so, records the tasks that appear in it for the first
+    /// time.
     fn take(&mut self, expected: &str, line: &str) -> Result<bool> {
         let expected = self.at_home(expected);
         let (mut pattern, mut at, mut new) = ("^".to_owned(), 0, Vec::new());
@@ -115,7 +116,7 @@ impl Run {
         for (id, own) in new.into_iter().zip(matched.iter().skip(1).flatten()) {
             let own = own.as_str().to_owned();
             if let Some(known) = self.tasks.get(&id) {
-                // It stands twice in the line.
+                // The id is twice in the line.
                 ensure!(*known == own, "the page's {id} is both {known} and {own}");
                 continue;
             }
@@ -129,7 +130,7 @@ impl Run {
     }
 }
 
-/// What may stand in place of something that differs.
+/// The pattern for a value of this kind.
 fn varied(found: &Captures<'_>) -> &'static str {
     let patterns = [
         ("instant", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"),

@@ -1,11 +1,11 @@
-//! `docs/tour.md` and `docs/start.md`, as their readers follow them: each command is typed into a
-//! shell, and each answer is that of the page. On `README.md` and on the pages about HTTP and order
-//! only the blocks with a mark are typed.
+//! Follows `docs/tour.md` and `docs/start.md` as their readers do: each command is typed into a
+//! shell, and each answer is compared with that of the page. On `README.md` and on the pages about
+//! HTTP and order only the marked blocks are typed.
 //!
-//! Once with the embedded broker, which brings itself along, and once with a gateway before the
-//! broker of `LONGHAUL_TEST_BROKER`. Ports are others than on the page, since somebody may use
-//! those. Where Pulsar's client for Python is not to be had (`LONGHAUL_TEST_CLIENTS=python` has it
-//! fetched), its part is said to be skipped, and the program `longhaul` submits that task.
+//! The test runs once with the embedded broker, which the program starts itself, and once with a
+//! gateway and the broker of `LONGHAUL_TEST_BROKER`. Ports differ from those on the page, which may
+//! be in use. Where Pulsar's client for Python is missing (`LONGHAUL_TEST_CLIENTS=python` fetches
+//! it), its part is reported as skipped, and the program `longhaul` submits that task.
 
 mod answer;
 mod page;
@@ -29,7 +29,7 @@ const TOUR: &str = "docs/tour.md";
 const START: &str = "docs/start.md";
 const README: &str = "README.md";
 
-/// Pages of which some blocks are typed, each with what those before it have left.
+/// Pages with some typed blocks; each starts with the state that those before it have left.
 const HTTP: [&str; 3] = ["docs/http.md", "docs/dialects.md", "docs/order.md"];
 
 fn read(page: &str) -> Result<String> {
@@ -37,13 +37,13 @@ fn read(page: &str) -> Result<String> {
     Ok(std::fs::read_to_string(std::path::Path::new(path).join(page))?)
 }
 
-/// How long anything may take that ought to come.
+/// The limit for everything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a terminal prints behind a command that has ended, before its exit status.
+/// The text that a terminal prints after a command has ended, before its exit status.
 const ENDED: &str = "-- ended:";
 
-/// What stands for Python's client where there is none.
+/// The command in place of Python's client where that is missing.
 const WITHOUT_PYTHON: &str = "longhaul task submit prints 2 --key from-python -q";
 
 /// A reader at a desk with several terminals.
@@ -52,13 +52,13 @@ struct Reader {
     terminals: BTreeMap<String, Process>,
     variables: Vec<(&'static str, OsString)>,
     has_python: bool,
-    /// How long an answer may take.
+    /// The limit for an answer.
     patience: Duration,
     folder: TempDir,
 }
 
 impl Reader {
-    /// One who has these addresses in place of those of the page.
+    /// A reader with these addresses in place of those of the page.
     async fn new(
         replaced: Vec<(&'static str, String)>,
         mut variables: Vec<(&'static str, OsString)>,
@@ -78,12 +78,12 @@ impl Reader {
         Ok(Self { run, terminals, variables, has_python, patience: PATIENCE, folder })
     }
 
-    /// A shell, as the reader has it.
+    /// A shell of the reader.
     fn terminal(&self) -> Result<Process> {
         let desk = self.folder.path().join("desk");
         std::fs::create_dir_all(&desk)?;
         let mut shell = Command::new("sh");
-        // Nothing of the machine's own settings counts.
+        // The machine's own settings are not used.
         let own = |(name, _): &(OsString, OsString)| {
             let name = name.to_string_lossy();
             name.starts_with("LONGHAUL_") || name.starts_with("PULSAR_") || name == "RUST_LOG"
@@ -134,14 +134,14 @@ impl Reader {
         let (lines, status) = ended(terminal).await?;
         let checked = self.run.check(&typed.answer, &lines);
         checked.with_context(|| format!("the whole answer is\n{}", lines.join("\n")))?;
-        // What ends with an error says so.
+        // A command that ends with an error has printed it.
         let has_failed = typed.answer.iter().any(|line| line.starts_with("error: "));
         ensure!(has_failed == (status != "0"), "the exit status is {status}");
         Ok(())
     }
 }
 
-/// What a command prints, and its exit status.
+/// The output of a command and its exit status.
 async fn ended(terminal: &mut Process) -> Result<(Vec<String>, String)> {
     let mut lines = Vec::new();
     let read = async {
@@ -161,8 +161,8 @@ async fn ended(terminal: &mut Process) -> Result<(Vec<String>, String)> {
     Ok((lines, status))
 }
 
-/// Waits until a program that goes on prints the answer of the page, behind what it, or one before
-/// it, has printed already.
+/// Waits until a program that continues to run prints the answer of the page, after the output that
+/// it, or one before it, has printed already.
 async fn goes_on(
     terminal: &mut Process,
     run: &mut Run,
@@ -192,7 +192,7 @@ fn has_curl() -> bool {
     has
 }
 
-/// A reader with the broker that `longhaul dev` brings along.
+/// A reader with the broker that `longhaul dev` starts.
 async fn with_the_embedded_broker() -> Result<Reader> {
     let [http, broker, admin] =
         [free_port()?, free_port()?, free_port()?].map(|port| format!("127.0.0.1:{port}"));
@@ -248,7 +248,7 @@ async fn what_the_pages_about_http_say_is_typed() -> Result<()> {
     Ok(())
 }
 
-/// It has the broker for itself: its gateway looks after all queues.
+/// The test has the broker for itself: its gateway looks after all queues.
 #[tokio::test]
 async fn the_tour_before_a_pulsar() -> Result<()> {
     if !has_curl() {
@@ -269,7 +269,7 @@ async fn the_tour_before_a_pulsar() -> Result<()> {
     Reader::new(replaced, variables).await?.follow(TOUR, &page, "pulsar").await
 }
 
-/// A page that says something else than what happens is not passed over.
+/// A page that differs from what happens makes the test fail.
 #[tokio::test]
 async fn a_page_that_is_out_of_date_is_told() -> Result<()> {
     if !has_curl() {
@@ -284,7 +284,7 @@ async fn a_page_that_is_out_of_date_is_told() -> Result<()> {
         let old = page.replacen(is, was, 1);
         ensure!(old != page, "the page does not say `{is}` any more");
         let mut reader = with_the_embedded_broker().await?;
-        // For what does not come.
+        // For answers that do not come.
         reader.patience = Duration::from_secs(10);
         let told = reader.follow(TOUR, &old, "embedded").await.err();
         let told = format!("{:#}", told.with_context(|| format!("`{was}` was passed over"))?);

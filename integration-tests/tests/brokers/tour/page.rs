@@ -1,9 +1,8 @@
-//! The blocks of a page: what is typed where, what comes back, and files that the reader writes.
-//! Pure.
+//! The blocks of a page: commands, their answers, and files that the reader writes. Pure.
 //!
-//! A block of `console` is typed line by line; what a line begins with `$ ` for is a command, with
-//! `> ` its continuation, and the rest is the answer. A comment directly above a block says what is
-//! special about it, in words:
+//! A block of `console` is typed line by line: a line that begins with `$ ` is a command, one with
+//! `> ` its continuation, and the rest is the answer. A comment directly above a block marks it
+//! with words:
 //!
 //! | word | meaning |
 //! |---|---|
@@ -17,7 +16,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
-/// What a reader does.
+/// A step of the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Writes a file.
@@ -33,14 +32,14 @@ pub(super) enum Step {
 pub(super) struct Typed {
     /// The line of the page.
     pub(super) line: usize,
-    /// Where it is typed, if not in the reader's own terminal.
+    /// The terminal of the command, if it is not the reader's own.
     pub(super) terminal: Option<String>,
     pub(super) needs_python: bool,
     pub(super) command: String,
     pub(super) answer: Vec<String>,
 }
 
-/// What is special about a block.
+/// The mark of a block.
 #[derive(Default)]
 struct Mark<'a> {
     words: BTreeMap<&'a str, &'a str>,
@@ -65,15 +64,15 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// Which blocks of a page are for readers at a terminal.
+/// The blocks of a page that are for readers at a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocks {
     All,
-    /// Those with a mark.
+    /// Only the blocks with a mark.
     Marked,
 }
 
-/// What a reader of the page with this name does who has this engine, in order.
+/// The steps of a reader with this engine on the page with this name, in order.
 pub(super) fn steps(name: &str, page: &str, blocks: Blocks, engine: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut lines = page.lines().enumerate();
@@ -101,7 +100,7 @@ pub(super) fn steps(name: &str, page: &str, blocks: Blocks, engine: &str) -> Res
             (None, "console") => {
                 type_block(name, &block, mark.get("terminal"), &mark, &mut steps)?;
             }
-            // A reader runs everything that stands here.
+            // A reader runs every block.
             (None, _) => bail!("{name}:{}: a block is `console`, or a file", at + 1),
         }
     }
@@ -137,7 +136,7 @@ fn type_block(
             _ => last.answer.push((*line).to_owned()),
         }
     }
-    // What stands between two commands for the eye is no answer.
+    // Empty lines between two commands are no part of the answer.
     for it in &mut typed {
         while it.answer.last().is_some_and(String::is_empty) {
             it.answer.pop();

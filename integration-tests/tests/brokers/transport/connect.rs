@@ -1,4 +1,4 @@
-//! Finding a broker and its topics, or saying soon why not.
+//! Finding a broker and its topics, or an early error.
 
 use crate::support::{self, Broker};
 use crate::transport::{EARLIEST, follow_to, keys, publish, take};
@@ -61,7 +61,7 @@ async fn connecting_fails_soon_and_says_why() -> Result<()> {
         ensure!(error.address.contains(url.rsplit('/').next().unwrap_or("")), "{error:?}");
         ensure!(started.elapsed() < Duration::from_secs(10), "{url}: {:?}", started.elapsed());
     }
-    // Of several hosts one that answers is enough.
+    // One host of several that answers is enough.
     let transport =
         PulsarTransport::connect(ConnectOptions::new(format!("pulsar://{closed},{host}"))).await?;
     publish(&transport, &broker.topic("hosts"), Batching::Off, keys(1)).await?;

@@ -1,4 +1,5 @@
-//! Deliveries: exactly those that were asked for, held until they are acknowledged or handed back.
+//! Deliveries: exactly the number that was requested, held until they are acknowledged or handed
+//! back.
 
 use crate::support::{self, Broker, outgoing, within};
 use crate::transport::{EARLIEST, SILENCE, keys, nothing_comes, publish, take};
@@ -44,7 +45,7 @@ async fn exactly_what_is_asked_for_is_fetched() -> Result<()> {
     take(&mut consumer, 10).await?;
     sleep(SILENCE).await;
     ensure!(broker.unacked(&topic, "s").await? == 10);
-    // Asked for ahead, as a worker with free slots does.
+    // Requested ahead, as a worker with free slots does.
     consumer.request(5);
     support::until("five more", async || Ok(broker.unacked(&topic, "s").await? == 15)).await?;
     take(&mut consumer, 5).await?;
@@ -72,10 +73,10 @@ async fn any_transport_may_acknowledge_what_another_holds() -> Result<()> {
         within("an ack receipt", acker.ack(message.position.entry_id())).await??;
     }
     within("an ack receipt", consumer.ack(held[3].position.entry_id())).await??;
-    // Dropped receipts take nothing back.
+    // Dropping a receipt does not undo the acknowledgement.
     drop(consumer.ack(held[4].position.entry_id()));
     support::until("the ack is seen", async || Ok(broker.unacked(&topic, "s").await? == 1)).await?;
-    // Acknowledged twice, and an entry that never was: the broker does not mind.
+    // The broker accepts a second acknowledgement, and one of an entry that never existed.
     within("an ack receipt", acker.ack(held[0].position.entry_id())).await??;
     within("an ack receipt", acker.ack(EntryId { ledger: 1 << 40, entry: 7 })).await??;
     nothing_comes(&mut acker).await?;
@@ -119,7 +120,7 @@ async fn a_consumer_without_permits_gets_nothing() -> Result<()> {
     for message in &held {
         consumer.hand_back(message.position.entry_id()).await?;
     }
-    // All come again to the one that asks, more than once.
+    // All are delivered again to the consumer that asks, more than once.
     for _ in 0..2 {
         let again = take(&mut consumer, 12).await?;
         let positions: BTreeSet<_> = again.iter().map(|message| message.position).collect();
@@ -145,7 +146,7 @@ async fn what_is_handed_back_comes_again_at_once() -> Result<()> {
     let mut consumer = transport.consumer(&topic, "s").await?;
     let held = take(&mut consumer, 8).await?;
     support::until("what is held", async || Ok(broker.unacked(&topic, "s").await? == 8)).await?;
-    // The caller does not ask for more, yet another consumer gets what is given back.
+    // The caller does not request more, but another consumer gets the entry that is handed back.
     let started = support::now();
     consumer.hand_back(held[2].position.entry_id()).await?;
     let mut other = transport.consumer(&topic, "s").await?;
@@ -268,7 +269,7 @@ async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()
     }
     ensure!(covers(stored[4]).await?);
     broker.unload(&topic).await?;
-    // The next ledger is empty; what lies in the earlier one is still covered. A broker under load
-    // once named the beginning of the topic first.
+    // The next ledger is empty; the messages in the earlier one are still covered. A broker under
+    // load once reported the beginning of the topic first.
     support::until("the mark-delete position", async || covers(stored[4]).await).await
 }

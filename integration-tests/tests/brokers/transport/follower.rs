@@ -1,4 +1,4 @@
-//! Reading a topic in order, single messages of it, and where it ends.
+//! Reads a topic in order, single messages of it, and its end.
 
 use crate::support::{self, Broker, outgoing, within};
 use crate::transport::{
@@ -55,8 +55,8 @@ async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
     let batched =
         publish(&transport, &topic, Batching::On, (4..8).map(|i| format!("k{i}"))).await?;
     tombstone(&transport, &topic, Batching::Off, ["k1".to_owned(), "k5".to_owned()]).await?;
-    // Compaction's cursor is the only one, so an unload after it lets the broker trim what is
-    // compacted.
+    // The cursor of compaction is the only one, so that after an unload the broker may trim the
+    // compacted messages.
     broker.compact(&topic).await?;
     broker.unload(&topic).await?;
     let later = support::retry(async || {
@@ -108,8 +108,8 @@ async fn an_unload_ends_sessions_and_nothing_is_missed() -> Result<()> {
         if round == 10 {
             broker.unload(&topic).await?;
         }
-        // The publisher's session is over, too: what it is given is not handed over, and the next
-        // one takes it.
+        // The publisher's session is over, too: it does not hand over the message, and the next
+        // publisher accepts it.
         let receipt = match publisher.send(outgoing(&format!("u{round}"))).await {
             Ok(receipt) => receipt,
             Err(_) => {
@@ -126,7 +126,8 @@ async fn an_unload_ends_sessions_and_nothing_is_missed() -> Result<()> {
         }
     }
     support::note(&format!("40 published across an unload in {:?}", started.elapsed()));
-    // So has the follower; another one goes on behind what it has read, and reads nothing twice.
+    // The follower's session is over as well; another one continues after the last message read,
+    // and reads nothing twice.
     let mut read: Vec<Position> = stored.clone();
     let last = *positions.last().context("none")?;
     while read.last() != Some(&last) {
@@ -145,7 +146,8 @@ async fn an_unload_ends_sessions_and_nothing_is_missed() -> Result<()> {
     let unique: BTreeSet<_> = read.iter().collect();
     ensure!(unique.len() == read.len() && read.is_sorted(), "read twice: {read:?}");
     ensure!(positions.iter().all(|position| unique.contains(position)));
-    // The consumer's session is over, for good, and a new one gets what the old one held.
+    // The consumer's session is over for good, and a new one gets the messages that the old one
+    // held.
     let mut failure = None;
     for _ in 0..10 {
         if let Err(error) = within("the end of the session", consumer.next()).await? {

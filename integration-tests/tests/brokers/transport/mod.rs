@@ -24,7 +24,7 @@ pub(crate) const EARLIEST: Follow = Follow { start: Start::Earliest, compacted: 
 pub(crate) const COMPACTED: Follow = Follow { start: Start::Earliest, compacted: true };
 pub(crate) const LATEST: Follow = Follow { start: Start::Latest, compacted: false };
 
-/// How long we wait to see that nothing comes.
+/// The time without an event after which a test concludes that nothing comes.
 pub(crate) const SILENCE: Duration = Duration::from_millis(700);
 
 pub(crate) async fn publish_all(

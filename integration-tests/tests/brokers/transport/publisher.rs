@@ -1,4 +1,4 @@
-//! What is published where, and what receipts say.
+//! Where messages are published, and the contents of receipts.
 
 use crate::support::{self, Broker, outgoing, within};
 use crate::transport::{
@@ -60,7 +60,8 @@ async fn a_batching_publisher_fills_batches() -> Result<()> {
     Ok(())
 }
 
-/// A batch of one costs compaction and readers more than a message, and gives nothing.
+/// A batch of one message costs compaction and readers more than a single message, and has no
+/// benefit.
 #[tokio::test]
 async fn a_message_that_comes_alone_goes_alone() -> Result<()> {
     let Some(broker) = Broker::from_env().await? else { return Ok(()) };
@@ -113,7 +114,7 @@ async fn tombstones_are_null_and_compact_away() -> Result<()> {
     let seen = follow_to(&mut fresh, batched[9]).await?;
     let kept = ["k0", "k1", "k2", "k3", "k4", "k15", "k16", "k17", "k18", "k19"];
     ensure!(key_list(&seen) == kept, "{:?}", key_list(&seen));
-    // Fetching sees both views: what compaction removed is still in the log.
+    // Fetching reads the whole log: messages that compaction removed are still there.
     ensure!(transport.fetch(&topic, stored[0]).await?.is_some());
     ensure!(transport.fetch(&topic, stored[7]).await?.is_some());
     let slot = transport.fetch(&topic, batched[9]).await?.context("gone")?;

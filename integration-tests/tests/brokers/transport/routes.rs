@@ -1,8 +1,8 @@
-//! Ways to a topic's broker that only a real Pulsar has: its proxy, and brokers that send us on to
+//! Routes to a topic's broker that only a real Pulsar has: its proxy, and brokers that redirect to
 //! one another.
 //!
-//! Each test first asks by hand what the broker answers to a lookup, so that it cannot pass where
-//! the way is not taken.
+//! Each test first asks by hand for the broker's answer to a lookup, so that it cannot pass where
+//! the route is not used.
 
 use crate::support::{Broker, within};
 use crate::transport::{EARLIEST, follow_to, keys, publish, take};
@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 
 const MESSAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 
-/// What a broker answers to the first question after a topic.
+/// A broker's answer to the first lookup of a topic.
 #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else comes fails the test")]
 async fn look_up(url: &str, topic: &TopicPartition) -> Result<CommandLookupTopicResponse> {
     let host = url.strip_prefix("pulsar://").context("not a pulsar:// URL")?;
@@ -44,7 +44,7 @@ async fn look_up(url: &str, topic: &TopicPartition) -> Result<CommandLookupTopic
         loop {
             while let Some(frame) = frame::decode(&mut bytes, MESSAGE_BYTES_MAX)? {
                 match frame.command {
-                    // A proxy takes nothing before it has greeted.
+                    // A proxy accepts no command before it has answered the handshake.
                     Command::Connected(_) => {
                         let mut question = BytesMut::new();
                         frame::encode(lookup.clone(), &mut question);
@@ -74,7 +74,8 @@ async fn use_topic(transport: &PulsarTransport, topic: &TopicPartition) -> Resul
     Ok(())
 }
 
-/// Behind a proxy no broker can be reached: what a lookup names is told to the proxy.
+/// Behind a proxy no broker can be reached directly: the client passes the broker that a lookup
+/// names to the proxy.
 #[tokio::test]
 async fn a_proxy_takes_us_to_the_topics_broker() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
@@ -96,7 +97,7 @@ async fn a_proxy_takes_us_to_the_topics_broker() -> Result<()> {
 
     let transport = PulsarTransport::connect(ConnectOptions::new(&url)).await?;
     use_topic(&transport, &topic).await?;
-    // What went around the proxy would outlive it.
+    // A connection that bypassed the proxy would survive its end.
     let mut consumer = transport.consumer(&topic, "s").await?;
     drop(proxy);
     let Err(lost) = within("the end of the session", consumer.next()).await? else {
@@ -106,7 +107,7 @@ async fn a_proxy_takes_us_to_the_topics_broker() -> Result<()> {
     Ok(())
 }
 
-/// A broker that owns nothing of a namespace sends us to the one that gives its parts away.
+/// A broker that does not own any part of a namespace redirects to the one that assigns its parts.
 #[tokio::test]
 async fn a_broker_that_does_not_own_a_topic_sends_us_on() -> Result<()> {
     if std::env::var("LONGHAUL_TEST_CLUSTER").is_ok_and(|switch| switch == "1") {
@@ -123,7 +124,7 @@ async fn follow_redirects(cluster: &mut Cluster) -> Result<()> {
     let admin = cluster.admin()?;
     let mut redirects = 0;
     for (number, url) in urls.iter().enumerate() {
-        // Nobody owns any part of it yet, and our own question must not change that.
+        // No broker owns any part of the namespace yet, and our own lookup must not change that.
         let namespace = format!("public/redirects-{number}");
         let policies = json!({ "replication_clusters": ["local"] });
         admin.call(Method::PUT, &format!("namespaces/{namespace}"), Some(&policies)).await?;
@@ -134,7 +135,7 @@ async fn follow_redirects(cluster: &mut Cluster) -> Result<()> {
         redirects += usize::from(is_redirect);
         let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
         use_topic(&transport, &topic).await.with_context(|| format!("by {url}: {answer:?}"))?;
-        // By now it has an owner, of whom the other broker knows.
+        // Now the topic has an owner that the other broker knows.
         let owner = cluster.owner(&topic.topic).await?;
         for other in urls.iter().filter(|other| urls.get(owner) != Some(other)) {
             let transport = PulsarTransport::connect(ConnectOptions::new(other)).await?;

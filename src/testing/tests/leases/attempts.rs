@@ -7,7 +7,8 @@ use crate::{TaskOutcome, WorkerHandle};
 
 const H: Duration = Duration::from_secs(10);
 
-/// Whoever is silent for so long is dead for all others, and what follows has been done.
+/// A worker that is silent for this time is dead for all others, and the consequences have
+/// followed.
 const GONE: Duration = Duration::from_secs(120);
 
 /// A gateway with the same settings as the workers, but for the number of attempts.
@@ -33,7 +34,7 @@ fn worker(engine: &TestEngine, attempts: u32, ends: bool) -> WorkerHandle {
     engine.start(worker.heartbeat(H))
 }
 
-/// So many workers die at the task, one after the other.
+/// Lets `workers` workers die at the task, one after the other.
 fn dies(engine: &TestEngine, task: &TaskRef, workers: u32, attempts: u32) {
     for attempt in 1..=workers {
         let worker = worker(engine, attempts, false);
@@ -45,8 +46,8 @@ fn dies(engine: &TestEngine, task: &TaskRef, workers: u32, attempts: u32) {
     }
 }
 
-/// A gateway gives three attempts. Whoever was silent for long was closed by it as failed for good
-/// after three deaths, though all its workers gave five.
+/// A gateway that gives three attempts does not end a task whose workers give five. It once closed
+/// such a task as failed for good after three deaths and a long silence.
 #[test]
 fn a_gateway_does_not_end_a_task_early_whose_workers_give_it_more_attempts() {
     let engine = TestEngine::new();

@@ -7,8 +7,8 @@ use super::*;
 use crate::ops::{HistoryEvent, TaskStatus};
 use crate::{TaskOutcome, TaskRef};
 
-/// What somebody has asked the end of is over by then, for all who look: two places in line of half
-/// a second, and the way to the broker and back.
+/// The time within which a requested end is visible to all readers: two places in line of half a
+/// second, and the way to the broker and back.
 const SOON: Duration = Duration::from_secs(4);
 
 /// How a task has ended that is over soon, for whoever waits.
@@ -125,7 +125,7 @@ fn a_thousand_waiting_tasks_that_are_purged_end_together() {
     let engine = TestEngine::new();
     let [one, _other] = gateways(&engine);
     let tasks: Vec<_> = (0..1_000).map(|_| submit(&engine, "a")).collect();
-    // Of what nobody has claimed the view tells when somebody has asked for its end.
+    // For an unclaimed task the view reports a requested end.
     let client = engine.client();
     let queue = client.queue(&tasks[0].topic);
     let deletions = tasks.iter().map(|task| queue.delete(task.id, "test"));
@@ -194,7 +194,7 @@ fn a_request_to_end_what_does_not_exist_ends_nothing() {
     for task in [&unknown, &batched] {
         assert!(engine.transitions(task).is_empty());
     }
-    // What is submitted then has that id, and its end was asked for.
+    // The fifth task submitted after that gets the unknown id, for which an end was requested.
     let next = [(); 5].map(|()| submit(&engine, "a"));
     assert_eq!(next[4].id, unknown.id);
     let request = of(&["a"]).count(10);

@@ -3,7 +3,7 @@
 use super::offers::gateways;
 use super::*;
 
-/// What becomes of the gateway that has granted the lease.
+/// The fate of the gateway that has granted the lease.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Granter {
     Stays,

@@ -4,7 +4,7 @@ use super::*;
 use crate::ops::{HistoryEvent, TaskFilter};
 use crate::{TaskRef, WatchEvent, WatchFrom};
 
-/// What the metadata topic and a view say of who works on a task, or did so last.
+/// The present or last holder of a task, by the metadata topic and by a view.
 fn named(engine: &TestEngine, task: &TaskRef) -> [Option<String>; 2] {
     let client = engine.client();
     let shown = engine.run(client.get(task)).unwrap();
@@ -58,7 +58,7 @@ fn who_has_held_a_lease_is_shown_when_it_is_over() {
     assert_named(&engine, &task, "bob");
 }
 
-/// Whoever has written the end has died before it was shown, and another gateway shows it.
+/// The gateway that wrote the end dies before it is shown, and another gateway shows it.
 #[test]
 fn who_has_held_a_lease_is_shown_by_another_gateway_than_that_which_has_ended_it() {
     let engine = TestEngine::new();

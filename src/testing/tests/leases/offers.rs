@@ -8,7 +8,8 @@ use crate::transport::{Outgoing, TopicPartition};
 use std::collections::BTreeSet;
 use std::future::Future;
 
-/// What others take up is with them by then. The heartbeats of these tests come every ten seconds.
+/// The time within which other gateways have the tasks that they take up. The heartbeats of these
+/// tests come every ten seconds.
 const SOON: Duration = Duration::from_millis(500);
 
 /// Two gateways that know of each other.

@@ -20,10 +20,10 @@ const HOLDERS: usize = 3;
 const ATTEMPTS: u32 = 3;
 const SEEDS: u32 = 12;
 
-/// Of the tasks; each third has none.
+/// The types of the tasks; every third task has none.
 const TYPES: [&str; 2] = ["a", "b"];
 
-/// What holders were told: of which lease a success counts, and its result.
+/// The answers to holders: the lease whose success counts, and its result.
 type Told = RefCell<Vec<(LeaseToken, String)>>;
 
 struct World<'a> {
@@ -85,7 +85,7 @@ impl World<'_> {
                 before.push(lease.token);
                 self.work(&lease, &mut rng).await;
             }
-            // What it held once is said again, whoever has the task by now.
+            // Sometimes an old lease is reported again, whichever gateway has the task by then.
             if !before.is_empty() && rng.u8(..4) == 0 {
                 let stale = before[rng.usize(..before.len())];
                 self.report(&stale, "again", &mut rng).await;

@@ -20,7 +20,7 @@ pub(super) fn of(types: &[&str]) -> LeaseRequest {
     LeaseRequest::of("ann").types(types.iter().copied()).wait(WAIT)
 }
 
-/// What a request is given.
+/// The lease that a request for these types gets.
 pub(super) fn ask_for(engine: &TestEngine, leases: &Leases, types: &[&str]) -> Option<Lease> {
     engine.run(leases.lease(of(types))).unwrap().pop()
 }
@@ -141,8 +141,7 @@ fn requests_name_one_to_sixteen_types_that_a_task_may_have() {
     assert_eq!(ask_for(&engine, &leases, &[longest.as_str(); 16]).unwrap().task, task);
 }
 
-/// Those of a higher level that nobody asks for do not go before those of a lower one that somebody
-/// does.
+/// Tasks of a higher level that no request wants do not go before wanted tasks of a lower level.
 #[test]
 fn what_nobody_wants_of_a_high_level_is_passed_over() {
     let engine = TestEngine::new();

@@ -1,4 +1,4 @@
-//! Acknowledgements, and what comes again.
+//! Acknowledgements and redeliveries.
 
 use super::consuming::publish;
 use crate::oracle::commands::{ack, batch, close_consumer, flow, producer, redeliver, subscribe};

@@ -1,4 +1,4 @@
-//! Consumers, and who gets what.
+//! Consumers and their deliveries.
 
 use crate::oracle::commands::{
     Slot, ack, batch, close_consumer, flow, keyed, metadata, plain, producer, redeliver, send,
@@ -195,8 +195,8 @@ pub(super) async fn exclusive(stage: &mut Stage) -> Result<()> {
 
 pub(super) async fn failover(stage: &mut Stage) -> Result<()> {
     let (p, a, b) = (stage.connect().await?, stage.connect().await?, stage.connect().await?);
-    // Of a topic without partitions the active consumer is chosen by a hash of its name, which
-    // differs from run to run.
+    // For a topic without partitions the broker chooses the active consumer by a hash of its name,
+    // which differs from run to run.
     let whole = stage.topic("whole").await?;
     stage.admin_topic("PUT", &whole, "/partitions", "2").await?;
     let topic = stage.topic("whole-partition-0").await?;
@@ -221,13 +221,13 @@ pub(super) async fn failover(stage: &mut Stage) -> Result<()> {
     stage.ask(a, flow(3, 10), 0).await?;
     stage.quiet().await?;
     stage.note("the active ones go");
-    // What comes at once comes beside the answer, in any order.
+    // Frames that come at once can come before or after the answer.
     stage.send(a, close_consumer(3, 8)).await;
     stage.answers_sorted(a, 1).await?;
     stage.quiet().await?;
     stage.ask(a, close_consumer(2, 9), 1).await?;
-    // Pulsar takes its time to tell the last one, and a message that is published meanwhile is
-    // confirmed first.
+    // Pulsar takes some time to inform the last one, and confirms a message that is published
+    // meanwhile first.
     stage.answers(b, 4).await?;
     stage.quiet().await?;
     more(stage, p, 3..4).await?;

@@ -1,8 +1,8 @@
 //! Consumers that share by keys.
 //!
-//! Which consumer has which key is the broker's affair. The keys of these scripts are chosen so
-//! that both brokers agree on them: `r` and `i` belong to `consumer-1`, and `u`, `c` and `m` to
-//! `consumer-2` as soon as that one is there.
+//! The broker decides which consumer has which key. The keys of these scripts are chosen so that
+//! both brokers agree on them: `r` and `i` belong to `consumer-1`, and `u`, `c` and `m` to
+//! `consumer-2` as soon as it is there.
 
 use super::consuming::{now_ms, permits_for_all};
 use crate::oracle::commands::{

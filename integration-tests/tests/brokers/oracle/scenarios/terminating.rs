@@ -1,4 +1,4 @@
-//! Topics that end, and what producers and consumers of single partitions are told.
+//! Topics that end, and the notices to producers and consumers of single partitions.
 
 use crate::oracle::commands::{EARLIEST, ack, flow, plain, producer, reader, subscribe};
 use crate::oracle::stage::Stage;
@@ -58,7 +58,7 @@ pub(super) async fn terminated_under_readers(stage: &mut Stage) -> Result<()> {
     stage.answers_sorted(at, 2).await
 }
 
-/// What the consumers of the second partition are told, once none comes or goes any more.
+/// The notices to the consumers of the second partition when no more consumers come or go.
 pub(super) async fn failover_on_a_partition(stage: &mut Stage) -> Result<()> {
     let (first, second) = (stage.connect().await?, stage.connect().await?);
     let topic = stage.topic("t").await?;
@@ -68,7 +68,7 @@ pub(super) async fn failover_on_a_partition(stage: &mut Stage) -> Result<()> {
         stage.note(format!("partition {partition}"));
         let id = 10 * (partition + 1);
         stage.ask(first, subscribe(&topic, id + 1, SubType::Failover), 2).await?;
-        // Pulsar confirms a subscription before or after it says who is active.
+        // Pulsar confirms a subscription before or after it names the active consumer.
         stage.send(second, subscribe(&topic, id + 2, SubType::Failover)).await;
         stage.answers_sorted(second, 2).await?;
         stage.answers(first, usize::from(partition == 1)).await?;

@@ -222,7 +222,7 @@ pub(super) async fn deletion(stage: &mut Stage) -> Result<()> {
     stage.ask(at, command, 1).await
 }
 
-/// What clients say about themselves, and operators about topics.
+/// The metadata that clients send about themselves, and that operators set on topics.
 pub(super) async fn notes(stage: &mut Stage) -> Result<()> {
     let at = stage.connect().await?;
     let whole = stage.topic("whole").await?;
