@@ -64,7 +64,7 @@ pub struct WorkerConfig {
     /// its future is dropped. Default: 5 s, which is also the maximum at the deadline of a drain.
     pub cancel_grace: Duration,
     /// How long running tasks may take to end when the worker is drained [by its
-    /// name](crate::Queue::drain); after that they are released.
+    /// name](crate::Queue::drain_worker); after that they are released.
     /// [`run_until_signal`](crate::WorkerHandle::run_until_signal) uses its own time instead.
     /// Default: 30 s.
     pub drain_limit: Duration,

@@ -8,8 +8,8 @@
 //! - [`Router`] lets one worker process several types of tasks, [`Middleware`] wraps your code
 //!   around its attempts.
 //! - [`Queue`], from [`Client::queue`], shows the tasks of a queue and why one does not run. It
-//!   also limits, pauses and drains the queue, replays dead letters, and manages its schedules. Its
-//!   types are in [`ops`].
+//!   also limits and pauses the queue, drains workers, replays dead letters, and manages schedules.
+//!   Its types are in [`ops`].
 //! - [`lease`] hands tasks to workers that do not speak Pulsar, [`auth`] has credentials.
 //! - [`topics`] names, sets up and checks the topics.
 //! - The module `testing`, behind the feature of that name, runs workers and clients in a unit

@@ -1,8 +1,6 @@
 //! The types for operators: tasks of a queue and their history, settings, dead letters, schedules,
 //! and moves to another cluster. Start with a [`Queue`](crate::Queue).
 
-#[cfg(feature = "admin")]
-pub use crate::client::SetupTopicsError;
 pub use crate::client::{
     ActionRecord, BrokenInvariant, Closed, DeadLetter, DeadLetterError, DeadLetterFilter,
     DeadLetterPage, DeadLetters, DocumentError, DrainError, Export, ExportRecord, Exported,

@@ -59,7 +59,8 @@ impl Queue {
         &self,
         settings: TopicSettings,
     ) -> Result<Vec<TopicFinding>, SetupTopicsError> {
-        let found = check(self.admin()?, &self.names()?, &self.of_client(settings)).await;
+        let names = self.names()?;
+        let found = check(self.admin()?, &names, &self.of_client(settings)).await;
         Ok(found.map_err(SetupError::from)?)
     }
 
@@ -72,7 +73,8 @@ impl Queue {
         &self,
         settings: TopicSettings,
     ) -> Result<Vec<SetupStep>, SetupTopicsError> {
-        Ok(dry_run(self.admin()?, &self.names()?, &self.of_client(settings)).await?)
+        let names = self.names()?;
+        Ok(dry_run(self.admin()?, &names, &self.of_client(settings)).await?)
     }
 
     /// Creates the topics of the queue as the task protocol needs them, and corrects existing ones,
@@ -103,7 +105,8 @@ impl Queue {
         &self,
         settings: TopicSettings,
     ) -> Result<SetupReport, SetupTopicsError> {
-        Ok(setup(self.admin()?, &self.names()?, &self.of_client(settings)).await?)
+        let names = self.names()?;
+        Ok(setup(self.admin()?, &names, &self.of_client(settings)).await?)
     }
 
     /// As [`setup_topics`](Self::setup_topics), for a queue with priority levels: the topics of

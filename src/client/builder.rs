@@ -212,7 +212,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the codec of submissions that name none ([`Submission::codec`]). Default: none.
+    /// Sets the codec of submissions that name none ([`Submission::codec`](super::Submission::codec)). Default: none.
     pub fn encode_with(mut self, codec: impl Into<String>) -> Self {
         self.settings.codecs.default = Some(codec.into());
         self

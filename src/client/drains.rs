@@ -7,7 +7,7 @@
 //! removes the request, after a day.
 
 use super::registers::FollowedRegister;
-use super::tasks::{TaskFilter, TaskStatus, TaskView, WorkerInfo};
+use super::tasks::{TaskFilter, TaskStatus, TaskView, ViewScope, WorkerInfo};
 use super::{Client, DocumentError, Queue};
 use crate::client::ReadError;
 use crate::clock::Clock;
@@ -120,13 +120,13 @@ impl Queue {
     ///
     /// # Errors
     /// When there is no such worker, or it cannot be drained by its name.
-    pub async fn drain(
+    pub async fn drain_worker(
         &self,
         worker: &str,
-        reason: impl AsRef<str>,
+        reason: impl Into<String>,
     ) -> Result<Arc<WorkerIdentity>, DrainError> {
         refuse_level(self.topic())?;
-        let (client, view, name) = (&self.client, self.view_of_claimed().await?, worker);
+        let (client, view, name) = (&self.client, self.view(ViewScope::Claimed).await?, worker);
         let workers = view.workers()?;
         let found = match find(&workers, name) {
             Err(DrainError::NoSuchWorker { .. }) if holds_lease(&view, name)? => {
@@ -140,7 +140,7 @@ impl Queue {
         let request = DrainRequest {
             worker: found.name.clone(),
             operator: client.operator.to_string(),
-            reason: text::shortened(reason.as_ref().to_owned()),
+            reason: text::shortened(reason.into()),
             at_ms: client.wall_ms(),
         };
         let content = serde_json::to_vec(&request)

@@ -2,6 +2,7 @@
 //! messages do not set them.
 
 use super::registers::FollowedRegister;
+use super::tasks::ViewScope;
 use super::{Client, DocumentError, TaskRef, TaskView};
 use crate::client::ReadError;
 use crate::topics::{TopicNameError, TopicNames};
@@ -21,7 +22,7 @@ const CONFLICTS_MAX: usize = 10;
 /// | its tasks | [`tasks`](Self::tasks), [`find`](Self::find), [`watch_from`](Self::watch_from), [`why`](Self::why), [`history`](Self::history), [`submitted`](Self::submitted) |
 /// | actions on tasks | [`delete`](Self::delete), [`force_fail`](Self::force_fail), [`force_release`](Self::force_release), [`purge`](Self::purge), [`action_log`](Self::action_log) |
 /// | its settings | [`settings`](Self::settings), [`update`](Self::update), [`pause`](Self::pause), [`resume`](Self::resume) |
-/// | workers | [`drain`](Self::drain), [`zombies`](Self::zombies) |
+/// | workers | [`drain_worker`](Self::drain_worker), [`zombies`](Self::zombies) |
 /// | what failed for good | [`dead_letters`](Self::dead_letters) |
 /// | its logs | [`verify`](Self::verify), [`tasks_at`](Self::tasks_at), [`export`](Self::export), [`import`](Self::import) |
 #[derive(Clone, Debug)]
@@ -64,38 +65,38 @@ impl Client {
     ///     Ok(())
     /// }
     /// ```
+    ///
+    /// The topic of a level, such as `tasks-high`, is a queue of its own here:
+    /// `client.queue(&task.topic)` is always the one that a [`TaskRef`] belongs to. Settings,
+    /// schedules, workers and dead letters are those of the queue without a level.
     pub fn queue(&self, topic: impl Into<String>) -> Queue {
         Queue { client: self.clone(), topic: topic.into(), view: None }
     }
 }
 
 impl Queue {
-    /// Makes [`why`](Self::why), [`drain`](Self::drain) and [`purge`](Self::purge) use this view of
-    /// the queue's tasks. Without it, each call reads its own view.
+    /// Makes [`why`](Self::why) and [`drain_worker`](Self::drain_worker) use this view, where it is
+    /// one of this queue that follows its topics by this client. Otherwise each call reads its own
+    /// view; `why` does so too if the view has claimed tasks only.
     #[must_use]
     pub fn with_view(mut self, view: &TaskView) -> Self {
         self.view = Some(view.clone());
         self
     }
 
-    /// The view set by `with_view`, or a new one.
-    pub(super) async fn view(&self) -> Result<TaskView, ReadError> {
+    /// The view set by `with_view`, or a new one. It has these tasks at least.
+    pub(super) async fn view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
+        let names = self.names()?;
+        let transport = &self.client.inner.transport;
         match &self.view {
-            Some(view) => Ok(view.clone()),
-            None => self.tasks().await,
-        }
-    }
-
-    /// The view set by `with_view`, or a new one of the claimed tasks.
-    pub(super) async fn view_of_claimed(&self) -> Result<TaskView, ReadError> {
-        match &self.view {
-            Some(view) => Ok(view.clone()),
-            None => self.claimed_tasks().await,
+            Some(view) if view.follows(transport, &names, scope) => Ok(view.clone()),
+            Some(_) | None => self.task_view(scope).await,
         }
     }
 
     /// The task topic, as given.
-    pub(super) fn topic(&self) -> &str {
+    #[must_use]
+    pub fn topic(&self) -> &str {
         &self.topic
     }
 

@@ -3,6 +3,7 @@ use super::fake::{
 };
 use super::*;
 use crate::client::ReadError;
+use crate::topics::TopicOverrides;
 use crate::transport::{Message, TransportErrorKind};
 use crate::{Raw, Text};
 use bytes::Bytes;

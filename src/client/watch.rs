@@ -256,6 +256,10 @@ impl Watch {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// The entry that removes a task carries only its id. A watch that begins behind the last entry
+    /// of a task, [`Latest`](WatchFrom::Latest) or [`After`](WatchFrom::After) it, does not show
+    /// that removal.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.wanted = Some(WatchedKey { key: key.into(), tasks: HashSet::new() });

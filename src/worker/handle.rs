@@ -196,7 +196,7 @@ impl WorkerHandle {
     }
 
     /// Resolves when the worker has read a request from outside to drain: see
-    /// [`Queue::drain`](crate::Queue::drain). The worker then drains by itself, as
+    /// [`Queue::drain_worker`](crate::Queue::drain_worker). The worker then drains by itself, as
     /// if [`request_drain`](Self::request_drain) had been called with
     /// [`WorkerConfig::drain_limit`](crate::WorkerConfig::drain_limit), and [`join`](Self::join)
     /// resolves at its end. Use this if you need to know that the drain has begun.
@@ -224,7 +224,7 @@ impl WorkerHandle {
     }
 
     /// Runs until Ctrl-C, SIGTERM, or a request from outside to
-    /// [drain](crate::Queue::drain) the worker, then drains; a second signal stops at once.
+    /// [drain](crate::Queue::drain_worker) the worker, then drains; a second signal stops at once.
     ///
     /// # Errors
     /// The error that ended the worker.

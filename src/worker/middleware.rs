@@ -43,7 +43,7 @@ use std::sync::Arc;
 /// after it apply to it as to the processor. A payload encoded by the submitter's codec is decoded
 /// before.
 ///
-/// With the feature `tower`, `longhaul::tower::from_layer` makes one of any tower layer.
+/// With the feature `tower`, `longhaul::tower::from_layer` makes one of tower layers.
 ///
 /// A future that it drops half-way, including the processor's, ends at its next await point, like
 /// any future.

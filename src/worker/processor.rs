@@ -177,7 +177,7 @@ pub enum CheckpointError {
 /// Identifies the attempt to the outside world: a store that remembers the highest epoch of a task
 /// and refuses lower ones cannot be changed by a worker that was replaced.
 ///
-/// Its text form is the task's id and the epoch, such as `21426:0:-1/3`.
+/// Its text form, for logs, is the task's id and the epoch, such as `21426:0:-1/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken {
     /// The task.

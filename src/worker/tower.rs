@@ -1,5 +1,6 @@
 //! [Tower](https://docs.rs/tower) layers around attempts, behind the feature `tower`: limits,
-//! timeouts, retries, tracing and whatever else that world has.
+//! timeouts, retries and tracing of that world. A layer fits if it keeps the request and the
+//! response, as those of the crate `tower` do.
 //!
 //! ```
 //! use longhaul::{Raw, TaskContext, TaskProcessor, TestContext, processor_fn};
@@ -8,9 +9,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
-//! let layers = ServiceBuilder::new()
-//!     .rate_limit(100, Duration::from_secs(60))
-//!     .timeout(Duration::from_secs(5));
+//! let layers = ServiceBuilder::new().concurrency_limit(4).timeout(Duration::from_secs(5));
 //! let double = processor_fn(async |number: u32, _: TaskContext| Ok(2 * number))
 //!     .with(longhaul::tower::from_layer(layers));
 //! let result = double.process(Raw("21".into()), TestContext::new().context()).await;
@@ -27,12 +26,13 @@ use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
-use tokio::sync::Mutex;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The request of the services that a layer wraps. A layer that retries within one attempt clones
-/// it.
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The request of the services that a layer wraps: one attempt. A layer that retries within the
+/// attempt clones it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct AttemptRequest {
@@ -40,6 +40,7 @@ pub struct AttemptRequest {
     pub payload: Raw,
     /// The context of the attempt.
     pub context: TaskContext,
+    next: Next,
 }
 
 impl fmt::Debug for AttemptRequest {
@@ -52,7 +53,7 @@ impl fmt::Debug for AttemptRequest {
 }
 
 /// The error of the innermost service: a [`TaskError`] as a [`std::error::Error`], which layers can
-/// pass on.
+/// pass on. A layer that wraps it returns it as its [`source`](Error::source).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptError(pub TaskError);
 
@@ -64,54 +65,49 @@ impl fmt::Display for AttemptError {
 
 impl Error for AttemptError {}
 
-impl Service<AttemptRequest> for Next {
+/// The innermost service, which a layer wraps: it runs the processor. It is always ready, because
+/// the worker's slots limit its attempts.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptService(());
+
+impl Service<AttemptRequest> for AttemptService {
     type Response = Raw;
     type Error = AttemptError;
     type Future = BoxFuture<'static, Result<Raw, AttemptError>>;
 
-    /// The processor is always ready: the worker's slots limit its attempts.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), AttemptError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, AttemptRequest { payload, context }: AttemptRequest) -> Self::Future {
-        let next = self.clone();
+    fn call(&mut self, request: AttemptRequest) -> Self::Future {
+        let AttemptRequest { payload, context, next } = request;
         Box::pin(async move { next.run(payload, context).await.map_err(AttemptError) })
     }
 }
 
-/// A tower layer as a [`Middleware`]: see [`from_layer`].
-pub struct FromLayer<L: Layer<Next>> {
-    layer: L,
-    /// The wrapped processor, from the first attempt on.
-    service: Mutex<Option<L::Service>>,
+/// Tower layers as a [`Middleware`]: see [`from_layer`]. Clones share the limits of their layers.
+#[derive(Clone, Debug)]
+pub struct FromLayer<S> {
+    service: S,
 }
 
-/// Puts a tower layer around attempts.
+/// Puts tower layers around attempts.
 ///
-/// The layer wraps the processor once, and all attempts share the service, so that its limits hold
-/// over all of them. The service need not be `Clone`: attempts wait one behind the other until it is
-/// ready, and then run beside each other.
+/// Each attempt clones the service, so that all attempts share its limits. A service that is not
+/// `Clone`, such as a rate limit, needs a `buffer` around it.
 ///
-/// A [`TaskError`] passes through the layer unchanged. An error of the layer's own, such as a
-/// timeout, fails the attempt, and another one follows. An attempt that waits for the layer holds
-/// its slot and uses up its budget.
-pub const fn from_layer<L: Layer<Next>>(layer: L) -> FromLayer<L> {
-    FromLayer { layer, service: Mutex::const_new(None) }
+/// A [`TaskError`] passes through. Any other error is one of the layer, such as a timeout: it fails
+/// the attempt, and another one follows. An attempt that waits for the layer holds its slot and
+/// uses up its budget; a cancellation ends the wait.
+pub fn from_layer<L: Layer<AttemptService>>(layer: L) -> FromLayer<L::Service> {
+    FromLayer { service: layer.layer(AttemptService(())) }
 }
 
-impl<L: Layer<Next>> fmt::Debug for FromLayer<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FromLayer").finish_non_exhaustive()
-    }
-}
-
-impl<L> Middleware for FromLayer<L>
+impl<S> Middleware for FromLayer<S>
 where
-    L: Layer<Next> + Send + Sync + 'static,
-    L::Service: Service<AttemptRequest, Response = Raw> + Send,
-    <L::Service as Service<AttemptRequest>>::Error: Into<Box<dyn Error + Send + Sync>>,
-    <L::Service as Service<AttemptRequest>>::Future: Send,
+    S: Service<AttemptRequest, Response = Raw> + Clone + Send + Sync + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
 {
     async fn around(
         &self,
@@ -119,22 +115,27 @@ where
         context: TaskContext,
         next: Next,
     ) -> Result<Raw, TaskError> {
-        let answer = {
-            let mut service = self.service.lock().await;
-            let service = service.get_or_insert_with(|| self.layer.layer(next));
-            poll_fn(|context| service.poll_ready(context)).await.map_err(task_error)?;
-            service.call(AttemptRequest { payload, context })
-        };
-        answer.await.map_err(task_error)
+        let mut service = self.service.clone();
+        tokio::select! {
+            biased;
+            () = context.cancelled() => return Err("cancelled while it waited for a layer".into()),
+            ready = poll_fn(|context| service.poll_ready(context)) => ready.map_err(task_error)?,
+        }
+        service.call(AttemptRequest { payload, context, next }).await.map_err(task_error)
     }
 }
 
-/// The processor's own error, if it is one, or an error of a layer.
-fn task_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> TaskError {
-    match error.into().downcast::<AttemptError>() {
-        Ok(error) => error.0,
-        Err(error) => TaskError::retry(error),
+/// The processor's own error, if it is in the chain, or an error of a layer.
+fn task_error(error: impl Into<BoxError>) -> TaskError {
+    let error = error.into();
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&*error);
+    while let Some(it) = cause {
+        if let Some(AttemptError(own)) = it.downcast_ref() {
+            return own.clone();
+        }
+        cause = it.source();
     }
+    TaskError::retry(error)
 }
 
 #[cfg(test)]
@@ -176,16 +177,44 @@ mod tests {
         );
     }
 
-    /// Dropped while it waits for the service, an attempt takes nothing with it.
+    /// A limit that two processors share: the permit that a dropped attempt of one had queued for
+    /// went to it, and nobody used it.
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_is_dropped_while_it_waits_keeps_nobody_out() {
-        let hour = Duration::from_secs(3_600);
-        let echo = processor_fn(async |number: u32, _: TaskContext| Ok(number));
-        let echo = echo.with(from_layer(ServiceBuilder::new().rate_limit(1, hour)));
-        assert_eq!(run(&echo, "1").await, Ok(Raw("1".into())));
-        let impatient = tokio::time::timeout(Duration::from_secs(1), run(&echo, "2")).await;
-        assert!(impatient.is_err());
-        assert_eq!(run(&echo, "3").await, Ok(Raw("3".into())));
+    async fn an_attempt_that_is_dropped_or_cancelled_while_it_waits_keeps_nobody_out() {
+        let minute = Duration::from_secs(60);
+        let slow = processor_fn(async |seconds: u64, _: TaskContext| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok(seconds)
+        });
+        let limit = from_layer(ServiceBuilder::new().concurrency_limit(1));
+        let echo = processor_fn(async |number: u64, _: TaskContext| Ok(number));
+        let (slow, echo) = (slow.with(limit.clone()), echo.with(limit));
+        let long = async { assert!(run(&slow, "30").await.is_ok()) };
+        let impatient = async {
+            let waiting = tokio::time::timeout(Duration::from_secs(1), run(&slow, "1"));
+            assert!(waiting.await.is_err());
+            let test = TestContext::new();
+            test.cancel();
+            let cancelled = slow.process(Raw("1".into()), test.context()).await.unwrap_err();
+            assert_eq!(cancelled.message(), "cancelled while it waited for a layer");
+            let other = tokio::time::timeout(minute, run(&echo, "3"));
+            assert_eq!(other.await.unwrap(), Ok(Raw("3".into())));
+        };
+        futures::join!(long, impatient);
+    }
+
+    /// A layer that gives the errors beneath it a context kept their kind from being seen.
+    #[tokio::test]
+    async fn an_error_that_a_layer_has_wrapped_is_still_the_processors() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("with a context")]
+        struct Wrapped(#[source] AttemptError);
+
+        let picky = processor_fn(async |_: u64, _: TaskContext| -> Result<u64, TaskError> {
+            Err(TaskError::fatal("nothing to do"))
+        });
+        let picky = picky.with(from_layer(ServiceBuilder::new().map_err(Wrapped)));
+        assert_eq!(run(&picky, "0").await, Err(TaskError::fatal("nothing to do")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,9 +3,8 @@
 use crate::output::text::clean;
 use anyhow::Error;
 use longhaul::ReadError;
-use longhaul::ops::{
-    DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError, SetupTopicsError,
-};
+use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
+use longhaul::topics::SetupTopicsError;
 use longhaul::topics::{AdminError, AdminErrorKind, SetupError};
 use longhaul::{
     CancelError, ConnectError, PublishError, SubmitError, TaskRefError, TransportError,

@@ -5,9 +5,8 @@ use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
 use longhaul::ReadError;
 use longhaul::lease::{LeaseError, ReportError};
-use longhaul::ops::{
-    DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError, SetupTopicsError,
-};
+use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
+use longhaul::topics::SetupTopicsError;
 use longhaul::{
     CancelError, SubmitError, TransportError, TransportErrorKind, WaitError, WorkerError,
 };

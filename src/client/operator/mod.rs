@@ -135,8 +135,12 @@ impl Queue {
     ///
     /// # Errors
     /// When the task is over or does not exist, or the broker cannot be reached.
-    pub async fn delete(&self, task: TaskId, reason: impl AsRef<str>) -> Result<(), OperatorError> {
-        self.client.act(&self.task(task)?, OperatorAction::Delete, None, reason.as_ref()).await
+    pub async fn delete(
+        &self,
+        task: TaskId,
+        reason: impl Into<String>,
+    ) -> Result<(), OperatorError> {
+        self.client.act(&self.task(task)?, OperatorAction::Delete, None, &reason.into()).await
     }
 
     /// Fails a task for good, with a dead letter, if it is still in this epoch: that of the hanging
@@ -149,10 +153,10 @@ impl Queue {
         &self,
         task: TaskId,
         epoch: u32,
-        reason: impl AsRef<str>,
+        reason: impl Into<String>,
     ) -> Result<(), OperatorError> {
         self.client
-            .act(&self.task(task)?, OperatorAction::ForceFail, Some(Epoch(epoch)), reason.as_ref())
+            .act(&self.task(task)?, OperatorAction::ForceFail, Some(Epoch(epoch)), &reason.into())
             .await
     }
 
@@ -168,14 +172,14 @@ impl Queue {
         &self,
         task: TaskId,
         epoch: u32,
-        reason: impl AsRef<str>,
+        reason: impl Into<String>,
     ) -> Result<(), OperatorError> {
         self.client
             .act(
                 &self.task(task)?,
                 OperatorAction::ForceRelease,
                 Some(Epoch(epoch)),
-                reason.as_ref(),
+                &reason.into(),
             )
             .await
     }

@@ -70,7 +70,7 @@ impl Queue {
         filter: TaskFilter,
         reason: impl Into<String>,
     ) -> Result<BoxStream<'static, Purged>, ReadError> {
-        let (queue, view) = (self.clone(), self.view().await?);
+        let (queue, view) = (self.clone(), self.tasks().await?);
         let (names, reason) = (self.names()?, reason.into());
         let (after, more, done) = (None, true, VecDeque::new());
         let purge = Purge { queue, names, view, filter, reason, after, more, done };

@@ -112,7 +112,7 @@ impl Queue {
         self.task_view(ViewScope::Claimed).await
     }
 
-    async fn task_view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
+    pub(super) async fn task_view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
         let (client, names) = (&self.client, self.existing::<ReadError>().await?);
         let transport = Arc::clone(&client.inner.transport);
         let count = partitions_of(&transport, &names, scope).await?;
@@ -152,6 +152,19 @@ pub(super) fn partition_indices(count: Option<u32>) -> Vec<i32> {
 }
 
 impl TaskView {
+    /// Whether it follows this queue by this transport, and has these tasks.
+    pub(super) fn follows(
+        &self,
+        transport: &Arc<dyn Transport>,
+        names: &TopicNames,
+        scope: ViewScope,
+    ) -> bool {
+        match &self.tables {
+            Tables::Followed(partitions) => partitions.follows(transport, names, scope),
+            Tables::Still(_) => false,
+        }
+    }
+
     /// A view of the past.
     pub(super) fn still(tables: impl IntoIterator<Item = TaskTable>, at_ms: u64) -> Self {
         let tables = tables.into_iter().map(|table| Arc::new(SharedTable::new(table))).collect();

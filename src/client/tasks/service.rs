@@ -63,6 +63,18 @@ impl SharedTable {
 }
 
 impl ViewPartitions {
+    /// Whether these are the partitions of this queue, by this transport, and have these tasks.
+    pub(super) fn follows(
+        &self,
+        transport: &Arc<dyn Transport>,
+        names: &TopicNames,
+        scope: ViewScope,
+    ) -> bool {
+        Arc::ptr_eq(&self.transport, transport)
+            && self.names.task == names.task
+            && (self.scope == ViewScope::All || scope == ViewScope::Claimed)
+    }
+
     /// Follows this many partitions, and those added later.
     pub(super) fn open(
         transport: Arc<dyn Transport>,

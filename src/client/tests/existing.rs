@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ops::{DeadLetterFilter, PastInstant, TaskFilter};
+use crate::transport::TransportError;
 use longhaul_core::task::Priority;
 use std::error::Error;
 use tokio::time::advance;
@@ -42,7 +43,7 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() {
         client.queue("tasks").zombies(),
         client.queue("tasks").action_log(1),
         async { client.queue("tasks").purge(TaskFilter::new(), "").await.map(drop) },
-        client.queue("tasks").drain("worker", ""),
+        client.queue("tasks").drain_worker("worker", ""),
         letters.list(&DeadLetterFilter::new(), None, 1),
         letters.show(&task),
         letters.replay(&task, ""),

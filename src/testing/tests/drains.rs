@@ -50,7 +50,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     engine.advance(Duration::from_secs(5));
     let second = worker(&engine, "second");
     let client = engine.client().clone().acting_as("ann");
-    let told = engine.run(client.queue(TOPIC).drain("first", "its machine goes")).unwrap();
+    let told = engine.run(client.queue(TOPIC).drain_worker("first", "its machine goes")).unwrap();
     assert_eq!((told.name.as_str(), told.process), ("first", Some(std::process::id())));
     engine.run(first.told_to_drain());
     engine.advance(Duration::from_secs(1));
@@ -63,7 +63,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
         let first = workers.iter().find(|it| it.identity.as_ref().unwrap().name == "first");
         first.unwrap().owner.clone()
     };
-    engine.run(bob.queue(TOPIC).drain(&owner, "me too")).unwrap();
+    engine.run(bob.queue(TOPIC).drain_worker(&owner, "me too")).unwrap();
     let more = engine.submit(TOPIC, &text("two"));
     engine.run(first.join()).unwrap();
     assert_eq!(engine.wait::<Text>(&task).unwrap(), text("first"), "it has finished its task");
@@ -72,7 +72,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     engine.assert_transitions(&more, ["PROCESSING 1", "COMPLETED 1"]);
     assert_eq!(names_of_workers(&engine), ["second"]);
     assert_eq!(requests(&engine), 0, "nothing of it stays");
-    let gone = engine.run(client.queue(TOPIC).drain("first", "")).unwrap_err();
+    let gone = engine.run(client.queue(TOPIC).drain_worker("first", "")).unwrap_err();
     let DrainError::NoSuchWorker { alive, .. } = &gone else { panic!("{gone}") };
     assert_eq!(alive, &["second"]);
     // One with the same name is another one.
@@ -103,14 +103,14 @@ fn a_request_to_a_dead_worker_is_removed_by_the_next_one_who_drains() {
     let [second, third, fourth] = others;
     let client = engine.client();
     // The worker with the task is told to drain, and dies with it.
-    engine.run(client.queue(TOPIC).drain("first", "")).unwrap();
+    engine.run(client.queue(TOPIC).drain_worker("first", "")).unwrap();
     drop(first);
-    engine.run(client.queue(TOPIC).drain("second", "")).unwrap();
+    engine.run(client.queue(TOPIC).drain_worker("second", "")).unwrap();
     engine.run(second.join()).unwrap();
     assert_eq!(requests(&engine), 1, "the first one may be cut off");
     engine.advance(2 * DAY);
     assert_eq!(names_of_workers(&engine), ["fourth", "third"]);
-    engine.run(client.queue(TOPIC).drain("third", "")).unwrap();
+    engine.run(client.queue(TOPIC).drain_worker("third", "")).unwrap();
     engine.run(third.join()).unwrap();
     assert_eq!(requests(&engine), 0);
     drop(fourth);
@@ -124,9 +124,10 @@ fn a_worker_of_several_queues_and_levels_leaves_them_all() {
     let builder = engine.worker(TOPIC, processor).name("first");
     let worker = engine.start(builder.levels(crate::Levels::strict()).also("letters"));
     engine.run(worker.ready());
-    let refused = engine.run(engine.client().queue("tasks-high").drain("first", "")).unwrap_err();
+    let refused =
+        engine.run(engine.client().queue("tasks-high").drain_worker("first", "")).unwrap_err();
     assert!(matches!(refused, DrainError::Level(_)), "{refused}");
-    engine.run(engine.client().queue("letters").drain("first", "")).unwrap();
+    engine.run(engine.client().queue("letters").drain_worker("first", "")).unwrap();
     engine.run(worker.join()).unwrap();
     assert!(names_of_workers(&engine).is_empty());
 }
@@ -141,7 +142,8 @@ fn a_gateway_and_who_works_behind_it_are_not_drained() {
     engine.submit(TOPIC, &text("one"));
     let request = LeaseRequest::of("ann").wait(MINUTE);
     let lease = engine.run(leases.lease(request)).unwrap().pop().unwrap();
-    let drain = |name: &str| engine.run(engine.client().queue(TOPIC).drain(name, "")).unwrap_err();
+    let drain =
+        |name: &str| engine.run(engine.client().queue(TOPIC).drain_worker(name, "")).unwrap_err();
     let view = engine.run(engine.client().queue(TOPIC).claimed_tasks()).unwrap();
     let gateway = view.workers().unwrap().pop().unwrap();
     assert!(gateway.identity.as_ref().unwrap().grants_leases);
@@ -155,4 +157,31 @@ fn a_gateway_and_who_works_behind_it_are_not_drained() {
     }
     assert!(matches!(drain("bob"), DrainError::NoSuchWorker { .. }));
     assert!(!leases.has_ended());
+}
+
+/// A view of another queue answered for this one: a worker was told to drain that another queue
+/// had, and no task was known.
+#[test]
+fn a_view_of_another_queue_is_not_asked() {
+    let engine = TestEngine::new();
+    let _here = worker(&engine, "here");
+    let task = engine.submit(TOPIC, &text("one"));
+    let elsewhere =
+        engine.worker("elsewhere", processor_fn(async |_: Text, _: TaskContext| Ok(())));
+    let elsewhere = engine.start(elsewhere.name("elsewhere"));
+    engine.run(elsewhere.ready());
+    engine.advance(Duration::from_secs(1));
+    let view = engine.run(engine.client().queue("elsewhere").tasks()).unwrap();
+    let queue = engine.client().queue(TOPIC).with_view(&view);
+    assert!(engine.run(queue.why(task.id)).unwrap().is_some());
+    let refused = engine.run(queue.drain_worker("elsewhere", "")).unwrap_err();
+    assert!(matches!(refused, DrainError::NoSuchWorker { .. }), "{refused}");
+    // A view of the claimed tasks names the workers and not each task.
+    let claimed = engine.run(engine.client().queue(TOPIC).claimed_tasks()).unwrap();
+    let queue = engine.client().queue(TOPIC).with_view(&claimed);
+    let waiting = engine.submit(TOPIC, &text("two"));
+    engine.advance(Duration::from_secs(1));
+    assert!(claimed.get(waiting.id).unwrap().is_none());
+    assert!(engine.run(queue.why(waiting.id)).unwrap().is_some());
+    assert_eq!(engine.run(queue.drain_worker("here", "")).unwrap().name, "here");
 }

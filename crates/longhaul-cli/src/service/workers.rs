@@ -146,7 +146,8 @@ impl WorkerLookup for TopicsLook {
     }
 
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
-        let told = self.client.queue(&self.queue).with_view(&self.view).drain(name, reason).await?;
+        let told =
+            self.client.queue(&self.queue).with_view(&self.view).drain_worker(name, reason).await?;
         Ok(told.instance.clone())
     }
 }

@@ -4,9 +4,8 @@ use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
 use longhaul::ReadError;
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
-use longhaul::ops::{
-    DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError, SetupTopicsError,
-};
+use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
+use longhaul::topics::SetupTopicsError;
 use longhaul::{CancelError, SubmitError, WaitError, WorkerError};
 use std::sync::Arc;
 

@@ -38,12 +38,8 @@ impl GatewayService {
         let topic = self.level_topic(queue, level);
         // A watch would wait for the first task.
         self.check_there(queue).await?;
-        let watch = match behind {
-            Some(place) => {
-                self.client.queue(&topic).watch_from(WatchFrom::After(place.clone())).await?
-            }
-            None => self.client.queue(&topic).watch_from(from).await?,
-        };
+        let from = behind.map_or(from, WatchFrom::After);
+        let watch = self.client.queue(topic).watch_from(from).await?;
         Ok(TaskEventStream { level, watch })
     }
 }

@@ -6,7 +6,7 @@ use longhaul::Priority;
 use longhaul::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
-use longhaul::ops::SetupTopicsError;
+use longhaul::topics::SetupTopicsError;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

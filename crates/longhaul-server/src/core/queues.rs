@@ -7,9 +7,8 @@ use crate::clock;
 use futures::StreamExt;
 use longhaul::Priority;
 use longhaul::ReadError;
-use longhaul::ops::{
-    DocumentError, QueueSettings, SetupTopicsError, TaskFilter, VersionedSettings,
-};
+use longhaul::ops::{DocumentError, QueueSettings, TaskFilter, VersionedSettings};
+use longhaul::topics::SetupTopicsError;
 use longhaul::topics::TopicSettings;
 use std::collections::HashSet;
 use std::time::Duration;

@@ -17,7 +17,7 @@ impl GatewayService {
         let topic = self.topic(queue);
         let view = self.views.of(&topic).await?;
         let client = self.acting(said.name);
-        let told = client.queue(&topic).with_view(&view).drain(name, said.reason).await;
+        let told = client.queue(&topic).with_view(&view).drain_worker(name, said.reason).await;
         if matches!(told, Err(DrainError::View(_))) {
             self.views.close(&topic);
         }

@@ -3,7 +3,7 @@
 
 use super::{Bench, Nothing};
 use anyhow::{Context, Result};
-use longhaul::ops::SetupTopicsError;
+use longhaul::topics::SetupTopicsError;
 use longhaul::topics::{
     Admin, AdminOptions, FindingKind, TopicNames, TopicSettings, check, dry_run,
 };

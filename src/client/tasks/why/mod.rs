@@ -5,7 +5,7 @@ mod sentence;
 
 pub use cause::WhyCause;
 
-use super::{TaskFilter, TaskInfo, TaskStatus, TaskView};
+use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, ViewScope};
 use crate::client::ReadError;
 use crate::client::{Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
@@ -63,7 +63,7 @@ impl Queue {
     /// # Errors
     /// When a topic cannot be read.
     pub async fn why(&self, task: TaskId) -> Result<Option<Why>, ReadError> {
-        let view = self.view().await?;
+        let view = self.view(ViewScope::All).await?;
         self.client.why(&view, &self.task(task)?).await
     }
 }
