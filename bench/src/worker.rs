@@ -292,10 +292,10 @@ impl TaskProcessor for Processor {
         }
         match self.work {
             Work::Nothing => {}
-            Work::Latency => shared.note_wait(&task, now_ns)?,
+            Work::Latency => shared.record_wait(&task, now_ns)?,
             Work::Takes(millis) => {
-                shared.note_wait(&task, now_ns)?;
-                shared.note_start(context.topic(), now_ns);
+                shared.record_wait(&task, now_ns)?;
+                shared.record_start(context.topic(), now_ns);
                 tokio::time::sleep(Duration::from_millis(millis)).await;
             }
             Work::Sleep => shared.until_over().await,
@@ -305,7 +305,7 @@ impl TaskProcessor for Processor {
 }
 
 impl Shared {
-    fn note_wait(&self, task: &Raw, now_ns: u64) -> Result<(), TaskError> {
+    fn record_wait(&self, task: &Raw, now_ns: u64) -> Result<(), TaskError> {
         let then_ns = stamp(&task.0).ok_or_else(|| TaskError::fatal("no time"))?;
         if then_ns > 0 {
             let wait_us = now_ns.saturating_sub(then_ns) / 1_000;
@@ -314,7 +314,7 @@ impl Shared {
         Ok(())
     }
 
-    fn note_start(&self, topic: &str, now_ns: u64) {
+    fn record_start(&self, topic: &str, now_ns: u64) {
         let mut starts = self.starts_ns.lock().unwrap_or_else(PoisonError::into_inner);
         starts.entry(topic.to_owned()).or_default().push(now_ns);
     }

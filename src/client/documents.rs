@@ -68,7 +68,7 @@ impl Client {
         if content.len() > CONTENT_BYTES_MAX {
             return Err(DocumentError::TooLarge(content.len()));
         }
-        let current = register.look_at_documents(|documents| documents.version(name));
+        let current = register.with_documents(|documents| documents.version(name));
         let next = expected.checked_add(1).filter(|_| current == expected);
         let version = next.ok_or(DocumentError::VersionConflict { current })?;
         let inner = &self.inner;
@@ -82,7 +82,7 @@ impl Client {
                 Ok(version)
             }
             Some(RegisterVerdict::Ignored(_) | RegisterVerdict::Lost(_)) => {
-                let current = register.look_at_documents(|documents| documents.version(name));
+                let current = register.with_documents(|documents| documents.version(name));
                 Err(DocumentError::VersionConflict { current })
             }
             None => Err(DocumentError::Unknown("it was not read back".to_owned())),
@@ -92,7 +92,7 @@ impl Client {
     /// Publishes tombstones for outdated entries of a document. If one is lost, the next change
     /// publishes it again.
     async fn remove_outdated(&self, register: &FollowedRegister, name: &DocumentName) {
-        for key in register.look_at_documents(|documents| documents.removable(name)) {
+        for key in register.with_documents(|documents| documents.removable(name)) {
             let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
             if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
                 tracing::debug!(document = %name, ?error, "an outdated version of the document stays on the register");

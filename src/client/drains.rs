@@ -165,7 +165,7 @@ impl Client {
             DrainRequest::read(content)
                 .is_none_or(|request| request.at_ms.saturating_add(KEPT_MS) < now_ms)
         };
-        let old: Vec<DocumentKey> = register.look_at_documents(|documents| {
+        let old: Vec<DocumentKey> = register.with_documents(|documents| {
             let requests = documents.of(DocumentKind::Drain);
             let old = requests
                 .filter(|(name, _, request)| !alive.contains(name.text()) && is_old(request));

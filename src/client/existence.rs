@@ -67,7 +67,7 @@ impl ExistenceCache {
             *known = now;
         }
         match self.transport.exists(topic).await {
-            Ok(true) => self.note_queue(topic),
+            Ok(true) => self.record_queue(topic),
             Ok(false) => {
                 self.forget_queue(topic);
                 return Ok(false);
@@ -84,7 +84,7 @@ impl ExistenceCache {
     }
 
     /// Notes that the task topic exists, or is about to be created.
-    pub(super) fn note_queue(&self, topic: &str) {
+    pub(super) fn record_queue(&self, topic: &str) {
         let (mut queues, now) = (self.queues(), runtime_now());
         match queues.get_mut(topic) {
             Some(known) => *known = now,
@@ -100,7 +100,7 @@ impl ExistenceCache {
 
     /// Notes that this id was assigned.
     pub(super) fn note(&self, topic: &TopicPartition, position: Position) {
-        self.note_queue(&topic.topic);
+        self.record_queue(&topic.topic);
         let entry = position.entry_id();
         let mut known = self.known();
         let Some(PartitionIds { told, .. }) = known.get_mut(topic) else {

@@ -186,7 +186,7 @@ impl Client {
         // The worker creates the task topic when it consumes it, at the latest. Until then this
         // client must not report the queue as missing.
         if let Ok(names) = self.names(&task_topic) {
-            self.inner.existence.note_queue(&names.task);
+            self.inner.existence.record_queue(&names.task);
         }
         let builder =
             WorkerBuilder::new(options.clone(), preflight, task_topic, overrides, processor);

@@ -128,7 +128,7 @@ impl Queue {
     /// cannot read the current settings: see [`Queue::repair`].
     pub async fn settings(&self) -> Result<VersionedSettings, DocumentError> {
         let (register, name) = self.register().await?;
-        let (version, content) = register.look_at_documents(|documents| {
+        let (version, content) = register.with_documents(|documents| {
             (documents.version(&name), documents.get(&name).cloned().unwrap_or_default())
         });
         let settings = QueueSettings::read(&content).map_err(|error| {
@@ -174,7 +174,7 @@ impl Queue {
         let mut conflicts = 0;
         loop {
             let (register, name) = self.register().await?;
-            let (version, content) = register.look_at_documents(|documents| {
+            let (version, content) = register.with_documents(|documents| {
                 (documents.version(&name), documents.readable(&name).cloned().unwrap_or_default())
             });
             let settings = QueueSettings::read(&content);

@@ -190,17 +190,17 @@ impl FollowedRegister {
     }
 
     /// Looks at the whole register.
-    pub(super) fn look_at_register<T>(&self, look: impl FnOnce(&Register) -> T) -> T {
+    pub(super) fn with_register<T>(&self, look: impl FnOnce(&Register) -> T) -> T {
         look(&lock(&self.read).fold)
     }
 
     /// The stamp of the register's first entry, which identifies the register.
-    pub(super) fn look_at_start(&self) -> Option<Stamp> {
+    pub(super) fn start_stamp(&self) -> Option<Stamp> {
         lock(&self.read).fold.start()
     }
 
     /// Looks at the register's documents.
-    pub(super) fn look_at_documents<T>(&self, look: impl FnOnce(&Documents) -> T) -> T {
+    pub(super) fn with_documents<T>(&self, look: impl FnOnce(&Documents) -> T) -> T {
         look(lock(&self.read).fold.documents())
     }
 

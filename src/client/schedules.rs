@@ -138,7 +138,7 @@ impl Schedules {
         task: Submission,
     ) -> Result<u64, SchedulesError> {
         let (names, register, document) = self.open(name).await?;
-        let version = register.look_at_documents(|documents| documents.version(&document));
+        let version = register.with_documents(|documents| documents.version(&document));
         if self.find(&register, &document)?.is_some() {
             return Err(SchedulesError::Exists);
         }
@@ -280,7 +280,7 @@ impl Schedules {
     pub async fn list(&self) -> Result<Vec<ScheduleInfo>, SchedulesError> {
         let names = self.client.names(&self.topic).map_err(DocumentError::Topic)?;
         let register = self.client.register_of(&names).await?;
-        let all: Vec<(String, u64, Bytes)> = register.look_at_documents(|documents| {
+        let all: Vec<(String, u64, Bytes)> = register.with_documents(|documents| {
             let all = documents.of(DocumentKind::Schedule);
             all.map(|(name, version, content)| (name.text().to_owned(), version, content.clone()))
                 .collect()
@@ -309,7 +309,7 @@ impl Schedules {
         register: &FollowedRegister,
         document: &DocumentName,
     ) -> Result<Option<VersionedSchedule>, SchedulesError> {
-        let found = register.look_at_documents(|documents| {
+        let found = register.with_documents(|documents| {
             documents.get(document).map(|bytes| (documents.version(document), bytes.clone()))
         });
         let Some((version, content)) = found else { return Ok(None) };

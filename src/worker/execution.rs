@@ -218,7 +218,7 @@ pub(crate) async fn attend(
     } else if shared.deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
         return ended(Ending::over_budget(ends_task));
     }
-    note_panic_places();
+    record_panic_places();
     let shared = Arc::new(shared);
     let context = TaskContext::new(Arc::clone(&shared));
     let (report, mut outcome) = oneshot::channel();
@@ -329,7 +329,7 @@ thread_local! {
 
 /// Records the place of a panic, which the panic itself does not contain. The previous hook still
 /// runs.
-fn note_panic_places() {
+fn record_panic_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();

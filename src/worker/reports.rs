@@ -131,7 +131,7 @@ impl AttemptReports {
         self.watched.is_some()
     }
 
-    fn note_heard(&self) {
+    fn record_heard(&self) {
         if let Some((silence, heard)) = &self.watched {
             *lock(heard) = silence.clock.now();
         }
@@ -142,7 +142,7 @@ impl AttemptReports {
     }
 
     fn report(&self, report: impl FnOnce(&mut ReportState)) {
-        self.note_heard();
+        self.record_heard();
         let mut state = self.state();
         let before = state.news;
         report(&mut state);
@@ -259,7 +259,7 @@ impl AttemptReports {
     }
 
     /// Notes that the checkpoint with this number is stored.
-    pub(crate) fn note_stored(&self, number: u64) {
+    pub(crate) fn record_stored(&self, number: u64) {
         let mut state = self.state();
         state.stored = state.stored.max(number);
         drop(state);
@@ -336,7 +336,7 @@ mod tests {
         let (reports, _driver) = reports();
         let mut killed = Box::pin(reports.killed());
         assert_eq!((&mut killed).now_or_never(), None);
-        reports.note_stored(1);
+        reports.record_stored(1);
         assert_eq!((&mut killed).now_or_never(), None);
         reports.kill();
         assert_eq!(killed.now_or_never(), Some(()));
@@ -351,13 +351,13 @@ mod tests {
         reports.give_checkpoint(Bytes::from_static(b"1"));
         reports.give_checkpoint(Bytes::from_static(b"2"));
         let newest = NumberedCheckpoint { number: 2, bytes: Bytes::from_static(b"2") };
-        reports.note_stored(1);
+        reports.record_stored(1);
         assert_eq!(reports.take_unstored(), Some(newest));
         assert_eq!(reports.stored().now_or_never(), None);
-        reports.note_stored(2);
+        reports.record_stored(2);
         assert_eq!(reports.stored().now_or_never(), Some(Ok(())));
         // A late answer has no effect.
-        reports.note_stored(1);
+        reports.record_stored(1);
         assert_eq!(reports.take_unstored(), None);
         reports.give_checkpoint(Bytes::from_static(b"3"));
         reports.end();

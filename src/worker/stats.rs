@@ -236,7 +236,7 @@ impl WorkerCounters {
         self.became_ready.notify_waiters();
     }
     /// Notes how far this worker is behind in reading a partition's ledger.
-    pub(super) fn note_lag(&self, lane: LaneId, lag: Lag) {
+    pub(super) fn record_lag(&self, lane: LaneId, lag: Lag) {
         self.lags().insert(lane, lag);
     }
     /// The longest of all lags.

@@ -234,7 +234,7 @@ impl MemoryBroker {
     }
 
     /// Inspects the history without copying it. `look` must not call the broker.
-    pub fn look_at_history<T>(&self, look: impl FnOnce(&SimulationHistory) -> T) -> T {
+    pub fn with_history<T>(&self, look: impl FnOnce(&SimulationHistory) -> T) -> T {
         look(&self.shared.lock().history)
     }
 

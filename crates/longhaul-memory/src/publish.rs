@@ -88,7 +88,7 @@ impl MemoryBrokerState {
         let wall_ms =
             self.connections.get(&connection).map(|connection| connection.clock.wall_ms());
         let publish_time_ms = wall_ms.unwrap_or_default();
-        self.note_sent(id, partition, &bodies);
+        self.record_sent(id, partition, &bodies);
         let bodies = Arc::new(bodies);
         let entry = InFlightEntry { bodies, receipts, publish_time_ms, sent: self.now() };
         if let Some(publishing) = self.sessions.get_mut(&id).and_then(|it| it.publishing()) {
@@ -99,7 +99,7 @@ impl MemoryBrokerState {
         self.meet_fate(id, sequence, fate);
     }
 
-    fn note_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[UnstoredMessage]) {
+    fn record_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[UnstoredMessage]) {
         let Some(session) = self.sessions.get(&id).filter(|_| self.keeps_history) else { return };
         let Some(partition) = self.partitions.get(&partition) else { return };
         let (by, partition) = (Arc::clone(&session.by), Arc::clone(&partition.name));

@@ -65,7 +65,7 @@ impl SessionConsumer {
         }
     }
 
-    fn note_taken(&mut self, message: &Message) {
+    fn record_taken(&mut self, message: &Message) {
         if let Some(taken) = self.untold.take(message, self.id) {
             self.link.call(taken);
         }
@@ -93,7 +93,7 @@ impl Consumer for SessionConsumer {
             }
             if let Some(message) = self.ready.pop_front() {
                 self.asked -= 1;
-                self.note_taken(&message);
+                self.record_taken(&message);
                 return Ok(message);
             }
             // No delivery means that the consumer has ended; the check reports it.
@@ -115,7 +115,7 @@ impl Consumer for SessionConsumer {
         }
         let message = self.ready.pop_front()?;
         self.asked -= 1;
-        self.note_taken(&message);
+        self.record_taken(&message);
         Some(message)
     }
 
@@ -129,7 +129,7 @@ impl Consumer for SessionConsumer {
             .into_iter()
             .partition(|message| message.position.entry_id() == entry);
         self.ready = ready;
-        unseen.iter().for_each(|message| self.note_taken(message));
+        unseen.iter().for_each(|message| self.record_taken(message));
         // Messages that are handed back unseen are requested again.
         if !unseen.is_empty() {
             self.request_from_broker(unseen.len());

@@ -86,7 +86,7 @@ impl Budget {
         Duration::from_micros(self.credentials_us.load(Ordering::Relaxed))
     }
 
-    fn note_credentials(&self, took: Duration) {
+    fn record_credentials(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.credentials_us.fetch_add(took, Ordering::Relaxed);
     }
@@ -422,7 +422,7 @@ async fn open(
     let credentials = options.credentials.clone();
     let shown = credentials.data_within(budget.for_credentials()).await;
     let shown = shown.map_err(ConnectFailure::Credentials)?;
-    budget.note_credentials(Clock::System.now().since(began));
+    budget.record_credentials(Clock::System.now().since(began));
     let proxied = behind_proxy.is_some();
     let greeting = Greeting {
         auth_method: credentials.method(),

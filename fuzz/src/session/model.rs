@@ -243,7 +243,7 @@ impl Model {
             self.heard_at = self.now;
         }
         let mut context = self.begin(step, is_over);
-        self.note_ends(step, &events, &mut context);
+        self.record_ends(step, &events, &mut context);
         let (mut deliveries, mut calls, mut moved) = (Vec::new(), Vec::new(), None);
         for event in events {
             match event {

@@ -106,7 +106,7 @@ impl Reading<'_> {
     /// Notes an accepted entry; `before` is the state before it.
     fn note(&mut self, entry: &Entry, before: &TaskFold) {
         match entry {
-            Entry::Claim(claim) => self.note_claim(claim, before),
+            Entry::Claim(claim) => self.record_claim(claim, before),
             Entry::Done(Done { outcome: Outcome::Released(_), .. }) => self.report.released += 1,
             Entry::Done(_)
             | Entry::Cancel(_)
@@ -119,7 +119,7 @@ impl Reading<'_> {
         }
     }
 
-    fn note_claim(&mut self, claim: &Claim, before: &TaskFold) {
+    fn record_claim(&mut self, claim: &Claim, before: &TaskFold) {
         self.report.epoch_max = self.report.epoch_max.max(claim.key.epoch.0);
         if claim.kind == ClaimKind::Run {
             self.report.claims += 1;

@@ -128,11 +128,11 @@ impl Settle<'_> {
                 let found = !message.trimmed;
                 worker.payloads |= u8::from(found) << task;
                 if found {
-                    worker.machine.note_batch_size(task_id(bounds, task), bounds.batch_size());
+                    worker.machine.record_batch_size(task_id(bounds, task), bounds.batch_size());
                 }
                 worker.machine.payload_read(task_id(bounds, task), found);
                 if found {
-                    worker.machine.note_limits(task_id(bounds, task), bounds.limits());
+                    worker.machine.record_limits(task_id(bounds, task), bounds.limits());
                 }
             }
             Effect::DeadLetter(task) => {

@@ -248,7 +248,7 @@ impl Settle<'_> {
         for task in members(bounds, message) {
             worker.payloads |= 1 << task;
             worker.machine.delivered(task_id(bounds, task), size);
-            worker.machine.note_limits(task_id(bounds, task), bounds.limits());
+            worker.machine.record_limits(task_id(bounds, task), bounds.limits());
             if bounds.ordered && bounds.fault != Fault::NoLine {
                 worker.machine.line_up(task_id(bounds, task), NameHash::of(b"key"));
             }
@@ -365,10 +365,10 @@ impl Settle<'_> {
                 worker.payloads |= 1 << task;
             }
             if self.bounds.fault != Fault::BatchUnknown {
-                worker.machine.note_batch_size(id, self.bounds.batch_size());
+                worker.machine.record_batch_size(id, self.bounds.batch_size());
             }
             worker.machine.payload_read(id, true);
-            worker.machine.note_limits(id, self.bounds.limits());
+            worker.machine.record_limits(id, self.bounds.limits());
             let _ = worker.machine.poll_action();
             (decision, _) = judge(self.bounds, &self.world, worker, task);
         }

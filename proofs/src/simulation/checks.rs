@@ -282,7 +282,7 @@ impl Evidence<'_> {
             totals.long_backoffs += retries::long_backoffs(self, *id, story);
         }
         totals.shown_no_more = view::gone(self);
-        self.broker.look_at_history(|history| {
+        self.broker.with_history(|history| {
             let mut delivered = BTreeSet::new();
             for event in history.events() {
                 match &event.what {

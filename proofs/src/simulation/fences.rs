@@ -84,7 +84,7 @@ pub(super) fn readings(evidence: &Evidence<'_>) -> Readings {
     };
     let partitions: BTreeMap<Arc<str>, i32> = evidence.partitions.iter().map(ledger).collect();
     let mut readings = Readings::new();
-    evidence.broker.look_at_history(|history| {
+    evidence.broker.with_history(|history| {
         for event in history.events() {
             let (by, partition) = match &event.what {
                 Happening::Received { by, partition, subscription: None, .. }
@@ -111,7 +111,7 @@ pub(super) fn readings(evidence: &Evidence<'_>) -> Readings {
 /// Checks that reads of an unreadable payload are retried with growing pauses.
 fn check_reads(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     let mut reads: BTreeMap<(Arc<str>, Arc<str>, Position), Vec<Moment>> = BTreeMap::new();
-    evidence.broker.look_at_history(|history| {
+    evidence.broker.with_history(|history| {
         for event in history.events() {
             if let Happening::Fetched { by, partition, position } = &event.what {
                 let key = (Arc::clone(by), Arc::clone(partition), *position);

@@ -52,7 +52,7 @@ pub(super) const STRANGER: OwnerId = OwnerId(0x57a7);
 
 /// Reads the times from the history.
 pub(super) fn times(broker: &MemoryBroker) -> Times {
-    broker.look_at_history(|history| {
+    broker.with_history(|history| {
         let stored = history.events().iter().filter_map(|event| match &event.what {
             Happening::Stored { by, partition, entry, sent, .. } => {
                 let stored = Stored { at: event.at, by: Arc::clone(by), sent: *sent };
@@ -179,7 +179,7 @@ impl Told {
     pub(super) fn of(broker: &MemoryBroker, at: &TopicPartition, times: &Times) -> Self {
         let name: Arc<str> = Arc::from(at.to_string());
         let mut told = Self::default();
-        let missed = broker.look_at_history(|history| missed_on(history, &name));
+        let missed = broker.with_history(|history| missed_on(history, &name));
         for message in broker.full_log(at) {
             let Some(stored) = times.get(&(Arc::clone(&name), message.position.entry_id())) else {
                 told.found.push(format!("{:?} of {name} was never stored", message.position));

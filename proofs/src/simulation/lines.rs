@@ -115,7 +115,7 @@ type Deals = BTreeMap<EntryId, Vec<Dealt>>;
 fn dealt(evidence: &Evidence<'_>, topic: &TopicPartition) -> Deals {
     let name = topic.to_string();
     let mut dealt = Deals::new();
-    evidence.broker.look_at_history(|history| {
+    evidence.broker.with_history(|history| {
         for event in history.events() {
             if let Happening::Received { partition, position, subscription: Some(_), session, by } =
                 &event.what
@@ -135,7 +135,7 @@ type Sends = BTreeMap<(Arc<str>, TaskId, u32), Vec<Moment>>;
 fn sends(evidence: &Evidence<'_>, ledger: &TopicPartition) -> Sends {
     let name = ledger.to_string();
     let mut sends = Sends::new();
-    evidence.broker.look_at_history(|history| {
+    evidence.broker.with_history(|history| {
         for event in history.events() {
             let Happening::Sent { by, partition, keys } = &event.what else { continue };
             let keys = keys.iter().filter(|_| **partition == *name);

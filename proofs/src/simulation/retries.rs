@@ -37,7 +37,7 @@ pub(super) type Deliveries = BTreeMap<(Arc<str>, EntryId), Vec<(Moment, Arc<str>
 
 pub(super) fn deliveries(evidence: &Evidence<'_>) -> Deliveries {
     let mut deliveries = Deliveries::new();
-    evidence.broker.look_at_history(|history| {
+    evidence.broker.with_history(|history| {
         for event in history.events() {
             if let Happening::Received { by, partition, position, subscription: Some(_), .. } =
                 &event.what
@@ -126,7 +126,7 @@ fn reads_that_failed(
     let own = |who: &str, partition: &str, position: &Position| {
         *who == *claim.by && *partition == *name && *position == id.position()
     };
-    evidence.broker.look_at_history(|history| {
+    evidence.broker.with_history(|history| {
         let (mut waits, mut in_a_row, mut reads) = (Duration::ZERO, 0_u32, false);
         for event in history.events().iter().take_while(|event| event.at <= claim.sent) {
             if let Happening::Fetched { by, partition, position } = &event.what

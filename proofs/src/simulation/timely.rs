@@ -144,7 +144,7 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     // Each partition of the ledger fences itself, and once more if the first heartbeat that comes
     // back had waited for the thaw.
     let long = evidence.fleet.troubles.iter().filter(long).count();
-    let missed = evidence.broker.look_at_history(|history| {
+    let missed = evidence.broker.with_history(|history| {
         let missed = |event: &&SimulationEvent| matches!(event.what, Happening::Missed { .. });
         history.events().iter().filter(missed).count()
     });

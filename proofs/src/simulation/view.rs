@@ -236,7 +236,7 @@ fn letters(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Moment> {
 /// The time of the first ack of each entry of the task topic.
 fn acks(evidence: &Evidence<'_>) -> BTreeMap<(Arc<str>, EntryId), Moment> {
     let mut acks = BTreeMap::new();
-    evidence.broker.look_at_history(|history| {
+    evidence.broker.with_history(|history| {
         for event in history.events() {
             if let Happening::Acked { partition, entry, subscription, .. } = &event.what
                 && **subscription == *SUBSCRIPTION

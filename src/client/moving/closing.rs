@@ -63,7 +63,7 @@ impl Queue {
     pub async fn close_moved(&self, target: &Self) -> Result<Closed, MoveError> {
         let (client, queue) = (&self.client, self.names()?);
         let register = client.register_of(&queue).await?;
-        let Some(source) = register.look_at_start() else { return Ok(Closed::default()) };
+        let Some(source) = register.start_stamp() else { return Ok(Closed::default()) };
         let (other, there) = (&target.client, target.names()?);
         let marks = MovedMarks::read(&other.logs(), &there, source).await?;
         let mut closing = Closing { from: client, other, there, marks, closed: Closed::default() };

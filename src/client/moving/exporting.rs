@@ -106,7 +106,7 @@ impl Queue {
 
 /// The unique name of a queue: the stamp of the first entry of its register.
 async fn source_of(client: &Client, register: &FollowedRegister) -> Result<Stamp, MoveError> {
-    if let Some(start) = register.look_at_start() {
+    if let Some(start) = register.start_stamp() {
         return Ok(start);
     }
     let registers = &client.inner.registers;
@@ -114,7 +114,7 @@ async fn source_of(client: &Client, register: &FollowedRegister) -> Result<Stamp
     let stored = registers.publish(&client.inner.publishers, register, &start).await;
     stored.map_err(MoveError::of_publish)?;
     register
-        .look_at_start()
+        .start_stamp()
         .ok_or_else(|| MoveError::NotStored("the first entry of the register".to_owned()))
 }
 
@@ -135,7 +135,7 @@ impl Export {
         mut take: impl FnMut(ExportRecord) -> io::Result<()>,
     ) -> Result<Exported, MoveError> {
         self.count = Exported::default();
-        let settings = self.register.look_at_documents(|documents| {
+        let settings = self.register.with_documents(|documents| {
             documents.get(&DocumentName::queue_settings()).cloned().unwrap_or_default()
         });
         let (source, topic) = (self.source.to_string(), self.queue.task.clone());
@@ -273,7 +273,7 @@ impl Export {
         &mut self,
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
     ) -> Result<(), MoveError> {
-        let all: Vec<(String, Bytes)> = self.register.look_at_documents(|documents| {
+        let all: Vec<(String, Bytes)> = self.register.with_documents(|documents| {
             let all = documents.of(DocumentKind::Schedule);
             all.map(|(name, _, content)| (name.text().to_owned(), content.clone())).collect()
         });

@@ -77,7 +77,7 @@ impl Queue {
         let (head, tasks) = check(file)?;
         let source = source_of(&head)?;
         let register = client.register_of(&queue).await?;
-        if register.look_at_start() == Some(source) {
+        if register.start_stamp() == Some(source) {
             let cause = "it was exported from this queue".to_owned();
             return Err(MoveError::Form(cause));
         }
@@ -468,7 +468,7 @@ impl Import {
             let ExportLine::Schedule(schedule) = record? else { continue };
             let name = DocumentName::new(DocumentKind::Schedule, schedule.name.as_str());
             let name = name.map_err(|error| DocumentError::Name(error.0))?;
-            let (version, stands) = self.register.look_at_documents(|documents| {
+            let (version, stands) = self.register.with_documents(|documents| {
                 (documents.version(&name), documents.get(&name).is_some())
             });
             if stands {

@@ -97,7 +97,7 @@ impl Stage {
     async fn read_marks(&self) -> marks::MovedMarks {
         let client = self.engine.client();
         let [from, to] = [FROM, TO].map(|queue| client.names(queue).unwrap());
-        let source = client.register_of(&from).await.unwrap().look_at_start().unwrap();
+        let source = client.register_of(&from).await.unwrap().start_stamp().unwrap();
         marks::MovedMarks::read(&client.logs(), &to, source).await.unwrap()
     }
 

@@ -289,7 +289,7 @@ impl TaskCounts {
     }
 
     /// Counts the end of a task, if this status is an end.
-    pub(super) const fn note_end(&mut self, status: TaskStatus) {
+    pub(super) const fn record_end(&mut self, status: TaskStatus) {
         let ended = &mut self.ever_ended;
         match status {
             TaskStatus::Completed => ended.completed += 1,

@@ -372,7 +372,7 @@ impl TaskTable {
             let ready = (status == TaskStatus::Ready).then(|| (*id, row.ready_since_ms()));
             counts.add(status, ready);
             if sealed.is_none() && row.is_claimed() {
-                counts.note_end(status);
+                counts.record_end(status);
             }
         }
     }

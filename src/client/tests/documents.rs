@@ -28,7 +28,7 @@ async fn change(
 async fn read(client: &Client, text: &str) -> (u64, Option<Bytes>) {
     let names = client.names("tasks").unwrap();
     let register = client.register_of(&names).await.unwrap();
-    register.look_at_documents(|it| (it.version(&name(text)), it.get(&name(text)).cloned()))
+    register.with_documents(|it| (it.version(&name(text)), it.get(&name(text)).cloned()))
 }
 
 /// The number of entries that compaction would leave on the register.

@@ -212,7 +212,7 @@ impl WorkerDriver {
             None => lane.core.handle_processor_gone(task, epoch, now),
             Some(stuck) => {
                 let killed = running.checkpoints.reports.is_killed();
-                self.note_stuck((id, task, epoch), stuck, killed);
+                self.record_stuck((id, task, epoch), stuck, killed);
             }
         }
     }

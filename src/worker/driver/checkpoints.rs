@@ -146,7 +146,7 @@ impl WorkerDriver {
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
         let checkpoints = &mut running.checkpoints;
         if let Some(its) = checkpoints.under_way.take_if(|it| it.key == Some(key)) {
-            checkpoints.reports.note_stored(its.checkpoint);
+            checkpoints.reports.record_stored(its.checkpoint);
             self.publish_checkpoint(id, task, epoch);
         }
     }

@@ -158,7 +158,7 @@ impl WorkerDriver {
             lane.publish_last_checkpoint(done.key);
         }
         if matches!(entry, Entry::Heartbeat(_)) {
-            self.stats.note_lag(id, lane.core.lag());
+            self.stats.record_lag(id, lane.core.lag());
         }
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_) | Entry::Seal(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
@@ -254,15 +254,15 @@ impl WorkerDriver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(payload) = payload {
             if let Some(limits) = payload.limits() {
-                lane.core.note_limits(task_id, limits);
+                lane.core.record_limits(task_id, limits);
             }
-            lane.core.note_batch_size(task_id, batch_size);
+            lane.core.record_batch_size(task_id, batch_size);
             if let Some(key) = order_key {
                 lane.core.stand_in_line(task_id, &key);
             }
             lane.payloads.insert(task_id, payload);
         }
-        self.note_type(id, task_id);
+        self.record_type(id, task_id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.core.handle_payload(task_id, found, now) {
             self.tell_of_orphan(id, task_id);

@@ -19,7 +19,7 @@ impl PartitionDriver {
     /// Looks at tasks ended from outside when this worker becomes the keeper of the metadata topic:
     /// their ends may be missing there. Ends older than the retention of the metadata topic are not
     /// shown again.
-    pub(super) fn look_at_ended_from_outside(&mut self, now: Moment, wall_ms: u64) {
+    pub(super) fn recheck_ended_from_outside(&mut self, now: Moment, wall_ms: u64) {
         let retention = u64::try_from(self.config.retention.as_millis()).unwrap_or(u64::MAX);
         let since_ms = wall_ms.saturating_sub(retention);
         for task in self.core.ended_from_outside(since_ms) {

@@ -119,7 +119,7 @@ impl PartitionDriver {
 
     /// Notes the holder of an accepted claim of a lease, and its end at an outcome. An entry that
     /// runs no attempt leaves the last holder unchanged.
-    pub(super) fn note_holder(&mut self, entry: &Entry, message: &Message) {
+    pub(super) fn record_holder(&mut self, entry: &Entry, message: &Message) {
         match entry {
             Entry::Claim(Claim { key, lease_ms: Some(_), .. }) => {
                 let content = ledger::content(message).unwrap_or_default();
@@ -142,7 +142,7 @@ impl PartitionDriver {
     }
 
     /// Forgets the holder once the metadata topic shows the end of the task.
-    pub(super) fn note_shown_end(&mut self, task: TaskId, shown: &ShownEntry) {
+    pub(super) fn record_shown_end(&mut self, task: TaskId, shown: &ShownEntry) {
         let epoch = self.core.machine().fold(task).epoch;
         if shown.terminal && shown.epoch == Some(epoch.0) {
             self.holders.forget_ended(task);

@@ -56,7 +56,7 @@ impl WorkerDriver {
                     lane.forget_sealed(&seal.entries, now);
                 }
                 if let Entry::Heartbeat(heartbeat) = &inbound.entry {
-                    self.stats.note_lag(lane.id(), lane.core.lag());
+                    self.stats.record_lag(lane.id(), lane.core.lag());
                     lane.measure_heartbeat(heartbeat, now);
                 }
                 if matches!(inbound.entry, Entry::Config(_)) {
@@ -81,7 +81,7 @@ impl WorkerDriver {
                     }
                     lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
-                    lane.note_holder(&inbound.entry, message);
+                    lane.record_holder(&inbound.entry, message);
                 }
                 self.answer_reporters(id, &inbound.entry, verdict);
                 self.answer_renewals(id, inbound.position);
@@ -193,9 +193,9 @@ impl WorkerDriver {
             lane.core.stand_in_line(task, &key);
         }
         if let Some(limits) = limits {
-            lane.core.note_limits(task, limits);
+            lane.core.record_limits(task, limits);
         }
-        self.note_type(id, task);
+        self.record_type(id, task);
         self.tell_queue(id, task);
     }
 
@@ -237,7 +237,7 @@ impl WorkerDriver {
             let shown = ShownEntry::of(metadata, epoch_of(&message.properties), message.position);
             let live = machine.ended_live(task, since);
             lane.metadata.keeper.read(task, shown, &fold, live, now, wall_ms);
-            lane.note_shown_end(task, &shown);
+            lane.record_shown_end(task, &shown);
         }
     }
 }

@@ -98,22 +98,22 @@ impl WorkerDriver {
     /// Notes the type of a task that was delivered or read. A worker notes it because an offer to
     /// other workers carries the type. A gateway without requests for types keeps tasks for the
     /// next request, and offers only those that it cannot hand back.
-    pub(super) fn note_type(&mut self, id: LaneId, task: TaskId) {
+    pub(super) fn record_type(&mut self, id: LaneId, task: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let typed = |leasing: &Leasing| leasing.typed || lane.core.keeps_order();
         let stays = task.batch_index.is_some() || lane.core.has_come_back(task);
         if (stays || self.leasing.as_ref().is_none_or(typed))
             && let Some(payload) = lane.payloads.get(task)
         {
-            lane.core.note_type(task, payload.task_type());
+            lane.core.record_type(task, payload.task_type());
         }
     }
 
     /// Notes the types of all tasks held here, at the first request that names types.
-    fn note_types(&mut self) {
+    fn record_types(&mut self) {
         for lane in self.lanes.values_mut() {
             for (task, payload) in lane.payloads.iter() {
-                lane.core.note_type(task, payload.task_type());
+                lane.core.record_type(task, payload.task_type());
             }
         }
     }
@@ -194,7 +194,7 @@ impl WorkerDriver {
                 let first = request.types.is_some() && !std::mem::replace(&mut leasing.typed, true);
                 leasing.desk.ask(wish, request, reply);
                 if first {
-                    self.note_types();
+                    self.record_types();
                 }
                 self.wake();
             }

@@ -371,7 +371,7 @@ impl WorkerDriver {
             WorkerEvent::ProcessorGone { lane, id, epoch } => {
                 self.handle_processor_gone((lane, id, epoch));
             }
-            WorkerEvent::Published { lane, fate } => self.note_fate(lane, &fate, now),
+            WorkerEvent::Published { lane, fate } => self.record_fate(lane, &fate, now),
             WorkerEvent::Tombstoned { lane, generation, fate } => {
                 self.handle_tombstoned(lane, generation, &fate, now);
             }
@@ -401,7 +401,7 @@ impl WorkerDriver {
         fate: &PublishResult,
         now: Moment,
     ) {
-        self.note_fate(id, fate, now);
+        self.record_fate(id, fate, now);
         // The tombstones of an earlier generation, before a self-fence, were another batch.
         let lane = self.lanes.get_mut(&id).filter(|lane| lane.generation == generation);
         if let Some(lane) = lane {
@@ -419,7 +419,7 @@ impl WorkerDriver {
             }
             PublishResult::Refused(_) | PublishResult::Unknown => {
                 lane.core.handle_publish_failed(key, now);
-                self.note_fate(id, &fate, now);
+                self.record_fate(id, &fate, now);
             }
         }
     }

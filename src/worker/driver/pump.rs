@@ -56,7 +56,7 @@ impl WorkerDriver {
         self.slots.set_room(self.room());
         let probe = now >= self.probe_at;
         if self.shares.is_single() {
-            self.look_at_due(now);
+            self.recheck_due(now);
         } else {
             if self.leasing.is_some() {
                 // A leasing worker has no open requests for deliveries until a client asks for a
@@ -84,7 +84,7 @@ impl WorkerDriver {
         telemetry::slots(queue, self.config.concurrency, self.attempts.len());
     }
 
-    fn look_at_due(&mut self, now: Moment) {
+    fn recheck_due(&mut self, now: Moment) {
         for id in self.lanes.take_due(now) {
             self.look_at(id, now);
             self.without_credit.insert(id);

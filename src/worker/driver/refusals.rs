@@ -28,7 +28,7 @@ impl Refusals {
 
 impl WorkerDriver {
     /// Notes whether a ledger entry was stored.
-    pub(super) fn note_fate(&mut self, id: LaneId, fate: &PublishResult, now: Moment) {
+    pub(super) fn record_fate(&mut self, id: LaneId, fate: &PublishResult, now: Moment) {
         let (Some(lane), PublishResult::Refused(cause)) = (self.lanes.get_mut(&id), fate) else {
             return;
         };

@@ -328,7 +328,7 @@ impl WorkerDriver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.follow_metadata(&mut self.env, &mut self.services) {
             // Possibly no worker looked after these, or after their keys, before.
-            lane.look_at_ended_from_outside(now, self.env.clock.wall_ms());
+            lane.recheck_ended_from_outside(now, self.env.clock.wall_ms());
             self.recheck_overwriters(id);
         }
         loop {

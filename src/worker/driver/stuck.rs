@@ -26,7 +26,7 @@ pub(super) struct StuckBodies {
 
 impl WorkerDriver {
     /// Notes an attempt that is over while its body goes on.
-    pub(super) fn note_stuck(&mut self, place: AttemptKey, body: StuckBody, killed: bool) {
+    pub(super) fn record_stuck(&mut self, place: AttemptKey, body: StuckBody, killed: bool) {
         let (lane, id, epoch) = place;
         self.stats.stuck();
         self.stuck.in_slots.insert(place, killed);

@@ -294,7 +294,7 @@ async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
     let (_events, ..) = following(&broker, &transport, &mut services);
     tokio::time::sleep(MINUTE).await;
     let is_try = |what: &Happening| matches!(what, Happening::Followed { .. });
-    let tries = broker.look_at_history(|history| {
+    let tries = broker.with_history(|history| {
         history.events().iter().filter(|event| is_try(&event.what)).count()
     });
     // Waits that double from 100 ms to 5 s, reduced by up to a half each, and then waits of 2.5 s

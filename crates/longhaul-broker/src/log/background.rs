@@ -258,7 +258,7 @@ fn write_checkpoint(shared: &SharedLogState, at: LogPosition, image: &[Bytes]) -
 }
 
 /// Notes how far the log is confirmed. The log is idle, so nothing waits for this.
-pub(super) fn note_confirmed(shared: &SharedLogState) {
+pub(super) fn record_confirmed(shared: &SharedLogState) {
     let at = shared.durable();
     // If it cannot be noted, it is tried again when there is more to note.
     shared.set_noted(at);

@@ -260,7 +260,7 @@ impl BackgroundJobs {
                 }
                 BackgroundJob::Reserve => reserve::grow(shared),
                 BackgroundJob::Index => drop(background::index(shared)),
-                BackgroundJob::NoteConfirmed => background::note_confirmed(shared),
+                BackgroundJob::NoteConfirmed => background::record_confirmed(shared),
                 BackgroundJob::GiveUp(done, error) => done(Err(error)),
                 BackgroundJob::Stop => return,
             }
@@ -311,12 +311,12 @@ impl BackgroundJobs {
             if index_in == Some(Duration::ZERO) {
                 return BackgroundJob::Index;
             }
-            let note_in = rest.wait(durable, shared.noted(), now).filter(|_| !is_poisoned);
-            if note_in == Some(Duration::ZERO) {
+            let record_in = rest.wait(durable, shared.noted(), now).filter(|_| !is_poisoned);
+            if record_in == Some(Duration::ZERO) {
                 return BackgroundJob::NoteConfirmed;
             }
-            pending.is_at_rest = note_in.is_none();
-            pending = match note_in.into_iter().chain(index_in).min() {
+            pending.is_at_rest = record_in.is_none();
+            pending = match record_in.into_iter().chain(index_in).min() {
                 Some(wait) => {
                     let waited = self.wake.wait_timeout(pending, wait);
                     waited.unwrap_or_else(PoisonError::into_inner).0

@@ -276,7 +276,7 @@ impl SharedLogState {
     }
 
     /// Notes the duration of a sync.
-    pub(super) fn note_sync(&self, took: Duration) {
+    pub(super) fn record_sync(&self, took: Duration) {
         lock(&self.syncs).note(took);
     }
 

@@ -81,7 +81,7 @@ impl Stepped {
     pub fn rest(&mut self) {
         let shared = &self.writer.shared;
         if shared.poison().is_none() && shared.durable() > shared.noted() {
-            background::note_confirmed(shared);
+            background::record_confirmed(shared);
         }
     }
 

@@ -59,7 +59,7 @@ impl LogWriter {
             }
             let began = clock::monotonic();
             let synced = self.current.file.sync_data();
-            self.shared.note_sync(clock::monotonic().duration_since(began));
+            self.shared.record_sync(clock::monotonic().duration_since(began));
             if let Err(error) = synced {
                 return Err(self.failed(chunk.segment, "a sync", &error));
             }

@@ -154,7 +154,7 @@ impl BrokerMachine {
         topics.into_keys().for_each(|topic| self.tell_ends(topic));
         self.clean();
         self.warn_of_backlogs();
-        self.look_at_space();
+        self.recheck_space();
         self.checkpoint_if_useful();
     }
 

@@ -49,7 +49,7 @@ impl BrokerMachine {
         for (conn, id, topic) in producers {
             if let Some(session) = self.session(conn) {
                 session.producers.remove(&id);
-                session.note_closed(id);
+                session.record_closed(id);
             }
             self.drop_producer(topic, conn, id);
             self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));

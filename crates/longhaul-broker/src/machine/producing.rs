@@ -190,7 +190,7 @@ impl BrokerMachine {
         let (conn, id) = (old.conn, old.id);
         if let Some(session) = self.session(conn) {
             session.producers.remove(&id);
-            session.note_closed(id);
+            session.record_closed(id);
         }
         self.drop_producer(topic, conn, id);
         Ok(())
@@ -249,7 +249,7 @@ impl BrokerMachine {
             }
         }
         let (conn, id, request_id) = (producer.conn, producer.id, producer.request_id);
-        self.note_handle(topic, &producer, false);
+        self.record_handle(topic, &producer, false);
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
             live.producers.active.push(producer);
@@ -258,7 +258,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    fn note_handle(&mut self, topic: u32, producer: &TopicProducer, is_waiting: bool) {
+    fn record_handle(&mut self, topic: u32, producer: &TopicProducer, is_waiting: bool) {
         let name = Arc::from(producer.name.as_str());
         if let Some(session) = self.session(producer.conn) {
             session.closed.remove(&producer.id);
@@ -268,7 +268,7 @@ impl BrokerMachine {
 
     /// Queues a producer for exclusive access.
     fn let_wait(&mut self, topic: u32, producer: TopicProducer) {
-        self.note_handle(topic, &producer, true);
+        self.record_handle(topic, &producer, true);
         self.tell_to_wait(&producer);
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(producer.conn))
@@ -369,7 +369,7 @@ impl BrokerMachine {
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {
                 session.producers.remove(&producer.id);
-                session.note_closed(producer.id);
+                session.record_closed(producer.id);
             }
             let close = CommandCloseProducer::new(producer.id, u64::MAX);
             self.send_after_commit(producer.conn, close);

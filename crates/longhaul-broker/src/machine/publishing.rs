@@ -79,7 +79,7 @@ impl BrokerMachine {
     fn end_producer(&mut self, conn: u64, topic: u32, id: u64) {
         if let Some(session) = self.session(conn) {
             session.producers.remove(&id);
-            session.note_closed(id);
+            session.record_closed(id);
         }
         self.drop_producer(topic, conn, id);
         self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));

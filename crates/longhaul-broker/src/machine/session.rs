@@ -41,7 +41,7 @@ const CLOSED_MAX: usize = 10_000;
 
 impl ClientSession {
     /// Remembers a producer that the broker has closed.
-    pub(super) fn note_closed(&mut self, id: u64) {
+    pub(super) fn record_closed(&mut self, id: u64) {
         if self.closed.len() >= CLOSED_MAX {
             self.closed.clear();
         }

@@ -124,7 +124,7 @@ impl Space {
 
 impl BrokerMachine {
     /// Measures the room, and warns before it is used up.
-    pub(super) fn look_at_space(&mut self) {
+    pub(super) fn recheck_space(&mut self) {
         self.tell_of_refusals();
         let used = self.used_bytes();
         let allowed =

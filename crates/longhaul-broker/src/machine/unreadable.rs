@@ -63,7 +63,7 @@ impl BrokerMachine {
             return self.say_beyond(topic, unreadable);
         }
         let text =
-            is_new.then(|| self.note_unreadable(topic, (place, ordinal), unreadable)).flatten();
+            is_new.then(|| self.record_unreadable(topic, (place, ordinal), unreadable)).flatten();
         self.take_back(unreadable.consumer, (topic, subscription), ordinal, place);
         text
     }
@@ -77,7 +77,7 @@ impl BrokerMachine {
         }
     }
 
-    fn note_unreadable(
+    fn record_unreadable(
         &mut self,
         topic: u32,
         copy: WithheldCopy,

@@ -159,7 +159,7 @@ impl SimulatedWorld {
         let Some((job, slots)) = self.node.compact() else { return };
         let is_known = self.model.topics.contains_key(&job.topic);
         if is_known {
-            self.note_compaction(job.topic, slots.is_some());
+            self.record_compaction(job.topic, slots.is_some());
         }
         if let Some(slots) = slots.filter(|_| is_known) {
             let seed = self.seed;

@@ -239,7 +239,7 @@ impl SimulatedWorld {
     }
 
     /// A compaction has ended.
-    pub(super) fn note_compaction(&mut self, topic: u32, is_done: bool) {
+    pub(super) fn record_compaction(&mut self, topic: u32, is_done: bool) {
         if is_done {
             self.backoffs.remove(&topic);
             return;

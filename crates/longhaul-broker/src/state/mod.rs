@@ -238,7 +238,7 @@ impl BrokerState {
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
-            topic.note_sequence(producer, *highest, head.publish_time);
+            topic.record_sequence(producer, *highest, head.publish_time);
         }
         Ok(ordinal)
     }
@@ -261,7 +261,7 @@ impl BrokerState {
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
-            topic.note_sequence(producer, *highest, head.publish_time);
+            topic.record_sequence(producer, *highest, head.publish_time);
         }
         if let Some(former) = former {
             topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
@@ -417,7 +417,7 @@ impl BrokerState {
                     (!file.is_empty()).then_some(CompactedView { horizon: details.horizon, file });
             }
             StateChange::Sequence(details) => {
-                topic.note_sequence(&details.producer, details.highest, details.used_at)
+                topic.record_sequence(&details.producer, details.highest, details.used_at)
             }
             StateChange::TopicEpoch(details) => topic.epoch = Some(details.epoch),
             StateChange::Terminate(_) => topic.is_terminated = true,

@@ -369,12 +369,12 @@ fn so_many_producers_are_remembered() {
     let mut state = sample();
     let kept = state.topic_mut(3).unwrap();
     for number in 0..10_000 {
-        kept.note_sequence(&number.to_string(), 1, 10_000 - number);
+        kept.record_sequence(&number.to_string(), 1, 10_000 - number);
     }
     assert_eq!(kept.sequences().count(), 10_000);
-    kept.note_sequence("9999", 2, 20_000);
-    kept.note_sequence("9998", 2, 0);
-    kept.note_sequence("new", 1, 1);
+    kept.record_sequence("9999", 2, 20_000);
+    kept.record_sequence("9998", 2, 0);
+    kept.record_sequence("new", 1, 1);
     assert_eq!(kept.sequences().count(), 9_001);
     let is_kept = |number: u64| kept.highest_sequence(&number.to_string()).is_some();
     assert!(is_kept(9999) && (0..8_999).all(is_kept), "used lately");

@@ -160,7 +160,7 @@ impl BrokerTopic {
         self.sequences.get(producer).map(|sequence| sequence.highest)
     }
 
-    pub(super) fn note_sequence(&mut self, producer: &str, highest: u64, used_at: u64) {
+    pub(super) fn record_sequence(&mut self, producer: &str, highest: u64, used_at: u64) {
         if let Some(known) = self.sequences.get_mut(producer) {
             known.highest = known.highest.max(highest);
             known.used_at = known.used_at.max(used_at);

@@ -148,14 +148,14 @@ fn nothing_is_lost_and_nothing_doubled_when_a_move_is_killed_again_and_again() {
 const PATIENCE: Duration = Duration::from_secs(300);
 
 async fn judge(source: &Client, target: &Client, tasks: &[TaskRef], attempts: &Attempts) {
-    let judged = tokio::time::timeout(PATIENCE, look_at_all(source, target, tasks, attempts)).await;
+    let judged = tokio::time::timeout(PATIENCE, recheck_all(source, target, tasks, attempts)).await;
     if judged.is_err() {
         let counts = target.queue(QUEUE).tasks().await.unwrap().counts();
         panic!("tasks are still to be run: {counts:?}");
     }
 }
 
-async fn look_at_all(source: &Client, target: &Client, tasks: &[TaskRef], attempts: &Attempts) {
+async fn recheck_all(source: &Client, target: &Client, tasks: &[TaskRef], attempts: &Attempts) {
     let mut copies = BTreeMap::new();
     for (number, task) in (0_u64..).zip(tasks) {
         let found = target.queue(QUEUE).moved(task.id).await.unwrap();

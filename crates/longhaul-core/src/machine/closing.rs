@@ -79,7 +79,7 @@ impl Machine {
 
     /// Begins to close a task that became terminal if this worker has ended it, holds it, or waits
     /// for it to acknowledge a batch.
-    pub(super) fn look_at_terminal(&mut self, id: TaskId) {
+    pub(super) fn recheck_terminal(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if !task.fold.phase.is_terminal() || !task.stage.is_free() {
             return;

@@ -175,14 +175,14 @@ impl Machine {
     /// Notes that the lease was silent for too long, as far as known now. Its holder may be heard
     /// later, so an end based on silence is published once. If it may not be stored, or the ledger
     /// is read again, the silence is judged again.
-    pub fn note_silence(&mut self, id: TaskId, epoch: Epoch) {
+    pub fn record_silence(&mut self, id: TaskId, epoch: Epoch) {
         if self.lease(id).is_some_and(|(at, ..)| at == epoch) {
             self.silent.insert(id, epoch);
         }
     }
 
     /// Notes that the holder of the lease was heard.
-    pub(super) fn note_renewed(&mut self, id: TaskId) {
+    pub(super) fn record_renewed(&mut self, id: TaskId) {
         if self.task(id).is_some_and(|task| task.stage.serial().is_none()) {
             self.silent.remove(&id);
         }

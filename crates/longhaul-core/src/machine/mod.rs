@@ -323,7 +323,7 @@ impl Machine {
 
     /// Notes the limits in the task's message, which was delivered or read before a claim. Limits
     /// on the ledger take precedence.
-    pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
+    pub fn record_limits(&mut self, id: TaskId, limits: Limits) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.limits.is_none()
             && !limits.is_none()
@@ -424,7 +424,7 @@ impl Machine {
             self.release_orphan(key.task);
         } else {
             task.stage = Stage::Idle;
-            self.look_at_terminal(key.task);
+            self.recheck_terminal(key.task);
         }
     }
 

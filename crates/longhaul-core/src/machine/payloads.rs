@@ -62,7 +62,7 @@ impl Machine {
 
     /// Notes the batch size from the message; the ledger has it only once a worker has claimed the
     /// task.
-    pub fn note_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
+    pub fn record_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.batch_size.is_none()
         {
@@ -79,7 +79,7 @@ impl Machine {
         task.payload |= found;
         if task.stage == Stage::Reading {
             task.stage = Stage::Idle;
-            self.look_at_terminal(id);
+            self.recheck_terminal(id);
         } else if task.is_aside()
             || task.fold.phase.is_terminal() && task.stage.step() != Some(TerminalStep::DeadLetter)
         {

@@ -63,11 +63,11 @@ impl Machine {
             task.taken_over =
                 before.phase == Phase::Running && claim.key.epoch == before.epoch.next();
             if claim.base.is_some() {
-                self.look_at_base(id);
+                self.recheck_base(id);
             }
         }
         if accepted && matches!(read.entry, Entry::Checkpoint(_)) {
-            self.look_at_base(id);
+            self.recheck_base(id);
         }
         if over {
             self.tasks.ended(id);
@@ -78,7 +78,7 @@ impl Machine {
             self.lines.begin(id, claim.order);
         }
         if accepted && matches!(read.entry, Entry::Renewal(_)) {
-            self.note_renewed(id);
+            self.record_renewed(id);
         }
         if begun {
             // A task that was new until now no longer counts as waiting, so that others are
@@ -109,7 +109,7 @@ impl Machine {
         if is_gone(task) {
             self.forget(id);
         }
-        self.look_at_base(id);
+        self.recheck_base(id);
     }
 
     fn react(&mut self, id: TaskId, read: &ReadEntry<'_>, accepted: bool) {
@@ -130,7 +130,7 @@ impl Machine {
             (Stage::Claiming { epoch, .. }, _) if task.fold.epoch >= epoch => {
                 self.set_stage(id, Stage::Idle);
             }
-            (Stage::Running(run), entry) => self.look_at_run(id, run, entry),
+            (Stage::Running(run), entry) => self.recheck_run(id, run, entry),
             (Stage::Finishing { epoch, .. }, entry) => {
                 if task.fold.epoch != epoch {
                     self.set_stage(id, Stage::Idle);
@@ -144,7 +144,7 @@ impl Machine {
             _ => {}
         }
         self.release_orphan(id);
-        self.look_at_terminal(id);
+        self.recheck_terminal(id);
         self.drop_useless_payload(id);
     }
 
@@ -193,7 +193,7 @@ impl Machine {
         }
     }
 
-    fn look_at_run(&mut self, id: TaskId, run: AttemptRun, entry: &Entry) {
+    fn recheck_run(&mut self, id: TaskId, run: AttemptRun, entry: &Entry) {
         let fold = self.fold(id);
         if fold.is_run_by(run.epoch, run.owner) {
             if let Entry::Renewal(renewal) = entry
@@ -254,7 +254,7 @@ pub(super) fn is_gone(task: &Task) -> bool {
 fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool, before: Phase) {
     match read.entry {
         Entry::Claim(claim) => {
-            task.trail.note_claim(claim.key, accepted, claim.base.is_some());
+            task.trail.record_claim(claim.key, accepted, claim.base.is_some());
             if accepted {
                 task.batch_size = claim.batch_size.or(task.batch_size);
                 task.lease_ms = claim.lease_ms;
@@ -292,7 +292,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool, before: Phase) {
             }
         }
         Entry::Renewal(renewal) => {
-            task.trail.note_renewal(renewal.key, accepted);
+            task.trail.record_renewal(renewal.key, accepted);
             if accepted {
                 task.lease_ms = Some(renewal.lease_ms);
             }

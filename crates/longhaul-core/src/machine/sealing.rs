@@ -275,7 +275,7 @@ impl Machine {
 
     /// Updates the removable keys of a task, after a claim with a base or a checkpoint was accepted
     /// or a tombstone was read.
-    pub(super) fn look_at_base(&mut self, id: TaskId) {
+    pub(super) fn recheck_base(&mut self, id: TaskId) {
         let superseded = |task: &Task| task.superseded(id).next().is_some();
         if self.task(id).is_some_and(|task| superseded(&task)) {
             self.sealing.based.insert(id);

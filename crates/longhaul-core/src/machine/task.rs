@@ -212,11 +212,11 @@ struct Trace {
 impl Trail {
     /// Adds a key that was read.
     pub fn note(&mut self, key: OnceKey, accepted: bool) {
-        self.note_claim(key, accepted, false);
+        self.record_claim(key, accepted, false);
     }
 
     /// Adds the key of a lease's renewals, which all of them share.
-    pub fn note_renewal(&mut self, key: OnceKey, accepted: bool) {
+    pub fn record_renewal(&mut self, key: OnceKey, accepted: bool) {
         if !self.has(&key) {
             self.note(key, accepted);
         }
@@ -229,7 +229,7 @@ impl Trail {
     }
 
     /// Adds the key of a claim that was read.
-    pub fn note_claim(&mut self, key: OnceKey, accepted: bool, base: bool) {
+    pub fn record_claim(&mut self, key: OnceKey, accepted: bool, base: bool) {
         let OnceKey { epoch, owner, serial, .. } = key;
         self.push(Trace { epoch, owner, serial, accepted, base: accepted && base });
     }

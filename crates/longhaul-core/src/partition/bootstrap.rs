@@ -22,7 +22,7 @@ impl Partition {
             return;
         }
         self.silence.came_back(heartbeat.number, now);
-        self.look_at_finishers();
+        self.recheck_finishers();
         // A heartbeat sent early in a long outage, or in a long first read, does not prove that it
         // is over: the next one is sent at once. Half of the self-fence limit leaves time to read
         // the entries written meanwhile.
@@ -38,7 +38,7 @@ impl Partition {
                 self.send_heartbeats(now);
             }
         }
-        self.look_at_rank(now);
+        self.recheck_rank(now);
         for id in std::mem::take(&mut self.awaiting_heartbeat) {
             self.agenda.set(id, now);
         }
@@ -53,15 +53,15 @@ impl Partition {
         if !self.machine.is_ready() {
             // The heartbeat may be hours old.
             self.silence.heard(heartbeat.owner, now);
-            self.note_turns(heartbeat);
+            self.record_turns(heartbeat);
             return;
         }
         let uptime = Duration::from_millis(heartbeat.uptime_ms);
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
-        self.note_turns(heartbeat);
+        self.record_turns(heartbeat);
         if self.first {
             // An owner that was silent for a while may be first again.
-            self.look_at_rank(now);
+            self.recheck_rank(now);
         }
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
             self.fence();
@@ -70,11 +70,11 @@ impl Partition {
 
     /// Notes whether the owner takes turns. Heartbeats under an id that a self-fence has replaced
     /// have no number.
-    fn note_turns(&mut self, heartbeat: &Heartbeat) {
+    fn record_turns(&mut self, heartbeat: &Heartbeat) {
         if heartbeat.number == 0 {
-            self.silence.note_former(heartbeat.owner);
+            self.silence.record_former(heartbeat.owner);
         }
-        self.silence.note_reading(heartbeat.owner, heartbeat.reading);
+        self.silence.record_reading(heartbeat.owner, heartbeat.reading);
     }
 
     pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {

@@ -180,7 +180,7 @@ impl Partition {
     }
 
     /// Removes kept tasks that must not be kept any longer, and sets the time of the next check.
-    pub(super) fn look_at_kept(&mut self, now: Moment) {
+    pub(super) fn recheck_kept(&mut self, now: Moment) {
         if self.scheduled.is_empty() {
             (self.next_kept, self.kept_is_due) = (None, false);
             return;

@@ -111,7 +111,7 @@ impl Finishers {
 impl Partition {
     /// Handles the receipt of the metadata entry.
     pub fn handle_metadata_stored(&mut self, id: TaskId) {
-        self.note_shown(id);
+        self.record_shown(id);
         self.settle();
     }
 
@@ -141,7 +141,7 @@ impl Partition {
         } else if matches!(action, Action::DeadLetter(_)) {
             self.machine.dead_letter_stored(id);
         } else {
-            self.note_shown(id);
+            self.record_shown(id);
         }
         true
     }
@@ -174,20 +174,20 @@ impl Partition {
     }
 
     /// Notes an entry that is about to be published.
-    pub(super) fn note_end(&mut self, entry: &Entry) {
+    pub(super) fn record_end(&mut self, entry: &Entry) {
         if let Entry::Done(done) = entry
             && !matches!(done.outcome, Outcome::Failed(_) | Outcome::Released(_))
         {
-            self.note_own_end(OnceKey { owner: done.written_by(), ..done.key });
+            self.record_own_end(OnceKey { owner: done.written_by(), ..done.key });
         } else if let Entry::Claim(claim) = entry
             && claim.kind.closes()
         {
-            self.note_own_end(claim.key);
+            self.record_own_end(claim.key);
         }
     }
 
     /// Notes the end of an epoch by this owner or in its name.
-    fn note_own_end(&mut self, key: OnceKey) {
+    fn record_own_end(&mut self, key: OnceKey) {
         // A former id makes no reports.
         if key.owner == self.machine.owner() || self.machine.has_granted(key.owner) {
             self.finishers.ends(&key);
@@ -196,7 +196,7 @@ impl Partition {
 
     /// Handles an entry of the task: another owner may have taken or ended it, so that this one no
     /// longer can.
-    pub(super) fn look_at_own_end(&mut self, id: TaskId) {
+    pub(super) fn recheck_own_end(&mut self, id: TaskId) {
         let Some(epoch) = self.finishers.unshown.epoch(id) else { return };
         let Some(task) = self.machine.task(id) else { return };
         let finisher = self.finisher(&task);
@@ -210,7 +210,7 @@ impl Partition {
     }
 
     /// Notes that the metadata topic shows the end of the task, after its dead letter.
-    pub(super) fn note_shown(&mut self, id: TaskId) {
+    pub(super) fn record_shown(&mut self, id: TaskId) {
         let at = self.machine.task(id).and_then(|task| task.state_at);
         self.finishers.shown(id, at);
         self.machine.metadata_stored(id);
@@ -291,7 +291,7 @@ impl Partition {
     }
 
     /// Handles an own heartbeat that came back: it shows which owners are silent, and the time.
-    pub(super) fn look_at_finishers(&mut self) {
+    pub(super) fn recheck_finishers(&mut self) {
         let finishers = self.finishers.waiting.finishers();
         let lost: Vec<OwnerId> = finishers.filter(|owner| self.is_lost(*owner)).collect();
         for owner in lost {

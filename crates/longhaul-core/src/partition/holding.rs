@@ -24,8 +24,8 @@ impl Partition {
 
     /// Notes the limits in the task's message that apply to the task as a whole. They are known
     /// with its delivery or its payload.
-    pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
-        self.machine.note_limits(id, limits);
+    pub fn record_limits(&mut self, id: TaskId, limits: Limits) {
+        self.machine.record_limits(id, limits);
     }
 
     /// Whether the worker takes deliveries: it could claim a new task at once, given a free slot.
@@ -46,8 +46,8 @@ impl Partition {
     }
 
     /// Notes the batch size of a message read from the task topic.
-    pub fn note_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
-        self.machine.note_batch_size(id, batch_size);
+    pub fn record_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
+        self.machine.record_batch_size(id, batch_size);
     }
 
     /// Handles a payload read from the task topic; `found` is false if it is not there. Returns

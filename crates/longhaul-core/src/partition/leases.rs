@@ -54,7 +54,7 @@ impl Partition {
     }
 
     /// Ends the attended lease if it has been silent for too long; otherwise plans the next look.
-    pub(super) fn look_at_attended(&mut self, id: TaskId, lease_ms: LeaseMs, now: Moment) {
+    pub(super) fn recheck_attended(&mut self, id: TaskId, lease_ms: LeaseMs, now: Moment) {
         match self.lease_over_at(id, lease_ms, true, now) {
             Some(over) if over <= now => self.end_silent_lease(id, now),
             Some(over) => self.agenda.set(id, over),
@@ -100,7 +100,7 @@ impl Partition {
             return;
         }
         if let Some((epoch, ..)) = self.machine.lease(id) {
-            self.machine.note_silence(id, epoch);
+            self.machine.record_silence(id, epoch);
             self.effects.push_back(PartitionEffect::LeaseOver(id, epoch));
         }
     }
@@ -236,7 +236,7 @@ impl Partition {
     }
 
     /// Notes a lease that is attended here: it takes no slot.
-    pub(super) fn note_attended(&mut self, action: &Action) {
+    pub(super) fn record_attended(&mut self, action: &Action) {
         if let Action::Attend { task, epoch, .. } = action {
             let begin_by = self.silence.view_at().unwrap_or_default() + self.fence_after();
             self.processors.insert((*task, *epoch), begin_by);

@@ -31,7 +31,7 @@ impl Partition {
     ) {
         if let Some(legacy) = &mut self.legacy {
             legacy.read(at, id, entry, now);
-            self.look_at_answered(now);
+            self.recheck_answered(now);
         }
     }
 
@@ -39,7 +39,7 @@ impl Partition {
     pub fn handle_legacy_told(&mut self, asked: Moment, end: Option<Position>, now: Moment) {
         if let Some(legacy) = &mut self.legacy {
             legacy.told(asked, end);
-            self.look_at_answered(now);
+            self.recheck_answered(now);
         }
     }
 
@@ -49,7 +49,7 @@ impl Partition {
         self.handle_processor_gone(id, epoch, now);
     }
 
-    fn look_at_answered(&mut self, now: Moment) {
+    fn recheck_answered(&mut self, now: Moment) {
         for id in self.legacy.as_ref().map(Legacy::answered).unwrap_or_default() {
             self.agenda.set(id, now);
         }
@@ -103,16 +103,16 @@ impl Partition {
 
     /// Starts the held-back attempts if the metadata topic allows it; otherwise ends them as it
     /// shows, or gives them back.
-    pub(super) fn look_at_held_starts(&mut self, now: Moment) {
+    pub(super) fn recheck_held_starts(&mut self, now: Moment) {
         let Some(legacy) = &self.legacy else { return };
         let held: Vec<(TaskId, HeldStart)> =
             legacy.held.iter().map(|(id, held)| (*id, *held)).collect();
         for (id, held) in held {
-            self.look_at_held_start(id, held, now);
+            self.recheck_held_start(id, held, now);
         }
     }
 
-    fn look_at_held_start(
+    fn recheck_held_start(
         &mut self,
         id: TaskId,
         HeldStart { epoch, attempt }: HeldStart,

@@ -60,14 +60,14 @@ impl Partition {
     }
 
     /// Looks at the next task of a line when a task of it is over.
-    pub(super) fn look_at_line(&mut self, key: NameHash, now: Moment) {
+    pub(super) fn recheck_line(&mut self, key: NameHash, now: Moment) {
         for next in self.machine.first_in_line(key) {
             self.agenda.set(next, now);
         }
     }
 
     /// Looks at the first tasks of all lines.
-    pub(super) fn look_at_lines(&mut self, now: Moment) {
+    pub(super) fn recheck_lines(&mut self, now: Moment) {
         for id in self.machine.first_in_lines() {
             self.agenda.set_by(id, now);
         }

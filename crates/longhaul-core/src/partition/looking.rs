@@ -131,7 +131,7 @@ impl Partition {
     /// Does everything that is due. Call it after every other call and every effect, and at
     /// [`Partition::timeout`].
     pub fn run(&mut self, now: Moment, slots: &mut Slots) {
-        self.note_slow_reads(now);
+        self.record_slow_reads(now);
         self.give_back(slots);
         let works = self.mode != Mode::Bootstrap;
         if works && self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
@@ -140,14 +140,14 @@ impl Partition {
         if now >= self.silence.heartbeat_at() {
             self.send_heartbeats(now);
         }
-        self.look_at_held_starts(now);
+        self.recheck_held_starts(now);
         self.line_up_kept(now);
         self.serve(now, slots);
         while let Some(id) = self.agenda.pop_due(now) {
             self.look(id, now, slots);
         }
         self.end_more(now, slots);
-        self.look_at_kept(now);
+        self.recheck_kept(now);
         self.offer_unwanted(now, slots);
         self.look_after_finished(now);
         self.settle();
@@ -257,7 +257,7 @@ impl Partition {
             return self.look_aside(id);
         }
         if let Some(lease_ms) = self.attended(id) {
-            return self.look_at_attended(id, lease_ms, now);
+            return self.recheck_attended(id, lease_ms, now);
         }
         let Some(Judged { due, closes }) = self.judge(id, now) else { return };
         if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
@@ -303,7 +303,7 @@ impl Partition {
             Decision::ReadPayload if slots.may_read() => {
                 if self.reads.begin(id, now) {
                     slots.reading += 1;
-                    self.note_read(id, slots);
+                    self.record_read(id, slots);
                 }
                 self.grant(id, slots);
                 self.machine.read_payload(id);
@@ -440,7 +440,7 @@ impl Partition {
     }
 
     /// Updates the rank when an own heartbeat came back, so that the live owners are known.
-    pub(super) fn look_at_rank(&mut self, now: Moment) {
+    pub(super) fn recheck_rank(&mut self, now: Moment) {
         self.first = self.mode != Mode::Bootstrap && self.place(now) == 0;
     }
 

@@ -268,7 +268,7 @@ impl Partition {
         }
         self.read_to = Some(inbound.position);
         self.wall.set(now, wall_ms);
-        self.note_owner(&inbound.entry, now);
+        self.record_owner(&inbound.entry, now);
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
             Entry::Config(config) => self.handle_config(config, now),
@@ -283,7 +283,7 @@ impl Partition {
         None
     }
 
-    fn note_owner(&mut self, entry: &Entry, now: Moment) {
+    fn record_owner(&mut self, entry: &Entry, now: Moment) {
         let owner = match entry {
             // The owner id of a lease has no heartbeat and takes no turn.
             Entry::Claim(claim) if claim.lease_ms.is_some() => return,
@@ -300,7 +300,7 @@ impl Partition {
             Entry::Seal(seal) => seal.key.owner,
             // Superseded checkpoints of running tasks are tombstoned every second by the owner.
             Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,
-            Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.note_swept(now),
+            Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.record_swept(now),
             Entry::Tombstone(Key::Heartbeat(owner)) => {
                 self.silence.left(*owner);
                 self.gaps.left(*owner);
@@ -346,9 +346,9 @@ impl Partition {
             }
             let moves = !self.machine.is_in_line(id) || self.machine.fold(id).is_parked();
             if let Some(line) = line.filter(|_| moves) {
-                self.look_at_line(line, now);
+                self.recheck_line(line, now);
             }
-            self.look_at_own_end(id);
+            self.recheck_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
             self.hear_lease(&inbound.entry, verdict, now);
             // A failure of this worker is shown first.
@@ -470,9 +470,9 @@ impl Partition {
             } else {
                 self.sent.published_for_lease(key, self.machine.owner());
             }
-            self.note_end(entry);
+            self.record_end(entry);
         }
-        self.note_attended(&action);
+        self.record_attended(&action);
         if let Action::Start { task, epoch, .. } = action {
             // The slot of the claim becomes that of the processor; the slot of a lease is free
             // again.

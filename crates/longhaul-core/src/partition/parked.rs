@@ -17,7 +17,7 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 impl Partition {
     /// Notes the state of a task's dependencies. Returns false if no further reports are needed:
     /// the task is over or unknown.
-    pub fn note_standing(&mut self, id: TaskId, standing: DependencyState, now: Moment) -> bool {
+    pub fn record_standing(&mut self, id: TaskId, standing: DependencyState, now: Moment) -> bool {
         let Some(fold) = self.machine.task(id).map(|task| task.fold) else { return false };
         if fold.phase.is_terminal() {
             return false;

@@ -64,7 +64,7 @@ impl Partition {
         self.unwanted.end_read(id);
     }
 
-    pub(super) fn note_slow_reads(&mut self, now: Moment) {
+    pub(super) fn record_slow_reads(&mut self, now: Moment) {
         while let Some(id) = self.reads.next_slow(now) {
             self.unwanted.end_read(id);
         }

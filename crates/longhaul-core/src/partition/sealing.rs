@@ -86,14 +86,14 @@ impl Finished {
     }
 
     /// Notes an end of an entry that is left behind. Returns whether the entry is new there.
-    fn note_behind(&mut self, ended: Moment, entry: EntryId) -> bool {
+    fn record_behind(&mut self, ended: Moment, entry: EntryId) -> bool {
         let before = self.behind.get(&entry).copied();
         self.behind.insert(entry, ended.max(before.unwrap_or_default()));
         before.is_none()
     }
 
     fn set_out_to_close(&mut self, ended: Moment, entry: EntryId) {
-        if self.note_behind(ended, entry) {
+        if self.record_behind(ended, entry) {
             self.closing.push_back(entry);
         }
     }
@@ -218,7 +218,7 @@ impl Partition {
     /// Leaves an entry to another worker, or to a later turn.
     fn leave(&mut self, ended: Moment, entry: EntryId, now: Moment) {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
-        if self.finished.note_behind(ended, entry) {
+        if self.finished.record_behind(ended, entry) {
             self.finished.left.push_back((entry, now + turn));
         }
     }
@@ -366,7 +366,7 @@ impl Partition {
             self.undecided.tasks.remove(id);
             self.settle_claim(id);
         }
-        self.look_at_lines(now);
+        self.recheck_lines(now);
         if !self.machine.seals_underway() {
             self.unseal();
         }
@@ -401,7 +401,7 @@ impl Partition {
     }
 
     /// Notes a tombstone: some worker sweeps.
-    pub(super) const fn note_swept(&mut self, now: Moment) {
+    pub(super) const fn record_swept(&mut self, now: Moment) {
         self.finished.swept_at = now;
     }
 

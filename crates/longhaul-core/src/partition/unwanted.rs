@@ -172,7 +172,7 @@ impl Unwanted {
 
 impl Partition {
     /// Notes the type of a task from its message. Used only while requests name types.
-    pub fn note_type(&mut self, id: TaskId, task_type: TaskType) {
+    pub fn record_type(&mut self, id: TaskId, task_type: TaskType) {
         if let Some(open) = self.open.get_mut(&id) {
             open.task_type = Some(task_type);
         }
@@ -221,7 +221,7 @@ impl Partition {
     }
 
     /// Notes a payload read for a request for its type.
-    pub(super) fn note_read(&mut self, id: TaskId, slots: &Slots) {
+    pub(super) fn record_read(&mut self, id: TaskId, slots: &Slots) {
         if slots.wanted().is_some()
             && let Some(task_type) = self.open.get(&id).and_then(|open| open.task_type)
         {

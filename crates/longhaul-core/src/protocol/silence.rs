@@ -208,14 +208,14 @@ impl Silence {
     }
 
     /// Notes that the owner is an earlier id of its worker: it is alive and takes no turn.
-    pub fn note_former(&mut self, owner: OwnerId) {
+    pub fn record_former(&mut self, owner: OwnerId) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.former = true;
         }
     }
 
     /// Notes whether the owner's worker still reads the ledger: then it is alive and takes no turn.
-    pub fn note_reading(&mut self, owner: OwnerId, reading: bool) {
+    pub fn record_reading(&mut self, owner: OwnerId, reading: bool) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.reading = reading;
         }
@@ -409,7 +409,7 @@ mod tests {
         beat(&mut silence, [100]);
         silence.heard(OTHER, at(100));
         assert_eq!(silence.live_owners(at(101)).count(), 1);
-        silence.note_former(OTHER);
+        silence.record_former(OTHER);
         silence.heard(OTHER, at(110));
         assert_eq!(silence.live_owners(at(111)).count(), 0);
         beat(&mut silence, [110, 120]);
@@ -442,7 +442,7 @@ mod tests {
         beat(&mut silence, [100]);
         for (second, reading, turns) in [(100, true, 0), (110, true, 0), (120, false, 1)] {
             silence.heard(OTHER, at(second));
-            silence.note_reading(OTHER, reading);
+            silence.record_reading(OTHER, reading);
             assert_eq!(silence.live_owners(at(second)).count(), turns);
             beat(&mut silence, [second]);
             assert!(!silence.is_stale(OTHER));

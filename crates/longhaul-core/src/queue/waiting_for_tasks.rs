@@ -134,7 +134,7 @@ impl QueueCore {
         let Some(state) = self.dependencies.state(cx.partitions, task) else { return };
         let (waits, now) = (state == DependencyState::Waits, cx.now);
         let Some(partition) = cx.of_mut(task) else { return };
-        if !partition.note_standing(task.id, state, now) {
+        if !partition.record_standing(task.id, state, now) {
             self.forget_dependencies(task);
         } else if waits {
             self.look_for_dependencies_later(task, cx);

@@ -65,7 +65,7 @@ async fn compactions_overtake_bootstraps_at_the_rate_of_the_plan() {
     for _ in 0..10 {
         read(&mut follower(&worker, true).await).await;
     }
-    assert_eq!(broker.look_at_history(|it| it.count("compacted ")), 10);
+    assert_eq!(broker.with_history(|it| it.count("compacted ")), 10);
 }
 
 #[tokio::test(start_paused = true)]

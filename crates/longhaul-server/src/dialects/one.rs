@@ -156,14 +156,14 @@ async fn report(
     match settled.await.map_err(plain)? {
         DialectLeaseStatus::Yes(_) | DialectLeaseStatus::Done => Ok(StatusCode::OK),
         DialectLeaseStatus::No(reason) => {
-            note_rejected(queue, (task, &id), &worker, number, reason);
+            record_rejected(queue, (task, &id), &worker, number, reason);
             Err(conflict(reason, &id))
         }
     }
 }
 
 /// Logs both the id in other events of the job and the id that its worker knows.
-fn note_rejected(
+fn record_rejected(
     queue: &QueueName,
     (task, uuid): (TaskName, &str),
     worker: &str,

@@ -247,7 +247,7 @@ impl<A, P> ConnectionMachine<A, P> {
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Moment) {
         self.heard = now;
         self.pinged = false;
-        self.note_use(now);
+        self.record_use(now);
         while self.end().is_none() {
             match frame::decode(bytes, self.message_bytes_max) {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
@@ -341,7 +341,7 @@ impl<A, P> ConnectionMachine<A, P> {
         if self.end().is_some() {
             return;
         }
-        self.note_use(now);
+        self.record_use(now);
         if now >= self.heard + self.times.keep_alive * 2 {
             return self.fail(error::unreachable(&self.address, "the broker is silent"));
         }
@@ -391,7 +391,7 @@ impl<A, P> ConnectionMachine<A, P> {
     }
 
     /// Watching counts as use; when it ends, the idle time begins.
-    fn note_use(&mut self, now: Moment) {
+    fn record_use(&mut self, now: Moment) {
         if !self.is_unused() {
             self.idle_since = now;
         }

@@ -383,7 +383,7 @@ fn what_credentials_take_is_not_taken_from_the_hosts() {
     let budget = Budget::new((Duration::from_secs(8), Duration::from_secs(15)), 1);
     assert!(budget.for_credentials() > Duration::from_secs(14));
     let of_the_next_host = budget.clone().without_one_host();
-    budget.note_credentials(Duration::from_secs(12));
+    budget.record_credentials(Duration::from_secs(12));
     assert!(budget.left() > Duration::from_secs(18), "the twelve seconds are not over yet");
     assert_eq!(budget.for_credentials(), Duration::from_secs(3));
     assert_eq!(of_the_next_host.for_credentials(), Duration::from_secs(3));

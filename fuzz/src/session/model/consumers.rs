@@ -100,7 +100,7 @@ impl Consumer {
 
 impl Model {
     /// Consumers and producers that have ended, and why.
-    pub(super) fn note_ends(
+    pub(super) fn record_ends(
         &mut self,
         step: &Step,
         events: &[ConnectionEvent<u64, u64>],
@@ -108,8 +108,12 @@ impl Model {
     ) {
         for event in events {
             match event {
-                ConnectionEvent::ConsumerEnded(id, _) => self.note_consumer_end(step, *id, context),
-                ConnectionEvent::ProducerEnded(id, _) => self.note_producer_end(step, *id, context),
+                ConnectionEvent::ConsumerEnded(id, _) => {
+                    self.record_consumer_end(step, *id, context)
+                }
+                ConnectionEvent::ProducerEnded(id, _) => {
+                    self.record_producer_end(step, *id, context)
+                }
                 ConnectionEvent::Answered(..)
                 | ConnectionEvent::Published(..)
                 | ConnectionEvent::Delivered { .. }
@@ -119,7 +123,7 @@ impl Model {
         }
     }
 
-    fn note_consumer_end(&mut self, step: &Step, id: u64, context: &mut Context) {
+    fn record_consumer_end(&mut self, step: &Step, id: u64, context: &mut Context) {
         let is_guessed = !self.guessed.is_empty();
         let consumer = self.consumers.entry(id).or_default();
         assert!(!std::mem::replace(&mut consumer.is_over, true), "a consumer ends twice");
@@ -238,7 +242,7 @@ impl Model {
             tokens.push(token);
         }
         let request = ack.request_id.expect("an ack with a receipt");
-        self.note_ack(request, ack.consumer_id, tokens, now);
+        self.record_ack(request, ack.consumer_id, tokens, now);
     }
 
     /// Of a delivery every message comes that is there, and nothing comes that was not delivered.

@@ -196,7 +196,7 @@ impl Model {
     }
 
     /// A producer has ended, and that for a reason.
-    pub(super) fn note_producer_end(&mut self, step: &Step, id: u64, context: &mut Context) {
+    pub(super) fn record_producer_end(&mut self, step: &Step, id: u64, context: &mut Context) {
         let now = self.now;
         let is_guessed = !self.guessed.is_empty();
         let producer = self.producers.entry(id).or_default();

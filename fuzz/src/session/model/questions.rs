@@ -329,7 +329,13 @@ impl Model {
         }
     }
 
-    pub(super) fn note_ack(&mut self, request: u64, consumer: u64, tokens: Vec<u64>, now: Moment) {
+    pub(super) fn record_ack(
+        &mut self,
+        request: u64,
+        consumer: u64,
+        tokens: Vec<u64>,
+        now: Moment,
+    ) {
         for token in &tokens {
             match self.waiting.get_mut(token) {
                 Some(Waiting::Ack { written, .. }) => *written = Some(now),

@@ -244,7 +244,7 @@ impl Settle<'_> {
             return self.release_granted(gateway);
         }
         if self.bounds.fault != LeaseFault::SilenceInsisted {
-            gateway.machine.note_silence(TASK, epoch);
+            gateway.machine.record_silence(TASK, epoch);
         }
         gateway.over = Some(epoch);
         if !gateway.reasons.contains(&(epoch, Why::Silence)) {

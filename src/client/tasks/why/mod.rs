@@ -77,7 +77,7 @@ impl Client {
         let properties =
             message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
         let register = self.inner.registers.read(&names.register).await?;
-        let settings = register.look_at_register(Register::settings);
+        let settings = register.with_register(Register::settings);
         let order_key = message.as_ref().and_then(|message| message.order_key());
         let before = match order_key.filter(|_| settings.order.is_some()) {
             Some(key) => self.earlier(view, task, key).await?,
@@ -87,7 +87,7 @@ impl Client {
         let workers = view.workers()?;
         let ahead = ready_before(view, &info)?;
         let now_ms = self.wall_ms();
-        let cause = register.look_at_register(|register| {
+        let cause = register.with_register(|register| {
             let open = open_of(&info, view, names.priority, register)?;
             let known = Known {
                 now_ms,

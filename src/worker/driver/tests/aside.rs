@@ -161,7 +161,7 @@ async fn a_delivery_that_comes_back_is_handed_back_at_leisure() {
     astray.bench.run_for(100 * SECOND).await;
     let topic = astray.bench.at(&astray.bench.names.task, -1);
     let name = topic.to_string();
-    let received = astray.bench.broker.look_at_history(|history| {
+    let received = astray.bench.broker.with_history(|history| {
         let of_task = |what: &Happening| {
             matches!(what, Happening::Received { partition, position, subscription: Some(_), .. }
                 if **partition == *name && position.entry_id() == astray.task.entry_id())

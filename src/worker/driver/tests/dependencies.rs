@@ -39,7 +39,7 @@ fn bench(config: WorkerConfig) -> (Bench, Diary) {
 impl Bench {
     /// The number of requests of the worker for the message of this task.
     fn asked_for(&self, task: TaskId) -> usize {
-        self.broker.look_at_history(|history| {
+        self.broker.with_history(|history| {
             let asks = |event: &&longhaul_memory::SimulationEvent| matches!(&event.what, Happening::Fetched { position, .. } if *position == task.position());
             history.events().iter().filter(asks).count()
         })

@@ -42,7 +42,7 @@ impl Bench {
     fn deliveries(&self) -> std::collections::BTreeMap<EntryId, usize> {
         let topic: Arc<str> = self.at(&self.names.task, -1).to_string().into();
         let mut count = std::collections::BTreeMap::new();
-        self.broker.look_at_history(|history| {
+        self.broker.with_history(|history| {
             for event in history.events() {
                 if let Happening::Received { partition, position, subscription: Some(_), .. } =
                     &event.what

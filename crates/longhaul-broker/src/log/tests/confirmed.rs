@@ -16,7 +16,7 @@ fn sample() -> (SimulatedStorage, LogPosition, LogPosition) {
     write_group(&mut parts, &[vec![1; 300]]);
     write_group(&mut parts, &[vec![2; 300], vec![3; 300]]);
     let rested = parts.composer.end();
-    background::note_confirmed(&parts.writer.shared);
+    background::record_confirmed(&parts.writer.shared);
     write_group(&mut parts, &[vec![4; 300]]);
     (storage, rested, parts.composer.end())
 }
@@ -97,7 +97,7 @@ fn a_newest_segment_in_which_the_log_rested_is_missed() {
     let lost = storage.fork();
     lost.remove(&segment::name(2)).unwrap();
     assert!(recover(&lost).is_ok(), "nothing says that it was there");
-    background::note_confirmed(&parts.writer.shared);
+    background::record_confirmed(&parts.writer.shared);
     storage.remove(&segment::name(2)).unwrap();
     drop(parts);
     storage.kill();
@@ -163,18 +163,18 @@ fn a_full_disk_has_no_such_file_until_there_is_room() {
     storage.set_bytes_max(Some(0));
     for rest in 0..3 {
         write_group(&mut parts, &[vec![rest; 30]]);
-        background::note_confirmed(&parts.writer.shared);
+        background::record_confirmed(&parts.writer.shared);
         assert_eq!(storage.file(NAME), None);
         assert_eq!(storage.file("confirmed.tmp"), None);
     }
     storage.set_bytes_max(None);
     write_group(&mut parts, &[vec![9; 30]]);
-    background::note_confirmed(&parts.writer.shared);
+    background::record_confirmed(&parts.writer.shared);
     assert_eq!(Confirmed::read(&storage).unwrap().at(), Some(parts.composer.end()));
     // An existing file needs no more room.
     storage.set_bytes_max(Some(0));
     write_group(&mut parts, &[vec![9; 30]]);
-    background::note_confirmed(&parts.writer.shared);
+    background::record_confirmed(&parts.writer.shared);
     assert_eq!(Confirmed::read(&storage).unwrap().at(), Some(parts.composer.end()));
 }
 
@@ -187,7 +187,7 @@ fn a_file_with_another_name_is_not_written() {
     let (file, copy) = (folder.path().join(NAME), folder.path().join("copy"));
     for number in 0..4 {
         write_group(&mut parts, &[vec![7; 300]]);
-        background::note_confirmed(&parts.writer.shared);
+        background::record_confirmed(&parts.writer.shared);
         if number == 1 {
             std::fs::hard_link(&file, &copy).unwrap();
         }

@@ -107,7 +107,7 @@ impl World {
                 9 => background::prepare(&parts.writer.shared),
                 10 => self.checkpoint(&parts),
                 11 | 12 => drop(background::index(&parts.writer.shared)),
-                13 => background::note_confirmed(&parts.writer.shared),
+                13 => background::record_confirmed(&parts.writer.shared),
                 _ => self.remove(&parts),
             }
             self.read_some(&parts);

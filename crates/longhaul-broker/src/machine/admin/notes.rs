@@ -57,7 +57,7 @@ impl BrokerMachine {
     }
 
     /// Stores the properties that the creator of a new topic gives.
-    pub(super) fn note_new(
+    pub(super) fn record_new(
         &mut self,
         name: &TopicName,
         properties: ResourceProperties,

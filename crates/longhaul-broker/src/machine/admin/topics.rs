@@ -29,7 +29,7 @@ impl BrokerMachine {
         self.check_free(name)?;
         check_properties(&properties)?;
         self.create_topic(name)?;
-        self.note_new(name, properties)
+        self.record_new(name, properties)
     }
 
     /// Creates a partitioned topic and its partitions, at least one; [`AdminCallError::Conflict`]
@@ -44,7 +44,7 @@ impl BrokerMachine {
         check_partitions(partitions)?;
         check_properties(&properties)?;
         self.create_partitioned(name, partitions)?;
-        self.note_new(name, properties)
+        self.record_new(name, properties)
     }
 
     /// Creates the missing partitions of a partitioned topic. Existing ones stay unchanged.

@@ -216,9 +216,9 @@ fn what_a_connection_leaves_behind_is_tidied_up() {
 fn so_many_closed_producers_are_remembered() {
     let mut rig = Rig::new();
     let session = rig.machine.sessions.get_mut(&1).unwrap();
-    (0..10_000).for_each(|producer| session.note_closed(producer));
+    (0..10_000).for_each(|producer| session.record_closed(producer));
     assert_eq!(session.closed.len(), 10_000);
-    session.note_closed(77);
+    session.record_closed(77);
     assert_eq!(session.closed.len(), 1, "all begin anew");
 }
 

@@ -20,13 +20,13 @@ fn any_trail(owner: u128, epoch: u32) -> impl Strategy<Value = Trail> {
         let mut trail = Trail::default();
         trail.cancel = cancel;
         for (owner, epoch, serial, accepted, base) in keys {
-            trail.note_claim(key(owner, epoch, serial), accepted, base);
+            trail.record_claim(key(owner, epoch, serial), accepted, base);
         }
         trail
     });
     let pair = (any::<u64>(), any::<u32>()).prop_map(move |(claim, higher)| {
         let mut trail = Trail::default();
-        trail.note_claim(key(owner, epoch, claim), true, false);
+        trail.record_claim(key(owner, epoch, claim), true, false);
         trail.note(key(owner, epoch, claim.saturating_add(u64::from(higher))), true);
         trail
     });

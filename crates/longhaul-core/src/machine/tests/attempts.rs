@@ -66,12 +66,12 @@ fn a_claim_says_its_writers_number_and_never_less_than_its_attempt() {
 fn a_task_with_its_own_number_needs_no_other() {
     let own = |attempts| Limits { max_attempts: Some(attempts), ..Limits::NONE };
     let (mut bench, _) = follows(&[]);
-    bench.machine.note_limits(T, own(2));
+    bench.machine.record_limits(T, own(2));
     let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
     assert_eq!((claim.limits, claim.gives), (own(2), None));
 
     let (mut bench, _) = follows(&[Some(5); 3]);
-    bench.machine.note_limits(T, own(2));
+    bench.machine.record_limits(T, own(2));
     let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
     assert_eq!((claim.attempt, claim.limits, claim.gives), (4, own(4), None));
     let start = Action::Start { task: T, epoch: Epoch(4), attempt: 4 };

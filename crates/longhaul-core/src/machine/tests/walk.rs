@@ -188,7 +188,7 @@ fn answer(machine: &mut Machine, asked: &Action, found: bool) {
     match asked {
         Action::ReadPayload(id) => {
             if found {
-                machine.note_batch_size(*id, id.batch_index.map(|_| 2));
+                machine.record_batch_size(*id, id.batch_index.map(|_| 2));
             }
             machine.payload_read(*id, found);
         }

@@ -24,7 +24,7 @@ impl Solo {
 
     /// The message of a task was found, with this number of tasks in its batch.
     fn found(&mut self, id: TaskId, batch_size: Option<u32>) -> Vec<PartitionEffect> {
-        self.core.note_batch_size(id, batch_size);
+        self.core.record_batch_size(id, batch_size);
         self.core.handle_payload(id, true, self.now);
         self.run()
     }

@@ -39,12 +39,12 @@ impl Solo {
 
     fn deliver_of(&mut self, id: TaskId, name: &str) {
         self.deliver(id);
-        self.core.note_type(id, of(name));
+        self.core.record_type(id, of(name));
     }
 
     /// The payload is read and names the type of the task.
     fn payload_of(&mut self, id: TaskId, name: &str) -> Vec<PartitionEffect> {
-        self.core.note_type(id, of(name));
+        self.core.record_type(id, of(name));
         self.core.handle_payload(id, true, self.now);
         self.run()
     }
@@ -285,7 +285,7 @@ fn the_end_of_what_is_offered_is_its_holders_and_only_later_that_of_the_others()
         if held {
             solo.deliver_of(task(1), "y");
         }
-        solo.core.note_limits(task(1), limits);
+        solo.core.record_limits(task(1), limits);
         solo.run();
         if cancels {
             solo.read(Entry::Cancel(task(1)));
@@ -326,7 +326,7 @@ fn what_waits_for_others_or_for_its_key_is_not_offered() {
     solo.deliver_of(task(1), "y");
     solo.core.machine.wait_for_key(task(1));
     solo.deliver_of(task(2), "y");
-    solo.core.note_standing(task(2), DependencyState::Waits, solo.now);
+    solo.core.record_standing(task(2), DependencyState::Waits, solo.now);
     let did = solo.wait(SECOND);
     assert_eq!(offers(&did), []);
     let parked: Vec<_> = did.iter().flat_map(|(_, effect)| claims([effect])).collect();
@@ -335,7 +335,7 @@ fn what_waits_for_others_or_for_its_key_is_not_offered() {
     solo.land_claim(claim);
     assert_eq!(offers(&solo.wait(SECOND)), []);
     // Both are over.
-    solo.core.note_standing(task(2), DependencyState::Over, solo.now);
+    solo.core.record_standing(task(2), DependencyState::Over, solo.now);
     solo.core.machine.admit(task(1));
     solo.core.agenda.set(task(1), solo.now);
     let offered = offers(&solo.wait(SECOND));
@@ -349,7 +349,7 @@ fn of_a_batch_those_are_offered_that_are_not_asked_for() {
     let member = |index| TaskId { batch_index: Some(index), ..TASK };
     for (index, name) in (0..).zip(["x", "y"]) {
         solo.core.handle_delivery(member(index), Some(2), solo.now);
-        solo.core.note_type(member(index), of(name));
+        solo.core.record_type(member(index), of(name));
     }
     let [claim] = claims(&solo.run())[..] else { panic!("one of them") };
     solo.land_claim(claim);
@@ -381,7 +381,7 @@ fn they_are_cancelled_and_expire() {
         solo.deliver_of(task(entry), "y");
     }
     let limits = Limits { expires_at_ms: Some(WALL_MS + 5_000), ..Limits::NONE };
-    solo.core.note_limits(task(1), limits);
+    solo.core.record_limits(task(1), limits);
     solo.run();
     solo.read(Entry::Cancel(task(0)));
     let kinds = |did: &[PartitionEffect]| {
@@ -466,7 +466,7 @@ fn what_is_to_be_offered_is_forgotten_when_it_is_over_or_gone() {
     let member = |index| TaskId { batch_index: Some(index), ..task(0) };
     for index in 0..4 {
         solo.core.handle_delivery(member(index), Some(4), solo.now);
-        solo.core.note_type(member(index), of("x"));
+        solo.core.record_type(member(index), of("x"));
     }
     solo.wait(2 * SECOND);
     assert_eq!(solo.core.unwanted.to_offer.len(), 3);
@@ -487,7 +487,7 @@ fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
     let back = PartitionEffect::Do(Action::HandBack(task(0).entry_id()));
     for again in [false, true] {
         solo.deliver(task(0));
-        solo.core.note_type(task(0), of("x"));
+        solo.core.record_type(task(0), of("x"));
         let did = solo.wait(2 * SECOND);
         let handed_back = did.iter().any(|(_, effect)| *effect == back);
         assert_eq!((handed_back, offers(&did).len()), (!again, usize::from(again)));
@@ -507,7 +507,7 @@ fn a_task_that_is_not_offered_because_a_slot_is_free_is_offered_a_second_later()
     solo.core.limit_claims(ClaimLimits { paused: true, ..ClaimLimits::default() }, solo.now);
     for _ in 0..2 {
         solo.deliver(task(0));
-        solo.core.note_type(task(0), of("x"));
+        solo.core.record_type(task(0), of("x"));
         assert!(offers(&solo.wait(3 * SECOND / 2)).is_empty());
     }
     assert!(solo.core.has_come_back(task(0)));
@@ -529,7 +529,7 @@ fn a_batch_that_comes_again_is_offered_as_a_whole() {
     for again in [false, true] {
         for index in 0..3 {
             solo.core.handle_delivery(member(index), Some(3), solo.now);
-            solo.core.note_type(member(index), of("x"));
+            solo.core.record_type(member(index), of("x"));
         }
         assert_eq!(offers(&solo.wait(2 * SECOND)).len(), if again { 3 } else { 0 });
     }
