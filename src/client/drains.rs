@@ -8,8 +8,7 @@
 
 use super::registers::FollowedRegister;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, ViewScope, WorkerInfo};
-use super::{Client, DocumentError, Queue};
-use crate::client::ReadError;
+use super::{Client, DocumentError, Queue, ReadError};
 use crate::clock::Clock;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{
@@ -122,11 +121,11 @@ impl Queue {
     /// When there is no such worker, or it cannot be drained by its name.
     pub async fn drain_worker(
         &self,
-        worker: &str,
+        name: &str,
         reason: impl Into<String>,
     ) -> Result<Arc<WorkerIdentity>, DrainError> {
         refuse_level(self.topic())?;
-        let (client, view, name) = (&self.client, self.view(ViewScope::Claimed).await?, worker);
+        let (client, view) = (&self.client, self.view(ViewScope::Claimed).await?);
         let workers = view.workers()?;
         let found = match find(&workers, name) {
             Err(DrainError::NoSuchWorker { .. }) if holds_lease(&view, name)? => {

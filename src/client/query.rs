@@ -2,8 +2,7 @@
 
 use super::shared_view::Unseen;
 use super::task_ref::TaskRef;
-use super::{Client, partition};
-use crate::client::ReadError;
+use super::{Client, ReadError, partition};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
 use longhaul_core::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome};
@@ -92,9 +91,9 @@ impl Client {
     /// When the metadata topic cannot be read.
     pub async fn get(&self, task: &TaskRef) -> Result<Option<TaskMetadata>, ReadError> {
         let names = self.names(&task.topic)?;
-        self.require_queue(&names).await.map_err(ReadError::Transport)?;
+        self.require_queue(&names).await?;
         let place = partition(names.metadata, task.id.partition);
-        self.inner.views.get(&place, task.id).await.map_err(ReadError::Transport)
+        Ok(self.inner.views.get(&place, task.id).await?)
     }
 
     async fn end(&self, task: &TaskRef) -> Result<Arc<TaskMetadata>, WaitError> {

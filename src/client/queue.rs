@@ -3,10 +3,8 @@
 
 use super::registers::FollowedRegister;
 use super::tasks::ViewScope;
-use super::{Client, DocumentError, TaskRef, TaskView};
-use crate::client::ReadError;
+use super::{Client, DocumentError, ReadError, TaskRef, TaskView};
 use crate::topics::{TopicNameError, TopicNames};
-use crate::transport::TransportError;
 use bytes::Bytes;
 use longhaul_core::protocol::register::DocumentName;
 use longhaul_core::settings::{QueueSettings, QueueSettingsError};
@@ -106,10 +104,7 @@ impl Queue {
     }
 
     /// The topics of the queue. Fails if it does not exist.
-    pub(super) async fn existing<E>(&self) -> Result<TopicNames, E>
-    where
-        E: From<TopicNameError> + From<TransportError>,
-    {
+    pub(super) async fn existing(&self) -> Result<TopicNames, ReadError> {
         let names = self.names()?;
         self.client.require_queue(&names).await?;
         Ok(names)

@@ -1,7 +1,6 @@
 //! A task as submitted: its message on the task topic, claimed or not.
 
-use super::{Client, Queue, partition};
-use crate::client::ReadError;
+use super::{Client, Queue, ReadError, partition};
 use bytes::Bytes;
 use longhaul_core::task::text::TASK_CODEC;
 use longhaul_core::task::{PayloadError, TaskId, decode};
@@ -56,7 +55,7 @@ impl Queue {
     /// # Errors
     /// When the task topic cannot be read.
     pub async fn submitted(&self, task: TaskId) -> Result<Option<SubmittedTask>, ReadError> {
-        let names = self.existing::<ReadError>().await?;
+        let names = self.existing().await?;
         let place = partition(names.task, task.partition);
         let message = self.client.inner.transport.fetch(&place, task.position()).await?;
         let Some(message) = message else { return Ok(None) };

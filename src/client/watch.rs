@@ -8,8 +8,7 @@ mod place;
 pub use place::{WatchPlace, WatchPlaceError};
 
 use super::task_ref::TaskRef;
-use super::{Client, Queue};
-use crate::client::ReadError;
+use super::{Client, Queue, ReadError};
 use crate::clock::Clock;
 use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, count, recount};
 use crate::topics::TopicNames;
@@ -218,7 +217,7 @@ impl Queue {
     /// # Errors
     /// As [`Client::watch`].
     pub async fn find(&self, key: &str) -> Result<Option<TaskRef>, ReadError> {
-        let TopicNames { task: task_topic, .. } = self.existing::<ReadError>().await?;
+        let TopicNames { task: task_topic, .. } = self.existing().await?;
         let mut watch = self.watch_from(WatchFrom::Earliest).await?.with_key(key);
         let mut shown = HashMap::new();
         while let Some(event) = watch.next().await {

@@ -2,12 +2,10 @@
 
 use crate::output::text::clean;
 use anyhow::Error;
-use longhaul::ReadError;
 use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
-use longhaul::topics::SetupTopicsError;
-use longhaul::topics::{AdminError, AdminErrorKind, SetupError};
+use longhaul::topics::{AdminError, AdminErrorKind, SetupError, SetupTopicsError};
 use longhaul::{
-    CancelError, ConnectError, PublishError, SubmitError, TaskRefError, TransportError,
+    CancelError, ConnectError, PublishError, ReadError, SubmitError, TaskRefError, TransportError,
     TransportErrorKind, WaitError,
 };
 use std::io::{self, Write};

@@ -3,12 +3,11 @@
 use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
-use longhaul::ReadError;
 use longhaul::lease::{LeaseError, ReportError};
 use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
 use longhaul::topics::SetupTopicsError;
 use longhaul::{
-    CancelError, SubmitError, TransportError, TransportErrorKind, WaitError, WorkerError,
+    CancelError, ReadError, SubmitError, TransportError, TransportErrorKind, WaitError, WorkerError,
 };
 use std::error::Error;
 use std::fmt::Write;

@@ -8,11 +8,10 @@ use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;
-use longhaul::ReadError;
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
 use longhaul::{
-    Client, SubmitError, TaskId, TaskMetadata, TaskRef, TaskState, Text, TransportErrorKind,
-    WatchEvent, WatchFrom,
+    Client, ReadError, SubmitError, TaskId, TaskMetadata, TaskRef, TaskState, Text,
+    TransportErrorKind, WatchEvent, WatchFrom,
 };
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{

@@ -5,8 +5,7 @@
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::sandbox::Sandbox;
-use longhaul::topics::TopicNames;
-use longhaul::topics::TopicSettings;
+use longhaul::topics::{TopicNames, TopicSettings};
 use longhaul::{
     Client, Codec, PayloadError, Raw, SubmitError, TaskContext, TaskOutcome, TaskRef, Text,
     WaitError, blocking_fn,

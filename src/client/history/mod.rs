@@ -17,8 +17,7 @@ pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;
 
 use super::tasks::{TableSource, TaskTable, TaskView, ViewScope, partition_indices, partitions_of};
-use super::{Client, Queue, partition};
-use crate::client::ReadError;
+use super::{Client, Queue, ReadError, partition};
 use crate::topics::TopicNames;
 use crate::transport::Message;
 use log::{Logs, MessageOrigin};
@@ -61,7 +60,7 @@ impl Queue {
     /// # Errors
     /// When the logs cannot be read.
     pub async fn history(&self, task: TaskId) -> Result<TaskHistory, ReadError> {
-        let names = self.existing::<ReadError>().await?;
+        let names = self.existing().await?;
         let mut collector = Collector::new(task);
         let of = |topic: &String| partition(topic.clone(), task.partition);
         let logs = self.client.logs();
@@ -86,7 +85,7 @@ impl Queue {
     /// # Errors
     /// When the logs cannot be read.
     pub async fn zombies(&self) -> Result<Vec<Zombie>, ReadError> {
-        let names = self.existing::<ReadError>().await?;
+        let names = self.existing().await?;
         let logs = self.client.logs();
         let mut found = Vec::new();
         for index in self.client.past_partitions(&names).await? {
@@ -112,7 +111,7 @@ impl Queue {
     /// # Errors
     /// When the logs cannot be read, or do not go back so far.
     pub async fn tasks_at(&self, instant: PastInstant) -> Result<TaskView, ReadError> {
-        let (client, names) = (&self.client, self.existing::<ReadError>().await?);
+        let (client, names) = (&self.client, self.existing().await?);
         let mut tables = Vec::new();
         let at_ms = client.instant_ms(&names, instant).await?;
         for index in client.past_partitions(&names).await? {

@@ -115,7 +115,7 @@ impl Queue {
     /// # Errors
     /// When the logs cannot be read.
     pub async fn verify(&self) -> Result<Verification, ReadError> {
-        let (client, names) = (&self.client, self.existing::<ReadError>().await?);
+        let (client, names) = (&self.client, self.existing().await?);
         let logs = client.logs();
         let unread = client.unread(&names).await?;
         let mut verification = Verification { unread, ..Verification::default() };

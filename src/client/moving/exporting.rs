@@ -84,7 +84,7 @@ impl Queue {
     /// # Errors
     /// When a topic cannot be read.
     pub async fn export(&self) -> Result<Export, MoveError> {
-        let (client, queue) = (self.client.clone(), self.existing::<MoveError>().await?);
+        let (client, queue) = (self.client.clone(), self.existing().await?);
         let register = client.register_of(&queue).await?;
         let source = source_of(&client, &register).await?;
         let levels = client.open_levels(&queue).await?;

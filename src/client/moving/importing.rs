@@ -73,7 +73,7 @@ impl Queue {
     /// When the file is not a complete export, or a topic cannot be read or written. Repeating the
     /// import is safe.
     pub async fn import(&self, file: &Path) -> Result<Imported, MoveError> {
-        let (client, queue) = (&self.client, self.existing::<MoveError>().await?);
+        let (client, queue) = (&self.client, self.existing().await?);
         let (head, tasks) = check(file)?;
         let source = source_of(&head)?;
         let register = client.register_of(&queue).await?;

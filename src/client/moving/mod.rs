@@ -43,14 +43,13 @@ pub use record::ExportRecord;
 
 #[cfg(doc)]
 use super::Queue;
-use super::ReadError;
 use super::documents::DocumentError;
 use super::letters::DeadLetterError;
 use super::operator::OperatorError;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
 use super::tasks::{ViewScope, partition_indices, partitions_of};
-use super::{Client, partition};
+use super::{Client, ReadError, partition};
 use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::TransportError;
 use ledgers::Ledger;

@@ -1,9 +1,8 @@
 //! Operators' actions on a queue, as far back as the logs go.
 
-use crate::client::ReadError;
 use crate::client::drains::DrainRequest;
 use crate::client::history::log::Logs;
-use crate::client::{Queue, partition};
+use crate::client::{Queue, ReadError, partition};
 use crate::letters::{self, LetterMessageKind};
 use crate::transport::{Follow, Message, Start, TransportErrorKind};
 use longhaul_core::protocol::entry::{Entry, Outcome};
@@ -48,7 +47,7 @@ impl Queue {
     /// # Errors
     /// When the logs cannot be read.
     pub async fn action_log(&self, limit: usize) -> Result<Vec<ActionRecord>, ReadError> {
-        let names = self.existing::<ReadError>().await?;
+        let names = self.existing().await?;
         let logs = self.client.logs();
         let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
         for index in self.client.past_partitions(&names).await? {

@@ -140,7 +140,7 @@ impl Queue {
         task: TaskId,
         reason: impl Into<String>,
     ) -> Result<(), OperatorError> {
-        self.client.act(&self.task(task)?, OperatorAction::Delete, None, &reason.into()).await
+        self.act(task, OperatorAction::Delete, None, reason.into()).await
     }
 
     /// Fails a task for good, with a dead letter, if it is still in this epoch: that of the hanging
@@ -155,9 +155,7 @@ impl Queue {
         epoch: u32,
         reason: impl Into<String>,
     ) -> Result<(), OperatorError> {
-        self.client
-            .act(&self.task(task)?, OperatorAction::ForceFail, Some(Epoch(epoch)), &reason.into())
-            .await
+        self.act(task, OperatorAction::ForceFail, Some(Epoch(epoch)), reason.into()).await
     }
 
     /// Takes a running task from its worker, if it is still in this epoch, so that another attempt
@@ -174,14 +172,17 @@ impl Queue {
         epoch: u32,
         reason: impl Into<String>,
     ) -> Result<(), OperatorError> {
-        self.client
-            .act(
-                &self.task(task)?,
-                OperatorAction::ForceRelease,
-                Some(Epoch(epoch)),
-                &reason.into(),
-            )
-            .await
+        self.act(task, OperatorAction::ForceRelease, Some(Epoch(epoch)), reason.into()).await
+    }
+
+    async fn act(
+        &self,
+        task: TaskId,
+        action: OperatorAction,
+        seen: Option<Epoch>,
+        reason: String,
+    ) -> Result<(), OperatorError> {
+        self.client.act(&self.task(task)?, action, seen, &reason).await
     }
 }
 

@@ -2,10 +2,9 @@
 //! and shows the result.
 
 use super::{ActionAttribution, OperatorError};
-use crate::client::ReadError;
 use crate::client::publishers::PublishFailure;
 use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView};
-use crate::client::{Queue, TaskRef, partition};
+use crate::client::{Queue, ReadError, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::PublishError;
 use futures::future::join_all;
@@ -104,13 +103,12 @@ impl Purge {
 
     /// Publishes a closing claim based on the view. Returns whether it counts.
     async fn close(&self, info: &TaskInfo) -> Result<bool, OperatorError> {
-        let task = self.task(info.id);
+        let (client, task) = (&self.queue.client, self.task(info.id));
         let batch_size = match info.id.batch_index {
             None => None,
             Some(_) => {
                 let place = partition(self.names.task.clone(), info.id.partition);
-                let message =
-                    self.queue.client.inner.transport.fetch(&place, info.id.position()).await;
+                let message = client.inner.transport.fetch(&place, info.id.position()).await;
                 match message.map_err(OperatorError::Transport)? {
                     Some(message) => message.batch_size,
                     None => return Ok(false),
@@ -118,13 +116,13 @@ impl Purge {
             }
         };
         let action = OperatorAction::Delete;
-        let key = self.queue.client.inner.operator.key(&task, Epoch(info.epoch).next());
+        let key = client.inner.operator.key(&task, Epoch(info.epoch).next());
         let plain = Claim::plain(key, info.attempts, ClaimKind::Cancelled);
         let entry = Entry::Claim(Claim { batch_size, ..plain });
-        let said = ActionAttribution::new(action, &self.queue.client.operator, &self.reason);
+        let said = ActionAttribution::new(action, &client.operator, &self.reason);
         let message = ledger::by_operator(&entry, &said.reason, said.operator, action.word());
         let place = partition(self.names.ledger.clone(), info.id.partition);
-        let stored = match self.queue.client.inner.publishers.publish(&place, message).await {
+        let stored = match client.inner.publishers.publish(&place, message).await {
             Ok(position) => position,
             Err(PublishFailure::NotSent(error)) => return Err(OperatorError::Transport(error)),
             Err(PublishFailure::Sent(PublishError::Unknown(_))) => return Ok(false),

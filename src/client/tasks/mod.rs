@@ -23,8 +23,7 @@ pub use newest::NewestTasks;
 pub use series::TaskStep;
 pub use why::{Why, WhyCause};
 
-use super::Queue;
-use crate::client::ReadError;
+use super::{Queue, ReadError};
 use crate::clock::Clock;
 use crate::supervise::count;
 use crate::topics::TopicNames;
@@ -113,7 +112,7 @@ impl Queue {
     }
 
     pub(super) async fn task_view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
-        let (client, names) = (&self.client, self.existing::<ReadError>().await?);
+        let (client, names) = (&self.client, self.existing().await?);
         let transport = Arc::clone(&client.inner.transport);
         let count = partitions_of(&transport, &names, scope).await?;
         let connections = Arc::clone(&client.inner.connections);

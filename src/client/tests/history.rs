@@ -1,9 +1,8 @@
 //! History from the logs, on the in-memory broker.
 
 use super::*;
-use crate::client::ReadError;
 use crate::client::{
-    HistoryEvent, Ignored, PastInstant, TaskFilter, TaskHistory, TaskStatus, TaskView,
+    HistoryEvent, Ignored, PastInstant, ReadError, TaskFilter, TaskHistory, TaskStatus, TaskView,
 };
 use crate::transport::Outgoing;
 use crate::worker::of_this_process;

@@ -1,8 +1,7 @@
 //! Views of all tasks.
 
 use super::*;
-use crate::client::ReadError;
-use crate::client::{TaskFilter, TaskStatus};
+use crate::client::{ReadError, TaskFilter, TaskStatus};
 use crate::transport::Start;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};

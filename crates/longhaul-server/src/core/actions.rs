@@ -149,6 +149,6 @@ impl GatewayService {
         limit: usize,
     ) -> Result<Vec<ActionRecord>, ServiceError> {
         self.check_queue(queue).await?;
-        Ok(self.client.queue(self.topic(queue)).action_log(limit).await?)
+        Ok(self.queue(queue).action_log(limit).await?)
     }
 }

@@ -2,11 +2,10 @@
 
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
-use longhaul::ReadError;
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
 use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
 use longhaul::topics::SetupTopicsError;
-use longhaul::{CancelError, SubmitError, WaitError, WorkerError};
+use longhaul::{CancelError, ReadError, SubmitError, WaitError, WorkerError};
 use std::sync::Arc;
 
 /// Why a request failed.

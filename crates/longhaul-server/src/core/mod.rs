@@ -34,7 +34,7 @@ use crate::config::{Dialect, ServerConfig};
 use desks::Desks;
 use known::KnownQueues;
 use longhaul::ops::Schedules;
-use longhaul::{Client, Priority, TaskRef};
+use longhaul::{Client, Priority, Queue, TaskRef};
 use peers::Peers;
 pub(crate) use reserved::Reserved;
 use views::TaskViews;
@@ -88,21 +88,17 @@ impl GatewayService {
 
     /// The task topic of a queue.
     fn topic(&self, queue: &QueueName) -> String {
-        let mut topic = String::with_capacity(self.prefix.len() + queue.as_str().len());
-        topic.push_str(&self.prefix);
-        topic.push_str(queue.as_str());
-        topic
+        format!("{}{}", self.prefix, queue.as_str())
+    }
+
+    /// A queue, without its levels.
+    fn queue(&self, name: &QueueName) -> Queue {
+        self.client.queue(self.topic(name))
     }
 
     /// The task topic of a queue's level.
     fn level_topic(&self, queue: &QueueName, level: Priority) -> String {
-        let mut topic = self.topic(queue);
-        topic.push_str(match level {
-            Priority::High => "-high",
-            Priority::Normal => "",
-            Priority::Low => "-low",
-        });
-        topic
+        self.topic(queue) + level.suffix()
     }
 
     fn task_ref(&self, queue: &QueueName, task: TaskName) -> TaskRef {
@@ -133,6 +129,6 @@ impl GatewayService {
     /// The schedules of a queue.
     pub(crate) async fn schedules(&self, queue: &QueueName) -> Result<Schedules, ServiceError> {
         self.check_there(queue).await?;
-        Ok(self.client.queue(self.topic(queue)).schedules())
+        Ok(self.queue(queue).schedules())
     }
 }

@@ -5,11 +5,9 @@ use super::known::LastAdminQuery;
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
-use longhaul::Priority;
-use longhaul::ReadError;
 use longhaul::ops::{DocumentError, QueueSettings, TaskFilter, VersionedSettings};
-use longhaul::topics::SetupTopicsError;
-use longhaul::topics::TopicSettings;
+use longhaul::topics::{SetupTopicsError, TopicSettings};
+use longhaul::{Priority, ReadError};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -101,7 +99,7 @@ impl GatewayService {
     /// it. Without the admin API, `check_queue` accepts any queue, so this asks the broker.
     pub(super) async fn check_there(&self, queue: &QueueName) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
-        let found = self.client.queue(self.topic(queue)).exists().await;
+        let found = self.queue(queue).exists().await;
         if found.map_err(ReadError::Transport)? {
             return Ok(());
         }
@@ -193,7 +191,7 @@ impl GatewayService {
         queue: &QueueName,
         settings: QueueSettings,
     ) -> Result<bool, ServiceError> {
-        let written = self.client.queue(self.topic(queue)).update(0, |it| *it = settings).await;
+        let written = self.queue(queue).update(0, |it| *it = settings).await;
         match written {
             Ok(_) => Ok(true),
             Err(DocumentError::VersionConflict { .. }) => Ok(false),
@@ -226,7 +224,7 @@ impl GatewayService {
         queue: &QueueName,
     ) -> Result<VersionedSettings, ServiceError> {
         self.check_there(queue).await?;
-        Ok(self.client.queue(self.topic(queue)).settings().await?)
+        Ok(self.queue(queue).settings().await?)
     }
 
     /// Changes the settings of a queue if they have this version.
@@ -237,7 +235,7 @@ impl GatewayService {
         change: impl FnOnce(&mut QueueSettings),
     ) -> Result<u64, ServiceError> {
         self.check_there(queue).await?;
-        Ok(self.client.queue(self.topic(queue)).update(expected_version, change).await?)
+        Ok(self.queue(queue).update(expected_version, change).await?)
     }
 
     /// Pauses or resumes a queue.
@@ -248,7 +246,7 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
         self.check_there(queue).await?;
-        let settings = self.client.queue(self.topic(queue));
+        let settings = self.queue(queue);
         let version = if paused { settings.pause().await? } else { settings.resume().await? };
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_paused", %queue, paused, operator, reason);

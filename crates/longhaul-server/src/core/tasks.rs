@@ -2,11 +2,10 @@
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
-use longhaul::ReadError;
 use longhaul::ops::{
     TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView, Why, WorkerInfo,
 };
-use longhaul::{Priority, TaskId, TaskMetadata, TaskState, WaitError};
+use longhaul::{Priority, ReadError, TaskId, TaskMetadata, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

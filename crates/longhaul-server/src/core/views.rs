@@ -3,9 +3,8 @@
 
 use crate::clock::{self, Stopwatch};
 use futures::future::{BoxFuture, FutureExt, Shared};
-use longhaul::Client;
-use longhaul::ReadError;
 use longhaul::ops::TaskView;
+use longhaul::{Client, ReadError};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

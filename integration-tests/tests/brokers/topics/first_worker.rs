@@ -3,9 +3,8 @@
 
 use super::{Bench, Nothing};
 use anyhow::{Context, Result};
-use longhaul::topics::SetupTopicsError;
 use longhaul::topics::{
-    Admin, AdminOptions, FindingKind, TopicNames, TopicSettings, check, dry_run,
+    Admin, AdminOptions, FindingKind, SetupTopicsError, TopicNames, TopicSettings, check, dry_run,
 };
 use longhaul::{Client, Text};
 use longhaul_broker::{Broker, BrokerConfig};

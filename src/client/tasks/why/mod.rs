@@ -6,8 +6,7 @@ mod sentence;
 pub use cause::WhyCause;
 
 use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, ViewScope};
-use crate::client::ReadError;
-use crate::client::{Client, Queue, TaskRef, partition};
+use crate::client::{Client, Queue, ReadError, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
 use futures::future::join_all;

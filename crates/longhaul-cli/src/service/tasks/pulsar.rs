@@ -9,9 +9,8 @@ use crate::exit::{Code, CommandFailure};
 use crate::service::patience::Away;
 use crate::service::{Pulsar, short_topic};
 use futures::{StreamExt, stream};
-use longhaul::ReadError;
 use longhaul::ops::{ConnectionState, PastInstant, TaskInfo, TaskStatus, TaskView};
-use longhaul::{Priority, TaskId, TaskMetadata, TaskRef, WatchEvent, WatchFrom};
+use longhaul::{Priority, ReadError, TaskId, TaskMetadata, TaskRef, WatchEvent, WatchFrom};
 use std::time::Duration;
 
 /// The time that a worker may take to show an end on the metadata topic.
