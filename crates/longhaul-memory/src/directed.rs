@@ -27,8 +27,8 @@ impl MemoryBroker {
 
     /// Makes the broker maintain itself from now on. A missing topic is created on demand, without
     /// partitions; the function decides by its name whether duplicate entries are dropped there. No
-    /// topic gets more partitions, nothing is added to the history, and trimmed messages are
-    /// forgotten, so that weeks of simulated time cost little.
+    /// topic gets more partitions, and nothing is added to the history, so that weeks of simulated
+    /// time cost little.
     pub fn look_after_itself(&self, deduplication: fn(&str) -> bool) {
         let mut state = self.shared.lock();
         state.missing_topics = Some(deduplication);
@@ -201,6 +201,14 @@ impl MemoryBroker {
     /// Drops the entries that all subscriptions have acknowledged.
     pub fn trim(&self, at: &TopicPartition) {
         self.on(at, MemoryBrokerState::trim);
+    }
+
+    /// Drops the entries that all subscriptions have acknowledged, also from
+    /// [`full_log`](Self::full_log). This bounds the memory of long runs whose judges do not need
+    /// these entries.
+    pub fn trim_and_forget(&self, at: &TopicPartition) {
+        self.trim(at);
+        self.with(at, |partition| partition.log.forget());
     }
 
     /// Drops everything up to an entry, acknowledged or not, as retention does. Followers skip it

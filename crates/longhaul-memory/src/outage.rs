@@ -241,9 +241,6 @@ impl MemoryBrokerState {
         };
         let Some(upto) = upto else { return };
         let count = partition.log.trim(upto);
-        if !self.keeps_history {
-            partition.log.forget();
-        }
         let name = Arc::clone(&partition.name);
         self.note(format!("trimmed {count} messages of {name}"));
     }

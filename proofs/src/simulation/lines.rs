@@ -73,8 +73,9 @@ pub(super) fn check(
     for partition in &evidence.partitions {
         let tasks = submitted(evidence, &at(&evidence.names.task, *partition));
         let dealt = dealt(evidence, &at(&evidence.names.task, *partition));
-        let sends = sends(evidence, &at(&evidence.names.ledger, *partition));
-        let begun = Begun { evidence, dealt: &dealt, sends };
+        let ledger = at(&evidence.names.ledger, *partition);
+        let (sends, followed) = (sends(evidence, &ledger), followed(evidence, &ledger));
+        let begun = Begun { evidence, dealt: &dealt, sends, followed };
         check_starts(&begun, book, &tasks, starts, found);
         let mut judge = OrderJudge::new(tasks);
         for logged in book.logs.get(partition).into_iter().flat_map(BTreeMap::values) {
@@ -148,11 +149,26 @@ fn sends(evidence: &Evidence<'_>, ledger: &TopicPartition) -> Sends {
     sends
 }
 
+/// The times at which each worker opened a follower of the ledger.
+fn followed(evidence: &Evidence<'_>, ledger: &TopicPartition) -> BTreeSet<(Arc<str>, Moment)> {
+    let name = ledger.to_string();
+    evidence.broker.with_history(|history| {
+        let follows = history.events().iter().filter_map(|event| match &event.what {
+            Happening::Followed { by, partition, .. } if **partition == *name => {
+                Some((Arc::clone(by), event.at))
+            }
+            _ => None,
+        });
+        follows.collect()
+    })
+}
+
 /// The times from which workers treated tasks as begun.
 struct Begun<'a> {
     evidence: &'a Evidence<'a>,
     dealt: &'a Deals,
     sends: Sends,
+    followed: BTreeSet<(Arc<str>, Moment)>,
 }
 
 impl Begun<'_> {
@@ -160,13 +176,22 @@ impl Begun<'_> {
     /// unknown may still be stored, so its worker treats the task as begun. It claims the task
     /// again, even if the time of another one has come meanwhile. Entries sent before the task was
     /// last dealt to the worker do not count.
+    ///
+    /// While the ledger is away, a claim may expire before it is sent, and the worker does not know
+    /// that. So the delivery counts if the worker had to follow its ledger again before it sent the
+    /// claim.
     fn decided_ms(&self, worker: &str, (task, epoch): (TaskId, u32), sent: Moment) -> u64 {
         let dealt = self.dealt.get(&task.entry_id()).into_iter().flatten();
         let dealt = dealt.filter(|dealt| *dealt.by == *worker && dealt.at <= sent);
         let since = dealt.map(|dealt| dealt.at).max();
         let sends = self.sends.get(&(Arc::from(worker), task, epoch)).into_iter().flatten();
         let first = sends.copied().filter(|at| Some(*at) >= since).min();
-        decided_ms(self.evidence, worker, first.map_or(sent, |first| first.min(sent)))
+        let first = first.map_or(sent, |first| first.min(sent));
+        let unsent = since.filter(|since| {
+            let worker: Arc<str> = worker.into();
+            self.followed.range((worker.clone(), *since)..=(worker, first)).next().is_some()
+        });
+        decided_ms(self.evidence, worker, unsent.unwrap_or(first))
     }
 }
 

@@ -9,6 +9,7 @@ use super::setting::Course;
 use crate::checkers::fold::End;
 use longhaul::{EntryId, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use longhaul_core::protocol::invariants as ids;
+use longhaul_core::protocol::key::OwnerId;
 use longhaul_memory::Happening;
 use longhaul_transport::Message;
 use longhaul_transport::moment::Moment;
@@ -176,8 +177,9 @@ impl Shown {
 }
 
 /// Checks that the end of a task is shown once, unless the first entry may be lost: the worker that
-/// ended the task had been silent for 2 heartbeat intervals. Applies where the broker is sound, so
-/// that every entry is stored and reaches all readers.
+/// ended the task had been silent for 2 heartbeat intervals, or it has fenced itself and does not
+/// know what it showed before. Applies where the broker is sound, so that every entry is stored and
+/// reaches all readers.
 fn shown_too_often(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -198,10 +200,20 @@ fn shown_too_often(
     let last = heard.copied().filter(|at| *at + READS <= before).max().unwrap_or_default();
     // The owner's clock and the reader's clock may each be fast by 2 %.
     let silence = before.since(last).mul_f64(1.05);
-    let may_be_lost = setting.course == Course::Crashes && silence >= 2 * setting.heartbeat;
     let (one, other) = (&first.stored.by, &again.stored.by);
+    let is_silent = silence >= 2 * setting.heartbeat;
+    let may_be_lost = setting.course == Course::Crashes
+        && (is_silent || one == other && has_fenced_itself(book, owner, one, before));
     (!may_be_lost).then(|| {
         format!("its end was shown twice, by {one} and by {other}, {silence:?} after its owner was heard")
+    })
+}
+
+/// Whether this process, whose owner id this was, has shown a sign of life under another one before.
+fn has_fenced_itself(book: &Book, owner: OwnerId, process: &Arc<str>, before: Moment) -> bool {
+    book.owners.values().filter(|owners| owners.contains_key(&owner)).any(|owners| {
+        let mut others = owners.iter().filter(|(id, _)| **id != owner);
+        others.any(|(_, (name, heard))| name == process && heard.iter().any(|at| *at < before))
     })
 }
 

@@ -34,13 +34,15 @@ const FLOORS: [(&str, usize); 14] = [
 /// - a request waited for the lease of a cancelled task,
 /// - a queue with limits, order and delays stood still,
 /// - a worker took tasks over before it had read the limits and the pause of its queue,
-/// - workers never claimed tasks with all tickets because a task without a ticket was before them.
-const FOUND: [(u64, &[Feature]); 5] = [
+/// - workers never claimed tasks with all tickets because a task without a ticket was before them,
+/// - compaction removed the tombstone of a ticket before its own writer read it.
+const FOUND: [(u64, &[Feature]); 6] = [
     (116, &[Feature::Lease, Feature::Cancel]),
     (15, &[Feature::Limit, Feature::Order, Feature::Delay]),
     (5_111, &[Feature::Drain, Feature::Pause, Feature::Limit]),
     (5_055, &[Feature::Kill, Feature::Narrow, Feature::Level]),
     (5_387, &[Feature::Kill, Feature::Narrow, Feature::Level]),
+    (50_087, &[Feature::Narrow, Feature::Broker, Feature::Compact]),
 ];
 
 fn from_env(name: &str) -> Option<u64> {

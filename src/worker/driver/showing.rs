@@ -291,7 +291,8 @@ impl WorkerDriver {
         let lane = self.lanes.get_mut(&id);
         let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
         if let Some(message) = message {
-            lane.payloads.insert(task_id, message.into());
+            let payload = lane.payload_of(message);
+            lane.payloads.insert(task_id, payload);
         } else if !lane.payloads.contains(task_id) {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
             lane.payloads.insert(task_id, TaskPayload::default());

@@ -18,6 +18,7 @@ use crate::task::{EntryId, Position};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The largest body of a seal, in bytes.
 pub const SEAL_BYTES_MAX: usize = 64 * 1024;
@@ -144,7 +145,7 @@ fn take(rest: &mut &[u8]) -> Option<u128> {
 }
 
 /// All seals of a ledger that were read and not tombstoned, and their union.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Seals {
     /// All sealed entries, including those of removed seals that another one covers.
     all: EntrySet,
@@ -160,6 +161,17 @@ struct PlacedSeal {
     at: Position,
     counts: EndedCounts,
     entries: EntrySet,
+}
+
+/// Only numbers: a worker may know a million ranges.
+impl fmt::Debug for Seals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seals")
+            .field("ranges", &self.all.ranges().count())
+            .field("needed", &self.needed.len())
+            .field("covered", &self.covered.len())
+            .finish()
+    }
 }
 
 impl Seals {

@@ -12,7 +12,9 @@ use std::time::Duration;
 const CHECKED_EVERY: Duration = Duration::from_secs(1);
 
 /// A worker gives back a ticket after it has found it abandoned this often: apparently no other
-/// worker does, or this one has missed it.
+/// worker does, or this one has missed it. After as many further checks it gives it back again: if
+/// compaction has removed the ticket and its tombstone before this worker read them, nothing else
+/// tells the worker that the ticket is gone.
 const FOUND_MAX: u32 = 5;
 
 /// The ticket of a token is given back this long after the token is forgotten. Clocks may differ by
@@ -28,7 +30,7 @@ impl QueueCore {
     }
 
     /// Gives back abandoned tickets: those of silent workers if this worker is the first of all,
-    /// and any other ticket after a few checks.
+    /// and any other ticket after a few checks. A ticket that still stands is given back again.
     pub(super) fn give_back_abandoned(&mut self, cx: &QueueContext<'_>) {
         if !self.read {
             // All tickets are checked once the register is read.
@@ -39,17 +41,22 @@ impl QueueCore {
             owners.insert(ticket.owner);
             let Some(is_first) = self.is_abandoned(ticket, topic, cx) else { continue };
             let before = self.tickets.abandoned.get(&ticket.stamp).copied().unwrap_or_default();
-            if is_first || before >= FOUND_MAX {
-                left.push(ticket.clone());
-            } else {
-                found.insert(ticket.stamp, before + 1);
+            let is_due = before >= FOUND_MAX;
+            if is_first || is_due {
+                left.push((ticket.clone(), is_due));
             }
+            found.insert(ticket.stamp, if is_due { 0 } else { before + 1 });
         }
         self.tickets.abandoned = found;
         self.tickets.heard.retain(|owner, _| owners.contains(owner));
-        for ticket in left {
-            self.log(Remark::TicketAbandoned(ticket.clone()));
-            self.give_back(ticket);
+        for (ticket, is_due) in left {
+            if is_due {
+                self.tickets.returning.remove(&ticket.stamp);
+            }
+            if !self.tickets.returning.contains(&ticket.stamp) {
+                self.log(Remark::TicketAbandoned(ticket.clone()));
+                self.give_back(ticket);
+            }
         }
         self.check_abandoned_later(cx.now);
     }
@@ -83,6 +90,8 @@ impl QueueCore {
         if is_silent(partition) {
             return Some(partition.keeps_metadata());
         }
-        (cx.is_over(task) && self.tickets.holder_of(ticket).is_none()).then_some(false)
+        let is_needed = self.tickets.holder_of(ticket).is_some();
+        let is_over = cx.is_over(task) || self.stamps.is_own(ticket.stamp);
+        (is_over && !is_needed).then_some(false)
     }
 }

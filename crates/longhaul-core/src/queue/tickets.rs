@@ -22,8 +22,8 @@ pub(super) struct Tickets {
     /// The tasks that have a ticket at a gate and have not passed it.
     waiting: BTreeMap<Gate, BTreeSet<QueueTask>>,
     pub(super) rates: RateWaitList,
-    /// Tickets whose tombstones are in flight.
-    returning: BTreeSet<Stamp>,
+    /// Tickets whose tombstones are in flight, or are stored and not read.
+    pub(super) returning: BTreeSet<Stamp>,
     /// How often each unneeded ticket was found still standing.
     pub(super) abandoned: BTreeMap<Stamp, u32>,
     /// When a ticket of each owner was last read, for owners that have any.

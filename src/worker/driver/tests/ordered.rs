@@ -143,6 +143,21 @@ async fn a_retry_keeps_its_place_and_a_dead_task_makes_room() {
     assert_eq!(bench.begun_in_order(), 4);
 }
 
+/// Regression: the payload of a large task is dropped while the task runs and read again for its
+/// dead letter. The dead letter lost the key, so a replay of it had no place in a line.
+#[tokio::test(start_paused = true)]
+async fn the_dead_letter_of_a_large_task_keeps_its_key() {
+    let diary = Diary::default();
+    let config = WorkerConfig { shown_task_bytes_max: 2, ..config(8) };
+    let mut bench = ordered(config, &diary);
+    bench.publish("b", "1", &[("ends", "dead")]);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(of_key(&diary, "b"), "1+ 1-");
+    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    let keys: Vec<_> = letters.iter().map(|letter| letter.properties.get("ORDER_KEY")).collect();
+    assert_eq!(keys, [Some("b")]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_cancelled_or_expires_in_line_makes_room() {
     let diary = Diary::default();

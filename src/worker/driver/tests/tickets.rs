@@ -679,6 +679,29 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
     assert_eq!(bench.tickets(), 0);
 }
 
+/// Regression: a worker gave a ticket back, and compaction removed the ticket and its tombstone
+/// while the worker's follower was silent. The worker waited for its own tombstone, which nobody
+/// could read any more, so for this worker the slot was taken for ever.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_whose_tombstone_is_compacted_away_unread_is_given_back_again() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    bench.settle(1, &in_flight(1));
+    let first = bench.submit_to(-1, "");
+    bench.run_for(SECOND / 2).await;
+    assert_eq!((bench.tickets(), gauge.begun()), (1, 1));
+    bench.broker.stall_followers(&bench.register());
+    bench.run_for(3 * SECOND).await;
+    assert!(bench.is_over(-1, first));
+    assert_eq!(bench.tickets(), 1, "its tombstone is not read");
+    bench.broker.compact(&bench.register());
+    bench.broker.trim(&bench.register());
+    let last = bench.submit_to(-1, "");
+    bench.run_for(120 * SECOND).await;
+    assert!(bench.is_over(-1, last));
+    assert_eq!((bench.tickets(), gauge.begun()), (0, 2));
+}
+
 /// Regression: tasks of one key that waited for its rate kept the slots of the queue while nothing
 /// ran. One tenant stopped all others for minutes.
 #[tokio::test(start_paused = true)]
