@@ -172,9 +172,7 @@ impl WorkerDriver {
                 let payload = lane.payload_of(message);
                 lane.payloads.insert(task_id, payload);
             }
-            None => {
-                lane.metadata.ended.leave_out(task_id);
-            }
+            None => lane.metadata.ended.leave_out(task_id),
         }
         self.show_end_unless_shown(id, task_id, kind);
     }
