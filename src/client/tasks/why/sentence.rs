@@ -109,7 +109,7 @@ fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
     }
     if let WhyCause::NoRequest { gateways } = cause {
         let gateways = Plural(*gateways as u64, "gateway is", "gateways are");
-        write!(f, "only {gateways} there, and no worker has asked for this task; ")?;
+        write!(f, "only {gateways} alive, and no worker has asked there for this task; ")?;
         return f.write_str("start a worker that leases tasks");
     }
     if let WhyCause::NoSlot { slots, workers: count, ahead } = cause {
@@ -119,7 +119,7 @@ fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
     let WhyCause::Ready { workers: count, ahead } = cause else { return Ok(()) };
     let alive = Plural(*count as u64, "worker is", "workers are");
     match ahead {
-        0 => write!(f, "it is ready: the next free slot is for it; {alive} alive"),
+        0 => write!(f, "it is ready, and no task of its priority is before it; {alive} alive"),
         ahead => write!(f, "it is ready, and {} before it; {alive} alive", before(*ahead)),
     }
 }

@@ -148,7 +148,7 @@ fn times_that_are_ahead() {
 #[test]
 fn workers_that_are_not_there_or_busy() {
     let mut bench = Bench::new(TaskStatus::Ready);
-    bench.says("it is ready: the next free slot is for it; 1 worker is alive");
+    bench.says("it is ready, and no task of its priority is before it; 1 worker is alive");
     bench.ahead = 2;
     bench.says("it is ready, and 2 ready tasks are before it; 1 worker is alive");
     bench.workers = vec![worker("w1", Some(4), 4, 0), worker("w2", Some(8), 8, 1)];
@@ -160,7 +160,7 @@ fn workers_that_are_not_there_or_busy() {
     bench.workers.push(worker("w1", Some(4), 4, 0));
     bench.says("all 4 slots of 1 worker are busy; 2 ready tasks are before it");
     bench.workers.pop();
-    bench.says("only 1 gateway is there, and no worker has asked for this task; start a worker that leases tasks");
+    bench.says("only 1 gateway is alive, and no worker has asked there for this task; start a worker that leases tasks");
     bench.workers = vec![worker("w1", Some(4), 0, 2)];
     bench.workers[0].last_heartbeat_ms = Some(NOW - 240_000);
     bench.says("no worker is alive: the last heartbeat was 4m ago; start a worker");
