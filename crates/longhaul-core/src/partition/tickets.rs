@@ -249,6 +249,11 @@ impl Partition {
 
     fn needs_ticket(&self, id: TaskId, state: TicketState) -> bool {
         if state == TicketState::Used {
+            if self.mode == Mode::Bootstrap {
+                // Behind a self-fence the ledger is read again, and does not show yet which leases
+                // go on.
+                return true;
+            }
             let epochs = (id, Epoch(0))..=(id, Epoch(u32::MAX));
             return self.claims.contains_key(&id)
                 || self.processors.range(epochs).next().is_some()
