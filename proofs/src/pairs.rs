@@ -74,11 +74,13 @@ pub enum Feature {
     Compact,
     /// The broker restarts, hangs, moves topics, or stops sending to some of its sessions.
     Broker,
+    /// Workers, or gateways, cannot read their ledgers for so long that they fence themselves.
+    Fence,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Lease,
         Self::Limit,
         Self::Order,
@@ -103,6 +105,7 @@ impl Feature {
         Self::Checkpoint,
         Self::Compact,
         Self::Broker,
+        Self::Fence,
     ];
 }
 

@@ -3,7 +3,7 @@
 use super::Feature;
 use super::notes::{Notes, Working};
 use super::script::{ATTEMPTS, TYPES};
-use super::world::{H, SECOND, SLOTS, TOPIC};
+use super::world::{H, SECOND, SELF_FENCE, SLOTS, TOPIC};
 use bytes::Bytes;
 use longhaul::lease::{KeepAlive, Lease, LeaseOutcome, LeaseRequest, Leases, ReportError};
 use longhaul::{
@@ -23,6 +23,15 @@ const REPORTS_MAX: usize = 6;
 pub(super) enum Member {
     Worker { handle: WorkerHandle, number: usize },
     Gateway(Leases),
+}
+
+impl Member {
+    fn fences(&self) -> u64 {
+        match self {
+            Self::Worker { handle, .. } => handle.stats().self_fenced,
+            Self::Gateway(leases) => leases.stats().self_fenced,
+        }
+    }
 }
 
 pub(super) struct Fleet {
@@ -47,14 +56,19 @@ impl Fleet {
         self.features.contains(&Feature::Lease)
     }
 
+    /// Whether the fleet forgets, and fences itself, within a history.
+    fn is_brief(&self) -> bool {
+        [Feature::Compact, Feature::Fence].iter().any(|it| self.features.contains(it))
+    }
+
     fn config(&self) -> WorkerConfig {
         let mut config = WorkerConfig::default();
         (config.concurrency, config.max_attempts, config.heartbeat) = (SLOTS, ATTEMPTS, H);
         config.cancel_grace = Duration::from_secs(1);
-        if self.features.contains(&Feature::Compact) {
+        if self.is_brief() {
             // So that keys and tasks are forgotten during the history.
             config.key_retention = 20 * SECOND;
-            (config.ledger_retention, config.self_fence) = (24 * H, 5 * H);
+            (config.ledger_retention, config.self_fence) = (24 * H, SELF_FENCE);
         }
         config.legacy = self.features.contains(&Feature::Legacy);
         config.backoff =
@@ -71,7 +85,7 @@ impl Fleet {
             let builder = self.client.leases(TOPIC).lease_time(LEASE_TIME);
             let builder = builder.settings(|its| {
                 (its.heartbeat, its.max_attempts) = (config.heartbeat, config.max_attempts);
-                if self.features.contains(&Feature::Compact) {
+                if self.is_brief() {
                     its.key_retention = config.key_retention;
                     (its.ledger_retention, its.self_fence) =
                         (config.ledger_retention, config.self_fence);
@@ -107,6 +121,7 @@ impl Fleet {
     pub(super) async fn replace(&self, index: usize, dies: bool) {
         let next = self.start().await;
         let last = std::mem::replace(&mut self.members.borrow_mut()[index], next);
+        self.notes.count_many("fenced", last.fences());
         self.notes.disturb();
         self.notes.count(if dies { "killed" } else { "drained" });
         let drained = match last {
@@ -118,8 +133,16 @@ impl Fleet {
             Member::Gateway(leases) => leases.drain(DRAIN).await,
         };
         // The member may be unable to read the fate of its tasks.
-        assert!(drained.is_ok() || self.features.contains(&Feature::Broker), "{drained:?}");
+        let may_fail = [Feature::Broker, Feature::Fence];
+        let may_fail = may_fail.iter().any(|it| self.features.contains(it));
+        assert!(drained.is_ok() || may_fail, "{drained:?}");
         self.notes.disturb();
+    }
+
+    /// Counts the self-fences of the members that are still there.
+    pub(super) fn count_fences(&self) {
+        let fences = self.members.borrow().iter().map(Member::fences).sum();
+        self.notes.count_many("fenced", fences);
     }
 
     /// Free slots of the workers that are to stay.

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The most time between a request and its effect. A worker starts a task within a heartbeat
 /// interval of its claim, and meanwhile may be unable to read later requests.
 fn soon(world: &World<'_>) -> Duration {
-    if world.has(Feature::Broker) { SOON + H } else { SOON }
+    if world.is_unsound() { SOON + H } else { SOON }
 }
 
 /// The longest time between two messages whose writers could not have read each other's.
@@ -63,9 +63,8 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
             found.push(format!("task {id} ended in more than one way: {ends:?}"));
         }
         // If one task of a batch ended before its delivery, the batch is delivered later.
-        let comes_again = world.has(Feature::Batch)
-            || world.has(Feature::Broker)
-            || done.disturbed.len() > MEMBERS;
+        let comes_again =
+            world.has(Feature::Batch) || world.is_unsound() || done.disturbed.len() > MEMBERS;
         // Two workers that show an end at the same time cannot know of each other.
         let again = ends.iter().any(|(later_ms, _)| *later_ms > at_ms + AT_ONCE_MS);
         if again && !comes_again {
@@ -97,8 +96,10 @@ fn check_ends(world: &World<'_>, done: &Done, shown: &Shown, found: &mut Vec<Str
         }
         let acts: Vec<_> = done.acts.iter().filter(|(task, ..)| *task == id).collect();
         let expected = if script.fails >= ATTEMPTS { End::Final } else { End::Completed };
-        // A release costs an attempt, and so does the death of a worker.
-        let loses = world.has(Feature::Release) || world.has(Feature::Kill);
+        // A release costs an attempt, and so does the death of a worker, or a report that no
+        // gateway takes for half a minute.
+        let costly = [Feature::Release, Feature::Kill, Feature::Fence];
+        let loses = costly.into_iter().any(|feature| world.has(feature));
         let succeeds = |run: &Run| run.number == placed.number && run.returned && script.fails == 0;
         // A result within the grace of a drain is given back all the same.
         let ran = !loses && !world.has(Feature::Drain) && done.runs.iter().any(succeeds);

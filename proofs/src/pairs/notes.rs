@@ -90,7 +90,12 @@ impl Notes {
     }
 
     pub(super) fn count(&self, what: &'static str) {
-        *self.lock().counts.entry(what).or_default() += 1;
+        self.count_many(what, 1);
+    }
+
+    pub(super) fn count_many(&self, what: &'static str, count: u64) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        *self.lock().counts.entry(what).or_default() += count;
     }
 
     pub(super) fn act(&self, task: TaskId, act: Act) {

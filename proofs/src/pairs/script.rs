@@ -83,8 +83,13 @@ impl Script {
                 | Feature::Pause
                 | Feature::Narrow
                 | Feature::Compact
-                | Feature::Broker => {}
+                | Feature::Broker
+                | Feature::Fence => {}
             }
+        }
+        if features.contains(&Feature::Fence) && rng.u8(..4) == 0 {
+            // It outlives a self-fence.
+            script.works += Duration::from_millis(rng.u64(20_000..50_000));
         }
         if features.contains(&Feature::Lease) {
             // Long enough for several gateways to read about it.

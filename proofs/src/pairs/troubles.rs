@@ -1,7 +1,7 @@
 //! Acts of clients and operators, and troubles of the broker, while a queue works.
 
 use super::notes::{Act, Done};
-use super::world::{SECOND, SUBSCRIPTION, TOPIC, World, register};
+use super::world::{SECOND, SELF_FENCE, SUBSCRIPTION, TOPIC, World, register};
 use longhaul::ops::QueueSettings;
 use longhaul_memory::Loss;
 use longhaul_transport::TopicPartition;
@@ -131,6 +131,19 @@ impl World<'_> {
             }
         };
         self.notes.trouble(felt, stops_ledger);
+        tokio::time::sleep(time + SECOND).await;
+    }
+
+    /// Nobody can read the ledgers of a topic until all workers that read them have fenced
+    /// themselves.
+    pub(super) async fn fence(&self) {
+        let time = SELF_FENCE + Duration::from_millis(self.draw(1_000..10_000));
+        let topics: Vec<String> = self.topics().collect();
+        let Some(topic) = self.rng.borrow_mut().choice(&topics) else { return };
+        for ledger in self.partitions(&format!("{topic}-ledger")) {
+            self.broker().silence_followers(&ledger, time);
+        }
+        self.notes.trouble(SILENT, true);
         tokio::time::sleep(time + SECOND).await;
     }
 

@@ -18,6 +18,9 @@ pub(super) const TOPIC: &str = "tasks";
 pub(super) const SUBSCRIPTION: &str = "longhaul";
 /// The heartbeat interval.
 pub(super) const H: Duration = Duration::from_secs(5);
+/// The time without a readable ledger after which a worker fences itself, where histories shorten
+/// it.
+pub(super) const SELF_FENCE: Duration = Duration::from_secs(25);
 pub(super) const SLOTS: usize = 4;
 pub(super) const MEMBERS: usize = 2;
 pub(super) const PARTITIONS: u32 = 3;
@@ -87,6 +90,11 @@ impl<'a> World<'a> {
         self.features.contains(&feature)
     }
 
+    /// Whether the broker may fail, or be deaf for a while.
+    pub(super) fn is_unsound(&self) -> bool {
+        self.has(Feature::Broker) || self.has(Feature::Fence)
+    }
+
     pub(super) async fn live(&self) {
         let settings = |settings: &mut QueueSettings| {
             for (key, max) in LIMITS {
@@ -107,6 +115,7 @@ impl<'a> World<'a> {
         let history = async {
             self.happen().await;
             self.fleet.over.set(true);
+            self.fleet.count_fences();
         };
         let ((), _, ()) = tokio::join!(history, holders, self.watch());
     }
@@ -225,7 +234,7 @@ impl<'a> World<'a> {
             match self.submission(&script, number).send().await {
                 Ok(again) if again.id == first.id => self.notes.count("told of the same task"),
                 // The broker does not answer.
-                Err(_) if self.has(Feature::Broker) => {}
+                Err(_) if self.is_unsound() => {}
                 other => {
                     let what = format!("task {}: a client was told {other:?}", first.id);
                     self.notes.lock().violations.push(what);
@@ -298,7 +307,10 @@ impl<'a> World<'a> {
     /// Occasionally does something that clients, operators or platforms do.
     async fn act(&self) {
         for feature in self.features.iter().copied() {
-            let is_rare = matches!(feature, Feature::Drain | Feature::Kill | Feature::Broker);
+            let is_rare = matches!(
+                feature,
+                Feature::Drain | Feature::Kill | Feature::Broker | Feature::Fence
+            );
             let every = if is_rare { 16 } else { 5 };
             if self.draw(0..every) > 0 {
                 continue;
@@ -313,6 +325,7 @@ impl<'a> World<'a> {
                 }
                 Feature::Pause => self.pause_or_resume().await,
                 Feature::Broker => self.trouble().await,
+                Feature::Fence => self.fence().await,
                 Feature::Compact => self.compact(),
                 Feature::Lease
                 | Feature::Limit

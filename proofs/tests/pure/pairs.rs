@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Minimum counts in a run of at least one seed of each pair. About half of the numbers counted
 /// when this was written.
-const FLOORS: [(&str, usize); 14] = [
+const FLOORS: [(&str, usize); 15] = [
     ("answered with another task", 15),
     ("batches", 30),
     ("cancelled", 70),
@@ -27,6 +27,7 @@ const FLOORS: [(&str, usize); 14] = [
     ("checkpoints", 800),
     ("compacted", 180),
     ("broken", 50),
+    ("fenced", 120),
 ];
 
 /// Histories that found a defect that the first seeds do not find:
