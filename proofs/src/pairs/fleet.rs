@@ -174,7 +174,8 @@ impl Fleet {
             let Some(gateway) = self.any_gateway(&mut rng) else { return };
             let request = LeaseRequest::of(&name).wait(WAIT);
             let typed = self.features.contains(&Feature::Type) && rng.bool();
-            let request = if typed { request.types([TYPES[rng.usize(..2)]]) } else { request };
+            let wanted = typed.then(|| TYPES[rng.usize(..2)]);
+            let request = if let Some(wanted) = wanted { request.types([wanted]) } else { request };
             // A request for certain types cannot take other tasks, so it does not count as a free
             // slot.
             let asks = usize::from(!typed);
@@ -184,7 +185,7 @@ impl Fleet {
             match leased {
                 Ok(leases) => {
                     for lease in leases {
-                        self.work(&lease, &mut rng).await;
+                        self.work(&lease, wanted, &mut rng).await;
                     }
                 }
                 // The gateway drains or is gone.
@@ -193,9 +194,12 @@ impl Fleet {
         }
     }
 
-    async fn work(&self, lease: &Lease, rng: &mut fastrand::Rng) {
+    async fn work(&self, lease: &Lease, wanted: Option<&str>, rng: &mut fastrand::Rng) {
         let number = String::from_utf8_lossy(&lease.payload).parse().expect("the payload is whole");
         let (script, working) = self.notes.begin(number, None);
+        if wanted.is_some_and(|wanted| script.task_type != Some(wanted)) {
+            self.notes.violation(format!("a request for {wanted:?} got {number}: {script:?}"));
+        }
         if script.checkpoints {
             self.notes.found_checkpoint(number, lease.checkpoint.as_ref());
         }

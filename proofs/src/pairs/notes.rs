@@ -98,6 +98,10 @@ impl Notes {
         *self.lock().counts.entry(what).or_default() += count;
     }
 
+    pub(super) fn violation(&self, what: String) {
+        self.lock().violations.push(what);
+    }
+
     pub(super) fn act(&self, task: TaskId, act: Act) {
         let now = self.now();
         self.lock().acts.push((task, act, now));

@@ -87,9 +87,9 @@ impl Script {
                 | Feature::Fence => {}
             }
         }
-        if features.contains(&Feature::Fence) && rng.u8(..4) == 0 {
+        if features.contains(&Feature::Fence) && rng.u8(..8) == 0 {
             // It outlives a self-fence.
-            script.works += Duration::from_millis(rng.u64(20_000..50_000));
+            script.works += Duration::from_millis(rng.u64(20_000..40_000));
         }
         if features.contains(&Feature::Lease) {
             // Long enough for several gateways to read about it.

@@ -237,7 +237,7 @@ impl<'a> World<'a> {
                 Err(_) if self.is_unsound() => {}
                 other => {
                     let what = format!("task {}: a client was told {other:?}", first.id);
-                    self.notes.lock().violations.push(what);
+                    self.notes.violation(what);
                 }
             }
             return;
@@ -307,11 +307,9 @@ impl<'a> World<'a> {
     /// Occasionally does something that clients, operators or platforms do.
     async fn act(&self) {
         for feature in self.features.iter().copied() {
-            let is_rare = matches!(
-                feature,
-                Feature::Drain | Feature::Kill | Feature::Broker | Feature::Fence
-            );
+            let is_rare = matches!(feature, Feature::Drain | Feature::Kill | Feature::Broker);
             let every = if is_rare { 16 } else { 5 };
+            let every = if feature == Feature::Fence { 32 } else { every };
             if self.draw(0..every) > 0 {
                 continue;
             }
@@ -430,7 +428,7 @@ impl<'a> World<'a> {
                     let what = format!(
                         "work conservation: {free} slots were free from {began:?} to {now:?} while plain task {task} waited"
                     );
-                    self.notes.lock().violations.push(what);
+                    self.notes.violation(what);
                     since.remove(&task);
                 }
             }

@@ -27,7 +27,7 @@ const FLOORS: [(&str, usize); 15] = [
     ("checkpoints", 800),
     ("compacted", 180),
     ("broken", 50),
-    ("fenced", 120),
+    ("fenced", 60),
 ];
 
 /// Histories that found a defect that the first seeds do not find:
