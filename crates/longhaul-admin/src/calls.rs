@@ -8,7 +8,7 @@ use super::http::{AdminError, AdminErrorKind, AdminHttpCall, Http};
 use super::policy::Policy;
 use longhaul_core::topics::{TopicNameError, TopicParts};
 
-use reqwest::Method;
+use http::Method;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::collections::BTreeMap;

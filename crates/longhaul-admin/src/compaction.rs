@@ -5,8 +5,8 @@ use super::admin::Admin;
 use super::calls::{AdminCalls, found};
 use super::http::{AdminError, AdminErrorKind};
 use super::observe::{TopicPartitioning, partition_names};
+use http::Method;
 use longhaul_core::topics::TopicNames;
-use reqwest::Method;
 use serde::Deserialize;
 
 /// Progress of the compaction of one partition.

@@ -1,24 +1,29 @@
 //! HTTP calls of the admin API: hosts, redirects, answers and errors.
 //!
 //! Several hosts are tried in turn, beginning with the one that answered last. Brokers answer 307
-//! for a topic that another broker owns, and the HTTP client would drop the token on a redirect to
-//! another host. So redirects are followed here: with the same method, body and token, a limited
-//! number of times, and never from `https` to `http`. No secret appears in an error or a `Debug`
-//! form.
+//! for a topic that another broker owns. Redirects are followed with the same method, body and
+//! token, a limited number of times, and never from `https` to `http`. No secret appears in an error
+//! or a `Debug` form.
 
 mod hosts;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hosts::{Hosts, url_of, without_secrets};
+use hosts::{Hosts, is_http, parse, url_of, without_secrets};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, USER_AGENT};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use longhaul_session::{Credentials, TlsOptions, TlsOptionsError, is_loopback, without_trust};
 use longhaul_transport::TransportErrorKind;
 use longhaul_transport::clock::Clock;
 use longhaul_types::moment::Moment;
-use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
-use reqwest::{Method, Response, StatusCode, Url};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -125,7 +130,7 @@ pub(super) struct AdminHttpCall {
 /// Sends calls to one cluster.
 #[derive(Clone)]
 pub(super) struct Http {
-    client: reqwest::Client,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     hosts: Arc<Hosts>,
     credentials: Credentials,
     /// Until when temporarily unavailable calls are retried.
@@ -142,8 +147,8 @@ impl fmt::Debug for Http {
 impl Http {
     pub(super) fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
         let invalid = |reason: &str, source: Option<Cause>| {
-            let shown = Url::parse(url)
-                .map_or_else(|_| "admin URL".to_owned(), |url| without_secrets(&url));
+            let shown =
+                Hosts::parse(url).map_or_else(|_| "admin URL".to_owned(), |hosts| hosts.shown());
             failure(AdminErrorKind::Invalid, &Method::GET, shown, reason, source)
         };
         let hosts = Hosts::parse(url).map_err(|(reason, source)| invalid(reason, source))?;
@@ -153,9 +158,9 @@ impl Http {
             let unusable = |cause| invalid("no HTTP header can carry the credentials", Some(cause));
             authorization(credentials.method(), &data).map_err(unusable)?;
         }
-        let is_encrypted = hosts.bases.iter().all(|base| base.scheme() == "https");
+        let is_encrypted = hosts.bases.iter().all(is_https);
         if !is_encrypted && credentials.are_secret() {
-            let names = hosts.bases.iter().map(|base| base.host_str().unwrap_or_default());
+            let names = hosts.bases.iter().map(|base| base.host().unwrap_or_default());
             for host in names.filter(|host| !is_loopback(host)) {
                 tracing::warn!(
                     "the credentials go to the admin API of {host} unencrypted: use https://"
@@ -166,14 +171,13 @@ impl Http {
             .map_err(|cause| invalid("TLS cannot be set up", Some(cause.into())))?;
         // No proxy: brokers redirect to addresses inside their cluster, and Pulsar's own protocol
         // uses no proxy either.
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .timeout(REQUEST_TIMEOUT)
-            .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|e| invalid("no HTTP client", Some(e.without_url().into())))?;
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client =
+            Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
         let hosts = Arc::new(hosts);
         Ok(Self { client, hosts, credentials, retry_until: None })
     }
@@ -211,7 +215,8 @@ impl Http {
     /// The error for an answer with unexpected content.
     pub(super) fn unreadable(&self, call: &AdminHttpCall, reason: &str) -> AdminError {
         let base = self.hosts.in_turn().next();
-        let url = base.map(|(_, base)| without_secrets(&url_of(base, call))).unwrap_or_default();
+        let url = base.and_then(|(_, base)| url_of(base, call).ok());
+        let url = url.as_ref().map(without_secrets).unwrap_or_default();
         failure(AdminErrorKind::Other, &call.method, url, reason, None)
     }
 
@@ -252,7 +257,8 @@ impl Http {
         let authorization = self.authorization(call).await?;
         let mut failed: Option<AdminError> = None;
         for (index, base) in self.hosts.in_turn() {
-            let error = match self.ask(call, url_of(base, call), authorization.as_ref()).await {
+            let url = url_of(base, call).map_err(|e| self.refuse(&call.method, e.into()))?;
+            let error = match self.ask(call, url, authorization.as_ref()).await {
                 Err(error) if is_passing(error.kind) => error,
                 answered => {
                     self.hosts.prefer(index);
@@ -271,7 +277,7 @@ impl Http {
     async fn ask(
         &self,
         call: &AdminHttpCall,
-        mut url: Url,
+        mut url: Uri,
         authorization: Option<&HeaderValue>,
     ) -> Result<(String, Vec<u8>), AdminError> {
         for hop in 0..=REDIRECTS_MAX {
@@ -279,28 +285,35 @@ impl Http {
             let fail = |kind, reason: &str, source| {
                 failure(kind, &call.method, shown.clone(), reason, source)
             };
-            let response = self.request(call, url.clone(), authorization).send().await;
-            let response = response.map_err(|e| {
-                let (kind, reason) = match hop {
-                    0 => (AdminErrorKind::Unreachable, ""),
-                    _ => (
-                        AdminErrorKind::Unavailable,
-                        "a broker sent us there, and it does not answer",
-                    ),
-                };
-                fail(kind, reason, Some(e.without_url().into()))
-            })?;
-            let status = response.status();
-            if matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
-                url = next_hop(&url, response.headers().get(LOCATION))
+            let unanswered = |source| match hop {
+                0 => fail(AdminErrorKind::Unreachable, "", Some(source)),
+                _ => {
+                    let reason = "a broker sent us there, and it does not answer";
+                    fail(AdminErrorKind::Unavailable, reason, Some(source))
+                }
+            };
+            let request = request(call, &url, authorization)
+                .map_err(|e| self.refuse(&call.method, e.into()))?;
+            let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(request)).await;
+            let answer =
+                answer.unwrap_or_else(|elapsed| Err(ExchangeError::Unanswered(elapsed.into())));
+            let Answer { status, location, body: answer } =
+                answer.map_err(|error| match error {
+                    ExchangeError::Unanswered(source) => unanswered(source),
+                    ExchangeError::BrokeOff(source) => {
+                        fail(AdminErrorKind::Unreachable, "the answer broke off", Some(source))
+                    }
+                    ExchangeError::TooLarge => {
+                        fail(AdminErrorKind::Other, "the answer is too large", None)
+                    }
+                })?;
+            if is_redirect(status) {
+                url = next_hop(&url, location.as_ref())
                     .map_err(|reason| fail(AdminErrorKind::Other, &reason, None))?;
                 continue;
             }
-            let answer = read(response)
-                .await
-                .map_err(|(kind, reason, source)| fail(kind, reason, source))?;
             if status.is_success() {
-                return Ok((shown, answer));
+                return Ok((shown, answer.to_vec()));
             }
             let reason = format!("{}: {}", status.as_u16(), broker_reason(&answer));
             let kind = kind_of(status, &reason);
@@ -324,21 +337,61 @@ impl Http {
         header.map(Some).map_err(|cause| fail(AdminErrorKind::Invalid, cause))
     }
 
-    fn request(
-        &self,
-        call: &AdminHttpCall,
-        url: Url,
-        authorization: Option<&HeaderValue>,
-    ) -> reqwest::RequestBuilder {
-        let mut request = self.client.request(call.method.clone(), url);
-        if let Some(authorization) = authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
+    /// Sends one request and reads its answer; of a redirect only the head.
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, ExchangeError> {
+        let response = self.client.request(request).await;
+        let (head, body) = response.map_err(|e| ExchangeError::Unanswered(e.into()))?.into_parts();
+        let (status, location) = (head.status, head.headers.get(LOCATION).cloned());
+        if is_redirect(status) {
+            return Ok(Answer { status, location, body: Bytes::new() });
         }
-        if let Some(body) = &call.body {
-            request = request.header("content-type", "application/json").body(body.clone());
+        match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+            Ok(body) => Ok(Answer { status, location, body: body.to_bytes() }),
+            Err(cause) if cause.is::<LengthLimitError>() => Err(ExchangeError::TooLarge),
+            Err(cause) => Err(ExchangeError::BrokeOff(cause)),
         }
-        request
     }
+}
+
+/// An answer of a host.
+struct Answer {
+    status: StatusCode,
+    location: Option<HeaderValue>,
+    body: Bytes,
+}
+
+/// Why a host has not answered in full.
+enum ExchangeError {
+    Unanswered(Cause),
+    BrokeOff(Cause),
+    TooLarge,
+}
+
+fn request(
+    call: &AdminHttpCall,
+    url: &Uri,
+    authorization: Option<&HeaderValue>,
+) -> Result<Request<Full<Bytes>>, http::Error> {
+    let mut request = Request::builder()
+        .method(call.method.clone())
+        .uri(url.clone())
+        .header(USER_AGENT, concat!("longhaul/", env!("CARGO_PKG_VERSION")))
+        .header(ACCEPT, "*/*");
+    if let Some(authorization) = authorization {
+        request = request.header(AUTHORIZATION, authorization.clone());
+    }
+    if call.body.is_some() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    request.body(Full::from(call.body.clone().unwrap_or_default()))
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
+}
+
+fn is_https(url: &Uri) -> bool {
+    url.scheme_str() == Some("https")
 }
 
 /// Whether another host, or a later try, may succeed.
@@ -381,30 +434,22 @@ fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsO
     }
 }
 
-fn next_hop(from: &Url, location: Option<&HeaderValue>) -> Result<Url, String> {
+/// The target of a redirect: an absolute URL, or a path at the same host.
+fn next_hop(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, String> {
     let location = location.and_then(|value| value.to_str().ok()).ok_or("redirected to nowhere")?;
-    let to = from.join(location).map_err(|_| "redirected to what is no URL")?;
-    let downgraded = from.scheme() == "https" && to.scheme() != "https";
-    if downgraded || !matches!(to.scheme(), "http" | "https") {
-        return Err(format!("redirected to `{}`, which is less safe", without_secrets(&to)));
+    let no_url = || "redirected to what is no URL".to_owned();
+    if location.starts_with('/') && !location.starts_with("//") {
+        let mut parts = from.clone().into_parts();
+        parts.path_and_query = Some(location.parse().map_err(|_| no_url())?);
+        return Uri::from_parts(parts).map_err(|_| no_url());
     }
-    Ok(to)
-}
-
-type BodyReadError = (AdminErrorKind, &'static str, Option<Cause>);
-
-async fn read(mut response: Response) -> Result<Vec<u8>, BodyReadError> {
-    let mut answer = Vec::new();
-    let broken = |e: reqwest::Error| {
-        (AdminErrorKind::Unreachable, "the answer broke off", Some(e.without_url().into()))
-    };
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
-        if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
-            return Err((AdminErrorKind::Other, "the answer is too large", None));
-        }
-        answer.extend_from_slice(&chunk);
+    let (scheme, rest) = location.split_once("://").ok_or_else(no_url)?;
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let downgraded = is_https(from) && !scheme.eq_ignore_ascii_case("https");
+    if downgraded || !is_http(scheme) || host.contains('@') {
+        return Err(format!("redirected to `{scheme}://…`, which is less safe"));
     }
-    Ok(answer)
+    parse(&format!("{}://{rest}", scheme.to_ascii_lowercase())).map_err(|_| no_url())
 }
 
 fn kind_of(status: StatusCode, reason: &str) -> AdminErrorKind {

@@ -3,8 +3,8 @@
 use super::admin::Admin;
 use super::calls::AdminCalls;
 use super::http::AdminError;
+use http::Method;
 use longhaul_core::topics::{DEFAULT_SUBSCRIPTION, TopicParts};
-use reqwest::Method;
 use std::collections::BTreeSet;
 
 /// The task topics of a namespace (`public/default`) that were set up for a subscription, by name.

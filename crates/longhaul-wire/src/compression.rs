@@ -49,9 +49,7 @@ pub fn unpack(
     match kind {
         CompressionType::None => Ok(body.clone()),
         CompressionType::Lz4 => {
-            let size =
-                i32::try_from(size).map_err(|_| CompressionError::TooLarge { size, limit })?;
-            lz4::block::decompress(body, Some(size)).map(Bytes::from).map_err(corrupt)
+            lz4_flex::block::decompress(body, size).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Zlib => read_all(flate2::read::ZlibDecoder::new(&body[..]), size),
         // Unpacked in one call: a stream allocates the window that the header asks for, up to 128
@@ -76,9 +74,7 @@ pub fn unpack(
 pub fn pack(kind: CompressionType, body: &Bytes) -> Result<Bytes, CompressionError> {
     match kind {
         CompressionType::None => Ok(body.clone()),
-        CompressionType::Lz4 => {
-            lz4::block::compress(body, None, false).map(Bytes::from).map_err(corrupt)
-        }
+        CompressionType::Lz4 => Ok(lz4_flex::block::compress(body).into()),
         CompressionType::Zlib => {
             let encoder = flate2::read::ZlibEncoder::new(&body[..], flate2::Compression::default());
             read_all(encoder, usize::MAX)

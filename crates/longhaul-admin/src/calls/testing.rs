@@ -2,8 +2,8 @@
 
 use super::super::http::AdminError;
 use super::{AdminCalls, cursor_name};
+use http::Method;
 use longhaul_types::EntryId;
-use reqwest::Method;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The hosts of an admin URL, and the URLs of calls.
 
 use super::{AdminHttpCall, Cause};
-use reqwest::Url;
+use http::Uri;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of hosts in an admin URL.
@@ -10,7 +10,7 @@ pub(super) const HOSTS_MAX: usize = 16;
 /// The hosts of a service URL.
 pub(super) struct Hosts {
     /// At least one.
-    pub(super) bases: Vec<Url>,
+    pub(super) bases: Vec<Uri>,
     /// Index of the host that answered last.
     preferred: AtomicUsize,
 }
@@ -36,46 +36,61 @@ impl Hosts {
     }
 
     /// Each host once, with its index, starting with the one that answered last.
-    pub(super) fn in_turn(&self) -> impl Iterator<Item = (usize, &Url)> {
+    pub(super) fn in_turn(&self) -> impl Iterator<Item = (usize, &Uri)> {
         let first = self.preferred.load(Ordering::Relaxed);
         self.bases.iter().enumerate().cycle().skip(first).take(self.bases.len())
     }
 }
 
-fn bases(url: &str) -> Result<Vec<Url>, (&'static str, Option<Cause>)> {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (hosts, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+fn bases(url: &str) -> Result<Vec<Uri>, (&'static str, Option<Cause>)> {
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_http(scheme)) else {
+        return Err(("the admin API has an `http://` or `https://` URL", None));
+    };
+    let (hosts, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
+    // The path begins calls; a query or a fragment has no meaning there.
+    let path = path.split(['?', '#']).next().unwrap_or_default();
     let count = hosts.split(',').count();
     if count > HOSTS_MAX {
         return Err(("too many hosts", None));
     }
-    let base = |host: &str| {
-        let one =
-            if scheme.is_empty() { host.to_owned() } else { format!("{scheme}://{host}{path}") };
-        let base = Url::parse(&one).map_err(|e| ("not a URL", Some(e.into())))?;
-        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-            return Err(("the admin API has an `http://` or `https://` URL", None));
-        }
-        if !base.username().is_empty() || base.password().is_some() {
-            return Err(("credentials do not belong into the URL: give a token", None));
-        }
-        Ok(base)
-    };
+    if hosts.contains('@') {
+        return Err(("credentials do not belong into the URL: give a token", None));
+    }
+    let scheme = scheme.to_ascii_lowercase();
+    let base = |host: &str| parse(&format!("{scheme}://{host}{path}"));
     hosts.split(',').map(|host| base(host.trim())).collect()
 }
 
+/// Parses an absolute URL with a host.
+pub(super) fn parse(url: &str) -> Result<Uri, (&'static str, Option<Cause>)> {
+    let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| ("not a URL", Some(e.into())))?;
+    let host = uri.host().unwrap_or_default();
+    let port = uri.authority().and_then(|it| it.as_str().strip_prefix(host)).unwrap_or("@");
+    if host.is_empty() || !port.is_empty() && uri.port_u16().is_none() {
+        return Err(("not a URL", None));
+    }
+    Ok(uri)
+}
+
+/// Whether this is the scheme of an admin URL.
+pub(super) const fn is_http(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
 /// The URL of a call at one host.
-pub(super) fn url_of(base: &Url, call: &AdminHttpCall) -> Url {
+pub(super) fn url_of(base: &Uri, call: &AdminHttpCall) -> Result<Uri, http::Error> {
     let mut path = base.path().trim_end_matches('/').to_owned();
     for segment in &call.path {
         path.push('/');
         encode(segment, &mut path);
     }
-    let mut url = base.clone();
-    url.set_path(&path);
-    url.set_query(call.query.as_deref());
-    url.set_fragment(None);
-    url
+    if let Some(query) = &call.query {
+        path.push('?');
+        path.push_str(query);
+    }
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = Some(path.parse()?);
+    Ok(Uri::from_parts(parts)?)
 }
 
 /// Encodes all characters that are not unreserved: brokers read a bare `+` as a space.
@@ -89,9 +104,8 @@ fn encode(segment: &str, path: &mut String) {
     }
 }
 
-/// A URL without user, password and query.
-pub(super) fn without_secrets(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{host}{port}{}", url.scheme(), url.path())
+/// A URL without query. No URL here has a user or a password.
+pub(super) fn without_secrets(url: &Uri) -> String {
+    let (scheme, authority) = (url.scheme_str().unwrap_or_default(), url.authority());
+    format!("{scheme}://{}{}", authority.map_or("", |it| it.as_str()), url.path())
 }
