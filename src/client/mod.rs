@@ -3,6 +3,7 @@
 //! Until its last clone is dropped, the client keeps open a publisher for each partition that it
 //! published to, and a follower for each metadata partition that it was asked about.
 
+mod action_error;
 #[cfg(feature = "admin")]
 mod admin;
 mod builder;
@@ -39,21 +40,20 @@ mod terms;
 mod tests;
 mod view;
 mod watch;
+pub use action_error::ActionError;
 #[cfg(feature = "admin")]
 pub use admin::SetupTopicsError;
 pub use builder::{ClientBuilder, ConnectError};
-pub use cancel::{CancelError, Cancellation};
+pub use cancel::Cancellation;
 pub use documents::DocumentError;
 pub use drains::DrainError;
 pub use history::{
     BrokenInvariant, HistoryEntry, HistoryEvent, HolderSilence, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,
 };
-pub use letters::{
-    DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed,
-};
+pub use letters::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
 pub use moving::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
-pub use operator::{ActionRecord, OperatorError, Purged};
+pub use operator::{ActionRecord, Purged};
 pub use query::WaitError;
 pub use queue::{Queue, VersionedSettings};
 pub use reach::Reach;

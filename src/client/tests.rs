@@ -360,7 +360,7 @@ async fn a_cancellation_is_a_plain_entry_and_is_repeated_until_its_receipt() {
 
     bench.fake.world().fates.extend([ScriptedFate::Refused; 5]);
     let refused = bench.client.cancel(&task(ID)).await;
-    assert!(matches!(refused, Err(CancelError::NoReceipt(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ActionError::NoReceipt(_))), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
