@@ -69,6 +69,7 @@ mod keyed;
 #[cfg(feature = "metrics")]
 mod measuring;
 mod reading;
+mod starting;
 mod submitted;
 mod submitting;
 mod tasks;
