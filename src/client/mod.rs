@@ -18,6 +18,7 @@ mod fake;
 mod history;
 mod keyed;
 mod letters;
+mod logs;
 mod moving;
 mod operator;
 mod publishers;
@@ -78,6 +79,7 @@ use crate::transport::{TopicPartition, Transport};
 use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use builder::ClientSettings;
 use existence::ExistenceCache;
+use logs::Logs;
 use longhaul_core::task::{Codecs, PayloadError, TaskMetadata, decode, text};
 use longhaul_session::ConnectOptions;
 use operator::{Operator, this_user};
@@ -125,8 +127,8 @@ struct ClientCore {
     /// Checks that workers make before they start.
     preflight: Preflight,
     transport: Arc<dyn Transport>,
-    /// The connection state of each follower.
-    connections: Arc<Connections>,
+    /// Opens all followers, and has their connection state.
+    logs: Logs,
     routes: Routes,
     publishers: Publishers,
     views: SharedViews,
@@ -224,19 +226,18 @@ impl Client {
 
     fn new(settings: ClientSettings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
         let connections = Arc::new(Connections::of_client());
-        let routes = Routes::new(Arc::clone(&transport), Arc::clone(&connections));
+        let logs = Logs { transport: Arc::clone(&transport), connections };
+        let routes = Routes::new(logs.clone());
         let publishers = Publishers::new(Arc::clone(&transport));
-        let java_attempts = settings.java_attempts;
-        let views =
-            SharedViews::new(Arc::clone(&transport), Arc::clone(&connections), java_attempts);
+        let views = SharedViews::new(logs.clone(), settings.java_attempts);
         let existence = ExistenceCache::new(Arc::clone(&transport));
-        let registers = Registers::new(Arc::clone(&transport), Arc::clone(&connections));
+        let registers = Registers::new(logs.clone());
         let operator = settings.operator.as_deref().map_or_else(this_user, text::word).into();
         let inner = ClientCore {
             settings,
             preflight,
             transport,
-            connections,
+            logs,
             routes,
             publishers,
             views,

@@ -2,19 +2,14 @@
 //! all submits. The content of a register is under a lock that is never held across an await.
 
 use super::keyed::Turns;
+use super::logs::{Logs, READ_BACK_MAX};
 use super::partition;
 use super::publishers::{PublishFailure, Publishers};
 use super::service::BackgroundTasks;
 use crate::chance::system_random;
 use crate::clock::Clock;
-use crate::supervise::{
-    Connections, KeptFollower, Landmark, SessionSupervisor, TopicReadEvent, WholeFollower,
-    no_answer,
-};
-use crate::transport::{
-    Follow, Message, PublishError, Start, TopicPartition, Transport, TransportError,
-    TransportErrorKind,
-};
+use crate::supervise::{Landmark, TopicReadEvent, WholeFollower, no_answer};
+use crate::transport::{Message, PublishError, TopicPartition, TransportError, TransportErrorKind};
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
     Digest, Documents, KeyName, Keys, QueueTask, Register, RegisterEntry, RegisterKey,
@@ -25,18 +20,13 @@ use longhaul_core::task::Position;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-/// How long a submit waits for its own bind to be read back.
-const READ_BACK_MAX: Duration = Duration::from_secs(30);
 
 /// The registers that a client follows.
 #[derive(Debug)]
 pub(super) struct Registers {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
+    logs: Logs,
     followed: Mutex<HashMap<String, FollowedRegister>>,
     tasks: BackgroundTasks,
     writer: OwnerId,
@@ -73,10 +63,9 @@ enum RegisterProgress {
 }
 
 impl Registers {
-    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
+    pub(super) fn new(logs: Logs) -> Self {
         Self {
-            transport,
-            connections,
+            logs,
             followed: Mutex::default(),
             tasks: BackgroundTasks::default(),
             writer: OwnerId(system_random()),
@@ -109,16 +98,14 @@ impl Registers {
         let (sender, seen) = watch::channel(RegisterProgress::NotYet);
         let place = partition(topic.to_owned(), -1);
         let followed = FollowedRegister { topic: place.clone(), read: Arc::default(), seen };
-        let service = SessionSupervisor::of_client(&self.transport, &place, &self.connections);
         let reader = RegisterReader {
-            transport: Arc::clone(&self.transport),
-            connections: Arc::clone(&self.connections),
+            logs: self.logs.clone(),
             place,
             read: Arc::clone(&followed.read),
             seen: sender,
             landmark: Landmark::default(),
         };
-        self.tasks.spawn(reader.run(service));
+        self.tasks.spawn(reader.run());
         all.insert(topic.to_owned(), followed.clone());
         followed
     }
@@ -226,8 +213,7 @@ fn lock(read: &Mutex<RegisterView>) -> MutexGuard<'_, RegisterView> {
 
 /// The service of one register.
 struct RegisterReader {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
+    logs: Logs,
     place: TopicPartition,
     read: Arc<Mutex<RegisterView>>,
     seen: watch::Sender<RegisterProgress>,
@@ -237,9 +223,8 @@ struct RegisterReader {
 impl RegisterReader {
     /// The first read is tried for a limited time; after it succeeds, the register is followed
     /// until the client is gone.
-    async fn run(self, first: SessionSupervisor) {
-        let from_start = Follow { start: Start::Earliest, compacted: true };
-        let mut follower = KeptFollower::new(first, from_start);
+    async fn run(self) {
+        let mut follower = self.logs.whole(&self.place);
         if let Err(error) = follower.open_persistently().await {
             self.seen.send_replace(RegisterProgress::Failed(error));
             return;
@@ -251,10 +236,7 @@ impl RegisterReader {
             lock(&self.read).fold = Register::default();
             self.landmark.set(None);
             self.seen.send_replace(RegisterProgress::NotYet);
-            let service =
-                SessionSupervisor::of_client(&self.transport, &self.place, &self.connections);
-            follower =
-                KeptFollower::new(service, from_start).only_where(Some(self.landmark.clone()));
+            follower = self.logs.whole(&self.place).only_where(Some(self.landmark.clone()));
         }
     }
 

@@ -4,10 +4,11 @@
 //! One service per task topic looks the number up for all callers, and keeps the last known number
 //! when a later lookup fails.
 
+use super::logs::Logs;
 use super::service::BackgroundTasks;
 use crate::clock::Clock;
-use crate::supervise::{Connections, Monitor, count, no_answer, recount};
-use crate::transport::{Transport, TransportError};
+use crate::supervise::{count, no_answer, recount};
+use crate::transport::TransportError;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +17,7 @@ use tokio::sync::watch;
 /// The task topics that a client has submitted to.
 #[derive(Debug)]
 pub(super) struct Routes {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
+    logs: Logs,
     routes: Mutex<HashMap<String, TopicRoute>>,
     tasks: BackgroundTasks,
 }
@@ -43,8 +43,8 @@ impl TopicRoute {
 }
 
 impl Routes {
-    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
-        Self { transport, connections, routes: Mutex::default(), tasks: BackgroundTasks::default() }
+    pub(super) fn new(logs: Logs) -> Self {
+        Self { logs, routes: Mutex::default(), tasks: BackgroundTasks::default() }
     }
 
     /// The partition for the next task; -1 on an unpartitioned topic.
@@ -82,8 +82,7 @@ impl Routes {
             return route.clone();
         }
         let (sender, count) = watch::channel(PartitionLookup::NotYet);
-        let monitor = Monitor::new(&self.connections);
-        self.tasks.spawn(look(Arc::clone(&self.transport), topic.to_owned(), sender, monitor));
+        self.tasks.spawn(look(self.logs.clone(), topic.to_owned(), sender));
         let route = TopicRoute { count, turn: Arc::default() };
         routes.insert(topic.to_owned(), route.clone());
         route
@@ -92,13 +91,9 @@ impl Routes {
 
 /// The lookup service. It ends when the first lookup fails, so that the next caller starts it
 /// again.
-async fn look(
-    transport: Arc<dyn Transport>,
-    topic: String,
-    known: watch::Sender<PartitionLookup>,
-    monitor: Monitor,
-) {
-    match count(&transport, &topic).await {
+async fn look(logs: Logs, topic: String, known: watch::Sender<PartitionLookup>) {
+    let monitor = logs.monitor();
+    match count(&logs.transport, &topic).await {
         Ok(first) => known.send_replace(PartitionLookup::Known(first)),
         Err(error) => {
             known.send_replace(PartitionLookup::Failed(error));
@@ -106,7 +101,7 @@ async fn look(
         }
     };
     loop {
-        let (transport, topics) = (Arc::clone(&transport), [topic.clone()]);
+        let (transport, topics) = (Arc::clone(&logs.transport), [topic.clone()]);
         let [again] = recount(transport, Clock::System, topics, Some(&monitor)).await;
         known.send_replace(PartitionLookup::Known(again));
     }

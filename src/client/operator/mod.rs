@@ -143,8 +143,7 @@ impl Client {
         if let Some(cause) = existence.objection(&task.topic, task.id).await {
             return Err(ActionError::NoSuchTask { task: Box::new(task.clone()), cause });
         }
-        let transport = &self.inner.transport;
-        let mut log = TaskLog::open(transport, &self.inner.connections, &place, task.id).await?;
+        let mut log = TaskLog::open(&self.inner.logs, &place, task.id).await?;
         let said = ActionAttribution::new(action, &self.operator, reason);
         for _ in 0..TRIES_MAX {
             let claim = action.claim(&log.fold, seen).map_err(ActionError::refused)?;

@@ -2,6 +2,7 @@
 //! and shows the result.
 
 use super::ActionAttribution;
+use crate::client::logs::READ_BACK_MAX;
 use crate::client::publishers::PublishFailure;
 use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView};
 use crate::client::{ActionError, Queue, ReadError, TaskRef, partition};
@@ -20,9 +21,6 @@ use tokio::time::{sleep, timeout};
 
 /// The number of tasks deleted together.
 const TOGETHER_MAX: usize = 256;
-
-/// How long to wait until the view shows a published entry.
-const READ_BACK_MAX: Duration = Duration::from_secs(30);
 
 /// How often the view is checked meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

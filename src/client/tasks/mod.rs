@@ -113,12 +113,9 @@ impl Queue {
 
     pub(super) async fn task_view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
         let (client, names) = (&self.client, self.existing().await?);
-        let transport = Arc::clone(&client.inner.transport);
-        let count = partitions_of(&transport, &names, scope).await?;
-        let connections = Arc::clone(&client.inner.connections);
+        let count = partitions_of(&client.inner.transport, &names, scope).await?;
         let java_attempts = client.inner.settings.java_attempts;
-        let partitions =
-            ViewPartitions::open(transport, connections, names, scope, count, java_attempts);
+        let partitions = ViewPartitions::open(client.logs(), names, scope, count, java_attempts);
         partitions.ready().await?;
         Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(client.clock()) })
     }

@@ -165,7 +165,7 @@ async fn a_schedule_set_at_each_start_is_written_when_it_differs() {
     assert_eq!((found.paused, found.triggers.len()), (true, 1));
 
     let task = client.submission("tasks", &Text("summary".to_owned()));
-    let higher = task.priority(crate::Priority::High);
+    let higher = task.priority(Priority::High);
     let refused = schedules.set("nightly", nightly(), higher).await;
     assert!(matches!(refused, Err(SchedulesError::OtherPriority)), "{refused:?}");
     let never = set(client, Schedule::cron("0 0 30 2 *"), "summary").await;
