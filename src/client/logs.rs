@@ -5,7 +5,8 @@
 //!   log, except for removed keys.
 //! - [`Logs::open`] opens a [`LogReader`], which reads a topic to its end, and follows it from there
 //!   for a caller that waits for its own entries ([`read_back`]) or keeps a table up to date.
-//! - [`Logs::follower`] and [`Logs::whole`] are for readers that decide themselves what an outage means.
+//! - [`Logs::follower`] and [`Logs::whole`] are for readers that decide themselves what an outage
+//!   means, or that notice when another topic replaces theirs.
 
 use super::Client;
 use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, no_answer};

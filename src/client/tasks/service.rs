@@ -185,7 +185,7 @@ async fn serve(
             let log = logs.open(&topic, compacted).await?;
             let mut reader = TableReader { source, log, shared: Arc::clone(&shared) };
             while let Some(message) = reader.log.next().await? {
-                reader.take(message);
+                reader.take(&message);
             }
             readers.push(reader);
         }
@@ -214,16 +214,16 @@ impl TableReader {
     async fn follow(mut self) -> TransportError {
         loop {
             match self.log.follow().await {
-                Ok(message) => self.take(message),
+                Ok(message) => self.take(&message),
                 Err(error) => return error,
             }
         }
     }
 
     /// Reads a message, and the others already received.
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: &Message) {
         let mut table = self.shared.table();
-        table.read(self.source, &message);
+        table.read(self.source, message);
         for _ in 1..TOGETHER_MAX {
             let Some(message) = self.log.more() else { break };
             table.read(self.source, &message);
