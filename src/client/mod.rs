@@ -15,6 +15,7 @@ mod existence;
 mod existing;
 #[cfg(test)]
 mod fake;
+mod folded;
 mod history;
 mod keyed;
 mod letters;

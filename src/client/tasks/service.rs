@@ -1,6 +1,7 @@
 //! Follows the topics of a queue for a view.
 
 use super::table::{TableSource, TaskTable};
+use crate::client::folded::{FoldProgress, Folded, Folding};
 use crate::client::logs::{LogReader, Logs};
 use crate::client::partition;
 use crate::client::service::BackgroundTasks;
@@ -10,7 +11,6 @@ use crate::topics::TopicNames;
 use crate::transport::{Message, TopicPartition, Transport, TransportError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::watch;
 
 /// The most messages read while the table is locked.
 const TOGETHER_MAX: usize = 256;
@@ -31,35 +31,12 @@ pub(super) struct ViewPartitions {
     names: TopicNames,
     scope: ViewScope,
     java_attempts: Option<u32>,
-    shared: Mutex<BTreeMap<i32, Arc<SharedTable>>>,
+    shared: Mutex<BTreeMap<i32, SharedTable>>,
     services: BackgroundTasks,
 }
 
 /// One partition, shared by its service and its readers.
-#[derive(Debug)]
-pub(super) struct SharedTable {
-    table: Mutex<TaskTable>,
-    state: watch::Sender<TableReadState>,
-}
-
-#[derive(Clone, Debug)]
-enum TableReadState {
-    /// Reads the content that the topics had at the start.
-    CatchingUp,
-    Following,
-    /// A topic cannot be followed.
-    Broken(TransportError),
-}
-
-impl SharedTable {
-    pub(super) fn new(table: TaskTable) -> Self {
-        Self { table: Mutex::new(table), state: watch::channel(TableReadState::CatchingUp).0 }
-    }
-
-    pub(super) fn table(&self) -> MutexGuard<'_, TaskTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(super) type SharedTable = Folded<TaskTable, ()>;
 
 impl ViewPartitions {
     /// Whether these are the partitions of this queue, by this transport, and have these tasks.
@@ -102,28 +79,20 @@ impl ViewPartitions {
 
     /// Waits until all partitions have caught up.
     pub(super) async fn ready(&self) -> Result<(), TransportError> {
-        let states: Vec<_> = self.lock().values().map(|shared| shared.state.subscribe()).collect();
-        for mut state in states {
-            let reached =
-                state.wait_for(|state| !matches!(state, TableReadState::CatchingUp)).await;
-            if let Ok(reached) = reached
-                && let TableReadState::Broken(error) = &*reached
-            {
-                return Err(error.clone());
-            }
+        let all: Vec<SharedTable> = self.lock().values().cloned().collect();
+        for shared in all {
+            shared.read(&self.names.task).await?;
         }
         Ok(())
     }
 
     /// The partitions, in order.
-    pub(super) fn all(&self) -> Result<Vec<Arc<SharedTable>>, TransportError> {
-        let all: Vec<Arc<SharedTable>> = self.lock().values().cloned().collect();
-        for shared in &all {
-            if let TableReadState::Broken(error) = &*shared.state.borrow() {
-                return Err(error.clone());
-            }
+    pub(super) fn all(&self) -> Result<Vec<SharedTable>, TransportError> {
+        let all: Vec<SharedTable> = self.lock().values().cloned().collect();
+        match all.iter().find_map(Folded::failure) {
+            Some(error) => Err(error),
+            None => Ok(all),
         }
-        Ok(all)
     }
 
     fn grow_to(&self, count: u32) {
@@ -135,7 +104,7 @@ impl ViewPartitions {
     }
 
     fn follow(&self, index: i32) {
-        let shared = Arc::new(SharedTable::new(TaskTable::new(index, self.java_attempts)));
+        let (shared, folding) = Folded::new(TaskTable::new(index, self.java_attempts));
         let topics = [
             (TableSource::Ledger, &self.names.ledger, true),
             (TableSource::Metadata, &self.names.metadata, true),
@@ -146,11 +115,11 @@ impl ViewPartitions {
             .filter(|(source, ..)| *source != TableSource::Tasks || self.scope == ViewScope::All);
         let followed = followed
             .map(|(source, topic, compacted)| (source, partition(topic.clone(), index), compacted));
-        self.services.spawn(serve(self.logs.clone(), followed.collect(), Arc::clone(&shared)));
+        self.services.spawn(serve(self.logs.clone(), followed.collect(), folding));
         self.lock().insert(index, shared);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<SharedTable>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, SharedTable>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -177,13 +146,14 @@ async fn watch_growth(view: Weak<ViewPartitions>, monitor: Monitor) {
 async fn serve(
     logs: Logs,
     topics: Vec<(TableSource, TopicPartition, bool)>,
-    shared: Arc<SharedTable>,
+    folding: Folding<TaskTable, ()>,
 ) {
+    let folding = Arc::new(folding);
     let opening = async {
         let mut readers = Vec::new();
         for (source, topic, compacted) in topics {
             let log = logs.open(&topic, compacted).await?;
-            let mut reader = TableReader { source, log, shared: Arc::clone(&shared) };
+            let mut reader = TableReader { source, log, folding: Arc::clone(&folding) };
             while let Some(message) = reader.log.next().await? {
                 reader.take(&message);
             }
@@ -193,20 +163,20 @@ async fn serve(
     };
     let error = match opening.await {
         Ok(readers) => {
-            shared.state.send_replace(TableReadState::Following);
+            folding.tell(FoldProgress::To(()));
             let following = readers.into_iter().map(|reader| Box::pin(reader.follow()));
             futures::future::select_all(following).await.0
         }
         Err(error) => error,
     };
-    shared.state.send_replace(TableReadState::Broken(error));
+    folding.tell(FoldProgress::Failed(error));
 }
 
 /// Reads one topic of a partition.
 struct TableReader {
     source: TableSource,
     log: LogReader,
-    shared: Arc<SharedTable>,
+    folding: Arc<Folding<TaskTable, ()>>,
 }
 
 impl TableReader {
@@ -222,7 +192,7 @@ impl TableReader {
 
     /// Reads a message, and the others already received.
     fn take(&mut self, message: &Message) {
-        let mut table = self.shared.table();
+        let mut table = self.folding.lock();
         table.read(self.source, message);
         for _ in 1..TOGETHER_MAX {
             let Some(message) = self.log.more() else { break };
