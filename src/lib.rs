@@ -80,7 +80,7 @@ pub mod auth {
 }
 
 pub use client::{
-    CancelError, Cancellation, Client, ClientBuilder, ConnectError, Queue, ReadError, Submission,
+    ActionError, Cancellation, Client, ClientBuilder, ConnectError, Queue, ReadError, Submission,
     SubmitError, TaskRef, TaskRefError, WaitError, Watch, WatchEvent, WatchFrom, WatchPlace,
     WatchPlaceError,
 };

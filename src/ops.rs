@@ -2,12 +2,12 @@
 //! and moves to another cluster. Start with a [`Queue`](crate::Queue).
 
 pub use crate::client::{
-    ActionRecord, BrokenInvariant, Closed, DeadLetter, DeadLetterError, DeadLetterFilter,
-    DeadLetterPage, DeadLetters, DocumentError, DrainError, Export, ExportRecord, Exported,
-    HistoryEntry, HistoryEvent, HolderSilence, Ignored, Imported, MoveError, NewestTasks,
-    OperatorError, PastInstant, Purged, Reach, Replayed, SubmittedTask, TaskCounts, TaskFilter,
-    TaskHistory, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep, TaskView, Unmoved,
-    Verification, VersionedSettings, Why, WhyCause, WorkerInfo, Zombie,
+    ActionRecord, BrokenInvariant, Closed, DeadLetter, DeadLetterFilter, DeadLetterPage,
+    DeadLetters, DocumentError, DrainError, Export, ExportRecord, Exported, HistoryEntry,
+    HistoryEvent, HolderSilence, Ignored, Imported, MoveError, NewestTasks, PastInstant, Purged,
+    Reach, Replayed, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease,
+    TaskPage, TaskStatus, TaskStep, TaskView, Unmoved, Verification, VersionedSettings, Why,
+    WhyCause, WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use crate::client::{Firing, ScheduleInfo, Schedules, SchedulesError};

@@ -2,31 +2,15 @@
 
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
-use super::{Client, partition};
+use super::{ActionError, Client, partition};
 use crate::supervise::Backoff;
-use crate::topics::TopicNameError;
-use crate::transport::{Outgoing, PublishError, TransportError};
+use crate::transport::Outgoing;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::task::text;
 
 /// How often a request without a receipt is published.
 const TRIES_MAX: u32 = 5;
-
-/// Why a cancel request may not be stored.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CancelError {
-    /// The name of the task's topic is invalid.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The broker cannot be reached: the request is not stored.
-    #[error("cannot publish to the ledger")]
-    Transport(#[source] TransportError),
-    /// The broker gave no receipt, or refused, at each try. Repeating the request does no harm.
-    #[error("the request to cancel has no receipt")]
-    NoReceipt(#[source] PublishError),
-}
 
 /// A request to end a task: see [`Client::cancellation`].
 #[derive(Clone, Debug)]
@@ -67,7 +51,7 @@ impl Cancellation {
     ///
     /// # Errors
     /// When the request could not be stored. Sending it again does no harm.
-    pub async fn send(self) -> Result<(), CancelError> {
+    pub async fn send(self) -> Result<(), ActionError> {
         let Self { client, task, reason, kill } = self;
         let reason = text::shortened(reason);
         let message = if kill {
@@ -92,7 +76,7 @@ impl Client {
     ///
     /// # Errors
     /// When the request could not be stored. Cancelling again does no harm.
-    pub async fn cancel(&self, task: &TaskRef) -> Result<(), CancelError> {
+    pub async fn cancel(&self, task: &TaskRef) -> Result<(), ActionError> {
         self.cancellation(task).send().await
     }
 
@@ -102,24 +86,21 @@ impl Client {
         Cancellation { client, task, reason: String::new(), kill: false }
     }
 
-    async fn end_task(&self, task: &TaskRef, message: &Outgoing) -> Result<(), CancelError> {
+    async fn end_task(&self, task: &TaskRef, message: &Outgoing) -> Result<(), ActionError> {
         let names = self.names(&task.topic)?;
-        self.require_queue(&names).await.map_err(CancelError::Transport)?;
+        self.require_queue(&names).await?;
         let topic = partition(names.ledger, task.id.partition);
         let mut backoff = Backoff::new(fastrand::Rng::new());
         for attempt in 1.. {
             match self.inner.publishers.publish(&topic, message.clone()).await {
                 Ok(_) => return Ok(()),
-                Err(PublishFailure::NotSent(error)) => return Err(CancelError::Transport(error)),
-                Err(PublishFailure::Sent(error)) if attempt >= TRIES_MAX => {
-                    return Err(CancelError::NoReceipt(error));
-                }
                 // Every cancel request has the same key and is sticky: a second one changes
                 // nothing.
-                Err(PublishFailure::Sent(error)) => {
+                Err(PublishFailure::Sent(error)) if attempt < TRIES_MAX => {
                     tracing::debug!(%task, %error, "publishing the cancellation again");
                     backoff.wait().await;
                 }
+                Err(failure) => return Err(failure.into()),
             }
         }
         Ok(())

@@ -14,6 +14,9 @@ use longhaul_core::protocol::register::{
 /// The maximum content of a document: every worker of the queue keeps it in memory.
 const CONTENT_BYTES_MAX: usize = 256 * 1024;
 
+/// How often a change whose version does not matter starts again after a conflicting change.
+const CONFLICTS_MAX: u32 = 10;
+
 /// Why a document, such as a schedule or the settings of a queue, was not read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -55,6 +58,31 @@ impl Client {
     ) -> Result<FollowedRegister, DocumentError> {
         let read = self.inner.registers.read(&names.register).await;
         read.map_err(DocumentError::Transport)
+    }
+
+    /// Changes a document whatever its version, and returns the version that has the change. `next`
+    /// makes the new content from the current version and content; if it returns none, nothing is
+    /// written. After a conflicting change, `next` is called again, up to 10 times; then the
+    /// conflict is the error.
+    pub(super) async fn rewrite_document<E: From<DocumentError>>(
+        &self,
+        register: &FollowedRegister,
+        name: &DocumentName,
+        next: impl Fn(u64, Option<&Bytes>) -> Result<Option<Bytes>, E>,
+    ) -> Result<u64, E> {
+        let mut conflicts = 0;
+        loop {
+            let (version, current) = register.with_documents(|documents| {
+                (documents.version(name), documents.get(name).cloned())
+            });
+            let Some(content) = next(version, current.as_ref())? else { return Ok(version) };
+            match self.change_document(register, name, (version, content)).await {
+                Err(DocumentError::VersionConflict { .. }) if conflicts < CONFLICTS_MAX => {
+                    conflicts += 1;
+                }
+                end => return Ok(end?),
+            }
+        }
     }
 
     /// Publishes the next version of a document, and waits until it is known whether it was

@@ -3,6 +3,7 @@
 //! Until its last clone is dropped, the client keeps open a publisher for each partition that it
 //! published to, and a follower for each metadata partition that it was asked about.
 
+mod action_error;
 #[cfg(feature = "admin")]
 mod admin;
 mod builder;
@@ -14,9 +15,11 @@ mod existence;
 mod existing;
 #[cfg(test)]
 mod fake;
+mod folded;
 mod history;
 mod keyed;
 mod letters;
+mod logs;
 mod moving;
 mod operator;
 mod publishers;
@@ -39,21 +42,20 @@ mod terms;
 mod tests;
 mod view;
 mod watch;
+pub use action_error::ActionError;
 #[cfg(feature = "admin")]
 pub use admin::SetupTopicsError;
 pub use builder::{ClientBuilder, ConnectError};
-pub use cancel::{CancelError, Cancellation};
+pub use cancel::Cancellation;
 pub use documents::DocumentError;
 pub use drains::DrainError;
 pub use history::{
     BrokenInvariant, HistoryEntry, HistoryEvent, HolderSilence, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,
 };
-pub use letters::{
-    DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed,
-};
+pub use letters::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
 pub use moving::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
-pub use operator::{ActionRecord, OperatorError, Purged};
+pub use operator::{ActionRecord, Purged};
 pub use query::WaitError;
 pub use queue::{Queue, VersionedSettings};
 pub use reach::Reach;
@@ -78,6 +80,7 @@ use crate::transport::{TopicPartition, Transport};
 use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use builder::ClientSettings;
 use existence::ExistenceCache;
+use logs::Logs;
 use longhaul_core::task::{Codecs, PayloadError, TaskMetadata, decode, text};
 use longhaul_session::ConnectOptions;
 use operator::{Operator, this_user};
@@ -125,8 +128,8 @@ struct ClientCore {
     /// Checks that workers make before they start.
     preflight: Preflight,
     transport: Arc<dyn Transport>,
-    /// The connection state of each follower.
-    connections: Arc<Connections>,
+    /// Opens all followers, and has their connection state.
+    logs: Logs,
     routes: Routes,
     publishers: Publishers,
     views: SharedViews,
@@ -224,19 +227,18 @@ impl Client {
 
     fn new(settings: ClientSettings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
         let connections = Arc::new(Connections::of_client());
-        let routes = Routes::new(Arc::clone(&transport), Arc::clone(&connections));
+        let logs = Logs { transport: Arc::clone(&transport), connections };
+        let routes = Routes::new(logs.clone());
         let publishers = Publishers::new(Arc::clone(&transport));
-        let java_attempts = settings.java_attempts;
-        let views =
-            SharedViews::new(Arc::clone(&transport), Arc::clone(&connections), java_attempts);
+        let views = SharedViews::new(logs.clone(), settings.java_attempts);
         let existence = ExistenceCache::new(Arc::clone(&transport));
-        let registers = Registers::new(Arc::clone(&transport), Arc::clone(&connections));
+        let registers = Registers::new(logs.clone());
         let operator = settings.operator.as_deref().map_or_else(this_user, text::word).into();
         let inner = ClientCore {
             settings,
             preflight,
             transport,
-            connections,
+            logs,
             routes,
             publishers,
             views,

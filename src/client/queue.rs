@@ -10,16 +10,13 @@ use longhaul_core::protocol::register::DocumentName;
 use longhaul_core::settings::{QueueSettings, QueueSettingsError};
 use longhaul_core::task::TaskId;
 
-/// How often an unconditional change is retried after a conflicting change.
-const CONFLICTS_MAX: usize = 10;
-
 /// A queue of a client: see [`Client::queue`]. Cheap to create and to clone.
 ///
 /// | what for | methods |
 /// |---|---|
 /// | its tasks | [`tasks`](Self::tasks), [`find`](Self::find), [`watch_from`](Self::watch_from), [`why`](Self::why), [`history`](Self::history), [`submitted`](Self::submitted) |
 /// | actions on tasks | [`delete`](Self::delete), [`force_fail`](Self::force_fail), [`force_release`](Self::force_release), [`purge`](Self::purge), [`action_log`](Self::action_log) |
-/// | its settings | [`settings`](Self::settings), [`update`](Self::update), [`pause`](Self::pause), [`resume`](Self::resume) |
+/// | its settings | [`settings`](Self::settings), [`change`](Self::change), [`update`](Self::update), [`pause`](Self::pause), [`resume`](Self::resume) |
 /// | workers | [`drain_worker`](Self::drain_worker), [`zombies`](Self::zombies) |
 /// | what failed for good | [`dead_letters`](Self::dead_letters) |
 /// | its logs | [`verify`](Self::verify), [`tasks_at`](Self::tasks_at), [`export`](Self::export), [`import`](Self::import) |
@@ -52,12 +49,11 @@ impl Client {
     ///
     /// async fn limit(client: &Client) -> Result<(), DocumentError> {
     ///     let queue = client.queue("tasks");
-    ///     let stands = queue.settings().await?;
-    ///     let version = queue.update(stands.version, |settings| {
+    ///     let version = queue.change(|settings| {
     ///         settings.limit.max_in_flight = Some(20);
     ///         settings.per_key.rate = Some(Rate::new(100, Duration::from_secs(60)));
     ///     });
-    ///     println!("version {} stands", version.await?);
+    ///     println!("the limits are in version {}", version.await?);
     ///     queue.pause().await?;
     ///     queue.resume().await?;
     ///     Ok(())
@@ -126,13 +122,40 @@ impl Queue {
         let (version, content) = register.with_documents(|documents| {
             (documents.version(&name), documents.get(&name).cloned().unwrap_or_default())
         });
-        let settings = QueueSettings::read(&content).map_err(|error| {
-            DocumentError::Invalid(format!(
-                "version {version} of the queue's settings cannot be read ({error}); what applies are the last ones before it that can, if any. If no newer \
-                 longhaul has written it, `Queue::repair` writes a readable version in its place"
-            ))
-        })?;
+        let settings = readable(version, &content)?;
         Ok(VersionedSettings { version, settings })
+    }
+
+    /// Changes the settings whatever their version, and returns the version that has the change. A
+    /// program can call this at each start: if the change changes nothing, nothing is written. If
+    /// another program changes the settings at the same time, `change` is called again, with the
+    /// settings of that program. Workers apply the change within a second, as with
+    /// [`update`](Self::update).
+    ///
+    /// ```no_run
+    /// use longhaul::Client;
+    /// use longhaul::ops::DocumentError;
+    ///
+    /// async fn at_each_start(client: &Client) -> Result<(), DocumentError> {
+    ///     let queue = client.queue("tasks");
+    ///     queue.change(|settings| settings.limit.max_in_flight = Some(20)).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`DocumentError::Invalid`] when a setting is out of bounds, or this version of longhaul cannot
+    /// read the current settings. [`DocumentError::VersionConflict`] when 11 tries in a row lost to
+    /// other changes.
+    pub async fn change(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, DocumentError> {
+        let (register, name) = self.register().await?;
+        let next = |version, content: Option<&Bytes>| {
+            let before = readable(version, content.unwrap_or(&Bytes::new()))?;
+            let mut after = before.clone();
+            change(&mut after);
+            if after == before { Ok(None) } else { content_of(&after).map(Some) }
+        };
+        self.client.rewrite_document(&register, &name, next).await
     }
 
     /// Changes the settings if `expected_version` is still current, and returns the new version.
@@ -153,7 +176,9 @@ impl Queue {
             return Err(DocumentError::VersionConflict { current });
         }
         change(&mut settings);
-        self.write(expected_version, &settings).await
+        let (register, name) = self.register().await?;
+        let content = content_of(&settings)?;
+        self.client.change_document(&register, &name, (current, content)).await
     }
 
     /// Replaces settings that this version of longhaul cannot read, and returns the new version.
@@ -163,25 +188,17 @@ impl Queue {
     /// settings are changed as well, whatever their version.
     ///
     /// # Errors
-    /// As [`Queue::update`]. After a conflicting change, `repair` starts again with the changed
-    /// settings.
+    /// As [`Queue::change`].
     pub async fn repair(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, DocumentError> {
-        let mut conflicts = 0;
-        loop {
-            let (register, name) = self.register().await?;
-            let (version, content) = register.with_documents(|documents| {
-                (documents.version(&name), documents.readable(&name).cloned().unwrap_or_default())
-            });
-            let settings = QueueSettings::read(&content);
+        let (register, name) = self.register().await?;
+        let next = |_, _: Option<&Bytes>| {
+            let content = register.with_documents(|it| it.readable(&name).cloned());
+            let settings = QueueSettings::read(&content.unwrap_or_default());
             let mut settings = settings.map_err(|error| invalid(&error))?;
             change(&mut settings);
-            match self.write(version, &settings).await {
-                Err(DocumentError::VersionConflict { .. }) if conflicts < CONFLICTS_MAX => {
-                    conflicts += 1;
-                }
-                end => return end,
-            }
-        }
+            content_of(&settings).map(Some)
+        };
+        self.client.rewrite_document(&register, &name, next).await
     }
 
     async fn register(&self) -> Result<(FollowedRegister, DocumentName), DocumentError> {
@@ -189,45 +206,36 @@ impl Queue {
         Ok((self.client.register_of(&names).await?, DocumentName::queue_settings()))
     }
 
-    /// Writes the settings as the version after this one.
-    async fn write(&self, version: u64, settings: &QueueSettings) -> Result<u64, DocumentError> {
-        let content = settings.to_document().map_err(|error| invalid(&error))?;
-        let (register, name) = self.register().await?;
-        self.client.change_document(&register, &name, (version, Bytes::from(content))).await
-    }
-
     /// Pauses the queue: workers start no task and no further attempt. Running tasks continue.
     /// Returns the new version.
     ///
     /// # Errors
-    /// As [`Queue::update`]. After a conflicting change, `pause` tries again.
+    /// As [`Queue::change`].
     pub async fn pause(&self) -> Result<u64, DocumentError> {
-        self.set_paused(true).await
+        self.change(|settings| settings.paused = true).await
     }
 
     /// Resumes the queue: workers start tasks again. Returns the new version.
     ///
     /// # Errors
-    /// As [`Queue::pause`].
+    /// As [`Queue::change`].
     pub async fn resume(&self) -> Result<u64, DocumentError> {
-        self.set_paused(false).await
+        self.change(|settings| settings.paused = false).await
     }
+}
 
-    async fn set_paused(&self, paused: bool) -> Result<u64, DocumentError> {
-        let mut conflicts = 0;
-        loop {
-            let VersionedSettings { version, settings } = self.settings().await?;
-            if settings.paused == paused {
-                return Ok(version);
-            }
-            match self.update(version, |settings| settings.paused = paused).await {
-                Err(DocumentError::VersionConflict { .. }) if conflicts < CONFLICTS_MAX => {
-                    conflicts += 1;
-                }
-                end => return end,
-            }
-        }
-    }
+/// The current settings of a queue.
+fn readable(version: u64, content: &Bytes) -> Result<QueueSettings, DocumentError> {
+    QueueSettings::read(content).map_err(|error| {
+        DocumentError::Invalid(format!(
+            "version {version} of the queue's settings cannot be read ({error}); what applies are the last ones before it that can, if any. If no newer \
+             longhaul has written it, `Queue::repair` writes a readable version in its place"
+        ))
+    })
+}
+
+fn content_of(settings: &QueueSettings) -> Result<Bytes, DocumentError> {
+    settings.to_document().map(Bytes::from).map_err(|error| invalid(&error))
 }
 
 fn invalid(error: &QueueSettingsError) -> DocumentError {

@@ -1,20 +1,15 @@
 //! Registers, followed from the first submit with a key on: one follower per register, shared by
 //! all submits. The content of a register is under a lock that is never held across an await.
 
+use super::folded::{FoldProgress, Folded, FoldedTopics, Folding};
 use super::keyed::Turns;
+use super::logs::{Logs, READ_BACK_MAX};
 use super::partition;
 use super::publishers::{PublishFailure, Publishers};
-use super::service::BackgroundTasks;
 use crate::chance::system_random;
 use crate::clock::Clock;
-use crate::supervise::{
-    Connections, KeptFollower, Landmark, SessionSupervisor, TopicReadEvent, WholeFollower,
-    no_answer,
-};
-use crate::transport::{
-    Follow, Message, PublishError, Start, TopicPartition, Transport, TransportError,
-    TransportErrorKind,
-};
+use crate::supervise::{Landmark, TopicReadEvent, WholeFollower};
+use crate::transport::{Message, PublishError, TopicPartition, TransportError, TransportErrorKind};
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
     Digest, Documents, KeyName, Keys, QueueTask, Register, RegisterEntry, RegisterKey,
@@ -22,23 +17,15 @@ use longhaul_core::protocol::register::{
 };
 use longhaul_core::register;
 use longhaul_core::task::Position;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::timeout;
-
-/// How long a submit waits for its own bind to be read back.
-const READ_BACK_MAX: Duration = Duration::from_secs(30);
 
 /// The registers that a client follows.
 #[derive(Debug)]
 pub(super) struct Registers {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
-    followed: Mutex<HashMap<String, FollowedRegister>>,
-    tasks: BackgroundTasks,
+    logs: Logs,
+    followed: FoldedTopics<RegisterView, Option<Position>>,
     writer: OwnerId,
     serial: AtomicU64,
     /// The turns of submits with keys.
@@ -49,8 +36,7 @@ pub(super) struct Registers {
 #[derive(Clone, Debug)]
 pub(super) struct FollowedRegister {
     topic: TopicPartition,
-    read: Arc<Mutex<RegisterView>>,
-    seen: watch::Receiver<RegisterProgress>,
+    folded: Folded<RegisterView, Option<Position>>,
 }
 
 /// The content of the register.
@@ -61,24 +47,11 @@ struct RegisterView {
     awaited: BTreeMap<Stamp, Option<RegisterVerdict>>,
 }
 
-/// How far the register was read.
-#[derive(Clone, Debug)]
-enum RegisterProgress {
-    /// Not yet to its end.
-    NotYet,
-    /// To its end, and up to this position.
-    To(Option<Position>),
-    /// The register cannot be read, and the service has ended.
-    Failed(TransportError),
-}
-
 impl Registers {
-    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
+    pub(super) fn new(logs: Logs) -> Self {
         Self {
-            transport,
-            connections,
-            followed: Mutex::default(),
-            tasks: BackgroundTasks::default(),
+            logs,
+            followed: FoldedTopics::default(),
             writer: OwnerId(system_random()),
             serial: AtomicU64::new(1),
             turns: Turns::default(),
@@ -87,40 +60,14 @@ impl Registers {
 
     /// The register of this name, read to its end.
     pub(super) async fn read(&self, topic: &str) -> Result<FollowedRegister, TransportError> {
-        let mut followed = self.follow(topic);
-        let seen = followed.seen.wait_for(|seen| !matches!(seen, RegisterProgress::NotYet)).await;
-        match seen.as_deref() {
-            Ok(RegisterProgress::To(_)) => {}
-            Ok(RegisterProgress::Failed(error)) => return Err(error.clone()),
-            Ok(RegisterProgress::NotYet) | Err(_) => return Err(no_answer(topic)),
-        }
-        drop(seen);
-        Ok(followed)
-    }
-
-    fn follow(&self, topic: &str) -> FollowedRegister {
-        let mut all = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        // The service ends when the first read fails; then this starts another.
-        if let Some(followed) =
-            all.get(topic).filter(|followed| followed.seen.has_changed().is_ok())
-        {
-            return followed.clone();
-        }
-        let (sender, seen) = watch::channel(RegisterProgress::NotYet);
         let place = partition(topic.to_owned(), -1);
-        let followed = FollowedRegister { topic: place.clone(), read: Arc::default(), seen };
-        let service = SessionSupervisor::of_client(&self.transport, &place, &self.connections);
-        let reader = RegisterReader {
-            transport: Arc::clone(&self.transport),
-            connections: Arc::clone(&self.connections),
-            place,
-            read: Arc::clone(&followed.read),
-            seen: sender,
-            landmark: Landmark::default(),
+        let service = |folding| {
+            let (logs, place) = (self.logs.clone(), place.clone());
+            RegisterReader { logs, place, folding, landmark: Landmark::default() }.run()
         };
-        self.tasks.spawn(reader.run(service));
-        all.insert(topic.to_owned(), followed.clone());
-        followed
+        let folded = self.followed.of(topic, service);
+        folded.read(topic).await?;
+        Ok(FollowedRegister { topic: place, folded })
     }
 
     /// Publishes a task's bind to a key, and waits until it is read back; the register then shows
@@ -152,56 +99,52 @@ impl Registers {
     ) -> Result<Option<RegisterVerdict>, PublishFailure> {
         let awaited = followed.awaited(entry);
         let stored = followed.put(publishers, entry).await?;
-        let mut seen = followed.seen.clone();
-        let read =
-            seen.wait_for(|seen| matches!(seen, RegisterProgress::To(to) if *to >= Some(stored)));
-        match timeout(READ_BACK_MAX, read).await {
-            Ok(Ok(_)) => Ok(awaited.and_then(|awaited| awaited.verdict())),
-            Ok(Err(_)) | Err(_) => {
-                let unread = format!("{}: it was not read back", followed.topic);
-                Err(PublishFailure::Sent(PublishError::Unknown(unread)))
-            }
+        let read = followed.folded.has_read(|to| *to >= Some(stored));
+        if timeout(READ_BACK_MAX, read).await.unwrap_or_default() {
+            return Ok(awaited.and_then(|awaited| awaited.verdict()));
         }
+        let unread = format!("{}: it was not read back", followed.topic);
+        Err(PublishFailure::Sent(PublishError::Unknown(unread)))
     }
 }
 
 /// A document of this client that awaits its read-back. Its verdict is kept until this is dropped.
 struct AwaitedDocument {
-    read: Arc<Mutex<RegisterView>>,
+    folded: Folded<RegisterView, Option<Position>>,
     stamp: Stamp,
 }
 
 impl AwaitedDocument {
     fn verdict(&self) -> Option<RegisterVerdict> {
-        lock(&self.read).awaited.get(&self.stamp).copied().flatten()
+        self.folded.lock().awaited.get(&self.stamp).copied().flatten()
     }
 }
 
 impl Drop for AwaitedDocument {
     fn drop(&mut self) {
-        lock(&self.read).awaited.remove(&self.stamp);
+        self.folded.lock().awaited.remove(&self.stamp);
     }
 }
 
 impl FollowedRegister {
     /// Looks at the register's keys.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Keys) -> T) -> T {
-        look(lock(&self.read).fold.keys())
+        look(self.folded.lock().fold.keys())
     }
 
     /// Looks at the whole register.
     pub(super) fn with_register<T>(&self, look: impl FnOnce(&Register) -> T) -> T {
-        look(&lock(&self.read).fold)
+        look(&self.folded.lock().fold)
     }
 
     /// The stamp of the register's first entry, which identifies the register.
     pub(super) fn start_stamp(&self) -> Option<Stamp> {
-        lock(&self.read).fold.start()
+        self.folded.lock().fold.start()
     }
 
     /// Looks at the register's documents.
     pub(super) fn with_documents<T>(&self, look: impl FnOnce(&Documents) -> T) -> T {
-        look(lock(&self.read).fold.documents())
+        look(self.folded.lock().fold.documents())
     }
 
     /// Publishes an entry, and waits until it is stored.
@@ -215,46 +158,36 @@ impl FollowedRegister {
 
     fn awaited(&self, entry: &RegisterEntry) -> Option<AwaitedDocument> {
         let RegisterKey::Document(key) = entry.key() else { return None };
-        lock(&self.read).awaited.insert(key.stamp, None);
-        Some(AwaitedDocument { read: Arc::clone(&self.read), stamp: key.stamp })
+        self.folded.lock().awaited.insert(key.stamp, None);
+        Some(AwaitedDocument { folded: self.folded.clone(), stamp: key.stamp })
     }
-}
-
-fn lock(read: &Mutex<RegisterView>) -> MutexGuard<'_, RegisterView> {
-    read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The service of one register.
 struct RegisterReader {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
+    logs: Logs,
     place: TopicPartition,
-    read: Arc<Mutex<RegisterView>>,
-    seen: watch::Sender<RegisterProgress>,
+    folding: Folding<RegisterView, Option<Position>>,
     landmark: Landmark,
 }
 
 impl RegisterReader {
     /// The first read is tried for a limited time; after it succeeds, the register is followed
     /// until the client is gone.
-    async fn run(self, first: SessionSupervisor) {
-        let from_start = Follow { start: Start::Earliest, compacted: true };
-        let mut follower = KeptFollower::new(first, from_start);
+    async fn run(self) {
+        let mut follower = self.logs.whole(&self.place);
         if let Err(error) = follower.open_persistently().await {
-            self.seen.send_replace(RegisterProgress::Failed(error));
+            self.folding.tell(FoldProgress::Failed(error));
             return;
         }
         follower = follower.only_where(Some(self.landmark.clone()));
         loop {
             self.follow(WholeFollower::new(follower)).await;
             // The topic was replaced by another register.
-            lock(&self.read).fold = Register::default();
+            self.folding.lock().fold = Register::default();
             self.landmark.set(None);
-            self.seen.send_replace(RegisterProgress::NotYet);
-            let service =
-                SessionSupervisor::of_client(&self.transport, &self.place, &self.connections);
-            follower =
-                KeptFollower::new(service, from_start).only_where(Some(self.landmark.clone()));
+            self.folding.tell(FoldProgress::NotYet);
+            follower = self.logs.whole(&self.place).only_where(Some(self.landmark.clone()));
         }
     }
 
@@ -265,7 +198,7 @@ impl RegisterReader {
             match follower.next().await {
                 Ok(TopicReadEvent::Messages(messages)) => self.take(&messages),
                 Ok(TopicReadEvent::ToEnd) => {
-                    lock(&self.read).fold.read_to_end(Clock::System.wall_ms());
+                    self.folding.lock().fold.read_to_end(Clock::System.wall_ms());
                     to_end = true;
                 }
                 Err(error) if error.kind == TransportErrorKind::NotFound && follower.has_read() => {
@@ -274,14 +207,14 @@ impl RegisterReader {
                 Err(_) => {}
             }
             if to_end {
-                let position = lock(&self.read).fold.position();
-                self.seen.send_replace(RegisterProgress::To(position));
+                let position = self.folding.lock().fold.position();
+                self.folding.tell(FoldProgress::To(position));
             }
         }
     }
 
     fn take(&self, messages: &[Message]) {
-        let mut read = lock(&self.read);
+        let mut read = self.folding.lock();
         for message in messages {
             match register::read(message) {
                 Ok(entry) => {

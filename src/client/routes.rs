@@ -4,52 +4,34 @@
 //! One service per task topic looks the number up for all callers, and keeps the last known number
 //! when a later lookup fails.
 
-use super::service::BackgroundTasks;
+use super::folded::{FoldProgress, FoldedTopics, Folding};
+use super::logs::Logs;
 use crate::clock::Clock;
-use crate::supervise::{Connections, Monitor, count, no_answer, recount};
-use crate::transport::{Transport, TransportError};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::watch;
+use crate::supervise::{count, recount};
+use crate::transport::TransportError;
+use std::sync::Arc;
 
 /// The task topics that a client has submitted to.
 #[derive(Debug)]
 pub(super) struct Routes {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
-    routes: Mutex<HashMap<String, TopicRoute>>,
-    tasks: BackgroundTasks,
-}
-
-#[derive(Clone, Debug)]
-struct TopicRoute {
-    count: watch::Receiver<PartitionLookup>,
-    turn: Arc<AtomicU32>,
-}
-
-#[derive(Clone, Debug)]
-enum PartitionLookup {
-    NotYet,
-    Known(Option<u32>),
-    Failed(TransportError),
-}
-
-impl TopicRoute {
-    /// Whether the lookup service runs.
-    fn is_alive(&self) -> bool {
-        self.count.has_changed().is_ok()
-    }
+    logs: Logs,
+    /// The number of partitions of each topic, and the turn of its next task.
+    routes: FoldedTopics<u32, Option<u32>>,
 }
 
 impl Routes {
-    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
-        Self { transport, connections, routes: Mutex::default(), tasks: BackgroundTasks::default() }
+    pub(super) fn new(logs: Logs) -> Self {
+        Self { logs, routes: FoldedTopics::default() }
     }
 
     /// The partition for the next task; -1 on an unpartitioned topic.
     pub(super) async fn next(&self, topic: &str) -> Result<i32, TransportError> {
-        self.partition(topic, |turn| turn.fetch_add(1, Ordering::Relaxed)).await
+        let take_turn = |turn: &mut u32| {
+            let taken = *turn;
+            *turn = turn.wrapping_add(1);
+            taken
+        };
+        self.partition(topic, take_turn).await
     }
 
     /// The partition for tasks with this key; -1 on an unpartitioned topic. It is the one that
@@ -61,54 +43,28 @@ impl Routes {
     async fn partition(
         &self,
         topic: &str,
-        number: impl FnOnce(&AtomicU32) -> u32,
+        number: impl FnOnce(&mut u32) -> u32,
     ) -> Result<i32, TransportError> {
-        let TopicRoute { mut count, turn } = self.route(topic);
-        // The service sets a value before it ends, unless its runtime is gone.
-        let known = count.wait_for(|count| !matches!(count, PartitionLookup::NotYet)).await;
-        match known.as_deref() {
-            Ok(PartitionLookup::Known(None)) => Ok(-1),
-            Ok(PartitionLookup::Known(Some(count))) => {
-                Ok(i32::try_from(number(&turn) % (*count).max(1)).unwrap_or_default())
-            }
-            Ok(PartitionLookup::Failed(error)) => Err(error.clone()),
-            Ok(PartitionLookup::NotYet) | Err(_) => Err(no_answer(topic)),
-        }
-    }
-
-    fn route(&self, topic: &str) -> TopicRoute {
-        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(route) = routes.get(topic).filter(|route| route.is_alive()) {
-            return route.clone();
-        }
-        let (sender, count) = watch::channel(PartitionLookup::NotYet);
-        let monitor = Monitor::new(&self.connections);
-        self.tasks.spawn(look(Arc::clone(&self.transport), topic.to_owned(), sender, monitor));
-        let route = TopicRoute { count, turn: Arc::default() };
-        routes.insert(topic.to_owned(), route.clone());
-        route
+        let look = |folding| look(self.logs.clone(), topic.to_owned(), folding);
+        let route = self.routes.of(topic, look);
+        let Some(count) = route.read(topic).await? else { return Ok(-1) };
+        let number = number(&mut route.lock());
+        Ok(i32::try_from(number % count.max(1)).unwrap_or_default())
     }
 }
 
 /// The lookup service. It ends when the first lookup fails, so that the next caller starts it
 /// again.
-async fn look(
-    transport: Arc<dyn Transport>,
-    topic: String,
-    known: watch::Sender<PartitionLookup>,
-    monitor: Monitor,
-) {
-    match count(&transport, &topic).await {
-        Ok(first) => known.send_replace(PartitionLookup::Known(first)),
-        Err(error) => {
-            known.send_replace(PartitionLookup::Failed(error));
-            return;
-        }
-    };
+async fn look(logs: Logs, topic: String, folding: Folding<u32, Option<u32>>) {
+    let monitor = logs.monitor();
+    match count(&logs.transport, &topic).await {
+        Ok(first) => folding.tell(FoldProgress::To(first)),
+        Err(error) => return folding.tell(FoldProgress::Failed(error)),
+    }
     loop {
-        let (transport, topics) = (Arc::clone(&transport), [topic.clone()]);
+        let (transport, topics) = (Arc::clone(&logs.transport), [topic.clone()]);
         let [again] = recount(transport, Clock::System, topics, Some(&monitor)).await;
-        known.send_replace(PartitionLookup::Known(again));
+        folding.tell(FoldProgress::To(again));
     }
 }
 

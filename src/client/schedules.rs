@@ -1,22 +1,19 @@
 //! The schedules of a queue: created, changed and read by the client. Workers fire them:
 //! `src/worker/driver/schedules.rs`.
 
+mod writing;
+
 use super::documents::DocumentError;
 use super::registers::FollowedRegister;
-use super::submit::{PreparedSubmission, Submission, SubmitError};
+use super::submit::SubmitError;
 use super::task_ref::TaskRef;
-use super::terms::DeliveryTime;
 use super::{Client, Queue};
 use crate::topics::TopicNames;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
 use longhaul_core::schedule::firing::{FiringKey, FiringSlot};
-use longhaul_core::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplate, check_name};
-use longhaul_core::task::text;
+use longhaul_core::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, check_name};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// How often an unconditional change is tried when others change the same schedule.
-const TRIES_MAX: usize = 8;
 
 /// The number of next firings to list.
 const NEXT_MAX: usize = 10;
@@ -107,7 +104,7 @@ impl Queue {
     /// let client = Client::connect("pulsar://localhost:6650").await?;
     /// let report = client.submission("tasks", &Text("report".to_owned())).max_attempts(3);
     /// let nightly = Schedule::cron("30 2 * * *").time_zone("Europe/Berlin");
-    /// client.queue("tasks").schedules().create("nightly", nightly, report).await?;
+    /// client.queue("tasks").schedules().set("nightly", nightly, report).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -123,101 +120,12 @@ struct VersionedSchedule {
 }
 
 impl Schedules {
-    /// Creates a schedule that submits this task: it takes payload, properties and priority from
-    /// the [submission](Client::submission), which is not sent. The name has 1 to 200 bytes,
-    /// without slashes. Returns the schedule's version.
-    ///
-    /// # Errors
-    /// When the name is taken, when the schedule is invalid or will never fire, and as
-    /// [`DocumentError`].
-    /// [`DocumentError`].
-    pub async fn create(
-        &self,
-        name: &str,
-        schedule: Schedule,
-        task: Submission,
-    ) -> Result<u64, SchedulesError> {
-        let (names, register, document) = self.open(name).await?;
-        let version = register.with_documents(|documents| documents.version(&document));
-        if self.find(&register, &document)?.is_some() {
-            return Err(SchedulesError::Exists);
-        }
-        let now = self.client.wall_ms();
-        let task = self.template(&names, task)?;
-        let schedule = Schedule { task, created_at: now, since: now, ..schedule };
-        self.check(&schedule, now)?;
-        self.put(&register, &document, version, &schedule).await
-    }
-
-    /// Changes a schedule if it has this version. Its task stays the same: see
-    /// [`Schedules::set_task`]. With new [times](Schedule::with_times_of), only slots after the
-    /// change count. Returns the new version.
-    ///
-    /// ```no_run
-    /// use longhaul::ops::{Schedules, SchedulesError};
-    /// use longhaul::{Overlap, Schedule};
-    ///
-    /// async fn earlier(schedules: &Schedules) -> Result<u64, SchedulesError> {
-    ///     let found = schedules.get("nightly").await?.ok_or(SchedulesError::NotFound)?;
-    ///     let times = Schedule::cron("0 1 * * *").time_zone("Europe/Berlin");
-    ///     let change = |it: Schedule| it.with_times_of(times).overlap(Overlap::BufferOne);
-    ///     schedules.update("nightly", found.version, change).await
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// [`DocumentError::VersionConflict`] when somebody else has changed it, and as
-    /// [`create`](Self::create).
-    pub async fn update(
-        &self,
-        name: &str,
-        version: u64,
-        change: impl FnOnce(Schedule) -> Schedule,
-    ) -> Result<u64, SchedulesError> {
-        let (_, register, document) = self.open(name).await?;
-        let found = self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
-        let before = found.schedule;
-        let mut schedule = change(before.clone());
-        let now = self.client.wall_ms();
-        schedule.task = before.task.clone();
-        let resumed = before.paused && !schedule.paused;
-        if resumed || !schedule.has_times_of(&before) {
-            schedule.since = now;
-        }
-        schedule.check()?;
-        if !schedule.has_times_of(&before) {
-            self.check(&schedule, now)?;
-        }
-        self.put(&register, &document, version, &schedule).await
-    }
-
-    /// Sets the task that a schedule submits from now on, if the schedule has this version. Returns
-    /// the new version.
-    ///
-    /// # Errors
-    /// As [`update`](Self::update).
-    pub async fn set_task(
-        &self,
-        name: &str,
-        version: u64,
-        task: Submission,
-    ) -> Result<u64, SchedulesError> {
-        let (names, register, document) = self.open(name).await?;
-        let VersionedSchedule { schedule, .. } =
-            self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
-        let task = self.template(&names, task)?;
-        if task.priority() != schedule.task.priority() {
-            return Err(SchedulesError::OtherPriority);
-        }
-        self.put(&register, &document, version, &Schedule { task, ..schedule }).await
-    }
-
     /// Deletes a schedule. Tasks already submitted continue.
     ///
     /// # Errors
     /// When there is no such schedule, and as [`DocumentError`].
     pub async fn delete(&self, name: &str) -> Result<(), SchedulesError> {
-        self.change(name, |_, _| Ok(None)).await.map(drop)
+        self.change(name, |_, _| Ok(Bytes::new())).await.map(drop)
     }
 
     /// Pauses a schedule: it fires only manually. Tasks already submitted continue.
@@ -225,7 +133,8 @@ impl Schedules {
     /// # Errors
     /// When there is no such schedule, and as [`DocumentError`].
     pub async fn pause(&self, name: &str) -> Result<u64, SchedulesError> {
-        self.change(name, |schedule, _| Ok(Some(Schedule { paused: true, ..schedule }))).await
+        let pause = |schedule, _: &_| Ok(Schedule { paused: true, ..schedule }.content()?);
+        self.change(name, pause).await
     }
 
     /// Resumes a paused schedule. Slots missed during the pause are not made up for.
@@ -236,7 +145,7 @@ impl Schedules {
         let now = self.client.wall_ms();
         let resume = move |schedule: Schedule, _: &FollowedRegister| {
             let since = if schedule.paused { now } else { schedule.since };
-            Ok(Some(Schedule { paused: false, since, ..schedule }))
+            Ok(Schedule { paused: false, since, ..schedule }.content()?)
         };
         self.change(name, resume).await
     }
@@ -258,7 +167,7 @@ impl Schedules {
             }
             let last = schedule.triggers.last().map_or(0, |last| last.saturating_add(1));
             schedule.triggers.push(now.max(last));
-            Ok(Some(schedule))
+            Ok(schedule.content()?)
         };
         self.change(name, trigger).await
     }
@@ -314,76 +223,6 @@ impl Schedules {
         });
         let Some((version, content)) = found else { return Ok(None) };
         Ok(Some(VersionedSchedule { version, schedule: Schedule::read(&content)? }))
-    }
-
-    /// Changes a schedule whatever its version; `None` deletes it.
-    async fn change(
-        &self,
-        name: &str,
-        change: impl Fn(Schedule, &FollowedRegister) -> Result<Option<Schedule>, SchedulesError>,
-    ) -> Result<u64, SchedulesError> {
-        let (_, register, document) = self.open(name).await?;
-        for attempt in 1.. {
-            let found = self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
-            let put = match change(found.schedule, &register)? {
-                Some(schedule) => self.put(&register, &document, found.version, &schedule).await,
-                None => {
-                    let deleted = (found.version, Bytes::new());
-                    let changed = self.client.change_document(&register, &document, deleted);
-                    changed.await.map_err(SchedulesError::from)
-                }
-            };
-            match put {
-                Err(SchedulesError::Document(DocumentError::VersionConflict { .. }))
-                    if attempt < TRIES_MAX => {}
-                put => return put,
-            }
-        }
-        Err(SchedulesError::NotFound)
-    }
-
-    async fn put(
-        &self,
-        register: &FollowedRegister,
-        document: &DocumentName,
-        version: u64,
-        schedule: &Schedule,
-    ) -> Result<u64, SchedulesError> {
-        let change = (version, schedule.content()?);
-        Ok(self.client.change_document(register, document, change).await?)
-    }
-
-    /// Refuses an invalid schedule, and one that will never fire.
-    fn check(&self, schedule: &Schedule, now_ms: u64) -> Result<(), SchedulesError> {
-        schedule.check()?;
-        if schedule.next_after(now_ms, 1)?.is_empty() {
-            return Err(ScheduleError::NeverFires.into());
-        }
-        Ok(())
-    }
-
-    fn template(
-        &self,
-        names: &TopicNames,
-        task: Submission,
-    ) -> Result<TaskTemplate, SchedulesError> {
-        let other = self.client.names(&task.topic).map_err(DocumentError::Topic)?;
-        if other.task != names.task {
-            let (task, queue) = (other.task, names.task.clone());
-            return Err(SchedulesError::OtherTopic { task, queue });
-        }
-        let prepared = task.prepare().map_err(SchedulesError::Task)?;
-        let PreparedSubmission { payload, properties, key, priority, delivery } = prepared;
-        if key.is_some() {
-            return Err(SchedulesError::OwnTerms("idempotency key or dedupe key"));
-        }
-        if let DeliveryTime::At(_) = delivery {
-            return Err(SchedulesError::OwnTerms("start time"));
-        }
-        if properties.contains_key(text::AFTER) {
-            return Err(SchedulesError::OwnTerms("tasks that it waits for"));
-        }
-        Ok(TaskTemplate::new(&payload, properties, priority))
     }
 
     fn info(

@@ -9,17 +9,13 @@
 //! The service starts with the first question and ends with the client. While the broker is away it
 //! retries for ever: a task may take hours, and the caller limits its wait. A permanent error, such
 //! as a missing permission, ends the service and every wait.
-//! it. What is no matter of time, such as missing rights, ends the service and every wait.
 
+use super::logs::Logs;
 use super::service::BackgroundTasks;
 use super::view::{ShownTask, ShownTasks, ViewChange};
 use super::watch::WatchEvent;
-use crate::supervise::{
-    Backoff, Connections, KeptFollower, SessionSupervisor, no_answer, persistently,
-};
-use crate::transport::{
-    Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
-};
+use crate::supervise::{Backoff, KeptFollower, no_answer, persistently};
+use crate::transport::{Message, TopicPartition, TransportError, TransportErrorKind};
 use longhaul_core::task::{Position, TaskId, TaskMetadata};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,8 +31,7 @@ const LOOK_TIME_MAX: Duration = Duration::from_secs(60);
 /// The views of a client.
 #[derive(Debug)]
 pub(super) struct SharedViews {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
+    logs: Logs,
     views: Mutex<HashMap<TopicPartition, ViewHandle>>,
     tasks: BackgroundTasks,
     java_attempts: Option<u32>,
@@ -81,13 +76,8 @@ struct TaskLookup {
 }
 
 impl SharedViews {
-    pub(super) fn new(
-        transport: Arc<dyn Transport>,
-        connections: Arc<Connections>,
-        java_attempts: Option<u32>,
-    ) -> Self {
-        let (views, tasks) = (Mutex::default(), BackgroundTasks::default());
-        Self { transport, connections, views, tasks, java_attempts }
+    pub(super) fn new(logs: Logs, java_attempts: Option<u32>) -> Self {
+        Self { logs, views: Mutex::default(), tasks: BackgroundTasks::default(), java_attempts }
     }
 
     /// Waits for the end of a task, without a time limit.
@@ -164,7 +154,7 @@ impl SharedViews {
         at: Position,
     ) -> Result<Option<TaskMetadata>, TransportError> {
         let fetching = persistently(&topic.topic, || {
-            let (transport, topic) = (Arc::clone(&self.transport), topic.clone());
+            let (transport, topic) = (Arc::clone(&self.logs.transport), topic.clone());
             async move { transport.fetch(&topic, at).await }
         });
         // If the topic was recreated, this position may hold an entry of another task.
@@ -200,10 +190,8 @@ impl SharedViews {
             tasks,
             ..SharedViewState::default()
         })));
-        let service = SessionSupervisor::of_client(&self.transport, topic, &self.connections);
-        let from_start = Follow { start: Start::Earliest, compacted: true };
         let reader = ViewReader {
-            follower: KeptFollower::new(service, from_start),
+            follower: self.logs.whole(topic),
             topic: topic.clone(),
             shared: Arc::clone(&shared),
             asked,

@@ -69,6 +69,7 @@ mod keyed;
 #[cfg(feature = "metrics")]
 mod measuring;
 mod reading;
+mod starting;
 mod submitted;
 mod submitting;
 mod tasks;
@@ -360,7 +361,7 @@ async fn a_cancellation_is_a_plain_entry_and_is_repeated_until_its_receipt() {
 
     bench.fake.world().fates.extend([ScriptedFate::Refused; 5]);
     let refused = bench.client.cancel(&task(ID)).await;
-    assert!(matches!(refused, Err(CancelError::NoReceipt(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ActionError::NoReceipt(_))), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,12 +7,13 @@ mod place;
 
 pub use place::{WatchPlace, WatchPlaceError};
 
+use super::logs::Logs;
 use super::task_ref::TaskRef;
 use super::{Client, Queue, ReadError};
 use crate::clock::Clock;
-use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, count, recount};
+use crate::supervise::{KeptFollower, count, recount};
 use crate::topics::TopicNames;
-use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
+use crate::transport::{Message, TransportError, TransportErrorKind};
 use futures::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
 use longhaul_core::task::{Position, TaskId, TaskMetadata, epoch_of};
 use std::collections::{HashMap, HashSet};
@@ -182,9 +183,7 @@ impl Queue {
     /// As [`Client::watch`].
     pub async fn watch_from(&self, from: WatchFrom) -> Result<Watch, ReadError> {
         let names = self.names()?;
-        let transport = Arc::clone(&self.client.inner.transport);
-        let connections = Arc::clone(&self.client.inner.connections);
-        let source = WatchSource { transport, topic: names.metadata, connections };
+        let source = WatchSource { logs: self.client.logs(), topic: names.metadata };
         let mut steps = SelectAll::new();
         let partitions = source.partitions(names.task).await?;
         let count = i32::try_from(partitions.unwrap_or_default()).unwrap_or(i32::MAX);
@@ -311,28 +310,27 @@ impl Stream for Watch {
 /// The topic that is watched.
 #[derive(Clone)]
 struct WatchSource {
-    transport: Arc<dyn Transport>,
+    logs: Logs,
     /// Full name of the metadata topic.
     topic: String,
-    /// The connection state of the client's services.
-    connections: Arc<Connections>,
 }
 
 impl WatchSource {
     /// The number of partitions. A metadata topic that was not set up is created partition by
     /// partition; then the task topic tells how many there will be.
     async fn partitions(&self, task_topic: String) -> Result<Option<u32>, TransportError> {
-        let own = count(&self.transport, &self.topic).await?;
+        let own = count(&self.logs.transport, &self.topic).await?;
         // A watcher may have no permission for the task topic.
-        Ok(own.or(count(&self.transport, &task_topic).await.unwrap_or_default()))
+        Ok(own.or(count(&self.logs.transport, &task_topic).await.unwrap_or_default()))
     }
 
     /// Looks for new partitions, for ever.
     fn growth(&self) -> BoxStream<'static, WatchStep> {
-        let monitor = Monitor::new(&self.connections);
+        let monitor = self.logs.monitor();
         let looks = stream::unfold((self.clone(), monitor), |(source, monitor)| async {
             loop {
-                let (transport, topics) = (Arc::clone(&source.transport), [source.topic.clone()]);
+                let transport = Arc::clone(&source.logs.transport);
+                let topics = [source.topic.clone()];
                 let [known] = recount(transport, Clock::System, topics, Some(&monitor)).await;
                 if let Some(count) = known {
                     return Some((WatchStep::Partitions(count), (source, monitor)));
@@ -344,9 +342,7 @@ impl WatchSource {
 
     fn partition(&self, partition: i32) -> PartitionWatch {
         let topic = super::partition(self.topic.clone(), partition);
-        let service = SessionSupervisor::of_client(&self.transport, &topic, &self.connections);
-        let from_start = Follow { start: Start::Earliest, compacted: true };
-        let follower = KeptFollower::new(service, from_start);
+        let follower = self.logs.whole(&topic);
         PartitionWatch { partition, follower, last: None, until: None, failed: false }
     }
 }

@@ -1,7 +1,7 @@
 //! The promises of the module's documentation.
 
 use super::*;
-use crate::{CancelError, TaskContext, TaskError, TaskOutcome, Text, WorkerError, processor_fn};
+use crate::{ActionError, TaskContext, TaskError, TaskOutcome, Text, WorkerError, processor_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod drains;
@@ -84,7 +84,7 @@ fn ends_of_all_kinds_are_told_apart() {
     let long = engine.submit("tasks", &text("long"));
     engine.advance(DAY);
     assert_eq!(engine.transitions(&long), ["PROCESSING 1"]);
-    let cancelled: Result<(), CancelError> = engine.run(engine.client().cancel(&long));
+    let cancelled: Result<(), ActionError> = engine.run(engine.client().cancel(&long));
     cancelled.unwrap();
     assert!(engine.wait::<Text>(&long).is_err());
     assert_eq!(engine.transitions(&long), ["PROCESSING 1", "FAILED 1 CANCELLED"]);

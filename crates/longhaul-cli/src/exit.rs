@@ -2,10 +2,10 @@
 
 use crate::output::text::clean;
 use anyhow::Error;
-use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
+use longhaul::ops::{DocumentError, DrainError, SchedulesError};
 use longhaul::topics::{AdminError, AdminErrorKind, SetupError, SetupTopicsError};
 use longhaul::{
-    CancelError, ConnectError, PublishError, ReadError, SubmitError, TaskRefError, TransportError,
+    ActionError, ConnectError, PublishError, ReadError, SubmitError, TaskRefError, TransportError,
     TransportErrorKind, WaitError,
 };
 use std::io::{self, Write};
@@ -120,8 +120,8 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(it) = error.downcast_ref::<SubmitError>() {
         return of_submit(it);
     }
-    if let Some(it) = error.downcast_ref::<OperatorError>() {
-        return of_operator(it);
+    if let Some(it) = error.downcast_ref::<ActionError>() {
+        return of_action(it);
     }
     if let Some(it) = error.downcast_ref::<DocumentError>() {
         return of_document(it);
@@ -157,9 +157,7 @@ fn admin<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a AdminEr
 
 /// The codes of errors that contain a transport error, or name something invalid.
 fn of_others(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
-    let is_topic = matches!(error.downcast_ref(), Some(CancelError::Topic(_)))
-        || matches!(error.downcast_ref(), Some(ReadError::Topic(_)))
-        || matches!(error.downcast_ref(), Some(DeadLetterError::Topic(_)))
+    let is_topic = matches!(error.downcast_ref(), Some(ReadError::Topic(_)))
         || matches!(error.downcast_ref(), Some(ConnectError::Topic(_)))
         || error.is::<longhaul::topics::TopicNameError>()
         || error.is::<TaskRefError>();
@@ -212,8 +210,8 @@ fn of_submit(error: &SubmitError) -> Option<Code> {
     ])
 }
 
-fn of_operator(error: &OperatorError) -> Option<Code> {
-    use OperatorError::{Contended, NoReceipt, NoSuchTask, NotRunning, Over, Stale, Topic};
+fn of_action(error: &ActionError) -> Option<Code> {
+    use ActionError::{Contended, NoReceipt, NoSuchTask, NotRunning, Over, Stale, Topic};
     first(&[
         (matches!(error, NoSuchTask { .. }), Code::NotFound),
         (matches!(error, Over(_) | Stale { .. } | NotRunning | Contended), Code::Conflict),
@@ -300,7 +298,7 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
              says where it came from); `longhaul dev` starts one on this machine",
         );
     }
-    if let Some(OperatorError::Stale { .. }) = error.downcast_ref() {
+    if let Some(ActionError::Stale { .. }) = error.downcast_ref() {
         return Some("look at the task again, and act upon the epoch that it is in now");
     }
     if let Some(DocumentError::VersionConflict { .. }) = error.downcast_ref() {
@@ -332,8 +330,8 @@ mod tests {
             (Error::from(ConnectError::Transport(unreachable())), Code::Unreachable),
             (Error::from(SubmitError::Transport(unreachable())).context("x"), Code::Unreachable),
             (Error::from(SubmitError::KeyLength(0)), Code::Usage),
-            (Error::from(OperatorError::Stale { current: 3 }), Code::Conflict),
-            (Error::from(OperatorError::Transport(unreachable())), Code::Unreachable),
+            (Error::from(ActionError::Stale { current: 3 }), Code::Conflict),
+            (Error::from(ActionError::Transport(unreachable())), Code::Unreachable),
             (Error::from(DocumentError::VersionConflict { current: 2 }), Code::Conflict),
             (Error::from(DocumentError::Transport(unreachable())), Code::Unreachable),
             (Error::from(SchedulesError::NotFound), Code::NotFound),

@@ -4,10 +4,10 @@ use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
 use longhaul::lease::{LeaseError, ReportError};
-use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
+use longhaul::ops::{DocumentError, DrainError, SchedulesError};
 use longhaul::topics::SetupTopicsError;
 use longhaul::{
-    CancelError, ReadError, SubmitError, TransportError, TransportErrorKind, WaitError, WorkerError,
+    ActionError, ReadError, SubmitError, TransportError, TransportErrorKind, WaitError, WorkerError,
 };
 use std::error::Error;
 use std::fmt::Write;
@@ -41,12 +41,10 @@ impl From<ServiceError> for ProblemDetails {
             ServiceError::Report(error) => report(&error, text),
             ServiceError::Submit(error) => submit(&error, text),
             ServiceError::Wait(error) => wait(&error, text),
-            ServiceError::Cancel(error) => cancel(&error, text),
-            ServiceError::Operator(error) => operator(&error, text),
+            ServiceError::Action(error) => action(&error, text),
             ServiceError::Document(error) => document(&error, text),
             ServiceError::Drain(error) => drain(&error, text),
             ServiceError::Schedules(error) => schedules(&error, text),
-            ServiceError::Letters(error) => letters(&error, text),
             ServiceError::Read(error) => read(&error, text),
             ServiceError::Setup(error) => setup(&error, text),
         }
@@ -152,30 +150,22 @@ fn wait(error: &WaitError, text: String) -> ProblemDetails {
     }
 }
 
-fn cancel(error: &CancelError, text: String) -> ProblemDetails {
-    match error {
-        CancelError::Topic(_) => name_invalid(text),
-        CancelError::Transport(error) => transport(error, text),
-        CancelError::NoReceipt(_) => unknown(text),
-        _ => broker_refused(text),
-    }
-}
-
-fn operator(error: &OperatorError, text: String) -> ProblemDetails {
+fn action(error: &ActionError, text: String) -> ProblemDetails {
     let conflict = |code| ProblemDetails::new(StatusCode::CONFLICT, code, text.clone());
     match error {
-        OperatorError::Topic(_) => name_invalid(text),
-        OperatorError::NoSuchTask { .. } => {
+        ActionError::Topic(_) => name_invalid(text),
+        ActionError::NoSuchTask { .. } => {
             ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", text)
         }
-        OperatorError::Over(_) => conflict("task_over"),
-        OperatorError::Stale { current } => {
+        ActionError::Over(_) => conflict("task_over"),
+        ActionError::Stale { current } => {
             ProblemDetails { current_epoch: Some(*current), ..conflict("stale_epoch") }
         }
-        OperatorError::NotRunning => conflict("task_not_running"),
-        OperatorError::Contended => ProblemDetails::unavailable("contended", text),
-        OperatorError::Transport(error) => transport(error, text),
-        OperatorError::NoReceipt(_) => unknown(text),
+        ActionError::NotRunning => conflict("task_not_running"),
+        ActionError::Contended => ProblemDetails::unavailable("contended", text),
+        ActionError::Transport(error) => transport(error, text),
+        ActionError::Submit(error) => submit(error, text),
+        ActionError::NoReceipt(_) => unknown(text),
         _ => broker_refused(text),
     }
 }
@@ -276,16 +266,6 @@ fn schedules(error: &SchedulesError, text: String) -> ProblemDetails {
         | SchedulesError::OwnTerms(_)
         | SchedulesError::OtherPriority => unfit(text),
         _ => unfit(text),
-    }
-}
-
-fn letters(error: &DeadLetterError, text: String) -> ProblemDetails {
-    match error {
-        DeadLetterError::Topic(_) => name_invalid(text),
-        DeadLetterError::Transport(error) => transport(error, text),
-        DeadLetterError::Submit(error) => submit(error, text),
-        DeadLetterError::NoReceipt(_) => unknown(text),
-        _ => broker_refused(text),
     }
 }
 

@@ -4,7 +4,6 @@
 //! Each call reads the logs of the partitions concerned once, from their start. It needs memory for
 //! each task found in them and keeps nothing.
 
-pub(super) mod log;
 mod silence;
 mod task;
 mod verify;
@@ -16,14 +15,13 @@ pub use task::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
 pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;
 
+use super::logs::MessageOrigin;
 use super::tasks::{TableSource, TaskTable, TaskView, ViewScope, partition_indices, partitions_of};
 use super::{Client, Queue, ReadError, partition};
 use crate::topics::TopicNames;
 use crate::transport::Message;
-use log::{Logs, MessageOrigin};
 use longhaul_core::task::{Position, TaskId};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use task::Collector;
 use zombies::Zombies;
 
@@ -180,11 +178,6 @@ impl Client {
     pub(super) async fn past_partitions(&self, names: &TopicNames) -> Result<Vec<i32>, ReadError> {
         let count = partitions_of(&self.inner.transport, names, ViewScope::Claimed).await?;
         Ok(partition_indices(count))
-    }
-
-    pub(super) fn logs(&self) -> Logs {
-        let connections = Arc::clone(&self.inner.connections);
-        Logs { transport: Arc::clone(&self.inner.transport), connections }
     }
 }
 

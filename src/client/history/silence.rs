@@ -6,7 +6,7 @@
 //! Compaction keeps one heartbeat per owner, so the compacted part shows no silences: they are
 //! found from the start of the log on.
 
-use super::log::MessageOrigin;
+use crate::client::logs::MessageOrigin;
 use longhaul_core::protocol::entry::{Entry, LeaseMs, Renewal, lease_time};
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, Key, OwnerId};

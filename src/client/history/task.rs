@@ -1,7 +1,7 @@
 //! The history of one task, entry by entry. Pure: takes messages in the order of their logs.
 
-use super::log::MessageOrigin;
 use super::silence::{HolderSilence, Silences};
+use crate::client::logs::MessageOrigin;
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::client::view::is_late;
 use crate::transport::Message;

@@ -1,8 +1,8 @@
 //! Checks the logs of a queue against the invariants of the protocol.
 
-use super::log::{Logs, MessageOrigin};
 use super::{Client, Queue, partition};
 use crate::client::ReadError;
+use crate::client::logs::{Logs, MessageOrigin};
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::supervise::count;
 use crate::topics::TopicNames;

@@ -17,8 +17,7 @@ pub use letter::{DeadLetter, DeadLetterFilter};
 pub use replay::Replayed;
 
 use super::publishers::PublishFailure;
-use super::submit::SubmitError;
-use super::{Client, Queue, TaskRef, partition};
+use super::{ActionError, Client, Queue, ReadError, TaskRef, partition};
 use crate::letters::{self, LetterMessageKind, kind};
 use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
 use crate::transport::{
@@ -43,31 +42,6 @@ const IN_FLIGHT_MAX: usize = 64;
 
 /// How often a mark without a receipt is published.
 const TRIES_MAX: u32 = 5;
-
-/// Why dead letters cannot be read, replayed or purged. Completed steps are kept, and repeating the
-/// call does no harm.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DeadLetterError {
-    /// The topic's name is not usable.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The topic of the dead letters, or the register, cannot be read or written.
-    #[error("cannot use the dead letters")]
-    Transport(#[source] TransportError),
-    /// A replay could not be submitted.
-    #[error("cannot replay the task")]
-    Submit(#[source] SubmitError),
-    /// The letter may not be marked as handled.
-    #[error("the dead letter is not marked as handled")]
-    NoReceipt(#[source] PublishError),
-}
-
-impl From<TransportError> for DeadLetterError {
-    fn from(error: TransportError) -> Self {
-        Self::Transport(error)
-    }
-}
 
 /// The dead letters of a queue: its tasks of all priority levels that failed for good. Cheap to
 /// clone.
@@ -121,7 +95,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the topic's name is invalid.
-    pub fn dead_letters(&self) -> Result<DeadLetters, DeadLetterError> {
+    pub fn dead_letters(&self) -> Result<DeadLetters, TopicNameError> {
         let names = self.names()?;
         let place = partition(names.dead_letters.clone(), -1);
         Ok(DeadLetters { client: self.client.clone(), names, place })
@@ -142,7 +116,7 @@ impl DeadLetters {
         filter: &DeadLetterFilter,
         after: Option<Position>,
         limit: usize,
-    ) -> Result<DeadLetterPage, DeadLetterError> {
+    ) -> Result<DeadLetterPage, ReadError> {
         let room = limit.clamp(1, PAGE_MAX);
         let mut shelf = LetterSelection::new(filter, &self.names.task, room, |letter, _| letter);
         self.read(after, |message| shelf.take(message)).await?;
@@ -154,7 +128,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When the topic cannot be read.
-    pub async fn show(&self, task: &TaskRef) -> Result<Option<DeadLetter>, DeadLetterError> {
+    pub async fn show(&self, task: &TaskRef) -> Result<Option<DeadLetter>, ReadError> {
         Ok(self.find(task.id).await?.map(|(letter, _)| letter))
     }
 
@@ -162,7 +136,7 @@ impl DeadLetters {
     pub(super) async fn at(
         &self,
         listed: &DeadLetter,
-    ) -> Result<Option<DeadLetter>, DeadLetterError> {
+    ) -> Result<Option<DeadLetter>, TransportError> {
         let message = self.client.inner.transport.fetch(&self.place, listed.position).await?;
         Ok(message.map(|message| {
             let payload = Some(message.payload.clone());
@@ -179,7 +153,7 @@ impl DeadLetters {
         &self,
         task: &TaskRef,
         reason: impl AsRef<str>,
-    ) -> Result<bool, DeadLetterError> {
+    ) -> Result<bool, ActionError> {
         let Some((_, place)) = self.find(task.id).await? else { return Ok(false) };
         self.mark(&place, ("purge", reason.as_ref(), None), &LetterSubscription::default()).await?;
         Ok(true)
@@ -191,7 +165,7 @@ impl DeadLetters {
         &self,
         filter: DeadLetterFilter,
         reason: impl Into<String>,
-    ) -> BoxStream<'static, Result<TaskId, DeadLetterError>> {
+    ) -> BoxStream<'static, Result<TaskId, ActionError>> {
         let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
         let subscription = Arc::new(LetterSubscription::default());
         let purge = move |place: LetterLocation| {
@@ -209,7 +183,7 @@ impl DeadLetters {
     fn places(
         &self,
         filter: DeadLetterFilter,
-    ) -> impl futures::Stream<Item = Result<LetterLocation, DeadLetterError>> + Send + use<> {
+    ) -> impl futures::Stream<Item = Result<LetterLocation, ActionError>> + Send + use<> {
         let (letters, found) = (self.clone(), VecDeque::<LetterLocation>::new());
         let start = Some((found, None, true));
         stream::try_unfold((letters, filter, start), async |(letters, filter, state)| {
@@ -233,7 +207,7 @@ impl DeadLetters {
     async fn find(
         &self,
         task: TaskId,
-    ) -> Result<Option<(DeadLetter, LetterLocation)>, DeadLetterError> {
+    ) -> Result<Option<(DeadLetter, LetterLocation)>, TransportError> {
         let mut found: Option<(DeadLetter, LetterLocation)> = None;
         self.read(None, |message| match kind(message) {
             Some(LetterMessageKind::Mark(id)) if id == task => found = None,
@@ -260,7 +234,7 @@ impl DeadLetters {
         &self,
         after: Option<Position>,
         mut take: impl FnMut(&Message),
-    ) -> Result<(), DeadLetterError> {
+    ) -> Result<(), TransportError> {
         self.client.require_queue(&self.names).await?;
         let start = after.map_or(Start::Earliest, Start::After);
         let opened =
@@ -268,7 +242,7 @@ impl DeadLetters {
         let mut log = match opened {
             Ok(log) => log,
             Err(error) if error.kind == TransportErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         while let Some(message) = log.next().await? {
             take(&message);
@@ -283,7 +257,7 @@ impl DeadLetters {
         place: &LetterLocation,
         (action, reason, task): (&str, &str, Option<TaskId>),
         subscription: &LetterSubscription,
-    ) -> Result<(), DeadLetterError> {
+    ) -> Result<(), ActionError> {
         let mark = letters::mark(place.id, &self.client.operator, action, reason, task);
         let mut stored = None;
         for tried in 1..=TRIES_MAX {
@@ -294,8 +268,7 @@ impl DeadLetters {
                 }
                 // A second mark changes nothing.
                 Err(PublishFailure::Sent(PublishError::Unknown(_))) if tried < TRIES_MAX => {}
-                Err(PublishFailure::NotSent(error)) => return Err(error.into()),
-                Err(PublishFailure::Sent(error)) => return Err(DeadLetterError::NoReceipt(error)),
+                Err(failure) => return Err(failure.into()),
             }
         }
         let all = place.older.iter().copied().chain([place.at]).chain(stored);

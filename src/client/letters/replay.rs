@@ -6,11 +6,12 @@
 
 use super::letter::ADDED;
 use super::{
-    Client, DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetters, IN_FLIGHT_MAX,
-    LetterLocation, LetterSubscription,
+    Client, DeadLetter, DeadLetterFilter, DeadLetters, IN_FLIGHT_MAX, LetterLocation,
+    LetterSubscription,
 };
 use crate::client::submit::message_of;
-use crate::client::{TaskRef, partition};
+use crate::client::{ActionError, TaskRef, partition};
+use crate::transport::TransportError;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use longhaul_core::protocol::register::{Digest, KeyKind, KeyName};
@@ -78,7 +79,7 @@ impl DeadLetters {
         &self,
         task: &TaskRef,
         reason: impl AsRef<str>,
-    ) -> Result<Replayed, DeadLetterError> {
+    ) -> Result<Replayed, ActionError> {
         match self.find(task.id).await? {
             Some((letter, place)) => {
                 self.replay_letter(letter, &place, reason.as_ref(), &LetterSubscription::default())
@@ -94,7 +95,7 @@ impl DeadLetters {
         &self,
         filter: DeadLetterFilter,
         reason: impl Into<String>,
-    ) -> BoxStream<'static, Result<(TaskId, Replayed), DeadLetterError>> {
+    ) -> BoxStream<'static, Result<(TaskId, Replayed), ActionError>> {
         let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
         let subscription = Arc::new(LetterSubscription::default());
         let replay = move |place: LetterLocation| {
@@ -119,7 +120,7 @@ impl DeadLetters {
         place: &LetterLocation,
         reason: &str,
         subscription: &LetterSubscription,
-    ) -> Result<Replayed, DeadLetterError> {
+    ) -> Result<Replayed, ActionError> {
         let replayed = match self.holder(&key_of(place.id)).await? {
             Some(before) => before,
             None => {
@@ -137,10 +138,7 @@ impl DeadLetters {
     }
 
     /// Submits the task of a letter, unless an earlier replay did.
-    pub(super) async fn submit_replay(
-        &self,
-        letter: DeadLetter,
-    ) -> Result<TaskRef, DeadLetterError> {
+    pub(super) async fn submit_replay(&self, letter: DeadLetter) -> Result<TaskRef, ActionError> {
         let key = key_of(letter.task.id);
         let properties = properties_of(&letter);
         let of_letter = |level: &Priority| self.names.task_of(*level) == letter.task.topic;
@@ -150,12 +148,11 @@ impl DeadLetters {
         let message = message_of(properties, payload, None);
         let client: &Client = &self.client;
         let queue = (&self.names, level);
-        let submitted = client.submit_keyed(queue, message, (key, digest), false).await;
-        submitted.map_err(DeadLetterError::Submit)
+        Ok(client.submit_keyed(queue, message, (key, digest), false).await?)
     }
 
     /// The task that holds a key.
-    async fn holder(&self, key: &KeyName) -> Result<Option<TaskRef>, DeadLetterError> {
+    async fn holder(&self, key: &KeyName) -> Result<Option<TaskRef>, TransportError> {
         let register = self.client.inner.registers.read(&self.names.register).await?;
         let holder = register.look(|keys| keys.holder(key)).map(|holding| holding.task);
         Ok(holder.map(|task| TaskRef { topic: self.names.task_of(task.level), id: task.id }))
@@ -165,14 +162,14 @@ impl DeadLetters {
     async fn dedupe_conflict(
         &self,
         letter: &DeadLetter,
-    ) -> Result<Option<TaskRef>, DeadLetterError> {
+    ) -> Result<Option<TaskRef>, TransportError> {
         let Some(text) = letter.properties.get(DEDUPE_KEY) else { return Ok(None) };
         let Ok(name) = KeyName::new(KeyKind::Dedupe, text.as_str()) else { return Ok(None) };
         Ok(self.holder(&name).await?.filter(|holder| *holder != letter.task))
     }
 
     /// The result for a task without an unhandled letter.
-    async fn without_letter(&self, task: &TaskRef) -> Result<Replayed, DeadLetterError> {
+    async fn without_letter(&self, task: &TaskRef) -> Result<Replayed, ActionError> {
         let id = task.id;
         if let Some(before) = self.holder(&key_of(id)).await? {
             return Ok(Replayed::Restarted(before));

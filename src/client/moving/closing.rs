@@ -3,7 +3,7 @@
 use super::ledgers::Ledger;
 use super::marks::{MovedMark, MovedMarks};
 use super::{CLOSED_AT_ONCE, MOVE, MoveError, OpenLevel};
-use crate::client::{Client, OperatorError, Queue, TaskRef, partition};
+use crate::client::{ActionError, Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::{Outgoing, TransportError, TransportErrorKind};
 use longhaul_core::ledger;
@@ -149,7 +149,7 @@ impl Closing<'_> {
         let topic = self.other.level_names(&self.there, mark.to.level)?.task;
         let reason = format!("task {} has ended where it was", old.id);
         match self.other.queue(topic).delete(mark.to.id, reason).await {
-            Ok(()) | Err(OperatorError::Over(_)) => self.closed.ended.push(old.id),
+            Ok(()) | Err(ActionError::Over(_)) => self.closed.ended.push(old.id),
             Err(error) => return Err(error.into()),
         }
         Ok(())

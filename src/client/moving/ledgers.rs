@@ -2,9 +2,10 @@
 
 use super::MoveError;
 use crate::client::Client;
+use crate::client::logs::read_back;
 use crate::client::publishers::PublishFailure;
-use crate::supervise::{KeptFollower, SessionSupervisor, TopicReadEvent, WholeFollower, no_answer};
-use crate::transport::{Follow, Message, Outgoing, Start, TopicPartition, TransportErrorKind};
+use crate::supervise::{TopicReadEvent, WholeFollower};
+use crate::transport::{Message, Outgoing, TopicPartition, TransportErrorKind};
 use bytes::Bytes;
 use futures::future::join_all;
 use longhaul_core::ledger;
@@ -14,11 +15,6 @@ use longhaul_core::protocol::fold::{IgnoredReason, Phase, TaskFold, Verdict};
 use longhaul_core::protocol::key::{Key, OnceKey};
 use longhaul_core::task::TaskId;
 use std::collections::HashMap;
-use std::time::Duration;
-use tokio::time::timeout;
-
-/// How long to wait until own entries are read back.
-const READ_BACK_MAX: Duration = Duration::from_secs(30);
 
 /// The state of an unsealed task on the ledger.
 #[derive(Clone, Debug, Default)]
@@ -48,21 +44,11 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Reads a partition to its end.
     pub(super) async fn open(client: &Client, place: TopicPartition) -> Result<Self, MoveError> {
-        let service = SessionSupervisor::of_client(
-            &client.inner.transport,
-            &place,
-            &client.inner.connections,
-        );
-        let from_start = Follow { start: Start::Earliest, compacted: true };
-        let mut follower = KeptFollower::new(service, from_start);
+        let mut follower = client.inner.logs.whole(&place);
         follower.open_persistently().await?;
-        let mut ledger = Self {
-            place,
-            follower: WholeFollower::new(follower),
-            tasks: HashMap::new(),
-            sealed: EntrySet::default(),
-            awaited: HashMap::new(),
-        };
+        let follower = WholeFollower::new(follower);
+        let (tasks, sealed, awaited) = (HashMap::new(), EntrySet::default(), HashMap::new());
+        let mut ledger = Self { place, follower, tasks, sealed, awaited };
         while !ledger.read().await? {}
         Ok(ledger)
     }
@@ -122,13 +108,13 @@ impl Ledger {
             }
         }
         let topic = self.place.topic.clone();
-        let read_back = async {
+        let reading = async {
             while self.awaited.values().any(Option::is_none) {
                 self.read().await?;
             }
             Ok::<_, MoveError>(())
         };
-        timeout(READ_BACK_MAX, read_back).await.map_err(|_| no_answer(&topic))??;
+        read_back(&topic, reading).await?;
         let awaited = std::mem::take(&mut self.awaited);
         let verdict = |key: OnceKey| Some((key, awaited.get(&key).copied().flatten()?));
         Ok(keys.into_iter().filter_map(verdict).collect())

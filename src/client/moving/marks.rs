@@ -3,7 +3,7 @@
 
 use super::MoveError;
 use super::record::{MovedState, TaskRecord};
-use crate::client::history::log::Logs;
+use crate::client::logs::Logs;
 use crate::client::registers::FollowedRegister;
 use crate::client::{Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;

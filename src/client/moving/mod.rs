@@ -44,12 +44,10 @@ pub use record::ExportRecord;
 #[cfg(doc)]
 use super::Queue;
 use super::documents::DocumentError;
-use super::letters::DeadLetterError;
-use super::operator::OperatorError;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
 use super::tasks::{ViewScope, partition_indices, partitions_of};
-use super::{Client, ReadError, partition};
+use super::{ActionError, Client, ReadError, partition};
 use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::TransportError;
 use ledgers::Ledger;
@@ -93,9 +91,6 @@ pub enum MoveError {
     /// Settings or schedules cannot be read or written.
     #[error("settings or schedules cannot be read or written")]
     Document(#[from] DocumentError),
-    /// Dead letters cannot be read.
-    #[error("dead letters cannot be read")]
-    Letters(#[from] DeadLetterError),
     /// A task cannot be submitted at the target.
     #[error("task {task} cannot be submitted")]
     Submit {
@@ -107,7 +102,7 @@ pub enum MoveError {
     },
     /// The copy of a task that has ended at the source cannot be deleted.
     #[error("a copy cannot be deleted")]
-    Delete(#[from] OperatorError),
+    Delete(#[from] ActionError),
     /// An entry has no receipt.
     #[error("an entry was not stored: {0}")]
     NotStored(String),

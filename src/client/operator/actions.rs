@@ -1,7 +1,7 @@
 //! Operators' actions on a queue, as far back as the logs go.
 
 use crate::client::drains::DrainRequest;
-use crate::client::history::log::Logs;
+use crate::client::logs::Logs;
 use crate::client::{Queue, ReadError, partition};
 use crate::letters::{self, LetterMessageKind};
 use crate::transport::{Follow, Message, Start, TransportErrorKind};

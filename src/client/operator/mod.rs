@@ -17,85 +17,22 @@ pub use purge::Purged;
 use super::existence::ExistenceCache;
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
-use super::tasks::TaskStatus;
-use super::{Client, Queue, partition};
+use super::{ActionError, Client, Queue, partition};
 use crate::chance::system_random;
-use crate::topics::TopicNameError;
-use crate::transport::{PublishError, TopicPartition, TransportError};
+use crate::transport::{PublishError, TopicPartition};
 use crate::worker::of_this_process;
 use log::TaskLog;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
-use longhaul_core::protocol::fold::{Phase, Verdict};
+use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
-use longhaul_core::protocol::operator::{ActionClaim, ActionRefusal, OperatorAction};
+use longhaul_core::protocol::operator::{ActionClaim, OperatorAction};
 use longhaul_core::task::{TaskId, WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often an action for any epoch is retried when a worker was faster.
 const TRIES_MAX: u32 = 5;
-
-/// Why an action on a task had no effect, or may not have had one.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OperatorError {
-    /// The name of the task's topic is invalid.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// No message of its topic has this id, or the message is gone.
-    #[error("no task {task}: {cause}")]
-    NoSuchTask {
-        /// The task of the action.
-        task: Box<TaskRef>,
-        /// Why it does not exist.
-        cause: String,
-    },
-    /// The task is over.
-    #[error(
-        "the task is over ({}), and stays as it is; one that has failed for good can be started again by a replay of its dead letter",
-        format!("{_0:?}").to_lowercase()
-    )]
-    Over(TaskStatus),
-    /// The task is no longer in the epoch that the operator gave: it was claimed or released since.
-    #[error("the task is in epoch {current} by now")]
-    Stale {
-        /// The current epoch.
-        current: u32,
-    },
-    /// The task does not run, so it cannot be released.
-    #[error("the task is not running")]
-    NotRunning,
-    /// A worker was faster at every try.
-    #[error("the task changes hands faster than it can be closed")]
-    Contended,
-    /// The broker cannot be reached: nothing changed.
-    #[error("cannot use the ledger")]
-    Transport(#[source] TransportError),
-    /// The broker gave no receipt, or refused. Repeating the action does no harm.
-    #[error("the action has no receipt")]
-    NoReceipt(#[source] PublishError),
-}
-
-impl OperatorError {
-    pub(super) const fn refused(refusal: ActionRefusal) -> Self {
-        match refusal {
-            ActionRefusal::Over(phase) => Self::Over(status(phase)),
-            ActionRefusal::Stale(Epoch(current)) => Self::Stale { current },
-            ActionRefusal::NotRunning => Self::NotRunning,
-        }
-    }
-}
-
-const fn status(phase: Phase) -> TaskStatus {
-    match phase {
-        Phase::Completed => TaskStatus::Completed,
-        Phase::Final => TaskStatus::Failed,
-        Phase::Cancelled => TaskStatus::Cancelled,
-        Phase::Expired => TaskStatus::Expired,
-        Phase::Sealed | Phase::New | Phase::Running | Phase::Retry => TaskStatus::Ended,
-    }
-}
 
 /// The identity under which a client publishes operator actions.
 #[derive(Debug)]
@@ -135,11 +72,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the task is over or does not exist, or the broker cannot be reached.
-    pub async fn delete(
-        &self,
-        task: TaskId,
-        reason: impl Into<String>,
-    ) -> Result<(), OperatorError> {
+    pub async fn delete(&self, task: TaskId, reason: impl Into<String>) -> Result<(), ActionError> {
         self.act(task, OperatorAction::Delete, None, reason.into()).await
     }
 
@@ -154,7 +87,7 @@ impl Queue {
         task: TaskId,
         epoch: u32,
         reason: impl Into<String>,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<(), ActionError> {
         self.act(task, OperatorAction::ForceFail, Some(Epoch(epoch)), reason.into()).await
     }
 
@@ -171,7 +104,7 @@ impl Queue {
         task: TaskId,
         epoch: u32,
         reason: impl Into<String>,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<(), ActionError> {
         self.act(task, OperatorAction::ForceRelease, Some(Epoch(epoch)), reason.into()).await
     }
 
@@ -181,7 +114,7 @@ impl Queue {
         action: OperatorAction,
         seen: Option<Epoch>,
         reason: String,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<(), ActionError> {
         self.client.act(&self.task(task)?, action, seen, &reason).await
     }
 }
@@ -202,20 +135,18 @@ impl Client {
         action: OperatorAction,
         seen: Option<Epoch>,
         reason: &str,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<(), ActionError> {
         let names = self.names(&task.topic)?;
-        self.require_queue(&names).await.map_err(OperatorError::Transport)?;
+        self.require_queue(&names).await?;
         let place = partition(names.ledger, task.id.partition);
         let existence: &ExistenceCache = &self.inner.existence;
         if let Some(cause) = existence.objection(&task.topic, task.id).await {
-            return Err(OperatorError::NoSuchTask { task: Box::new(task.clone()), cause });
+            return Err(ActionError::NoSuchTask { task: Box::new(task.clone()), cause });
         }
-        let transport = &self.inner.transport;
-        let log = TaskLog::open(transport, &self.inner.connections, &place, task.id);
-        let mut log = log.await.map_err(OperatorError::Transport)?;
+        let mut log = TaskLog::open(&self.inner.logs, &place, task.id).await?;
         let said = ActionAttribution::new(action, &self.operator, reason);
         for _ in 0..TRIES_MAX {
-            let claim = action.claim(&log.fold, seen).map_err(OperatorError::refused)?;
+            let claim = action.claim(&log.fold, seen).map_err(ActionError::refused)?;
             let batch_size = self.batch_size(task, (log.fold.epoch, log.batch_size)).await?;
             let key = self.inner.operator.key(task, claim.epoch);
             let ActionClaim { attempt, kind, .. } = claim;
@@ -232,7 +163,7 @@ impl Client {
                 return Ok(());
             }
         }
-        Err(OperatorError::Contended)
+        Err(ActionError::Contended)
     }
 
     /// The number of tasks in the task's batch, since the entry is acknowledged as a whole. The
@@ -241,17 +172,16 @@ impl Client {
         &self,
         task: &TaskRef,
         (epoch, claimed): (Epoch, Option<u32>),
-    ) -> Result<Option<u32>, OperatorError> {
+    ) -> Result<Option<u32>, ActionError> {
         if epoch != Epoch(0) {
             return Ok(claimed);
         }
         let place = partition(task.topic.clone(), task.id.partition);
-        let message = self.inner.transport.fetch(&place, task.id.position()).await;
-        match message.map_err(OperatorError::Transport)? {
+        match self.inner.transport.fetch(&place, task.id.position()).await? {
             Some(message) => Ok(message.batch_size),
             None => {
                 let cause = "its message is gone, and the ledger does not know it".to_owned();
-                Err(OperatorError::NoSuchTask { task: Box::new(task.clone()), cause })
+                Err(ActionError::NoSuchTask { task: Box::new(task.clone()), cause })
             }
         }
     }
@@ -263,21 +193,19 @@ impl Client {
         log: &mut TaskLog,
         (key, entry): (OnceKey, &Entry),
         said: &ActionAttribution<'_>,
-    ) -> Result<Verdict, OperatorError> {
+    ) -> Result<Verdict, ActionError> {
         let ActionAttribution { action, operator, reason } = said;
         let message = ledger::by_operator(entry, reason, operator, action.word());
         let published = self.inner.publishers.publish(place, message).await;
         let unknown = match published {
             Ok(_) => None,
-            Err(PublishFailure::NotSent(error)) => return Err(OperatorError::Transport(error)),
             // The entry may be stored: reading back tells.
             Err(PublishFailure::Sent(error @ PublishError::Unknown(_))) => Some(error),
-            Err(PublishFailure::Sent(error)) => return Err(OperatorError::NoReceipt(error)),
+            Err(failure) => return Err(failure.into()),
         };
         let verdict = log.verdict_of(key).await;
-        verdict.map_err(|error| {
-            unknown.map_or(OperatorError::Transport(error), OperatorError::NoReceipt)
-        })
+        verdict
+            .map_err(|error| unknown.map_or(ActionError::Transport(error), ActionError::NoReceipt))
     }
 }
 

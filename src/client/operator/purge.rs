@@ -1,10 +1,11 @@
 //! Deletes all tasks that match a filter, page by page of a view. The view gives each task's epoch,
 //! and shows the result.
 
-use super::{ActionAttribution, OperatorError};
+use super::ActionAttribution;
+use crate::client::logs::READ_BACK_MAX;
 use crate::client::publishers::PublishFailure;
 use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView};
-use crate::client::{Queue, ReadError, TaskRef, partition};
+use crate::client::{ActionError, Queue, ReadError, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::PublishError;
 use futures::future::join_all;
@@ -21,14 +22,11 @@ use tokio::time::{sleep, timeout};
 /// The number of tasks deleted together.
 const TOGETHER_MAX: usize = 256;
 
-/// How long to wait until the view shows a published entry.
-const READ_BACK_MAX: Duration = Duration::from_secs(30);
-
 /// How often the view is checked meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A task of a purge, and the result.
-pub type Purged = (TaskId, Result<(), OperatorError>);
+pub type Purged = (TaskId, Result<(), ActionError>);
 
 struct Purge {
     queue: Queue,
@@ -102,14 +100,13 @@ impl Purge {
     }
 
     /// Publishes a closing claim based on the view. Returns whether it counts.
-    async fn close(&self, info: &TaskInfo) -> Result<bool, OperatorError> {
+    async fn close(&self, info: &TaskInfo) -> Result<bool, ActionError> {
         let (client, task) = (&self.queue.client, self.task(info.id));
         let batch_size = match info.id.batch_index {
             None => None,
             Some(_) => {
                 let place = partition(self.names.task.clone(), info.id.partition);
-                let message = client.inner.transport.fetch(&place, info.id.position()).await;
-                match message.map_err(OperatorError::Transport)? {
+                match client.inner.transport.fetch(&place, info.id.position()).await? {
                     Some(message) => message.batch_size,
                     None => return Ok(false),
                 }
@@ -124,20 +121,14 @@ impl Purge {
         let place = partition(self.names.ledger.clone(), info.id.partition);
         let stored = match client.inner.publishers.publish(&place, message).await {
             Ok(position) => position,
-            Err(PublishFailure::NotSent(error)) => return Err(OperatorError::Transport(error)),
             Err(PublishFailure::Sent(PublishError::Unknown(_))) => return Ok(false),
-            Err(PublishFailure::Sent(error)) => return Err(OperatorError::NoReceipt(error)),
+            Err(failure) => return Err(failure.into()),
         };
         self.shows(info.id, key.epoch, stored).await
     }
 
     /// Whether the view shows that this epoch closed the task, once it has read that far.
-    async fn shows(
-        &self,
-        id: TaskId,
-        epoch: Epoch,
-        stored: Position,
-    ) -> Result<bool, OperatorError> {
+    async fn shows(&self, id: TaskId, epoch: Epoch, stored: Position) -> Result<bool, ActionError> {
         let read = async {
             while self.view.ledger_read_to(id.partition) < Some(stored) {
                 sleep(LOOK_EVERY).await;

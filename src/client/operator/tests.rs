@@ -1,7 +1,7 @@
 //! Operator actions on tasks, with real workers.
 
 use super::*;
-use crate::ops::TaskFilter;
+use crate::ops::{TaskFilter, TaskStatus};
 use crate::testing::TestEngine;
 use crate::{
     TaskContext, TaskError, TaskId, TaskOutcome, TaskRef, Text, WaitError, WorkerHandle,
@@ -56,11 +56,11 @@ fn a_task_that_nobody_has_claimed_is_deleted_and_never_starts() {
     assert_eq!(end, (TaskOutcome::Cancelled, "Deleted by ann: wrong customer".to_owned()));
     assert!(started.lock().unwrap().is_empty());
     let again = engine.run(client.queue(&task.topic).delete(task.id, ""));
-    assert!(matches!(again, Err(OperatorError::Over(TaskStatus::Cancelled))), "{again:?}");
+    assert!(matches!(again, Err(ActionError::Over(TaskStatus::Cancelled))), "{again:?}");
     // Much later, the ledger has only a seal of the task.
     engine.advance(20 * SILENCE);
     let again = engine.run(client.queue(&task.topic).delete(task.id, ""));
-    assert!(matches!(again, Err(OperatorError::Over(_))), "{again:?}");
+    assert!(matches!(again, Err(ActionError::Over(_))), "{again:?}");
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
     assert_eq!(started.lock().unwrap().len(), 2, "it was taken over");
     for stale in [0, 1, 3] {
         let failed = engine.run(engine.client().queue(&task.topic).force_fail(task.id, stale, ""));
-        assert!(matches!(failed, Err(OperatorError::Stale { current: 2 })), "{failed:?}");
+        assert!(matches!(failed, Err(ActionError::Stale { current: 2 })), "{failed:?}");
         let released =
             engine.run(engine.client().queue(&task.topic).force_release(task.id, stale, ""));
-        assert!(matches!(released, Err(OperatorError::Stale { current: 2 })), "{released:?}");
+        assert!(matches!(released, Err(ActionError::Stale { current: 2 })), "{released:?}");
     }
     engine
         .run(
@@ -141,7 +141,7 @@ fn a_task_that_does_not_exist_cannot_be_acted_upon() {
     let id = TaskId { entry: first.id.entry + 7, ..first.id };
     let unknown = TaskRef { id, ..first };
     let deleted = engine.run(engine.client().queue(&unknown.topic).delete(unknown.id, ""));
-    assert!(matches!(deleted, Err(OperatorError::NoSuchTask { .. })), "{deleted:?}");
+    assert!(matches!(deleted, Err(ActionError::NoSuchTask { .. })), "{deleted:?}");
 }
 
 /// Only a task that does not run is superseded: the loser of a key may be closed, a running task
@@ -157,7 +157,7 @@ fn only_a_task_that_has_not_begun_is_superseded() {
     let _worker = worker(&engine, true, &started);
     engine.advance(MINUTE);
     let refused = engine.run(client.act(&running, OperatorAction::Supersede, None, ""));
-    assert!(matches!(refused, Err(OperatorError::Stale { current: 1 })), "{refused:?}");
+    assert!(matches!(refused, Err(ActionError::Stale { current: 1 })), "{refused:?}");
     assert_eq!(*started.lock().unwrap(), [("hang".to_owned(), 1)]);
 }
 

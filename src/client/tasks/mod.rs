@@ -79,7 +79,7 @@ enum Tables {
     /// Kept up to date.
     Followed(Arc<ViewPartitions>),
     /// As of an instant.
-    Still(Arc<[Arc<SharedTable>]>),
+    Still(Arc<[SharedTable]>),
 }
 
 /// The time at which tasks are checked for being due.
@@ -113,12 +113,9 @@ impl Queue {
 
     pub(super) async fn task_view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
         let (client, names) = (&self.client, self.existing().await?);
-        let transport = Arc::clone(&client.inner.transport);
-        let count = partitions_of(&transport, &names, scope).await?;
-        let connections = Arc::clone(&client.inner.connections);
+        let count = partitions_of(&client.inner.transport, &names, scope).await?;
         let java_attempts = client.inner.settings.java_attempts;
-        let partitions =
-            ViewPartitions::open(transport, connections, names, scope, count, java_attempts);
+        let partitions = ViewPartitions::open(client.logs(), names, scope, count, java_attempts);
         partitions.ready().await?;
         Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(client.clock()) })
     }
@@ -166,7 +163,7 @@ impl TaskView {
 
     /// A view of the past.
     pub(super) fn still(tables: impl IntoIterator<Item = TaskTable>, at_ms: u64) -> Self {
-        let tables = tables.into_iter().map(|table| Arc::new(SharedTable::new(table))).collect();
+        let tables = tables.into_iter().map(|table| SharedTable::new(table).0).collect();
         Self { tables: Tables::Still(tables), now: Now::At(at_ms) }
     }
 
@@ -186,7 +183,7 @@ impl TaskView {
         let now_ms = self.now_ms();
         let (mut tasks, mut more) = (Vec::new(), false);
         for shared in self.shared()? {
-            let table = shared.table();
+            let table = shared.lock();
             let partition = table.partition();
             let behind = after.filter(|after| after.partition == partition);
             if more || (behind.is_none() && after.is_some_and(|after| after.partition > partition))
@@ -212,8 +209,8 @@ impl TaskView {
     ) -> Result<NewestTasks, ReadError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let now_ms = self.now_ms();
-        let of_partition = |shared: Arc<SharedTable>| {
-            let table = shared.table();
+        let of_partition = |shared: SharedTable| {
+            let table = shared.lock();
             let before = before.iter().find(|id| id.partition == table.partition());
             table.newest(filter, before.copied(), limit + 1, now_ms)
         };
@@ -232,7 +229,7 @@ impl TaskView {
         let now_ms = self.now_ms();
         let found = self
             .of_partition(id.partition)?
-            .map(|shared| shared.table().newest(filter, Some(id), limit, now_ms));
+            .map(|shared| shared.lock().newest(filter, Some(id), limit, now_ms));
         Ok(found.into_iter().flatten().map(|info| info.id).collect())
     }
 
@@ -240,11 +237,11 @@ impl TaskView {
     pub(super) fn count_before(&self, id: TaskId, filter: &TaskFilter) -> Result<u64, ReadError> {
         let now_ms = self.now_ms();
         let shared = self.of_partition(id.partition)?;
-        Ok(shared.map_or(0, |shared| shared.table().count_before(filter, id, now_ms)))
+        Ok(shared.map_or(0, |shared| shared.lock().count_before(filter, id, now_ms)))
     }
 
-    fn of_partition(&self, partition: i32) -> Result<Option<Arc<SharedTable>>, ReadError> {
-        Ok(self.shared()?.into_iter().find(|shared| shared.table().partition() == partition))
+    fn of_partition(&self, partition: i32) -> Result<Option<SharedTable>, ReadError> {
+        Ok(self.shared()?.into_iter().find(|shared| shared.lock().partition() == partition))
     }
 
     /// Returns the queue's throughput and latencies by steps of this length, up to 1,440 of them;
@@ -257,7 +254,7 @@ impl TaskView {
         let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
         let mut series = SeriesBuilder::new(now_ms, step_ms, steps);
         for shared in self.shared()? {
-            shared.table().measure(now_ms, &mut series);
+            shared.lock().measure(now_ms, &mut series);
         }
         Ok(series.finish())
     }
@@ -268,7 +265,7 @@ impl TaskView {
     /// As [`list`](Self::list).
     pub fn get(&self, id: TaskId) -> Result<Option<TaskInfo>, ReadError> {
         let now_ms = self.now_ms();
-        let found = self.shared()?.into_iter().find_map(|shared| shared.table().get(id, now_ms));
+        let found = self.shared()?.into_iter().find_map(|shared| shared.lock().get(id, now_ms));
         Ok(found)
     }
 
@@ -280,7 +277,7 @@ impl TaskView {
         let now_ms = self.now_ms();
         let mut counts = TaskCounts::default();
         for shared in self.shared()? {
-            shared.table().count(now_ms, &mut counts);
+            shared.lock().count(now_ms, &mut counts);
         }
         Ok(counts)
     }
@@ -291,7 +288,7 @@ impl TaskView {
     /// As [`list`](Self::list).
     pub fn workers(&self) -> Result<Vec<WorkerInfo>, ReadError> {
         let now_ms = self.now_ms();
-        let of_partition = |shared: Arc<SharedTable>| shared.table().workers(now_ms);
+        let of_partition = |shared: SharedTable| shared.lock().workers(now_ms);
         Ok(self.shared()?.into_iter().flat_map(of_partition).collect())
     }
 
@@ -300,7 +297,7 @@ impl TaskView {
         let shared = self.shared().ok()?;
         let of =
             |table: &TaskTable| (table.partition() == partition).then(|| table.ledger_read_to());
-        shared.into_iter().find_map(|shared| of(&shared.table())).flatten()
+        shared.into_iter().find_map(|shared| of(&shared.lock())).flatten()
     }
 
     fn now_ms(&self) -> u64 {
@@ -311,7 +308,7 @@ impl TaskView {
     }
 
     /// The partitions, in order.
-    fn shared(&self) -> Result<Vec<Arc<SharedTable>>, ReadError> {
+    fn shared(&self) -> Result<Vec<SharedTable>, ReadError> {
         match &self.tables {
             Tables::Followed(partitions) => Ok(partitions.all()?),
             Tables::Still(shared) => Ok(shared.to_vec()),

@@ -1,16 +1,16 @@
 //! Follows the topics of a queue for a view.
 
 use super::table::{TableSource, TaskTable};
+use crate::client::folded::{FoldProgress, Folded, Folding};
+use crate::client::logs::{LogReader, Logs};
 use crate::client::partition;
 use crate::client::service::BackgroundTasks;
 use crate::clock::Clock;
-use crate::supervise::{Connections, KeptFollower, Monitor, SessionSupervisor, recount};
+use crate::supervise::{Monitor, recount};
 use crate::topics::TopicNames;
-use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
-use longhaul_core::task::Position;
+use crate::transport::{Message, TopicPartition, Transport, TransportError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::watch;
 
 /// The most messages read while the table is locked.
 const TOGETHER_MAX: usize = 256;
@@ -27,40 +27,16 @@ pub(in crate::client) enum ViewScope {
 /// The partitions of a view, each with its own service.
 #[derive(Debug)]
 pub(super) struct ViewPartitions {
-    transport: Arc<dyn Transport>,
-    connections: Arc<Connections>,
+    logs: Logs,
     names: TopicNames,
     scope: ViewScope,
     java_attempts: Option<u32>,
-    shared: Mutex<BTreeMap<i32, Arc<SharedTable>>>,
+    shared: Mutex<BTreeMap<i32, SharedTable>>,
     services: BackgroundTasks,
 }
 
 /// One partition, shared by its service and its readers.
-#[derive(Debug)]
-pub(super) struct SharedTable {
-    table: Mutex<TaskTable>,
-    state: watch::Sender<TableReadState>,
-}
-
-#[derive(Clone, Debug)]
-enum TableReadState {
-    /// Reads the content that the topics had at the start.
-    CatchingUp,
-    Following,
-    /// A topic cannot be followed.
-    Broken(TransportError),
-}
-
-impl SharedTable {
-    pub(super) fn new(table: TaskTable) -> Self {
-        Self { table: Mutex::new(table), state: watch::channel(TableReadState::CatchingUp).0 }
-    }
-
-    pub(super) fn table(&self) -> MutexGuard<'_, TaskTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(super) type SharedTable = Folded<TaskTable, ()>;
 
 impl ViewPartitions {
     /// Whether these are the partitions of this queue, by this transport, and have these tasks.
@@ -70,35 +46,26 @@ impl ViewPartitions {
         names: &TopicNames,
         scope: ViewScope,
     ) -> bool {
-        Arc::ptr_eq(&self.transport, transport)
+        Arc::ptr_eq(&self.logs.transport, transport)
             && self.names.task == names.task
             && (self.scope == ViewScope::All || scope == ViewScope::Claimed)
     }
 
     /// Follows this many partitions, and those added later.
     pub(super) fn open(
-        transport: Arc<dyn Transport>,
-        connections: Arc<Connections>,
+        logs: Logs,
         names: TopicNames,
         scope: ViewScope,
         count: Option<u32>,
         java_attempts: Option<u32>,
     ) -> Arc<Self> {
         let (shared, services) = (Mutex::default(), BackgroundTasks::default());
-        let all = Arc::new(Self {
-            transport,
-            connections,
-            names,
-            scope,
-            java_attempts,
-            shared,
-            services,
-        });
+        let all = Arc::new(Self { logs, names, scope, java_attempts, shared, services });
         match count {
             None => all.follow(-1),
             Some(count) => {
                 all.grow_to(count);
-                all.services.spawn(watch_growth(Arc::downgrade(&all), all.monitor()));
+                all.services.spawn(watch_growth(Arc::downgrade(&all), all.logs.monitor()));
             }
         }
         all
@@ -112,28 +79,20 @@ impl ViewPartitions {
 
     /// Waits until all partitions have caught up.
     pub(super) async fn ready(&self) -> Result<(), TransportError> {
-        let states: Vec<_> = self.lock().values().map(|shared| shared.state.subscribe()).collect();
-        for mut state in states {
-            let reached =
-                state.wait_for(|state| !matches!(state, TableReadState::CatchingUp)).await;
-            if let Ok(reached) = reached
-                && let TableReadState::Broken(error) = &*reached
-            {
-                return Err(error.clone());
-            }
+        let all: Vec<SharedTable> = self.lock().values().cloned().collect();
+        for shared in all {
+            shared.read(&self.names.task).await?;
         }
         Ok(())
     }
 
     /// The partitions, in order.
-    pub(super) fn all(&self) -> Result<Vec<Arc<SharedTable>>, TransportError> {
-        let all: Vec<Arc<SharedTable>> = self.lock().values().cloned().collect();
-        for shared in &all {
-            if let TableReadState::Broken(error) = &*shared.state.borrow() {
-                return Err(error.clone());
-            }
+    pub(super) fn all(&self) -> Result<Vec<SharedTable>, TransportError> {
+        let all: Vec<SharedTable> = self.lock().values().cloned().collect();
+        match all.iter().find_map(Folded::failure) {
+            Some(error) => Err(error),
+            None => Ok(all),
         }
-        Ok(all)
     }
 
     fn grow_to(&self, count: u32) {
@@ -145,7 +104,7 @@ impl ViewPartitions {
     }
 
     fn follow(&self, index: i32) {
-        let shared = Arc::new(SharedTable::new(TaskTable::new(index, self.java_attempts)));
+        let (shared, folding) = Folded::new(TaskTable::new(index, self.java_attempts));
         let topics = [
             (TableSource::Ledger, &self.names.ledger, true),
             (TableSource::Metadata, &self.names.metadata, true),
@@ -154,25 +113,13 @@ impl ViewPartitions {
         let followed = topics
             .into_iter()
             .filter(|(source, ..)| *source != TableSource::Tasks || self.scope == ViewScope::All);
-        let readers = followed.map(|(source, topic, compacted)| {
-            let topic = partition(topic.clone(), index);
-            let service = SessionSupervisor::of_client(&self.transport, &topic, &self.connections);
-            let follow = Follow { start: Start::Earliest, compacted };
-            TableReader {
-                source,
-                follower: KeptFollower::new(service, follow),
-                shared: Arc::clone(&shared),
-            }
-        });
-        self.services.spawn(serve(readers.collect(), Arc::clone(&shared)));
+        let followed = followed
+            .map(|(source, topic, compacted)| (source, partition(topic.clone(), index), compacted));
+        self.services.spawn(serve(self.logs.clone(), followed.collect(), folding));
         self.lock().insert(index, shared);
     }
 
-    fn monitor(&self) -> Monitor {
-        Monitor::new(&self.connections)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<SharedTable>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, SharedTable>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -181,7 +128,7 @@ impl ViewPartitions {
 async fn watch_growth(view: Weak<ViewPartitions>, monitor: Monitor) {
     loop {
         let Some(all) = view.upgrade() else { return };
-        let (transport, names) = (Arc::clone(&all.transport), all.names.clone());
+        let (transport, names) = (Arc::clone(&all.logs.transport), all.names.clone());
         let scope = all.scope;
         drop(all);
         let topics = [names.ledger, names.task];
@@ -195,66 +142,61 @@ async fn watch_growth(view: Weak<ViewPartitions>, monitor: Monitor) {
     }
 }
 
-/// Follows the topics of one partition.
-async fn serve(mut readers: Vec<TableReader>, shared: Arc<SharedTable>) {
-    for reader in &mut readers {
-        if let Err(error) = reader.catch_up().await {
-            shared.state.send_replace(TableReadState::Broken(error));
-            return;
+/// Follows the topics of one partition. Each has its source, and whether it is read compacted.
+async fn serve(
+    logs: Logs,
+    topics: Vec<(TableSource, TopicPartition, bool)>,
+    folding: Folding<TaskTable, ()>,
+) {
+    let folding = Arc::new(folding);
+    let opening = async {
+        let mut readers = Vec::new();
+        for (source, topic, compacted) in topics {
+            let log = logs.open(&topic, compacted).await?;
+            let mut reader = TableReader { source, log, folding: Arc::clone(&folding) };
+            while let Some(message) = reader.log.next().await? {
+                reader.take(&message);
+            }
+            readers.push(reader);
         }
-    }
-    shared.state.send_replace(TableReadState::Following);
-    let following = readers.into_iter().map(|reader| Box::pin(reader.follow()));
-    let (error, ..) = futures::future::select_all(following).await;
-    shared.state.send_replace(TableReadState::Broken(error));
+        Ok(readers)
+    };
+    let error = match opening.await {
+        Ok(readers) => {
+            folding.tell(FoldProgress::To(()));
+            let following = readers.into_iter().map(|reader| Box::pin(reader.follow()));
+            futures::future::select_all(following).await.0
+        }
+        Err(error) => error,
+    };
+    folding.tell(FoldProgress::Failed(error));
 }
 
 /// Reads one topic of a partition.
 struct TableReader {
     source: TableSource,
-    follower: KeptFollower,
-    shared: Arc<SharedTable>,
+    log: LogReader,
+    folding: Arc<Folding<TaskTable, ()>>,
 }
 
 impl TableReader {
-    /// Reads the current content of the topic.
-    async fn catch_up(&mut self) -> Result<(), TransportError> {
-        let mut end = self.follower.open_persistently().await?;
-        let mut read: Option<Position> = None;
-        while read < end {
-            match self.follower.next_up_to(Some(&mut end)).await {
-                Ok(Some(message)) => read = Some(self.take(&message)),
-                Ok(None) => {}
-                Err(error) if error.kind == TransportErrorKind::Unreachable => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     /// Follows the topic until that fails.
     async fn follow(mut self) -> TransportError {
         loop {
-            match self.follower.next().await {
-                Ok(message) => {
-                    self.take(&message);
-                }
-                Err(error) if error.kind == TransportErrorKind::Unreachable => {}
+            match self.log.follow().await {
+                Ok(message) => self.take(&message),
                 Err(error) => return error,
             }
         }
     }
 
-    /// Reads a message, and the others already received. Returns the last position.
-    fn take(&mut self, message: &Message) -> Position {
-        let mut table = self.shared.table();
+    /// Reads a message, and the others already received.
+    fn take(&mut self, message: &Message) {
+        let mut table = self.folding.lock();
         table.read(self.source, message);
-        let mut last = message.position;
         for _ in 1..TOGETHER_MAX {
-            let Some(message) = self.follower.more() else { break };
+            let Some(message) = self.log.more() else { break };
             table.read(self.source, &message);
-            last = message.position;
         }
-        last
     }
 }

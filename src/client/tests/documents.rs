@@ -6,7 +6,7 @@ use longhaul_core::register;
 
 const REGISTER: &str = "persistent://public/default/tasks-register";
 
-fn another(bench: &Bench) -> Client {
+pub(super) fn another(bench: &Bench) -> Client {
     Client::on_transport(Arc::new(FakeTransport(Arc::clone(&bench.fake))))
 }
 

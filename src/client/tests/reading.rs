@@ -110,3 +110,28 @@ async fn a_look_is_answered_although_what_stood_last_is_gone() {
     let found = timeout(Duration::from_secs(20), look).await;
     assert!(found.unwrap().unwrap().is_some());
 }
+
+/// Messages that arrive while the log is read to its end come from `follow`, each once.
+#[tokio::test(start_paused = true)]
+async fn a_log_is_read_to_its_end_and_followed_without_a_gap() {
+    let bench = bench();
+    let publish = |epoch| bench.show(&processing(ID, epoch), epoch);
+    (1..=2).for_each(publish);
+    let mut log = bench.client.logs().open(&bench.metadata, true).await.unwrap();
+    (3..=5).for_each(publish);
+    let mut read = Vec::new();
+    while let Some(message) = log.next().await.unwrap() {
+        read.push(message.position);
+    }
+    assert_eq!((read.len(), log.next().await.unwrap()), (2, None), "the end stays the end");
+    read.push(log.follow().await.unwrap().position);
+    read.extend(log.more().map(|message| message.position));
+    while read.len() < 5 {
+        read.push(log.follow().await.unwrap().position);
+    }
+    publish(6);
+    read.push(log.follow().await.unwrap().position);
+    let stored: Vec<_> =
+        bench.fake.world().logs[&bench.metadata].iter().map(|it| it.position).collect();
+    assert_eq!(read, stored);
+}

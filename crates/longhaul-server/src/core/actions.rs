@@ -1,7 +1,8 @@
 //! Operator actions on tasks on behalf of a caller; caller and reason are logged.
 
 use super::{GatewayService, QueueName, ServiceError, TaskName};
-use longhaul::ops::{ActionRecord, OperatorError, Replayed};
+use longhaul::ActionError;
+use longhaul::ops::{ActionRecord, Replayed};
 
 /// How often an action for any epoch is tried.
 const TRIES_MAX: u32 = 5;
@@ -80,7 +81,7 @@ impl GatewayService {
     async fn check_open(&self, queue: &QueueName, name: TaskName) -> Result<(), ServiceError> {
         let status = self.task(queue, name).await?.status();
         if status.is_terminal() {
-            return Err(OperatorError::Over(status).into());
+            return Err(ActionError::Over(status).into());
         }
         Ok(())
     }
@@ -114,11 +115,11 @@ impl GatewayService {
             };
             match done {
                 // The view may lag behind the ledger.
-                Err(OperatorError::Stale { current }) if seen.is_none() => epoch = current,
+                Err(ActionError::Stale { current }) if seen.is_none() => epoch = current,
                 done => return Ok(done?),
             }
         }
-        Err(OperatorError::Contended.into())
+        Err(ActionError::Contended.into())
     }
 
     /// Runs a task that failed for good again, as a new task, and returns that.

@@ -3,9 +3,9 @@
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
-use longhaul::ops::{DeadLetterError, DocumentError, DrainError, OperatorError, SchedulesError};
+use longhaul::ops::{DocumentError, DrainError, SchedulesError};
 use longhaul::topics::SetupTopicsError;
-use longhaul::{CancelError, ReadError, SubmitError, WaitError, WorkerError};
+use longhaul::{ActionError, ReadError, SubmitError, WaitError, WorkerError};
 use std::sync::Arc;
 
 /// Why a request failed.
@@ -75,17 +75,13 @@ pub(crate) enum ServiceError {
     #[error(transparent)]
     Wait(#[from] WaitError),
     #[error(transparent)]
-    Cancel(#[from] CancelError),
-    #[error(transparent)]
-    Operator(#[from] OperatorError),
+    Action(#[from] ActionError),
     #[error(transparent)]
     Document(#[from] DocumentError),
     #[error(transparent)]
     Drain(#[from] DrainError),
     #[error(transparent)]
     Schedules(#[from] SchedulesError),
-    #[error(transparent)]
-    Letters(#[from] DeadLetterError),
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]

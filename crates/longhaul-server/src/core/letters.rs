@@ -4,7 +4,7 @@ use super::actions::ActionOrigin;
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use futures::TryStreamExt;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
-use longhaul::{Position, TaskId};
+use longhaul::{Position, ReadError, TaskId};
 
 impl GatewayService {
     async fn letters(
@@ -13,7 +13,8 @@ impl GatewayService {
         name: Option<&str>,
     ) -> Result<DeadLetters, ServiceError> {
         self.check_queue(queue).await?;
-        Ok(self.acting(name).queue(self.topic(queue)).dead_letters()?)
+        let letters = self.acting(name).queue(self.topic(queue)).dead_letters();
+        Ok(letters.map_err(ReadError::Topic)?)
     }
 
     /// A page of a queue's dead letters.
