@@ -153,11 +153,9 @@ fn sends(evidence: &Evidence<'_>, ledger: &TopicPartition) -> Sends {
 fn followed(evidence: &Evidence<'_>, ledger: &TopicPartition) -> BTreeSet<(Arc<str>, Moment)> {
     let name = ledger.to_string();
     evidence.broker.with_history(|history| {
-        let follows = history.events().iter().filter_map(|event| match &event.what {
-            Happening::Followed { by, partition, .. } if **partition == *name => {
-                Some((Arc::clone(by), event.at))
-            }
-            _ => None,
+        let follows = history.events().iter().filter_map(|event| {
+            let Happening::Followed { by, partition, .. } = &event.what else { return None };
+            (**partition == *name).then(|| (Arc::clone(by), event.at))
         });
         follows.collect()
     })
@@ -189,7 +187,7 @@ impl Begun<'_> {
         let first = first.map_or(sent, |first| first.min(sent));
         let unsent = since.filter(|since| {
             let worker: Arc<str> = worker.into();
-            self.followed.range((worker.clone(), *since)..=(worker, first)).next().is_some()
+            self.followed.range((Arc::clone(&worker), *since)..=(worker, first)).next().is_some()
         });
         decided_ms(self.evidence, worker, unsent.unwrap_or(first))
     }
