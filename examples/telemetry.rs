@@ -18,7 +18,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Sets the destination of spans, and how their context travels in task properties.
 fn trace() -> anyhow::Result<SdkTracerProvider> {
-    // The exporter's HTTP client needs a default cryptography provider for rustls.
+    // The exporter's HTTP client needs a default cryptography provider for rustls if the program
+    // has longhaul's feature `oauth2`.
     drop(rustls::crypto::ring::default_provider().install_default());
     let exporter = SpanExporter::builder().with_http().build()?;
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).build();

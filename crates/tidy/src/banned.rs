@@ -99,6 +99,7 @@ const BANS: [Ban; 4] = [
         words: &[
             "client::legacy",
             "hyper::client",
+            "hyper_rustls",
             "hyper_util::client",
             "lookup_host",
             "reqwest",
