@@ -13,6 +13,7 @@
 )]
 
 mod fleet;
+mod history;
 mod judge;
 mod notes;
 mod script;

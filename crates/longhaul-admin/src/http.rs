@@ -6,6 +6,7 @@
 //! or a `Debug` form.
 
 mod hosts;
+mod reasons;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -24,6 +25,7 @@ use longhaul_session::{Credentials, TlsOptions, TlsOptionsError, is_loopback, wi
 use longhaul_transport::TransportErrorKind;
 use longhaul_transport::clock::Clock;
 use longhaul_types::moment::Moment;
+use reasons::{broker_reason, excerpt, kind_of};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -38,11 +40,6 @@ const REDIRECTS_MAX: usize = 5;
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Pause between two tries of a call that is temporarily unavailable.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Parts of Pulsar's answers, in lower case, while a topic has no owner.
-const OWNERLESS: [&str; 4] =
-    ["ownership", "not served by this instance", "being unloaded", "timeoutexception"];
-/// Characters of a broker's text that an error keeps at most.
-const REASON_CHARS_MAX: usize = 300;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -450,50 +447,6 @@ fn next_hop(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, String> {
         return Err(format!("redirected to `{scheme}://…`, which is less safe"));
     }
     parse(&format!("{}://{rest}", scheme.to_ascii_lowercase())).map_err(|_| no_url())
-}
-
-fn kind_of(status: StatusCode, reason: &str) -> AdminErrorKind {
-    match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AdminErrorKind::Unauthorized,
-        StatusCode::NOT_FOUND => AdminErrorKind::NotFound,
-        StatusCode::CONFLICT => AdminErrorKind::Conflict,
-        StatusCode::METHOD_NOT_ALLOWED if reason.to_lowercase().contains("policies") => {
-            AdminErrorKind::PoliciesDisabled
-        }
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            AdminErrorKind::Unavailable
-        }
-        // Pulsar's answer for a topic that has no owner at the moment.
-        StatusCode::INTERNAL_SERVER_ERROR | StatusCode::PRECONDITION_FAILED
-            if OWNERLESS.iter().any(|words| reason.to_lowercase().contains(words)) =>
-        {
-            AdminErrorKind::Unavailable
-        }
-        _ => AdminErrorKind::Other,
-    }
-}
-
-/// The broker's own text: the `reason` of its JSON, or else the beginning of the answer.
-fn broker_reason(answer: &[u8]) -> String {
-    #[derive(serde::Deserialize)]
-    struct ErrorReasonJson {
-        reason: String,
-    }
-    match serde_json::from_slice(answer) {
-        Ok(ErrorReasonJson { reason }) => excerpt(reason.as_bytes()),
-        Err(_) => excerpt(answer),
-    }
-}
-
-/// The beginning of a text on one line, so that a stack trace or an HTML page does not fill the
-/// terminal.
-fn excerpt(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match words.char_indices().nth(REASON_CHARS_MAX) {
-        None => words,
-        Some((end, _)) => format!("{}…", words.get(..end).unwrap_or_default()),
-    }
 }
 
 fn failure(

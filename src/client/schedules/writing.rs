@@ -12,7 +12,7 @@ use longhaul_core::task::text;
 
 impl Schedules {
     /// Creates a schedule that submits this task: it takes payload, properties and priority from
-    /// the [submission](Client::submission), which is not sent. The name has 1 to 200 bytes,
+    /// the [submission](crate::Client::submission), which is not sent. The name has 1 to 200 bytes,
     /// without slashes. Returns the schedule's version.
     ///
     /// # Errors
