@@ -143,12 +143,12 @@ impl fmt::Debug for Http {
 
 impl Http {
     pub(super) fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
-        let invalid = |reason: &str, source: Option<Cause>| {
-            let shown =
-                Hosts::parse(url).map_or_else(|_| "admin URL".to_owned(), |hosts| hosts.shown());
+        let refused = |shown, reason: &str, source| {
             failure(AdminErrorKind::Invalid, &Method::GET, shown, reason, source)
         };
-        let hosts = Hosts::parse(url).map_err(|(reason, source)| invalid(reason, source))?;
+        let hosts = Hosts::parse(url)
+            .map_err(|(reason, source)| refused("admin URL".to_owned(), reason, source))?;
+        let invalid = |reason: &str, source: Option<Cause>| refused(hosts.shown(), reason, source);
         let credentials = options.credentials.clone();
         credentials.check().map_err(|cause| invalid(cause, None))?;
         if let Some(data) = credentials.data_at_hand() {
@@ -191,7 +191,7 @@ impl Http {
         call: &AdminHttpCall,
     ) -> Result<T, AdminError> {
         let (url, answer) = self.send(call).await?;
-        let json = if answer.is_empty() { b"null".as_slice() } else { answer.as_slice() };
+        let json = if answer.is_empty() { b"null".as_slice() } else { &answer };
         serde_json::from_slice(json).map_err(|e| {
             let reason = format!("not the JSON expected: {}", excerpt(&answer));
             failure(AdminErrorKind::Other, &call.method, url, &reason, Some(e.into()))
@@ -221,14 +221,14 @@ impl Http {
     fn send<'a>(
         &'a self,
         call: &'a AdminHttpCall,
-    ) -> BoxFuture<'a, Result<(String, Vec<u8>), AdminError>> {
+    ) -> BoxFuture<'a, Result<(String, Bytes), AdminError>> {
         self.send_until_available(call).boxed()
     }
 
     async fn send_until_available(
         &self,
         call: &AdminHttpCall,
-    ) -> Result<(String, Vec<u8>), AdminError> {
+    ) -> Result<(String, Bytes), AdminError> {
         let mut is_told = false;
         loop {
             let error = match self.ask_in_turn(call).await {
@@ -250,7 +250,7 @@ impl Http {
 
     /// Asks one host after the other until one answers. If none does, returns the most informative
     /// error.
-    async fn ask_in_turn(&self, call: &AdminHttpCall) -> Result<(String, Vec<u8>), AdminError> {
+    async fn ask_in_turn(&self, call: &AdminHttpCall) -> Result<(String, Bytes), AdminError> {
         let authorization = self.authorization(call).await?;
         let mut failed: Option<AdminError> = None;
         for (index, base) in self.hosts.in_turn() {
@@ -276,43 +276,28 @@ impl Http {
         call: &AdminHttpCall,
         mut url: Uri,
         authorization: Option<&HeaderValue>,
-    ) -> Result<(String, Vec<u8>), AdminError> {
+    ) -> Result<(String, Bytes), AdminError> {
         for hop in 0..=REDIRECTS_MAX {
             let shown = without_secrets(&url);
             let fail = |kind, reason: &str, source| {
                 failure(kind, &call.method, shown.clone(), reason, source)
             };
-            let unanswered = |source| match hop {
-                0 => fail(AdminErrorKind::Unreachable, "", Some(source)),
-                _ => {
-                    let reason = "a broker sent us there, and it does not answer";
-                    fail(AdminErrorKind::Unavailable, reason, Some(source))
-                }
-            };
             let request = request(call, &url, authorization)
                 .map_err(|e| self.refuse(&call.method, e.into()))?;
-            let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(request)).await;
-            let answer =
-                answer.unwrap_or_else(|elapsed| Err(ExchangeError::Unanswered(elapsed.into())));
-            let Answer { status, location, body: answer } =
-                answer.map_err(|error| match error {
-                    ExchangeError::Unanswered(source) => unanswered(source),
-                    ExchangeError::BrokeOff(source) => {
-                        fail(AdminErrorKind::Unreachable, "the answer broke off", Some(source))
-                    }
-                    ExchangeError::TooLarge => {
-                        fail(AdminErrorKind::Other, "the answer is too large", None)
-                    }
-                })?;
+            let answer = self.exchange(request).await.map_err(|error| {
+                let (kind, reason, source) = error.parts(hop);
+                fail(kind, reason, source)
+            });
+            let Answer { status, location, body } = answer?;
             if is_redirect(status) {
                 url = next_hop(&url, location.as_ref())
                     .map_err(|reason| fail(AdminErrorKind::Other, &reason, None))?;
                 continue;
             }
             if status.is_success() {
-                return Ok((shown, answer.to_vec()));
+                return Ok((shown, body));
             }
-            let reason = format!("{}: {}", status.as_u16(), broker_reason(&answer));
+            let reason = format!("{}: {}", status.as_u16(), broker_reason(&body));
             let kind = kind_of(status, &reason);
             return Err(fail(kind, reason.trim_end_matches([':', ' ']), None));
         }
@@ -334,8 +319,17 @@ impl Http {
         header.map(Some).map_err(|cause| fail(AdminErrorKind::Invalid, cause))
     }
 
-    /// Sends one request and reads its answer; of a redirect only the head.
+    /// Sends one request and reads its answer, in limited time.
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, ExchangeError> {
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.send_once(request)).await;
+        answer.unwrap_or_else(|_| {
+            let late = format!("no whole answer within {} s", REQUEST_TIMEOUT.as_secs());
+            Err(ExchangeError::Unanswered(late.into()))
+        })
+    }
+
+    /// Of a redirect only the head is read.
+    async fn send_once(&self, request: Request<Full<Bytes>>) -> Result<Answer, ExchangeError> {
         let response = self.client.request(request).await;
         let (head, body) = response.map_err(|e| ExchangeError::Unanswered(e.into()))?.into_parts();
         let (status, location) = (head.status, head.headers.get(LOCATION).cloned());
@@ -362,6 +356,23 @@ enum ExchangeError {
     Unanswered(Cause),
     BrokeOff(Cause),
     TooLarge,
+}
+
+impl ExchangeError {
+    /// Kind, reason and cause of the error at this host: the first one, or one that a broker named.
+    fn parts(self, hop: usize) -> (AdminErrorKind, &'static str, Option<Cause>) {
+        match self {
+            Self::Unanswered(cause) if hop == 0 => (AdminErrorKind::Unreachable, "", Some(cause)),
+            Self::Unanswered(cause) => {
+                let reason = "a broker sent us there, and it does not answer";
+                (AdminErrorKind::Unavailable, reason, Some(cause))
+            }
+            Self::BrokeOff(cause) => {
+                (AdminErrorKind::Unreachable, "the answer broke off", Some(cause))
+            }
+            Self::TooLarge => (AdminErrorKind::Other, "the answer is too large", None),
+        }
+    }
 }
 
 fn request(

@@ -90,7 +90,7 @@ impl<'a> World<'a> {
         self.features.contains(&feature)
     }
 
-    /// Whether the broker may fail, or be deaf for a while.
+    /// Whether the broker may fail, or send nothing for a while.
     pub(super) fn is_unsound(&self) -> bool {
         self.has(Feature::Broker) || self.has(Feature::Fence)
     }
@@ -308,8 +308,8 @@ impl<'a> World<'a> {
     async fn act(&self) {
         for feature in self.features.iter().copied() {
             let is_rare = matches!(feature, Feature::Drain | Feature::Kill | Feature::Broker);
-            let every = if is_rare { 16 } else { 5 };
-            let every = if feature == Feature::Fence { 32 } else { every };
+            let usual = if is_rare { 16 } else { 5 };
+            let every = if feature == Feature::Fence { 32 } else { usual };
             if self.draw(0..every) > 0 {
                 continue;
             }

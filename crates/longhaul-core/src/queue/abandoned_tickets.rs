@@ -90,8 +90,8 @@ impl QueueCore {
         if is_silent(partition) {
             return Some(partition.keeps_metadata());
         }
-        let is_needed = self.tickets.holder_of(ticket).is_some();
-        let is_over = cx.is_over(task) || self.stamps.is_own(ticket.stamp);
-        (is_over && !is_needed).then_some(false)
+        // For its own tickets this worker knows which task needs them, over or not.
+        let is_known = cx.is_over(task) || self.stamps.is_own(ticket.stamp);
+        (is_known && self.tickets.holder_of(ticket).is_none()).then_some(false)
     }
 }

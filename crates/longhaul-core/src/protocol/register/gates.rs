@@ -13,9 +13,9 @@
 //!
 //! A ticket is given back by the tombstone of its key, so compaction removes both, and the register
 //! holds only current tickets. A reader in the middle of a compacted part may have read the ticket
-//! and never read the tombstone. It then grants less than others, until it has read that a worker
-//! which sees that the ticket is no longer needed, such as itself, has given it back once more. A
-//! second ticket of one writer for one task replaces the first.
+//! and never read the tombstone. It then grants less than others until the ticket is given back
+//! again. Any worker does that which finds that the ticket is no longer needed, and so does this
+//! reader. A second ticket of one writer for one task replaces the first.
 //!
 //! A reader that begins after a compaction grants no more than one that has read everything, for
 //! these reasons. At a gate of slots, a ticket behind its start is granted when its place in line
