@@ -83,7 +83,7 @@ fn sealed(view: &[LedgerEntry]) -> EntrySet {
     let mut all = EntrySet::default();
     for message in view {
         if let Ok(Entry::Seal(seal)) = &message.entry {
-            all = all.union(&seal.entries);
+            all.extend(&seal.entries);
         }
     }
     all

@@ -162,7 +162,7 @@ impl Evidence<'_> {
             for message in self.broker.view(&place, true) {
                 let Ok(entry) = ledger::read(&message) else { continue };
                 if let Entry::Seal(seal) = &entry {
-                    *over = over.union(&seal.entries);
+                    over.extend(&seal.entries);
                 }
                 if let Some(id) = entry.task().filter(|_| !matches!(entry, Entry::Tombstone(_))) {
                     folds.entry(id).or_default().take(&entry);

@@ -68,7 +68,7 @@ impl Zombies {
                     self.workers.extend(said.map(|said| (heartbeat.owner, Arc::new(said))));
                 }
             }
-            Entry::Seal(seal) => self.sealed = self.sealed.union(&seal.entries),
+            Entry::Seal(seal) => self.sealed.extend(&seal.entries),
             Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => {
                 self.fold(&entry, message.publish_time_ms);
             }

@@ -148,7 +148,7 @@ impl DeadLetters {
         let message = message_of(properties, payload, None);
         let client: &Client = &self.client;
         let queue = (&self.names, level);
-        Ok(client.submit_keyed(queue, message, (key, digest), false).await?)
+        Ok(client.submit_keyed(queue, message, (key, digest), false, None).await?)
     }
 
     /// The task that holds a key.

@@ -24,7 +24,10 @@ use std::collections::{BTreeSet, HashSet};
 const OF_MOVES: &str = "moved/";
 
 /// Property of a copy: the task's old id.
-const MOVED_FROM: &str = "MOVED_FROM";
+pub(super) const MOVED_FROM: &str = "MOVED_FROM";
+
+/// Property of a copy: the queue in which the task has its old id.
+pub(super) const MOVED_SOURCE: &str = "MOVED_SOURCE";
 
 /// How long the message of a finished task is held back, in ms. It is acknowledged before that, so
 /// that no worker gets it.
@@ -49,6 +52,11 @@ pub(super) fn queue_task(record: &TaskRecord) -> Result<QueueTask, MoveError> {
 /// Whether the order of its message among others matters.
 pub(super) fn is_ordered(record: &TaskRecord) -> bool {
     record.properties.contains_key(ORDER_KEY) || record.properties.contains_key(DEDUPE_KEY)
+}
+
+/// Whether its copy may get a dedupe key.
+pub(super) fn has_dedupe_key(record: &TaskRecord) -> bool {
+    record.state == MovedState::Open && record.properties.contains_key(DEDUPE_KEY)
 }
 
 /// Replaces the names of the tasks that a task waits for by their names at the target. Unknown
@@ -97,6 +105,7 @@ pub(super) fn message(
     let mut properties = if open { record.properties.clone() } else { of_entry(record) };
     properties.remove(OVERWRITE);
     properties.insert(MOVED_FROM.to_owned(), record.id.clone());
+    properties.insert(MOVED_SOURCE.to_owned(), source.to_string());
     let own =
         properties.remove(IDEMPOTENCY_KEY).or_else(|| Some(record.key.as_ref()?.text.clone()));
     // The key of a replay contains an id that means another task here.

@@ -5,6 +5,7 @@ use super::ledgers::Ledger;
 use super::marks::{MovedMark, MovedMarks};
 use super::past::{self, EntryWriter};
 use super::record::{ExportLevel, ExportLine, MovedState, QueueRecord, TaskRecord};
+use super::unmarked::Unmarked;
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
 use crate::client::registers::FollowedRegister;
@@ -86,6 +87,7 @@ impl Queue {
         let import = Import {
             levels: client.open_levels(&queue).await?,
             marks: MovedMarks::read(&client.logs(), &queue, source).await?,
+            unmarked: None,
             writer: writer_of(source),
             client: client.clone(),
             queue,
@@ -128,14 +130,16 @@ fn writer_of(source: Stamp) -> EntryWriter {
 }
 
 /// A running import.
-struct Import {
-    client: Client,
+pub(super) struct Import {
+    pub(super) client: Client,
     queue: TopicNames,
     register: FollowedRegister,
-    source: Stamp,
-    writer: EntryWriter,
-    levels: Vec<OpenLevel>,
-    marks: MovedMarks,
+    pub(super) source: Stamp,
+    pub(super) writer: EntryWriter,
+    pub(super) levels: Vec<OpenLevel>,
+    pub(super) marks: MovedMarks,
+    /// Read before the first task with a dedupe key is written.
+    unmarked: Option<Unmarked>,
     /// The tasks of the export.
     tasks: HashSet<QueueTask>,
     /// Consumers that acknowledge the messages of finished tasks.
@@ -222,6 +226,9 @@ impl Import {
     async fn write(&mut self, batch: Vec<(QueueTask, TaskRecord)>) -> Result<(), MoveError> {
         let (mut copied, mut marks) = (Vec::new(), Vec::new());
         let mut taken = HashSet::new();
+        if self.unmarked.is_none() && batch.iter().any(|(_, record)| copy::has_dedupe_key(record)) {
+            self.unmarked = Some(self.read_unmarked().await?);
+        }
         for it in self.submit(batch).await? {
             if !it.again && (self.marks.is_taken(it.new) || !taken.insert(it.new)) {
                 // The task has lost its key to the other one, or waits behind it. The workers at
@@ -268,11 +275,10 @@ impl Import {
 
     /// Which task holds the key of a submitted copy.
     async fn found(&mut self, it: &Copied) -> Result<ExistingTaskKind, MoveError> {
-        let (owner, over) = (self.writer.owner, it.record.state != MovedState::Open);
+        let (writer, over) = (self.writer, it.record.state != MovedState::Open);
         let ledger = self.ledger(it.new.lane()).await?;
         let (fold, id) = (ledger.fold(it.new.id), it.new.id);
-        let own = fold.phase != Phase::Sealed && (fold.epoch == Epoch(0) || fold.owner == owner);
-        if !it.held || own {
+        if !it.held || writer.alone_wrote(&fold) {
             return Ok(ExistingTaskKind::Copy);
         }
         let moved = ledger.tasks.get(&id).is_some_and(|known| known.moved);
@@ -307,7 +313,9 @@ impl Import {
             copy::message(&record, self.source, self.client.wall_ms())?;
         let queue = (&self.queue, old.level);
         let held = self.register.look(|keys| keys.holder(&key.0).is_some());
-        let task = self.client.submit_keyed(queue, message, key, false).await.map_err(failed)?;
+        let published = self.unmarked.as_ref().and_then(|unmarked| unmarked.get(&old)).copied();
+        let submit = self.client.submit_keyed(queue, message, key, false, published);
+        let task = submit.await.map_err(failed)?;
         let level = self.level_of(&task.topic, old)?;
         let new = QueueTask { level, id: task.id };
         Ok(Copied { new, record, old, held, again: false })

@@ -126,7 +126,7 @@ impl Ledger {
             for range in seal.entries.ranges() {
                 self.tasks.retain(|id, _| !range.tasks().contains(id));
             }
-            self.sealed = self.sealed.union(&seal.entries);
+            self.sealed.extend(&seal.entries);
         }
         let Some(id) = entry.task().filter(|_| !matches!(entry, Entry::Tombstone(_))) else {
             return;

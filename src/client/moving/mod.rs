@@ -6,7 +6,7 @@
 //! finished or not, appears exactly once at the target:
 //! | of the task | at the target | by |
 //! |---|---|---|
-//! | message | a message with the same payload and properties; of one that is over an empty one, which is held back and acknowledged at once | its idempotency key or, if it has none, `moved/<source>/<old id>`: however often it is written, one task comes of it |
+//! | message | a message with the same payload and properties; of one that is over an empty one, which is held back and acknowledged at once | its idempotency key or, if it has none, `moved/<source>/<old id>`: however often it is written, one task comes of it; or its dedupe key, and a message that an interrupted import has written is [found](unmarked) |
 //! | attempts, checkpoint, due time, what it waits for | the ledger | a claim of the next attempt, the checkpoint, and its RELEASED, which gives that attempt back |
 //! | end | the ledger | a closing claim, or a claim and its COMPLETED |
 //! | entry on the metadata topic | the same under the new id | |
@@ -35,6 +35,7 @@ mod running;
 #[cfg(feature = "testing")]
 #[cfg(test)]
 mod tests;
+mod unmarked;
 
 pub use closing::Closed;
 pub use exporting::{Export, Exported};

@@ -25,6 +25,11 @@ impl EntryWriter {
         let serial = u64::from(self.run) << 8 | serial;
         OnceKey { task, epoch, owner: self.owner, serial }
     }
+
+    /// Whether nobody but the moves from this source has written about a task.
+    pub(super) fn alone_wrote(self, fold: &TaskFold) -> bool {
+        fold.phase != Phase::Sealed && (fold.epoch == Epoch(0) || fold.owner == self.owner)
+    }
 }
 
 /// The entries to write for a copy with this fold. Entries of an earlier run are written again,

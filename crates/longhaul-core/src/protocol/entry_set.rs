@@ -152,6 +152,17 @@ impl EntrySet {
         }
     }
 
+    /// Adds the entries of another set, as in [`union`](Self::union). Takes as long as the other set
+    /// and what follows its first entry here are large, or as the other set is, if nothing is new.
+    pub fn extend(&mut self, other: &Self) {
+        let Some(first) = other.ranges.first().filter(|_| !self.covers(other)) else { return };
+        let before = |range: &Range| (range.ledger, range.last) < (first.ledger, first.first);
+        let rest = Self { ranges: self.ranges.split_off(self.ranges.partition_point(before)) };
+        for range in rest.union(other).ranges {
+            self.push(range);
+        }
+    }
+
     /// Whether this set contains all entries of `other`, whatever their outcomes.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
@@ -242,10 +253,33 @@ mod tests {
             prop_assert_eq!(&listed(&union), &both);
             // Equal sets are equal values, however they were built.
             prop_assert_eq!(&union, &set(&both));
+            let mut extended = set(&one);
+            extended.extend(&set(&other));
+            prop_assert_eq!(&union, &extended);
             prop_assert!(union.covers(&set(&one)) && union.covers(&set(&other)));
             let covered = other.keys().all(|entry| one.contains_key(entry));
             prop_assert_eq!(set(&one).covers(&set(&other)), covered);
         }
+    }
+
+    /// Each seal once copied all ranges that a worker knew: a million of them after months, on the
+    /// thread of the heartbeat.
+    #[test]
+    fn new_entries_do_not_move_old_ones() {
+        let every_other = |entries: std::ops::Range<u64>| {
+            let mut set = EntrySet::default();
+            for entry in entries {
+                let entry = EntryId { ledger: 1, entry: 2 * entry };
+                assert!(set.push_entry(entry, BatchOutcome::Completed));
+            }
+            set
+        };
+        let mut set = every_other(0..1_000);
+        set.ranges.reserve(100);
+        let place = set.ranges.as_ptr();
+        set.extend(&every_other(990..1_050));
+        set.extend(&every_other(3..7));
+        assert_eq!((set.ranges.as_ptr(), &set), (place, &every_other(0..1_050)));
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Seals {
 
     /// Adds a seal.
     pub fn read(&mut self, at: Position, seal: &Seal) {
-        self.all = self.all.union(&seal.entries);
+        self.all.extend(&seal.entries);
         let Seal { key, counts, ref entries, .. } = *seal;
         let covered = &mut self.covered;
         self.needed.retain(|earlier, placed| {

@@ -3,21 +3,11 @@
 
 use super::*;
 use integration_tests::sandbox::{Broker, BrokerConfig};
-use integration_tests::until;
-use std::time::Instant;
-
-/// The limit for an end on a machine that is busy with all other tests. On a quiet machine an end
-/// takes a second at most.
-const END_MAX: Duration = Duration::from_secs(20);
+use integration_tests::{stopwatch, until};
 
 /// The actions on a task, and the status with which each ends it.
 const ENDS: [(&str, &str); 4] =
     [("cancel", "cancelled"), ("kill", "cancelled"), ("force-fail", "failed"), ("", "cancelled")];
-
-#[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
-fn now() -> Instant {
-    Instant::now()
-}
 
 impl Gateway {
     /// A gateway that looks after all queues, which is the default.
@@ -47,9 +37,16 @@ impl Gateway {
         Ok(())
     }
 
+    /// Waits for the end. On a quiet machine it takes a second at most, and twenty beside all other
+    /// tests.
     async fn is_over(&self, tasks: &str, id: &str, how: &str) -> Result<()> {
-        let (status, over) = self.get(&format!("{tasks}/{id}/wait?timeout=20s")).await?;
-        ensure!(status == 200 && over.get("status") == Some(&json!(how)), "{id}: {status} {over}");
+        let over = until(&format!("the end of {id} ({how})"), PATIENCE, async || {
+            let (status, over) = self.get(&format!("{tasks}/{id}/wait?timeout=20s")).await?;
+            ensure!([200, 204, 503].contains(&status), "{id}: {status} {over}");
+            Ok((status == 200).then_some(over))
+        })
+        .await?;
+        ensure!(over.get("status") == Some(&json!(how)), "{id}: {over}");
         let (_, shown) = self.get(&format!("{tasks}/{id}")).await?;
         ensure!(shown.get("status") == Some(&json!(how)), "{shown}");
         Ok(())
@@ -85,7 +82,8 @@ async fn both_are_there(gateways: [&Gateway; 2], queue: &str) -> Result<()> {
 /// Each kind of waiting task comes to each kind of end, through a gateway at which it does not
 /// wait.
 async fn waiting_tasks_end([one, other]: [&Gateway; 2], queue: &str, made: Value) -> Result<()> {
-    ensure!(one.call(Method::PUT, &format!("/{queue}"), made).await?.0 == 200);
+    let (status, answer) = one.call(Method::PUT, &format!("/{queue}"), made).await?;
+    ensure!(status == 200, "{queue}: {status} {answer}");
     both_are_there([one, other], queue).await?;
     let tasks = format!("/{queue}/tasks");
     let mut kinds = vec![json!({"payload": "a"}), json!({"payload": "a", "type": "resize"})];
@@ -98,10 +96,10 @@ async fn waiting_tasks_end([one, other]: [&Gateway; 2], queue: &str, made: Value
     for task in kinds {
         for (verb, how) in ENDS {
             let id = one.submit_one(&tasks, task.clone()).await?;
-            let begin = now();
+            let passed = stopwatch();
             other.end(&tasks, &id, verb).await?;
             one.is_over(&tasks, &id, how).await?;
-            took.push(begin.elapsed());
+            took.push(passed());
             other.is_over(&tasks, &id, how).await?;
             if how == "failed" {
                 failed.push(id);
@@ -110,7 +108,6 @@ async fn waiting_tasks_end([one, other]: [&Gateway; 2], queue: &str, made: Value
     }
     let most = took.iter().max().copied().unwrap_or_default();
     say(&format!("{queue}: {} tasks ended, each within {most:?}", took.len()));
-    ensure!(most < END_MAX, "{queue}: {took:?}");
     failed.sort();
     let mut dead = other.dead(queue).await?;
     dead.sort();

@@ -129,3 +129,35 @@ fn a_task_that_was_closed_long_ago_is_not_taken_for_one_that_was_cancelled() {
     assert_eq!(stage.marks().open().count(), 0);
     assert_eq!(stage.statuses(TO)[&stage.here(&task).id], TaskStatus::Ready);
 }
+
+/// A move was interrupted between the publishing of a copy and the bind of its dedupe key. The next
+/// one published another copy, and both ran: a dedupe key is free as soon as its task is over.
+#[test]
+fn a_copy_that_was_not_bound_to_its_dedupe_key_is_found_by_the_next_move() {
+    let mut polls = 1;
+    loop {
+        let stage = Stage::new();
+        let (engine, client) = (&stage.engine, stage.engine.client());
+        let texts = ["of a", "of b"];
+        for text in texts {
+            let task = client.submission(FROM, &Text(text.to_owned())).dedupe_key(text);
+            engine.run(task.send()).unwrap();
+        }
+        engine.run(client.queue(FROM).pause()).unwrap();
+        let done = stage.round(polls).is_some();
+        engine.advance(Duration::from_millis(100));
+        stage.round(usize::MAX).unwrap();
+        let _workers = [stage.worker(FROM), stage.worker(TO)];
+        stage.resume(FROM);
+        stage.resume(TO);
+        engine.advance(Duration::from_secs(60));
+        for text in texts {
+            assert_eq!(stage.runs_of(text), [(TO.to_owned(), 1, None)], "{text}, {polls} polls");
+        }
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls > 50, "the move has few steps: {polls}");
+}

@@ -99,7 +99,7 @@ impl CompactedFolds {
     pub fn read(&mut self, at: Position, entry: &Entry) {
         self.horizon = self.horizon.max(Some(at));
         if let Entry::Seal(seal) = entry {
-            self.sealed = self.sealed.union(&seal.entries);
+            self.sealed.extend(&seal.entries);
         }
         if let Some(task) = entry.task() {
             self.folds.entry(task).or_default().apply(entry);
@@ -308,7 +308,7 @@ impl LogJudge {
                 String::new(),
             );
         }
-        self.sealed = self.sealed.union(entries);
+        self.sealed.extend(entries);
     }
 
     /// C-01: a reader of the compacted view computes the same state as a reader of the log, except
