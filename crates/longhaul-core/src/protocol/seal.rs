@@ -161,6 +161,8 @@ struct PlacedSeal {
     at: Position,
     counts: EndedCounts,
     entries: EntrySet,
+    /// The size of its body.
+    bytes: usize,
 }
 
 /// Only numbers: a worker may know a million ranges.
@@ -214,7 +216,8 @@ impl Seals {
             !is_covered
         });
         covered.remove(&key);
-        self.needed.insert(key, PlacedSeal { at, counts, entries: entries.clone() });
+        let bytes = encode(entries).len();
+        self.needed.insert(key, PlacedSeal { at, counts, entries: entries.clone(), bytes });
     }
 
     /// Removes a tombstoned seal. Its entries stay: another seal contains them.
@@ -234,25 +237,30 @@ impl Seals {
         self.covered.iter().map(|(key, entries)| (*key, entries))
     }
 
-    /// The union of the smallest uncovered seals, as many as fit into one; `None` if these are
-    /// fewer than two, or than `min`. With `min` = n there are at most n times as many seals as
-    /// needed: n of them that do not fit into one fill an n-th of a seal each on average.
+    /// The union of the smallest uncovered seals, as many as surely fit into one; `None` if these
+    /// are fewer than two, or than `min`. A union is no larger than its parts together. With `min` =
+    /// n there are at most n times as many seals as needed: n of them that do not fit into one fill
+    /// an n-th of a seal each on average.
     #[must_use]
     pub fn merged(&self, min: usize) -> Option<(EndedCounts, EntrySet)> {
-        if self.needed.len() < min.max(2) {
+        let min = min.max(2);
+        if self.needed.len() < min {
             return None;
         }
         let mut seals: Vec<&PlacedSeal> = self.needed.values().collect();
-        seals.sort_by_key(|placed| (placed.entries.len(), placed.at));
-        let (mut counts, mut union, mut merged) = (EndedCounts::default(), EntrySet::default(), 0);
-        for placed in seals {
-            let next = union.union(&placed.entries);
-            if encode(&next).len() > SEAL_BYTES_MAX {
-                break;
-            }
-            (counts, union, merged) = (counts.plus(placed.counts), next, merged + 1);
+        seals.sort_by_key(|placed| (placed.bytes, placed.at));
+        let together = seals.iter().scan(0, |sum, placed| {
+            *sum += placed.bytes;
+            Some(*sum)
+        });
+        let fitting = together.take_while(|bytes| *bytes <= SEAL_BYTES_MAX).count();
+        let fitting = seals.get(..fitting).filter(|fitting| fitting.len() >= min)?;
+        let (mut counts, mut union) = (EndedCounts::default(), EntrySet::default());
+        for placed in fitting {
+            counts = counts.plus(placed.counts);
+            union.extend(&placed.entries);
         }
-        (merged >= min.max(2)).then_some((counts, union))
+        (encode(&union).len() <= SEAL_BYTES_MAX).then_some((counts, union))
     }
 }
 
@@ -421,8 +429,10 @@ mod tests {
         let mut seals = Seals::default();
         seals.read(at(1), &spread(1, 0..10_000));
         seals.read(at(2), &spread(2, 10_000..21_845));
+        assert_eq!(seals.merged(2), None, "the two bodies together are three bytes larger");
+        seals.read(at(3), &spread(2, 10_000..21_844));
         let union = seals.merged(2).map(|(_, union)| union);
-        assert_eq!(union, Some(spread(3, 0..21_845).entries));
+        assert_eq!(union, Some(spread(3, 0..21_844).entries));
     }
 
     /// One large seal in front of many small ones must not prevent their merge.
