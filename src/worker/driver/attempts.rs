@@ -193,12 +193,9 @@ impl WorkerDriver {
             told.ends(outcome, &reason, took, Some(&*holder).filter(|name| !name.is_empty()));
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
-                lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
                 let parks = matches!(outcome, Outcome::Released(next) if next.is_parked());
-                if given_back || parks || !matches!(outcome, Outcome::Released(_)) {
-                    lane.outcome_bodies.insert(task, (epoch, body));
-                    lane.keep_remains((task, epoch), &running);
-                }
+                let shown = given_back || parks || !matches!(outcome, Outcome::Released(_));
+                lane.keep_ended((task, epoch), &running, (outcome, body), shown);
             }
             lane.core.handle_finished(task, epoch, outcome);
             if !lane.is_shown(running.payload_bytes) {

@@ -10,13 +10,12 @@
 //! - A try ends: its checkpoint is read back, its publish fails, its timer ends, or the worker
 //!   reads an own heartbeat that is stored behind it.
 
-use super::lane::PartitionDriver;
 use super::lanes::LaneId;
 use super::{WorkerDriver, WorkerEvent};
 use crate::transport::OnReceipt;
 use crate::worker::reports::AttemptReports;
 use longhaul_core::partition::Inbound;
-use longhaul_core::protocol::entry::{Entry, Outcome};
+use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{Position, TaskId};
@@ -162,33 +161,6 @@ impl WorkerDriver {
         });
         for (task, epoch) in lost.collect::<Vec<_>>() {
             self.publish_checkpoint(id, task, epoch);
-        }
-    }
-}
-
-impl PartitionDriver {
-    /// Keeps the last checkpoint of an ended attempt if another attempt may follow: it must be on
-    /// the ledger before the outcome.
-    pub(super) fn keep_last_checkpoint(
-        &mut self,
-        (task, epoch): (TaskId, Epoch),
-        checkpoints: &Checkpoints,
-        outcome: Outcome,
-    ) {
-        let follows = matches!(outcome, Outcome::Failed(_) | Outcome::Released(_));
-        if let Some(given) = checkpoints.reports.take_unstored().filter(|_| follows) {
-            self.last_checkpoints.insert(task, (epoch, given.bytes));
-        }
-    }
-
-    /// Publishes the last checkpoint of an attempt under a fresh key, before its outcome is
-    /// published for the first time or again. It waits for no receipt: if the checkpoint is lost,
-    /// the outcome is usually lost as well, and both are published again.
-    pub(super) fn publish_last_checkpoint(&mut self, OnceKey { task, epoch, .. }: OnceKey) {
-        let last = self.last_checkpoints.get(task).filter(|(given_in, _)| *given_in == epoch);
-        let Some(bytes) = last.map(|(_, bytes)| bytes.clone()) else { return };
-        if let Some(key) = self.core.handle_checkpoint(task, epoch) {
-            self.publish(&Entry::Checkpoint(key), &bytes, None, OnReceipt::ignored());
         }
     }
 }

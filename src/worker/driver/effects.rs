@@ -87,7 +87,7 @@ impl WorkerDriver {
                 if why == Stop::Fenced {
                     tracing::warn!(%task, %epoch, "fenced: another worker has taken over");
                     self.stats.fenced();
-                    lane.forget_outcome(task);
+                    lane.ended_attempts.remove(task);
                 }
                 if halt == Halt::Fenced {
                     self.forget_attendant((id, task, epoch));
@@ -127,7 +127,7 @@ impl WorkerDriver {
         );
         self.stats.violated();
         if let Some(task) = task {
-            lane.forget_outcome(task);
+            lane.ended_attempts.remove(task);
             lane.metadata.ended.forget(task);
         }
     }
@@ -186,9 +186,8 @@ impl WorkerDriver {
                 }
             }
             Entry::Done(done) => {
-                let own = lane.outcome_bodies.get(done.key.task);
-                let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
-                body.map(|(_, body)| body.bytes()).unwrap_or_default()
+                let body = lane.outcome_body(done.key.task, done.key.epoch);
+                body.map(OutcomeBody::bytes).unwrap_or_default()
             }
             Entry::Heartbeat(_) => self.config.identity.content(),
             Entry::Cancel(_)
@@ -319,14 +318,12 @@ impl PartitionDriver {
     /// Replaces a result that the ledger refused in any message by the reason. Returns false if the
     /// body was not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
-        match self.outcome_bodies.get(key.task) {
-            Some((epoch, body @ OutcomeBody::Result(_))) if *epoch == key.epoch => {
-                let reason = OutcomeBody::Reason(text::result_refused(body.len(), cause));
-                self.outcome_bodies.insert(key.task, (key.epoch, reason));
-                true
-            }
-            _ => false,
-        }
+        let Some(result @ OutcomeBody::Result(_)) = self.outcome_body(key.task, key.epoch) else {
+            return false;
+        };
+        let reason = OutcomeBody::Reason(text::result_refused(result.len(), cause));
+        self.keep_body((key.task, key.epoch), reason);
+        true
     }
 }
 

@@ -1,9 +1,6 @@
 //! A map from tasks to values that tracks the total size of the values in bytes.
 
 use super::lane::TaskPayload;
-use bytes::Bytes;
-use longhaul_core::metadata::entry::OutcomeBody;
-use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,18 +15,6 @@ impl Weigh for TaskPayload {
     fn weight(&self) -> usize {
         let properties: usize = self.properties.iter().map(|(k, v)| k.len() + v.len()).sum();
         self.bytes.len() + properties
-    }
-}
-
-impl Weigh for (Epoch, Bytes) {
-    fn weight(&self) -> usize {
-        self.1.len()
-    }
-}
-
-impl Weigh for (Epoch, OutcomeBody) {
-    fn weight(&self) -> usize {
-        self.1.len()
     }
 }
 

@@ -2,11 +2,11 @@
 //! and the services around it.
 
 use super::checkpoints::Checkpoints;
+use super::ended_attempt::EndedAttempt;
 use super::held::WeighedTaskMap;
 use super::holders::LeaseHolders;
 use super::lanes::LaneId;
 use super::refusals::Refusals;
-use super::remains::Remains;
 use super::{Environment, PublishResult, WorkerEvent};
 use crate::chance::system_random;
 use crate::clock::Clock;
@@ -26,7 +26,6 @@ use crate::worker::shares::Use;
 use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Metadata;
-use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::partition::{ClaimLimits, Partition};
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::entry_set::EntrySet;
@@ -120,13 +119,8 @@ pub(super) struct PartitionDriver {
     pub(super) holders: LeaseHolders,
     /// Leases that were silent for too long and whose task messages are being read.
     pub(super) ending: BTreeSet<(TaskId, Epoch)>,
-    /// Bodies of published outcomes that may have to be published or shown again.
-    pub(super) outcome_bodies: WeighedTaskMap<(Epoch, OutcomeBody)>,
-    /// Other facts about attempts whose end must be shown on the metadata topic. See `remains.rs`.
-    pub(super) remains: WeighedTaskMap<(Epoch, Remains)>,
-    /// Last checkpoints of attempts that are about to end, or have ended without an outcome on the
-    /// ledger.
-    pub(super) last_checkpoints: WeighedTaskMap<(Epoch, Bytes)>,
+    /// Ended attempts whose outcomes may have to be published or shown again.
+    pub(super) ended_attempts: WeighedTaskMap<EndedAttempt>,
     /// Number of attempts to publish a checkpoint.
     pub(super) checkpoint_tries: u64,
     pub(super) ledger: Mailbox<Publish>,
@@ -267,9 +261,7 @@ impl PartitionDriver {
             running_bytes: 0,
             holders: LeaseHolders::default(),
             ending: BTreeSet::new(),
-            outcome_bodies: WeighedTaskMap::default(),
-            remains: WeighedTaskMap::default(),
-            last_checkpoints: WeighedTaskMap::default(),
+            ended_attempts: WeighedTaskMap::default(),
             checkpoint_tries: 0,
             ledger,
             metadata_publishes,
@@ -347,41 +339,18 @@ impl PartitionDriver {
         services.spawn(env.gate.wrap(following))
     }
 
-    /// Drops the body of the task's outcome (up to 1 MiB) and its last checkpoint if this ledger
-    /// entry has superseded them; nothing needs them any more.
-    pub(super) fn drop_superseded(&mut self, entry: &Entry) {
-        let Some(id) = entry.task() else { return };
-        let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
-        if self.outcome_bodies.get(id).is_some_and(|(epoch, _)| superseded(*epoch)) {
-            self.drop_outcome(id);
-        }
-        let ends = |epoch| self.core.machine().is_to_end(id, epoch);
-        if self.last_checkpoints.get(id).is_some_and(|(epoch, _)| !ends(*epoch)) {
-            self.last_checkpoints.remove(id);
-        }
-    }
-
-    /// Drops the outcome and the last checkpoint of an attempt; they are no longer needed.
-    pub(super) fn forget_outcome(&mut self, id: TaskId) {
-        self.drop_outcome(id);
-        self.last_checkpoints.remove(id);
-    }
-
     /// After a self-fence, keeps only the data of attempts that go on: their outcomes may be
     /// published again, and their payloads are needed.
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
-        self.outcome_bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
-        self.remains.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
-        self.last_checkpoints.retain(|id, (epoch, _)| machine.is_to_end(id, *epoch));
+        self.ended_attempts.retain(|id, ended| machine.may_need_outcome(id, ended.epoch));
         self.payloads.retain(|id, _| machine.task(id).is_some_and(|task| task.payload));
     }
 
     /// Tasks and bytes held here that do not run.
     pub(super) fn load(&self) -> Load {
         let payloads = self.payloads.bytes().saturating_sub(self.running_bytes);
-        let ended = self.outcome_bodies.bytes() + self.remains.bytes();
-        let bytes = payloads + ended + self.last_checkpoints.bytes();
+        let bytes = payloads + self.ended_attempts.bytes();
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
     }
 
@@ -408,9 +377,7 @@ impl PartitionDriver {
     /// Drops everything kept for the tasks of a seal that was read.
     pub(super) fn forget_sealed(&mut self, sealed: &EntrySet, now: Moment) {
         for range in sealed.ranges() {
-            self.outcome_bodies.forget(range.tasks());
-            self.remains.forget(range.tasks());
-            self.last_checkpoints.forget(range.tasks());
+            self.ended_attempts.forget(range.tasks());
             self.payloads.forget(range.tasks());
             self.metadata.keeper.sealed(range.tasks(), now);
             self.holders.forget_all(range.tasks());

@@ -245,9 +245,10 @@ impl WorkerDriver {
         let (job_id, lease_id, worker) = (task, epoch.0, lane.holder(task));
         let reason = lane.plain_reason(task, &body, wall_ms).into_owned();
         let took = lane.leased_for(task, wall_ms);
-        lane.outcome_bodies.insert(task, (epoch, body));
+        lane.keep_body((task, epoch), body);
         if !lane.core.handle_lease_over(task, epoch, outcome) {
-            return lane.forget_outcome(task);
+            lane.ended_attempts.remove(task);
+            return;
         }
         tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, %worker, %job_id, lease_id, worker_id = &*worker, "lease expired: nothing was heard of it for too long");
         let (topic, attempt) = (&lane.topics.task, fold.attempt);

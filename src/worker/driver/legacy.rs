@@ -101,7 +101,7 @@ impl WorkerDriver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         tracing::info!(%task, %epoch, ?outcome, "a worker of the Java reference has ended the task: its end goes to the ledger");
         if lane.core.machine().awaits_end(task, epoch) {
-            lane.outcome_bodies.insert(task, (epoch, body));
+            lane.keep_body((task, epoch), body);
         }
         lane.core.handle_finished(task, epoch, outcome);
         lane.core.handle_processor_gone(task, epoch, now);

@@ -80,7 +80,7 @@ impl WorkerDriver {
         match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), metadata) {
             (ShowingStep::Publish { expires }, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
-                lane.add_remains((task_id, epoch), &mut metadata);
+                lane.add_log((task_id, epoch), &mut metadata);
                 let worker = lane.shown_holder(task_id).unwrap_or_default();
                 let message = entry::message(&metadata, &task, &worker);
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
@@ -139,7 +139,7 @@ impl WorkerDriver {
                 }
                 ShowingFollowUp::Forget => lane.forget_shown(task_id),
                 ShowingFollowUp::Wait => {
-                    lane.drop_outcome(task_id);
+                    lane.ended_attempts.remove(task_id);
                     lane.core.drop_payload_until_due(task_id, now);
                 }
                 ShowingFollowUp::Again if kind == Showing::Retry => {
@@ -222,7 +222,7 @@ impl WorkerDriver {
             return self.read_body(id, task_id, state_at, dead_letter, tries + 1);
         };
         let body = OutcomeBody::read(fold.phase, content);
-        lane.outcome_bodies.insert(task_id, (fold.epoch, body));
+        lane.keep_body((task_id, fold.epoch), body);
         if dead_letter {
             self.dead_letter(id, task_id);
         } else {
@@ -455,7 +455,7 @@ impl PartitionDriver {
     pub(super) fn drop_payload(&mut self, id: TaskId) {
         let dropped = self.payloads.remove(id);
         let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
-        if large && self.outcome_bodies.contains(id) {
+        if large && self.ended_attempts.get(id).is_some_and(|ended| ended.body.is_some()) {
             self.metadata.ended.leave_out(id);
         } else {
             self.metadata.ended.forget(id);
@@ -478,8 +478,7 @@ impl PartitionDriver {
 
     /// The body of this worker's own outcome, if that outcome ended the task.
     fn own_body(&self, id: TaskId, phase: Phase, epoch: Epoch) -> Option<&OutcomeBody> {
-        let (at, body) = self.outcome_bodies.get(id)?;
-        (*at == epoch && body.fits(phase)).then_some(body)
+        self.outcome_body(id, epoch).filter(|body| body.fits(phase))
     }
 
     /// Whether the task failed for good and the metadata topic does not show it: its dead letter
@@ -491,7 +490,7 @@ impl PartitionDriver {
 
     /// Drops the data that was needed to show the end of a task; the end is on the metadata topic.
     fn forget_shown(&mut self, id: TaskId) {
-        self.drop_outcome(id);
+        self.ended_attempts.remove(id);
         self.payloads.remove(id);
         self.metadata.ended.forget(id);
         self.holders.forget_ended(id);

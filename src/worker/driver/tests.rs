@@ -458,13 +458,13 @@ async fn a_superseded_outcome_is_dropped() {
     bench.run_for(3 * SECOND).await;
     bench.broker.next_publish(&bench.ledger(), longhaul_memory::PublishFate::Lost);
     bench.run_for(4 * SECOND).await;
-    assert_eq!(bench.driver.lanes[-1].outcome_bodies.len(), 1);
+    assert_eq!(bench.driver.lanes[-1].ended_attempts.len(), 1);
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
     let (attempt, kind) = (2, ClaimKind::Run);
     bench.write(&Entry::Claim(Claim::plain(key, attempt, kind)));
     bench.run_for(SECOND).await;
     assert_eq!(bench.driver.lanes[-1].core.machine().fold(task).epoch, Epoch(2));
-    assert!(bench.driver.lanes[-1].outcome_bodies.len() == 0);
+    assert!(bench.driver.lanes[-1].ended_attempts.len() == 0);
 }
 
 /// Regression: a retry that was not yet shown when the worker fenced itself left its reason behind.
@@ -478,11 +478,11 @@ async fn a_self_fence_drops_what_is_not_shown_any_more() {
     bench.run_for(2 * SECOND).await;
     bench.broker.stall_publishes(&bench.at(&bench.names.metadata, -1), 60 * SECOND);
     bench.run_for(3 * SECOND).await;
-    assert_eq!(bench.driver.lanes[-1].outcome_bodies.len(), 1);
+    assert_eq!(bench.driver.lanes[-1].ended_attempts.len(), 1);
     bench.transport.freeze();
     bench.run_for(20 * SECOND).await;
     assert_eq!(bench.driver.stats.read().self_fenced, 1);
-    assert!(bench.driver.lanes[-1].outcome_bodies.len() == 0);
+    assert!(bench.driver.lanes[-1].ended_attempts.len() == 0);
 }
 
 /// Regression: after a drain the metadata topic showed the task as running until another worker

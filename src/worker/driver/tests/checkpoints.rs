@@ -168,7 +168,7 @@ async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_
         bench.run_for(60 * SECOND).await;
         assert_eq!(diary.lines(), ["an hour's work"]);
         assert_eq!(bench.driver.stats.read().self_fenced >= 1, fenced);
-        assert_eq!(bench.driver.lanes[-1].last_checkpoints.len(), 0);
+        assert_eq!(bench.driver.lanes[-1].ended_attempts.len(), 0);
     }
 }
 

@@ -236,12 +236,12 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
         bench.broker.stall_publishes(&metadata, 20 * SECOND);
         bench.run_for(10 * SECOND).await;
         let lane = &bench.driver.lanes[-1];
-        assert_eq!((lane.payloads.bytes(), lane.outcome_bodies.len()), (held, 1));
+        assert_eq!((lane.payloads.bytes(), lane.ended_attempts.len()), (held, 1));
         bench.run_for(60 * SECOND).await;
         assert!(bench.shown().last().is_some_and(|(_, shown)| shown.is_terminal()));
         assert_eq!(bench.unfinished(), 0);
         let lane = &bench.driver.lanes[-1];
-        assert_eq!(lane.payloads.len() + lane.outcome_bodies.len(), 0);
+        assert_eq!(lane.payloads.len() + lane.ended_attempts.len(), 0);
         assert!(!lane.metadata.ended.is_bare(TaskId::new(at, -1)));
     }
 }

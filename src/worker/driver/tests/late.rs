@@ -132,10 +132,8 @@ async fn whatever_the_ledger_refuses_is_told() {
 async fn a_result_that_was_refused_and_then_counts_is_shown() {
     let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
     let lane = bench.driver.lanes.get_mut(&LANE).expect("one");
-    lane.outcome_bodies.insert(
-        task,
-        (Epoch(1), longhaul_core::metadata::entry::OutcomeBody::Result(b"the result"[..].into())),
-    );
+    let result = longhaul_core::metadata::entry::OutcomeBody::Result(b"the result"[..].into());
+    lane.keep_body((task, Epoch(1)), result);
     assert!(lane.refuse_result(key(task, 3), "too large"));
     bench.allow();
     bench.driver.show_end_unless_shown(LANE, task, Showing::Outcome);
@@ -194,7 +192,7 @@ async fn what_was_read_for_an_end_and_comes_in_a_second_read_does_not_stay() {
     let reading = BodyReading { at: done.position, dead_letter: false, tries: 0 };
     bench.driver.handle_body(LANE, task, reading, Some(&done));
     let lane = &bench.driver.lanes[-1];
-    assert_eq!((lane.payloads.len(), lane.outcome_bodies.len()), (0, 0));
+    assert_eq!((lane.payloads.len(), lane.ended_attempts.len()), (0, 0));
 }
 
 /// Regression: a broker that did not answer was treated like one that reported a missing result,

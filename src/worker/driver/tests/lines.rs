@@ -46,7 +46,7 @@ async fn lines_are_seen_live_once_a_second_and_stay_with_the_end_of_their_attemp
         let ends = of(attempt, state);
         assert_eq!(ends.iter().map(|(_, lines)| lines).collect::<Vec<_>>(), [&kept]);
     }
-    assert_eq!(bench.driver.lanes[-1].remains.len(), 0);
+    assert_eq!(bench.driver.lanes[-1].ended_attempts.len(), 0);
 }
 
 /// An unused feature costs nothing: no byte on the metadata topic, nothing in memory.
@@ -59,7 +59,7 @@ async fn an_attempt_that_logs_nothing_leaves_nothing() {
     let log = bench.broker.full_log(&bench.at(&bench.names.metadata, -1));
     let texts: Vec<_> = log.iter().map(|it| String::from_utf8_lossy(&it.payload)).collect();
     assert!(texts.len() >= 2 && !texts.iter().any(|text| text.contains("\"log\"")), "{texts:?}");
-    assert_eq!(bench.driver.lanes[-1].remains.len(), 0);
+    assert_eq!(bench.driver.lanes[-1].ended_attempts.len(), 0);
 }
 
 /// Regression: the end of a task whose payload is too large to be shown lost its key, because the
@@ -80,5 +80,5 @@ async fn the_end_of_a_task_with_a_large_payload_is_shown_with_its_key_and_type()
         assert_eq!((shown.task_key.as_deref(), shown.task_type.as_deref()), (Some("k"), Some("t")));
         assert_eq!(shown.task, None);
     }
-    assert_eq!(bench.driver.lanes[-1].remains.len(), 0);
+    assert_eq!(bench.driver.lanes[-1].ended_attempts.len(), 0);
 }
