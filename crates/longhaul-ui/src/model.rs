@@ -88,6 +88,7 @@ pub(crate) struct TaskModel {
     pub(crate) cancel_requested: bool,
     pub(crate) progress: Option<ProgressModel>,
     pub(crate) reason: Option<String>,
+    pub(crate) why: Option<String>,
     pub(crate) warning: Option<String>,
     #[serde(default)]
     pub(crate) log: Vec<String>,

@@ -113,7 +113,8 @@ impl DashboardClient {
             TaskListScope::Open => statuses.retain(|word| !OVER.contains(word)),
         }
         let filter = TaskListFilter { statuses, ..TaskListFilter::default() };
-        let query = TaskListRequest { filter, at_ms: None, after: None, limit: TASKS_MAX };
+        let query =
+            TaskListRequest { filter, at_ms: None, after: None, limit: TASKS_MAX, why: false };
         let mut page = self.gateway.list(queue, query.clone()).await?;
         let mut has_more = page.next.is_some();
         for level in self.levels(queue) {

@@ -153,6 +153,19 @@ impl GatewayService {
         why.ok_or(ServiceError::NoTask(name))
     }
 
+    /// Why the waiting ones of these tasks of a level do not run.
+    pub(crate) async fn why_all(
+        &self,
+        queue: &QueueName,
+        level: Priority,
+        tasks: &[TaskSnapshot],
+    ) -> Result<BTreeMap<TaskId, Why>, ServiceError> {
+        let topic = self.level_topic(queue, level);
+        let view = self.views.of(&topic).await?;
+        let tasks: Vec<TaskInfo> = tasks.iter().filter_map(|task| task.info.clone()).collect();
+        Ok(self.client.queue(&topic).with_view(&view).why_all(&tasks).await?)
+    }
+
     /// Waits for the end of a task; `None` if the time is over first.
     pub(crate) async fn wait(
         &self,

@@ -41,6 +41,9 @@ pub(crate) struct TaskBody {
     /// Why the last attempt failed, or the task ended; in a list its first 200 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+    /// Why it does not run, in one sentence: in a list that was asked for with `why`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
     /// Something that whoever looks should know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<String>,
@@ -174,6 +177,7 @@ impl TaskBody {
             cancel_requested: false,
             progress: None,
             reason: None,
+            why: None,
             warning: None,
             log: Vec::new(),
             result_bytes: None,

@@ -6,7 +6,7 @@ use super::task_body::{TaskBody, TaskList};
 use super::values::{Instant, Length, WordList};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, ServiceError, TaskName};
+use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use axum::Json;
@@ -27,6 +27,9 @@ const PAGE: usize = 100;
 
 /// The most tasks per page.
 const PAGE_MAX: usize = 1_000;
+
+/// The most tasks per page with `why`, for which the message of each is read.
+const PAGE_WHY_MAX: usize = 100;
 
 /// Which tasks are wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -53,8 +56,10 @@ pub(crate) struct TaskQuery {
     pub(crate) order: Order,
     /// `next` of the page before, which had the same order.
     pub(crate) after: Option<String>,
-    /// 1 to 1,000 tasks; 100 if it is not said.
+    /// 1 to 1,000 tasks, to 100 with `why`; 100 if it is not said.
     pub(crate) limit: Option<usize>,
+    /// `true` adds to each task that does not run why it does not, in one sentence.
+    pub(crate) why: bool,
 }
 
 /// Which tasks come first.
@@ -211,6 +216,11 @@ async fn list(
     QueryParams(query): QueryParams<TaskQuery>,
 ) -> Result<Json<TaskList>, ProblemDetails> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
+    if query.why && limit > PAGE_WHY_MAX {
+        let detail =
+            format!("with `why` a page has 1 to {PAGE_WHY_MAX} tasks, {limit} were asked for");
+        return Err(ProblemDetails::bad_request("query_invalid", detail));
+    }
     let level = query.level.into();
     let (tasks, next) = match query.order {
         Order::Oldest => {
@@ -227,7 +237,13 @@ async fn list(
         }
     };
     let hidden = caller.is_blind();
-    let tasks = tasks.into_iter().map(|task| TaskBody::new(&queue, task, hidden)).collect();
+    let whys =
+        if query.why { service.why_all(&queue, level, &tasks).await? } else { BTreeMap::new() };
+    let body = |task: TaskSnapshot| {
+        let why = whys.get(&task.name.id).map(ToString::to_string);
+        TaskBody { why, ..TaskBody::new(&queue, task, hidden) }
+    };
+    let tasks = tasks.into_iter().map(body).collect();
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
 }
 

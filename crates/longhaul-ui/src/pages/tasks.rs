@@ -42,6 +42,8 @@ pub(super) struct TaskFilterQuery {
     created_from: String,
     created_to: String,
     level: PriorityLevel,
+    /// Whether to say why tasks do not run.
+    why: bool,
     after: Option<String>,
 }
 
@@ -59,6 +61,9 @@ impl TaskFilterQuery {
         let mut query = format!("level={}", self.level.word());
         for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
             query.push_str(&format!("&{name}={}", escaped(value.trim())));
+        }
+        if self.why {
+            query.push_str("&why=true");
         }
         query
     }
@@ -150,6 +155,7 @@ fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
                     }
                 }
             }
+            label { input type="checkbox" name="why" value="true" checked[filter.why]; " Why they do not run" }
             button { "Filter" }
             a href=(queue_place(queue, "/tasks")) { "Clear" }
         }
@@ -166,7 +172,7 @@ fn row(queue: &str, task: &TaskModel) -> Markup {
         td { (instant(task.created_at)) }
         td { (instant(task.changed_at)) }
         td { @if let Some(worker) = &task.worker { (parts::worker(worker)) } }
-        td { @if let Some(reason) = &task.reason { (Outside(reason)) } @else if let Some(progress) = &task.progress { (parts::progress(progress)) } }
+        td { @if let Some(why) = &task.why { (Outside(why)) } @else if let Some(reason) = &task.reason { (Outside(reason)) } @else if let Some(progress) = &task.progress { (parts::progress(progress)) } }
     }
 }
 

@@ -23,13 +23,11 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     let view = timeout(LIMIT, client.queue(&bench.names().task).tasks()).await??;
     ensure!(view.counts()?.of(TaskStatus::Ready) == 2, "{:?}", view.counts()?);
     let waiting = TaskRef::new(&bench.names().task, waits)?;
-    let why = client
-        .queue(&waiting.topic)
-        .with_view(&view)
-        .why(waiting.id)
-        .await?
-        .context("the task is not known")?;
-    ensure!(why.to_string() == "no worker of the queue is alive; start a worker", "{why}");
+    let queue = client.queue(&waiting.topic).with_view(&view);
+    let why = queue.why_all(&view.list(&TaskFilter::new(), None, 9)?.tasks).await?;
+    let sentence = "no worker of the queue is alive; start a worker";
+    let all_wait = why.values().all(|why| why.to_string() == sentence);
+    ensure!(all_wait && why.keys().copied().eq([waits, fails]), "{why:?}");
     let scripted = Scripted::default();
     let worker = bench.worker(scripted.named("first")).await?.label("blue");
     let worker = worker.name("mailer").start().await?;

@@ -9,17 +9,19 @@ use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, ViewScope};
 use crate::client::{Client, Queue, ReadError, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
-use futures::future::join_all;
+use futures::future::{join_all, ready};
+use futures::{StreamExt, TryStreamExt, stream};
 use longhaul_core::protocol::register::{QueueTask, Register};
 use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::queue::{TaskFacts, limit_key_of};
 use longhaul_core::task::{Priority, TaskId};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The most earlier tasks checked for the same order key.
 const EARLIER_MAX: usize = 100;
 
-/// The number of them read concurrently.
+/// The number of tasks whose messages are read concurrently.
 const READ_AT_ONCE: usize = 20;
 
 /// Why a task does not run. [`Display`](fmt::Display) writes one sentence, with what would change
@@ -64,6 +66,25 @@ impl Queue {
     pub async fn why(&self, task: TaskId) -> Result<Option<Why>, ReadError> {
         let view = self.view(ViewScope::All).await?;
         self.client.why(&view, &self.task(task)?).await
+    }
+
+    /// Returns [why](Self::why) the waiting ones of these tasks do not run: the scheduled, ready,
+    /// waiting and retrying ones.
+    ///
+    /// # Errors
+    /// When a topic cannot be read.
+    pub async fn why_all(&self, tasks: &[TaskInfo]) -> Result<BTreeMap<TaskId, Why>, ReadError> {
+        let view = &self.view(ViewScope::All).await?;
+        let waits = |info: &&TaskInfo| {
+            use TaskStatus::{Ready, Retrying, Scheduled, Waiting};
+            matches!(info.status, Scheduled | Ready | Waiting | Retrying)
+        };
+        let whys = tasks.iter().filter(waits).map(async |info| {
+            let why = self.client.why(view, &self.task(info.id)?).await?;
+            Ok(why.map(|why| (why.task, why)))
+        });
+        let whys = stream::iter(whys).buffer_unordered(READ_AT_ONCE);
+        whys.try_filter_map(|why| ready(Ok(why))).try_collect().await
     }
 }
 

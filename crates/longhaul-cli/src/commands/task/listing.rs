@@ -9,6 +9,7 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   longhaul task list tasks --status running,retrying
+  longhaul task list tasks --status ready,waiting --why
   longhaul task list tasks --at '30m ago' --tag newsletter -o jsonl
   longhaul task list tasks --status failed --changed-after 2026-11-20T07:00Z --all -q")]
 pub(crate) struct TaskListArgs {
@@ -26,6 +27,9 @@ pub(crate) struct TaskListArgs {
     /// Lists all, however many there are.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
+    /// Says of each task that does not run why it does not, which takes a read of its message.
+    #[arg(long, conflicts_with = "at")]
+    why: bool,
     // Last: later options would appear in its group of the help.
     #[command(flatten)]
     filter: TaskFilterArgs,
@@ -119,8 +123,8 @@ pub(crate) async fn list(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let limit = if it.all { usize::MAX } else { it.limit };
-    let query =
-        TaskListRequest { filter: it.filter.filter(), at_ms: it.at, after: it.after, limit };
+    let (filter, why) = (it.filter.filter(), it.why);
+    let query = TaskListRequest { filter, at_ms: it.at, after: it.after, limit, why };
     let TaskListPage { tasks, next } = service.list(&it.queue, query).await?;
     context.output.list(&tasks)?;
     if let Some(next) = next {

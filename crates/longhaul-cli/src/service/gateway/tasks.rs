@@ -26,6 +26,9 @@ const POLL: Duration = Duration::from_secs(25);
 /// Tasks per page.
 const PAGE: usize = 1_000;
 
+/// Tasks per page whose reasons are asked for.
+const PAGE_WHY: usize = 100;
+
 /// Why there is no result.
 const HIDDEN: &str = "the gateway shows results to tokens with the scope `admin` alone";
 
@@ -45,6 +48,7 @@ pub(super) struct TaskResponse {
     cancel_requested: bool,
     progress: Option<Progress>,
     reason: Option<String>,
+    why: Option<String>,
     warning: Option<String>,
     #[serde(default)]
     log: Vec<String>,
@@ -168,6 +172,7 @@ impl TaskResponse {
             cancel_requested: self.cancel_requested,
             progress: self.progress,
             reason: self.reason,
+            why: self.why,
             waits_for: self.waits_for,
             tags: self.tags,
             task_type: self.task_type,
@@ -258,12 +263,16 @@ impl TaskService for GatewayClient {
         if query.filter.changed.is_some() {
             return Err(not_there("a filter by the time of the last change").into());
         }
+        if query.why {
+            asked.push(("why", true.to_string()));
+        }
+        let most = if query.why { PAGE_WHY } else { PAGE };
         asked.retain(|(_, text)| !text.is_empty());
         let (mut tasks, mut next) = (Vec::new(), query.after);
         loop {
             let mut page = asked.clone();
             page.extend(next.map(|after| ("after", after)));
-            page.push(("limit", (query.limit - tasks.len()).min(PAGE).to_string()));
+            page.push(("limit", (query.limit - tasks.len()).min(most).to_string()));
             let told: ToldPage = self.get(&["queues", &queue, "tasks"], &page).await?;
             tasks.extend(told.tasks.into_iter().map(TaskResponse::listed));
             next = told.next;

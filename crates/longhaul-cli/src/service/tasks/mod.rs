@@ -78,6 +78,8 @@ pub(crate) struct TaskListRequest {
     /// The last task of the previous page, in this service's form of its id.
     pub(crate) after: Option<String>,
     pub(crate) limit: usize,
+    /// Whether to say of each task that does not run why it does not.
+    pub(crate) why: bool,
 }
 
 /// A page of tasks.

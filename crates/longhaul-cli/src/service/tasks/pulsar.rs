@@ -11,6 +11,7 @@ use crate::service::{Pulsar, short_topic};
 use futures::{StreamExt, stream};
 use longhaul::ops::{ConnectionState, PastInstant, TaskInfo, TaskStatus, TaskView};
 use longhaul::{Priority, ReadError, TaskId, TaskMetadata, TaskRef, WatchEvent, WatchFrom};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The time that a worker may take to show an end on the metadata topic.
@@ -66,7 +67,14 @@ impl TaskService for Pulsar {
         let mut tasks = Vec::new();
         loop {
             let page = view.list(&filter, next, query.limit - tasks.len())?;
-            tasks.extend(page.tasks.into_iter().map(|it| ListedTask::of(queue, it)));
+            let whys = match query.why {
+                true => self.client.queue(queue).with_view(&view).why_all(&page.tasks).await?,
+                false => BTreeMap::new(),
+            };
+            tasks.extend(page.tasks.into_iter().map(|it| {
+                let why = whys.get(&it.id).map(ToString::to_string);
+                ListedTask { why, ..ListedTask::of(queue, it) }
+            }));
             next = page.next;
             if next.is_none() || tasks.len() >= query.limit {
                 return Ok(TaskListPage { tasks, next: next.map(|it| it.to_string()) });

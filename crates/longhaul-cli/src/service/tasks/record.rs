@@ -270,6 +270,9 @@ pub(crate) struct ListedTask {
     pub(crate) progress: Option<Progress>,
     /// The beginning of its last failure, or of why it ended.
     pub(crate) reason: Option<String>,
+    /// Why it does not run, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
     pub(crate) waits_for: Vec<String>,
     pub(crate) tags: Vec<String>,
     #[serde(rename = "type")]
@@ -293,6 +296,7 @@ impl ListedTask {
             cancel_requested: info.cancel_requested,
             progress: info.progress,
             reason: info.reason.as_deref().map(str::to_owned),
+            why: None,
             waits_for: info.waits_for,
             tags: info.tags.iter().map(ToString::to_string).collect(),
             task_type: info.task_type.as_deref().map(str::to_owned),
@@ -332,7 +336,10 @@ impl TableRow for ListedTask {
             self.progress.as_ref().map(shown_progress).unwrap_or_default(),
             self.task_type.clone().unwrap_or_default(),
             self.key.clone().unwrap_or_default(),
-            text::short(self.reason.as_deref().unwrap_or_default(), REASON_CHARS_MAX),
+            match &self.why {
+                Some(why) => why.clone(),
+                None => text::short(self.reason.as_deref().unwrap_or_default(), REASON_CHARS_MAX),
+            },
         ]
     }
 

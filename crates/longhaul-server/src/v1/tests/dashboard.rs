@@ -202,6 +202,12 @@ fn the_gateway_and_the_page_of_a_task_say_why_it_does_not_run() {
     assert_eq!((&told["cause"], &told["status"]), (&json!("no_worker"), &json!("ready")), "{told}");
     let page = text(&bench.get(&format!("/ui/queues/{QUEUE}/tasks/{id}")));
     assert!(page.contains("no worker of the queue is alive"), "{page}");
+    let listed = |query: &str| bench.get(&format!("{queue}/tasks?{query}")).json();
+    assert_eq!(listed("why=true")["tasks"][0]["why"], told["sentence"], "{told}");
+    assert!(listed("")["tasks"][0].get("why").is_none(), "it was not asked for");
+    let page = text(&bench.get(&format!("/ui/queues/{QUEUE}/tasks?why=true")));
+    assert!(page.contains("no worker of the queue is alive"), "{page}");
+    assert_eq!(bench.get(&format!("{queue}/tasks?why=true&limit=101")).status, 400);
     let wants = json!({"worker": "ann", "wait": 0, "lease_time": "1m"});
     bench.post(&format!("{queue}/leases"), wants);
     bench.engine.advance(Duration::from_secs(1));
@@ -211,5 +217,6 @@ fn the_gateway_and_the_page_of_a_task_say_why_it_does_not_run() {
         (&json!("leased"), &json!("ann")),
         "{told}"
     );
+    assert!(listed("why=true")["tasks"][0].get("why").is_none(), "it runs");
     assert_eq!(bench.get(&format!("{queue}/tasks/1:2:-1/why")).status, 404);
 }
