@@ -55,6 +55,7 @@ pub(super) fn task(name: &str) -> ListedTask {
         cancel_requested: false,
         progress: progress.ok(),
         reason: None,
+        why: None,
         waits_for: Vec::new(),
         tags: Vec::new(),
         task_type: None,

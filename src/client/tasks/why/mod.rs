@@ -9,8 +9,7 @@ use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, ViewScope};
 use crate::client::{Client, Queue, ReadError, TaskRef, partition};
 use crate::topics::TopicNames;
 use cause::Known;
-use futures::future::{join_all, ready};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::future::{join_all, try_join_all};
 use longhaul_core::protocol::register::{QueueTask, Register};
 use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::queue::{TaskFacts, limit_key_of};
@@ -79,12 +78,15 @@ impl Queue {
             use TaskStatus::{Ready, Retrying, Scheduled, Waiting};
             matches!(info.status, Scheduled | Ready | Waiting | Retrying)
         };
-        let whys = tasks.iter().filter(waits).map(async |info| {
-            let why = self.client.why(view, &self.task(info.id)?).await?;
-            Ok(why.map(|why| (why.task, why)))
-        });
-        let whys = stream::iter(whys).buffer_unordered(READ_AT_ONCE);
-        whys.try_filter_map(|why| ready(Ok(why))).try_collect().await
+        let waiting = tasks.iter().filter(waits).map(|info| self.task(info.id));
+        let waiting: Vec<TaskRef> = waiting.collect::<Result<_, _>>()?;
+        let mut whys = BTreeMap::new();
+        for some in waiting.chunks(READ_AT_ONCE) {
+            let read = some.iter().map(|task| self.client.why(view, task));
+            let known = try_join_all(read).await?.into_iter().flatten();
+            whys.extend(known.map(|why| (why.task, why)));
+        }
+        Ok(whys)
     }
 }
 
