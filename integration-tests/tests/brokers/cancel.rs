@@ -38,7 +38,7 @@ const TOPICS: usize = 3;
 const SUBSCRIPTION: &str = "s";
 const EARLIEST: Follow = Follow { start: Start::Earliest, compacted: false };
 /// The limit for everything that is not interrupted.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The wait after which a call without a wake-up is interrupted.
 const NAP: Duration = Duration::from_millis(20);
 

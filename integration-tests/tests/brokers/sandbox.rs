@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The variables in which the examples look for a broker.

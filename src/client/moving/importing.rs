@@ -84,10 +84,10 @@ impl Queue {
         }
         self.pause_for(&head).await?;
         tokio::time::sleep(PAUSED_AFTER).await;
-        let import = Import {
+        let mut import = Import {
             levels: client.open_levels(&queue).await?,
             marks: MovedMarks::read(&client.logs(), &queue, source).await?,
-            unmarked: None,
+            unmarked: Unmarked::new(),
             writer: writer_of(source),
             client: client.clone(),
             queue,
@@ -98,6 +98,7 @@ impl Queue {
             kept_out: HashMap::new(),
             imported: Imported::default(),
         };
+        import.read_unmarked().await?;
         import.run(file).await
     }
 
@@ -133,15 +134,14 @@ fn writer_of(source: Stamp) -> EntryWriter {
 pub(super) struct Import {
     pub(super) client: Client,
     queue: TopicNames,
-    register: FollowedRegister,
+    pub(super) register: FollowedRegister,
     pub(super) source: Stamp,
     pub(super) writer: EntryWriter,
     pub(super) levels: Vec<OpenLevel>,
     pub(super) marks: MovedMarks,
-    /// Read before the first task with a dedupe key is written.
-    unmarked: Option<Unmarked>,
+    pub(super) unmarked: Unmarked,
     /// The tasks of the export.
-    tasks: HashSet<QueueTask>,
+    pub(super) tasks: HashSet<QueueTask>,
     /// Consumers that acknowledge the messages of finished tasks.
     consumers: HashMap<TopicPartition, Box<dyn Consumer>>,
     /// Tasks whose keys belong to finished tasks here, and why they stay at the source.
@@ -184,7 +184,8 @@ impl Import {
         }
         let kept_out = std::mem::take(&mut self.kept_out).into_iter();
         let kept_out = kept_out.map(|(old, cause)| Unmoved { task: old.id.to_string(), cause });
-        self.imported.unmoved.extend(kept_out);
+        let strays = self.strays();
+        self.imported.unmoved.extend(kept_out.chain(strays));
         self.letters(file).await?;
         self.schedules(file).await?;
         Ok(self.imported)
@@ -226,9 +227,7 @@ impl Import {
     async fn write(&mut self, batch: Vec<(QueueTask, TaskRecord)>) -> Result<(), MoveError> {
         let (mut copied, mut marks) = (Vec::new(), Vec::new());
         let mut taken = HashSet::new();
-        if self.unmarked.is_none() && batch.iter().any(|(_, record)| copy::has_dedupe_key(record)) {
-            self.unmarked = Some(self.read_unmarked().await?);
-        }
+        self.begin(&batch).await?;
         for it in self.submit(batch).await? {
             if !it.again && (self.marks.is_taken(it.new) || !taken.insert(it.new)) {
                 // The task has lost its key to the other one, or waits behind it. The workers at
@@ -313,7 +312,11 @@ impl Import {
             copy::message(&record, self.source, self.client.wall_ms())?;
         let queue = (&self.queue, old.level);
         let held = self.register.look(|keys| keys.holder(&key.0).is_some());
-        let published = self.unmarked.as_ref().and_then(|unmarked| unmarked.get(&old)).copied();
+        let published = self.unmarked.get(&old);
+        if let Some(copy) = published.filter(|copy| copy.is_begun) {
+            return Ok(Copied { new: copy.task, record, old, held: true, again: false });
+        }
+        let published = published.map(|copy| copy.task);
         let submit = self.client.submit_keyed(queue, message, key, false, published);
         let task = submit.await.map_err(failed)?;
         let level = self.level_of(&task.topic, old)?;

@@ -54,6 +54,8 @@ impl MovedMark {
 pub(super) struct MovedMarks {
     source: Stamp,
     here: HashMap<QueueTask, MovedMark>,
+    /// Tasks that an earlier import may have published under a dedupe key without a mark.
+    begun: HashSet<QueueTask>,
     /// The copies here.
     taken: HashSet<QueueTask>,
 }
@@ -65,16 +67,21 @@ impl MovedMarks {
         queue: &TopicNames,
         source: Stamp,
     ) -> Result<Self, MoveError> {
-        let mut here = HashMap::new();
+        let (mut here, mut begun) = (HashMap::new(), HashSet::new());
         each(logs, queue, |moved| {
             if moved.key.source == source {
                 let Moved { key, to, over, letter, epoch, closed } = moved;
+                let Some(to) = to else {
+                    begun.insert(key.task);
+                    return;
+                };
+                begun.remove(&key.task);
                 here.insert(key.task, MovedMark { to, over, letter, epoch, closed });
             }
         })
         .await?;
         let taken = here.values().map(|mark: &MovedMark| mark.to).collect();
-        Ok(Self { source, here, taken })
+        Ok(Self { source, here, begun, taken })
     }
 
     /// The copy of a task.
@@ -91,10 +98,28 @@ impl MovedMarks {
         self.here.get(&task).copied()
     }
 
+    /// The tasks that an earlier import may have published without a mark.
+    pub(super) const fn begun(&self) -> &HashSet<QueueTask> {
+        &self.begun
+    }
+
     /// All copied tasks that may still run at the source.
     pub(super) fn open(&self) -> impl Iterator<Item = (QueueTask, MovedMark)> {
         let open = self.here.iter().filter(|(_, mark)| mark.is_open());
         open.map(|(task, mark)| (*task, *mark))
+    }
+
+    /// Notes that these tasks are about to be published.
+    pub(super) async fn begin(
+        &self,
+        client: &Client,
+        register: &FollowedRegister,
+        tasks: impl Iterator<Item = QueueTask>,
+    ) -> Result<(), MoveError> {
+        let (to, over, letter, closed) = (None, false, false, false);
+        let key = |task| MovedKey { source: self.source, task };
+        let begun = |task| Moved { key: key(task), to, over, letter, epoch: Epoch(0), closed };
+        store(client, register, tasks.map(begun)).await
     }
 
     /// Writes marks, and waits until they are stored.
@@ -107,17 +132,27 @@ impl MovedMarks {
         let entry = |(task, mark): &(QueueTask, MovedMark)| {
             let key = MovedKey { source: self.source, task: *task };
             let MovedMark { to, over, letter, epoch, closed } = *mark;
-            RegisterEntry::Moved(Moved { key, to, over, letter, epoch, closed })
+            Moved { key, to: Some(to), over, letter, epoch, closed }
         };
-        let entries: Vec<RegisterEntry> = all.iter().map(entry).collect();
-        let sent = entries.iter().map(|entry| register.put(&client.inner.publishers, entry));
-        for stored in join_all(sent).await {
-            stored.map_err(MoveError::of_publish)?;
-        }
+        store(client, register, all.iter().map(entry)).await?;
         self.taken.extend(all.iter().map(|(_, mark)| mark.to));
         self.here.extend(all);
         Ok(())
     }
+}
+
+/// Writes marks, and waits until they are stored.
+async fn store(
+    client: &Client,
+    register: &FollowedRegister,
+    marks: impl Iterator<Item = Moved>,
+) -> Result<(), MoveError> {
+    let entries: Vec<RegisterEntry> = marks.map(RegisterEntry::Moved).collect();
+    let sent = entries.iter().map(|entry| register.put(&client.inner.publishers, entry));
+    for stored in join_all(sent).await {
+        stored.map_err(MoveError::of_publish)?;
+    }
+    Ok(())
 }
 
 /// Reads all marks of a register.
@@ -152,8 +187,11 @@ impl Queue {
         let (client, queue) = (&self.client, self.names()?);
         let mut found = Vec::new();
         each(&client.logs(), &queue, |moved| {
-            if moved.key.task.id == old && !found.contains(&moved.to) {
-                found.push(moved.to);
+            if moved.key.task.id == old
+                && let Some(to) = moved.to
+                && !found.contains(&to)
+            {
+                found.push(to);
             }
         })
         .await?;

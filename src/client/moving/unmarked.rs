@@ -2,11 +2,13 @@
 //!
 //! An idempotency key is kept long after the end of its task, so a second message with the key never
 //! runs. A dedupe key is free as soon as its task is over: if a copy that is not bound to the key
-//! were published again, both would run, one after the other. So copies with a dedupe key are looked
-//! for in the task topics, and are bound instead.
+//! were published again, both would run, one after the other. So an import notes the tasks with a
+//! dedupe key before it publishes their copies, and the next import looks for these copies in the
+//! task topics, and binds them instead of publishing others.
 
-use super::copy::{MOVED_FROM, MOVED_SOURCE};
-use super::importing::Import;
+use super::copy::{MOVED_FROM, MOVED_SOURCE, has_dedupe_key};
+use super::importing::{Import, Unmoved};
+use super::record::TaskRecord;
 use super::{MoveError, partition};
 use crate::transport::Message;
 use longhaul_core::protocol::register::QueueTask;
@@ -15,14 +17,25 @@ use longhaul_core::task::text::DEDUPE_KEY;
 use std::collections::HashMap;
 
 /// The first copy of each task of the source.
-pub(super) type Unmarked = HashMap<QueueTask, QueueTask>;
+pub(super) type Unmarked = HashMap<QueueTask, UnmarkedCopy>;
+
+/// A copy without a mark.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnmarkedCopy {
+    /// The copy.
+    pub(super) task: QueueTask,
+    /// A worker or an operator has written about it.
+    pub(super) is_begun: bool,
+}
 
 impl Import {
-    /// Reads the task topics for copies with a dedupe key that have no mark, and that nobody else
-    /// has written about.
-    pub(super) async fn read_unmarked(&self) -> Result<Unmarked, MoveError> {
+    /// Reads the task topics for the copies of tasks that an earlier import has begun to copy, if
+    /// there are such tasks.
+    pub(super) async fn read_unmarked(&mut self) -> Result<(), MoveError> {
+        if self.marks.begun().is_empty() {
+            return Ok(());
+        }
         let logs = self.client.logs();
-        let mut unmarked = Unmarked::new();
         for open in &self.levels {
             let level = open.level.priority();
             for ledger in &open.ledgers {
@@ -31,15 +44,16 @@ impl Import {
                 while let Some(message) = log.next().await? {
                     let Some(old) = self.copied_from(&message) else { continue };
                     let old = QueueTask { level, id: old };
-                    let id = TaskId::new(message.position, index);
-                    let is_own = self.writer.alone_wrote(&ledger.fold(id));
-                    if is_own && self.marks.mark(old).is_none() {
-                        unmarked.entry(old).or_insert(QueueTask { level, id });
+                    if self.marks.begun().contains(&old) {
+                        let id = TaskId::new(message.position, index);
+                        let is_begun = !self.writer.alone_wrote(&ledger.fold(id));
+                        let task = QueueTask { level, id };
+                        self.unmarked.entry(old).or_insert(UnmarkedCopy { task, is_begun });
                     }
                 }
             }
         }
-        Ok(unmarked)
+        Ok(())
     }
 
     /// The task of the source, if the message is a copy with a dedupe key.
@@ -49,5 +63,27 @@ impl Import {
         let source = properties.get(MOVED_SOURCE)?;
         let old = properties.get(MOVED_FROM)?.parse().ok()?;
         (source == self.source.to_string()).then_some(old)
+    }
+
+    /// Notes the tasks of a batch whose copies will have a dedupe key, before they are published.
+    pub(super) async fn begin(&self, batch: &[(QueueTask, TaskRecord)]) -> Result<(), MoveError> {
+        let marks = &self.marks;
+        let keyed = batch.iter().filter(|(_, record)| has_dedupe_key(record));
+        let new = keyed.map(|(old, _)| *old);
+        let new = new.filter(|old| marks.mark(*old).is_none() && !marks.begun().contains(old));
+        marks.begin(&self.client, &self.register, new).await
+    }
+
+    /// Copies of tasks that the export does not have. Nothing tells whether they may run.
+    pub(super) fn strays(&self) -> Vec<Unmoved> {
+        let is_stray =
+            |(old, copy): &(&QueueTask, &UnmarkedCopy)| !copy.is_begun && !self.tasks.contains(old);
+        let told = |(old, UnmarkedCopy { task, .. }): (&QueueTask, &UnmarkedCopy)| {
+            let cause = format!(
+                "an import that was interrupted has published its copy {task}, and the export does not have the task: delete the copy, or let it run"
+            );
+            Unmoved { task: old.id.to_string(), cause }
+        };
+        self.unmarked.iter().filter(is_stray).map(told).collect()
     }
 }

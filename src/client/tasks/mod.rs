@@ -34,6 +34,7 @@ use newest::merged;
 use series::SeriesBuilder;
 pub(super) use service::ViewScope;
 use service::{SharedTable, ViewPartitions};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 pub(super) use table::{TableSource, TaskTable};
@@ -233,11 +234,20 @@ impl TaskView {
         Ok(found.into_iter().flatten().map(|info| info.id).collect())
     }
 
-    /// The number of tasks before this one on its partition that match a filter.
-    pub(super) fn count_before(&self, id: TaskId, filter: &TaskFilter) -> Result<u64, ReadError> {
+    /// The number of tasks before each of these on its partition that match a filter.
+    pub(super) fn counts_before(
+        &self,
+        ids: &[TaskId],
+        filter: &TaskFilter,
+    ) -> Result<BTreeMap<TaskId, u64>, ReadError> {
         let now_ms = self.now_ms();
-        let shared = self.of_partition(id.partition)?;
-        Ok(shared.map_or(0, |shared| shared.lock().count_before(filter, id, now_ms)))
+        let mut counts = BTreeMap::new();
+        for shared in self.shared()? {
+            let table = shared.lock();
+            let here = ids.iter().filter(|id| id.partition == table.partition()).copied();
+            counts.extend(table.counts_before(filter, here.collect(), now_ms));
+        }
+        Ok(counts)
     }
 
     fn of_partition(&self, partition: i32) -> Result<Option<SharedTable>, ReadError> {

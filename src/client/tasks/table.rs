@@ -26,8 +26,8 @@ use longhaul_core::protocol::key::{Key, OwnerId};
 use longhaul_core::protocol::seal::{Seal, Seals};
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{Position, TaskId, WorkerIdentity, text};
-use std::collections::BTreeMap;
-use std::ops::Bound::{self, Excluded, Unbounded};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -322,9 +322,20 @@ impl TaskTable {
         taken.rev().take(limit).map(|(id, row)| self.info(*id, row, now_ms)).collect()
     }
 
-    /// The number of tasks before this one that match the filter.
-    pub(super) fn count_before(&self, filter: &TaskFilter, before: TaskId, now_ms: u64) -> u64 {
-        self.taken((Unbounded, Excluded(before)), filter, now_ms).count() as u64
+    /// The number of tasks before each of these that match the filter.
+    pub(super) fn counts_before(
+        &self,
+        filter: &TaskFilter,
+        ids: BTreeSet<TaskId>,
+        now_ms: u64,
+    ) -> Vec<(TaskId, u64)> {
+        let (mut count, mut from) = (0, Unbounded);
+        let count_up_to = |id: TaskId| {
+            count += self.taken((from, Excluded(id)), filter, now_ms).count() as u64;
+            from = Included(id);
+            (id, count)
+        };
+        ids.into_iter().map(count_up_to).collect()
     }
 
     fn taken<'a>(

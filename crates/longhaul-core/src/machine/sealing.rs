@@ -12,7 +12,7 @@ use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::{Key, SealKey};
-use crate::protocol::seal::{EndedCounts, SEAL_BYTES_MAX, Seal, Seals, encode};
+use crate::protocol::seal::{EndedCounts, SEAL_BYTES_MAX, Seal, Seals, body_bytes};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,7 +128,7 @@ impl Machine {
             if set.is_empty() {
                 return 0;
             }
-            if encode(&set).len() <= SEAL_BYTES_MAX {
+            if body_bytes(&set) <= SEAL_BYTES_MAX {
                 self.publish_seal(counts, set);
                 return some.len();
             }

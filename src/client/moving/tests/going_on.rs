@@ -161,3 +161,36 @@ fn a_copy_that_was_not_bound_to_its_dedupe_key_is_found_by_the_next_move() {
     }
     assert!(polls > 50, "the move has few steps: {polls}");
 }
+
+/// As above, and before the next move the task ends where it was, or its copy does where it is to
+/// go: either of them is then the task.
+#[test]
+fn a_copy_that_was_not_bound_does_not_run_if_its_task_has_ended() {
+    for ends_at in [FROM, TO] {
+        let mut polls = 1;
+        loop {
+            let stage = Stage::new();
+            let (engine, client) = (&stage.engine, stage.engine.client());
+            let task = client.submission(FROM, &Text("of a".to_owned())).dedupe_key("a");
+            engine.run(task.send()).unwrap();
+            engine.run(client.queue(FROM).pause()).unwrap();
+            let done = stage.round(polls).is_some();
+            engine.advance(Duration::from_millis(100));
+            let worker = stage.worker(ends_at);
+            stage.resume(ends_at);
+            engine.advance(Duration::from_secs(20));
+            engine.run(client.queue(ends_at).pause()).unwrap();
+            engine.run(worker.drain(Duration::from_secs(5))).unwrap();
+            stage.round(usize::MAX).unwrap();
+            let _workers = [stage.worker(FROM), stage.worker(TO)];
+            stage.resume(FROM);
+            stage.resume(TO);
+            engine.advance(Duration::from_secs(60));
+            assert_eq!(stage.runs_of("of a").len(), 1, "ended at {ends_at}, {polls} polls");
+            if done {
+                break;
+            }
+            polls += 1;
+        }
+    }
+}

@@ -5,16 +5,19 @@ mod sentence;
 
 pub use cause::WhyCause;
 
-use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, ViewScope};
-use crate::client::{Client, Queue, ReadError, TaskRef, partition};
+use super::{TaskFilter, TaskInfo, TaskStatus, TaskView, ViewScope, WorkerInfo};
+use crate::client::registers::FollowedRegister;
+use crate::client::{Client, Queue, ReadError, partition};
 use crate::topics::TopicNames;
+use crate::transport::Message;
 use cause::Known;
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use longhaul_core::protocol::register::{QueueTask, Register};
 use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::queue::{TaskFacts, limit_key_of};
+use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{Priority, TaskId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 /// The most earlier tasks checked for the same order key.
@@ -64,70 +67,69 @@ impl Queue {
     /// When a topic cannot be read.
     pub async fn why(&self, task: TaskId) -> Result<Option<Why>, ReadError> {
         let view = self.view(ViewScope::All).await?;
-        self.client.why(&view, &self.task(task)?).await
+        let Some(info) = view.get(task)? else { return Ok(None) };
+        let mut asking = self.client.asking(&view, self.topic(), &[task]).await?;
+        asking.fetch(&[task]).await?;
+        asking.why(&info).await
     }
 
     /// Returns [why](Self::why) the waiting ones of these tasks do not run: the scheduled, ready,
-    /// waiting and retrying ones.
+    /// waiting and retrying ones. A task is left out if a message that
+    /// tells cannot be read.
     ///
     /// # Errors
     /// When a topic cannot be read.
     pub async fn why_all(&self, tasks: &[TaskInfo]) -> Result<BTreeMap<TaskId, Why>, ReadError> {
-        let view = &self.view(ViewScope::All).await?;
+        let view = self.view(ViewScope::All).await?;
         let waits = |info: &&TaskInfo| {
             use TaskStatus::{Ready, Retrying, Scheduled, Waiting};
             matches!(info.status, Scheduled | Ready | Waiting | Retrying)
         };
-        let waiting = tasks.iter().filter(waits).map(|info| self.task(info.id));
-        let waiting: Vec<TaskRef> = waiting.collect::<Result<_, _>>()?;
+        let waiting: Vec<&TaskInfo> = tasks.iter().filter(waits).collect();
+        let ids: Vec<TaskId> = waiting.iter().map(|info| info.id).collect();
+        let mut asking = self.client.asking(&view, self.topic(), &ids).await?;
+        if let Err(error) = asking.fetch(&ids).await {
+            tracing::debug!(%error, "the message of a task cannot be read");
+        }
         let mut whys = BTreeMap::new();
-        for some in waiting.chunks(READ_AT_ONCE) {
-            let read = some.iter().map(|task| self.client.why(view, task));
-            let known = try_join_all(read).await?.into_iter().flatten();
-            whys.extend(known.map(|why| (why.task, why)));
+        for info in waiting {
+            match asking.why(info).await {
+                Ok(why) => whys.extend(why.map(|why| (why.task, why))),
+                Err(error) => tracing::debug!(%error, "the message of a task cannot be read"),
+            }
         }
         Ok(whys)
     }
 }
 
+/// What is read once for all tasks of a level that are asked about.
+struct Asking<'a> {
+    client: &'a Client,
+    view: &'a TaskView,
+    names: TopicNames,
+    register: FollowedRegister,
+    settings: QueueSettings,
+    workers: Vec<WorkerInfo>,
+    /// The number of ready tasks before each task on its partition.
+    ahead: BTreeMap<TaskId, u64>,
+    /// The messages read so far; `None` for one that is gone.
+    messages: HashMap<TaskId, Option<Message>>,
+}
+
 impl Client {
-    async fn why(&self, view: &TaskView, task: &TaskRef) -> Result<Option<Why>, ReadError> {
-        let Some(info) = view.get(task.id)? else { return Ok(None) };
-        let names = self.names_of_level(&task.topic).await?;
-        let place = partition(names.task.clone(), task.id.partition);
-        let message = self.inner.transport.fetch(&place, task.id.position()).await?;
-        let properties =
-            message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
+    async fn asking<'a>(
+        &'a self,
+        view: &'a TaskView,
+        topic: &str,
+        tasks: &[TaskId],
+    ) -> Result<Asking<'a>, ReadError> {
+        let names = self.names_of_level(topic).await?;
         let register = self.inner.registers.read(&names.register).await?;
         let settings = register.with_register(Register::settings);
-        let order_key = message.as_ref().and_then(|message| message.order_key());
-        let before = match order_key.filter(|_| settings.order.is_some()) {
-            Some(key) => self.earlier(view, task, key).await?,
-            None => None,
-        };
-        let task_in_queue = QueueTask { level: names.priority, id: task.id };
         let workers = view.workers()?;
-        let ahead = ready_before(view, &info)?;
-        let now_ms = self.wall_ms();
-        let cause = register.with_register(|register| {
-            let open = open_of(&info, view, names.priority, register)?;
-            let known = Known {
-                now_ms,
-                task: task_in_queue,
-                topic: &names.task,
-                info: &info,
-                facts: &TaskFacts::read(&properties),
-                limit_key: limit_key_of(&properties),
-                register,
-                settings: &settings,
-                workers: &workers,
-                open,
-                before,
-                ahead,
-            };
-            Ok::<_, ReadError>(known.cause())
-        })?;
-        Ok(Some(Why { task: task.id, status: info.status, cause, at_ms: now_ms }))
+        let ahead = view.counts_before(tasks, &TaskFilter::new().status(TaskStatus::Ready))?;
+        let messages = HashMap::new();
+        Ok(Asking { client: self, view, names, register, settings, workers, ahead, messages })
     }
 
     /// The topics of the level with this name, if it is one. A level's register is the queue's.
@@ -141,28 +143,78 @@ impl Client {
         }
         Ok(self.names(topic)?)
     }
+}
+
+impl Asking<'_> {
+    /// Why a task does not run; `None` if its message could not be read.
+    async fn why(&mut self, info: &TaskInfo) -> Result<Option<Why>, ReadError> {
+        let Some(message) = self.messages.get(&info.id) else { return Ok(None) };
+        let properties =
+            message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
+        let order_key = message.as_ref().and_then(Message::order_key).map(<[u8]>::to_vec);
+        let before = match order_key.filter(|_| self.settings.order.is_some()) {
+            Some(key) => self.earlier(info.id, &key).await?,
+            None => None,
+        };
+        let level = self.names.priority;
+        let now_ms = self.client.wall_ms();
+        let cause = self.register.with_register(|register| {
+            let known = Known {
+                now_ms,
+                task: QueueTask { level, id: info.id },
+                topic: &self.names.task,
+                info,
+                facts: &TaskFacts::read(&properties),
+                limit_key: limit_key_of(&properties),
+                register,
+                settings: &self.settings,
+                workers: &self.workers,
+                open: open_of(info, self.view, level, register)?,
+                before,
+                ahead: self.ahead.get(&info.id).copied().unwrap_or_default(),
+            };
+            Ok::<_, ReadError>(known.cause())
+        })?;
+        Ok(Some(Why { task: info.id, status: info.status, cause, at_ms: now_ms }))
+    }
+
+    /// Reads the messages of tasks that were not read yet. One that fails does not keep the others
+    /// from being read.
+    async fn fetch(&mut self, tasks: &[TaskId]) -> Result<(), ReadError> {
+        let new = tasks.iter().filter(|id| !self.messages.contains_key(id)).copied();
+        let (new, mut failed) = (new.collect::<Vec<TaskId>>(), None);
+        for some in new.chunks(READ_AT_ONCE) {
+            let places = some
+                .iter()
+                .map(|id| (partition(self.names.task.clone(), id.partition), id.position()));
+            let places: Vec<_> = places.collect();
+            let transport = &self.client.inner.transport;
+            let read = places.iter().map(|(place, position)| transport.fetch(place, *position));
+            for (id, message) in some.iter().zip(join_all(read).await) {
+                match message {
+                    Ok(message) => drop(self.messages.insert(*id, message)),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
 
     /// An earlier unfinished task of this order key, among the last [`EARLIER_MAX`].
-    async fn earlier(
-        &self,
-        view: &TaskView,
-        task: &TaskRef,
-        key: &[u8],
-    ) -> Result<Option<TaskId>, ReadError> {
+    async fn earlier(&mut self, task: TaskId, key: &[u8]) -> Result<Option<TaskId>, ReadError> {
         // A scheduled task does not hold up later ones before its time.
         let is_open =
             |status: &TaskStatus| !status.is_terminal() && *status != TaskStatus::Scheduled;
         let open = TaskStatus::ALL.into_iter().filter(is_open);
         let open = open.fold(TaskFilter::new(), TaskFilter::status);
-        let earlier = view.earlier(task.id, &open, EARLIER_MAX)?;
-        let place = partition(self.names(&task.topic)?.task, task.id.partition);
-        for some in earlier.chunks(READ_AT_ONCE) {
-            let read = some.iter().map(|id| self.inner.transport.fetch(&place, id.position()));
-            for (id, message) in some.iter().zip(join_all(read).await) {
-                let message = message?;
-                if message.is_some_and(|message| message.order_key() == Some(key)) {
-                    return Ok(Some(*id));
-                }
+        for some in self.view.earlier(task, &open, EARLIER_MAX)?.chunks(READ_AT_ONCE) {
+            self.fetch(some).await?;
+            let has_key = |id: &&TaskId| {
+                let message = self.messages.get(id).and_then(Option::as_ref);
+                message.is_some_and(|message| message.order_key() == Some(key))
+            };
+            if let Some(id) = some.iter().find(has_key) {
+                return Ok(Some(*id));
             }
         }
         Ok(None)
@@ -192,12 +244,6 @@ fn open_of(
         }
     }
     Ok(open)
-}
-
-/// The number of ready tasks before this one on its partition.
-fn ready_before(view: &TaskView, info: &TaskInfo) -> Result<u64, ReadError> {
-    let ready = TaskFilter::new().status(TaskStatus::Ready);
-    view.count_before(info.id, &ready)
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use crate::task::{Properties, PropertyWriter};
 pub struct Moved {
     /// The task there.
     pub key: MovedKey,
-    /// The task here.
-    pub to: QueueTask,
+    /// The task here; `None` while it is being copied: it may have a message here that is not bound
+    /// to its key.
+    pub to: Option<QueueTask>,
     /// Whether it was over when it was moved.
     pub over: bool,
     /// Whether its dead letter is here, too.
@@ -34,7 +35,9 @@ pub struct MovedKey {
 
 impl Moved {
     pub(super) fn put(&self, out: &mut PropertyWriter) {
-        out.put("t", self.to);
+        if let Some(to) = self.to {
+            out.put("t", to);
+        }
         if self.epoch != Epoch(0) {
             out.put("e", self.epoch);
         }
@@ -46,8 +49,8 @@ impl Moved {
     }
 
     pub(super) fn read(key: MovedKey, properties: &Properties) -> Result<Self, RegisterEntryError> {
-        let to = properties.get("t").and_then(|text| text.parse().ok());
-        let to = to.ok_or(RegisterEntryError::Property("t"))?;
+        let to = properties.get("t").map(|text| text.parse()).transpose();
+        let to = to.map_err(|_| RegisterEntryError::Property("t"))?;
         let epoch = match properties.get("e") {
             None => Epoch(0),
             Some(text) => Epoch(text.parse().map_err(|_| RegisterEntryError::Property("e"))?),
@@ -76,7 +79,7 @@ mod tests {
         for said in 0..8 {
             for epoch in [0, 1, u32::MAX] {
                 let [over, letter, closed] = [1, 2, 4].map(|bit| said & bit != 0);
-                let to = task(2, Priority::High);
+                let to = (epoch > 0).then(|| task(2, Priority::High));
                 let moved = Moved { key, to, over, letter, epoch: Epoch(epoch), closed };
                 let entry = RegisterEntry::Moved(moved);
                 let text = entry.key().to_string();
@@ -94,8 +97,14 @@ mod tests {
             id: TaskId { ledger: 7, entry: 1, partition: 3, batch_index: None },
         };
         let key = MovedKey { source: Stamp { writer: OwnerId(9), serial: 5 }, task };
-        let moved =
-            Moved { key, to: task, over: false, letter: false, epoch: Epoch(4), closed: false };
+        let moved = Moved {
+            key,
+            to: Some(task),
+            over: false,
+            letter: false,
+            epoch: Epoch(4),
+            closed: false,
+        };
         let mut properties = RegisterEntry::Moved(moved).properties();
         properties.insert("e", "four");
         assert_eq!(Moved::read(key, &properties), Err(RegisterEntryError::Property("e")));
