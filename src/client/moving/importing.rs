@@ -144,8 +144,8 @@ pub(super) struct Import {
     pub(super) tasks: HashSet<QueueTask>,
     /// Consumers that acknowledge the messages of finished tasks.
     consumers: HashMap<TopicPartition, Box<dyn Consumer>>,
-    /// Tasks whose keys belong to finished tasks here, and why they stay at the source.
-    kept_out: HashMap<QueueTask, String>,
+    /// Tasks that stay at the source, and why: mostly their keys belong to finished tasks here.
+    pub(super) kept_out: HashMap<QueueTask, String>,
     imported: Imported,
 }
 
@@ -184,8 +184,7 @@ impl Import {
         }
         let kept_out = std::mem::take(&mut self.kept_out).into_iter();
         let kept_out = kept_out.map(|(old, cause)| Unmoved { task: old.id.to_string(), cause });
-        let strays = self.strays();
-        self.imported.unmoved.extend(kept_out.chain(strays));
+        self.imported.unmoved.extend(kept_out);
         self.letters(file).await?;
         self.schedules(file).await?;
         Ok(self.imported)

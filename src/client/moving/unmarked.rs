@@ -7,7 +7,7 @@
 //! task topics, and binds them instead of publishing others.
 
 use super::copy::{MOVED_FROM, MOVED_SOURCE, has_dedupe_key};
-use super::importing::{Import, Unmoved};
+use super::importing::Import;
 use super::record::TaskRecord;
 use super::{MoveError, partition};
 use crate::transport::Message;
@@ -53,6 +53,15 @@ impl Import {
                 }
             }
         }
+        // Nothing tells whether the copy of a task that the export does not have may run.
+        let strays =
+            self.unmarked.iter().filter(|(old, copy)| !copy.is_begun && !self.tasks.contains(old));
+        self.kept_out.extend(strays.map(|(old, UnmarkedCopy { task, .. })| {
+            let cause = format!(
+                "an import that was interrupted has published its copy {task}, and the export does not have the task: delete the copy, or let it run"
+            );
+            (*old, cause)
+        }));
         Ok(())
     }
 
@@ -72,18 +81,5 @@ impl Import {
         let new = keyed.map(|(old, _)| *old);
         let new = new.filter(|old| marks.mark(*old).is_none() && !marks.begun().contains(old));
         marks.begin(&self.client, &self.register, new).await
-    }
-
-    /// Copies of tasks that the export does not have. Nothing tells whether they may run.
-    pub(super) fn strays(&self) -> Vec<Unmoved> {
-        let is_stray =
-            |(old, copy): &(&QueueTask, &UnmarkedCopy)| !copy.is_begun && !self.tasks.contains(old);
-        let told = |(old, UnmarkedCopy { task, .. }): (&QueueTask, &UnmarkedCopy)| {
-            let cause = format!(
-                "an import that was interrupted has published its copy {task}, and the export does not have the task: delete the copy, or let it run"
-            );
-            Unmoved { task: old.id.to_string(), cause }
-        };
-        self.unmarked.iter().filter(is_stray).map(told).collect()
     }
 }
