@@ -75,7 +75,7 @@ impl PartitionDriver {
     /// Keeps the body of an outcome, beside what else is kept of the attempt.
     pub(super) fn keep_body(&mut self, (task, epoch): (TaskId, Epoch), body: OutcomeBody) {
         let kept = self.ended_attempts.remove(task).filter(|ended| ended.epoch == epoch);
-        let kept = kept.unwrap_or(EndedAttempt::new(epoch));
+        let kept = kept.unwrap_or_else(|| EndedAttempt::new(epoch));
         self.ended_attempts.insert(task, EndedAttempt { body: Some(body), ..kept });
     }
 
