@@ -108,7 +108,7 @@ async fn nothing_grows_with_the_number_of_cycles() {
     let (mut early, mut late) = (Vec::new(), Vec::new());
     let mut times = Vec::new();
     for cycle in 0..WARM_UP + cycles {
-        if cycle >= WARM_UP && (cycle - WARM_UP) % (cycles / 3) == 0 {
+        if cycle >= WARM_UP && (cycle - WARM_UP).is_multiple_of(cycles / 3) {
             times.push(processor_time());
         }
         before = bench.cycle(cycle, before);
