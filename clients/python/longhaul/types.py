@@ -1252,6 +1252,10 @@ class Task(TypedDict):
     """
     Something that whoever looks should know.
     """
+    why: NotRequired[str | None]
+    """
+    Why it does not run, in one sentence: in a list that was asked for with `why`.
+    """
     worker: NotRequired[WorkerIdentity | None]
 
 

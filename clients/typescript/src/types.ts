@@ -976,6 +976,8 @@ export interface components {
             waits_for?: string[];
             /** @description Something that whoever looks should know. */
             warning?: string | null;
+            /** @description Why it does not run, in one sentence: in a list that was asked for with `why`. */
+            why?: string | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
         /** @description Some of the tasks that were asked for. */
