@@ -6,12 +6,12 @@
 //! finished or not, appears exactly once at the target:
 //! | of the task | at the target | by |
 //! |---|---|---|
-//! | message | a message with the same payload and properties; of one that is over an empty one, which is held back and acknowledged at once | its idempotency key or, if it has none, `moved/<source>/<old id>`: however often it is written, one task comes of it; or its dedupe key, and a message that an interrupted import has written is [found](unmarked) |
+//! | message | a message with the same payload and properties; of one that is over an empty one, which is held back and acknowledged at once | its idempotency key or, if it has none, `moved/<source>/<old id>`: however often it is written, one task comes of it. With a dedupe key it is written once: the next import [finds](unmarked) what an interrupted one has written |
 //! | attempts, checkpoint, due time, what it waits for | the ledger | a claim of the next attempt, the checkpoint, and its RELEASED, which gives that attempt back |
 //! | end | the ledger | a closing claim, or a claim and its COMPLETED |
 //! | entry on the metadata topic | the same under the new id | |
 //! | dead letter | the same under the new id | |
-//! | old id | on the register: `moved/<source>/<old id>` with the new one | a [mark](marks), written last, so that whoever begins again knows what is done |
+//! | old id | on the register: `moved/<source>/<old id>` with the new one | a [mark](marks), written last, so that whoever begins again knows what is done; with a dedupe key one without the new id is written first |
 //!
 //! Both queues are paused during the move: the source, so that no copied task starts there, and the
 //! target, so that no task starts before its past is written. The ledger of the source decides that

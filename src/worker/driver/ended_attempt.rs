@@ -89,8 +89,13 @@ impl PartitionDriver {
         self.ended_attempt(task, epoch)?.body.as_ref()
     }
 
-    /// Completes the metadata entry of an ended attempt.
-    pub(super) fn add_log(&self, (task, epoch): (TaskId, Epoch), metadata: &mut TaskMetadata) {
+    /// Completes the metadata entry of an ended attempt by its log lines and, if the payload was
+    /// dropped, by the properties of its message.
+    pub(super) fn annotate_ended(
+        &self,
+        (task, epoch): (TaskId, Epoch),
+        metadata: &mut TaskMetadata,
+    ) {
         let Some(ended) = self.ended_attempt(task, epoch) else { return };
         metadata.log.clone_from(&ended.log);
         if let Some(message) = &ended.message

@@ -80,7 +80,7 @@ impl WorkerDriver {
         match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), metadata) {
             (ShowingStep::Publish { expires }, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
-                lane.add_log((task_id, epoch), &mut metadata);
+                lane.annotate_ended((task_id, epoch), &mut metadata);
                 let worker = lane.shown_holder(task_id).unwrap_or_default();
                 let message = entry::message(&metadata, &task, &worker);
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {

@@ -74,8 +74,8 @@ impl Queue {
     }
 
     /// Returns [why](Self::why) the waiting ones of these tasks do not run: the scheduled, ready,
-    /// waiting and retrying ones. A task is left out if a message that
-    /// tells cannot be read.
+    /// waiting and retrying ones. A task is left out if its message, or that of an earlier task of
+    /// the queue's order, cannot be read.
     ///
     /// # Errors
     /// When a topic cannot be read.

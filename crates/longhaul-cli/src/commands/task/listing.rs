@@ -27,7 +27,7 @@ pub(crate) struct TaskListArgs {
     /// Lists all, however many there are.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Says of each task that does not run why it does not, which takes a read of its message.
+    /// Adds why each waiting task does not run. This reads the message of each of them.
     #[arg(long, conflicts_with = "at")]
     why: bool,
     // Last: later options would appear in its group of the help.
