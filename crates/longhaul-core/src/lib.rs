@@ -14,6 +14,7 @@
 //! may change at any time; `longhaul` re-exports the parts that users need.
 
 pub mod agenda;
+pub mod facts;
 pub mod lease;
 pub mod ledger;
 pub mod legacy;

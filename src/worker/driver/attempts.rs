@@ -67,11 +67,11 @@ impl WorkerDriver {
             lane.core.handle_payload_missing(task_id, epoch, now);
             return;
         };
-        let TaskPayload { bytes, properties, terms, undecodable, published_ms } = payload;
+        let TaskPayload { bytes, properties, terms, undecodable, facts } = payload;
         if let Some(terms) = terms.as_deref().filter(|_| attempt == 1) {
             self.config.tell_problems(task_id, terms);
         }
-        lane.measure_start(attempt, published_ms, self.env.clock);
+        lane.measure_start(attempt, facts.published_ms, self.env.clock);
         let (halt, halted) = oneshot::channel();
         // A lease has its lease time instead of a budget.
         let watched = terms.as_deref().filter(|_| self.leasing.is_none());

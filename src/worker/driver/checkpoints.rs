@@ -14,7 +14,6 @@ use super::lanes::LaneId;
 use super::{WorkerDriver, WorkerEvent};
 use crate::transport::OnReceipt;
 use crate::worker::reports::AttemptReports;
-use longhaul_core::partition::Inbound;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_core::protocol::moment::Moment;
@@ -125,21 +124,8 @@ impl WorkerDriver {
         }
     }
 
-    /// Handles a ledger entry that the worker has read.
-    pub(super) fn follow_checkpoints(&mut self, id: LaneId, read: &Inbound, accepted: bool) {
-        if let Entry::Checkpoint(key) = read.entry
-            && accepted
-        {
-            self.checkpoint_came_back(id, key);
-        } else if let Entry::Heartbeat(heartbeat) = &read.entry
-            && let Some(lane) = self.lanes.get(&id)
-            && lane.core.machine().is_own(heartbeat.owner)
-        {
-            self.look_for_lost_checkpoints(id, read.position);
-        }
-    }
-
-    fn checkpoint_came_back(&mut self, id: LaneId, key: OnceKey) {
+    /// Handles an own checkpoint that was read back.
+    pub(super) fn checkpoint_came_back(&mut self, id: LaneId, key: OnceKey) {
         let OnceKey { task, epoch, .. } = key;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
@@ -153,7 +139,7 @@ impl WorkerDriver {
     /// Finds lost checkpoints. The ledger is read up to `read_to`; a checkpoint stored before that
     /// and not read back is lost. A broker without retention may delete an entry before a reader
     /// gets it.
-    fn look_for_lost_checkpoints(&mut self, id: LaneId, read_to: Position) {
+    pub(super) fn look_for_lost_checkpoints(&mut self, id: LaneId, read_to: Position) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let lost = lane.running.iter_mut().filter_map(|(attempt, running)| {
             let is_lost = |it: &mut Try| it.stored_at.is_some_and(|at| at < read_to);

@@ -6,6 +6,8 @@ use crate::transport::Message;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{ConsumerCommand, Sink, consume};
 use bytes::Bytes;
+use longhaul_core::protocol::hash::NameHash;
+use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::text::ORDER_KEY;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,17 +59,19 @@ impl PartitionDriver {
         self.consumer = Mailbox::new();
     }
 
-    /// The order key of a task's message, if the queue has an order.
-    pub(super) fn order_key_of(&self, message: &Message) -> Option<Bytes> {
+    /// The payload and the facts of a message, with the queue's default terms. The order key is
+    /// added as a property for every producer, so that it is kept in a dead letter and in its
+    /// replay.
+    pub(super) fn payload_of(
+        &self,
+        message: Message,
+        defaults: Option<&QueueSettings>,
+    ) -> TaskPayload {
         let key = message.order_key().filter(|_| self.core.keeps_order());
-        key.map(Bytes::copy_from_slice)
-    }
-
-    /// The payload and properties of a message. The order key is added as a property for every
-    /// producer, so that it is kept in a dead letter and in its replay.
-    pub(super) fn payload_of(&self, message: Message) -> TaskPayload {
-        let key = self.order_key_of(&message);
+        let key = key.map(Bytes::copy_from_slice);
         let mut payload = TaskPayload::from(message);
+        payload.complete_terms(defaults);
+        payload.facts.order_key = key.as_deref().map(NameHash::of);
         if let Some(key) = key.as_deref().and_then(|key| std::str::from_utf8(key).ok()) {
             payload.properties.entry(ORDER_KEY.to_owned()).or_insert_with(|| key.to_owned());
         }

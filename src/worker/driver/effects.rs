@@ -55,8 +55,8 @@ impl WorkerDriver {
                 self.end_as_shown(id, task, epoch, end)
             }
             PartitionEffect::AskForTicket(task) => {
-                let key = lane.payloads.get(task).and_then(|payload| payload.limit_key());
-                let key = key.map(str::to_owned);
+                let payload = lane.payloads.get(task);
+                let key = payload.and_then(|payload| payload.facts.limit_key.clone());
                 self.on_queue_of(id, task, |queue, task, context| {
                     queue.ask_for_ticket(task, key.as_deref(), context);
                 });
@@ -203,7 +203,7 @@ impl WorkerDriver {
     fn lost_reason(&self, id: LaneId, task: TaskId, holder: QueueTask) -> String {
         let apart = self.queue_task(id, holder.id) != Some(holder);
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
-        let overwrites = payload.is_some_and(|payload| payload.facts().overwrites);
+        let overwrites = payload.is_some_and(|payload| payload.facts.overwrites);
         if overwrites && !apart && task.partition == holder.id.partition {
             text::superseded_by(holder.id)
         } else {
@@ -239,31 +239,18 @@ impl WorkerDriver {
         now: Moment,
     ) {
         let defaults = self.defaults_of(id);
-        let batch_size = message.as_ref().and_then(|message| message.batch_size);
         let Some(lane) = self.lanes.get(&id) else { return };
-        let order_key = message.as_ref().and_then(|message| lane.order_key_of(message));
-        let mut payload = message.map(|message| lane.payload_of(message));
-        if let Some(payload) = &mut payload {
-            payload.complete_terms(defaults.as_deref());
-        }
-        let found = payload.is_some();
+        let payload = message.map(|message| lane.payload_of(message, defaults.as_deref()));
         if self.leasing.is_some() && self.is_asked_about(id, task_id) {
             return self.attend_lease(id, task_id, payload);
         }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let facts = payload.as_ref().map(|payload| &payload.facts);
+        let gave_up = lane.core.handle_payload(task_id, facts, now);
         if let Some(payload) = payload {
-            if let Some(limits) = payload.limits() {
-                lane.core.record_limits(task_id, limits);
-            }
-            lane.core.record_batch_size(task_id, batch_size);
-            if let Some(key) = order_key {
-                lane.core.stand_in_line(task_id, &key);
-            }
             lane.payloads.insert(task_id, payload);
         }
-        self.record_type(id, task_id);
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.core.handle_payload(task_id, found, now) {
+        if gave_up {
             self.tell_of_orphan(id, task_id);
         }
         self.tell_queue(id, task_id);

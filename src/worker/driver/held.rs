@@ -74,10 +74,6 @@ impl<V: Weigh> WeighedTaskMap<V> {
         self.values.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, &V)> {
-        self.values.iter().map(|(id, value)| (*id, value))
-    }
-
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

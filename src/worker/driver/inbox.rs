@@ -10,8 +10,8 @@ use longhaul_core::partition::Inbound;
 use longhaul_core::protocol::entry::{Entry, EntryError};
 use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{ShownMetadata, TaskId, epoch_of};
+use std::time::Duration;
 
 impl WorkerDriver {
     pub(super) fn handle_ledger(
@@ -51,61 +51,84 @@ impl WorkerDriver {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
                 let inbound = Inbound { position, publish_time_ms, entry };
                 let silent = lane.silence_before(&inbound.entry, now);
-                let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
-                if let Entry::Seal(seal) = &inbound.entry {
-                    lane.forget_sealed(&seal.entries, now);
-                }
-                if let Entry::Heartbeat(heartbeat) = &inbound.entry {
-                    self.stats.record_lag(lane.id(), lane.core.lag());
-                    lane.measure_heartbeat(heartbeat, now);
-                }
-                if matches!(inbound.entry, Entry::Config(_)) {
-                    lane.landmark.set(Some(message));
-                }
-                if let Some(Verdict::Ignored(reason)) = verdict {
-                    self.stats.ignored(reason);
-                    lane.measure_ignored(&inbound.entry, reason);
-                }
-                if let Some(Verdict::Accepted) = verdict {
-                    let machine = lane.core.machine();
-                    // Outcomes read again after a self-fence were already counted.
-                    if let Entry::Done(done) = &inbound.entry
-                        && machine.is_ready()
-                        && machine.speaks_for(done.key.owner)
-                    {
-                        self.stats.accepted(&done.outcome);
+                match lane.core.handle_entry(&inbound, now, wall_ms) {
+                    Some(Verdict::Accepted) => {
+                        self.handle_accepted(id, &inbound.entry, message, silent, now);
                     }
-                    lane.measure_accepted(&inbound.entry);
-                    if let Some(silent) = silent {
-                        lane.measure_takeover(silent);
+                    Some(Verdict::Ignored(reason)) => {
+                        lane.measure_ignored(&inbound.entry, reason);
+                        self.stats.ignored(reason);
                     }
-                    lane.drop_superseded(&inbound.entry);
-                    lane.watch_end(&inbound.entry, now);
-                    lane.record_holder(&inbound.entry, message);
+                    None => {}
                 }
-                self.answer_reporters(id, &inbound.entry, verdict);
-                self.answer_renewals(id, inbound.position);
-                if let Some(Verdict::Accepted) = verdict {
-                    self.tell_queue_of_entry(id, &inbound.entry, message);
-                }
-                self.follow_checkpoints(id, &inbound, verdict == Some(Verdict::Accepted));
-                if let Entry::Seal(seal) = &inbound.entry {
-                    self.tell_queue_of_seal(id, &seal.entries);
-                }
-                if let Entry::Heartbeat(heartbeat) = &inbound.entry {
-                    self.compare(id, heartbeat);
-                }
-                if let Entry::Cancel(task) = inbound.entry
-                    && ledger::is_kill(message)
-                {
-                    self.kill(id, task);
-                }
+                self.handle_kind(id, &inbound, message, now);
             }
             Err(EntryError::Replicated) => self.stats.replicated(),
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not a ledger entry");
                 self.stats.malformed();
             }
+        }
+    }
+
+    /// Handles an entry that changed the state of its task; `silent` is how long the owner was
+    /// silent that it takes over from.
+    fn handle_accepted(
+        &mut self,
+        id: LaneId,
+        entry: &Entry,
+        message: &Message,
+        silent: Option<Duration>,
+        now: Moment,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let machine = lane.core.machine();
+        // Outcomes read again after a self-fence were already counted.
+        if let Entry::Done(done) = entry
+            && machine.is_ready()
+            && machine.speaks_for(done.key.owner)
+        {
+            self.stats.accepted(&done.outcome);
+        }
+        lane.measure_accepted(entry);
+        if let Some(silent) = silent {
+            lane.measure_takeover(silent);
+        }
+        lane.drop_superseded(entry);
+        lane.watch_end(entry, now);
+        lane.record_holder(entry, message);
+        self.answer_reporters(id, entry);
+        self.tell_queue_of_entry(id, entry, message);
+        if let Entry::Checkpoint(key) = entry {
+            self.checkpoint_came_back(id, *key);
+        }
+    }
+
+    /// Handles what an entry means whatever became of it.
+    fn handle_kind(&mut self, id: LaneId, inbound: &Inbound, message: &Message, now: Moment) {
+        self.answer_renewals(id, inbound.position);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match &inbound.entry {
+            Entry::Heartbeat(heartbeat) => {
+                self.stats.record_lag(id, lane.core.lag());
+                lane.measure_heartbeat(heartbeat, now);
+                if lane.core.machine().is_own(heartbeat.owner) {
+                    self.look_for_lost_checkpoints(id, inbound.position);
+                }
+                self.compare(id, heartbeat);
+            }
+            Entry::Seal(seal) => {
+                lane.forget_sealed(&seal.entries, now);
+                self.tell_queue_of_seal(id, &seal.entries);
+            }
+            Entry::Config(_) => lane.landmark.set(Some(message)),
+            Entry::Cancel(task) if ledger::is_kill(message) => self.kill(id, *task),
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Tombstone(_) => {}
         }
     }
 
@@ -167,35 +190,19 @@ impl WorkerDriver {
             return self.stats.replicated();
         }
         let task = TaskId::new(message.position, lane.partition());
-        let batch_size = message.batch_size;
-        let published_ms = message.publish_time_ms;
-        let order_key = lane.order_key_of(&message);
-        let mut payload = lane.payload_of(message);
-        payload.complete_terms(defaults.as_deref());
-        let waits_until_ms = payload.terms.as_deref().and_then(Terms::waits_until_ms);
-        if let Some(at_ms) = waits_until_ms
-            && lane.core.keep_until(task, batch_size, order_key.as_deref(), at_ms, now)
-        {
+        let payload = lane.payload_of(message, defaults.as_deref());
+        if !lane.core.handle_delivery(task, &payload.facts, now) {
             return self.skim(id);
         }
         // The session already holds the rest of the batch. Other workers cannot get these tasks
         // while one of them runs here, unless this worker takes them in and offers them.
-        lane.skim = rest_of_batch(task, batch_size);
+        lane.skim = rest_of_batch(task, payload.facts.batch_size);
         if lane.skim > 0 {
             self.skimming.insert(id);
         } else {
             self.skimming.remove(&id);
         }
-        let limits = payload.limits();
         lane.payloads.insert(task, payload);
-        lane.core.handle_ready(task, batch_size, waits_until_ms.unwrap_or(published_ms), now);
-        if let Some(key) = order_key {
-            lane.core.stand_in_line(task, &key);
-        }
-        if let Some(limits) = limits {
-            lane.core.record_limits(task, limits);
-        }
-        self.record_type(id, task);
         self.tell_queue(id, task);
     }
 

@@ -24,15 +24,16 @@ use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{ConsumerCommand, FollowerEvent, Publish, Sink, follow, publish};
 use crate::worker::shares::Use;
 use bytes::Bytes;
+use longhaul_core::facts::TaskFacts;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Metadata;
 use longhaul_core::partition::{ClaimLimits, Partition};
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::entry_set::EntrySet;
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::protocol::limits::Limits;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::terms::{Terms, millis};
+use longhaul_core::settings::QueueSettings;
+use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{EntryId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,32 +54,36 @@ pub(super) struct TaskPayload {
     pub(super) terms: Option<Arc<Terms>>,
     /// Why the payload cannot be decoded, if it cannot.
     pub(super) undecodable: Option<Arc<str>>,
-    /// Publish time, in ms by the publisher's clock.
-    pub(super) published_ms: u64,
+    /// What the message says about the task.
+    pub(super) facts: TaskFacts,
 }
 
 impl TaskPayload {
     /// Whether this is the submitted payload, as opposed to a placeholder for one that is gone or
     /// was left out.
     pub(super) const fn is_there(&self) -> bool {
-        self.published_ms != 0
+        self.facts.published_ms != 0
     }
 
-    /// The limits in the terms that apply to the task as a whole.
-    pub(super) fn limits(&self) -> Option<Limits> {
-        let terms = self.terms.as_deref()?;
-        let limits = Limits {
-            max_attempts: terms.max_attempts,
-            total_ms: terms.max_total_duration.map(millis),
-            expires_at_ms: terms.expires_at_ms,
-        };
-        (!limits.is_none()).then_some(limits)
+    /// Completes the task's terms by the queue's defaults.
+    pub(super) fn complete_terms(&mut self, defaults: Option<&QueueSettings>) {
+        if let Some(defaults) = defaults {
+            let own = self.terms.as_deref().cloned().unwrap_or_default();
+            let terms = own.completed_by(defaults, self.facts.published_ms);
+            self.facts.set_terms(&terms);
+            self.terms = Some(Arc::new(terms));
+        }
+    }
+
+    /// Why the message's request to overwrite cannot be honoured.
+    pub(super) fn overwrite_problem(&self) -> Option<&'static str> {
+        self.facts.overwrite_problem(&self.properties)
     }
 }
 
 impl From<Message> for TaskPayload {
     fn from(message: Message) -> Self {
-        let Message { payload, properties, undecodable, publish_time_ms, .. } = message;
+        let Message { payload, properties, undecodable, publish_time_ms, batch_size, .. } = message;
         let bytes = if payload.len() <= COPIED_BYTES_MAX {
             Bytes::copy_from_slice(&payload)
         } else {
@@ -86,7 +91,12 @@ impl From<Message> for TaskPayload {
         };
         let properties = properties.to_map();
         let terms = Terms::read(&properties, publish_time_ms).map(Arc::new);
-        Self { bytes, properties, terms, undecodable, published_ms: publish_time_ms }
+        let mut facts = TaskFacts::read(&properties);
+        (facts.published_ms, facts.batch_size) = (publish_time_ms, batch_size);
+        if let Some(terms) = &terms {
+            facts.set_terms(terms);
+        }
+        Self { bytes, properties, terms, undecodable, facts }
     }
 }
 

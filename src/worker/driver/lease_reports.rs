@@ -10,7 +10,6 @@ use crate::transport::OnReceipt;
 use crate::worker::leasing::{LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Renewed, Reply};
 use longhaul_core::lease::{ReportedOutcome, error_of};
 use longhaul_core::protocol::entry::{Claim, Done, Entry};
-use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{Position, TaskState};
@@ -164,11 +163,9 @@ impl WorkerDriver {
     }
 
     /// Answers the requests that wait for the end of a lease, when an entry of its task was read.
-    pub(super) fn answer_reporters(&mut self, id: LaneId, entry: &Entry, verdict: Option<Verdict>) {
+    pub(super) fn answer_reporters(&mut self, id: LaneId, entry: &Entry) {
         let Some(leasing) = &mut self.leasing else { return };
-        let Some(task) = entry.task().filter(|_| verdict == Some(Verdict::Accepted)) else {
-            return;
-        };
+        let Some(task) = entry.task() else { return };
         let ends = match entry {
             Entry::Done(Done { key, outcome, .. }) => Some((key.epoch, Some(outcome))),
             Entry::Claim(Claim { key, .. }) => Some((Epoch(key.epoch.0.saturating_sub(1)), None)),

@@ -3,7 +3,6 @@
 //! silent for too long.
 
 use super::WorkerDriver;
-use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
@@ -16,8 +15,7 @@ use longhaul_core::lease::ReportedOutcome;
 use longhaul_core::protocol::entry::{Claim, LeaseMs, lease_time};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::{Position, TaskId, text};
-use longhaul_core::wanted::TaskType;
+use longhaul_core::task::{Position, TaskId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,8 +34,6 @@ pub(super) type ReportReply = (Result<(), ReportError>, Reply<()>);
 pub(super) struct Leasing {
     pub(super) desk: LeaseQueue,
     pub(super) terms: LeaseTerms,
-    /// Whether any request ever named task types. Before that, types are not tracked.
-    typed: bool,
     /// Requests that wait for the end of a lease to be accepted, with the reported outcome.
     pub(super) reporters: HashMap<LeaseKey, Vec<(ReportedOutcome, Reply<()>)>>,
     /// Renewals that are stored and not yet read back.
@@ -54,7 +50,6 @@ impl Leasing {
         Self {
             desk: LeaseQueue::default(),
             terms,
-            typed: false,
             reporters: HashMap::new(),
             unread: HashMap::new(),
             unshown: HashMap::new(),
@@ -85,7 +80,7 @@ impl WorkerDriver {
         let Some(leasing) = leasing else { return Some(Bytes::new()) };
         let task = claim.key.task;
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
-        let task_type = if leasing.typed { payload.map(TaskPayload::task_type) } else { None };
+        let task_type = payload.and_then(|payload| payload.facts.task_type);
         let bound = leasing.desk.bind((id, task), task_type)?;
         let terms = payload.and_then(|payload| payload.terms.as_deref());
         let by_task = terms.and_then(|terms| terms.no_progress_timeout);
@@ -93,29 +88,6 @@ impl WorkerDriver {
         let time = bound.lease_time.or(by_task).unwrap_or(leasing.terms.lease_time);
         claim.lease_ms = Some(lease_ms(time));
         Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
-    }
-
-    /// Notes the type of a task that was delivered or read. A worker notes it because an offer to
-    /// other workers carries the type. A gateway without requests for types keeps tasks for the
-    /// next request, and offers only those that it cannot hand back.
-    pub(super) fn record_type(&mut self, id: LaneId, task: TaskId) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let typed = |leasing: &Leasing| leasing.typed || lane.core.keeps_order();
-        let stays = task.batch_index.is_some() || lane.core.has_come_back(task);
-        if (stays || self.leasing.as_ref().is_none_or(typed))
-            && let Some(payload) = lane.payloads.get(task)
-        {
-            lane.core.record_type(task, payload.task_type());
-        }
-    }
-
-    /// Notes the types of all tasks held here, at the first request that names types.
-    fn record_types(&mut self) {
-        for lane in self.lanes.values_mut() {
-            for (task, payload) in lane.payloads.iter() {
-                lane.core.record_type(task, payload.task_type());
-            }
-        }
     }
 
     /// Withdraws a claim that was not published: the task waits for the next request.
@@ -191,11 +163,7 @@ impl WorkerDriver {
         };
         match asked {
             LeaseCommand::Lease { wish, request, reply } => {
-                let first = request.types.is_some() && !std::mem::replace(&mut leasing.typed, true);
                 leasing.desk.ask(wish, request, reply);
-                if first {
-                    self.record_types();
-                }
                 self.wake();
             }
             LeaseCommand::Last(wish) => leasing.desk.last(wish),
@@ -225,13 +193,6 @@ impl WorkerDriver {
             // An attendant that does not listen has ended by itself.
             drop(attendant.try_send(LeaseNotice::Unwanted));
         }
-    }
-}
-
-impl TaskPayload {
-    /// The task type.
-    fn task_type(&self) -> TaskType {
-        TaskType::of(self.properties.get(text::TASK_TYPE).map(String::as_str))
     }
 }
 

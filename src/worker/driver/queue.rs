@@ -22,7 +22,7 @@ use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry as LedgerEntry};
 use longhaul_core::protocol::entry_set::EntrySet;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::{QueueTask, RegisterEntry, RegisterEntryError};
-use longhaul_core::queue::{self, Partitions, QueueConfig, QueueContext, QueueCore, TaskFacts};
+use longhaul_core::queue::{Partitions, QueueConfig, QueueContext, QueueCore};
 use longhaul_core::register;
 use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{Priority, TaskId, text};
@@ -244,12 +244,12 @@ impl WorkerDriver {
     /// Passes the facts in a task's message to the queue of the lane, if the message is here.
     pub(super) fn tell_queue(&mut self, lane: LaneId, task: TaskId) {
         let payload = self.lanes.get(&lane).and_then(|lane| lane.payloads.get(task));
-        let Some(payload) = payload.filter(|payload| !payload.properties.is_empty()) else {
+        let Some(payload) = payload.filter(|payload| payload.facts.concern_queue()) else {
             return;
         };
-        let (facts, bytes) = (payload.facts(), payload.plain_bytes());
+        let (facts, bytes) = (payload.facts.clone(), payload.plain_bytes());
         self.on_queue_of(lane, task, |queue, task, context| {
-            queue.handle_message(task, facts, bytes.as_deref(), context);
+            queue.handle_message(task, &facts, bytes.as_deref(), context);
         });
     }
 
@@ -415,34 +415,10 @@ impl WorkerDriver {
 }
 
 impl TaskPayload {
-    /// The facts in the message that concern the queue.
-    pub(super) fn facts(&self) -> TaskFacts {
-        TaskFacts::read(&self.properties)
-    }
-
     /// The payload, if its digest equals that of the submitted bytes.
     fn plain_bytes(&self) -> Option<Bytes> {
         let is_plain =
             self.undecodable.is_none() && !self.properties.contains_key(text::TASK_CODEC);
         is_plain.then(|| self.bytes.clone())
-    }
-
-    /// The limit key of the task. An invalid key is ignored.
-    pub(super) fn limit_key(&self) -> Option<&str> {
-        queue::limit_key_of(&self.properties)
-    }
-
-    /// Completes the task's terms by the queue's defaults.
-    pub(super) fn complete_terms(&mut self, defaults: Option<&QueueSettings>) {
-        if let Some(defaults) = defaults {
-            let own = self.terms.as_deref().cloned().unwrap_or_default();
-            self.terms = Some(Arc::new(own.completed_by(defaults, self.published_ms)));
-        }
-    }
-
-    /// Why the message's request to overwrite cannot be honoured.
-    pub(super) fn overwrite_problem(&self) -> Option<&'static str> {
-        self.properties.get(text::OVERWRITE)?;
-        self.facts().overwrite_problem(&self.properties)
     }
 }

@@ -49,7 +49,7 @@ impl PartitionDriver {
     pub(super) fn annotate_by(&self, payload: &TaskPayload, metadata: &mut TaskMetadata) {
         for property in [text::IDEMPOTENCY_KEY, text::DEDUPE_KEY] {
             if let Some(key) = payload.properties.get(property)
-                && payload.facts().key.is_none()
+                && payload.facts.key.is_none()
             {
                 warn(metadata, text::key_ignored(property, key.len()));
             }
@@ -61,7 +61,7 @@ impl PartitionDriver {
             );
         }
         if let Some(key) = payload.properties.get(text::LIMIT_KEY)
-            && payload.limit_key().is_none()
+            && payload.facts.limit_key.is_none()
         {
             warn(metadata, text::key_ignored(text::LIMIT_KEY, key.len()));
         }

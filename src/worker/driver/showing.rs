@@ -169,7 +169,7 @@ impl WorkerDriver {
         let Some(lane) = lane else { return };
         match message {
             Some(message) => {
-                let payload = lane.payload_of(message);
+                let payload = lane.payload_of(message, None);
                 lane.payloads.insert(task_id, payload);
             }
             None => lane.metadata.ended.leave_out(task_id),
@@ -289,7 +289,7 @@ impl WorkerDriver {
         let lane = self.lanes.get_mut(&id);
         let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
         if let Some(message) = message {
-            let payload = lane.payload_of(message);
+            let payload = lane.payload_of(message, None);
             lane.payloads.insert(task_id, payload);
         } else if !lane.payloads.contains(task_id) {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");

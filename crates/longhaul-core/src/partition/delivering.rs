@@ -9,8 +9,8 @@ use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::looking::OpenTaskTimes;
 use super::scheduled::Due;
 use super::{Mode, Partition, Slots};
+use crate::facts::TaskFacts;
 use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::hash::NameHash;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::time::Duration;
@@ -29,46 +29,47 @@ pub(super) const fn place(ready_ms: u64) -> Moment {
 }
 
 impl Partition {
-    /// Handles a delivery that is ready now.
-    pub fn handle_delivery(&mut self, id: TaskId, batch_size: Option<u32>, now: Moment) {
-        self.handle_ready(id, batch_size, self.wall.at(now), now);
+    /// Handles a delivery. One that must not start yet is kept as an id, and its payload is not
+    /// needed until then. Returns whether the payload may be needed now.
+    pub fn handle_delivery(&mut self, id: TaskId, facts: &TaskFacts, now: Moment) -> bool {
+        if let Some(at_ms) = facts.waits_until_ms
+            && self.keep_until(id, facts, at_ms, now)
+        {
+            return false;
+        }
+        self.machine.delivered(id, facts.batch_size);
+        self.take_up(id, facts.waits_until_ms.unwrap_or(facts.published_ms), now, true);
+        self.record_facts(id, facts);
+        true
     }
 
-    /// Handles a delivery that is ready since this wall-clock time, in ms since the epoch.
-    pub fn handle_ready(
-        &mut self,
-        id: TaskId,
-        batch_size: Option<u32>,
-        ready_ms: u64,
-        now: Moment,
-    ) {
-        self.machine.delivered(id, batch_size);
-        self.take_up(id, ready_ms, now, true);
-    }
-
-    /// Handles a delivery that must not start before this wall-clock time, in ms since the epoch.
-    /// If that time lies ahead, the delivery is kept as an id, and its payload is not needed until
-    /// then. Returns whether it is kept; otherwise handle it as usual. `order_key` gives its line
-    /// when it is due.
-    pub fn keep_until(
-        &mut self,
-        id: TaskId,
-        batch_size: Option<u32>,
-        order_key: Option<&[u8]>,
-        at_ms: u64,
-        now: Moment,
-    ) -> bool {
+    /// Keeps a delivery as an id if its time, in ms since the epoch, lies ahead. Returns whether it
+    /// does.
+    fn keep_until(&mut self, id: TaskId, facts: &TaskFacts, at_ms: u64, now: Moment) -> bool {
         let untouched = self.machine.fold(id) == TaskFold::default() && !self.machine.is_aside(id);
         if !untouched || self.wall.at(now) >= at_ms {
             return false;
         }
         // A delivery beyond the limit comes again with the next session.
-        if self.scheduled.keep(id, batch_size, at_ms)
-            && let Some(key) = order_key.filter(|_| self.keeps_order())
+        if self.scheduled.keep(id, facts.batch_size, at_ms)
+            && let Some(key) = facts.order_key.filter(|_| self.keeps_order())
         {
-            self.kept_keys.insert(id, NameHash::of(key));
+            self.kept_keys.insert(id, key);
         }
         true
+    }
+
+    /// Notes what the message of a task says, delivered or read.
+    pub(super) fn record_facts(&mut self, id: TaskId, facts: &TaskFacts) {
+        if let Some(key) = facts.order_key {
+            self.stand_in_line(id, key);
+        }
+        self.machine.record_limits(id, facts.limits);
+        if let Some(open) = self.open.get_mut(&id)
+            && facts.task_type.is_some()
+        {
+            open.task_type = facts.task_type;
+        }
     }
 
     fn take_up(&mut self, id: TaskId, ready_ms: u64, now: Moment, payload: bool) {

@@ -2,11 +2,11 @@
 
 use super::looking::OpenTaskTimes;
 use super::{Mode, Partition};
+use crate::facts::TaskFacts;
 use crate::machine::{Action, Machine};
 use crate::protocol::entry::{Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::Epoch;
-use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::time::Duration;
@@ -20,12 +20,6 @@ impl Partition {
     pub fn ask_for(&mut self, action: Action) {
         self.machine.ask_for(action);
         self.settle();
-    }
-
-    /// Notes the limits in the task's message that apply to the task as a whole. They are known
-    /// with its delivery or its payload.
-    pub fn record_limits(&mut self, id: TaskId, limits: Limits) {
-        self.machine.record_limits(id, limits);
     }
 
     /// Whether the worker takes deliveries: it could claim a new task at once, given a free slot.
@@ -45,14 +39,14 @@ impl Partition {
         }
     }
 
-    /// Notes the batch size of a message read from the task topic.
-    pub fn record_batch_size(&mut self, id: TaskId, batch_size: Option<u32>) {
-        self.machine.record_batch_size(id, batch_size);
-    }
-
-    /// Handles a payload read from the task topic; `found` is false if it is not there. Returns
-    /// true if it was looked for so often that the search ends.
-    pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) -> bool {
+    /// Handles a message read from the task topic for its payload; `None` if it is not there.
+    /// Returns true if it was looked for so often that the search ends.
+    pub fn handle_payload(&mut self, id: TaskId, facts: Option<&TaskFacts>, now: Moment) -> bool {
+        let found = facts.is_some();
+        if let Some(facts) = facts {
+            self.machine.record_batch_size(id, facts.batch_size);
+            self.record_facts(id, facts);
+        }
         self.end_read(id);
         self.machine.payload_read(id, found);
         let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);

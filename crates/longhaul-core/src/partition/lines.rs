@@ -33,11 +33,10 @@ impl Partition {
     }
 
     /// Puts a task that was delivered or read into the line of its order key.
-    pub fn stand_in_line(&mut self, id: TaskId, key: &[u8]) {
+    pub(super) fn stand_in_line(&mut self, id: TaskId, key: NameHash) {
         if !self.keeps_order() {
             return;
         }
-        let key = NameHash::of(key);
         self.machine.line_up(id, key);
         if self.machine.first_in_line(key).next().is_some_and(|first| first != id) {
             self.drop_payload_if_many_wait(id);

@@ -44,7 +44,7 @@ pub(super) struct OpenTaskTimes {
     not_before: Moment,
     late_count: u32,
     unreadable_count: u32,
-    /// Its type, once a request named task types.
+    /// Its type, from its message or an offer.
     pub(super) task_type: Option<TaskType>,
     /// When this worker last offered it.
     pub(super) offered: Option<Moment>,

@@ -20,6 +20,8 @@ pub struct Slots {
     quota: Option<usize>,
     /// The task types for which the slots are free, while requests for leases name types.
     wanted: Option<WantedLeases>,
+    /// Whether requests for leases have ever named types.
+    typed: bool,
 }
 
 impl Slots {
@@ -34,6 +36,7 @@ impl Slots {
             asked_elsewhere: 0,
             quota: None,
             wanted: None,
+            typed: false,
         }
     }
 
@@ -82,6 +85,12 @@ impl Slots {
         if self.wanted.as_ref() != wanted {
             self.wanted = wanted.cloned();
         }
+        self.typed |= wanted.is_some();
+    }
+
+    /// Whether requests for leases have ever named types.
+    pub(super) const fn are_typed(&self) -> bool {
+        self.typed
     }
 
     pub(super) const fn wanted(&self) -> Option<&WantedLeases> {

@@ -18,6 +18,7 @@ mod sweeping;
 mod unwanted;
 
 use super::*;
+use crate::facts::TaskFacts;
 use crate::machine::{Stage, Stop};
 use crate::protocol::invariants::TAKEOVER;
 use crate::protocol::key::OwnerId;
@@ -26,6 +27,15 @@ const H: Duration = Duration::from_secs(10);
 const WALL_MS: u64 = 1_000_000;
 const STEP: Duration = Duration::from_millis(10);
 const TASK: TaskId = TaskId { ledger: 7, entry: 0, partition: -1, batch_index: None };
+
+/// A message that was published now.
+fn new_task(core: &Partition, now: Moment) -> TaskFacts {
+    TaskFacts { published_ms: core.wall.at(now), ..TaskFacts::default() }
+}
+
+fn of_batch(size: u32) -> TaskFacts {
+    TaskFacts { batch_size: Some(size), ..TaskFacts::default() }
+}
 
 struct Worker {
     core: Partition,
@@ -146,7 +156,8 @@ impl Pair {
     }
 
     fn deliver(&mut self, worker: usize, task: TaskId) {
-        self.workers[worker].core.handle_delivery(task, None, self.now);
+        let core = &mut self.workers[worker].core;
+        core.handle_delivery(task, &new_task(core, self.now), self.now);
     }
 
     fn finish(&mut self, worker: usize, epoch: u32, outcome: Outcome) {
@@ -186,7 +197,7 @@ fn perform(worker: &mut Worker, effect: PartitionEffect, now: Moment, log: &mut 
             format!("stop {why}")
         }
         PartitionEffect::Do(Action::ReadPayload(task)) => {
-            worker.core.handle_payload(task, true, now);
+            worker.core.handle_payload(task, Some(&TaskFacts::default()), now);
             "read payload".to_owned()
         }
         PartitionEffect::Do(Action::ShowOutcome(task)) => {

@@ -171,11 +171,13 @@ impl Unwanted {
 }
 
 impl Partition {
-    /// Notes the type of a task from its message. Used only while requests name types.
-    pub fn record_type(&mut self, id: TaskId, task_type: TaskType) {
-        if let Some(open) = self.open.get_mut(&id) {
-            open.task_type = Some(task_type);
-        }
+    /// The type of a task, if it matters. For a worker without leases it does, because an offer
+    /// carries it. A gateway whose requests have never named types keeps a task for the next
+    /// request, and offers it only if it cannot hand it back.
+    fn type_that_matters(&self, id: TaskId, slots: &Slots) -> Option<TaskType> {
+        let stays = id.batch_index.is_some() || self.has_come_back(id);
+        let matters = stays || slots.are_typed() || !self.machine.leases() || self.keeps_order();
+        self.open.get(&id)?.task_type.filter(|_| matters)
     }
 
     /// Whether there are tasks that wait for a request for their types.
@@ -206,7 +208,7 @@ impl Partition {
         now: Moment,
         slots: &Slots,
     ) -> Option<TaskType> {
-        let task_type = self.open.get(&id)?.task_type?;
+        let task_type = self.type_that_matters(id, slots)?;
         let is_wanted = match (decision, slots.wanted()) {
             (Decision::ReadPayload, Some(wanted)) => self.unwanted.may_read(wanted)(&task_type),
             (Decision::Claim(_), Some(wanted)) => wanted.of(task_type) > 0,
@@ -289,7 +291,7 @@ impl Partition {
         let ready_by = self.wall.at(now);
         let may = self.may_offer(id);
         let open = self.open.get(&id).filter(|_| may)?;
-        let task_type = open.task_type?;
+        let task_type = self.type_that_matters(id, slots)?;
         let asked_for = slots.wanted().map_or_else(|| slots.free(), |wanted| wanted.of(task_type));
         if asked_for > 0 {
             return None;

@@ -7,14 +7,13 @@
 
 use super::Partitions;
 use super::existence::Existence;
+use crate::facts::AfterList;
 use crate::partition::Partition;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::entry_set::BatchOutcome;
 use crate::protocol::fold::Phase;
 use crate::protocol::register::{KeyName, Keys, QueueTask};
-use crate::protocol::waits::{
-    DependencyName, DependencyState, NamedTaskState, WaitsError, WaitsFor,
-};
+use crate::protocol::waits::{DependencyName, DependencyState, NamedTaskState, WaitsFor};
 use crate::task::{Priority, TaskId, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -28,9 +27,6 @@ const CIRCLE_STEPS_MAX: usize = 10_000;
 
 /// Maximum number of tasks of a circle that are named.
 const CIRCLE_NAMED_MAX: usize = 10;
-
-/// The tasks that a task waits for, or why the list cannot be read.
-pub type AfterList = Result<Arc<WaitsFor>, WaitsError>;
 
 /// The dependencies of a queue's tasks. See the module's documentation.
 #[derive(Debug, Default)]

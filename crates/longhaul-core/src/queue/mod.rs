@@ -24,7 +24,6 @@ mod abandoned_tickets;
 mod dependencies;
 mod effect;
 mod existence;
-mod facts;
 mod holds;
 mod overwriting;
 mod rates;
@@ -45,11 +44,10 @@ use crate::protocol::register::{
     Stamp,
 };
 use crate::task::{Position, Priority};
-pub use dependencies::{AfterList, Dependencies, Dependent, SHOWN_MAX};
+pub use dependencies::{Dependencies, Dependent, SHOWN_MAX};
 #[cfg(feature = "schedules")]
 pub use effect::ScheduledSubmission;
 pub use effect::{Intent, QueueEffect, Remark};
-pub use facts::{TaskFacts, limit_key_of};
 use holds::Holds;
 use overwriting::Overwriters;
 #[cfg(feature = "schedules")]

@@ -1,7 +1,8 @@
 //! New tasks with a key. A task is claimed only once the register shows that it holds its key. The
 //! worker publishes a bind if nobody else has.
 
-use super::{Intent, QueueContext, QueueCore, TaskFacts, Wake};
+use super::{Intent, QueueContext, QueueCore, Wake};
+use crate::facts::TaskFacts;
 use crate::machine::Task;
 use crate::protocol::fold::Phase;
 use crate::protocol::register::{Admission, Digest, HoldKey, KeyName, QueueTask, Stamp};
@@ -115,7 +116,7 @@ impl QueueCore {
     pub fn handle_message(
         &mut self,
         task: QueueTask,
-        facts: TaskFacts,
+        facts: &TaskFacts,
         payload: Option<&[u8]>,
         cx: &mut QueueContext<'_>,
     ) {
@@ -123,8 +124,8 @@ impl QueueCore {
             let begins = Begins { overwrites: facts.overwrites, payload };
             self.check_key(name, task, Some(begins), cx);
         }
-        if let Some(after) = facts.after {
-            self.depends_on(task, after, cx);
+        if let Some(after) = &facts.after {
+            self.depends_on(task, after.clone(), cx);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Events of tasks that wait for others: their lists are read, awaited tasks end, and keys are
 //! taken.
 
-use super::dependencies::AfterList;
 use super::{QueueContext, QueueCore, Remark, Wake};
+use crate::facts::AfterList;
 use crate::protocol::entry::{ClaimKind, Entry};
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::register::{KeyName, QueueTask};

@@ -8,6 +8,7 @@ use super::world::{
     G, H, H_TICKS, Record, Sent, TASK, TICK, TimedWorld, Worker, position, wall_ms,
 };
 use crate::judge::Judge;
+use longhaul_core::facts::TaskFacts;
 use longhaul_core::machine::{Action, Stage, Stop};
 use longhaul_core::partition::{Inbound, PartitionEffect};
 use longhaul_core::protocol::claim::NextClaim;
@@ -87,7 +88,7 @@ impl Steps<'_> {
             }
             Action::ReadPayload(id) => {
                 worker.payload = true;
-                worker.core.handle_payload(id, true, now);
+                worker.core.handle_payload(id, Some(&TaskFacts::default()), now);
             }
             Action::DropPayload(_) => worker.payload = false,
             Action::ShowRetry(_) => {}

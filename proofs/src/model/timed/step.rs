@@ -7,6 +7,7 @@ use super::tamper::TimeFault;
 use super::world::{
     Account, Log, Record, Sent, TASK, TimedWorld, Worker, is_beat_of, owner_id, position, wall_ms,
 };
+use longhaul_core::facts::TaskFacts;
 use longhaul_core::partition::Inbound;
 use longhaul_core::protocol::entry::{Entry, Heartbeat, NextAttempt, Outcome};
 use longhaul_core::protocol::fold::Verdict;
@@ -54,7 +55,8 @@ impl Steps<'_> {
                 self.world.at = Some(to);
                 self.worker(to, |after, worker| {
                     worker.payload = true;
-                    worker.core.handle_delivery(TASK, None, worker.clock(after.world.now));
+                    let now = worker.clock(after.world.now);
+                    worker.core.handle_delivery(TASK, &TaskFacts::default(), now);
                 });
             }
             TimedMove::Redeliver => {

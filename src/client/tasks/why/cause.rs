@@ -1,10 +1,10 @@
 //! The cause why a task does not run, from the state of its queue's topics. Pure.
 
 use crate::client::tasks::{TaskInfo, TaskStatus, WorkerInfo};
+use longhaul_core::facts::TaskFacts;
 use longhaul_core::protocol::register::{
     Admission, Gate, GateKind, QueueTask, Register, TicketGrant,
 };
-use longhaul_core::queue::TaskFacts;
 use longhaul_core::settings::{Limit, QueueSettings};
 use longhaul_core::task::TaskId;
 use serde::Serialize;
@@ -159,7 +159,6 @@ pub(super) struct Known<'a> {
     pub(super) topic: &'a str,
     pub(super) info: &'a TaskInfo,
     pub(super) facts: &'a TaskFacts,
-    pub(super) limit_key: Option<&'a str>,
     pub(super) register: &'a Register,
     pub(super) settings: &'a QueueSettings,
     /// All workers of the level.
@@ -279,7 +278,7 @@ impl Known<'_> {
 
     fn limit(&self) -> Option<WhyCause> {
         let gates = self.register.gates();
-        gates.on_the_way(self.limit_key).find_map(|gate| self.limit_at(&gate))
+        gates.on_the_way(self.facts.limit_key.as_deref()).find_map(|gate| self.limit_at(&gate))
     }
 
     fn limit_at(&self, gate: &Gate) -> Option<WhyCause> {

@@ -12,9 +12,9 @@ use crate::topics::TopicNames;
 use crate::transport::Message;
 use cause::Known;
 use futures::future::join_all;
+use longhaul_core::facts::TaskFacts;
 use longhaul_core::protocol::register::{QueueTask, Register};
 use longhaul_core::protocol::waits::DependencyName;
-use longhaul_core::queue::{TaskFacts, limit_key_of};
 use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{Priority, TaskId};
 use std::collections::{BTreeMap, HashMap};
@@ -165,7 +165,6 @@ impl Asking<'_> {
                 topic: &self.names.task,
                 info,
                 facts: &TaskFacts::read(&properties),
-                limit_key: limit_key_of(&properties),
                 register,
                 settings: &self.settings,
                 workers: &self.workers,

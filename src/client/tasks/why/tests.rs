@@ -118,7 +118,6 @@ impl Bench {
             topic: "tasks",
             info: &self.info,
             facts: &TaskFacts::read(&self.properties),
-            limit_key: limit_key_of(&self.properties),
             register: &self.register,
             settings: &settings,
             workers: &self.workers,

@@ -24,14 +24,14 @@ impl Solo {
 
     /// The message of a task was found, with this number of tasks in its batch.
     fn found(&mut self, id: TaskId, batch_size: Option<u32>) -> Vec<PartitionEffect> {
-        self.core.record_batch_size(id, batch_size);
-        self.core.handle_payload(id, true, self.now);
+        let facts = TaskFacts { batch_size, ..TaskFacts::default() };
+        self.core.handle_payload(id, Some(&facts), self.now);
         self.run()
     }
 
     /// The message of a task was not found.
     fn not_found(&mut self, id: TaskId) -> bool {
-        self.core.handle_payload(id, false, self.now)
+        self.core.handle_payload(id, None, self.now)
     }
 
     /// The times within `time` at which the message of the only task was looked for. It is never
@@ -209,7 +209,7 @@ fn what_was_ended_from_outside_is_told_from_what_a_worker_has_ended() {
     {
         let mut core = solo.core.clone();
         if held {
-            core.handle_delivery(TASK, None, solo.now);
+            core.handle_delivery(TASK, &TaskFacts::default(), solo.now);
         }
         solo::land(&mut core, 1_000, close(owner), solo.now);
         assert_eq!(core.is_ended_from_outside(TASK), outside, "{owner:?} {held}");

@@ -96,7 +96,7 @@ fn a_seal_ends_what_is_held_and_its_keys_go() {
 #[test]
 fn a_payload_that_nobody_waits_for_any_more_is_dropped() {
     let mut solo = Solo::new(2);
-    solo.core.handle_payload(TASK, true, solo.now);
+    solo.core.handle_payload(TASK, Some(&TaskFacts::default()), solo.now);
     assert_eq!(solo.effects(), [act(Action::DropPayload(TASK))]);
 }
 

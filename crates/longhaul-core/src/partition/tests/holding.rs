@@ -13,7 +13,7 @@ fn the_payload_of_a_task_that_is_not_due_soon_is_dropped() {
         let outcome = Outcome::Failed(NextAttempt::new(0, delay_ms));
         land(&mut core, 2, ended(TASK, outcome), now);
         effects(&mut core);
-        core.handle_delivery(TASK, None, now);
+        core.handle_delivery(TASK, &TaskFacts::default(), now);
         let expected =
             if dropped { vec![PartitionEffect::Do(Action::DropPayload(TASK))] } else { vec![] };
         assert_eq!(effects(&mut core), expected, "due in {delay_ms} ms");
@@ -21,7 +21,7 @@ fn the_payload_of_a_task_that_is_not_due_soon_is_dropped() {
         assert_eq!(payload, Some(!dropped));
     }
     let (mut core, now) = live();
-    core.handle_delivery(TASK, None, now);
+    core.handle_delivery(TASK, &TaskFacts::default(), now);
     assert_eq!(effects(&mut core), [], "a new task is to run at once");
 }
 
@@ -32,12 +32,12 @@ fn open_entries_are_those_that_some_worker_holds() {
     assert_eq!(core.open_entries(), 0);
     let other = |entry, batch_index| TaskId { entry, batch_index, ..TASK };
     for index in 0..3 {
-        core.handle_delivery(other(5, Some(index)), Some(3), now);
+        core.handle_delivery(other(5, Some(index)), &of_batch(3), now);
     }
     assert_eq!(core.open_entries(), 1, "one entry with three tasks");
     land(&mut core, 1, claimed(TASK), now);
     assert_eq!(core.open_entries(), 2, "another worker holds it");
-    core.handle_delivery(other(6, None), None, now);
+    core.handle_delivery(other(6, None), &TaskFacts::default(), now);
     land(&mut core, 2, Entry::Cancel(other(7, None)), now);
     assert_eq!(core.open_entries(), 3, "a request to cancel proves no entry");
 }

@@ -41,7 +41,7 @@ fn nothing_is_published_about_settings_before_the_ledger_was_read() {
 fn a_fence_frees_what_was_claimed_and_forgets_what_was_read() {
     let (mut core, now) = live();
     let mut slots = Slots::new(2);
-    core.handle_delivery(TASK, None, now);
+    core.handle_delivery(TASK, &TaskFacts::default(), now);
     core.run(now, &mut slots);
     assert_eq!((slots.free(), core.open_entries()), (1, 1));
     core.handle_ledger_deleted();

@@ -118,7 +118,7 @@ fn a_payload_that_cannot_be_read_is_asked_for_ever_more_rarely() {
         waits.push(wait);
         // The payload was requested then, and nothing else has happened since.
         solo.now = solo.now - secs(60) + wait;
-        solo.core.handle_payload(TASK, false, solo.now);
+        solo.core.handle_payload(TASK, None, solo.now);
     }
     let doubling = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 32_000];
     assert_eq!(waits[1..], doubling.map(Duration::from_millis));
@@ -134,17 +134,18 @@ fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
         solo.read_failed(TASK, Duration::ZERO);
         solo.wait(secs(60));
         for _ in 0..5 {
-            solo.core.handle_payload(TASK, false, solo.now);
+            solo.core.handle_payload(TASK, None, solo.now);
             assert_eq!(solo.wait(secs(20)).len(), 1);
         }
         if !read {
-            solo.core.handle_payload(TASK, false, solo.now);
+            solo.core.handle_payload(TASK, None, solo.now);
         }
         if delivered {
             solo.deliver(TASK);
         }
         if read {
-            solo.core.handle_payload(TASK, !delivered, solo.now);
+            let facts = TaskFacts::default();
+            solo.core.handle_payload(TASK, (!delivered).then_some(&facts), solo.now);
         }
         let [claim] = claims(&solo.run())[..] else { panic!("it has the payload") };
         solo.read(Entry::Claim(Claim { key: once(TASK, 2, OTHER, 3), ..claim }));
@@ -152,7 +153,7 @@ fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
         solo.read(Entry::Done(Done { key, attempt: 2, outcome, writer: None }));
         assert_eq!(solo.run(), std::slice::from_ref(&drop));
         assert_eq!(solo.wait(secs(60)).len(), 1, "it is read again");
-        solo.core.handle_payload(TASK, false, solo.now);
+        solo.core.handle_payload(TASK, None, solo.now);
         assert_eq!(solo.wait(secs(1)), [(Duration::from_millis(500), reading(TASK))]);
     }
 }
@@ -167,7 +168,7 @@ fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     let key = once(TASK, 2, OTHER, 3);
     let kind = ClaimKind::Run;
     solo.read(Entry::Claim(Claim::plain(key, 2, kind)));
-    solo.core.handle_payload(TASK, true, solo.now);
+    solo.core.handle_payload(TASK, Some(&TaskFacts::default()), solo.now);
     assert_eq!(solo.run(), [PartitionEffect::Do(Action::DropPayload(TASK))]);
     assert_eq!(solo.wait(secs(10)), [], "and not read again while its owner is alive");
 }
@@ -184,7 +185,7 @@ fn a_payload_that_was_read_for_a_claim_that_is_off_is_dropped() {
         assert_eq!(solo.wait(wait).pop().map(|(_, effect)| effect), Some(reading(TASK)));
         solo.read(then);
         solo.run();
-        solo.core.handle_payload(TASK, true, solo.now);
+        solo.core.handle_payload(TASK, Some(&TaskFacts::default()), solo.now);
         assert_eq!(solo.run(), [PartitionEffect::Do(Action::DropPayload(TASK))]);
         assert_eq!(solo.wait(secs(10)), []);
     }
@@ -199,11 +200,11 @@ fn a_payload_that_was_read_and_dropped_counts_as_read() {
     for uptime in 0..4 {
         solo.wait(2 * H + secs(5));
         solo.read(beat(secs(100 + 50 * uptime), 0));
-        solo.core.handle_payload(TASK, true, solo.now);
+        solo.core.handle_payload(TASK, Some(&TaskFacts::default()), solo.now);
         solo.run();
     }
     assert_eq!(solo.wait(2 * H + secs(5)).len(), 1, "read again");
-    solo.core.handle_payload(TASK, false, solo.now);
+    solo.core.handle_payload(TASK, None, solo.now);
     let wait = Duration::from_millis(500);
     assert_eq!(solo.wait(secs(5)).first().map(|(at, _)| *at), Some(wait));
 }
@@ -215,13 +216,13 @@ fn a_task_that_is_cancelled_while_its_payload_is_read_is_closed_at_once() {
     solo.read_failed(TASK, Duration::ZERO);
     for _ in 0..6 {
         assert_eq!(solo.wait(secs(60)).len(), 1, "it is read");
-        solo.core.handle_payload(TASK, false, solo.now);
+        solo.core.handle_payload(TASK, None, solo.now);
     }
     assert_eq!(solo.wait(secs(60)).len(), 1, "it is read");
     solo.read(Entry::Cancel(TASK));
     solo.run();
     solo.wait(2 * H + secs(5));
-    solo.core.handle_payload(TASK, false, solo.now);
+    solo.core.handle_payload(TASK, None, solo.now);
     let kinds: Vec<_> = claims(&solo.run()).iter().map(|claim| claim.kind).collect();
     assert_eq!(kinds, [ClaimKind::Cancelled]);
 }

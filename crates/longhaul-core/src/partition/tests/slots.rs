@@ -39,7 +39,9 @@ fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
     let wall = solo.core.wall;
     let begin_ms = wall.at(solo.now);
     for (entry, after_ms) in [(1, 500), (2, 200), (3, 60_000)] {
-        assert!(solo.core.keep_until(task(entry), None, None, begin_ms + after_ms, solo.now));
+        let waits_until_ms = Some(begin_ms + after_ms);
+        let facts = TaskFacts { waits_until_ms, ..TaskFacts::default() };
+        assert!(!solo.core.handle_delivery(task(entry), &facts, solo.now));
     }
     for entry in [4, 5, 6] {
         solo.deliver(task(entry));
@@ -55,7 +57,7 @@ fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
             Some(*id)
         });
         if let Some(id) = read {
-            solo.core.handle_payload(id, true, solo.now);
+            solo.core.handle_payload(id, Some(&TaskFacts::default()), solo.now);
             did = solo.run();
         }
         let claims = claims(&did);
@@ -86,12 +88,12 @@ fn so_many_payloads_are_read_as_slots_are_free() {
     }
     assert_eq!(solo.run(), [reading(task(1)), reading(task(2))]);
     assert_eq!(solo.core.waiting(), 1);
-    solo.core.handle_payload(task(1), true, solo.now);
+    solo.core.handle_payload(task(1), Some(&TaskFacts::default()), solo.now);
     let did = solo.run();
     assert_eq!(claims(&did).len(), 1);
     assert!(!did.contains(&reading(task(3))), "the other slot is for the second one: {did:?}");
     assert_eq!(solo.slots.free(), 1);
-    solo.core.handle_payload(task(2), false, solo.now);
+    solo.core.handle_payload(task(2), None, solo.now);
     assert_eq!(solo.run(), [reading(task(3))]);
 }
 
@@ -137,7 +139,7 @@ fn a_retry_whose_batch_went_back_is_adopted_like_any_other() {
     solo.read(claimed(of_batch(1)));
     solo.read(ended(of_batch(1), failed(secs(60))));
     for index in 0..2 {
-        solo.core.handle_delivery(of_batch(index), Some(2), solo.now);
+        solo.core.handle_delivery(of_batch(index), &super::of_batch(2), solo.now);
     }
     let back = PartitionEffect::Do(Action::HandBack(TASK.entry_id()));
     assert!(solo.wait(secs(1)).contains(&(secs(1), back)));
@@ -198,7 +200,7 @@ fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
     });
     let reader = reader.expect("one reads");
     let now = lanes[reader].now;
-    lanes[reader].core.handle_payload(TASK, false, now);
+    lanes[reader].core.handle_payload(TASK, None, now);
     assert_eq!(settled(&mut lanes, &mut slots, 2), 2);
 }
 

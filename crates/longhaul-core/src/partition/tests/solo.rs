@@ -131,7 +131,8 @@ impl Solo {
     }
 
     pub(super) fn deliver(&mut self, task: TaskId) {
-        self.core.handle_delivery(task, None, self.now);
+        let facts = new_task(&self.core, self.now);
+        self.core.handle_delivery(task, &facts, self.now);
     }
 
     /// Reads the entry now. Returns its immediate effects.

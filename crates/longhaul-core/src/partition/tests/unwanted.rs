@@ -12,6 +12,10 @@ fn of(name: &str) -> TaskType {
     TaskType::of(Some(name))
 }
 
+fn typed(name: &str) -> TaskFacts {
+    TaskFacts { task_type: Some(of(name)), ..TaskFacts::default() }
+}
+
 impl Solo {
     /// A gateway with requests for these numbers of tasks of these types.
     fn gateway(asked: &[(&str, usize)]) -> Self {
@@ -39,13 +43,12 @@ impl Solo {
 
     fn deliver_of(&mut self, id: TaskId, name: &str) {
         self.deliver(id);
-        self.core.record_type(id, of(name));
+        self.core.record_facts(id, &typed(name));
     }
 
     /// The payload is read and names the type of the task.
     fn payload_of(&mut self, id: TaskId, name: &str) -> Vec<PartitionEffect> {
-        self.core.record_type(id, of(name));
-        self.core.handle_payload(id, true, self.now);
+        self.core.handle_payload(id, Some(&typed(name)), self.now);
         self.run()
     }
 }
@@ -110,7 +113,7 @@ fn a_payload_that_was_read_for_nobody_goes_and_the_task_waits_on() {
     assert_eq!(solo.payload_of(task(1), "y"), [dropped(task(1))]);
     solo.ask(&[("x", 1), ("y", 1)], 0);
     assert_eq!(solo.run(), [reading(task(1))]);
-    solo.core.handle_payload(task(1), false, solo.now);
+    solo.core.handle_payload(task(1), None, solo.now);
     assert_eq!(solo.core.unwanted, Default::default(), "nothing is left of what was read");
 }
 
@@ -231,7 +234,7 @@ fn what_another_one_offers_is_read_at_once_if_it_is_asked_for_and_only_then() {
     assert_eq!(solo.core.looks_ahead(), 100);
     solo.offered(task(100), "x");
     assert_eq!(solo.run(), [reading(task(100))]);
-    solo.core.handle_payload(task(100), true, solo.now);
+    solo.core.handle_payload(task(100), Some(&TaskFacts::default()), solo.now);
     assert_eq!(claimed_ids(&solo.run()), [task(100)]);
     solo.ask(&[], 3);
     assert_eq!(solo.run(), [0, 1, 2].map(|entry| reading(task(entry))));
@@ -285,7 +288,7 @@ fn the_end_of_what_is_offered_is_its_holders_and_only_later_that_of_the_others()
         if held {
             solo.deliver_of(task(1), "y");
         }
-        solo.core.record_limits(task(1), limits);
+        solo.core.record_facts(task(1), &TaskFacts { limits, ..TaskFacts::default() });
         solo.run();
         if cancels {
             solo.read(Entry::Cancel(task(1)));
@@ -348,8 +351,8 @@ fn of_a_batch_those_are_offered_that_are_not_asked_for() {
     let mut solo = Solo::beside_another(&[("x", 1)]);
     let member = |index| TaskId { batch_index: Some(index), ..TASK };
     for (index, name) in (0..).zip(["x", "y"]) {
-        solo.core.handle_delivery(member(index), Some(2), solo.now);
-        solo.core.record_type(member(index), of(name));
+        solo.core.handle_delivery(member(index), &of_batch(2), solo.now);
+        solo.core.record_facts(member(index), &typed(name));
     }
     let [claim] = claims(&solo.run())[..] else { panic!("one of them") };
     solo.land_claim(claim);
@@ -381,7 +384,7 @@ fn they_are_cancelled_and_expire() {
         solo.deliver_of(task(entry), "y");
     }
     let limits = Limits { expires_at_ms: Some(WALL_MS + 5_000), ..Limits::NONE };
-    solo.core.record_limits(task(1), limits);
+    solo.core.record_facts(task(1), &TaskFacts { limits, ..TaskFacts::default() });
     solo.run();
     solo.read(Entry::Cancel(task(0)));
     let kinds = |did: &[PartitionEffect]| {
@@ -465,8 +468,8 @@ fn what_is_to_be_offered_is_forgotten_when_it_is_over_or_gone() {
     let mut solo = Solo::new(1);
     let member = |index| TaskId { batch_index: Some(index), ..task(0) };
     for index in 0..4 {
-        solo.core.handle_delivery(member(index), Some(4), solo.now);
-        solo.core.record_type(member(index), of("x"));
+        solo.core.handle_delivery(member(index), &of_batch(4), solo.now);
+        solo.core.record_facts(member(index), &typed("x"));
     }
     solo.wait(2 * SECOND);
     assert_eq!(solo.core.unwanted.to_offer.len(), 3);
@@ -487,7 +490,7 @@ fn a_task_that_comes_again_after_it_was_handed_back_is_offered() {
     let back = PartitionEffect::Do(Action::HandBack(task(0).entry_id()));
     for again in [false, true] {
         solo.deliver(task(0));
-        solo.core.record_type(task(0), of("x"));
+        solo.core.record_facts(task(0), &typed("x"));
         let did = solo.wait(2 * SECOND);
         let handed_back = did.iter().any(|(_, effect)| *effect == back);
         assert_eq!((handed_back, offers(&did).len()), (!again, usize::from(again)));
@@ -507,7 +510,7 @@ fn a_task_that_is_not_offered_because_a_slot_is_free_is_offered_a_second_later()
     solo.core.limit_claims(ClaimLimits { paused: true, ..ClaimLimits::default() }, solo.now);
     for _ in 0..2 {
         solo.deliver(task(0));
-        solo.core.record_type(task(0), of("x"));
+        solo.core.record_facts(task(0), &typed("x"));
         assert!(offers(&solo.wait(3 * SECOND / 2)).is_empty());
     }
     assert!(solo.core.has_come_back(task(0)));
@@ -528,8 +531,8 @@ fn a_batch_that_comes_again_is_offered_as_a_whole() {
     let member = |index| TaskId { batch_index: Some(index), ..task(0) };
     for again in [false, true] {
         for index in 0..3 {
-            solo.core.handle_delivery(member(index), Some(3), solo.now);
-            solo.core.record_type(member(index), of("x"));
+            solo.core.handle_delivery(member(index), &of_batch(3), solo.now);
+            solo.core.record_facts(member(index), &typed("x"));
         }
         assert_eq!(offers(&solo.wait(2 * SECOND)).len(), if again { 3 } else { 0 });
     }
