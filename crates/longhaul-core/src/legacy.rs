@@ -196,16 +196,11 @@ impl Legacy {
     }
 
     /// The verdict of the metadata topic on a claim of the task, or on the start of an attempt.
-    pub(super) fn answer(&mut self, id: TaskId, now: Moment) -> LegacyClaimCheck {
-        let since = self.wanted.entry(id).or_insert(now);
-        if self.seen.is_some_and(|seen| seen >= *since && now.since(seen) > ANSWER_VALID) {
-            *since = now;
-        }
-        let since = *since;
-        if self.seen.is_none_or(|seen| seen < since) {
+    pub(super) fn check(&self, id: TaskId, now: Moment) -> LegacyClaimCheck {
+        let is_read = |seen: &Moment| *seen >= self.asked_since(id, now);
+        if !self.seen.as_ref().is_some_and(is_read) {
             return LegacyClaimCheck::NotRead;
         }
-        self.wanted.remove(&id);
         match self.shown.get(&id) {
             Some((LegacyEntry { state: LegacyState::Processing, .. }, read))
                 if now.since(*read) <= self.patience =>
@@ -214,6 +209,36 @@ impl Legacy {
             }
             _ => LegacyClaimCheck::Free,
         }
+    }
+
+    /// Since when the task's question is asked; an answer that is too old counts for nothing.
+    fn asked_since(&self, id: TaskId, now: Moment) -> Moment {
+        let since = self.wanted.get(&id).copied().unwrap_or(now);
+        let is_too_old = |seen: Moment| seen >= since && now.since(seen) > ANSWER_VALID;
+        if self.seen.is_some_and(is_too_old) { now } else { since }
+    }
+
+    /// Asks, or uses up the answer.
+    pub(super) fn record(&mut self, id: TaskId, check: LegacyClaimCheck, now: Moment) {
+        match check {
+            LegacyClaimCheck::NotRead => {
+                let since = self.asked_since(id, now);
+                self.wanted.insert(id, since);
+            }
+            LegacyClaimCheck::Free | LegacyClaimCheck::RunsUntil(_) => self.use_up(id),
+        }
+    }
+
+    /// Uses up the answer: the next claim asks again.
+    pub(super) fn use_up(&mut self, id: TaskId) {
+        self.wanted.remove(&id);
+    }
+
+    /// The verdict, which is asked for or used up.
+    pub(super) fn answer(&mut self, id: TaskId, now: Moment) -> LegacyClaimCheck {
+        let check = self.check(id, now);
+        self.record(id, check, now);
+        check
     }
 
     /// Forgets a task that is over or about which nothing here asks any more.

@@ -55,17 +55,22 @@ impl Partition {
         }
     }
 
-    /// Whether the metadata topic allows this worker to claim the task. If not, plans another look.
-    pub(super) fn legacy_lets_claim(&mut self, id: TaskId, now: Moment) -> bool {
-        let Some(legacy) = &mut self.legacy else { return true };
-        match legacy.answer(id, now) {
-            LegacyClaimCheck::Free => true,
-            LegacyClaimCheck::RunsUntil(at) => {
-                self.agenda.set(id, at);
-                false
-            }
+    /// Has the metadata topic read for a claim of the task, or plans another look.
+    pub(super) fn wait_for_legacy(&mut self, check: LegacyClaimCheck, id: TaskId, now: Moment) {
+        if let Some(legacy) = &mut self.legacy {
+            legacy.record(id, check, now);
+        }
+        match check {
+            LegacyClaimCheck::RunsUntil(at) => self.agenda.set(id, at),
             // Looked at again when the metadata topic was read.
-            LegacyClaimCheck::NotRead => false,
+            LegacyClaimCheck::NotRead | LegacyClaimCheck::Free => {}
+        }
+    }
+
+    /// Uses up what the metadata topic has said about the task: it is good for one claim.
+    pub(super) fn use_legacy_answer(&mut self, id: TaskId) {
+        if let Some(legacy) = &mut self.legacy {
+            legacy.use_up(id);
         }
     }
 

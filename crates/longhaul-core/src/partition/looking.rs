@@ -1,5 +1,6 @@
 //! Looks at tasks and decides whether to claim them now.
 
+use super::blocked::Step;
 use super::delivering::place;
 use super::judging::Judged;
 use super::{Mode, Partition, PartitionEffect, Slots};
@@ -41,7 +42,7 @@ pub(super) struct OpenTaskTimes {
     pub(super) heard: Moment,
     /// Earliest time of the next claim after own claims that came back too late; below, their
     /// number.
-    not_before: Moment,
+    pub(super) not_before: Moment,
     late_count: u32,
     unreadable_count: u32,
     /// Its type, from its message or an offer.
@@ -275,32 +276,21 @@ impl Partition {
         let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
         let closes = closes.or_else(|| if offers { self.offer_of(id, now, slots) } else { None });
         let decision = self.machine.decide(id, due <= now, closes);
-        let unseen = decision == Decision::ReadPayload && self.ends_unseen(id);
-        let closes =
-            unseen || matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
-        let is_offer =
-            matches!(decision, Decision::Claim(NextClaim { kind: ClaimKind::Offer(_), .. }));
-        if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
-            return self.keep_unwanted(id, task_type, now);
+        let ends_unseen = decision == Decision::ReadPayload && self.ends_unseen(id);
+        let step = Step { id, decision, due, ends_unseen };
+        match self.blocked(&step, now, slots) {
+            Some(blocked) => self.wait_for(blocked, id, now),
+            None => self.take(&step, now, slots),
         }
+    }
+
+    fn take(&mut self, step: &Step, now: Moment, slots: &mut Slots) {
+        let Step { id, decision, ends_unseen, .. } = *step;
+        self.use_legacy_answer(id);
         match decision {
-            Decision::Wait if due > now => self.agenda.set(id, due),
             Decision::Wait => {}
-            Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
-            Decision::ReadPayload | Decision::Claim(_)
-                if !self.may_claim(id, closes, self.has_slot(id, decision, slots), now) => {}
-            // The worker that takes an offer checks the metadata topic.
-            Decision::ReadPayload | Decision::Claim(_)
-                if !is_offer && !self.legacy_lets_claim(id, now) => {}
-            Decision::ReadPayload if unseen => self.look_for_message(id, now, slots),
-            Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
-            Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}
-            // Looked at again with the next own heartbeat.
-            Decision::ReadPayload if slots.full => {
-                self.awaiting_heartbeat.insert(id);
-                self.return_ticket_in_time(id, now);
-            }
-            Decision::ReadPayload if slots.may_read() => {
+            Decision::ReadPayload if ends_unseen => self.look_for_message(id, now, slots),
+            Decision::ReadPayload => {
                 if self.reads.begin(id, now) {
                     slots.reading += 1;
                     self.record_read(id, slots);
@@ -308,7 +298,6 @@ impl Partition {
                 self.grant(id, slots);
                 self.machine.read_payload(id);
             }
-            Decision::ReadPayload => self.wait_for_slot(id, now),
             Decision::Claim(claim) => self.claim(id, claim, now, slots),
         }
     }
@@ -328,10 +317,6 @@ impl Partition {
 
     fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
         if claim.kind == ClaimKind::Run {
-            if !self.has_slot(id, Decision::Claim(claim), slots) {
-                self.wait_for_slot(id, now);
-                return;
-            }
             self.waiting.remove(id);
             let granted = self.is_granted(id, slots);
             if let Some(open) = self.open.get_mut(&id) {
@@ -352,43 +337,6 @@ impl Partition {
         }
         let claim = self.legacy_claim(id, claim);
         self.machine.claim(id, claim);
-    }
-
-    /// Whether nothing but the task's own state stands against a claim. If something does, plans
-    /// another look.
-    fn may_claim(&mut self, id: TaskId, closes: bool, has_slot: bool, now: Moment) -> bool {
-        if self.mode != Mode::Live {
-            return false;
-        }
-        if self.tickets.is_paused() && !closes {
-            self.hand_back_in_time(id, now);
-            return false;
-        }
-        if !self.silence.may_claim(now) {
-            self.awaiting_heartbeat.insert(id);
-            self.hand_back_in_time(id, now);
-            return false;
-        }
-        let first = (id, Epoch(0));
-        let last = (id, Epoch(u32::MAX));
-        if self.processors.range(first..=last).next().is_some() {
-            // A fenced processor of an earlier epoch has not ended yet; its end triggers another
-            // look.
-            return false;
-        }
-        match self.open.get(&id).map(|open| open.not_before) {
-            // A claim that ends a task is not given back, however late it comes back.
-            Some(not_before) if not_before > now && !closes => {
-                self.agenda.set(id, not_before);
-                false
-            }
-            // An answer from the metadata topic is good for one look.
-            _ if self.legacy.is_some() && !closes && !has_slot => {
-                self.wait_for_slot(id, now);
-                false
-            }
-            _ => true,
-        }
     }
 
     pub(super) fn wait_for_slot(&mut self, id: TaskId, now: Moment) {

@@ -7,6 +7,7 @@
 //! rank}`.
 
 mod admitting;
+mod blocked;
 mod bootstrap;
 mod delivering;
 mod ended;

@@ -52,6 +52,19 @@ enum TicketState {
     Used,
 }
 
+/// Whether a claim has its tickets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TicketCheck {
+    /// It has all that it needs.
+    Has,
+    /// They are requested.
+    Asked,
+    /// They may be requested.
+    MayAsk,
+    /// They may not be requested, because no slot is free for the task.
+    NoSlot,
+}
+
 impl PartitionTickets {
     /// Number of tasks that wait for a ticket, or have it and no slot yet; slots are kept free for
     /// them.
@@ -169,35 +182,26 @@ impl Partition {
             || self.tickets.waiting() + slots.asked_elsewhere < slots.free()
     }
 
-    /// Whether the claim of a task has all the tickets that it needs. Requests one otherwise.
-    /// `reads`: the task's message must be read first.
-    pub(super) fn has_ticket(
-        &mut self,
-        id: TaskId,
-        reads: bool,
-        now: Moment,
-        slots: &Slots,
-    ) -> bool {
-        let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else { return true };
+    /// Whether the claim of a task has all the tickets that it needs. `reads`: the task's message
+    /// must be read first.
+    pub(super) fn check_ticket(&self, id: TaskId, reads: bool, slots: &Slots) -> TicketCheck {
+        let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else {
+            return TicketCheck::Has;
+        };
         match self.tickets.tasks.get(&id) {
             // A claim without effect leaves its ticket to the next one.
-            Some(TicketState::Used | TicketState::Granted(_)) => true,
-            Some(TicketState::Asked | TicketState::LinedUp) => {
-                self.look_when_it_closes(id, now);
-                false
-            }
-            None if reads && by_key => true,
-            None if self.may_ask(slots) => {
-                self.tickets.tasks.insert(id, TicketState::Asked);
-                self.effects.push_back(PartitionEffect::AskForTicket(id));
-                self.look_when_it_closes(id, now);
-                false
-            }
-            None => {
-                self.wait_for_slot(id, now);
-                false
-            }
+            Some(TicketState::Used | TicketState::Granted(_)) => TicketCheck::Has,
+            Some(TicketState::Asked | TicketState::LinedUp) => TicketCheck::Asked,
+            None if reads && by_key => TicketCheck::Has,
+            None if self.may_ask(slots) => TicketCheck::MayAsk,
+            None => TicketCheck::NoSlot,
         }
+    }
+
+    pub(super) fn ask_for_ticket(&mut self, id: TaskId, now: Moment) {
+        self.tickets.tasks.insert(id, TicketState::Asked);
+        self.effects.push_back(PartitionEffect::AskForTicket(id));
+        self.look_when_it_closes(id, now);
     }
 
     /// Gives back the tickets of tasks that will not be claimed and of attempts that are over. Call
